@@ -1,0 +1,47 @@
+# Needs Python 3.11 or newer and make; everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= 2
+
+.PHONY: demo test test-15 check bench docs sync clean
+
+demo: $(READY)  ## Watch a few hundred jobs live their lives on a PostgreSQL that came with the install.
+	$(BIN)/dibs demo
+
+test: $(READY)  ## The whole suite, on the embedded PostgreSQL (or on DIBS_PG_BIN's).
+	$(BIN)/python -m pytest -q -n $(JOBS)
+
+test-15: $(READY)  ## The same suite on Debian's PostgreSQL 15.
+	DIBS_PG_BIN=$$($(BIN)/python tools/postgres15.py) $(BIN)/python -m pytest -q -n $(JOBS)
+
+check: $(READY)  ## Everything a machine can see without running the suite.
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/python tools/unasync.py --check
+	$(BIN)/python tools/sqlref.py --check
+	$(BIN)/python tools/lint_sql.py
+	DIBS_PG_BIN=$$($(BIN)/python tools/postgres15.py --plpgsql-check) $(BIN)/python tools/plpgsql_check.py
+
+bench: $(READY)  ## A table of all measurements.
+	$(BIN)/python -m bench
+
+docs: $(READY)  ## Write what is generated: the SQL reference.
+	$(BIN)/python tools/sqlref.py
+
+sync: $(READY)  ## Write the sync half of the library from the async half.
+	$(BIN)/python tools/unasync.py
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dibs needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""For application code: the client and the plain queue, sync and async."""

@@ -1,0 +1,349 @@
+# Written by tools/unasync.py from client_async.py: change that and run `make sync`.
+"""The client: every verb as a method, thin over the SQL functions."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from uuid import UUID
+
+from dibs.client.find import find_database
+from dibs.client.queue import Queue
+from dibs.db import calls
+from dibs.db.database import Connection, Database, run_on
+from dibs.db.listen import Bell
+from dibs.db.translate import translated
+from dibs.errors import LeaseLost
+from dibs.job import NewJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+    from types import TracebackType
+
+    from dibs.db.calls import Call
+    from dibs.job import (
+        Answer,
+        Claimed,
+        Depth,
+        Enqueued,
+        Failed,
+        Held,
+        JobSummary,
+        Redriven,
+        Resumed,
+    )
+    from dibs.policy import JobOptions, QueuePolicy, Seconds
+    from dibs.states import State
+
+R = TypeVar("R")
+
+FAST_POLL = 0.05
+"""How long to poll fast after a ring, for commits that overlapped the ringer's."""
+
+
+class Client:
+    """A client of one database.
+
+    ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.
+    ``patience`` is how many seconds a call waits for a database that went away, ``poll`` how often a waiting claim
+    looks for work that no ring announced.
+    """
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        pool_size: int = 10,
+        patience: float = 30.0,
+        poll: float = 1.0,
+    ) -> None:
+        self._database = Database(find_database(dsn), pool_size=pool_size, patience=patience)
+        self._bell = Bell(self._database.dsn)
+        self._poll = poll
+        self._rescued_at = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._database.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self._bell.stop()
+        self._database.close()
+
+    @property
+    def dsn(self) -> str:
+        """Where the database is."""
+        return self._database.dsn
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name, as SQS would show it: send, receive, ack."""
+        return Queue(self, name)
+
+    def run(self, call: Call[R], conn: Connection | None = None) -> R:
+        """Run one of ``dibs.db.calls``, in a transaction of its own or on the connection given."""
+        if conn is None:
+            return self._database.run(call)
+        with translated():
+            return run_on(conn, call)
+
+    def enqueue(
+        self,
+        queue: str,
+        kind: str,
+        payload: Any = None,
+        *,
+        id: UUID | None = None,
+        conn: Connection | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Enqueued:
+        """Put one job in; with ``conn``, in the transaction of that psycopg connection."""
+        job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
+        return (self._database.enqueue([job], conn))[0]
+
+    def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Connection | None = None) -> list[Enqueued]:
+        """Put many jobs in, all or none; the answers are in their order."""
+        return self._database.enqueue(list(jobs), conn)
+
+    def claim(
+        self,
+        queues: str | Sequence[str],
+        max: int = 1,
+        *,
+        worker: int | None = None,
+        lease: Seconds | None = None,
+        wait: float = 0.0,
+    ) -> list[Claimed]:
+        """Take up to ``max`` due jobs under a lease; with none due, wait up to ``wait`` seconds for one."""
+        names = [queues] if isinstance(queues, str) else list(queues)
+        call = calls.claim(names, max, worker, lease)
+        if wait <= 0:
+            return self.run(call)
+        self._bell.start()
+        return self._claim_within(call, names, time.monotonic() + wait)
+
+    def _claim_within(self, call: Call[list[Claimed]], names: list[str], end: float) -> list[Claimed]:
+        fast_until = 0.0
+        while True:
+            heard = self._bell.heard(names)
+            found = self.run(call)
+            now = time.monotonic()
+            if found or now >= end:
+                return found
+            if now < fast_until:
+                time.sleep(0.005)
+                continue
+            self._rescue_now_and_then(now)
+            due = self.run(calls.wait_hint(names))
+            nap = min(end - now, self._poll, self._poll if due is None else due)
+            if nap > 0 and self._bell.wait(names, heard, nap):
+                fast_until = time.monotonic() + FAST_POLL
+
+    def _rescue_now_and_then(self, now: float) -> None:
+        # A waiting receiver does what SQS does by itself: an expired lease becomes visible again.
+        if now - self._rescued_at >= self._poll:
+            self._rescued_at = now
+            self.rescue(100)
+
+    def extend(self, held: Held, lease: Seconds | None = None, *, progress: Any = None) -> str:
+        """Renew a lease: ``ok``, ``cancel`` (stop working on it) or ``busy``; raises LeaseLost."""
+        progresses = None if progress is None else [progress]
+        return _one("extend", self.run(calls.extend_many([held], lease, progresses)))
+
+    def extend_many(
+        self,
+        held: Sequence[Held],
+        lease: Seconds | None = None,
+        *,
+        progress: Sequence[Any] | None = None,
+    ) -> list[Answer]:
+        """Renew many leases; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
+        return self.run(calls.extend_many(held, lease, progress))
+
+    def complete(
+        self,
+        held: Held,
+        result: Any = None,
+        *,
+        follow_ups: Iterable[NewJob] = (),
+        conn: Connection | None = None,
+    ) -> str:
+        """End a job as succeeded, with the jobs that follow it: ``ok`` or ``already``; raises LeaseLost."""
+        jobs = [job.as_json(job.id) for job in follow_ups]
+        call = calls.complete_many([held], [result], [jobs] if jobs else None)
+        return _one("complete", self.run(call, conn))
+
+    def complete_many(self, held: Sequence[Held], results: Sequence[Any] | None = None) -> list[Answer]:
+        """End many jobs as succeeded; answers ``ok``, ``already`` or ``lost`` for each."""
+        return self.run(calls.complete_many(held, results, None))
+
+    def fail(
+        self,
+        held: Held,
+        error: str | None = None,
+        *,
+        final: bool = False,
+        delay: Seconds | None = None,
+    ) -> Failed:
+        """Report a run as failed: says where the job went; raises LeaseLost."""
+        failed = (self.fail_many([held], [error], finals=[final], delays=[delay]))[0]
+        if failed.answer == "lost":
+            raise _lost("fail", held.id)
+        return failed
+
+    def fail_many(
+        self,
+        held: Sequence[Held],
+        errors: Sequence[str | None],
+        *,
+        finals: Sequence[bool] | None = None,
+        delays: Sequence[Seconds | None] | None = None,
+    ) -> list[Failed]:
+        """Report many runs as failed; each answer says ``ok``, ``already`` or ``lost`` and where the job went."""
+        return self.run(calls.fail_many(held, errors, finals or [False] * len(held), delays or [None] * len(held)))
+
+    def snooze(self, held: Held, delay: Seconds) -> str:
+        """Put a job back to wait, without charging an attempt; raises LeaseLost."""
+        return _one("snooze", self.run(calls.snooze_many([held], [delay])))
+
+    def release(self, held: Held, delay: Seconds | None = None) -> str:
+        """Give a job back unrun, without charging an attempt; raises LeaseLost."""
+        return _one("release", self.run(calls.release_many([held], [delay])))
+
+    def release_many(self, held: Sequence[Held], delay: Seconds | None = None) -> list[Answer]:
+        """Give many jobs back unrun; answers ``ok``, ``already`` or ``lost`` for each."""
+        return self.run(calls.release_many(held, [delay] * len(held)))
+
+    def cancel(self, id: UUID, reason: str = "cancelled by request") -> str:
+        """Cancel a job: ``cancelled``, or ``requested`` when it runs; raises UnknownJob and JobEnded."""
+        return self.run(calls.cancel(id, reason))
+
+    def cancel_many(self, ids: Sequence[UUID], reason: str = "cancelled by request") -> list[Answer]:
+        """Cancel many jobs; answers ``cancelled``, ``requested``, ``ended`` or ``unknown`` for each."""
+        return self.run(calls.cancel_many(ids, reason))
+
+    def redrive(
+        self,
+        ids: Sequence[UUID] | None = None,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        state: str | None = None,
+        reason: str | None = None,
+        ended_after: datetime | None = None,
+        ended_before: datetime | None = None,
+        max: int = 1000,
+        rate: float | None = None,
+        delay: float = 0.0,
+        dry_run: bool = False,
+    ) -> list[Redriven]:
+        """Bring dead jobs back, by id or by filter, at most ``max``; ``rate`` spreads them, so many a second."""
+        filters = {
+            "ids": ids,
+            "queue": queue,
+            "kind": kind,
+            "state": state,
+            "reason": reason,
+            "ended_after": ended_after,
+            "ended_before": ended_before,
+        }
+        return self.run(calls.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
+
+    def rescue(self, max: int = 1000) -> list[tuple[UUID, str]]:
+        """Take back leases that were not renewed in time; each job and its state now."""
+        return self.run(calls.rescue(max))
+
+    def expire(self) -> int:
+        """End every waiting job past its TTL or deadline; how many there were."""
+        expired = 0
+        after: UUID | None = UUID(int=0)
+        while after is not None:
+            count, after = self.run(calls.expire(10_000, after))
+            expired += count
+        return expired
+
+    def make_days(self, ahead: int = 7) -> list[tuple[str, str]]:
+        """Make the days' partitions ahead of time; the name and outcome of each."""
+        return self.run(calls.make_days(ahead))
+
+    def prune(self, max: int = 1000) -> list[tuple[str, str, int | None]]:
+        """Drop days past retention; the name, outcome and rows of each."""
+        return self.run(calls.prune(max))
+
+    def pause(self, queue: str) -> bool:
+        """Stop handing out a queue's jobs; whether it was running before."""
+        return self.run(calls.pause(queue))
+
+    def resume(self, queue: str, *, extend: Seconds | None = None) -> Resumed:
+        """Hand out a queue's jobs again; ``extend`` lets those past their time live that much longer."""
+        return self.run(calls.resume(queue, extend))
+
+    def set_queue(self, name: str, **policy: Unpack[QueuePolicy]) -> None:
+        """Make a queue, or change its policy while it runs."""
+        self.run(calls.set_queue(name, policy))
+
+    def set_strict(self, strict: bool) -> None:
+        """Refuse enqueues to queues that do not exist, or take them."""
+        self.run(calls.set_strict(strict))
+
+    def queues(self) -> list[dict[str, Any]]:
+        """Every queue and its policy."""
+        return self.run(calls.queues())
+
+    def depth(self, queue: str) -> Depth:
+        """How many jobs of a queue are in each state; zeros when it is empty or unknown."""
+        return self.run(calls.depth(queue))
+
+    def depths(self) -> list[Depth]:
+        """The depth of every queue."""
+        return self.run(calls.depths())
+
+    def jobs(
+        self,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        state: str | None = None,
+        limit: int = 50,
+        before: UUID | None = None,
+    ) -> list[JobSummary]:
+        """Jobs, newest first; ``before`` the id of the last one goes on from there."""
+        return self.run(calls.jobs(queue, kind, state, limit, before))
+
+    def state(self, id: UUID) -> State:
+        """What a job is now."""
+        return (self.states([id]))[0]
+
+    def states(self, ids: Sequence[UUID]) -> list[State]:
+        """What many jobs are now, read in one snapshot."""
+        return self.run(calls.states(ids))
+
+    def why(self, id: UUID) -> str:
+        """Explain in words what a job waits for, who holds it, or how it ended."""
+        return self.run(calls.why(id))
+
+    def show(self, id: UUID) -> dict[str, Any] | None:
+        """Everything known of a job, with its payload and its attempts."""
+        return self.run(calls.show(id))
+
+
+def _one(verb: str, answers: list[Answer]) -> str:
+    if answers[0].answer == "lost":
+        raise _lost(verb, answers[0].id)
+    return answers[0].answer
+
+
+def _lost(verb: str, id: UUID) -> LeaseLost:
+    return LeaseLost(
+        f"{verb} refused: this token does not hold job {id}",
+        hint="the lease ended and was taken back, or the job has ended; do not report this run again",
+    )

@@ -1,0 +1,97 @@
+"""The plain queue, for those who want SQS: send, receive, ack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+from dibs.job import NewJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from dibs.client.client_async import AsyncClient
+    from dibs.job import Claimed, Depth, Enqueued, Failed
+    from dibs.policy import JobOptions, Seconds
+
+KIND = "message"
+"""The kind of a job that is just a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncMessage:
+    """A message received: yours until its visibility time-out, which is its lease."""
+
+    client: AsyncClient
+    job: Claimed
+
+    @property
+    def id(self) -> UUID:
+        """The job's id."""
+        return self.job.id
+
+    @property
+    def token(self) -> UUID:
+        """What proves that the message is yours; with the id, SQS's receipt handle."""
+        return self.job.token
+
+    @property
+    def body(self) -> Any:
+        """What was sent: bytes, or what the JSON held."""
+        return self.job.content
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """The headers sent along."""
+        return self.job.headers or {}
+
+    @property
+    def receive_count(self) -> int:
+        """How often it was received, this time included."""
+        return self.job.run
+
+    async def ack(self, result: Any = None) -> str:
+        """It is done; never deliver it again. Raises LeaseLost if it is no longer yours."""
+        return await self.client.complete(self.job, result)
+
+    async def extend(self, visibility: Seconds | None = None) -> str:
+        """Keep it for longer, from now on."""
+        return await self.client.extend(self.job, visibility)
+
+    async def release(self, delay: Seconds | None = None) -> str:
+        """Let others have it, now or after a delay, without counting this receive as an attempt."""
+        return await self.client.release(self.job, delay)
+
+    async def fail(self, error: str | None = None, *, final: bool = False) -> Failed:
+        """It did not work: try again by the policy, or never if ``final``."""
+        return await self.client.fail(self.job, error, final=final)
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncQueue:
+    """One queue of a client."""
+
+    client: AsyncClient
+    name: str
+
+    async def send(self, body: Any, *, kind: str = KIND, **options: Unpack[JobOptions]) -> Enqueued:
+        """Send one message: bytes, or anything JSON can hold."""
+        return await self.client.enqueue(self.name, kind, body, **options)
+
+    async def send_many(self, bodies: Iterable[Any], **options: Unpack[JobOptions]) -> list[Enqueued]:
+        """Send many messages, all or none."""
+        return await self.client.enqueue_many(
+            NewJob(queue=self.name, kind=KIND, payload=body, **options) for body in bodies
+        )
+
+    async def receive(
+        self, max: int = 1, *, visibility: Seconds | None = None, wait: float = 0.0
+    ) -> list[AsyncMessage]:
+        """Receive up to ``max`` messages, hidden for ``visibility``; wait up to ``wait`` seconds for one."""
+        claimed = await self.client.claim(self.name, max, lease=visibility, wait=wait)
+        return [AsyncMessage(self.client, job) for job in claimed]
+
+    async def depth(self) -> Depth:
+        """How many messages are in each state, and how old the oldest is; zeros for an empty queue."""
+        return await self.client.depth(self.name)

@@ -1,0 +1,1 @@
+"""Who is alive: the registry of workers."""

@@ -1,0 +1,353 @@
+"""One value for each SQL function: what to send, and how to read the answer.
+
+The sync and the async database run the same values, so no verb is described twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from dibs.job import (
+    Answer,
+    Claimed,
+    Depth,
+    Enqueued,
+    Failed,
+    Held,
+    JobSummary,
+    NewJob,
+    Redriven,
+    Resumed,
+)
+from dibs.policy import Backoff, QueuePolicy, Seconds, seconds
+from dibs.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+R = TypeVar("R")
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R]):
+    """A statement, its arguments, and how its rows become the answer."""
+
+    sql: str
+    args: tuple[Any, ...]
+    read: Callable[[list[Row]], R]
+
+
+def _first(rows: list[Row]) -> Any:
+    return rows[0][0]
+
+
+def _nothing(rows: list[Row]) -> None:  # noqa: ARG001
+    return None
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=_encode).decode()
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Backoff):
+        return value.as_json()
+    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+
+
+def _jsonb(value: Any) -> str | None:
+    return None if value is None else _json(value)
+
+
+def _uuids(ids: Iterable[UUID]) -> str:
+    return "{" + ",".join(map(str, ids)) + "}"
+
+
+def _keys(held: Sequence[Held]) -> tuple[str, str]:
+    return _uuids(h.id for h in held), _uuids(h.token for h in held)
+
+
+def _span(duration: Seconds | None) -> float | None:
+    return None if duration is None else seconds(duration)
+
+
+_SPAN = "make_interval(secs => %s)"
+
+
+def enqueue_many(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) -> Call[list[Enqueued]]:
+    """Put jobs in under these ids; ``fresh`` if the ids were never sent before."""
+    asked = _json([job.as_json(id) for job, id in zip(jobs, ids, strict=True)])
+    bodies = [job.body for job in jobs]
+    return Call(
+        "select id, outcome from dibs.enqueue_many(%s::jsonb, %s::bytea[], %s)",
+        (asked, bodies if any(b is not None for b in bodies) else None, fresh),
+        lambda rows: [Enqueued(*row) for row in rows],
+    )
+
+
+def claim(queues: Sequence[str], max: int, worker: int | None, lease: Seconds | None) -> Call[list[Claimed]]:
+    """Take up to ``max`` due jobs."""
+    return Call(
+        f"select * from dibs.claim(%s::text[], %s, %s, {_SPAN})",
+        (list(queues), max, worker, _span(lease)),
+        lambda rows: [Claimed(*row) for row in rows],
+    )
+
+
+def _answers(rows: list[Row]) -> list[Answer]:
+    return [Answer(*row) for row in rows]
+
+
+def extend_many(held: Sequence[Held], lease: Seconds | None, progress: Sequence[Any] | None) -> Call[list[Answer]]:
+    """Renew leases."""
+    return Call(
+        f"select id, answer from dibs.extend_many(%s::uuid[], %s::uuid[], {_SPAN}, %s::jsonb[])",
+        (*_keys(held), _span(lease), progress and [_jsonb(p) for p in progress]),
+        _answers,
+    )
+
+
+def complete_many(
+    held: Sequence[Held],
+    results: Sequence[Any] | None,
+    follow_ups: Sequence[Sequence[dict[str, Any]]] | None,
+) -> Call[list[Answer]]:
+    """End jobs as succeeded."""
+    return Call(
+        "select id, answer from dibs.complete_many(%s::uuid[], %s::uuid[], %s::jsonb[], %s::jsonb)",
+        (
+            *_keys(held),
+            None if results is None else [_jsonb(r) for r in results],
+            None if follow_ups is None else _json(follow_ups),
+        ),
+        _answers,
+    )
+
+
+def fail_many(
+    held: Sequence[Held],
+    errors: Sequence[str | None],
+    finals: Sequence[bool],
+    delays: Sequence[Seconds | None],
+) -> Call[list[Failed]]:
+    """Report runs as failed."""
+    return Call(
+        "select state, due_at, answer, id from dibs.fail_many(%s::uuid[], %s::uuid[], %s::text[], %s::bool[],"
+        " %s::interval[])",
+        (*_keys(held), list(errors), list(finals), [_interval(d) for d in delays]),
+        lambda rows: [Failed(*row) for row in rows],
+    )
+
+
+def _interval(duration: Seconds | None) -> str | None:
+    return None if duration is None else f"{seconds(duration)!r} seconds"
+
+
+def snooze_many(held: Sequence[Held], delays: Sequence[Seconds]) -> Call[list[Answer]]:
+    """Put jobs back to wait, uncharged."""
+    return Call(
+        "select id, answer from dibs.snooze_many(%s::uuid[], %s::uuid[], %s::interval[])",
+        (*_keys(held), [_interval(d) for d in delays]),
+        _answers,
+    )
+
+
+def release_many(held: Sequence[Held], delays: Sequence[Seconds | None]) -> Call[list[Answer]]:
+    """Give jobs back unrun, uncharged."""
+    return Call(
+        "select id, answer from dibs.release_many(%s::uuid[], %s::uuid[], %s::interval[])",
+        (*_keys(held), [_interval(d) for d in delays]),
+        _answers,
+    )
+
+
+def cancel_many(ids: Sequence[UUID], reason: str) -> Call[list[Answer]]:
+    """Cancel jobs, or ask their holders to stop."""
+    return Call("select id, answer from dibs.cancel_many(%s::uuid[], %s)", (_uuids(ids), reason), _answers)
+
+
+def cancel(id: UUID, reason: str) -> Call[str]:
+    """Cancel one job; an unknown or ended one raises."""
+    return Call("select dibs.cancel(%s, %s)", (id, reason), _first)
+
+
+def rescue(max: int) -> Call[list[tuple[UUID, str]]]:
+    """Take back leases that were not renewed."""
+    return Call("select id, state from dibs.rescue(%s)", (max,), lambda rows: [(r[0], r[1]) for r in rows])
+
+
+def expire(chunk: int, after: UUID) -> Call[tuple[int, UUID | None]]:
+    """End waiting jobs past their time, a chunk at a time."""
+    return Call(
+        "select expired, next from dibs.expire(%s, %s)",
+        (chunk, after),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
+
+
+def redrive(
+    filters: Mapping[str, Any], *, max: int, rate: float | None, delay: float, dry_run: bool
+) -> Call[list[Redriven]]:
+    """Bring dead jobs back."""
+    return Call(
+        "select id, in_queue, of_kind, was, cause, answer from dibs.redrive("
+        "ids => %s::uuid[], queue => %s, kind => %s, state => %s, reason => %s, ended_after => %s, ended_before => %s,"
+        f" max => %s, rate => %s, delay => {_SPAN}, dry_run => %s)",
+        (
+            None if filters.get("ids") is None else _uuids(filters["ids"]),
+            *(filters.get(n) for n in ("queue", "kind", "state", "reason", "ended_after", "ended_before")),
+            max,
+            rate,
+            delay,
+            dry_run,
+        ),
+        lambda rows: [Redriven(*row) for row in rows],
+    )
+
+
+def make_days(ahead: int) -> Call[list[tuple[str, str]]]:
+    """Make the days' partitions ahead of time."""
+    return Call(
+        "select name, outcome from dibs.make_days(%s)",
+        (ahead,),
+        lambda rows: [(r[0], r[1]) for r in rows],
+    )
+
+
+def prune(max: int) -> Call[list[tuple[str, str, int | None]]]:
+    """Drop old days."""
+    return Call(
+        "select name, outcome, jobs from dibs.prune(%s)",
+        (max,),
+        lambda rows: [(r[0], r[1], r[2]) for r in rows],
+    )
+
+
+def forget() -> Call[int]:
+    """Delete old hints and workers."""
+    return Call("select dibs.forget()", (), _first)
+
+
+def pause(queue: str) -> Call[bool]:
+    """Stop handing out a queue's jobs."""
+    return Call("select dibs.pause(%s)", (queue,), _first)
+
+
+def resume(queue: str, extend: Seconds | None) -> Call[Resumed]:
+    """Hand out a queue's jobs again."""
+    return Call(
+        f"select paused_at, late, extended from dibs.resume(%s, {_SPAN})",
+        (queue, _span(extend)),
+        lambda rows: Resumed(*rows[0]),
+    )
+
+
+def set_queue(name: str, policy: QueuePolicy) -> Call[None]:
+    """Make a queue, or change its policy."""
+    return Call("select dibs.set_queue(%s, %s::jsonb)", (name, _json(policy)), _nothing)
+
+
+def set_strict(strict: bool) -> Call[None]:
+    """Refuse enqueues to queues that do not exist, or not."""
+    return Call("select dibs.set_strict(%s)", (strict,), _nothing)
+
+
+def why(id: UUID) -> Call[str]:
+    """Explain a job in words."""
+    return Call("select dibs.why(%s)", (id,), _first)
+
+
+def show(id: UUID) -> Call[dict[str, Any] | None]:
+    """Everything known of a job."""
+    return Call("select dibs.show(%s)", (id,), _first)
+
+
+def states(ids: Sequence[UUID]) -> Call[list[State]]:
+    """The states of jobs."""
+    return Call(
+        "select state from dibs.states(%s::uuid[])",
+        (_uuids(ids),),
+        lambda rows: [State(r[0]) for r in rows],
+    )
+
+
+def depth(queue: str) -> Call[Depth]:
+    """How many jobs of a queue are in each state."""
+    return Call("select * from dibs.depth(%s)", (queue,), lambda rows: Depth(*rows[0]))
+
+
+def depths() -> Call[list[Depth]]:
+    """The same for every queue."""
+    return Call(
+        "select d.* from dibs.queues as q cross join lateral dibs.depth(q.name) as d order by d.queue",
+        (),
+        lambda rows: [Depth(*row) for row in rows],
+    )
+
+
+_QUEUE_SETTINGS = (
+    "name", "paused_at", "created_at", "priority", "lease", "lease_growth", "lease_cap", "max_attempts",
+    "backoff", "ttl", "payload_limit", "history", "retention", "history_retention", "ring",
+)  # fmt: skip
+
+
+def queues() -> Call[list[dict[str, Any]]]:
+    """Every queue and its policy."""
+    return Call(
+        f"select {', '.join(_QUEUE_SETTINGS)} from dibs.queues order by name",
+        (),
+        lambda rows: [dict(zip(_QUEUE_SETTINGS, row, strict=True)) for row in rows],
+    )
+
+
+def jobs(
+    queue: str | None, kind: str | None, state: str | None, limit: int, before: UUID | None
+) -> Call[list[JobSummary]]:
+    """Jobs, newest first."""
+    return Call(
+        "select id, queue, kind, state, priority, enqueued_at, due_at, attempts, max_attempts, reason"
+        " from dibs.jobs where (%s::text is null or queue = %s) and (%s::text is null or kind = %s)"
+        " and (%s::text is null or state = %s) and (%s::uuid is null or id < %s) order by id desc limit %s",
+        (queue, queue, kind, kind, state, state, before, before, limit),
+        lambda rows: [JobSummary(*row) for row in rows],
+    )
+
+
+def wait_hint(queues: Sequence[str]) -> Call[float | None]:
+    """How many seconds until the next job that waits for its time is due."""
+    return Call(
+        "select extract(epoch from dibs.next_due(%s::text[]) - dibs.now())::float8",
+        (list(queues),),
+        _first,
+    )
+
+
+def register_worker(name: str, facts: Mapping[str, Any]) -> Call[int]:
+    """Register a process start."""
+    return Call("select dibs.register_worker(%s, %s::jsonb)", (name, _json(dict(facts))), _first)
+
+
+def beat_worker(worker: int) -> Call[None]:
+    """Say that a worker is alive."""
+    return Call("select dibs.beat_worker(%s)", (worker,), _nothing)
+
+
+def retire_worker(worker: int) -> Call[None]:
+    """Strike a worker off the list."""
+    return Call("select dibs.retire_worker(%s)", (worker,), _nothing)
+
+
+def now() -> Call[datetime]:
+    """The database's time."""
+    return Call("select dibs.now()", (), _first)
+
+
+def version() -> Call[tuple[int, str]]:
+    """The schema's version and the digest of its functions."""
+    return Call("select version, code from dibs.version()", (), lambda rows: (rows[0][0], rows[0][1]))

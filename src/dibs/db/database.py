@@ -1,0 +1,175 @@
+# Written by tools/unasync.py from database_async.py: change that and run `make sync`.
+"""A database of dibs: a pool, the schema check, and running calls with reconnection."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import psycopg
+from psycopg.rows import tuple_row
+from psycopg.types.json import set_json_loads
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from dibs.db import calls
+from dibs.db.schema import check_fit, missing
+from dibs.db.translate import translate, translated
+from dibs.errors import ConnectionLost, IdOutOfRange
+from dibs.ids import IdMaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from dibs.db.calls import Call
+    from dibs.job import Enqueued, NewJob
+
+R = TypeVar("R")
+Connection = psycopg.Connection[Any]
+
+CHUNK = 1000
+"""How many jobs one statement of a bulk enqueue carries."""
+
+
+class Database:
+    """Runs calls on a pool of connections; opened by the first call."""
+
+    def __init__(self, dsn: str, *, pool_size: int = 10, patience: float = 30.0) -> None:
+        self.dsn = dsn
+        self.patience = patience
+        self._pool: ConnectionPool[Connection] | None = None
+        self._pool_size = pool_size
+        self._opening = threading.Lock()
+        self._ids = IdMaker()
+
+    def open(self) -> None:
+        """Connect, check that the schema fits, and learn the database's time."""
+        with self._opening:
+            if self._pool is not None:
+                return
+            pool = ConnectionPool(
+                self.dsn,
+                kwargs={"autocommit": True},
+                configure=_configure,
+                min_size=1,
+                max_size=self._pool_size,
+                open=False,
+                reconnect_timeout=self.patience,
+            )
+            try:
+                self._check_schema()
+                pool.open()
+            except BaseException:
+                pool.close()
+                raise
+            self._pool = pool
+        self.learn_time()
+
+    def close(self) -> None:
+        """Close the pool."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _check_schema(self) -> None:
+        with translated():
+            with psycopg.Connection.connect(self.dsn, autocommit=True) as conn:
+                try:
+                    version, _ = run_on(conn, calls.version())
+                except psycopg.Error as error:
+                    raise missing(error) from error
+                check_fit(version)
+
+    def learn_time(self) -> None:
+        """Learn how far the database's clock is ahead of ours, for the ids we make."""
+        now = self.run(calls.now())
+        self._ids = IdMaker(now.timestamp() - time.time())
+
+    def run(self, call: Call[R]) -> R:
+        """Run a call in a transaction of its own; repeat it if the connection is lost, which every verb bears."""
+        return (self._persist(lambda _: [call]))[0]
+
+    def _persist(self, attempt: Callable[[int], Sequence[Call[R]]]) -> list[R]:
+        began = time.monotonic()
+        tries = 0
+        while True:
+            try:
+                return self._run_all(attempt(tries))
+            except ConnectionLost:
+                tries += 1
+                left = began + self.patience - time.monotonic()
+                if left <= 0:
+                    raise
+                time.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
+
+    def _run_all(self, these: Sequence[Call[R]]) -> list[R]:
+        if self._pool is None:
+            self.open()
+        assert self._pool is not None
+        try:
+            with self._pool.connection(timeout=max(self.patience, 0.1)) as conn:
+                if len(these) == 1:
+                    return [run_on(conn, these[0])]
+                with conn.transaction():
+                    return [run_on(conn, call) for call in these]
+        except (PoolTimeout, PoolClosed) as error:
+            raise ConnectionLost(f"no connection to the database: {error}") from error
+        except psycopg.Error as error:
+            told = translate(error)
+            if isinstance(told, ConnectionLost):
+                self._pool.check()
+            raise told from error
+
+    def enqueue(self, jobs: Sequence[NewJob], conn: Connection | None = None) -> list[Enqueued]:
+        """Put jobs in under ids made here, so that repeating after a lost answer adds nothing."""
+        if conn is not None and self._pool is None:
+            self.open()
+        try:
+            return self._enqueue(jobs, conn)
+        except IdOutOfRange:
+            if any(job.id is not None for job in jobs):
+                raise
+            self.learn_time()
+            return self._enqueue(jobs, conn)
+
+    def _enqueue(self, jobs: Sequence[NewJob], conn: Connection | None) -> list[Enqueued]:
+        if self._pool is None:
+            self.open()
+        made = iter(self._ids.make(sum(job.id is None for job in jobs)))
+        ids: list[UUID] = [job.id or next(made) for job in jobs]
+        own = all(job.id is None for job in jobs)
+
+        def chunks(tries: int) -> list[Call[list[Enqueued]]]:
+            fresh = own and tries == 0
+            return [
+                calls.enqueue_many(jobs[n : n + CHUNK], ids[n : n + CHUNK], fresh=fresh)
+                for n in range(0, len(jobs), CHUNK)
+            ]
+
+        if conn is not None:
+            with translated():
+                done = [run_on(conn, call) for call in chunks(0)]
+        else:
+            done = self._persist(chunks) if jobs else []
+            # A repeat that finds the first try's job has done what was asked.
+        return [
+            type(e)(e.id, "enqueued") if own and e.id == id else e
+            for e, id in zip((e for part in done for e in part), ids, strict=True)
+        ]
+
+
+def run_on(conn: Connection, call: Call[R]) -> R:
+    """Run a call on any connection, in whatever transaction it is."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(call.sql, call.args)
+        return call.read(cursor.fetchall())
+
+
+def _configure(conn: Connection) -> None:
+    set_json_loads(msgspec.json.decode, conn)
+    cursor = conn.execute("show default_transaction_isolation")
+    if cursor.fetchone() != ("read committed",):
+        conn.execute("set default_transaction_isolation = 'read committed'")

@@ -1,0 +1,149 @@
+"""Hearing the bell. Polling is the truth; a ring is a hint that it is worth polling now.
+
+One connection listens for a whole client. Losing it loses nothing: it reconnects, and each reconnection counts as a
+ring for every queue, because rings may have been missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import psycopg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LONGEST_BREAK = 5.0
+
+
+class _Rings:
+    """How often each queue was rung, and how often everything may have been."""
+
+    def __init__(self) -> None:
+        self._rings: Counter[str] = Counter()
+        self._everywhere = 0
+
+    def heard(self, queues: Sequence[str]) -> int:
+        """How many rings these queues had so far."""
+        return self._everywhere + sum(self._rings[q] for q in queues)
+
+    def _count(self, queue: str | None) -> None:
+        if queue is None:
+            self._everywhere += 1
+        else:
+            self._rings[queue] += 1
+
+
+def _pause(tries: int) -> float:
+    return random.uniform(0, min(_LONGEST_BREAK, 0.05 * 2 ** min(tries, 8)))  # noqa: S311
+
+
+class Bell(_Rings):
+    """Listens in a thread."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__()
+        self._dsn = dsn
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._listening = threading.Event()
+        self._conn: psycopg.Connection | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to listen, unless already listening."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._listen, name="dibs-bell", daemon=True)
+                self._thread.start()
+        self._listening.wait(timeout=1)
+
+    def wait(self, queues: Sequence[str], since: int, timeout: float) -> bool:
+        """Wait until these queues had more than ``since`` rings; False if they had not within ``timeout``."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._stopping.is_set() or self.heard(queues) > since, timeout)
+
+    def stop(self) -> None:
+        """Stop listening."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _listen(self) -> None:
+        tries = 0
+        while not self._stopping.is_set():
+            with contextlib.suppress(psycopg.Error):
+                with psycopg.connect(self._dsn, autocommit=True) as conn:
+                    conn.execute("listen dibs")
+                    tries = 0
+                    self._ring(None)
+                    self._listening.set()
+                    while not self._stopping.is_set():
+                        for ring in conn.notifies(timeout=0.2):
+                            self._ring(ring.payload)
+            tries += 1
+            self._stopping.wait(_pause(tries))
+
+    def _ring(self, queue: str | None) -> None:
+        with self._changed:
+            self._count(queue)
+            self._changed.notify_all()
+
+
+class AsyncBell(_Rings):
+    """Listens in a task."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__()
+        self._dsn = dsn
+        self._changed = asyncio.Condition()
+        self._listening = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to listen, unless already listening."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._listen(), name="dibs-bell")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._listening.wait(), 1)
+
+    async def wait(self, queues: Sequence[str], since: int, timeout: float) -> bool:
+        """Wait until these queues had more than ``since`` rings; False if they had not within ``timeout``."""
+        async with self._changed:
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._changed.wait_for(lambda: self.heard(queues) > since)
+            except TimeoutError:
+                return False
+            return True
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _listen(self) -> None:
+        tries = 0
+        while True:
+            with contextlib.suppress(psycopg.Error):
+                async with await psycopg.AsyncConnection.connect(self._dsn, autocommit=True) as conn:
+                    await conn.execute("listen dibs")
+                    tries = 0
+                    await self._ring(None)
+                    self._listening.set()
+                    async for ring in conn.notifies():
+                        await self._ring(ring.payload)
+            tries += 1
+            await asyncio.sleep(_pause(tries))
+
+    async def _ring(self, queue: str | None) -> None:
+        async with self._changed:
+            self._count(queue)
+            self._changed.notify_all()

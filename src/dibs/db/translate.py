@@ -1,0 +1,82 @@
+"""From a driver's error to the one of ours that says what happened and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from dibs import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EXPECTED = {
+    "name_shape": "letters, digits and _ . : / -, at most 127, beginning with a letter, digit or _",
+    "priority_range": "a priority from 0 to 10",
+    "lease_range": "a lease from 0.1 s to 7 days",
+    "lease_growth_range": "a lease growth from 1 to 100",
+    "lease_cap_range": "a lease cap from the lease to 7 days",
+    "max_attempts_range": "1 to 10000 attempts",
+    "ttl_range": "a TTL above 0 and up to 10 years, or none",
+    "payload_limit_range": "a payload limit from 1 to 256000000 bytes",
+    "history_known": "a history of all, failures or none",
+    "retention_range": "a retention from 1 day to 10 years",
+    "history_retention_range": "a history retention from 1 day to 10 years",
+    "kind_shape": "a kind of 1 to 200 characters on one line",
+    "one_payload": "either a JSON payload or bytes, not both",
+    "content_type_shape": "a content type of 1 to 200 printable characters",
+    "headers_object": "headers that are a JSON object",
+    "facts_object": "facts that are a JSON object",
+    "kind_known": "a backoff that is constant, list or exponential",
+    "delays_sane": "1 to 100 delays, each from 0 to 1 year",
+    "factor_sane": "a backoff factor from 1 to 100",
+    "cap_sane": "a backoff cap from 0 to 1 year",
+    "jitter_sane": "a jitter from 0 to 1",
+}
+"""What each named constraint of the schema wants, by its name without the table's."""
+
+_GONE = ("08", "57P", "53300")
+
+
+class translated:  # noqa: N801 - a context manager read as a verb
+    """Raise our own errors inside the block instead of the driver's."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, psycopg.Error):
+            raise translate(error) from error
+
+
+def translate(error: psycopg.Error) -> errors.DibsError:
+    """The error of ours that a driver's error stands for."""
+    state = error.sqlstate
+    message = error.diag.message_primary or str(error).strip() or type(error).__name__
+    hint = error.diag.message_hint
+    if state is None and isinstance(error, psycopg.ProgrammingError):
+        return errors.InvalidArgument(message, hint="a DSN looks like postgresql://user@host/database")
+    if state is None or state.startswith(_GONE):
+        return errors.ConnectionLost(f"the database cannot be reached: {message}", hint=hint)
+    if state == "23514":
+        return errors.InvalidPolicy(_constraint_message(error, message), hint=hint)
+    if known := errors.BY_SQLSTATE.get(state):
+        return known(message, hint=hint)
+    if state in {"42883", "42P01"} and "dibs." in message:
+        return errors.SchemaMissing(f"this database lacks a part of dibs: {message}", hint="run: dibs migrate")
+    if state.startswith("22"):
+        return errors.InvalidArgument(message, hint=hint or error.diag.message_detail)
+    translated = errors.ServerError(message, hint=hint)
+    translated.sqlstate = state
+    return translated
+
+
+def _constraint_message(error: psycopg.Error, message: str) -> str:
+    name = error.diag.constraint_name or ""
+    expected = next((EXPECTED[suffix] for suffix in _suffixes(name) if suffix in EXPECTED), None)
+    return f"{name} is broken: expected {expected}" if expected else message
+
+
+def _suffixes(name: str) -> Iterator[str]:
+    words = name.split("_")
+    return ("_".join(words[n:]) for n in range(1, len(words)))

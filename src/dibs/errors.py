@@ -1,0 +1,162 @@
+"""Every error dibs raises, as one tree.
+
+::
+
+    DibsError
+    ├── JobError                      what you asked of a job cannot be done
+    │   ├── LeaseLost        DI001    the token is not the one that holds the job
+    │   ├── UnknownJob       DI002    no such job: never committed, or pruned
+    │   └── JobEnded         DI003    the job has already ended
+    ├── Refused                       what you sent was not accepted; nothing was changed
+    │   ├── InvalidArgument  DI010    a value is out of range or malformed
+    │   ├── InvalidPolicy    23514    a policy breaks a named constraint
+    │   ├── UnknownQueue     DI011    strict mode, and no such queue
+    │   ├── PayloadTooLarge  DI012    above the queue's payload limit
+    │   ├── IdOutOfRange     DI013    a job id from the future or from before retention
+    │   └── UnknownWorker    DI014    no such worker is registered
+    ├── NotPermitted         42501    the role lacks the right to this verb
+    ├── WrongIsolation       DI020    the verb works in READ COMMITTED only
+    ├── SchemaError                   the database's schema does not fit this client
+    │   ├── SchemaMissing    3F000    dibs is not installed there
+    │   ├── SchemaTooOld              run ``dibs migrate``
+    │   ├── SchemaTooNew              upgrade the dibs package
+    │   └── SchemaLocked              another migration holds the lock
+    ├── ServerError                   PostgreSQL refused for a reason of its own (disk full, time-out, …)
+    ├── ConnectionLost                the database cannot be reached, or went away
+    └── EmbeddedError                 the embedded PostgreSQL cannot start
+
+The codes are SQLSTATEs, so a client in any language can tell them apart.
+"""
+
+from __future__ import annotations
+
+
+class DibsError(Exception):
+    """The root of every error dibs raises."""
+
+    sqlstate: str | None = None
+    """The SQLSTATE the SQL functions raise for it, where they do."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+class JobError(DibsError):
+    """What was asked of a job cannot be done."""
+
+
+class LeaseLost(JobError):
+    """The token given is not the one that holds the job now."""
+
+    sqlstate = "DI001"
+
+
+class UnknownJob(JobError):
+    """There is no such job: it was never committed, or it was pruned."""
+
+    sqlstate = "DI002"
+
+
+class JobEnded(JobError):
+    """The job has already ended; terminal means terminal."""
+
+    sqlstate = "DI003"
+
+
+class Refused(DibsError):
+    """What was sent was not accepted, and nothing was changed."""
+
+
+class InvalidArgument(Refused):
+    """A value is out of range or malformed."""
+
+    sqlstate = "DI010"
+
+
+class InvalidPolicy(Refused):
+    """A policy breaks one of the schema's named constraints."""
+
+    sqlstate = "23514"
+
+
+class UnknownQueue(Refused):
+    """Strict mode is on and there is no queue of that name."""
+
+    sqlstate = "DI011"
+
+
+class PayloadTooLarge(Refused):
+    """The payload is above its queue's limit."""
+
+    sqlstate = "DI012"
+
+
+class IdOutOfRange(Refused):
+    """A job id made by the client is from the future, or older than retention."""
+
+    sqlstate = "DI013"
+
+
+class UnknownWorker(Refused):
+    """No worker of that number is registered."""
+
+    sqlstate = "DI014"
+
+
+class NotPermitted(DibsError):
+    """The database role lacks the right to this verb."""
+
+    sqlstate = "42501"
+
+
+class WrongIsolation(DibsError):
+    """The verb works in READ COMMITTED transactions only."""
+
+    sqlstate = "DI020"
+
+
+class SchemaError(DibsError):
+    """The schema in the database does not fit this client."""
+
+
+class SchemaMissing(SchemaError):
+    """dibs is not installed in this database."""
+
+    sqlstate = "3F000"
+
+
+class SchemaTooOld(SchemaError):
+    """The schema is older than this client needs."""
+
+
+class SchemaTooNew(SchemaError):
+    """The schema is newer than this client knows."""
+
+
+class SchemaLocked(SchemaError):
+    """Another migration held the lock for longer than we were told to wait."""
+
+
+class ServerError(DibsError):
+    """PostgreSQL refused for a reason of its own: disk full, statement time-out, deadlock and the like."""
+
+
+class ConnectionLost(DibsError):
+    """The database cannot be reached, or went away during the call."""
+
+
+class EmbeddedError(DibsError):
+    """The embedded PostgreSQL cannot be found or started."""
+
+
+def _leaves(root: type[DibsError]) -> list[type[DibsError]]:
+    return [root, *(leaf for child in root.__subclasses__() for leaf in _leaves(child))]
+
+
+BY_SQLSTATE: dict[str, type[DibsError]] = {cls.sqlstate: cls for cls in _leaves(DibsError) if cls.sqlstate}
+"""Which exception stands for which SQLSTATE."""

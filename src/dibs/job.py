@@ -1,0 +1,222 @@
+"""Jobs as values: what is asked, what is held, what was answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from dibs.policy import FOREVER, Backoff, History, Seconds, seconds
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+BINARY = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job to be enqueued. ``payload`` is anything JSON can hold, or bytes."""
+
+    queue: str
+    kind: str = "message"
+    payload: Any = None
+    content_type: str | None = None
+    headers: dict[str, Any] | None = None
+    id: UUID | None = None
+    priority: int | None = None
+    delay: Seconds | None = None
+    due_at: datetime | None = None
+    ttl: Seconds | None = None
+    deadline: datetime | None = None
+    lease: Seconds | None = None
+    lease_growth: float | None = None
+    lease_cap: Seconds | None = None
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+    history: History | None = None
+    dedup_key: str | None = None
+
+    @property
+    def body(self) -> bytes | None:
+        """The payload, if it is bytes."""
+        return bytes(self.payload) if isinstance(self.payload, bytes | bytearray | memoryview) else None
+
+    def as_json(self, id: UUID | None) -> dict[str, Any]:
+        """The form ``enqueue_many`` takes, with the id it is to have."""
+        asked: dict[str, Any] = {"queue": self.queue, "kind": self.kind}
+        if id is not None:
+            asked["id"] = id
+        if self.body is None:
+            asked["payload"] = self.payload
+        else:
+            asked["content_type"] = self.content_type or BINARY
+        for name in _OPTIONS:
+            value = getattr(self, name)
+            if value is not None:
+                asked[name] = _plain(value)
+        return asked
+
+
+_OPTIONS = tuple(name for name in NewJob.__dataclass_fields__ if name not in {"queue", "kind", "payload", "id"})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return min(value, FOREVER).total_seconds()
+    if isinstance(value, Backoff):
+        return value.as_json()
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What became of an enqueue: the job's id, and whether it is new."""
+
+    id: UUID
+    outcome: Literal["enqueued", "duplicate"]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this call made the job."""
+        return self.outcome == "enqueued"
+
+
+class Held(Protocol):
+    """Whatever has an id and the token that proves its lease."""
+
+    @property
+    def id(self) -> UUID: ...  # noqa: D102
+
+    @property
+    def token(self) -> UUID: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A job held under a lease."""
+
+    id: UUID
+    token: UUID
+    queue: str
+    kind: str
+    payload: Any
+    body: bytes | None
+    content_type: str | None
+    headers: dict[str, Any] | None
+    priority: int
+    run: int
+    attempt: int
+    max_attempts: int
+    due_at: datetime
+    deadline: datetime | None
+    claimed_at: datetime
+    lease_until: datetime
+
+    @property
+    def content(self) -> Any:
+        """The payload: bytes if bytes were sent, else what the JSON held."""
+        return self.payload if self.body is None else self.body
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """Whether a failure of this attempt would exhaust the job."""
+        return self.attempt >= self.max_attempts
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A batch's answer for one item: ``ok``, ``already``, ``lost``, ``busy``, ``cancel`` and so on."""
+
+    id: UUID
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Where a job went after a failed run."""
+
+    state: str
+    due_at: datetime | None
+    answer: str = "ok"
+    id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """A dead job a redrive matched, and what became of it."""
+
+    id: UUID
+    queue: str
+    kind: str
+    was: str
+    reason: str
+    answer: Literal["redriven", "matched", "duplicate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What a resume found: since when the queue was paused, and how many jobs are past their time."""
+
+    paused_at: datetime | None
+    late: int
+    extended: int
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How many jobs of a queue are in each state, and how long the oldest has waited and run."""
+
+    queue: str
+    paused: bool = False
+    scheduled: int = 0
+    ready: int = 0
+    blocked: int = 0
+    running: int = 0
+    failed: int = 0
+    exhausted: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    oldest_ready: timedelta = field(default_factory=timedelta)
+    oldest_running: timedelta = field(default_factory=timedelta)
+
+    @property
+    def waiting(self) -> int:
+        """Everything that has still to run."""
+        return self.scheduled + self.ready + self.blocked
+
+    @property
+    def dead(self) -> int:
+        """Everything that ended badly."""
+        return self.failed + self.exhausted + self.expired + self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """One line of a list of jobs."""
+
+    id: UUID
+    queue: str
+    kind: str
+    state: str
+    priority: int
+    enqueued_at: datetime
+    due_at: datetime
+    attempts: int | None
+    max_attempts: int
+    reason: str | None
+
+
+__all__ = [
+    "Answer",
+    "Claimed",
+    "Depth",
+    "Enqueued",
+    "Failed",
+    "Held",
+    "JobSummary",
+    "NewJob",
+    "Redriven",
+    "Resumed",
+    "seconds",
+]

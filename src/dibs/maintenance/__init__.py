@@ -1,0 +1,1 @@
+"""The upkeep: one file, one loop."""

@@ -1,0 +1,95 @@
+"""How often and how soon a job is tried again, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Seconds = float | timedelta
+"""A duration: seconds, or a timedelta."""
+
+History = Literal["all", "failures", "none"]
+
+FOREVER = timedelta(days=3653)
+"""A TTL this long never ends."""
+
+
+def seconds(duration: Seconds) -> float:
+    """A duration as seconds."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait after each failed attempt: made by ``constant``, ``progressive`` or ``exponential``."""
+
+    kind: Literal["constant", "list", "exponential"]
+    delays: tuple[float, ...]
+    factor: float = 2.0
+    cap: float | None = None
+    jitter: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The form the SQL functions take."""
+        return {
+            "kind": self.kind,
+            "delays": self.delays,
+            "factor": self.factor,
+            "cap": self.cap,
+            "jitter": self.jitter,
+        }
+
+
+def constant(delay: Seconds, *, jitter: float = 0.0) -> Backoff:
+    """Wait the same time after each failure."""
+    return Backoff("constant", (seconds(delay),), jitter=jitter)
+
+
+def progressive(delays: Sequence[Seconds], *, jitter: float = 0.0) -> Backoff:
+    """Wait these times in turn; the last one repeats."""
+    return Backoff("list", tuple(seconds(d) for d in delays), jitter=jitter)
+
+
+def exponential(base: Seconds = 1.0, *, factor: float = 2.0, cap: Seconds = 3600.0, jitter: float = 0.1) -> Backoff:
+    """Wait ``base``, then ``factor`` times longer after each failure, up to ``cap``; up to ``jitter`` of it less."""
+    return Backoff("exponential", (seconds(base),), factor, seconds(cap), jitter)
+
+
+class QueuePolicy(TypedDict, total=False):
+    """What can be set of a queue; what is not named stays as it is."""
+
+    priority: int
+    lease: Seconds
+    lease_growth: float
+    lease_cap: Seconds
+    max_attempts: int
+    backoff: Backoff
+    ttl: Seconds | None
+    payload_limit: int
+    history: History
+    retention: Seconds
+    history_retention: Seconds
+    ring: bool
+
+
+class JobOptions(TypedDict, total=False):
+    """What can be given with one job; what is not given is the queue's."""
+
+    content_type: str
+    headers: dict[str, Any]
+    priority: int
+    delay: Seconds
+    due_at: Any
+    ttl: Seconds | None
+    deadline: Any
+    lease: Seconds
+    lease_growth: float
+    lease_cap: Seconds
+    max_attempts: int
+    backoff: Backoff
+    history: History
+    dedup_key: str

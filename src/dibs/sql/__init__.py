@@ -1,0 +1,100 @@
+"""The core: the SQL files, and the one script that installs or migrates them.
+
+``dibs init`` and ``dibs migrate`` run the same script that ``dibs sql`` prints for ``psql``. It is safe to run twice
+and by two at once: it takes a lock, applies the numbered migrations that are missing, and then applies the functions,
+the views and the grants anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+ROOT = files(__name__)
+
+PREAMBLE = """\
+-- dibs: the whole install, for psql -v ON_ERROR_STOP=1 -f. Safe to run again.
+begin;
+set local search_path = pg_catalog, pg_temp;
+set local check_function_bodies = on;
+set local lock_timeout = '{lock_timeout}';
+select pg_catalog.pg_advisory_xact_lock(20004, 0);
+create schema if not exists dibs;
+create table if not exists dibs.migration (
+  version integer not null constraint migration_pkey primary key,
+  name text not null,
+  applied_at timestamptz not null default pg_catalog.clock_timestamp()
+);
+comment on table dibs.migration is 'Which schema version this is: one row for each migration applied.';
+create table if not exists dibs.code (
+  one boolean not null default true constraint code_pkey primary key constraint code_one_row check (one),
+  digest text not null
+);
+comment on table dibs.code is 'Which functions, views and grants are installed: one row.';
+"""
+
+
+def _scripts(folder: str) -> list[tuple[str, str]]:
+    found: list[Traversable] = sorted(
+        (f for f in (ROOT / folder).iterdir() if f.name.endswith(".sql")), key=lambda f: f.name
+    )
+    return [(f.name.removesuffix(".sql"), f.read_text(encoding="utf-8")) for f in found]
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """Every numbered migration as (version, name, text), in order."""
+    return [(int(stem.split("_", 1)[0]), stem.split("_", 1)[1], text) for stem, text in _scripts("migrations")]
+
+
+def code() -> str:
+    """What is applied anew each time: parts first, then views, then verbs, then grants."""
+    functions = _scripts("functions")
+    parts = [text for stem, text in functions if stem.endswith("_parts")]
+    verbs = [text for stem, text in functions if not stem.endswith("_parts")]
+    views = [text for _, text in _scripts("views")]
+    grants = (ROOT / "grants.sql").read_text(encoding="utf-8")
+    return "\n".join([*parts, *views, *verbs, grants])
+
+
+def latest_version() -> int:
+    """The number of the newest migration this package brings."""
+    return migrations()[-1][0]
+
+
+def digest() -> str:
+    """What tells these functions from those of another release."""
+    return hashlib.sha256(code().encode()).hexdigest()[:16]
+
+
+def _guarded(version: int, name: str, text: str) -> str:
+    return f"""\
+do $guard$ begin
+if not exists (select from dibs.migration where version = {version}) then
+execute $migration_{version:04}$
+{text}
+$migration_{version:04}$;
+insert into dibs.migration (version, name) values ({version}, '{name}');
+end if; end $guard$;
+"""
+
+
+def install_script(*, lock_timeout: str = "10s", upto: int | None = None) -> str:
+    """The whole install as one script; ``upto`` stops after that migration and applies no code."""
+    steps = [_guarded(*m) for m in migrations() if upto is None or m[0] <= upto]
+    if upto is not None:
+        return "\n".join([PREAMBLE.format(lock_timeout=lock_timeout), *steps, "commit;\n"])
+    return "\n".join(
+        [
+            PREAMBLE.format(lock_timeout=lock_timeout),
+            *steps,
+            code(),
+            f"insert into dibs.code (digest) values ('{digest()}')"
+            " on conflict (one) do update set digest = excluded.digest;",
+            "select name, outcome from dibs.make_days() where outcome <> 'exists';",
+            "commit;\n",
+        ]
+    )

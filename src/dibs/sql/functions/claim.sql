@@ -1,0 +1,134 @@
+-- claim: ready → lease. ARCHITECTURE.md, "The floor", says what makes it immune to dead rows.
+
+create or replace function dibs.claim(
+  queues text[],
+  max integer default 1,
+  worker bigint default null,
+  lease interval default null
+)
+returns table (
+  id uuid, token uuid, queue text, kind text, payload jsonb, body bytea, content_type text,
+  headers jsonb, priority smallint, run integer, attempt smallint, max_attempts integer,
+  due_at timestamptz, deadline timestamptz, claimed_at timestamptz, lease_until timestamptz
+)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_began bigint := dibs.micros(clock_timestamp());
+  v_token uuid := gen_random_uuid();
+  v_left integer := claim.max;
+  v_queues dibs.queue[] := '{}'::dibs.queue[];
+  v_floors dibs.floor[] := '{}'::dibs.floor[];
+  v_due bigint[] := '{}'::bigint[];
+  v_ids uuid[] := '{}'::uuid[];
+  v_back bigint[] := '{}'::bigint[];
+  v_queue dibs.queue;
+  v_floor dibs.floor;
+  v_head record;
+  v_took record;
+  v_claimed uuid[] := '{}'::uuid[];
+  v_top bigint := dibs.micros(v_now) - 250000;
+  v_seen boolean[];
+begin
+  perform dibs.check_claim(queues, claim.max, lease);
+  for v_queue in
+    select q.* from dibs.queue as q where q.name = any (queues) and q.paused_at is null order by q.id
+  loop
+    v_floor := dibs.read_floor(v_queue.id, v_top);
+    v_queues := v_queues || v_queue;
+    v_floors := v_floors || v_floor;
+    v_due := v_due || v_floor.due_us;
+    v_ids := v_ids || v_floor.ids;
+    v_back := v_back || dibs.look_back(v_queue.id, v_floor, v_began);
+  end loop;
+
+  v_seen := array_fill(false, array[cardinality(v_due)]);
+  -- One look at the head of every queue and priority; n counts them, eleven to a queue.
+  for v_head in
+    select l.n::integer as n, (l.n - 1)::integer / 11 + 1 as q, (l.n - 1)::smallint % 11::smallint as priority,
+      l.from_at, l.from_id
+    from (
+      select f.n, dibs.from_micros(f.due_us - b.back) as from_at,
+        case when b.back = 0 then f.id else uuid '00000000-0000-0000-0000-000000000000' end as from_id
+      from unnest(v_due, v_ids) with ordinality as f (due_us, id, n)
+      cross join lateral (select v_back[(f.n - 1) / 11 + 1] as back) as b
+    ) as l
+    cross join lateral (
+      select r.due_at from dibs.ready as r
+      where r.queue_id = (v_queues[(l.n - 1) / 11 + 1]).id and r.priority = ((l.n - 1) % 11)::smallint
+        and (r.due_at, r.id) >= (l.from_at, l.from_id) and r.due_at <= v_now
+      order by r.due_at, r.id limit 1
+    ) as r
+    order by 3 desc, r.due_at
+  loop
+    v_seen[v_head.n] := true;
+    continue when v_left = 0;
+    v_queue := v_queues[v_head.q];
+    with pick as materialized (
+      select r.ctid as place from dibs.ready as r
+      where r.queue_id = v_queue.id and r.priority = v_head.priority
+        and (r.due_at, r.id) >= (v_head.from_at, v_head.from_id) and r.due_at <= v_now
+        and r.expire_at > v_now
+      order by r.due_at, r.id limit v_left
+      for update skip locked
+    ), gone as (
+      delete from dibs.ready as r using pick as p where r.ctid = p.place returning r.*
+    ), held as (
+      insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run,
+        charged, priority, cancel, own_lease, history, worker, fingerprint)
+      select g.id, v_token, g.due_at, g.expire_at, v_now,
+        v_now + coalesce(claim.lease, dibs.lease_for(v_queue.lease, v_queue.lease_growth,
+                                                     v_queue.lease_cap, g.charged + 1)),
+        g.queue_id, g.run + 1, g.charged + 1, g.priority, false, g.own_lease,
+        g.history, claim.worker, g.fingerprint
+      from gone as g
+      returning lease.id, lease.due_at, lease.own_lease
+    )
+    select array_agg(h.id order by h.due_at, h.id) as ids, min(h.due_at) as due_at,
+      bool_or(h.own_lease) and claim.lease is null as own_lease
+    into v_took from held as h;
+    continue when v_took.ids is null;
+    v_claimed := v_claimed || v_took.ids;
+    v_left := v_left - cardinality(v_took.ids);
+    if v_took.own_lease then
+      perform dibs.apply_own_leases(v_took.ids, v_now);
+    end if;
+    -- A look-back never lowers a floor, and no floor rises above a quarter of a second ago.
+    if dibs.micros(v_took.due_at) >= v_top then
+      v_due[v_head.n] := v_top;
+      v_ids[v_head.n] := '00000000-0000-0000-0000-000000000000';
+    elsif (dibs.micros(v_took.due_at), v_took.ids[1]) > (v_due[v_head.n], v_ids[v_head.n]) then
+      v_due[v_head.n] := dibs.micros(v_took.due_at);
+      v_ids[v_head.n] := v_took.ids[1];
+    end if;
+  end loop;
+
+  for q in 1 .. cardinality(v_queues) loop
+    perform dibs.write_floor((v_queues[q]).id, v_floors[q], v_due[q * 11 - 10 : q * 11],
+      v_ids[q * 11 - 10 : q * 11], v_seen[q * 11 - 10 : q * 11], v_top, v_back[q], v_began);
+  end loop;
+  if v_claimed = '{}' then
+    return;
+  end if;
+  return query
+  select l.id, l.token, q.name, j.kind, j.payload, j.body, j.content_type, j.headers, l.priority, l.run,
+    l.charged, coalesce(j.max_attempts, q.max_attempts), l.due_at, j.deadline, l.claimed_at, l.lease_until
+  from unnest(v_claimed) with ordinality as c (id, n)
+  join dibs.lease as l on l.id = c.id
+  join dibs.job as j on j.id = c.id
+  join dibs.queue as q on q.id = l.queue_id
+  order by c.n;
+end
+$$;
+
+comment on function dibs.claim is
+'Take up to `max` due jobs of the queues named, by priority and then due time, and hold each under a lease. All
+carry the token that proves it. `lease` overrides the policy''s. Works in READ COMMITTED only.';

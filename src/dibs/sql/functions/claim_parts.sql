@@ -1,0 +1,154 @@
+-- What claim is made of. Nobody but the owner calls these.
+
+create or replace function dibs.lease_for(
+  lease interval, growth double precision, cap interval, attempt integer)
+returns interval
+language sql immutable parallel safe
+return case when growth = 1 or attempt <= 1 then least(lease, cap)
+  else least(lease * exp(least((attempt - 1) * ln(growth), 20)), cap) end;
+
+comment on function dibs.lease_for is 'How long the lease of an attempt is, grown and capped.';
+
+create or replace function dibs.check_isolation(verb text) returns void
+language plpgsql stable
+as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception using errcode = 'DI020',
+      message = format('%s works in READ COMMITTED only; this transaction is %s', verb,
+                       upper(current_setting('transaction_isolation'))),
+      hint = 'use a transaction of its own: BEGIN ISOLATION LEVEL READ COMMITTED';
+  end if;
+end
+$$;
+
+comment on function dibs.check_isolation is 'Refuse a verb that an older snapshot would mislead.';
+
+create or replace function dibs.check_claim(queues text[], max integer, lease interval) returns void
+language plpgsql stable
+as $$
+begin
+  perform dibs.check_isolation('claim');
+  if coalesce(cardinality(queues), 0) = 0 or array_position(queues, null) is not null then
+    raise exception using errcode = 'DI010', message = 'claim needs the names of the queues to claim from',
+      hint = 'such as: select * from dibs.claim(array[''mail''], 10)';
+  end if;
+  if max is null or max not between 1 and 10000 then
+    raise exception using errcode = 'DI010',
+      message = format('claim takes 1 to 10000 jobs at once, not %s', coalesce(max::text, 'null'));
+  end if;
+  if lease not between interval '100 milliseconds' and interval '7 days' then
+    raise exception using errcode = 'DI010',
+      message = format('a lease lasts from 100 milliseconds to 7 days, not %s', lease);
+  end if;
+end
+$$;
+
+comment on function dibs.check_claim is 'Refuse a claim that makes no sense, with a sentence that says why.';
+
+-- The setting is the caller's to change, so it is checked by pattern before it is believed.
+create or replace function dibs.read_floor(queue_id integer, top_us bigint) returns dibs.floor
+language plpgsql volatile
+as $$
+declare
+  v_text text := current_setting('dibs.floor_' || queue_id, true);
+  v_floor dibs.floor;
+begin
+  if v_text ~ '^\("\{(\d{1,16},){10}\d{1,16}\}","\{([0-9a-f-]{36},){10}[0-9a-f-]{36}\}",\d{1,16},\d{1,12},\d{1,16},[0-5]\)$' then
+    v_floor := v_text::dibs.floor;
+  else
+    select h.due_us, h.ids, dibs.micros(h.swept_at), dibs.micros('epoch'::timestamptz + h.took), 0, 0
+    into v_floor
+    from dibs.floor_hint as h where h.queue_id = read_floor.queue_id
+    order by h.swept_at desc limit 1;
+    if not found then
+      v_floor := row(array_fill(0::bigint, array[11]),
+        array_fill(uuid '00000000-0000-0000-0000-000000000000', array[11]), 0, 0, 0, 0);
+    end if;
+  end if;
+  -- The clock was stepped back: what lies behind such a floor may be due now.
+  if top_us < any (v_floor.due_us) then
+    select array_agg(case when d > top_us then 0 else d end order by n) into v_floor.due_us
+    from unnest(v_floor.due_us) with ordinality as f (d, n);
+  end if;
+  return v_floor;
+end
+$$;
+
+comment on function dibs.read_floor is
+'Where this connection starts scanning a queue: from its session, else from the newest hint, else from the start.';
+
+create or replace function dibs.look_back(queue_id integer, floor dibs.floor, real_us bigint)
+returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_all constant bigint := 4000000000000000;
+begin
+  if real_us >= floor.sweep_at and (
+    floor.sweep_took < 2000
+    -- A dear sweep is the fleet's, not each connection's: one at a time, and not before the last is paid off.
+    or pg_try_advisory_xact_lock(20001, queue_id) and not exists (
+      select from dibs.floor_hint as h
+      where h.queue_id = look_back.queue_id and h.swept_at + 20 * h.took > dibs.from_micros(real_us))
+  ) then
+    return v_all;
+  end if;
+  if real_us >= floor.near_at then
+    return 500000 << floor.near_step;
+  end if;
+  return 0;
+end
+$$;
+
+comment on function dibs.look_back is
+'How far below the floor this claim looks, in microseconds, for what was committed late or put back.';
+
+create or replace function dibs.write_floor(
+  queue_id integer, floor dibs.floor, due_us bigint[], ids uuid[], seen boolean[], top_us bigint,
+  back bigint, began_us bigint)
+returns void
+language plpgsql volatile
+as $$
+declare
+  v_end bigint := dibs.micros(clock_timestamp());
+  v_swept boolean := back >= 4000000000000000;
+begin
+  for n in 1 .. 11 loop
+    if not seen[n] then
+      due_us[n] := top_us;
+      ids[n] := '00000000-0000-0000-0000-000000000000';
+    end if;
+  end loop;
+  floor.due_us := due_us;
+  floor.ids := ids;
+  if v_swept then
+    floor.sweep_took := v_end - began_us;
+    floor.sweep_at := v_end + 20 * floor.sweep_took;
+    if floor.sweep_took >= 2000 then
+      insert into dibs.floor_hint (queue_id, swept_at, took, due_us, ids)
+      values (queue_id, dibs.from_micros(v_end), floor.sweep_took * interval '1 microsecond', due_us, ids);
+    end if;
+  elsif back > 0 then
+    floor.near_at := v_end + 20 * (v_end - began_us);
+    floor.near_step := (floor.near_step + 1) % 6;
+  end if;
+  perform set_config('dibs.floor_' || queue_id, floor::text, false);
+end
+$$;
+
+comment on function dibs.write_floor is
+'Remember in the session where the next claim of this queue starts, and what looking back cost.';
+
+create or replace function dibs.apply_own_leases(ids uuid[], at timestamptz) returns void
+language sql volatile
+begin atomic
+  update dibs.lease as l
+  set lease_until = apply_own_leases.at + dibs.lease_for(
+    coalesce(j.lease, q.lease), coalesce(j.lease_growth, q.lease_growth),
+    coalesce(j.lease_cap, q.lease_cap), l.charged)
+  from dibs.job as j join dibs.queue as q on q.id = j.queue_id
+  where l.id = any (apply_own_leases.ids) and l.own_lease and j.id = l.id;
+end;
+
+comment on function dibs.apply_own_leases is 'Give jobs with a lease policy of their own that lease.';

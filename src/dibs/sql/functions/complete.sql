@@ -1,0 +1,70 @@
+-- complete: lease → succeeded.
+
+create or replace function dibs.complete_many(
+  ids uuid[], tokens uuid[], results jsonb[] default null, follow_ups jsonb default null)
+returns table (item integer, id uuid, answer text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_ended uuid[];
+  v_prints bytea[];
+begin
+  perform dibs.check_batch('complete', ids, tokens, cardinality(results));
+  with asked as materialized (
+    select k.id, k.token, k.result from unnest(ids, tokens, results) as k (id, token, result) order by k.id
+  ), gone as (
+    delete from dibs.lease as l using asked as a
+    where l.id = a.id and l.token = a.token
+    returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, a.result
+  ), kept as (
+    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, result)
+    select g.id, g.token, g.claimed_at, v_now, g.queue_id, g.run, 'succeeded', g.worker, g.result
+    from gone as g join dibs.queue as q on q.id = g.queue_id
+    where coalesce(g.history, q.history) = 'all'
+  )
+  select array_agg(g.id), array_agg(g.fingerprint order by g.fingerprint) filter (where g.fingerprint is not null)
+  into v_ended, v_prints from gone as g;
+
+  if v_prints is not null then
+    delete from dibs.fingerprint as f where f.hash = any (v_prints);
+  end if;
+  if follow_ups is not null then
+    perform dibs.enqueue_follow_ups(ids, v_ended, follow_ups);
+  end if;
+  if cardinality(v_ended) = cardinality(ids) then
+    return query select k.n::integer, k.id, 'ok' from unnest(ids) with ordinality as k (id, n);
+  else
+    return query select * from dibs.answer_batch(ids, tokens, v_ended, '{succeeded}');
+  end if;
+end
+$$;
+
+comment on function dibs.complete_many is
+'End many jobs as succeeded. Answers for each item, in order: `ok`; `already` when the same token completed it
+before; `lost` when the token does not hold it. `follow_ups` is a JSON array as long as `ids`; each element is
+null or an array of jobs as `enqueue_many` takes them, enqueued only if that item is `ok`.';
+
+create or replace function dibs.complete(
+  id uuid, token uuid, result jsonb default null, follow_ups jsonb default null)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return dibs.held('complete', complete.id, (
+    select c.answer from dibs.complete_many(array[complete.id], array[token], array[result],
+      case when follow_ups is not null then jsonb_build_array(follow_ups) end) as c));
+end
+$$;
+
+comment on function dibs.complete is
+'End a job as succeeded, with a result, in the caller''s transaction; `follow_ups` is a JSON array of jobs enqueued
+with it. Answers `ok`, or `already` when the same token did so before; raises DI001 when the token does not hold it.';

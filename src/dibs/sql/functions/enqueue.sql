@@ -1,0 +1,138 @@
+-- enqueue: → ready. One job, or many in one statement; both in the caller's transaction.
+
+create or replace function dibs.enqueue_many(
+  jobs jsonb, bodies bytea[] default null, fresh boolean default false)
+returns table (item integer, id uuid, outcome text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_tick bigint := dibs.tick(v_now);
+  v_ahead uuid := dibs.id_floor(v_now + interval '1 hour');
+  v_asked record;
+  v_ids uuid[];
+  v_same uuid[];
+  v_done record;
+begin
+  select a.* into v_asked from dibs.ask(jobs) as a;
+  if v_asked.jobs = 0 then
+    return;
+  end if;
+  perform dibs.ensure_queues(v_asked.queues);
+  if v_asked.given > 0 and not fresh then
+    v_same := dibs.known_ids(jobs);
+  end if;
+  if v_asked.keys > 0 then
+    select k.ids, k.same into v_ids, v_same from dibs.take_fingerprints(jobs, v_same, v_now) as k;
+  end if;
+
+  with asked as materialized (
+    select a.*, bodies[a.ord] as body, q.id as queue_id, coalesce(a.priority, q.priority) as level,
+      coalesce(a.id, v_ids[a.ord], dibs.id_at(v_tick + a.ord)) as job_id,
+      greatest(coalesce(a.due_at, v_now + a.delay), v_now) as due,
+      case when a.dedup_key is not null then dibs.fingerprint_of(q.id, a.dedup_key) end as hash,
+      octet_length(bodies[a.ord]) > q.payload_limit or pg_column_size(a.payload) > q.payload_limit
+        or a.delay not between interval '0' and interval '10 years'
+        or a.due_at > v_now + interval '10 years' or num_nonnulls(a.delay, a.due_at) = 2
+        or a.id is not null and (a.id >= v_ahead or a.id < dibs.id_floor(v_now - q.retention)) as refused
+    from rows from (jsonb_to_recordset(jobs) as (
+        id uuid, queue text, kind text, payload jsonb, content_type text, headers jsonb,
+        priority smallint, delay interval, due_at timestamptz, ttl interval, deadline timestamptz,
+        lease interval, lease_growth double precision, lease_cap interval, max_attempts integer,
+        backoff dibs.backoff, history text, dedup_key text)) with ordinality
+      as a (id, queue, kind, payload, content_type, headers, priority, delay, due_at, ttl, deadline,
+            lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, ord)
+    join dibs.queue as q on q.name = a.queue
+  ), new_job as (
+    insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers,
+      fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history)
+    select a.job_id, a.due, a.queue_id, a.level, a.kind, a.payload, a.body, a.content_type, a.headers,
+      a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history
+    from asked as a
+    where v_same is null or v_same[a.ord] is null
+    returning job.*
+  ), new_ready as (
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, priority, ring, own_lease,
+      history, fingerprint)
+    select j.id, j.due_at, dibs.expiry(j.due_at, coalesce(j.ttl, q.ttl), j.deadline), j.queue_id, 0, 0,
+      j.priority,
+      q.ring and j.id in (
+        select distinct on (n.queue_id) n.id from new_job as n order by n.queue_id, n.due_at, n.id),
+      num_nonnulls(j.lease, j.lease_growth, j.lease_cap) > 0, j.history, j.fingerprint
+    from new_job as j join dibs.queue as q on q.id = j.queue_id
+    returning ready.id
+  )
+  select array_agg(a.job_id order by a.ord) as ids, bool_or(a.refused) as refused,
+    (select array_agg(n.id) from new_ready as n) as new
+  into v_done from asked as a;
+
+  if v_done.refused then
+    perform dibs.refuse_jobs(jobs, bodies, v_now);
+  end if;
+  if cardinality(v_done.new) = cardinality(v_done.ids) then
+    return query select d.n::integer, d.id, 'enqueued' from unnest(v_done.ids) with ordinality as d (id, n);
+  else
+    return query
+    select d.n::integer, coalesce(v_same[d.n], d.id),
+      case when d.id = any (v_done.new) and v_same[d.n] is null then 'enqueued' else 'duplicate' end
+    from unnest(v_done.ids) with ordinality as d (id, n);
+  end if;
+end
+$$;
+
+comment on function dibs.enqueue_many is
+'Put many jobs in, in the caller''s transaction. `jobs` is a JSON array; each object takes the names of
+`enqueue`''s arguments (queue, kind, payload, content_type, headers, id, priority, delay, due_at, ttl,
+deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key; durations in
+seconds or as intervals). `bodies[i]` is the i-th job''s binary payload.
+`fresh` says that ids given were never sent before, and saves looking them up. Answers for each item, in order: its
+place, its id, and `enqueued` or `duplicate` (then the id is that of the job already there).';
+
+create or replace function dibs.enqueue(
+  queue text,
+  kind text,
+  payload jsonb default null,
+  body bytea default null,
+  content_type text default null,
+  headers jsonb default null,
+  id uuid default null,
+  priority integer default null,
+  delay interval default null,
+  due_at timestamptz default null,
+  ttl interval default null,
+  deadline timestamptz default null,
+  lease interval default null,
+  lease_growth double precision default null,
+  lease_cap interval default null,
+  max_attempts integer default null,
+  backoff jsonb default null,
+  history text default null,
+  dedup_key text default null,
+  out job_id uuid,
+  out outcome text
+)
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select e.id, e.outcome
+  from dibs.enqueue_many(
+    jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
+      'queue', queue, 'kind', kind, 'content_type', content_type, 'id', id, 'priority', priority,
+      'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
+      'lease_growth', lease_growth, 'lease_cap', lease_cap, 'max_attempts', max_attempts,
+      'backoff', backoff, 'history', history, 'dedup_key', dedup_key))
+      || jsonb_build_object('payload', payload, 'headers', headers)),
+    case when body is not null then array[body] end) as e;
+end;
+
+comment on function dibs.enqueue is
+'Put one job in, in the caller''s transaction. Returns its id and `enqueued`, or `duplicate` with the id of the
+job already there. `delay` or `due_at` make it due later; `ttl` counts from when it is due; `backoff` is
+{"kind": "constant" | "list" | "exponential", "delays": […], "factor": 2, "cap": …, "jitter": 0.1}; a job with a
+`dedup_key` is refused as a duplicate while another of the same queue and key waits or runs; the same
+client-made `id` twice is one job.';

@@ -1,0 +1,77 @@
+-- extend: the lease stays, and lasts longer.
+
+create or replace function dibs.extend_many(
+  ids uuid[], tokens uuid[], lease interval default null, progress jsonb[] default null)
+returns table (item integer, id uuid, answer text, lease_until timestamptz)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_done record;
+begin
+  perform dibs.check_isolation('extend');
+  perform dibs.check_batch('extend', ids, tokens, cardinality(progress));
+  perform dibs.check_claim('{x}', 1, extend_many.lease);
+  with asked as materialized (
+    select * from unnest(ids, tokens, progress) as k (id, token, progress) order by k.id
+  ), free as materialized (
+    -- One handler's open transaction must not stop the heartbeats of all the others.
+    select l.id, a.progress from asked as a
+    cross join lateral (
+      select l.id from dibs.lease as l where l.id = a.id and l.token = a.token for update skip locked) as l
+  ), longer as (
+    update dibs.lease as l
+    set lease_until = v_now + coalesce(extend_many.lease,
+        dibs.lease_for(q.lease, q.lease_growth, q.lease_cap, l.charged)),
+      progress = coalesce(f.progress, l.progress)
+    from free as f, dibs.queue as q
+    where l.id = f.id and q.id = l.queue_id
+    returning l.id, l.cancel, l.own_lease
+  )
+  select array_agg(l.id) as ids, array_agg(l.id) filter (where l.cancel) as cancel,
+    array_agg(l.id) filter (where l.own_lease) as own
+  into v_done from longer as l;
+  if v_done.own is not null and extend_many.lease is null then
+    perform dibs.apply_own_leases(v_done.own, v_now);
+  end if;
+  return query
+  select k.n::integer, k.id,
+    case
+      when l.id is null then 'lost'
+      when k.id = any (v_done.cancel) then 'cancel'
+      when k.id = any (v_done.ids) then 'ok'
+      else 'busy'
+    end,
+    l.lease_until
+  from unnest(ids, tokens) with ordinality as k (id, token, n)
+  left join dibs.lease as l on l.id = k.id and l.token = k.token
+  order by k.n;
+end
+$$;
+
+comment on function dibs.extend_many is
+'Renew many leases, by the policy or for `lease`, and store `progress`. Answers for each item: `ok`; `cancel`
+(renewed, but the job is to stop); `busy` (locked just now, try again); `lost` (the token does not hold it).';
+
+create or replace function dibs.extend(
+  id uuid, token uuid, lease interval default null, progress jsonb default null)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return dibs.held('extend', extend.id, (
+    select e.answer from dibs.extend_many(array[extend.id], array[token], extend.lease, array[extend.progress]) as e));
+end
+$$;
+
+comment on function dibs.extend is
+'Renew a lease, by the policy or for `lease`, and store `progress`. Answers `ok`, `cancel` or `busy`; raises DI001
+when the token does not hold the job.';

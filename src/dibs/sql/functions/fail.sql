@@ -1,0 +1,56 @@
+-- fail: lease → ready by the job's retry policy, or → dead.
+
+create or replace function dibs.fail_many(
+  ids uuid[], tokens uuid[], errors text[] default null, finals boolean[] default null,
+  delays interval[] default null)
+returns table (item integer, id uuid, answer text, state text, due_at timestamptz)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_put record;
+begin
+  perform dibs.check_isolation('fail');
+  perform dibs.check_batch('fail', ids, tokens, cardinality(coalesce(errors::text[], finals::text[], delays::text[])));
+  select array_agg(p.id) as ids, array_agg(p.state) as states, array_agg(p.due_at) as dues into v_put
+  from dibs.put_back('failed', ids, tokens,
+    (select array_agg(dibs.brief(e) order by n) from unnest(errors) with ordinality as e (e, n)),
+    dibs.bounded_all('fail', delays), finals, v_now) as p;
+  return query
+  select a.item, a.id, a.answer, v_put.states[array_position(v_put.ids, a.id)],
+    v_put.dues[array_position(v_put.ids, a.id)]
+  from dibs.answer_batch(ids, tokens, v_put.ids, '{failed,cancelled}') as a;
+end
+$$;
+
+comment on function dibs.fail_many is
+'Report many runs as failed. Each goes back to wait by its backoff (or its `delays`), or is dead: `failed` when
+`finals` says it can never work, `exhausted` when no attempts are left. Answers for each item: `ok`, `already` or
+`lost`, and the job''s state and due time now.';
+
+create or replace function dibs.fail(
+  id uuid, token uuid, error text default null, final boolean default false, delay interval default null,
+  out state text, out due_at timestamptz)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_answer text;
+begin
+  select f.answer, f.state, f.due_at into v_answer, fail.state, fail.due_at
+  from dibs.fail_many(array[fail.id], array[token], array[error], array[final], array[delay]) as f;
+  perform dibs.held('fail', fail.id, v_answer);
+  fail.state := coalesce(fail.state, dibs.state(fail.id));
+end
+$$;
+
+comment on function dibs.fail is
+'Report a run as failed: the job waits for its next attempt, or is dead when `final` or out of attempts. Returns its
+state and when it is due; raises DI001 when the token does not hold it.';

@@ -1,0 +1,206 @@
+-- What the holder's verbs (extend, complete, fail, snooze, release) share. Nobody but the owner calls these.
+
+create or replace function dibs.check_batch(verb text, ids uuid[], tokens uuid[], others integer default null)
+returns void
+language plpgsql stable
+as $$
+begin
+  if cardinality(ids) is distinct from cardinality(tokens)
+    or others is not null and others is distinct from cardinality(ids) then
+    raise exception using errcode = 'DI010',
+      message = format('%s takes arrays of one length; it got %s ids, %s tokens%s', verb,
+        coalesce(cardinality(ids), 0), coalesce(cardinality(tokens), 0),
+        coalesce(' and ' || others || ' values', ''));
+  end if;
+  if array_position(ids, null) is not null or array_position(tokens, null) is not null then
+    raise exception using errcode = 'DI010', message = format('%s takes no null id and no null token', verb);
+  end if;
+end
+$$;
+
+comment on function dibs.check_batch is 'Refuse a batch whose arrays do not fit together.';
+
+create or replace function dibs.answer_batch(ids uuid[], tokens uuid[], ended uuid[], outcomes dibs.outcome[])
+returns table (item integer, id uuid, answer text)
+language sql stable
+begin atomic
+  select k.n::integer, k.id,
+    case
+      when k.id = any (ended) then 'ok'
+      when exists (
+        select from dibs.attempt as a
+        where a.id = k.id and a.token = k.token and a.outcome = any (outcomes)) then 'already'
+      else 'lost'
+    end
+  from unnest(ids, tokens) with ordinality as k (id, token, n)
+  order by k.n;
+end;
+
+comment on function dibs.answer_batch is
+'The answer for each item of a batch that ended runs: `ok`, `already` by the same token, or `lost`.';
+
+create or replace function dibs.backoff_delay(backoff dibs.backoff, attempt integer) returns interval
+language sql volatile parallel safe
+return (1 - coalesce((backoff).jitter, 0) * random()) * least(
+  case (backoff).kind
+    when 'exponential' then
+      -- The exponent is bounded so that no attempt number overflows an interval.
+      (backoff).delays[1] * exp(least((attempt - 1) * ln(coalesce((backoff).factor, 2)), 18))
+    else (backoff).delays[least(attempt, cardinality((backoff).delays))]
+  end,
+  coalesce((backoff).cap, interval '1 year'));
+
+comment on function dibs.backoff_delay is 'How long to wait after a failed attempt: a constant, a list whose last value repeats, or exponential; capped, then made shorter by up to the jitter.';
+
+create or replace function dibs.put_back(
+  outcome dibs.outcome, ids uuid[], tokens uuid[], errors text[], delays interval[], finals boolean[],
+  at timestamptz)
+returns table (id uuid, state text, due_at timestamptz)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_put record;
+begin
+  with asked as materialized (
+    select * from unnest(ids, tokens, errors, delays, finals) as k (id, token, error, delay, final)
+    order by k.id
+  ), held as materialized (
+    select l.*, a.error, q.ring,
+      coalesce(l.history, q.history) as keep,
+      l.charged - (outcome in ('snoozed', 'released'))::integer as charge,
+      case
+        when l.cancel then 'cancelled'
+        when a.final then 'failed'
+        when outcome in ('failed', 'lost') and l.charged >= coalesce(j.max_attempts, q.max_attempts)
+          then 'exhausted'
+      end as verdict,
+      case
+        when a.delay > interval '0' then at + a.delay
+        when outcome = 'released' then l.due_at
+        when outcome = 'failed' and a.delay is null
+          then at + dibs.backoff_delay(coalesce(j.backoff, q.backoff), l.charged)
+        else at
+      end as due
+    from asked as a
+    cross join lateral (
+      select l.* from dibs.lease as l where l.id = a.id and l.token = a.token for update) as l
+    join dibs.queue as q on q.id = l.queue_id
+    left join dibs.job as j on j.id = l.id
+  ), gone as (
+    delete from dibs.lease as l using held as h where l.id = h.id returning h.*
+  ), kept as (
+    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, error)
+    select g.id, g.token, g.claimed_at, at, g.queue_id, g.run,
+      case when g.verdict = 'cancelled' then 'cancelled' else outcome end, g.worker, g.error
+    from gone as g
+    where g.keep = 'all' or g.keep = 'failures' and outcome in ('failed', 'lost')
+  ), waiting as (
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, priority, ring, own_lease,
+      history, fingerprint)
+    select g.id, g.due, g.expire_at, g.queue_id, g.run, g.charge, g.priority,
+      g.ring and g.due <= at + interval '1 minute', g.own_lease, g.history, g.fingerprint
+    from gone as g where g.verdict is null
+  ), ended as (
+    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, priority, own_lease, history,
+      state, reason, fingerprint)
+    select g.id, g.due_at, at, g.queue_id, g.run, g.charge, g.priority, g.own_lease, g.history,
+      g.verdict, coalesce(nullif(g.error, ''), case g.verdict
+        when 'cancelled' then 'cancelled while it ran'
+        else 'attempt ' || g.charged || ' ended as ' || outcome end), g.fingerprint
+    from gone as g where g.verdict is not null
+  )
+  select array_agg(g.id) as ids, array_agg(coalesce(g.verdict,
+      case when g.due > at then 'scheduled' else 'ready' end)) as states,
+    array_agg(case when g.verdict is null then g.due end) as dues,
+    array_agg(g.fingerprint) filter (where g.verdict is not null and g.fingerprint is not null) as prints
+  into v_put from gone as g;
+
+  if v_put.prints is not null then
+    delete from dibs.fingerprint as f where f.hash = any (v_put.prints);
+  end if;
+  return query select p.* from unnest(v_put.ids, v_put.states, v_put.dues) as p;
+end
+$$;
+
+comment on function dibs.put_back is
+'End the runs of leases that did not succeed: back to ready, or to dead when cancelled, final or out of attempts.
+For each run ended, the job''s state now and when it is due again.';
+
+create or replace function dibs.bounded(verb text, delay interval) returns interval
+language plpgsql immutable
+as $$
+begin
+  if delay not between interval '0' and interval '1 year' then
+    raise exception using errcode = 'DI010',
+      message = format('%s takes a delay from 0 to 1 year, not %s', verb, delay);
+  end if;
+  return delay;
+end
+$$;
+
+comment on function dibs.bounded is 'Refuse a delay that is negative or without bound.';
+
+create or replace function dibs.bounded_all(verb text, delays interval[]) returns interval[]
+language plpgsql immutable
+as $$
+begin
+  perform dibs.bounded(verb, d) from unnest(delays) as d;
+  return delays;
+end
+$$;
+
+comment on function dibs.bounded_all is 'Refuse delays that are negative or without bound.';
+
+create or replace function dibs.brief(error text) returns text
+language sql immutable parallel safe
+return left(error, 65536);
+
+comment on function dibs.brief is 'An error text, cut to 64 Ki characters.';
+
+create or replace function dibs.held(verb text, id uuid, answer text) returns text
+language plpgsql stable
+as $$
+begin
+  if answer = 'lost' then
+    raise exception using errcode = 'DI001',
+      message = format('%s refused: this token does not hold job %s', verb, id),
+      hint = 'the lease ended and was taken back, or the job has ended; do not report this run again';
+  end if;
+  return answer;
+end
+$$;
+
+comment on function dibs.held is 'Pass a single verb''s answer on, or raise DI001 when the lease is lost.';
+
+create or replace function dibs.enqueue_follow_ups(ids uuid[], ended uuid[], follow_ups jsonb) returns void
+language plpgsql volatile
+as $$
+declare
+  v_jobs jsonb;
+begin
+  if jsonb_typeof(follow_ups) <> 'array' or jsonb_array_length(follow_ups) <> cardinality(ids) then
+    raise exception using errcode = 'DI010',
+      message = format('follow_ups must be a JSON array of %s elements, one for each id', cardinality(ids)),
+      hint = 'each element is null or an array of jobs';
+  end if;
+  select jsonb_agg(j.job order by f.n, j.n) into v_jobs
+  from jsonb_array_elements(follow_ups) with ordinality as f (jobs, n)
+  cross join lateral jsonb_array_elements(
+    case when jsonb_typeof(f.jobs) = 'null' then '[]' else f.jobs end) with ordinality as j (job, n)
+  where ids[f.n] = any (ended);
+  if v_jobs is null then
+    return;
+  end if;
+  -- The completion runs as the schema's owner; the right to enqueue is the caller's own.
+  if not has_function_privilege(session_user, 'dibs.enqueue_many(jsonb, bytea[], boolean)', 'execute') then
+    raise exception using errcode = '42501',
+      message = format('role %I may complete jobs but not enqueue, so its completions carry no follow-ups',
+                       session_user),
+      hint = 'grant dibs_producer to it, or let someone else enqueue';
+  end if;
+  perform dibs.enqueue_many(v_jobs);
+end
+$$;
+
+comment on function dibs.enqueue_follow_ups is 'Enqueue the follow-up jobs of those items of a batch that ended.';

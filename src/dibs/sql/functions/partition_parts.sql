@@ -1,0 +1,174 @@
+-- Days of job and attempt: made ahead, dropped behind. The only place that executes built statements, with the
+-- names of partitions. Nobody but the owner calls these. Locks are waited for 50 ms at most: whoever queues behind
+-- a waiting DDL waits with it.
+
+create or replace function dibs.day_start(day date) returns timestamptz
+language sql immutable strict parallel safe
+return day::timestamp at time zone 'UTC';
+
+comment on function dibs.day_start is 'When a day begins; days are days of UTC.';
+
+create or replace function dibs.day_name(parent text, day date) returns text
+language sql immutable strict parallel safe
+return parent || '_' || lpad(extract(year from day)::text, 4, '0')
+  || lpad(extract(month from day)::text, 2, '0') || lpad(extract(day from day)::text, 2, '0');
+
+comment on function dibs.day_name is 'The name of a day''s partition.';
+
+create or replace function dibs.days(parent text) returns table (name text, day date)
+language sql stable
+begin atomic
+  select c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD')
+  from pg_catalog.pg_inherits as i
+  join pg_catalog.pg_class as c on c.oid = i.inhrelid
+  where i.inhparent = ('dibs.' || parent)::regclass and c.relname ~ '_[0-9]{8}$'
+  order by 2;
+end;
+
+comment on function dibs.days is 'The daily partitions of a table, oldest first.';
+
+create or replace function dibs.make_day(parent text, day date) returns text
+language plpgsql volatile
+set lock_timeout = '50ms'
+as $$
+declare
+  v_name text := dibs.day_name(parent, day);
+  v_from uuid := dibs.id_floor(dibs.day_start(day));
+  v_to uuid := dibs.id_floor(dibs.day_start(day + 1));
+  v_early bigint;
+begin
+  if exists (select from dibs.days(parent) as d where d.day = make_day.day) then
+    return 'exists';
+  end if;
+  execute format('select count(*) from (select from dibs.%I where id >= $1 and id < $2 limit 10001) as e',
+                 parent || '_default') into v_early using v_from, v_to;
+  if v_early > 10000 then
+    return 'crowded';  -- Moving them would hold the lock too long; they are trimmed in the default partition.
+  end if;
+  execute format('create table dibs.%I (like dibs.%I including all)', v_name, parent);
+  execute format('lock table dibs.%I in access exclusive mode', parent || '_default');
+  execute format(
+    'with early as (delete from dibs.%I where id >= $1 and id < $2 returning *) insert into dibs.%I select * from early',
+    parent || '_default', v_name) using v_from, v_to;
+  execute format('alter table dibs.%I attach partition dibs.%I for values from (%L) to (%L)',
+                 parent, v_name, v_from, v_to);
+  return 'made';
+exception when lock_not_available then
+  return 'locked';
+end
+$$;
+
+comment on function dibs.make_day is
+'Make a day''s partition and move its rows there from the default one. Answers `made`, `exists`, `locked` (try
+again later) or `crowded` (too many rows wait in the default partition; they stay there).';
+
+create or replace function dibs.is_live(id uuid, at timestamptz) returns boolean
+language sql stable
+return exists (select from dibs.ready as r where r.id = is_live.id)
+  or exists (select from dibs.lease as l where l.id = is_live.id)
+  or exists (select from dibs.blocked as b where b.id = is_live.id)
+  or exists (select from dibs.dead as d join dibs.queue as q on q.id = d.queue_id
+             where d.id = is_live.id and d.ended_at > at - q.retention);
+
+comment on function dibs.is_live is 'Whether a job still waits, runs, or is dead within its queue''s retention.';
+
+create or replace function dibs.live_in(from_id uuid, to_id uuid, at timestamptz, max integer) returns uuid[]
+language sql stable
+return array(
+  select t.id from (
+    select r.id from dibs.ready as r where r.id >= from_id and r.id < to_id
+    union all select l.id from dibs.lease as l where l.id >= from_id and l.id < to_id
+    union all select b.id from dibs.blocked as b where b.id >= from_id and b.id < to_id
+    union all select d.id from dibs.dead as d join dibs.queue as q on q.id = d.queue_id
+    where d.id >= from_id and d.id < to_id and d.ended_at > at - q.retention
+  ) as t limit max);
+
+comment on function dibs.live_in is 'The live jobs in a range of ids, up to `max` of them.';
+
+create or replace function dibs.drop_day(parent text, name text, day date, at timestamptz) returns text
+language plpgsql volatile
+set lock_timeout = '50ms'
+as $$
+declare
+  v_from uuid := dibs.id_floor(dibs.day_start(day));
+  v_to uuid := dibs.id_floor(dibs.day_start(day + 1));
+  v_live uuid[] := '{}'::uuid[];
+begin
+  if parent = 'job' then
+    if cardinality(dibs.live_in(v_from, v_to, at, 1001)) > 1000 then
+      return 'crowded';  -- Too many are alive to move them under the lock.
+    end if;
+  end if;
+  execute format('lock table dibs.%I in access exclusive mode', parent);
+  if parent = 'job' then
+    -- Looked at again now that nobody can write a job: what is alive goes to the default partition.
+    v_live := dibs.live_in(v_from, v_to, at, null);
+    delete from dibs.dead as d where d.id >= v_from and d.id < v_to and d.id <> all (v_live);
+  end if;
+  execute format('alter table dibs.%I detach partition dibs.%I', parent, name);
+  if v_live <> '{}' then
+    execute format('insert into dibs.%I select j.* from dibs.%I as j where j.id = any ($1)', parent, name)
+      using v_live;
+  end if;
+  execute format('drop table dibs.%I', name);
+  return 'dropped';
+exception when lock_not_available then
+  return 'locked';
+end
+$$;
+
+comment on function dibs.drop_day is
+'Drop a day''s partition; what is still alive in it moves to the default one. Answers `dropped`, `locked` (try again
+later) or `crowded` (more than 1,000 are alive).';
+
+create or replace function dibs.trim_jobs(at timestamptz, max integer) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_longest interval := (select max(q.retention) from dibs.queue as q);
+  v_old uuid[];
+begin
+  v_old := array(
+    select j.id from dibs.job_default as j join dibs.queue as q on q.id = j.queue_id
+    where j.id < dibs.id_floor(at - q.retention) and not dibs.is_live(j.id, at)
+    order by j.id limit max);
+  if cardinality(v_old) < max then
+    v_old := v_old || array(
+      select j.id from dibs.queue as q
+      join dibs.job as j on j.queue_id = q.id and j.id < dibs.id_floor(at - q.retention)
+      where q.retention < v_longest and not dibs.is_live(j.id, at) and j.id <> all (v_old)
+      order by j.id limit max - cardinality(v_old));
+  end if;
+  delete from dibs.dead as d where d.id = any (v_old);
+  delete from dibs.job as j where j.id = any (v_old);
+  return cardinality(v_old);
+end
+$$;
+
+comment on function dibs.trim_jobs is
+'Delete up to `max` jobs past their queue''s retention that no dropped day takes along: stragglers of the default
+partition, and those of queues that keep less than the longest.';
+
+create or replace function dibs.trim_attempts(at timestamptz, max integer) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_longest interval := (select max(q.history_retention) from dibs.queue as q);
+  v_trimmed bigint;
+begin
+  with old as materialized (
+    (select a.id, a.run from dibs.attempt_default as a join dibs.queue as q on q.id = a.queue_id
+     where a.ended_at < at - q.history_retention limit max)
+    union
+    (select a.id, a.run from dibs.queue as q
+     join dibs.attempt as a on a.queue_id = q.id and a.id < dibs.id_floor(at - q.history_retention)
+     where q.history_retention < v_longest and a.ended_at < at - q.history_retention limit max)
+  ), gone as (
+    delete from dibs.attempt as a using old as o where a.id = o.id and a.run = o.run returning 1
+  )
+  select count(*) into v_trimmed from gone;
+  return v_trimmed;
+end
+$$;
+
+comment on function dibs.trim_attempts is 'Delete attempts past their queue''s history retention that no dropped day takes along.';

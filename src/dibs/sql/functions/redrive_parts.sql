@@ -1,0 +1,30 @@
+-- What redrive is made of. Nobody but the owner calls this.
+
+create or replace function dibs.check_redrive(
+  ids uuid[], queue text, state text, max integer, rate double precision, delay interval)
+returns void
+language plpgsql stable
+as $$
+declare
+  v_states constant text[] := '{failed,exhausted,expired,cancelled}'::text[];
+begin
+  if queue is not null then
+    perform dibs.queue_number(queue);
+  end if;
+  if state <> all (v_states) then
+    raise exception using errcode = 'DI010', message = format('a dead job is never %L', state),
+      hint = coalesce('did you mean ' || quote_literal(dibs.nearest(state, v_states)) || '? ', '')
+        || 'the dead states are ' || array_to_string(v_states, ', ');
+  end if;
+  if max is null or max not between 1 and 100000 then
+    raise exception using errcode = 'DI010',
+      message = format('redrive takes 1 to 100000 jobs at once, not %s', coalesce(max::text, 'null'));
+  end if;
+  if rate <= 0 then
+    raise exception using errcode = 'DI010', message = format('a rate is above 0 jobs a second, not %s', rate);
+  end if;
+  perform dibs.bounded('redrive', delay);
+end
+$$;
+
+comment on function dibs.check_redrive is 'Refuse a redrive that makes no sense, with a sentence that says why.';

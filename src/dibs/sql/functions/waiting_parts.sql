@@ -1,0 +1,55 @@
+-- What the verbs that end waiting tickets share. Nobody but the owner calls these.
+
+create or replace function dibs.bury(ids uuid[], state text, reason text, at timestamptz)
+returns table (id uuid)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_buried uuid[];
+  v_prints bytea[];
+begin
+  with unready as (
+    delete from dibs.ready as r using (
+      select r.id from unnest(ids) as k (id)
+      cross join lateral (select r.id from dibs.ready as r where r.id = k.id for update) as r
+    ) as h where r.id = h.id returning r.*
+  ), unblocked as (
+    delete from dibs.blocked as b using (
+      select b.id from unnest(ids) as k (id)
+      cross join lateral (select b.id from dibs.blocked as b where b.id = k.id for update) as b
+    ) as h where b.id = h.id returning b.*
+  ), gone as (
+    select r.id, r.due_at, r.queue_id, r.run, r.charged, r.priority, r.own_lease, r.history, r.fingerprint
+    from unready as r
+    union all
+    select b.id, b.due_at, b.queue_id, b.run, b.charged, b.priority, b.own_lease, b.history, b.fingerprint
+    from unblocked as b
+  ), ended as (
+    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, priority, own_lease, history,
+      state, reason, fingerprint)
+    select g.id, g.due_at, at, g.queue_id, g.run, g.charged, g.priority, g.own_lease, g.history,
+      bury.state, coalesce(bury.reason, bury.state), g.fingerprint
+    from gone as g
+  )
+  select array_agg(g.id), array_agg(g.fingerprint) filter (where g.fingerprint is not null)
+  into v_buried, v_prints from gone as g;
+  if v_prints is not null then
+    delete from dibs.fingerprint as f where f.hash = any (v_prints);
+  end if;
+  return query select unnest(v_buried);
+end
+$$;
+
+comment on function dibs.bury is 'End those of the jobs that wait; `ids` must be sorted. Returns the ids it ended.';
+
+create or replace function dibs.no_such_job(id uuid) returns void
+language plpgsql stable
+as $$
+begin
+  raise exception using errcode = 'DI002', message = format('there is no job %s', id),
+    hint = 'it was never committed, or its retention is over and it was pruned';
+end
+$$;
+
+comment on function dibs.no_such_job is 'Raise DI002.';

@@ -1,0 +1,15 @@
+-- What why is made of. Nobody but the owner calls this.
+
+create or replace function dibs.ahead_of(id uuid) returns text
+language sql volatile
+return (
+  select case when a.n = 0 then 'nothing is ahead of it'
+    when a.n > 1000 then 'more than 1000 jobs are ahead of it' else a.n || ' jobs are ahead of it' end
+  from (
+    select count(*) as n from (
+      select from dibs.ready as me join dibs.ready as r on r.queue_id = me.queue_id
+        and (r.priority > me.priority or r.priority = me.priority and (r.due_at, r.id) < (me.due_at, me.id))
+        and r.due_at <= dibs.now()
+      where me.id = ahead_of.id limit 1001) as x) as a);
+
+comment on function dibs.ahead_of is 'How many due jobs of its queue go before a job.';

@@ -1,0 +1,63 @@
+-- Who may do what: roles get verbs and views, never tables. Applied again after each migration, because a function
+-- made anew is executable by everybody until that is revoked.
+
+revoke all on schema dibs from public;
+revoke all on all tables in schema dibs from public;
+revoke all on all functions in schema dibs from public;
+revoke all on all procedures in schema dibs from public;
+
+do $roles$
+declare
+  v_role text;
+begin
+  foreach v_role in array array['dibs_producer', 'dibs_worker', 'dibs_observer', 'dibs_admin'] loop
+    if not exists (select from pg_catalog.pg_roles where rolname = v_role) then
+      begin
+        execute format('create role %I nologin', v_role);
+      exception
+        when insufficient_privilege then
+          raise notice 'dibs: role % was not made, because % may not create roles; everything else is installed',
+            v_role, current_user
+            using hint = 'let an administrator run: create role ' || v_role || ' nologin; then migrate again';
+        when duplicate_object or unique_violation then
+          null;  -- Another database's install made it just now.
+      end;
+    end if;
+  end loop;
+end
+$roles$;
+
+do $grants$
+declare
+  v_grant record;
+begin
+  for v_grant in
+    select g.role, p.oid::regprocedure as verb
+    from (values
+      ('dibs_producer', '{enqueue,enqueue_many,cancel,cancel_many,state,states,why,make_id,now,version}'::text[]),
+      ('dibs_worker', '{claim,extend,extend_many,complete,complete_many,fail,fail_many,snooze,snooze_many,release,
+        release_many,rescue,expire,make_days,prune,forget,maintain,next_due,depth,state,states,why,register_worker,
+        beat_worker,retire_worker,now,version}'),
+      ('dibs_observer', '{state,states,why,depth,next_due,id_time,now,version}'),
+      ('dibs_admin', '{enqueue,enqueue_many,claim,extend,extend_many,complete,complete_many,fail,fail_many,snooze,
+        snooze_many,release,release_many,cancel,cancel_many,rescue,expire,redrive,make_days,prune,forget,maintain,
+        set_queue,set_strict,pause,resume,why,show,state,states,depth,next_due,register_worker,beat_worker,
+        retire_worker,make_id,id_time,now,version}')
+    ) as g (role, verbs)
+    join pg_catalog.pg_roles as r on r.rolname = g.role
+    join pg_catalog.pg_proc as p on p.proname = any (g.verbs)
+    where p.pronamespace = 'dibs'::regnamespace
+  loop
+    execute format('grant usage on schema dibs to %I', v_grant.role);
+    execute format('grant execute on function %s to %I', v_grant.verb, v_grant.role);
+  end loop;
+  for v_grant in
+    select r.rolname as role, c.oid::regclass as seen
+    from pg_catalog.pg_roles as r cross join pg_catalog.pg_class as c
+    where r.rolname in ('dibs_observer', 'dibs_admin')
+      and c.relnamespace = 'dibs'::regnamespace and c.relkind = 'v'
+  loop
+    execute format('grant select on %s to %I', v_grant.seen, v_grant.role);
+  end loop;
+end
+$grants$;

@@ -1,0 +1,66 @@
+-- What a queue promises: its policy, under a small number that the hot tables carry.
+
+create type dibs.backoff_shape as (
+  kind text,
+  delays interval[],
+  factor double precision,
+  cap interval,
+  jitter double precision
+);
+
+create domain dibs.backoff as dibs.backoff_shape
+  constraint backoff_kind_known check (
+    value is null or coalesce((value).kind in ('constant', 'list', 'exponential'), false))
+  constraint backoff_delays_sane check (
+    value is null or coalesce(
+      cardinality((value).delays) between 1 and 100
+      and interval '0' <= all ((value).delays) and interval '1 year' >= all ((value).delays), false))
+  constraint backoff_factor_sane check ((value).factor between 1 and 100)
+  constraint backoff_cap_sane check ((value).cap between interval '0' and interval '1 year')
+  constraint backoff_jitter_sane check ((value).jitter between 0 and 1);
+
+create table dibs.queue (
+  id integer generated always as identity constraint queue_pkey primary key,
+  name text not null constraint queue_name_key unique,
+  paused_at timestamptz,
+  created_at timestamptz not null default dibs.now(),
+  priority smallint not null default 5,
+  lease interval not null default interval '30 seconds',
+  lease_growth double precision not null default 1,
+  lease_cap interval not null default interval '12 hours',
+  max_attempts integer not null default 5,
+  backoff dibs.backoff not null
+    default row('exponential', array[interval '1 second'], 2, interval '1 hour', 0.1),
+  ttl interval default interval '1 day',
+  payload_limit integer not null default 256000000,
+  history text not null default 'all',
+  retention interval not null default interval '1 month',
+  history_retention interval not null default interval '1 month',
+  ring boolean not null default true,
+  constraint queue_name_shape check (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,126}$'),
+  constraint queue_priority_range check (priority between 0 and 10),
+  constraint queue_lease_range check (
+    lease between interval '100 milliseconds' and interval '7 days'),
+  constraint queue_lease_growth_range check (lease_growth between 1 and 100),
+  constraint queue_lease_cap_range check (lease_cap between lease and interval '7 days'),
+  constraint queue_max_attempts_range check (max_attempts between 1 and 10000),
+  constraint queue_ttl_range check (ttl > interval '0' and ttl <= interval '10 years'),
+  constraint queue_payload_limit_range check (payload_limit between 1 and 256000000),
+  constraint queue_history_known check (history in ('all', 'failures', 'none')),
+  constraint queue_retention_range check (
+    retention between interval '1 day' and interval '10 years'),
+  constraint queue_history_retention_range check (
+    history_retention between interval '1 day' and interval '10 years')
+);
+
+comment on table dibs.queue is 'A queue''s policy and switches, under a small number.';
+
+create table dibs.setting (
+  one boolean not null default true
+    constraint setting_pkey primary key
+    constraint setting_one_row check (one),
+  strict boolean not null default false
+);
+
+comment on table dibs.setting is 'Switches of the whole install: one row.';
+insert into dibs.setting default values;

@@ -1,0 +1,52 @@
+-- What people may look at: no payloads, no tokens.
+
+create or replace view dibs.jobs as
+select j.id, q.name as queue, j.kind,
+  case
+    when r.id is not null and r.due_at > n.at then 'scheduled'
+    when r.id is not null then 'ready'
+    when b.id is not null then 'blocked'
+    when l.id is not null then 'running'
+    when d.id is not null then d.state
+    else 'succeeded'
+  end as state,
+  coalesce(r.priority, b.priority, l.priority, d.priority, j.priority) as priority,
+  dibs.id_time(j.id) as enqueued_at,
+  coalesce(r.due_at, b.due_at, l.due_at, d.due_at, j.due_at) as due_at,
+  nullif(coalesce(r.expire_at, b.expire_at, l.expire_at), 'infinity') as expire_at,
+  coalesce(r.charged, b.charged, l.charged, d.charged) as attempts,
+  coalesce(j.max_attempts, q.max_attempts) as max_attempts,
+  l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel as cancel_requested,
+  d.ended_at, d.reason
+from dibs.job as j
+join dibs.queue as q on q.id = j.queue_id
+cross join lateral (select dibs.now() as at) as n
+left join dibs.ready as r on r.id = j.id
+left join dibs.blocked as b on b.id = j.id
+left join dibs.lease as l on l.id = j.id
+left join dibs.dead as d on d.id = j.id;
+
+comment on view dibs.jobs is 'Every job kept, with its state; no payloads.';
+
+create or replace view dibs.attempts as
+select a.id, q.name as queue, j.kind, a.run, a.outcome, a.claimed_at, a.ended_at,
+  a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error
+from dibs.attempt as a
+join dibs.queue as q on q.id = a.queue_id
+left join dibs.job as j on j.id = a.id;
+
+comment on view dibs.attempts is 'Every ended run kept; no results, and of an error its first line.';
+
+create or replace view dibs.queues as
+select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q.lease_cap, q.max_attempts,
+  to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring
+from dibs.queue as q;
+
+comment on view dibs.queues is 'Every queue and its policy.';
+
+create or replace view dibs.workers as
+select w.id, w.name, w.started_at, w.seen_at, w.facts,
+  (select count(*) from dibs.lease as l where l.worker = w.id) as running
+from dibs.worker as w;
+
+comment on view dibs.workers is 'Every worker registered, and how many jobs it holds.';

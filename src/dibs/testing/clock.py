@@ -1,0 +1,32 @@
+"""Virtual time for one database: frozen or running, and moved at will."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+
+from dibs.db.admin import execute
+from dibs.policy import Seconds, seconds
+
+
+class Clock:
+    """The clock of a test database; moving it moves every due time, lease and retention."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+
+    def install(self) -> None:
+        """Replace the database's clock. Time goes on as before until it is moved."""
+        execute(self._dsn, (files(__package__) / "clock.sql").read_text(encoding="utf-8"))
+
+    def freeze(self, at: datetime | None = None) -> None:
+        """Stop the clock, now or at a given time."""
+        execute(
+            self._dsn,
+            "update dibs.test_clock set frozen_at = %s, shift = interval '0'",
+            (at or datetime.now(UTC),),
+        )
+
+    def move(self, by: Seconds | timedelta) -> None:
+        """Move the clock forward, or back."""
+        execute(self._dsn, "update dibs.test_clock set shift = shift + make_interval(secs => %s)", (seconds(by),))

@@ -1,0 +1,109 @@
+"""A real PostgreSQL for every test: one server for each test process, one database for each test, from a template."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+
+import dibs
+from dibs.db.admin import create_database, drop_database
+from dibs.db.schema import migrate
+from dibs.embedded import UNSAFE_FAST, Server
+from dibs.testing import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Connect = Callable[[], psycopg.Connection[Any]]
+
+settings.register_profile("dibs", deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+settings.load_profile("dibs")
+
+SETTINGS = {
+    **UNSAFE_FAST,
+    "shared_buffers": "128MB",
+    "max_wal_size": "4GB",
+    "max_connections": "120",
+    "max_prepared_transactions": "10",
+    "checkpoint_timeout": "30min",
+}
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """The server of this test process."""
+    with Server.temporary(settings=SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def admin_dsn(server: Server) -> str:
+    """A database from which others are made."""
+    return server.dsn("postgres")
+
+
+@pytest.fixture(scope="session")
+def template(server: Server, admin_dsn: str) -> str:
+    """A database with dibs installed and its clock replaced, to be copied."""
+    create_database(admin_dsn, "dibs_template")
+    dsn = server.dsn("dibs_template")
+    migrate(dsn)
+    Clock(dsn).install()
+    return "dibs_template"
+
+
+@pytest.fixture
+def empty_dsn(server: Server, admin_dsn: str) -> Iterator[str]:
+    """A database without dibs."""
+    name = f"empty_{os.getpid()}_{next(_numbers)}"
+    create_database(admin_dsn, name)
+    yield server.dsn(name)
+    drop_database(admin_dsn, name)
+
+
+@pytest.fixture
+def dsn(server: Server, admin_dsn: str, template: str) -> Iterator[str]:
+    """A database with dibs, of this test alone."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    create_database(admin_dsn, name, template=template)
+    yield server.dsn(name)
+    drop_database(admin_dsn, name)
+
+
+@pytest.fixture
+def clock(dsn: str) -> Clock:
+    """The clock of the test's database."""
+    return Clock(dsn)
+
+
+@pytest.fixture
+def connect(dsn: str) -> Iterator[Connect]:
+    """Makes connections to the test's database, in autocommit, closed when the test ends."""
+    made: list[psycopg.Connection[Any]] = []
+
+    def open_one() -> psycopg.Connection[Any]:
+        made.append(psycopg.connect(dsn, autocommit=True))
+        return made[-1]
+
+    yield open_one
+    for conn in made:
+        conn.close()
+
+
+@pytest.fixture
+def db(connect: Connect) -> psycopg.Connection[Any]:
+    """One connection to the test's database, in autocommit."""
+    return connect()
+
+
+@pytest.fixture
+def client(dsn: str) -> Iterator[dibs.Client]:
+    """A client of the test's database."""
+    with dibs.Client(dsn, patience=20) as client:
+        yield client

@@ -1,0 +1,72 @@
+"""Writes the sync half of the library from its async half; ``--check`` only says whether they agree."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAIRS = {
+    "src/dibs/db/database_async.py": "src/dibs/db/database.py",
+    "src/dibs/client/client_async.py": "src/dibs/client/client.py",
+    "src/dibs/client/queue_async.py": "src/dibs/client/queue.py",
+}
+WORDS = {
+    "AsyncConnectionPool": "ConnectionPool",
+    "AsyncConnection": "Connection",
+    "AsyncDatabase": "Database",
+    "AsyncClient": "Client",
+    "AsyncQueue": "Queue",
+    "AsyncMessage": "Message",
+    "AsyncBell": "Bell",
+    "AsyncIterator": "Iterator",
+    "asyncio.sleep": "time.sleep",
+    "asyncio.Lock": "threading.Lock",
+    "import asyncio": "import threading",
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "database_async": "database",
+    "client_async": "client",
+    "queue_async": "queue",
+    "async with": "with",
+    "async for": "for",
+    "async def": "def",
+    "await ": "",
+}
+BANNER = "# Written by tools/unasync.py from {source}: change that and run `make sync`.\n"
+
+
+def sync_of(source: Path) -> str:
+    text = source.read_text()
+    for word, plain in WORDS.items():
+        text = re.sub(
+            rf"(?<![\w]){re.escape(word)}(?![\w])" if word[-1] != " " else re.escape(word),
+            plain,
+            text,
+        )
+    text = BANNER.format(source=source.name) + text
+    for command in (["check", "--select", "I,F401", "--fix-only"], ["format"]):
+        text = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", str(source.with_name("x.py")), "-"],
+            input=text, capture_output=True, text=True, check=True, cwd=ROOT,
+        ).stdout  # fmt: skip
+    return text
+
+
+def main() -> int:
+    stale = []
+    for source, target in PAIRS.items():
+        text = sync_of(ROOT / source)
+        if not (ROOT / target).exists() or (ROOT / target).read_text() != text:
+            stale.append(target)
+            if "--check" not in sys.argv:
+                (ROOT / target).write_text(text)
+    print("\n".join(f"{'stale' if '--check' in sys.argv else 'wrote'}: {name}" for name in stale))
+    return bool(stale) and "--check" in sys.argv
+
+
+if __name__ == "__main__":
+    sys.exit(main())
