@@ -54,19 +54,14 @@ class NewJob:
         for name in _OPTIONS:
             value = getattr(self, name)
             if value is not None:
-                asked[name] = _plain(value)
+                asked[name] = seconds(value) if name in _DURATIONS else value
+        if self.ttl is not None:
+            asked["ttl"] = min(asked["ttl"], FOREVER.total_seconds())
         return asked
 
 
 _OPTIONS = tuple(name for name in NewJob.__dataclass_fields__ if name not in {"queue", "kind", "payload", "id"})
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return min(value, FOREVER).total_seconds()
-    if isinstance(value, Backoff):
-        return value.as_json()
-    return value
+_DURATIONS = frozenset({"delay", "ttl", "lease", "lease_cap"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,5 +213,4 @@ __all__ = [
     "NewJob",
     "Redriven",
     "Resumed",
-    "seconds",
 ]

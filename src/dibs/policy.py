@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from dibs.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,13 +17,16 @@ Seconds = float | timedelta
 
 History = Literal["all", "failures", "none"]
 
-FOREVER = timedelta(days=3653)
-"""A TTL this long never ends."""
+FOREVER = timedelta(days=3600)
+"""A TTL this long never ends: PostgreSQL's 10 years of 12 months of 30 days."""
 
 
 def seconds(duration: Seconds) -> float:
-    """A duration as seconds."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    """A duration as seconds; one that is not finite is refused."""
+    number = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    if not math.isfinite(number):
+        raise InvalidArgument(f"a duration is a finite number of seconds, not {number}")
+    return number
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,14 @@ The sync and the async database run the same values, so no verb is described twi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from dibs.errors import InvalidArgument
 from dibs.job import (
     Answer,
     Claimed,
@@ -52,12 +55,26 @@ def _nothing(rows: list[Row]) -> None:  # noqa: ARG001
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=_encode).decode()
+    text = msgspec.json.encode(value, enc_hook=_encode)
+    if b"null" in text and _has_nan(value):
+        raise InvalidArgument("JSON has no NaN and no infinity; send null, a string, or bytes")
+    return text.decode()
+
+
+def _has_nan(value: Any) -> bool:
+    # msgspec writes a float that is not finite as null; nothing may be changed in silence.
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_has_nan, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_nan, value))
 
 
 def _encode(value: Any) -> Any:
     if isinstance(value, Backoff):
         return value.as_json()
+    if isinstance(value, timedelta):
+        return seconds(value)
     raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
 
 

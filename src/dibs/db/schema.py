@@ -27,8 +27,11 @@ class Migrated:
         return bool(self.applied) or self.code_changed
 
 
-def migrate(dsn: str, *, lock_timeout: float = 10.0) -> Migrated:
-    """Bring a database to this package's schema: safe to run twice, and by two processes at once."""
+def migrate(dsn: str, *, lock_timeout: float = 10.0, dry_run: bool = False) -> Migrated:
+    """Bring a database to this package's schema: safe to run twice, and by two processes at once.
+
+    ``dry_run`` changes nothing and says what would be done.
+    """
     with translated(), psycopg.connect(dsn, autocommit=True) as conn:
         notices: list[str] = []
         conn.add_notice_handler(lambda d: notices.append(d.message_primary or ""))
@@ -39,7 +42,8 @@ def migrate(dsn: str, *, lock_timeout: float = 10.0) -> Migrated:
             return Migrated(before[0], before[0], (), False, ())
         script = sql.install_script(lock_timeout=f"{round(lock_timeout * 1000)}ms")
         try:
-            conn.execute(script)
+            if not dry_run:
+                conn.execute(script)
         except psycopg.errors.LockNotAvailable as error:
             raise SchemaLocked(
                 f"another migration, or a long transaction, held a lock for more than {lock_timeout:g} s",

@@ -9,5 +9,6 @@ create table if not exists dibs.test_clock (
 insert into dibs.test_clock default values on conflict do nothing;
 
 create or replace function dibs.now() returns timestamptz
-language sql volatile parallel safe
+language sql volatile parallel safe security definer
+set search_path = pg_catalog, pg_temp
 return (select coalesce(c.frozen_at, clock_timestamp()) + c.shift from dibs.test_clock as c);

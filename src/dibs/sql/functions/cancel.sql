@@ -30,10 +30,10 @@ begin
     select v_asked || array_agg(t.id) into v_asked from told as t;
     v_left := array(
       select k from unnest(v_left) as k
-      where k <> all (v_dead || v_asked) and (
-        exists (select from dibs.ready as r where r.id = k)
-        or exists (select from dibs.blocked as b where b.id = k)
-        or exists (select from dibs.lease as l where l.id = k))
+      where k <> all (v_dead || v_asked) and coalesce(
+        (select true from dibs.ready as r where r.id = k),
+        (select true from dibs.blocked as b where b.id = k),
+        (select true from dibs.lease as l where l.id = k), false)
       order by k);
     exit when v_left = '{}';
   end loop;
@@ -42,7 +42,7 @@ begin
     case
       when k.id = any (v_dead) then 'cancelled'
       when k.id = any (v_asked) then 'requested'
-      when exists (select from dibs.job as j where j.id = k.id) then 'ended'
+      when (select true from dibs.job as j where j.id = k.id) then 'ended'
       else 'unknown'
     end
   from unnest(ids) with ordinality as k (id, n) order by k.n;

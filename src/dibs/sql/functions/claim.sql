@@ -122,8 +122,9 @@ begin
   select l.id, l.token, q.name, j.kind, j.payload, j.body, j.content_type, j.headers, l.priority, l.run,
     l.charged, coalesce(j.max_attempts, q.max_attempts), l.due_at, j.deadline, l.claimed_at, l.lease_until
   from unnest(v_claimed) with ordinality as c (id, n)
-  join dibs.lease as l on l.id = c.id
-  join dibs.job as j on j.id = c.id
+  -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
+  cross join lateral (select l.* from dibs.lease as l where l.id = c.id offset 0) as l
+  cross join lateral (select j.* from dibs.job as j where j.id = c.id offset 0) as j
   join dibs.queue as q on q.id = l.queue_id
   order by c.n;
 end

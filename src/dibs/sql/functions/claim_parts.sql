@@ -5,7 +5,9 @@ create or replace function dibs.lease_for(
 returns interval
 language sql immutable parallel safe
 return case when growth = 1 or attempt <= 1 then least(lease, cap)
-  else least(lease * exp(least((attempt - 1) * ln(growth), 20)), cap) end;
+  -- In seconds, and with a bounded exponent: no growth and no attempt number overflows an interval.
+  else least(extract(epoch from lease)::double precision * exp(least((attempt - 1) * ln(growth), 100)),
+             extract(epoch from cap)::double precision) * interval '1 second' end;
 
 comment on function dibs.lease_for is 'How long the lease of an attempt is, grown and capped.';
 

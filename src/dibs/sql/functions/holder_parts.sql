@@ -27,9 +27,10 @@ begin atomic
   select k.n::integer, k.id,
     case
       when k.id = any (ended) then 'ok'
-      when exists (
-        select from dibs.attempt as a
-        where a.id = k.id and a.token = k.token and a.outcome = any (outcomes)) then 'already'
+      -- A scalar subquery and not EXISTS, which the planner may turn into a hash of the whole history.
+      when (
+        select true from dibs.attempt as a
+        where a.id = k.id and a.token = k.token and a.outcome = any (outcomes) limit 1) then 'already'
       else 'lost'
     end
   from unnest(ids, tokens) with ordinality as k (id, token, n)
@@ -44,11 +45,12 @@ language sql volatile parallel safe
 return (1 - coalesce((backoff).jitter, 0) * random()) * least(
   case (backoff).kind
     when 'exponential' then
-      -- The exponent is bounded so that no attempt number overflows an interval.
-      (backoff).delays[1] * exp(least((attempt - 1) * ln(coalesce((backoff).factor, 2)), 18))
-    else (backoff).delays[least(attempt, cardinality((backoff).delays))]
+      -- In seconds, and with a bounded exponent: no attempt number overflows an interval.
+      extract(epoch from (backoff).delays[1])::double precision
+        * exp(least((attempt - 1) * ln(coalesce((backoff).factor, 2)), 100))
+    else extract(epoch from (backoff).delays[least(attempt, cardinality((backoff).delays))])::double precision
   end,
-  coalesce((backoff).cap, interval '1 year'));
+  extract(epoch from coalesce((backoff).cap, interval '1 year'))::double precision) * interval '1 second';
 
 comment on function dibs.backoff_delay is 'How long to wait after a failed attempt: a constant, a list whose last value repeats, or exponential; capped, then made shorter by up to the jitter.';
 
@@ -86,7 +88,9 @@ begin
     cross join lateral (
       select l.* from dibs.lease as l where l.id = a.id and l.token = a.token for update) as l
     join dibs.queue as q on q.id = l.queue_id
-    left join dibs.job as j on j.id = l.id
+    -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
+    left join lateral (
+      select j.max_attempts, j.backoff from dibs.job as j where j.id = l.id offset 0) as j on true
   ), gone as (
     delete from dibs.lease as l using held as h where l.id = h.id returning h.*
   ), kept as (

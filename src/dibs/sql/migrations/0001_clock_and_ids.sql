@@ -27,7 +27,8 @@ return encode(
   'hex')::uuid;
 
 create function dibs.make_id(at timestamptz default dibs.now()) returns uuid
-language sql volatile parallel safe
+language sql volatile parallel safe security definer
+set search_path = pg_catalog, pg_temp
 return dibs.id_at(dibs.tick(at));
 
 create function dibs.id_floor(at timestamptz) returns uuid
@@ -37,5 +38,13 @@ return (encode(substring(int8send(greatest(dibs.micros(at) / 1000, 0)) from 3), 
 
 create function dibs.id_time(id uuid) returns timestamptz
 language sql stable strict parallel safe
-return dibs.from_micros(
-  ('x0000' || replace(left(id::text, 13), '-', ''))::bit(64)::bigint * 1000);
+return to_timestamp(('x0000' || replace(left(id::text, 13), '-', ''))::bit(64)::bigint / 1000.0::double precision);
+
+comment on function dibs.now is 'The only clock: in production plain clock_timestamp().';
+comment on function dibs.micros is 'A time as microseconds since 1970.';
+comment on function dibs.from_micros is 'A time from microseconds since 1970.';
+comment on function dibs.tick is 'A time in 1/4096 milliseconds since 1970, as ids count it.';
+comment on function dibs.id_at is 'A new id (UUIDv7) of that tick.';
+comment on function dibs.make_id is 'A new id (UUIDv7) of that time, now by default, to be given to `enqueue`.';
+comment on function dibs.id_floor is 'The smallest id of that time: a range of time is a range of ids.';
+comment on function dibs.id_time is 'When an id was made.';

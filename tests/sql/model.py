@@ -1,0 +1,132 @@
+"""What a job does, as a plain Python model the real thing is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+LEASE = timedelta(seconds=30)
+DELAY = timedelta(seconds=10)
+TTL = timedelta(hours=1)
+MAX_ATTEMPTS = 3
+ENDED = {"succeeded", "failed", "exhausted", "expired", "cancelled"}
+
+
+@dataclass
+class Job:
+    """One job of the model: where its ticket is and what it carries."""
+
+    id: UUID
+    queue: str
+    priority: int
+    due: datetime
+    expire: datetime
+    key: str | None = None
+    place: str = "ready"
+    charged: int = 0
+    run: int = 0
+    token: UUID | None = None
+    until: datetime | None = None
+    cancel: bool = False
+    ended: datetime | None = None
+    attempts: list[str] = field(default_factory=list)
+
+    def state(self, now: datetime) -> str:
+        if self.place == "ready":
+            return "scheduled" if self.due > now else "ready"
+        return "running" if self.place == "lease" else self.place
+
+
+@dataclass
+class Model:
+    """All jobs and queues, and what each verb does to them."""
+
+    now: datetime
+    jobs: dict[UUID, Job] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+
+    def holder_of(self, queue: str, key: str | None) -> Job | None:
+        live = (j for j in self.jobs.values() if j.queue == queue and j.key == key and j.place in {"ready", "lease"})
+        return next(live, None) if key else None
+
+    def claimable(self, queues: list[str]) -> list[Job]:
+        due = [
+            j
+            for j in self.jobs.values()
+            if j.place == "ready" and j.queue in queues and j.queue not in self.paused and j.due <= self.now < j.expire
+        ]
+        return sorted(due, key=lambda j: (-j.priority, j.due, j.id))
+
+    def claim(self, job: Job, token: UUID) -> None:
+        job.place, job.token, job.until, job.cancel = "lease", token, self.now + LEASE, False
+        job.run += 1
+        job.charged += 1
+
+    def held(self, job: Job, token: UUID) -> bool:
+        return job.place == "lease" and job.token == token
+
+    def complete(self, job: Job) -> None:
+        self._leave(job, "succeeded")
+        job.place = "succeeded"
+
+    def fail(self, job: Job, *, final: bool) -> None:
+        self._put_back(job, "failed", self.now + DELAY, dead="failed" if final else None)
+
+    def snooze(self, job: Job, delay: timedelta) -> None:
+        self._put_back(job, "snoozed", self.now + delay)
+
+    def release(self, job: Job) -> None:
+        self._put_back(job, "released", job.due)
+
+    def rescue(self) -> set[UUID]:
+        lost = [j for j in self.jobs.values() if j.place == "lease" and j.until is not None and j.until <= self.now]
+        for job in lost:
+            self._put_back(job, "lost", self.now)
+        return {j.id for j in lost}
+
+    def cancel(self, job: Job) -> str:
+        if job.place == "ready":
+            self._bury(job, "cancelled")
+            return "cancelled"
+        if job.place == "lease":
+            job.cancel = True
+            return "requested"
+        return "ended"
+
+    def expire(self) -> int:
+        late = [
+            j for j in self.jobs.values() if j.place == "ready" and j.expire <= self.now and j.queue not in self.paused
+        ]
+        for job in late:
+            self._bury(job, "expired")
+        return len(late)
+
+    def redrive(self, job: Job) -> str:
+        if self.holder_of(job.queue, job.key):
+            return "duplicate"
+        job.place, job.due, job.expire, job.charged = "ready", self.now, self.now + TTL, 0
+        return "redriven"
+
+    def _put_back(self, job: Job, outcome: str, due: datetime, dead: str | None = None) -> None:
+        if job.cancel:
+            dead = outcome = "cancelled"
+        elif dead is None and outcome in {"failed", "lost"} and job.charged >= MAX_ATTEMPTS:
+            dead = "exhausted"
+        self._leave(job, outcome)
+        if outcome in {"snoozed", "released"}:
+            job.charged -= 1
+        if dead:
+            self._bury(job, dead)
+        else:
+            job.place, job.due = "ready", due
+
+    def _leave(self, job: Job, outcome: str) -> None:
+        job.attempts.append(outcome)
+        job.until = None
+
+    def _bury(self, job: Job, state: str) -> None:
+        job.place, job.ended = state, self.now

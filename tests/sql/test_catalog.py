@@ -1,0 +1,275 @@
+"""What the catalogue must say: who may do what, and what no object may be."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import dibs
+from dibs import errors
+from dibs.states import DEAD, Outcome, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+ROLES = ["dibs_producer", "dibs_worker", "dibs_observer", "dibs_admin"]
+HOT = ["ready", "blocked", "lease", "job", "attempt", "fingerprint", "dead"]
+
+HOLDER = (
+    "claim extend extend_many complete complete_many fail fail_many snooze snooze_many release release_many"
+    " register_worker beat_worker retire_worker"
+)
+UPKEEP = "rescue expire make_days prune forget maintain"
+LOOK = "state states why now version"
+ALLOWED = {
+    "dibs_producer": f"enqueue enqueue_many cancel cancel_many make_id {LOOK}",
+    "dibs_worker": f"{HOLDER} {UPKEEP} next_due depth {LOOK}",
+    "dibs_observer": f"depth next_due id_time {LOOK}",
+    "dibs_admin": f"enqueue enqueue_many cancel cancel_many make_id {HOLDER} {UPKEEP} next_due depth {LOOK}"
+    " redrive set_queue set_strict pause resume show id_time",
+}
+
+
+@pytest.fixture
+def logins(admin_dsn: str, db: psycopg.Connection[Any]) -> Iterator[dict[str, str]]:
+    """A login for each role, and one with none."""
+    names = {role: f"login_{role}_{db.info.backend_pid}" for role in [*ROLES, "nobody"]}
+    for role, name in names.items():
+        db.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
+        if role != "nobody":
+            db.execute(sql.SQL("grant {} to {}").format(sql.Identifier(role), sql.Identifier(name)))
+    yield names
+    with psycopg.connect(admin_dsn, autocommit=True) as conn:
+        for name in names.values():
+            conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", (name,))
+    for name in names.values():
+        db.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(name)))
+
+
+def test_each_role_may_call_its_verbs_and_no_other(db: psycopg.Connection[Any]) -> None:
+    functions = db.execute(
+        "select p.oid, p.proname from pg_proc as p where p.pronamespace = 'dibs'::regnamespace"
+    ).fetchall()
+    assert {name for _, name in functions} >= set(" ".join(ALLOWED.values()).split())
+    for role in ROLES:
+        for oid, name in functions:
+            allowed = db.execute("select has_function_privilege(%s, %s::oid, 'execute')", (role, oid)).fetchone()
+            assert allowed == (name in ALLOWED[role].split(),), f"{role} and {name}"
+
+
+def test_nobody_else_may_call_anything(db: psycopg.Connection[Any]) -> None:
+    """FACTS 33: functions are executable by PUBLIC until revoked, also after CREATE OR REPLACE."""
+    assert db.execute(
+        "select p.proname from pg_proc as p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a"
+        " where p.pronamespace = 'dibs'::regnamespace and a.grantee = 0"
+    ).fetchall() == []  # fmt: skip
+
+
+def test_no_role_may_touch_a_table(db: psycopg.Connection[Any]) -> None:
+    tables = db.execute(
+        "select oid, relkind from pg_class where relnamespace = 'dibs'::regnamespace"
+        " and relkind in ('r', 'p', 'v', 'S')"
+    ).fetchall()
+    for role in [*ROLES, "public"]:
+        for oid, kind in tables:
+            for right in ("select", "insert", "update", "delete", "truncate"):
+                if kind == "S" and right not in {"select", "update"}:
+                    continue
+                row = db.execute("select has_table_privilege(%s, %s::oid, %s)", (role, oid, right)).fetchone()
+                may_look = kind == "v" and right == "select" and role in {"dibs_observer", "dibs_admin"}
+                assert row == (may_look,), f"{role} {right} {oid}"
+
+
+def test_each_role_tries_for_real(dsn: str, logins: dict[str, str], client: dibs.Client) -> None:
+    made = client.enqueue("q", "k")
+    tries = {
+        "enqueue": "select dibs.enqueue('q', 'k')",
+        "claim": "select dibs.claim('{q}')",
+        "redrive": "select dibs.redrive(queue => 'q')",
+        "pause": "select dibs.pause('q')",
+        "prune": "select dibs.prune()",
+        "depth": "select dibs.depth('q')",
+        "why": f"select dibs.why('{made.id}')",
+        "table": "select * from dibs.job",
+        "jobs": "select * from dibs.jobs",
+        "inside": "select dibs.put_back('lost', '{}', '{}', null, null, null, now())",
+        "hint": "insert into dibs.floor_hint values (1, now(), '1 s', '{}', '{}')",
+    }
+    allowed = {
+        "dibs_producer": {"enqueue", "why"},
+        "dibs_worker": {"claim", "prune", "depth", "why"},
+        "dibs_observer": {"depth", "why", "jobs"},
+        "dibs_admin": {"enqueue", "claim", "redrive", "pause", "prune", "depth", "why", "jobs"},
+        "nobody": set(),
+    }
+    for role, login in logins.items():
+        with psycopg.connect(re.sub(r"user=\w+", f"user={login}", dsn), autocommit=True) as conn:
+            for what, statement in tries.items():
+                try:
+                    conn.execute(statement)  # type: ignore[call-overload]
+                    worked = True
+                except psycopg.errors.InsufficientPrivilege:
+                    worked = False
+                assert worked == (what in allowed[role]), f"{role} {what}"
+
+
+def test_a_worker_cannot_enqueue_through_follow_ups(dsn: str, logins: dict[str, str], client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    with dibs.Client(re.sub(r"user=\w+", f"user={logins['dibs_worker']}", dsn)) as worker:
+        [job] = worker.claim("q")
+        with pytest.raises(dibs.NotPermitted, match="follow-ups"):
+            worker.complete(job, follow_ups=[dibs.NewJob(queue="q")])
+        assert worker.complete(job) == "ok"
+        with pytest.raises(dibs.NotPermitted):
+            worker.enqueue("q", "k")
+    assert client.depth("q").waiting == 0
+
+
+def test_a_temporary_table_captures_no_function(dsn: str, logins: dict[str, str], client: dibs.Client) -> None:
+    """FACTS 32: a definer function whose search_path does not end in pg_temp was captured by a temporary table."""
+    made = client.enqueue("q", "k")
+    with psycopg.connect(re.sub(r"user=\w+", f"user={logins['dibs_admin']}", dsn), autocommit=True) as conn:
+        names = [*HOT, "queue", "queues", "jobs", "worker", "setting", "floor_hint", "migration", "pg_proc", "pg_class"]
+        for name in names:
+            conn.execute(sql.SQL("create temporary table {} (id uuid, name text)").format(sql.Identifier(name)))
+        conn.execute("create function pg_temp.now() returns timestamptz language sql return 'epoch'::timestamptz")
+        conn.execute("create function pg_temp.lower(text) returns text language sql return 'captured'")
+        conn.execute("set search_path = pg_temp, pg_catalog")
+        for verb in ALLOWED["dibs_admin"].split():
+            arguments = conn.execute(
+                "select array(select format_type(t, null) from unnest(proargtypes) as t)"
+                " from pg_catalog.pg_proc where pronamespace = 'dibs'::regnamespace and proname = %s",
+                (verb,),
+            ).fetchone()
+            assert arguments is not None
+            nulls = ", ".join(f"null::{t}" for t in (arguments[0] or []))
+            try:
+                conn.execute(f"select dibs.{verb}({nulls})")  # type: ignore[call-overload]
+                state = "DI"
+            except psycopg.DatabaseError as error:
+                state = error.sqlstate or ""
+            assert state.startswith(("DI", "23", "22")), f"{verb}: {state}"
+        for name in names:
+            count = conn.execute(sql.SQL("select count(*) from pg_temp.{}").format(sql.Identifier(name))).fetchone()
+            assert count == (0,)
+        assert conn.execute("select count(*) from dibs.claim('{q}')").fetchone() == (1,)
+    assert client.state(made.id) is dibs.State.RUNNING
+
+
+def test_definer_functions_pin_a_search_path_that_ends_in_pg_temp(db: psycopg.Connection[Any]) -> None:
+    rows = db.execute(
+        "select proname, prosecdef, coalesce(array_to_string(proconfig, ' '), '') from pg_proc"
+        " where pronamespace = 'dibs'::regnamespace"
+    ).fetchall()
+    definers = {name: config for name, definer, config in rows if definer}
+    assert {name for name, config in definers.items() if "search_path=pg_catalog, pg_temp" not in config} == set()
+    public = set(" ".join(ALLOWED.values()).split()) - {"now", "make_id", "id_time"}
+    assert public <= definers.keys()
+
+
+def test_every_function_table_and_view_has_a_comment(db: psycopg.Connection[Any]) -> None:
+    assert db.execute(
+        "select proname from pg_proc where pronamespace = 'dibs'::regnamespace"
+        " and obj_description(oid, 'pg_proc') is null"
+    ).fetchall() == []  # fmt: skip
+    assert db.execute(
+        "select relname from pg_class where relnamespace = 'dibs'::regnamespace and relkind in ('r', 'p', 'v')"
+        " and not relispartition and relname <> 'test_clock' and obj_description(oid, 'pg_class') is null"
+    ).fetchall() == []  # fmt: skip
+
+
+def test_hot_tables_have_no_foreign_keys_and_settings_of_their_own(db: psycopg.Connection[Any]) -> None:
+    assert (
+        db.execute(
+            "select conname from pg_constraint where contype = 'f' and connamespace = 'dibs'::regnamespace"
+        ).fetchall()
+        == []
+    )
+    rows = db.execute(
+        "select relname, array_to_string(reloptions, ' ') from pg_class where relnamespace = 'dibs'::regnamespace"
+        " and relname = any (%s)",
+        (["ready", "blocked", "lease", "fingerprint", "dead"],),
+    ).fetchall()
+    assert len(rows) == 5
+    for name, options in rows:
+        assert "autovacuum_vacuum_cost_delay=0" in (options or ""), name
+
+
+def test_every_object_is_named_after_its_table(db: psycopg.Connection[Any]) -> None:
+    """FACTS 17: two tables that asked for one index name left the second without any."""
+    rows = db.execute(
+        "select t.relname, i.relname from pg_index as x join pg_class as i on i.oid = x.indexrelid"
+        " join pg_class as t on t.oid = x.indrelid where t.relnamespace = 'dibs'::regnamespace"
+        " union all select t.relname, c.conname from pg_constraint as c join pg_class as t on t.oid = c.conrelid"
+        " where t.relnamespace = 'dibs'::regnamespace and not t.relispartition"
+    ).fetchall()
+    assert [(table, name) for table, name in rows if not name.startswith(table)] == []
+    for partition in ("job", "attempt"):
+        counts = db.execute(
+            "select count(distinct i.inhrelid), count(x.indexrelid) from pg_inherits as i"
+            " left join pg_index as x on x.indrelid = i.inhrelid and x.indisprimary"
+            " where i.inhparent = %s::regclass",
+            (f"dibs.{partition}",),
+        ).fetchone()
+        assert counts
+        assert counts[0] == counts[1] > 8
+
+
+def test_the_functions_read_one_clock(db: psycopg.Connection[Any]) -> None:
+    rows = db.execute(
+        "select proname, coalesce(prosrc, '') || coalesce(pg_get_function_sqlbody(oid), '') from pg_proc"
+        " where pronamespace = 'dibs'::regnamespace and prokind = 'f'"
+    ).fetchall()
+    for name, body in rows:
+        plain = re.sub(r"dibs\.now\(\)", "", body)
+        assert not re.search(
+            r"(?<![\w.])now\(\)|current_timestamp|transaction_timestamp|localtimestamp", plain, re.IGNORECASE
+        ), name
+        if "clock_timestamp" in plain:
+            assert name in {"now", "claim", "write_floor", "forget"}, name
+
+
+def test_no_function_waits_in_the_server(db: psycopg.Connection[Any]) -> None:
+    """FACTS 23: a function that loops with pg_sleep pins the horizon."""
+    assert db.execute(
+        "select proname from pg_proc where pronamespace = 'dibs'::regnamespace and prosrc ~ 'pg_sleep'"
+    ).fetchall() == []  # fmt: skip
+
+
+def test_only_partitions_and_grants_are_built_from_text() -> None:
+    for folder in ("functions", "views", "migrations"):
+        for file in (files("dibs.sql") / folder).iterdir():
+            if "execute format" in file.read_text(encoding="utf-8").lower():
+                assert file.name == "partition_parts.sql"
+
+
+def test_states_outcomes_and_errors_agree(db: psycopg.Connection[Any]) -> None:
+    row = db.execute("select enum_range(null::dibs.outcome)::text[]").fetchone()
+    assert row == ([str(o) for o in Outcome],)
+    row = db.execute(
+        "select pg_get_constraintdef(oid) from pg_constraint where conname = 'dead_state_known'"
+    ).fetchone()
+    assert row
+    assert set(re.findall(r"'(\w+)'", row[0])) == set(map(str, DEAD))
+    body = db.execute("select pg_get_function_sqlbody('dibs.states'::regproc)").fetchone()
+    assert body
+    assert set(re.findall(r"'(\w+)'::text", body[0])) | set(map(str, DEAD)) == set(map(str, State))
+    raised = set()
+    for name in ("functions", "migrations"):
+        for file in (files("dibs.sql") / name).iterdir():
+            raised |= set(re.findall(r"errcode = '(DI\w+)'", file.read_text(encoding="utf-8")))
+    assert raised == {code for code in errors.BY_SQLSTATE if code.startswith("DI")}
+
+
+def test_unique_violations_print_a_hash_not_the_key(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    """FACTS 34: a unique violation prints the key it stores."""
+    client.enqueue("q", "k", dedup_key="user@example.org")
+    with pytest.raises(psycopg.errors.UniqueViolation) as raised:
+        db.execute("insert into dibs.fingerprint select * from dibs.fingerprint")
+    assert "user@example.org" not in str(raised.value)

@@ -1,0 +1,152 @@
+"""The floor's hard cases: what lies below it is found soon, and it never hides what is due."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import dibs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+    import psycopg
+
+    from dibs.testing import Clock
+    from tests.conftest import Connect
+
+FOUND_WITHIN = 2.0
+
+
+def claim_until(db: psycopg.Connection[Any], wanted: UUID, between: Callable[[], object] = lambda: None) -> float:
+    """Claim and complete until a job is among the claimed; how long that took."""
+    began = time.monotonic()
+    while time.monotonic() - began < 30:
+        rows = db.execute("select id, token from dibs.claim('{q}', 10)").fetchall()
+        for id, token in rows:
+            db.execute("select dibs.complete(%s, %s)", (id, token))
+        if wanted in {id for id, _ in rows}:
+            return time.monotonic() - began
+        between()
+    raise AssertionError("never claimed")
+
+
+def drain(db: psycopg.Connection[Any]) -> None:
+    while rows := db.execute("select id, token from dibs.claim('{q}', 100)").fetchall():
+        db.execute("select dibs.complete_many(%s, %s)", ([r[0] for r in rows], [r[1] for r in rows]))
+
+
+def enqueue(conn: psycopg.Connection[Any], **options: Any) -> UUID:
+    names = "".join(f", {name} => %s" for name in options)
+    row = conn.execute(f"select job_id from dibs.enqueue('q', 'k'{names})", tuple(options.values())).fetchone()  # type: ignore[call-overload]
+    id: UUID = row[0]
+    return id
+
+
+def test_a_transaction_that_commits_10_s_later_is_found_within_2_s(connect: Connect, clock: Clock) -> None:
+    claimer, slow, producer = connect(), connect(), connect()
+    enqueue(producer)
+    drain(claimer)
+    slow.execute("begin")
+    late = enqueue(slow)
+    for _ in range(10):
+        clock.move(1)
+        enqueue(producer)
+        drain(claimer)
+    slow.execute("commit")
+    assert claim_until(claimer, late) < FOUND_WITHIN
+
+
+def test_the_same_under_load(connect: Connect, clock: Clock) -> None:
+    """With a backlog every batch is full; a late committer must not wait behind it."""
+    claimer, slow, producer = connect(), connect(), connect()
+    batch = "(select jsonb_agg(jsonb_build_object('queue', 'q', 'kind', 'k')) from generate_series(1, 2000))"
+    many = f"select from dibs.enqueue_many({batch})"
+    producer.execute(many)  # type: ignore[arg-type]
+    claimer.execute("select from dibs.claim('{q}', 10)")
+    slow.execute("begin")
+    late = enqueue(slow)
+    clock.move(10)
+    for _ in range(20):
+        producer.execute(many)  # type: ignore[arg-type]
+    for _ in range(250):
+        claimer.execute("select from dibs.claim('{q}', 10)")
+    slow.execute("commit")
+    assert claim_until(claimer, late) < FOUND_WITHIN
+
+
+def test_a_released_and_a_snoozed_job_below_the_floor_are_found(connect: Connect, clock: Clock) -> None:
+    claimer, other = connect(), connect()
+    first = enqueue(other)
+    [(_, token)] = other.execute("select id, token from dibs.claim('{q}')").fetchall()
+    clock.move(60)
+    for _ in range(5):
+        enqueue(other)
+    drain(claimer)
+    other.execute("select dibs.release(%s, %s)", (first, token))
+    assert claim_until(claimer, first) < FOUND_WITHIN
+    second = enqueue(other)
+    [(_, token)] = other.execute("select id, token from dibs.claim('{q}')").fetchall()
+    other.execute("select dibs.snooze(%s, %s, '1 second')", (second, token))
+    clock.move(30)
+    enqueue(other)
+    drain(claimer)
+    third = enqueue(other, delay="1 second")
+    clock.move(2)
+    assert claim_until(claimer, third) < FOUND_WITHIN
+    assert other.execute("select dibs.state(%s)", (second,)).fetchone() == ("succeeded",)
+
+
+def test_a_clock_stepped_back_hides_nothing(connect: Connect, clock: Clock) -> None:
+    claimer, producer = connect(), connect()
+    enqueue(producer)
+    drain(claimer)
+    clock.move(-3600)
+    early = enqueue(producer)
+    [(id,)] = claimer.execute("select id from dibs.claim('{q}')").fetchall()
+    assert id == early
+
+
+def test_a_rolled_back_claim_takes_its_floor_back(connect: Connect, clock: Clock) -> None:
+    claimer, producer = connect(), connect()
+    clock.freeze()
+    first = enqueue(producer)
+    clock.move(10)
+    claimer.execute("select from dibs.claim('{nothing}')")
+    claimer.execute("begin")
+    assert claimer.execute("select id from dibs.claim('{q}')").fetchall() == [(first,)]
+    claimer.execute("rollback")
+    assert claimer.execute("select id from dibs.claim('{q}')").fetchall() == [(first,)]
+
+
+def test_a_setting_that_is_not_ours_is_ignored(db: psycopg.Connection[Any]) -> None:
+    first = enqueue(db)
+    for nonsense in ("x", "'); drop table dibs.job; --", "(1,2,3,4,5,6)", '("{9}","{9}",1,1,1,1)', "9" * 10_000):
+        db.execute("select set_config('dibs.floor_1', %s, false)", (nonsense,))
+        [(id, token)] = db.execute("select id, token from dibs.claim('{q}')").fetchall()
+        assert id == first
+        db.execute("select dibs.release(%s, %s)", (id, token))
+    ahead = "{" + ",".join(["9" * 16] * 11) + "}"
+    ids = "{" + ",".join(["00000000-0000-0000-0000-000000000000"] * 11) + "}"
+    db.execute("select set_config('dibs.floor_1', %s, false)", (f'("{ahead}","{ids}",0,0,0,0)',))
+    assert db.execute("select id from dibs.claim('{q}')").fetchall() == [(first,)]
+
+
+def test_a_fresh_connection_starts_from_the_newest_hint(connect: Connect, client: dibs.Client) -> None:
+    """A dear sweep leaves a hint, so that a new connection need not walk the dead rows a pinned horizon keeps."""
+    holder, claimer, fresh = connect(), connect(), connect()
+    holder.execute("begin isolation level repeatable read")
+    holder.execute("select pg_current_xact_id()")
+    client.enqueue_many(dibs.NewJob(queue="q", payload=n) for n in range(40_000))
+    while rows := claimer.execute("select id, token from dibs.claim('{q}', 2000)").fetchall():
+        claimer.execute("select from dibs.complete_many(%s, %s)", ([r[0] for r in rows], [r[1] for r in rows]))
+    hints = claimer.execute("select max(swept_at), max(due_us[6]) from dibs.floor_hint").fetchone()
+    assert hints
+    assert hints[0] is not None
+    top = "dibs.micros(dibs.now()) - 250000"
+    row = fresh.execute(f"select (dibs.read_floor(1, {top})).due_us[6]").fetchone()  # type: ignore[arg-type]
+    assert row
+    assert row[0] == hints[1] > 0
+    client.enqueue("q", "after")
+    assert [j.kind for j in client.claim("q")] == ["after"]

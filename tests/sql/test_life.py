@@ -1,0 +1,376 @@
+"""What becomes of jobs: retries, death, time-outs, redrive."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import dibs
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from dibs.testing import Clock
+
+
+def fail_until_dead(client: dibs.Client, clock: Clock, queue: str = "q") -> list[float]:
+    """Claim and fail a job until it is dead; the delays before each retry."""
+    delays = []
+    while jobs := client.claim(queue):
+        failed = client.fail(jobs[0], "boom")
+        if failed.due_at is None:
+            return delays
+        delays.append(round((failed.due_at - jobs[0].claimed_at).total_seconds(), 3))
+        clock.move(delays[-1])
+    raise AssertionError("nothing to claim")
+
+
+@pytest.mark.parametrize(
+    ("backoff", "delays"),
+    [
+        (dibs.constant(7), [7, 7, 7, 7]),
+        (dibs.progressive([1, 5, 30]), [1, 5, 30, 30]),
+        (dibs.exponential(2, factor=3, cap=40, jitter=0), [2, 6, 18, 40]),
+    ],
+)
+def test_retries_wait_by_their_backoff(
+    client: dibs.Client, clock: Clock, backoff: dibs.Backoff, delays: list[float]
+) -> None:
+    clock.freeze()
+    made = client.enqueue("q", "k", backoff=backoff)
+    assert fail_until_dead(client, clock) == delays
+    assert client.state(made.id) is dibs.State.EXHAUSTED
+
+
+def test_jitter_shortens_and_no_attempt_number_overflows(db: psycopg.Connection[Any]) -> None:
+    """FACTS 16: an unbounded backoff overflowed and poisoned a whole queue."""
+    spread = db.execute(
+        "select min(d), max(d) from generate_series(1, 500) as g,"
+        " lateral (select dibs.backoff_delay(row('exponential', '{1 second}', 2, '10 min', 0.5), 5 + g * 0) as d) as x"
+    ).fetchone()
+    assert spread
+    assert timedelta(seconds=8) <= spread[0] < timedelta(seconds=9) < timedelta(seconds=15) < spread[1]
+    assert spread[1] <= timedelta(seconds=16)
+    huge = db.execute(
+        "select dibs.backoff_delay(row('exponential', '{1 year}', 100, '1 year', 0), 2147483647),"
+        " dibs.backoff_delay(row('exponential', '{1 year}', 100, null, 0), 10000),"
+        " dibs.lease_for('7 days', 100, '7 days', 32767)"
+    ).fetchone()
+    assert huge
+    assert all(timedelta(0) < d <= timedelta(days=366) for d in huge)
+
+
+def test_a_final_failure_is_dead_at_once(client: dibs.Client) -> None:
+    made = client.enqueue("q", "k")
+    failed = client.fail(client.claim("q")[0], "ValueError: never", final=True)
+    assert (failed.state, failed.due_at) == ("failed", None)
+    assert "ValueError: never" in client.why(made.id)
+
+
+def test_the_caller_may_choose_the_delay(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    failed = client.fail(job, "busy", delay=120)
+    assert failed.due_at == job.claimed_at + timedelta(seconds=120)
+    clock.move(121)
+    [job] = client.claim("q")
+    with pytest.raises(dibs.InvalidArgument, match="0 to 1 year"):
+        client.fail(job, "busy", delay=timedelta(days=400))
+    with pytest.raises(dibs.InvalidArgument, match="0 to 1 year"):
+        client.snooze(job, -1)
+    assert client.extend(job) == "ok"
+
+
+def test_snooze_and_release_charge_nothing(client: dibs.Client, clock: Clock) -> None:
+    client.enqueue("q", "k", max_attempts=1)
+    for _ in range(3):
+        [job] = client.claim("q", wait=5)
+        assert job.attempt == 1
+        client.snooze(job, 1)
+        clock.move(2)
+        [job] = client.claim("q", wait=5)
+        assert job.attempt == 1
+        client.release(job)
+    [job] = client.claim("q", wait=5)
+    assert (job.run, job.attempt, job.is_last_attempt) == (7, 1, True)
+
+
+def test_an_unknown_kind_is_released_for_others(client: dibs.Client) -> None:
+    """FACTS 25: a rolling deploy must not lose what only the other half of the fleet knows."""
+    made = client.enqueue("q", "only-the-new-release-knows")
+    [job] = client.claim("q")
+    assert client.release(job, 5) == "ok"
+    assert client.state(made.id) is dibs.State.SCHEDULED
+    shown = client.show(made.id)
+    assert shown
+    assert shown["attempts"][0]["outcome"] == "released"
+    assert shown["state"] == "scheduled"
+
+
+def test_a_lost_lease_is_charged_counted_apart_and_quarantined(client: dibs.Client, clock: Clock) -> None:
+    made = client.enqueue("q", "kills-its-worker", max_attempts=3)
+    for attempt in range(1, 4):
+        [job] = client.claim("q", wait=5)
+        assert job.attempt == attempt
+        clock.move(31)
+        [(id, state)] = client.rescue()
+        assert id == made.id
+    assert state == "exhausted"
+    shown = client.show(made.id)
+    assert shown
+    assert [a["outcome"] for a in shown["attempts"]] == ["lost"] * 3
+
+
+def test_expiry_counts_from_when_it_is_due(client: dibs.Client, clock: Clock) -> None:
+    """FACTS 18 and 19: nothing is stranded, and waiting for its time does not use its time up."""
+    clock.freeze()
+    late = client.enqueue("q", "k", delay=7200, ttl=3600)
+    now = client.enqueue("q", "k", ttl=3600)
+    dated = client.enqueue("q", "k", deadline=datetime.now(UTC) + timedelta(minutes=10))
+    default = client.enqueue("q", "k")
+    never = client.enqueue("q", "k", ttl=timedelta(days=9999))
+    clock.move(3601)
+    assert client.expire() == 2
+    assert client.states([late.id, now.id, dated.id, default.id]) == ["scheduled", "expired", "expired", "ready"]
+    clock.move(3600)
+    assert client.state(late.id) is dibs.State.READY
+    clock.move(86400)
+    assert client.expire() == 2
+    assert client.depth("q").expired == 4
+    clock.move(300 * 86400)
+    assert client.expire() == 0
+    assert client.state(never.id) is dibs.State.READY
+    assert "expired" in client.why(default.id)
+
+
+def test_retries_and_snoozes_do_not_extend_the_ttl_but_a_redrive_does(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    made = client.enqueue("q", "k", ttl=100, backoff=dibs.constant(10))
+    client.fail(client.claim("q")[0])
+    clock.move(11)
+    client.snooze(client.claim("q")[0], 80)
+    clock.move(90)
+    assert client.expire() == 1
+    assert client.redrive([made.id])[0].answer == "redriven"
+    clock.move(99)
+    assert client.expire() == 0
+    [job] = client.claim("q")
+    assert (job.attempt, job.run) == (1, 3)
+
+
+def test_a_running_job_does_not_expire(client: dibs.Client, clock: Clock) -> None:
+    client.enqueue("q", "k", ttl=10)
+    [job] = client.claim("q", lease=600)
+    clock.move(60)
+    assert client.expire() == 0
+    assert client.complete(job) == "ok"
+
+
+def test_a_paused_queue_expires_nothing_and_resume_can_extend(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.enqueue_many(dibs.NewJob(queue="q", ttl=60) for _ in range(5))
+    client.pause("q")
+    clock.move(3600)
+    assert client.expire() == 0
+    resumed = client.resume("q", extend=120)
+    assert (resumed.late, resumed.extended) == (5, 5)
+    assert client.expire() == 0
+    assert len(client.claim("q", 10)) == 5
+    client.enqueue("q", "k", ttl=60)
+    client.pause("q")
+    clock.move(61)
+    assert client.resume("q").late == 1
+    assert client.expire() == 1
+
+
+def test_expire_walks_in_chunks(db: psycopg.Connection[Any], client: dibs.Client, clock: Clock) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q", ttl=60 if n % 2 else 600) for n in range(100))
+    clock.move(61)
+    expired, steps, after = 0, 0, "00000000-0000-0000-0000-000000000000"
+    while after is not None:
+        row = db.execute("select expired, next from dibs.expire(30, %s)", (after,)).fetchone()
+        assert row
+        expired, steps, after = expired + row[0], steps + 1, row[1]
+    assert (expired, steps) == (50, 4)
+
+
+def test_terminal_is_terminal(client: dibs.Client, clock: Clock) -> None:
+    """A cancel is a request the holder sees; whatever it then reports, the ticket ends once."""
+    made = client.enqueue("q", "k")
+    [job] = client.claim("q")
+    assert client.cancel(made.id) == "requested"
+    assert client.extend(job) == "cancel"
+    assert client.fail(job, "stopped").state == "cancelled"
+    with pytest.raises(dibs.LeaseLost):
+        client.complete(job)
+    with pytest.raises(dibs.JobEnded, match="cancelled"):
+        client.cancel(made.id)
+    clock.move(3600)
+    assert client.claim("q") == []
+    assert client.rescue() == []
+
+
+def test_a_cancelled_job_whose_worker_dies_ends_as_cancelled(client: dibs.Client, clock: Clock) -> None:
+    made = client.enqueue("q", "k")
+    client.claim("q")
+    client.cancel(made.id)
+    clock.move(31)
+    assert client.rescue() == [(made.id, "cancelled")]
+
+
+def test_cancel_says_what_it_found(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    waiting, running, done = (client.enqueue("q", "k", priority=p).id for p in (1, 9, 10))
+    client.complete(client.claim("q")[0])
+    client.claim("q")
+    unknown = client.enqueue("q", "k", conn=None).id
+    db.execute("delete from dibs.ready where id = %s", (unknown,))
+    db.execute("delete from dibs.job where id = %s", (unknown,))
+    answers = client.cancel_many([waiting, running, done, unknown])
+    assert [a.answer for a in answers] == ["cancelled", "requested", "ended", "unknown"]
+    with pytest.raises(dibs.UnknownJob):
+        client.cancel(unknown)
+
+
+def test_redrive_goes_on_past_a_conflict_and_spreads(client: dibs.Client, clock: Clock) -> None:
+    """FACTS 20: one conflict fails one job; lives are not short; not all at once."""
+    clock.freeze()
+    dead = [client.enqueue("q", "k", dedup_key=f"key-{n}") for n in range(5)]
+    for job in client.claim("q", 5):
+        client.fail(job, f"Error {job.id}", final=True)
+    client.enqueue("q", "k", dedup_key="key-2")
+    looked = client.redrive(queue="q", dry_run=True)
+    assert [r.answer for r in looked] == ["matched"] * 5
+    assert client.depth("q").dead == 5
+    driven = client.redrive(queue="q", rate=2)
+    assert [r.answer for r in driven] == ["redriven", "redriven", "duplicate", "redriven", "redriven"]
+    assert client.state(dead[2].id) is dibs.State.FAILED
+    jobs = {j.id: j for j in client.jobs(queue="q")}
+    first = jobs[dead[0].id].due_at
+    assert [(jobs[dead[n].id].due_at - first).total_seconds() for n in (0, 1, 3, 4)] == [0, 0.5, 1.5, 2]
+
+
+def test_redrive_filters(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    start = datetime.now(UTC)
+    for kind, error in (("mail", "Timeout: 1"), ("mail", "Refused: 2"), ("sms", "Timeout: 3")):
+        client.enqueue("q", kind)
+        client.fail(client.claim("q")[0], error, final=True)
+        clock.move(60)
+    expired = client.enqueue("q", "sms", ttl=1)
+    clock.move(60)
+    client.expire()
+
+    def found(**filters: Any) -> int:
+        return len(client.redrive(dry_run=True, **filters))
+
+    assert found(kind="mail") == 2
+    assert found(reason="Timeout:%") == 2
+    assert found(state="expired") == 1
+    assert found(ended_after=start + timedelta(seconds=30)) == 3
+    assert found(ended_before=start + timedelta(seconds=30)) == 1
+    assert found(max=2) == 2
+    assert found(ids=[expired.id]) == 1
+    with pytest.raises(dibs.InvalidArgument, match="did you mean 'expired'"):
+        found(state="expird")
+    with pytest.raises(dibs.UnknownQueue, match="did you mean 'q'"):
+        found(queue="Q")
+
+
+def test_history_keeps_what_the_policy_says(client: dibs.Client) -> None:
+    """FACTS 21: keep everything, failures, or nothing; for queues and for single jobs."""
+    for history, kept in (("all", ["failed", "succeeded"]), ("failures", ["failed"]), ("none", [])):
+        client.set_queue(history, history=history, backoff=dibs.constant(0))  # type: ignore[arg-type]
+        by_queue = client.enqueue(history, "k")
+        by_job = client.enqueue("other", "k", history=history, backoff=dibs.constant(0))  # type: ignore[arg-type]
+        for queue, made in ((history, by_queue), ("other", by_job)):
+            client.fail(client.claim(queue)[0], "once")
+            [job] = client.claim(queue)
+            assert client.complete(job) == "ok"
+            shown = client.show(made.id)
+            assert shown
+            assert [a["outcome"] for a in shown["attempts"]] == kept
+            assert shown["state"] == "succeeded"
+            if history == "all":
+                assert client.complete(job) == "already"
+            else:
+                with pytest.raises(dibs.LeaseLost):
+                    client.complete(job)
+
+
+def test_follow_ups_are_enqueued_with_the_completion_or_not_at_all(client: dibs.Client) -> None:
+    client.enqueue("q", "first")
+    [job] = client.claim("q")
+    client.complete(
+        job, "done", follow_ups=[dibs.NewJob(queue="next", payload=1), dibs.NewJob(queue="next", payload=2)]
+    )
+    assert [j.payload for j in client.claim("next", 10)] == [1, 2]
+    with pytest.raises(dibs.LeaseLost):
+        client.complete(dibs.Claimed(**{**_fields(job), "token": job.id}), follow_ups=[dibs.NewJob(queue="next")])
+    assert client.depth("next").ready == 0
+
+
+def _fields(job: dibs.Claimed) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in job.__dataclass_fields__}
+
+
+def test_a_completion_in_the_handlers_transaction_is_all_or_nothing(
+    client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    db.execute("create table effect (n integer)")
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    with db.transaction(force_rollback=True):
+        db.execute("insert into effect values (1)")
+        assert client.complete(job, conn=db) == "ok"
+    assert client.state(job.id) is dibs.State.RUNNING
+    with db.transaction():
+        db.execute("insert into effect values (2)")
+        assert client.complete(job, conn=db) == "ok"
+    assert db.execute("select n from effect").fetchall() == [(2,)]
+    assert client.state(job.id) is dibs.State.SUCCEEDED
+
+
+def test_progress_is_kept_with_the_lease(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    client.extend(job, progress={"done": 3})
+    client.extend(job)
+    assert db.execute("select progress from dibs.jobs").fetchone() == ({"done": 3},)
+
+
+def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
+    clock.freeze()
+    worker = db.execute("select dibs.register_worker('w1')").fetchone()
+    assert worker
+    ready = client.enqueue("q", "k", priority=1)
+    assert "nothing is ahead of it" in client.why(ready.id)
+    client.enqueue("q", "k", priority=2)
+    assert "1 jobs are ahead of it" in client.why(ready.id)
+    client.pause("q")
+    assert "paused since" in client.why(ready.id)
+    client.resume("q")
+    [job] = client.claim("q", worker=worker[0])
+    assert "Worker 1 (w1" in client.why(job.id)
+    assert "attempt 1 of 5" in client.why(job.id)
+    clock.move(31)
+    assert "waits to be rescued" in client.why(job.id)
+    client.fail(job, "boom\ntraceback")
+    assert "for attempt 2 of 5. The last attempt failed: boom" in client.why(job.id)
+    clock.move(90000)
+    assert "about to be expired" in client.why(ready.id)
+    client.expire()
+    assert "ended as expired" in client.why(ready.id)
+    assert client.why(job.id).startswith("It ended as expired")
+    db.execute(
+        "insert into dibs.blocked select id, due_at, 'infinity', queue_id, run, charged, priority, own_lease, history,"
+        " 'a slot of limit gpu' from dibs.dead where id = %s",
+        (ready.id,),
+    )
+    db.execute("delete from dibs.dead where id = %s", (ready.id,))
+    assert client.state(ready.id) is dibs.State.BLOCKED
+    assert "waits for a slot of limit gpu" in client.why(ready.id)
+    assert client.depth("q").blocked == 1
+    assert client.cancel(ready.id) == "cancelled"

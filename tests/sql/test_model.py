@@ -1,0 +1,237 @@
+"""A state machine drives every verb against the model, with the clock moved at will."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import psycopg
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.sql.model import TTL, Job, Model
+
+if TYPE_CHECKING:
+    from dibs.testing import Clock
+
+QUEUES = ["red", "blue"]
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+FOUND_WITHIN = 3.0
+Claim = tuple[Job, UUID]
+
+TICKETS = """
+select t.id, array_agg(t.place) from (
+  select id, 'ready' as place from dibs.ready union all select id, 'blocked' from dibs.blocked
+  union all select id, 'lease' from dibs.lease union all select id, state from dibs.dead) as t group by t.id
+"""
+
+
+class Verbs(RuleBasedStateMachine):
+    """Each rule does to the database what it does to the model; the invariants compare the two."""
+
+    db: psycopg.Connection[Any]
+    clock: Clock
+
+    jobs: Bundle[Job] = Bundle("jobs")
+    claims: Bundle[Claim] = Bundle("claims")
+
+    @initialize()
+    def begin(self) -> None:
+        self.db.execute("truncate dibs.job, dibs.attempt, dibs.ready, dibs.blocked, dibs.lease, dibs.dead,"
+                        " dibs.fingerprint, dibs.floor_hint, dibs.queue")  # fmt: skip
+        for name in QUEUES:
+            self.db.execute(
+                'select dibs.set_queue(%s, \'{"lease": 30, "max_attempts": 3, "ttl": 3600,'
+                ' "backoff": {"kind": "constant", "delays": [10]}}\')',
+                (name,),
+            )
+        self.db.execute("reset all")
+        self.model = Model(START)
+        self.clock.freeze(START)
+
+    def one(self, statement: str, *args: Any) -> Any:
+        return self.db.execute(statement, args).fetchone()  # type: ignore[call-overload]
+
+    def answer(self, statement: str, *args: Any) -> str | None:
+        """The answer of a single verb, or the SQLSTATE it raised."""
+        try:
+            return str(self.one(statement, *args)[0])
+        except psycopg.DatabaseError as error:
+            return error.sqlstate
+
+    @rule(
+        target=jobs,
+        queue=st.sampled_from(QUEUES),
+        priority=st.integers(0, 10),
+        delay=st.sampled_from([0, 0, 0, 1, 60]),
+        key=st.sampled_from([None, None, "a", "b"]),
+    )
+    def enqueue(self, queue: str, priority: int, delay: int, key: str | None) -> Any:
+        id, outcome = self.one(
+            "select * from dibs.enqueue(%s, 'k', priority => %s, delay => make_interval(secs => %s), dedup_key => %s)",
+            queue, priority, delay, key,
+        )  # fmt: skip
+        if holder := self.model.holder_of(queue, key):
+            assert (id, outcome) == (holder.id, "duplicate")
+            return multiple()
+        assert outcome == "enqueued"
+        due = self.model.now + timedelta(seconds=delay)
+        job = Job(id, queue, priority, due, due + TTL, key)
+        self.model.jobs[id] = job
+        return job
+
+    @rule(job=jobs)
+    def enqueue_the_same_id_again(self, job: Job) -> None:
+        made = self.one("select * from dibs.enqueue(%s, 'k', id => %s, dedup_key => %s)", job.queue, job.id, job.key)
+        assert made == (job.id, "duplicate")
+
+    @rule(target=claims, queues=st.sampled_from([["red"], ["blue"], QUEUES]), count=st.integers(1, 4))
+    def claim(self, queues: list[str], count: int) -> Any:
+        # What lies below the floor is found a little later, never lost; so ask again while something is missing.
+        wanted = min(count, len(self.model.claimable(queues)))
+        taken: list[Claim] = []
+        end = time.monotonic() + FOUND_WITHIN
+        while len(taken) < wanted or not taken:
+            rows = self.db.execute(
+                "select id, token, run, attempt from dibs.claim(%s, %s)", (queues, count - len(taken))
+            ).fetchall()
+            for id, token, run, attempt in rows:
+                job = self.model.jobs[id]
+                assert job in self.model.claimable(queues)
+                self.model.claim(job, token)
+                assert (run, attempt) == (job.run, job.charged)
+                taken.append((job, token))
+            if wanted == 0:
+                break
+            assert time.monotonic() < end, f"claimed {len(taken)} of {wanted}"
+        return multiple(*taken)
+
+    @rule(claim=claims)
+    def extend(self, claim: Claim) -> None:
+        job, token = claim
+        got = self.answer("select dibs.extend(%s, %s)", job.id, token)
+        if not self.model.held(job, token):
+            assert got == "DI001"
+            return
+        assert got == ("cancel" if job.cancel else "ok")
+        job.until = self.model.now + timedelta(seconds=30)
+
+    @rule(claim=claims)
+    def complete(self, claim: Claim) -> None:
+        job, token = claim
+        got = self.answer("select dibs.complete(%s, %s)", job.id, token)
+        if self.model.held(job, token):
+            assert got == "ok"
+            self.model.complete(job)
+        else:
+            assert got == ("already" if job.place == "succeeded" and job.token == token else "DI001")
+
+    @rule(claim=consumes(claims), final=st.booleans())
+    def fail(self, claim: Claim, final: bool) -> None:
+        job, token = claim
+        got = self.answer("select state from dibs.fail(%s, %s, 'boom', %s)", job.id, token, final)
+        if self.model.held(job, token):
+            self.model.fail(job, final=final)
+            assert got == job.state(self.model.now)
+        elif got != "DI001":
+            assert job.token == token
+            assert job.attempts[-1] in {"failed", "cancelled"}
+
+    @rule(claim=consumes(claims), delay=st.sampled_from([1, 60, 7200]))
+    def snooze(self, claim: Claim, delay: int) -> None:
+        job, token = claim
+        got = self.answer("select dibs.snooze(%s, %s, make_interval(secs => %s))", job.id, token, delay)
+        if self.model.held(job, token):
+            assert got == "ok"
+            self.model.snooze(job, timedelta(seconds=delay))
+
+    @rule(claim=consumes(claims))
+    def release(self, claim: Claim) -> None:
+        job, token = claim
+        got = self.answer("select dibs.release(%s, %s)", job.id, token)
+        if self.model.held(job, token):
+            assert got == "ok"
+            self.model.release(job)
+
+    @rule(claim=claims, verb=st.sampled_from(["extend", "complete", "release"]))
+    def report_with_a_wrong_token(self, claim: Claim, verb: str) -> None:
+        assert self.answer(f"select dibs.{verb}(%s, %s)", claim[0].id, uuid4()) == "DI001"
+
+    @rule(job=jobs)
+    def cancel(self, job: Job) -> None:
+        got = self.one("select answer from dibs.cancel_many(array[%s])", job.id)
+        assert got == (self.model.cancel(job),)
+
+    @rule()
+    def rescue(self) -> None:
+        rows = self.db.execute("select id from dibs.rescue()").fetchall()
+        assert {row[0] for row in rows} == self.model.rescue()
+
+    @rule()
+    def expire(self) -> None:
+        assert self.one("select expired from dibs.expire()") == (self.model.expire(),)
+
+    @rule(job=jobs)
+    def redrive(self, job: Job) -> None:
+        rows = self.db.execute("select answer from dibs.redrive(array[%s])", (job.id,)).fetchall()
+        dead = job.place not in {"ready", "lease", "succeeded"}
+        assert rows == ([(self.model.redrive(job),)] if dead else [])
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def pause(self, queue: str) -> None:
+        assert self.one("select dibs.pause(%s)", queue) == (queue not in self.model.paused,)
+        self.model.paused.add(queue)
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def resume(self, queue: str) -> None:
+        late = sum(
+            j.place == "ready" and j.queue == queue and j.expire <= self.model.now for j in self.model.jobs.values()
+        )
+        assert self.one("select late from dibs.resume(%s)", queue) == (late,)
+        self.model.paused.discard(queue)
+
+    @rule(by=st.sampled_from([0.1, 1, 11, 31, 1800, 3700, -1, -20, -1800]))
+    def move_the_clock(self, by: float) -> None:
+        self.clock.move(by)
+        self.model.now += timedelta(seconds=by)
+
+    @invariant()
+    def every_state_is_the_models(self) -> None:
+        ids = list(self.model.jobs)
+        rows = self.db.execute("select id, state from dibs.states(%s)", (ids,)).fetchall()
+        assert dict(rows) == {id: job.state(self.model.now) for id, job in self.model.jobs.items()}
+
+    @invariant()
+    def every_ticket_is_in_one_table_or_nowhere(self) -> None:
+        tickets = dict(self.db.execute(TICKETS).fetchall())
+        assert tickets == {id: [j.place] for id, j in self.model.jobs.items() if j.place != "succeeded"}
+
+    @invariant()
+    def every_ended_run_is_in_the_history_once(self) -> None:
+        rows = self.db.execute(
+            "select id, array_agg(outcome::text order by run) from dibs.attempt group by id"
+        ).fetchall()
+        assert dict(rows) == {id: j.attempts for id, j in self.model.jobs.items() if j.attempts}
+
+    @invariant()
+    def every_live_key_has_one_fingerprint(self) -> None:
+        rows = self.db.execute("select id from dibs.fingerprint").fetchall()
+        live = {id for id, j in self.model.jobs.items() if j.key and j.place in {"ready", "lease"}}
+        assert {row[0] for row in rows} == live
+
+
+def test_the_verbs_do_what_the_model_does(db: psycopg.Connection[Any], clock: Clock) -> None:
+    machine = type("Machine", (Verbs,), {"db": db, "clock": clock})
+    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=40))

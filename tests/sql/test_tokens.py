@@ -1,0 +1,125 @@
+"""Only the holder of the current token can report; everyone else gets a distinct error, never silence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+import dibs
+
+if TYPE_CHECKING:
+    from dibs.testing import Clock
+
+VERBS = {
+    "extend": "select dibs.extend(%s, %s)",
+    "complete": "select dibs.complete(%s, %s)",
+    "fail": "select * from dibs.fail(%s, %s, 'boom')",
+    "snooze": "select dibs.snooze(%s, %s, '1 minute')",
+    "release": "select dibs.release(%s, %s)",
+}
+
+
+def refused(db: psycopg.Connection[Any], verb: str, id: Any, token: Any) -> None:
+    with pytest.raises(psycopg.DatabaseError) as raised:
+        db.execute(VERBS[verb], (id, token))  # type: ignore[call-overload]
+    assert raised.value.sqlstate == "DI001"
+    assert str(id) in str(raised.value)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_stale_wrong_and_foreign_tokens_are_refused(
+    verb: str, db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    clock.freeze()
+    client.enqueue("q", "k")
+    client.enqueue("other", "k")
+    [stale] = client.claim("q")
+    [foreign] = client.claim("other")
+    clock.move(31)
+    client.rescue()
+    [current] = client.claim("q")
+    refused(db, verb, current.id, stale.token)
+    refused(db, verb, current.id, foreign.token)
+    refused(db, verb, current.id, uuid4())
+    refused(db, verb, uuid4(), current.token)
+    assert client.state(current.id) is dibs.State.RUNNING
+    db.execute(VERBS[verb], (current.id, current.token))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("verb", ["complete", "fail", "snooze", "release"])
+def test_the_same_token_again_answers_already_and_any_other_is_refused(
+    verb: str, db: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    db.execute(VERBS[verb], (job.id, job.token))  # type: ignore[call-overload]
+    before = client.show(job.id)
+    again = db.execute(VERBS[verb], (job.id, job.token)).fetchone()  # type: ignore[call-overload]
+    if verb != "fail":
+        assert again == ("already",)
+    assert client.show(job.id) == before
+    refused(db, verb, job.id, uuid4())
+    for other in {"complete", "fail", "snooze", "release"} - {verb}:
+        refused(db, other, job.id, job.token)
+
+
+def test_every_refusal_has_its_class_in_python(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    clock.move(60)
+    client.rescue()
+    for verb in (client.extend, client.complete, client.fail, client.release):
+        with pytest.raises(dibs.LeaseLost, match=str(job.id)):
+            verb(job)
+    with pytest.raises(dibs.LeaseLost):
+        client.snooze(job, 5)
+
+
+def test_a_batch_answers_for_each_item(client: dibs.Client, clock: Clock) -> None:
+    """FACTS 12: one poison item must not fail the batch."""
+    clock.freeze()
+    client.enqueue_many(dibs.NewJob(queue="q", payload=n) for n in range(4))
+    done, mine, lost, cancelled = client.claim("q", 4)
+    client.complete(done)
+    client.cancel(cancelled.id)
+    clock.move(31)
+    client.extend_many([mine, cancelled], 600)
+    client.rescue()
+    assert [a.answer for a in client.extend_many([done, mine, lost, cancelled])] == ["lost", "ok", "lost", "cancel"]
+    assert [a.answer for a in client.complete_many([done, mine, lost])] == ["already", "ok", "lost"]
+    failed = client.fail_many([mine, cancelled], ["late", "stopped"])
+    assert [(f.answer, f.state) for f in failed] == [("lost", None), ("ok", "cancelled")]
+
+
+def test_an_expired_lease_is_still_the_holders_until_it_is_rescued(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    clock.move(3600)
+    assert client.extend(job) == "ok"
+    assert client.rescue() == []
+    assert client.complete(job) == "ok"
+
+
+def test_tokens_are_random_and_one_for_each_claim(client: dibs.Client) -> None:
+    """FACTS 8: (id, attempt) is issued again after a failover; 122 random bits are not."""
+    client.enqueue_many(dibs.NewJob(queue="q") for _ in range(20))
+    batches = [client.claim("q", 5) for _ in range(4)]
+    assert [len({j.token for j in batch}) for batch in batches] == [1] * 4
+    assert len({batch[0].token for batch in batches}) == 4
+    assert {batch[0].token.version for batch in batches} == {4}
+
+
+def test_arrays_that_do_not_fit_are_refused(db: psycopg.Connection[Any]) -> None:
+    for statement in (
+        "select dibs.complete_many(array[gen_random_uuid()], '{}')",
+        "select dibs.extend_many(array[null::uuid], array[gen_random_uuid()])",
+        "select dibs.complete_many(array[gen_random_uuid()], array[gen_random_uuid()], array[null, null]::jsonb[])",
+    ):
+        with pytest.raises(psycopg.DatabaseError) as raised:
+            db.execute(statement)  # type: ignore[arg-type]
+        assert raised.value.sqlstate == "DI010"
