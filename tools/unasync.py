@@ -22,6 +22,7 @@ WORDS = {
     "AsyncMessage": "Message",
     "AsyncBell": "Bell",
     "AsyncIterator": "Iterator",
+    "asyncio.to_thread(self._locate)": "self._locate()",
     "asyncio.sleep": "time.sleep",
     "asyncio.Lock": "threading.Lock",
     "import asyncio": "import threading",
@@ -42,11 +43,8 @@ BANNER = "# Written by tools/unasync.py from {source}: change that and run `make
 def sync_of(source: Path) -> str:
     text = source.read_text()
     for word, plain in WORDS.items():
-        text = re.sub(
-            rf"(?<![\w]){re.escape(word)}(?![\w])" if word[-1] != " " else re.escape(word),
-            plain,
-            text,
-        )
+        whole = rf"(?<!\w){re.escape(word)}(?!\w)" if word[-1].isalnum() or word[-1] == "_" else re.escape(word)
+        text = re.sub(whole, plain, text)
     text = BANNER.format(source=source.name) + text
     for command in (["check", "--select", "I,F401", "--fix-only"], ["format"]):
         text = subprocess.run(

@@ -12,10 +12,12 @@ from dibs.client.client_async import AsyncClient
 from dibs.client.queue import Message, Queue
 from dibs.client.queue_async import AsyncMessage, AsyncQueue
 from dibs.errors import (
+    ClientClosed,
     ConnectionLost,
     DibsError,
     EmbeddedError,
     IdOutOfRange,
+    IdTaken,
     InvalidArgument,
     InvalidPolicy,
     JobEnded,
@@ -49,6 +51,7 @@ __all__ = [
     "Backoff",
     "Claimed",
     "Client",
+    "ClientClosed",
     "ConnectionLost",
     "Depth",
     "DibsError",
@@ -56,6 +59,7 @@ __all__ = [
     "Enqueued",
     "Failed",
     "IdOutOfRange",
+    "IdTaken",
     "InvalidArgument",
     "InvalidPolicy",
     "JobEnded",

@@ -10,9 +10,10 @@
     ├── Refused                       what you sent was not accepted; nothing was changed
     │   ├── InvalidArgument  DI010    a value is out of range or malformed
     │   ├── InvalidPolicy    23514    a policy breaks a named constraint
-    │   ├── UnknownQueue     DI011    strict mode, and no such queue
+    │   ├── UnknownQueue     DI011    no such queue, where there must be one
     │   ├── PayloadTooLarge  DI012    above the queue's payload limit
     │   ├── IdOutOfRange     DI013    a job id from the future or from before retention
+    │   ├── IdTaken          23505    another transaction is enqueueing a job of that id just now
     │   └── UnknownWorker    DI014    no such worker is registered
     ├── NotPermitted         42501    the role lacks the right to this verb
     ├── WrongIsolation       DI020    the verb works in READ COMMITTED only
@@ -23,6 +24,7 @@
     │   └── SchemaLocked              another migration holds the lock
     ├── ServerError                   PostgreSQL refused for a reason of its own (disk full, time-out, …)
     ├── ConnectionLost                the database cannot be reached, or went away
+    ├── ClientClosed                  the client was closed before the call
     └── EmbeddedError                 the embedded PostgreSQL cannot start
 
 The codes are SQLSTATEs, so a client in any language can tell them apart.
@@ -85,7 +87,7 @@ class InvalidPolicy(Refused):
 
 
 class UnknownQueue(Refused):
-    """Strict mode is on and there is no queue of that name."""
+    """There is no queue of that name, and this verb or strict mode needs one."""
 
     sqlstate = "DI011"
 
@@ -100,6 +102,12 @@ class IdOutOfRange(Refused):
     """A job id made by the client is from the future, or older than retention."""
 
     sqlstate = "DI013"
+
+
+class IdTaken(Refused):
+    """Another transaction enqueued a job of that id at the same moment; asked again, it is a duplicate."""
+
+    sqlstate = "23505"
 
 
 class UnknownWorker(Refused):
@@ -148,6 +156,10 @@ class ServerError(DibsError):
 
 class ConnectionLost(DibsError):
     """The database cannot be reached, or went away during the call."""
+
+
+class ClientClosed(DibsError):
+    """The client was closed; make a new one."""
 
 
 class EmbeddedError(DibsError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -42,8 +43,8 @@ class NewJob:
         """The payload, if it is bytes."""
         return bytes(self.payload) if isinstance(self.payload, bytes | bytearray | memoryview) else None
 
-    def as_json(self, id: UUID | None) -> dict[str, Any]:
-        """The form ``enqueue_many`` takes, with the id it is to have."""
+    def as_json(self, id: UUID | None, *, inline: bool = False) -> dict[str, Any]:
+        """The form ``enqueue_many`` takes, with the id it is to have; ``inline`` puts bytes into it in base64."""
         asked: dict[str, Any] = {"queue": self.queue, "kind": self.kind}
         if id is not None:
             asked["id"] = id
@@ -51,6 +52,8 @@ class NewJob:
             asked["payload"] = self.payload
         else:
             asked["content_type"] = self.content_type or BINARY
+            if inline:
+                asked["body"] = b64encode(self.body).decode()
         for name in _OPTIONS:
             value = getattr(self, name)
             if value is not None:

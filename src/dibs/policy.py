@@ -90,7 +90,7 @@ class JobOptions(TypedDict, total=False):
     priority: int
     delay: Seconds
     due_at: Any
-    ttl: Seconds | None
+    ttl: Seconds
     deadline: Any
     lease: Seconds
     lease_growth: float

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.waiting import wait_until
 
 from dibs.embedded import (
     UNSAFE_FAST,
@@ -28,6 +27,7 @@ from dibs.embedded import (
 from dibs.embedded import binaries as binaries_module
 from dibs.embedded.account import Account, account_for
 from dibs.errors import EmbeddedError
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -112,7 +112,7 @@ def test_each_role_tries_for_real(dsn: str, logins: dict[str, str], client: dibs
         with psycopg.connect(re.sub(r"user=\w+", f"user={login}", dsn), autocommit=True) as conn:
             for what, statement in tries.items():
                 try:
-                    conn.execute(statement)  # type: ignore[call-overload]
+                    conn.execute(statement)
                     worked = True
                 except psycopg.errors.InsufficientPrivilege:
                     worked = False
@@ -150,7 +150,7 @@ def test_a_temporary_table_captures_no_function(dsn: str, logins: dict[str, str]
             assert arguments is not None
             nulls = ", ".join(f"null::{t}" for t in (arguments[0] or []))
             try:
-                conn.execute(f"select dibs.{verb}({nulls})")  # type: ignore[call-overload]
+                conn.execute(f"select dibs.{verb}({nulls})")
                 state = "DI"
             except psycopg.DatabaseError as error:
                 state = error.sqlstate or ""

@@ -39,7 +39,8 @@ def drain(db: psycopg.Connection[Any]) -> None:
 
 def enqueue(conn: psycopg.Connection[Any], **options: Any) -> UUID:
     names = "".join(f", {name} => %s" for name in options)
-    row = conn.execute(f"select job_id from dibs.enqueue('q', 'k'{names})", tuple(options.values())).fetchone()  # type: ignore[call-overload]
+    row = conn.execute(f"select job_id from dibs.enqueue('q', 'k'{names})", tuple(options.values())).fetchone()
+    assert row
     id: UUID = row[0]
     return id
 
@@ -63,13 +64,13 @@ def test_the_same_under_load(connect: Connect, clock: Clock) -> None:
     claimer, slow, producer = connect(), connect(), connect()
     batch = "(select jsonb_agg(jsonb_build_object('queue', 'q', 'kind', 'k')) from generate_series(1, 2000))"
     many = f"select from dibs.enqueue_many({batch})"
-    producer.execute(many)  # type: ignore[arg-type]
+    producer.execute(many)
     claimer.execute("select from dibs.claim('{q}', 10)")
     slow.execute("begin")
     late = enqueue(slow)
     clock.move(10)
     for _ in range(20):
-        producer.execute(many)  # type: ignore[arg-type]
+        producer.execute(many)
     for _ in range(250):
         claimer.execute("select from dibs.claim('{q}', 10)")
     slow.execute("commit")
@@ -129,7 +130,8 @@ def test_a_setting_that_is_not_ours_is_ignored(db: psycopg.Connection[Any]) -> N
         db.execute("select dibs.release(%s, %s)", (id, token))
     ahead = "{" + ",".join(["9" * 16] * 11) + "}"
     ids = "{" + ",".join(["00000000-0000-0000-0000-000000000000"] * 11) + "}"
-    db.execute("select set_config('dibs.floor_1', %s, false)", (f'("{ahead}","{ids}",0,0,0,0)',))
+    forged = f'("{ahead}","{ids}",0,0,0,0)'
+    db.execute("select set_config('dibs.floor_1', dibs.sealed(%s), false)", (forged,))
     assert db.execute("select id from dibs.claim('{q}')").fetchall() == [(first,)]
 
 
@@ -145,7 +147,7 @@ def test_a_fresh_connection_starts_from_the_newest_hint(connect: Connect, client
     assert hints
     assert hints[0] is not None
     top = "dibs.micros(dibs.now()) - 250000"
-    row = fresh.execute(f"select (dibs.read_floor(1, {top})).due_us[6]").fetchone()  # type: ignore[arg-type]
+    row = fresh.execute(f"select (dibs.read_floor(1, {top})).due_us[6]").fetchone()
     assert row
     assert row[0] == hints[1] > 0
     client.enqueue("q", "after")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def fail_until_dead(client: dibs.Client, clock: Clock, queue: str = "q") -> list[float]:
     """Claim and fail a job until it is dead; the delays before each retry."""
-    delays = []
+    delays: list[float] = []
     while jobs := client.claim(queue):
         failed = client.fail(jobs[0], "boom")
         if failed.due_at is None:
@@ -365,7 +365,7 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     assert "ended as expired" in client.why(ready.id)
     assert client.why(job.id).startswith("It ended as expired")
     db.execute(
-        "insert into dibs.blocked select id, due_at, 'infinity', queue_id, run, charged, priority, own_lease, history,"
+        "insert into dibs.blocked select id, due_at, 'infinity', queue_id, run, charged, priority, null, history,"
         " 'a slot of limit gpu' from dibs.dead where id = %s",
         (ready.id,),
     )

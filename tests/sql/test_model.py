@@ -62,7 +62,7 @@ class Verbs(RuleBasedStateMachine):
         self.clock.freeze(START)
 
     def one(self, statement: str, *args: Any) -> Any:
-        return self.db.execute(statement, args).fetchone()  # type: ignore[call-overload]
+        return self.db.execute(statement, args).fetchone()
 
     def answer(self, statement: str, *args: Any) -> str | None:
         """The answer of a single verb, or the SQLSTATE it raised."""

@@ -27,7 +27,7 @@ def use_every_hot_verb(db: psycopg.Connection[Any], count: int = 6) -> None:
     assert len(rows) == count
     for verb, (id, token) in zip(("extend", "complete", "fail", "release", "snooze"), rows, strict=False):
         extra = ", delays => array[interval '1 hour']" if verb in {"fail", "release", "snooze"} else ""
-        db.execute(f"select from dibs.{verb}_many(array[%s], array[%s]{extra})", (id, token))  # type: ignore[call-overload]
+        db.execute(f"select from dibs.{verb}_many(array[%s], array[%s]{extra})", (id, token))
     ids = [r[0] for r in rows]
     db.execute("select from dibs.states(%s)", (ids,))
     db.execute("select from dibs.cancel_many(%s)", (ids,))
@@ -39,14 +39,14 @@ def fill(db: psycopg.Connection[Any], rows: int) -> None:
     """Put that many tickets into each hot table, as they would be after a long backlog."""
     db.execute("select from dibs.enqueue('q', 'k', delay => '1 hour')")
     for table, columns, values in (
-        ("ready", "due_at, expire_at, queue_id, run, charged, priority, ring, own_lease",
-         "now() + interval '2 hours', 'infinity', 1, 0, 0, 5, false, false"),
-        ("lease", "token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, priority, cancel,"
-         " own_lease", "gen_random_uuid(), now(), 'infinity', now(), 'infinity', 1, 1, 1, 5, false, false"),
+        ("ready", "due_at, expire_at, queue_id, run, charged, priority, ring",
+         "now() + interval '2 hours', 'infinity', 1, 0, 0, 5, false"),
+        ("lease", "token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, priority",
+         "gen_random_uuid(), now(), 'infinity', now(), 'infinity', 1, 1, 1, 5"),
         ("job", "due_at, queue_id, priority, kind", "now(), 1, 5, 'k'"),
     ):  # fmt: skip
         db.execute(
-            f"insert into dibs.{table} (id, {columns}) select dibs.id_at(t.tick + n), {values}"  # type: ignore[arg-type]
+            f"insert into dibs.{table} (id, {columns}) select dibs.id_at(t.tick + n), {values}"
             f" from (select dibs.tick(now()) as tick) as t, generate_series(1, {rows}) as n"
         )
 

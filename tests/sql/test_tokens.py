@@ -24,7 +24,7 @@ VERBS = {
 
 def refused(db: psycopg.Connection[Any], verb: str, id: Any, token: Any) -> None:
     with pytest.raises(psycopg.DatabaseError) as raised:
-        db.execute(VERBS[verb], (id, token))  # type: ignore[call-overload]
+        db.execute(VERBS[verb], (id, token))
     assert raised.value.sqlstate == "DI001"
     assert str(id) in str(raised.value)
 
@@ -46,7 +46,7 @@ def test_stale_wrong_and_foreign_tokens_are_refused(
     refused(db, verb, current.id, uuid4())
     refused(db, verb, uuid4(), current.token)
     assert client.state(current.id) is dibs.State.RUNNING
-    db.execute(VERBS[verb], (current.id, current.token))  # type: ignore[call-overload]
+    db.execute(VERBS[verb], (current.id, current.token))
 
 
 @pytest.mark.parametrize("verb", ["complete", "fail", "snooze", "release"])
@@ -55,9 +55,9 @@ def test_the_same_token_again_answers_already_and_any_other_is_refused(
 ) -> None:
     client.enqueue("q", "k")
     [job] = client.claim("q")
-    db.execute(VERBS[verb], (job.id, job.token))  # type: ignore[call-overload]
+    db.execute(VERBS[verb], (job.id, job.token))
     before = client.show(job.id)
-    again = db.execute(VERBS[verb], (job.id, job.token)).fetchone()  # type: ignore[call-overload]
+    again = db.execute(VERBS[verb], (job.id, job.token)).fetchone()
     if verb != "fail":
         assert again == ("already",)
     assert client.show(job.id) == before
@@ -121,5 +121,5 @@ def test_arrays_that_do_not_fit_are_refused(db: psycopg.Connection[Any]) -> None
         "select dibs.complete_many(array[gen_random_uuid()], array[gen_random_uuid()], array[null, null]::jsonb[])",
     ):
         with pytest.raises(psycopg.DatabaseError) as raised:
-            db.execute(statement)  # type: ignore[arg-type]
+            db.execute(statement)
         assert raised.value.sqlstate == "DI010"

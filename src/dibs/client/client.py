@@ -58,13 +58,13 @@ class Client:
         patience: float = 30.0,
         poll: float = 1.0,
     ) -> None:
-        self._database = Database(find_database(dsn), pool_size=pool_size, patience=patience)
-        self._bell = Bell(self._database.dsn)
+        self._database = Database(lambda: find_database(dsn), pool_size=pool_size, patience=patience)
+        self._bell: Bell | None = None
         self._poll = poll
         self._rescued_at = time.monotonic()
 
     def __enter__(self) -> Self:
-        self._database.open()
+        self._database.connect()
         return self
 
     def __exit__(
@@ -77,12 +77,13 @@ class Client:
 
     def close(self) -> None:
         """Give all connections back."""
-        self._bell.stop()
         self._database.close()
+        if self._bell is not None:
+            self._bell.stop()
 
     @property
     def dsn(self) -> str:
-        """Where the database is."""
+        """Where the database is; known once the client has connected."""
         return self._database.dsn
 
     def queue(self, name: str) -> Queue:
@@ -128,13 +129,17 @@ class Client:
         call = calls.claim(names, max, worker, lease)
         if wait <= 0:
             return self.run(call)
-        self._bell.start()
-        return self._claim_within(call, names, time.monotonic() + wait)
+        end = time.monotonic() + wait
+        self._database.connect()
+        if self._bell is None:
+            self._bell = Bell(self._database.dsn)
+        self._bell.start(min(wait, 1.0))
+        return self._claim_within(call, names, end, self._bell)
 
-    def _claim_within(self, call: Call[list[Claimed]], names: list[str], end: float) -> list[Claimed]:
+    def _claim_within(self, call: Call[list[Claimed]], names: list[str], end: float, bell: Bell) -> list[Claimed]:
         fast_until = 0.0
         while True:
-            heard = self._bell.heard(names)
+            heard = bell.heard(names)
             found = self.run(call)
             now = time.monotonic()
             if found or now >= end:
@@ -145,7 +150,7 @@ class Client:
             self._rescue_now_and_then(now)
             due = self.run(calls.wait_hint(names))
             nap = min(end - now, self._poll, self._poll if due is None else due)
-            if nap > 0 and self._bell.wait(names, heard, nap):
+            if nap > 0 and bell.wait(names, heard, nap):
                 fast_until = time.monotonic() + FAST_POLL
 
     def _rescue_now_and_then(self, now: float) -> None:
@@ -178,7 +183,7 @@ class Client:
         conn: Connection | None = None,
     ) -> str:
         """End a job as succeeded, with the jobs that follow it: ``ok`` or ``already``; raises LeaseLost."""
-        jobs = [job.as_json(job.id) for job in follow_ups]
+        jobs = [job.as_json(job.id, inline=True) for job in follow_ups]
         call = calls.complete_many([held], [result], [jobs] if jobs else None)
         return _one("complete", self.run(call, conn))
 

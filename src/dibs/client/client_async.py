@@ -58,13 +58,13 @@ class AsyncClient:
         patience: float = 30.0,
         poll: float = 1.0,
     ) -> None:
-        self._database = AsyncDatabase(find_database(dsn), pool_size=pool_size, patience=patience)
-        self._bell = AsyncBell(self._database.dsn)
+        self._database = AsyncDatabase(lambda: find_database(dsn), pool_size=pool_size, patience=patience)
+        self._bell: AsyncBell | None = None
         self._poll = poll
         self._rescued_at = time.monotonic()
 
     async def __aenter__(self) -> Self:
-        await self._database.open()
+        await self._database.connect()
         return self
 
     async def __aexit__(
@@ -77,12 +77,13 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Give all connections back."""
-        await self._bell.stop()
         await self._database.close()
+        if self._bell is not None:
+            await self._bell.stop()
 
     @property
     def dsn(self) -> str:
-        """Where the database is."""
+        """Where the database is; known once the client has connected."""
         return self._database.dsn
 
     def queue(self, name: str) -> AsyncQueue:
@@ -128,13 +129,19 @@ class AsyncClient:
         call = calls.claim(names, max, worker, lease)
         if wait <= 0:
             return await self.run(call)
-        await self._bell.start()
-        return await self._claim_within(call, names, time.monotonic() + wait)
+        end = time.monotonic() + wait
+        await self._database.connect()
+        if self._bell is None:
+            self._bell = AsyncBell(self._database.dsn)
+        await self._bell.start(min(wait, 1.0))
+        return await self._claim_within(call, names, end, self._bell)
 
-    async def _claim_within(self, call: Call[list[Claimed]], names: list[str], end: float) -> list[Claimed]:
+    async def _claim_within(
+        self, call: Call[list[Claimed]], names: list[str], end: float, bell: AsyncBell
+    ) -> list[Claimed]:
         fast_until = 0.0
         while True:
-            heard = self._bell.heard(names)
+            heard = bell.heard(names)
             found = await self.run(call)
             now = time.monotonic()
             if found or now >= end:
@@ -145,7 +152,7 @@ class AsyncClient:
             await self._rescue_now_and_then(now)
             due = await self.run(calls.wait_hint(names))
             nap = min(end - now, self._poll, self._poll if due is None else due)
-            if nap > 0 and await self._bell.wait(names, heard, nap):
+            if nap > 0 and await bell.wait(names, heard, nap):
                 fast_until = time.monotonic() + FAST_POLL
 
     async def _rescue_now_and_then(self, now: float) -> None:
@@ -178,7 +185,7 @@ class AsyncClient:
         conn: AsyncConnection | None = None,
     ) -> str:
         """End a job as succeeded, with the jobs that follow it: ``ok`` or ``already``; raises LeaseLost."""
-        jobs = [job.as_json(job.id) for job in follow_ups]
+        jobs = [job.as_json(job.id, inline=True) for job in follow_ups]
         call = calls.complete_many([held], [result], [jobs] if jobs else None)
         return _one("complete", await self.run(call, conn))
 

@@ -240,7 +240,7 @@ def make_days(ahead: int) -> Call[list[tuple[str, str]]]:
 def prune(max: int) -> Call[list[tuple[str, str, int | None]]]:
     """Drop old days."""
     return Call(
-        "select name, outcome, jobs from dibs.prune(%s)",
+        "select name, outcome, trimmed from dibs.prune(%s)",
         (max,),
         lambda rows: [(r[0], r[1], r[2]) for r in rows],
     )

@@ -17,7 +17,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from dibs.db import calls
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
-from dibs.errors import ConnectionLost, IdOutOfRange
+from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, IdTaken
 from dibs.ids import IdMaker
 
 if TYPE_CHECKING:
@@ -35,21 +35,40 @@ CHUNK = 1000
 
 
 class Database:
-    """Runs calls on a pool of connections; opened by the first call."""
+    """Runs calls on a pool of connections; opened by the first call.
 
-    def __init__(self, dsn: str, *, pool_size: int = 10, patience: float = 30.0) -> None:
-        self.dsn = dsn
+    ``locate`` is the DSN, or finds it when it is needed: making a database connects to nothing.
+    """
+
+    def __init__(self, locate: str | Callable[[], str], *, pool_size: int = 10, patience: float = 30.0) -> None:
         self.patience = patience
+        self._locate = locate
         self._pool: ConnectionPool[Connection] | None = None
         self._pool_size = pool_size
         self._opening = threading.Lock()
+        self._closed = False
         self._ids = IdMaker()
+
+    @property
+    def dsn(self) -> str:
+        """Where the database is; known once connected, or if it was given."""
+        if not isinstance(self._locate, str):
+            raise DibsError("where the database is will be known after the first call")
+        return self._locate
+
+    def connect(self) -> None:
+        """Connect, with patience, unless connected."""
+        if self._pool is None:
+            self._persist(lambda _: [])
 
     def open(self) -> None:
         """Connect, check that the schema fits, and learn the database's time."""
         with self._opening:
             if self._pool is not None:
                 return
+            if not isinstance(self._locate, str):
+                self._locate = self._locate()
+            self._check_schema()
             pool = ConnectionPool(
                 self.dsn,
                 kwargs={"autocommit": True},
@@ -59,17 +78,13 @@ class Database:
                 open=False,
                 reconnect_timeout=self.patience,
             )
-            try:
-                self._check_schema()
-                pool.open()
-            except BaseException:
-                pool.close()
-                raise
+            pool.open()
             self._pool = pool
         self.learn_time()
 
     def close(self) -> None:
-        """Close the pool."""
+        """Close the pool, for good."""
+        self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
@@ -93,24 +108,26 @@ class Database:
         return (self._persist(lambda _: [call]))[0]
 
     def _persist(self, attempt: Callable[[int], Sequence[Call[R]]]) -> list[R]:
-        began = time.monotonic()
+        end = time.monotonic() + self.patience
         tries = 0
         while True:
             try:
-                return self._run_all(attempt(tries))
-            except ConnectionLost:
+                return self._run_all(attempt(tries), end)
+            except (ConnectionLost, IdTaken):
                 tries += 1
-                left = began + self.patience - time.monotonic()
+                left = end - time.monotonic()
                 if left <= 0:
                     raise
                 time.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    def _run_all(self, these: Sequence[Call[R]]) -> list[R]:
+    def _run_all(self, these: Sequence[Call[R]], end: float) -> list[R]:
+        if self._closed:
+            raise ClientClosed("this client is closed", hint="make a new one")
         if self._pool is None:
             self.open()
         assert self._pool is not None
         try:
-            with self._pool.connection(timeout=max(self.patience, 0.1)) as conn:
+            with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
                 if len(these) == 1:
                     return [run_on(conn, these[0])]
                 with conn.transaction():
@@ -119,25 +136,24 @@ class Database:
             raise ConnectionLost(f"no connection to the database: {error}") from error
         except psycopg.Error as error:
             told = translate(error)
-            if isinstance(told, ConnectionLost):
+            if isinstance(told, ConnectionLost) and self._pool is not None:
                 self._pool.check()
             raise told from error
 
     def enqueue(self, jobs: Sequence[NewJob], conn: Connection | None = None) -> list[Enqueued]:
         """Put jobs in under ids made here, so that repeating after a lost answer adds nothing."""
-        if conn is not None and self._pool is None:
-            self.open()
+        self.connect()
         try:
             return self._enqueue(jobs, conn)
         except IdOutOfRange:
             if any(job.id is not None for job in jobs):
                 raise
             self.learn_time()
+            if conn is not None:
+                raise
             return self._enqueue(jobs, conn)
 
     def _enqueue(self, jobs: Sequence[NewJob], conn: Connection | None) -> list[Enqueued]:
-        if self._pool is None:
-            self.open()
         made = iter(self._ids.make(sum(job.id is None for job in jobs)))
         ids: list[UUID] = [job.id or next(made) for job in jobs]
         own = all(job.id is None for job in jobs)

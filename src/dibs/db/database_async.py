@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from dibs.db import calls
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
-from dibs.errors import ConnectionLost, IdOutOfRange
+from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, IdTaken
 from dibs.ids import IdMaker
 
 if TYPE_CHECKING:
@@ -34,21 +34,40 @@ CHUNK = 1000
 
 
 class AsyncDatabase:
-    """Runs calls on a pool of connections; opened by the first call."""
+    """Runs calls on a pool of connections; opened by the first call.
 
-    def __init__(self, dsn: str, *, pool_size: int = 10, patience: float = 30.0) -> None:
-        self.dsn = dsn
+    ``locate`` is the DSN, or finds it when it is needed: making a database connects to nothing.
+    """
+
+    def __init__(self, locate: str | Callable[[], str], *, pool_size: int = 10, patience: float = 30.0) -> None:
         self.patience = patience
+        self._locate = locate
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None
         self._pool_size = pool_size
         self._opening = asyncio.Lock()
+        self._closed = False
         self._ids = IdMaker()
+
+    @property
+    def dsn(self) -> str:
+        """Where the database is; known once connected, or if it was given."""
+        if not isinstance(self._locate, str):
+            raise DibsError("where the database is will be known after the first call")
+        return self._locate
+
+    async def connect(self) -> None:
+        """Connect, with patience, unless connected."""
+        if self._pool is None:
+            await self._persist(lambda _: [])
 
     async def open(self) -> None:
         """Connect, check that the schema fits, and learn the database's time."""
         async with self._opening:
             if self._pool is not None:
                 return
+            if not isinstance(self._locate, str):
+                self._locate = await asyncio.to_thread(self._locate)
+            await self._check_schema()
             pool = AsyncConnectionPool(
                 self.dsn,
                 kwargs={"autocommit": True},
@@ -58,17 +77,13 @@ class AsyncDatabase:
                 open=False,
                 reconnect_timeout=self.patience,
             )
-            try:
-                await self._check_schema()
-                await pool.open()
-            except BaseException:
-                await pool.close()
-                raise
+            await pool.open()
             self._pool = pool
         await self.learn_time()
 
     async def close(self) -> None:
-        """Close the pool."""
+        """Close the pool, for good."""
+        self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -92,24 +107,26 @@ class AsyncDatabase:
         return (await self._persist(lambda _: [call]))[0]
 
     async def _persist(self, attempt: Callable[[int], Sequence[Call[R]]]) -> list[R]:
-        began = time.monotonic()
+        end = time.monotonic() + self.patience
         tries = 0
         while True:
             try:
-                return await self._run_all(attempt(tries))
-            except ConnectionLost:
+                return await self._run_all(attempt(tries), end)
+            except (ConnectionLost, IdTaken):
                 tries += 1
-                left = began + self.patience - time.monotonic()
+                left = end - time.monotonic()
                 if left <= 0:
                     raise
                 await asyncio.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    async def _run_all(self, these: Sequence[Call[R]]) -> list[R]:
+    async def _run_all(self, these: Sequence[Call[R]], end: float) -> list[R]:
+        if self._closed:
+            raise ClientClosed("this client is closed", hint="make a new one")
         if self._pool is None:
             await self.open()
         assert self._pool is not None
         try:
-            async with self._pool.connection(timeout=max(self.patience, 0.1)) as conn:
+            async with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
                 if len(these) == 1:
                     return [await run_on(conn, these[0])]
                 async with conn.transaction():
@@ -118,25 +135,24 @@ class AsyncDatabase:
             raise ConnectionLost(f"no connection to the database: {error}") from error
         except psycopg.Error as error:
             told = translate(error)
-            if isinstance(told, ConnectionLost):
+            if isinstance(told, ConnectionLost) and self._pool is not None:
                 await self._pool.check()
             raise told from error
 
     async def enqueue(self, jobs: Sequence[NewJob], conn: AsyncConnection | None = None) -> list[Enqueued]:
         """Put jobs in under ids made here, so that repeating after a lost answer adds nothing."""
-        if conn is not None and self._pool is None:
-            await self.open()
+        await self.connect()
         try:
             return await self._enqueue(jobs, conn)
         except IdOutOfRange:
             if any(job.id is not None for job in jobs):
                 raise
             await self.learn_time()
+            if conn is not None:
+                raise
             return await self._enqueue(jobs, conn)
 
     async def _enqueue(self, jobs: Sequence[NewJob], conn: AsyncConnection | None) -> list[Enqueued]:
-        if self._pool is None:
-            await self.open()
         made = iter(self._ids.make(sum(job.id is None for job in jobs)))
         ids: list[UUID] = [job.id or next(made) for job in jobs]
         own = all(job.id is None for job in jobs)

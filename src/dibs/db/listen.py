@@ -55,13 +55,13 @@ class Bell(_Rings):
         self._conn: psycopg.Connection | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Begin to listen, unless already listening."""
+    def start(self, timeout: float) -> None:
+        """Begin to listen, unless already listening; waits a while until it does."""
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._listen, name="dibs-bell", daemon=True)
                 self._thread.start()
-        self._listening.wait(timeout=1)
+        self._listening.wait(timeout)
 
     def wait(self, queues: Sequence[str], since: int, timeout: float) -> bool:
         """Wait until these queues had more than ``since`` rings; False if they had not within ``timeout``."""
@@ -105,12 +105,12 @@ class AsyncBell(_Rings):
         self._listening = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Begin to listen, unless already listening."""
+    async def start(self, timeout: float) -> None:
+        """Begin to listen, unless already listening; waits a while until it does."""
         if self._task is None:
             self._task = asyncio.create_task(self._listen(), name="dibs-bell")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._listening.wait(), 1)
+            await asyncio.wait_for(self._listening.wait(), timeout)
 
     async def wait(self, queues: Sequence[str], since: int, timeout: float) -> bool:
         """Wait until these queues had more than ``since`` rings; False if they had not within ``timeout``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -27,6 +28,7 @@ EXPECTED = {
     "one_payload": "either a JSON payload or bytes, not both",
     "content_type_shape": "a content type of 1 to 200 printable characters",
     "headers_object": "headers that are a JSON object",
+    "worker_name_shape": "a worker's name of 1 to 200 printable characters",
     "facts_object": "facts that are a JSON object",
     "kind_known": "a backoff that is constant, list or exponential",
     "delays_sane": "1 to 100 delays, each from 0 to 1 year",
@@ -60,15 +62,21 @@ def translate(error: psycopg.Error) -> errors.DibsError:
         return errors.ConnectionLost(f"the database cannot be reached: {message}", hint=hint)
     if state == "23514":
         return errors.InvalidPolicy(_constraint_message(error, message), hint=hint)
+    if state == "23505" and not re.fullmatch(r"job_\w+_pkey", error.diag.constraint_name or ""):
+        return _server_error(message, hint, state)
     if known := errors.BY_SQLSTATE.get(state):
         return known(message, hint=hint)
     if state in {"42883", "42P01"} and "dibs." in message:
         return errors.SchemaMissing(f"this database lacks a part of dibs: {message}", hint="run: dibs migrate")
     if state.startswith("22"):
         return errors.InvalidArgument(message, hint=hint or error.diag.message_detail)
-    translated = errors.ServerError(message, hint=hint)
-    translated.sqlstate = state
-    return translated
+    return _server_error(message, hint, state)
+
+
+def _server_error(message: str, hint: str | None, state: str) -> errors.ServerError:
+    told = errors.ServerError(message, hint=hint)
+    told.sqlstate = state
+    return told
 
 
 def _constraint_message(error: psycopg.Error, message: str) -> str:
@@ -79,4 +87,4 @@ def _constraint_message(error: psycopg.Error, message: str) -> str:
 
 def _suffixes(name: str) -> Iterator[str]:
     words = name.split("_")
-    return ("_".join(words[n:]) for n in range(1, len(words)))
+    return ("_".join(words[n:]) for n in range(len(words)))

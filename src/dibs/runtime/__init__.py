@@ -1,1 +1,6 @@
 """Loops and waiting; knows no jobs."""
+
+from dibs.runtime.loop import Loop, Retrying, Step, Stepped, Stumbled
+from dibs.runtime.service import Service
+
+__all__ = ["Loop", "Retrying", "Service", "Step", "Stepped", "Stumbled"]

@@ -27,6 +27,14 @@ class Clock:
             (at or datetime.now(UTC),),
         )
 
+    def run(self) -> None:
+        """Let a frozen clock go on from where it stands."""
+        execute(
+            self._dsn,
+            "update dibs.test_clock set shift = frozen_at + shift - clock_timestamp(), frozen_at = null"
+            " where frozen_at is not null",
+        )
+
     def move(self, by: Seconds | timedelta) -> None:
         """Move the clock forward, or back."""
         execute(self._dsn, "update dibs.test_clock set shift = shift + make_interval(secs => %s)", (seconds(by),))

@@ -33,12 +33,15 @@ declare
   v_queue dibs.queue;
   v_floor dibs.floor;
   v_head record;
-  v_took record;
-  v_claimed uuid[] := '{}'::uuid[];
+  v_count integer;
   v_top bigint := dibs.micros(v_now) - 250000;
   v_seen boolean[];
 begin
-  perform dibs.check_claim(queues, claim.max, lease);
+  if current_setting('transaction_isolation') <> 'read committed' or coalesce(cardinality(queues), 0) = 0
+    or claim.max is null or claim.max not between 1 and 10000
+    or lease not between interval '100 milliseconds' and interval '7 days' then
+    perform dibs.refuse_claim(queues, claim.max, lease);
+  end if;
   for v_queue in
     select q.* from dibs.queue as q where q.name = any (queues) and q.paused_at is null order by q.id
   loop
@@ -49,12 +52,12 @@ begin
     v_ids := v_ids || v_floor.ids;
     v_back := v_back || dibs.look_back(v_queue.id, v_floor, v_began);
   end loop;
-
   v_seen := array_fill(false, array[cardinality(v_due)]);
+
   -- One look at the head of every queue and priority; n counts them, eleven to a queue.
   for v_head in
     select l.n::integer as n, (l.n - 1)::integer / 11 + 1 as q, (l.n - 1)::smallint % 11::smallint as priority,
-      l.from_at, l.from_id
+      l.from_at, l.from_id, dibs.micros(r.due_at) as due_us, r.id
     from (
       select f.n, dibs.from_micros(f.due_us - b.back) as from_at,
         case when b.back = 0 then f.id else uuid '00000000-0000-0000-0000-000000000000' end as from_id
@@ -62,7 +65,7 @@ begin
       cross join lateral (select v_back[(f.n - 1) / 11 + 1] as back) as b
     ) as l
     cross join lateral (
-      select r.due_at from dibs.ready as r
+      select r.due_at, r.id from dibs.ready as r
       where r.queue_id = (v_queues[(l.n - 1) / 11 + 1]).id and r.priority = ((l.n - 1) % 11)::smallint
         and (r.due_at, r.id) >= (l.from_at, l.from_id) and r.due_at <= v_now
       order by r.due_at, r.id limit 1
@@ -70,8 +73,17 @@ begin
     order by 3 desc, r.due_at
   loop
     v_seen[v_head.n] := true;
+    -- A look-back never lowers a floor, and no floor rises above a quarter of a second ago.
+    if v_head.due_us >= v_top then
+      v_due[v_head.n] := v_top;
+      v_ids[v_head.n] := '00000000-0000-0000-0000-000000000000';
+    elsif (v_head.due_us, v_head.id) > (v_due[v_head.n], v_ids[v_head.n]) then
+      v_due[v_head.n] := v_head.due_us;
+      v_ids[v_head.n] := v_head.id;
+    end if;
     continue when v_left = 0;
     v_queue := v_queues[v_head.q];
+    return query
     with pick as materialized (
       select r.ctid as place from dibs.ready as r
       where r.queue_id = v_queue.id and r.priority = v_head.priority
@@ -83,50 +95,29 @@ begin
       delete from dibs.ready as r using pick as p where r.ctid = p.place returning r.*
     ), held as (
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run,
-        charged, priority, cancel, own_lease, history, worker, fingerprint)
+        charged, priority, own_lease, history, worker, fingerprint)
       select g.id, v_token, g.due_at, g.expire_at, v_now,
-        v_now + coalesce(claim.lease, dibs.lease_for(v_queue.lease, v_queue.lease_growth,
-                                                     v_queue.lease_cap, g.charged + 1)),
-        g.queue_id, g.run + 1, g.charged + 1, g.priority, false, g.own_lease,
-        g.history, claim.worker, g.fingerprint
+        v_now + coalesce(claim.lease, g.own_lease,
+          dibs.lease_for(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, g.charged + 1)),
+        g.queue_id, g.run + 1, g.charged + 1, g.priority, g.own_lease, g.history, claim.worker, g.fingerprint
       from gone as g
-      returning lease.id, lease.due_at, lease.own_lease
+      returning lease.id, lease.run, lease.charged, lease.due_at, lease.lease_until
     )
-    select array_agg(h.id order by h.due_at, h.id) as ids, min(h.due_at) as due_at,
-      bool_or(h.own_lease) and claim.lease is null as own_lease
-    into v_took from held as h;
-    continue when v_took.ids is null;
-    v_claimed := v_claimed || v_took.ids;
-    v_left := v_left - cardinality(v_took.ids);
-    if v_took.own_lease then
-      perform dibs.apply_own_leases(v_took.ids, v_now);
-    end if;
-    -- A look-back never lowers a floor, and no floor rises above a quarter of a second ago.
-    if dibs.micros(v_took.due_at) >= v_top then
-      v_due[v_head.n] := v_top;
-      v_ids[v_head.n] := '00000000-0000-0000-0000-000000000000';
-    elsif (dibs.micros(v_took.due_at), v_took.ids[1]) > (v_due[v_head.n], v_ids[v_head.n]) then
-      v_due[v_head.n] := dibs.micros(v_took.due_at);
-      v_ids[v_head.n] := v_took.ids[1];
-    end if;
+    select h.id, v_token, v_queue.name, j.kind, j.payload, j.body, j.content_type, j.headers, v_head.priority,
+      h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.due_at, j.deadline, v_now, h.lease_until
+    from held as h
+    -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
+    cross join lateral (
+      select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
+      from dibs.job as j where j.id = h.id offset 0) as j;
+    get diagnostics v_count = row_count;
+    v_left := v_left - v_count;
   end loop;
 
   for q in 1 .. cardinality(v_queues) loop
     perform dibs.write_floor((v_queues[q]).id, v_floors[q], v_due[q * 11 - 10 : q * 11],
       v_ids[q * 11 - 10 : q * 11], v_seen[q * 11 - 10 : q * 11], v_top, v_back[q], v_began);
   end loop;
-  if v_claimed = '{}' then
-    return;
-  end if;
-  return query
-  select l.id, l.token, q.name, j.kind, j.payload, j.body, j.content_type, j.headers, l.priority, l.run,
-    l.charged, coalesce(j.max_attempts, q.max_attempts), l.due_at, j.deadline, l.claimed_at, l.lease_until
-  from unnest(v_claimed) with ordinality as c (id, n)
-  -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
-  cross join lateral (select l.* from dibs.lease as l where l.id = c.id offset 0) as l
-  cross join lateral (select j.* from dibs.job as j where j.id = c.id offset 0) as j
-  join dibs.queue as q on q.id = l.queue_id
-  order by c.n;
 end
 $$;
 

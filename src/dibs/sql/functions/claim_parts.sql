@@ -11,6 +11,17 @@ return case when growth = 1 or attempt <= 1 then least(lease, cap)
 
 comment on function dibs.lease_for is 'How long the lease of an attempt is, grown and capped.';
 
+create or replace function dibs.own_lease(
+  lease interval, growth double precision, cap interval, queue dibs.queue, attempt integer)
+returns interval
+language sql immutable parallel safe
+return case when num_nonnulls(lease, growth, cap) > 0 then dibs.lease_for(
+  coalesce(lease, (queue).lease), coalesce(growth, (queue).lease_growth), coalesce(cap, (queue).lease_cap),
+  attempt) end;
+
+comment on function dibs.own_lease is
+'How long a job''s lease lasts by its own policy, with the queue''s for what it leaves open; null if it has none.';
+
 create or replace function dibs.check_isolation(verb text) returns void
 language plpgsql stable
 as $$
@@ -26,19 +37,10 @@ $$;
 
 comment on function dibs.check_isolation is 'Refuse a verb that an older snapshot would mislead.';
 
-create or replace function dibs.check_claim(queues text[], max integer, lease interval) returns void
-language plpgsql stable
+create or replace function dibs.check_lease(lease interval) returns void
+language plpgsql immutable
 as $$
 begin
-  perform dibs.check_isolation('claim');
-  if coalesce(cardinality(queues), 0) = 0 or array_position(queues, null) is not null then
-    raise exception using errcode = 'DI010', message = 'claim needs the names of the queues to claim from',
-      hint = 'such as: select * from dibs.claim(array[''mail''], 10)';
-  end if;
-  if max is null or max not between 1 and 10000 then
-    raise exception using errcode = 'DI010',
-      message = format('claim takes 1 to 10000 jobs at once, not %s', coalesce(max::text, 'null'));
-  end if;
   if lease not between interval '100 milliseconds' and interval '7 days' then
     raise exception using errcode = 'DI010',
       message = format('a lease lasts from 100 milliseconds to 7 days, not %s', lease);
@@ -46,18 +48,42 @@ begin
 end
 $$;
 
-comment on function dibs.check_claim is 'Refuse a claim that makes no sense, with a sentence that says why.';
+comment on function dibs.check_lease is 'Refuse a lease that is too short or too long.';
 
--- The setting is the caller's to change, so it is checked by pattern before it is believed.
+create or replace function dibs.refuse_claim(queues text[], max integer, lease interval) returns void
+language plpgsql stable
+as $$
+begin
+  perform dibs.check_isolation('claim');
+  if coalesce(cardinality(queues), 0) = 0 then
+    raise exception using errcode = 'DI010', message = 'claim needs the names of the queues to claim from',
+      hint = 'such as: select * from dibs.claim(array[''mail''], 10)';
+  end if;
+  perform dibs.check_lease(lease);
+  raise exception using errcode = 'DI010',
+    message = format('claim takes 1 to 10000 jobs at once, not %s', coalesce(max::text, 'null'));
+end
+$$;
+
+comment on function dibs.refuse_claim is 'Say in a sentence why a claim makes no sense.';
+
+create or replace function dibs.sealed(body text) returns text
+language sql immutable parallel safe
+return hashtextextended(body, 20001) || ':' || body;
+
+comment on function dibs.sealed is 'A text with its checksum in front of it.';
+
+-- The setting is the caller's to change, so it carries a checksum and is not believed without it.
 create or replace function dibs.read_floor(queue_id integer, top_us bigint) returns dibs.floor
 language plpgsql volatile
 as $$
 declare
   v_text text := current_setting('dibs.floor_' || queue_id, true);
+  v_body text := substr(v_text, position(':' in v_text) + 1);
   v_floor dibs.floor;
 begin
-  if v_text ~ '^\("\{(\d{1,16},){10}\d{1,16}\}","\{([0-9a-f-]{36},){10}[0-9a-f-]{36}\}",\d{1,16},\d{1,12},\d{1,16},[0-5]\)$' then
-    v_floor := v_text::dibs.floor;
+  if v_text = dibs.sealed(v_body) then
+    v_floor := v_body::dibs.floor;
   else
     select h.due_us, h.ids, dibs.micros(h.swept_at), dibs.micros('epoch'::timestamptz + h.took), 0, 0
     into v_floor
@@ -135,22 +161,9 @@ begin
     floor.near_at := v_end + 20 * (v_end - began_us);
     floor.near_step := (floor.near_step + 1) % 6;
   end if;
-  perform set_config('dibs.floor_' || queue_id, floor::text, false);
+  perform set_config('dibs.floor_' || queue_id, dibs.sealed(floor::text), false);
 end
 $$;
 
 comment on function dibs.write_floor is
 'Remember in the session where the next claim of this queue starts, and what looking back cost.';
-
-create or replace function dibs.apply_own_leases(ids uuid[], at timestamptz) returns void
-language sql volatile
-begin atomic
-  update dibs.lease as l
-  set lease_until = apply_own_leases.at + dibs.lease_for(
-    coalesce(j.lease, q.lease), coalesce(j.lease_growth, q.lease_growth),
-    coalesce(j.lease_cap, q.lease_cap), l.charged)
-  from dibs.job as j join dibs.queue as q on q.id = j.queue_id
-  where l.id = any (apply_own_leases.ids) and l.own_lease and j.id = l.id;
-end;
-
-comment on function dibs.apply_own_leases is 'Give jobs with a lease policy of their own that lease.';

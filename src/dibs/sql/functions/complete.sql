@@ -15,6 +15,7 @@ as $$
 declare
   v_now timestamptz := dibs.now();
   v_ended uuid[];
+  v_tokens uuid[];
   v_prints bytea[];
 begin
   perform dibs.check_batch('complete', ids, tokens, cardinality(results));
@@ -30,8 +31,9 @@ begin
     from gone as g join dibs.queue as q on q.id = g.queue_id
     where coalesce(g.history, q.history) = 'all'
   )
-  select array_agg(g.id), array_agg(g.fingerprint order by g.fingerprint) filter (where g.fingerprint is not null)
-  into v_ended, v_prints from gone as g;
+  select array_agg(g.id), array_agg(g.token),
+    array_agg(g.fingerprint order by g.fingerprint) filter (where g.fingerprint is not null)
+  into v_ended, v_tokens, v_prints from gone as g;
 
   if v_prints is not null then
     delete from dibs.fingerprint as f where f.hash = any (v_prints);
@@ -42,7 +44,7 @@ begin
   if cardinality(v_ended) = cardinality(ids) then
     return query select k.n::integer, k.id, 'ok' from unnest(ids) with ordinality as k (id, n);
   else
-    return query select * from dibs.answer_batch(ids, tokens, v_ended, '{succeeded}');
+    return query select * from dibs.answer_batch(ids, tokens, v_ended, v_tokens, '{succeeded}');
   end if;
 end
 $$;

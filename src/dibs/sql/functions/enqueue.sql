@@ -32,26 +32,28 @@ begin
   end if;
 
   with asked as materialized (
-    select a.*, bodies[a.ord] as body, q.id as queue_id, coalesce(a.priority, q.priority) as level,
+    select a.*, coalesce(bodies[a.ord], decode(a.base64, 'base64')) as bytes, q.id as queue_id, coalesce(a.priority, q.priority) as level,
       coalesce(a.id, v_ids[a.ord], dibs.id_at(v_tick + a.ord)) as job_id,
       greatest(coalesce(a.due_at, v_now + a.delay), v_now) as due,
       case when a.dedup_key is not null then dibs.fingerprint_of(q.id, a.dedup_key) end as hash,
-      octet_length(bodies[a.ord]) > q.payload_limit or pg_column_size(a.payload) > q.payload_limit
+      (v_same is null or v_same[a.ord] is null) and (
+        octet_length(bodies[a.ord]) > q.payload_limit or pg_column_size(a.payload) > q.payload_limit
+        or length(a.base64) * 3 / 4 > q.payload_limit
         or a.delay not between interval '0' and interval '10 years'
         or a.due_at > v_now + interval '10 years' or num_nonnulls(a.delay, a.due_at) = 2
-        or a.id is not null and (a.id >= v_ahead or a.id < dibs.id_floor(v_now - q.retention)) as refused
+        or a.id is not null and (a.id >= v_ahead or a.id < dibs.id_floor(v_now - q.retention))) as refused
     from rows from (jsonb_to_recordset(jobs) as (
-        id uuid, queue text, kind text, payload jsonb, content_type text, headers jsonb,
+        id uuid, queue text, kind text, payload jsonb, body text, content_type text, headers jsonb,
         priority smallint, delay interval, due_at timestamptz, ttl interval, deadline timestamptz,
         lease interval, lease_growth double precision, lease_cap interval, max_attempts integer,
         backoff dibs.backoff, history text, dedup_key text)) with ordinality
-      as a (id, queue, kind, payload, content_type, headers, priority, delay, due_at, ttl, deadline,
+      as a (id, queue, kind, payload, base64, content_type, headers, priority, delay, due_at, ttl, deadline,
             lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, ord)
     join dibs.queue as q on q.name = a.queue
   ), new_job as (
     insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers,
       fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history)
-    select a.job_id, a.due, a.queue_id, a.level, a.kind, a.payload, a.body, a.content_type, a.headers,
+    select a.job_id, a.due, a.queue_id, a.level, a.kind, a.payload, a.bytes, a.content_type, a.headers,
       a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history
     from asked as a
     where v_same is null or v_same[a.ord] is null
@@ -63,7 +65,7 @@ begin
       j.priority,
       q.ring and j.id in (
         select distinct on (n.queue_id) n.id from new_job as n order by n.queue_id, n.due_at, n.id),
-      num_nonnulls(j.lease, j.lease_growth, j.lease_cap) > 0, j.history, j.fingerprint
+      dibs.own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1), j.history, j.fingerprint
     from new_job as j join dibs.queue as q on q.id = j.queue_id
     returning ready.id
   )
@@ -87,7 +89,7 @@ $$;
 
 comment on function dibs.enqueue_many is
 'Put many jobs in, in the caller''s transaction. `jobs` is a JSON array; each object takes the names of
-`enqueue`''s arguments (queue, kind, payload, content_type, headers, id, priority, delay, due_at, ttl,
+`enqueue`''s arguments (queue, kind, payload, body in base64, content_type, headers, id, priority, delay, due_at, ttl,
 deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key; durations in
 seconds or as intervals). `bodies[i]` is the i-th job''s binary payload.
 `fresh` says that ids given were never sent before, and saves looking them up. Answers for each item, in order: its

@@ -20,14 +20,16 @@ begin atomic
   -- Letters shared by place, from the front and from the back: enough to catch a slip of the hand.
   select w.w
   from (
-    select w, (
+    select w,
+      array(select regexp_split_to_table(lower(w), '') order by 1)
+        = array(select regexp_split_to_table(lower(word), '') order by 1) as anagram, (
       select count(*) from generate_series(1, least(length(w), length(word))) as i
       where lower(substr(w, i, 1)) = lower(substr(word, i, 1))
         or lower(substr(reverse(w), i, 1)) = lower(substr(reverse(word), i, 1))) as same
     from unnest(words) as w
   ) as w
-  where w.same * 2 >= greatest(length(w.w), length(word))
-  order by w.same - abs(length(w.w) - length(word)) desc, w.w
+  where w.same * 2 > greatest(length(w.w), length(word)) or w.anagram
+  order by w.anagram desc, w.same - abs(length(w.w) - length(word)) desc, w.w
   limit 1;
 end;
 
@@ -65,7 +67,7 @@ create or replace function dibs.ask(batch jsonb, out jobs bigint, out given bigi
 language plpgsql immutable
 as $$
 declare
-  v_names constant text[] := '{queue,kind,payload,content_type,headers,id,priority,delay,due_at,ttl,deadline,lease,lease_growth,lease_cap,max_attempts,backoff,history,dedup_key}'::text[];
+  v_names constant text[] := '{queue,kind,payload,body,content_type,headers,id,priority,delay,due_at,ttl,deadline,lease,lease_growth,lease_cap,max_attempts,backoff,history,dedup_key}'::text[];
   v_unknown text;
 begin
   if coalesce(jsonb_typeof(batch), 'null') <> 'array' then
@@ -97,7 +99,7 @@ declare
 begin
   for v_job in
     select e.ord, e.job ->> 'queue' as queue, q.payload_limit, q.retention,
-      coalesce(octet_length(bodies[e.ord]), pg_column_size(e.job -> 'payload')) as size,
+      coalesce(octet_length(bodies[e.ord]), length(e.job ->> 'body') * 3 / 4, pg_column_size(e.job -> 'payload')) as size,
       (e.job ->> 'delay')::interval as delay, (e.job ->> 'due_at')::timestamptz as due_at,
       (e.job ->> 'id')::uuid as id
     from jsonb_array_elements(jobs) with ordinality as e (job, ord)

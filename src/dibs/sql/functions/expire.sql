@@ -16,6 +16,7 @@ declare
   v_late uuid[];
 begin
   perform dibs.check_isolation('expire');
+  perform dibs.check_count('expire', expire.chunk);
   -- It walks the key in chunks, so nothing hot needs an index on expire_at.
   with waiting as materialized (
     (select r.id, r.expire_at, r.queue_id from dibs.ready as r

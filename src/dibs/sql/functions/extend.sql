@@ -18,7 +18,7 @@ declare
 begin
   perform dibs.check_isolation('extend');
   perform dibs.check_batch('extend', ids, tokens, cardinality(progress));
-  perform dibs.check_claim('{x}', 1, extend_many.lease);
+  perform dibs.check_lease(extend_many.lease);
   with asked as materialized (
     select * from unnest(ids, tokens, progress) as k (id, token, progress) order by k.id
   ), free as materialized (
@@ -28,19 +28,14 @@ begin
       select l.id from dibs.lease as l where l.id = a.id and l.token = a.token for update skip locked) as l
   ), longer as (
     update dibs.lease as l
-    set lease_until = v_now + coalesce(extend_many.lease,
+    set lease_until = v_now + coalesce(extend_many.lease, l.own_lease,
         dibs.lease_for(q.lease, q.lease_growth, q.lease_cap, l.charged)),
       progress = coalesce(f.progress, l.progress)
     from free as f, dibs.queue as q
     where l.id = f.id and q.id = l.queue_id
-    returning l.id, l.cancel, l.own_lease
+    returning l.id, l.cancel
   )
-  select array_agg(l.id) as ids, array_agg(l.id) filter (where l.cancel) as cancel,
-    array_agg(l.id) filter (where l.own_lease) as own
-  into v_done from longer as l;
-  if v_done.own is not null and extend_many.lease is null then
-    perform dibs.apply_own_leases(v_done.own, v_now);
-  end if;
+  select array_agg(l.id) as ids, array_agg(l.id) filter (where l.cancel is not null) as cancel into v_done from longer as l;
   return query
   select k.n::integer, k.id,
     case

@@ -18,15 +18,18 @@ declare
   v_put record;
 begin
   perform dibs.check_isolation('fail');
-  perform dibs.check_batch('fail', ids, tokens, cardinality(coalesce(errors::text[], finals::text[], delays::text[])));
-  select array_agg(p.id) as ids, array_agg(p.state) as states, array_agg(p.due_at) as dues into v_put
+  perform dibs.check_batch('fail', ids, tokens, cardinality(errors), cardinality(finals),
+    cardinality(delays));
+  select array_agg(p.id) as ids, array_agg(p.token) as tokens, array_agg(p.state) as states, array_agg(p.due_at) as dues into v_put
   from dibs.put_back('failed', ids, tokens,
     (select array_agg(dibs.brief(e) order by n) from unnest(errors) with ordinality as e (e, n)),
     dibs.bounded_all('fail', delays), finals, v_now) as p;
   return query
-  select a.item, a.id, a.answer, v_put.states[array_position(v_put.ids, a.id)],
-    v_put.dues[array_position(v_put.ids, a.id)]
-  from dibs.answer_batch(ids, tokens, v_put.ids, '{failed,cancelled}') as a;
+  select a.item, a.id, a.answer,
+    case a.answer when 'ok' then v_put.states[array_position(v_put.ids, a.id)]
+      when 'already' then dibs.state(a.id) end,
+    case when a.answer = 'ok' then v_put.dues[array_position(v_put.ids, a.id)] end
+  from dibs.answer_batch(ids, tokens, v_put.ids, v_put.tokens, '{failed,cancelled}') as a;
 end
 $$;
 
@@ -47,7 +50,6 @@ begin
   select f.answer, f.state, f.due_at into v_answer, fail.state, fail.due_at
   from dibs.fail_many(array[fail.id], array[token], array[error], array[final], array[delay]) as f;
   perform dibs.held('fail', fail.id, v_answer);
-  fail.state := coalesce(fail.state, dibs.state(fail.id));
 end
 $$;
 

@@ -1,16 +1,15 @@
 -- What the holder's verbs (extend, complete, fail, snooze, release) share. Nobody but the owner calls these.
 
-create or replace function dibs.check_batch(verb text, ids uuid[], tokens uuid[], others integer default null)
+create or replace function dibs.check_batch(verb text, ids uuid[], tokens uuid[], variadic others integer[])
 returns void
 language plpgsql stable
 as $$
 begin
-  if cardinality(ids) is distinct from cardinality(tokens)
-    or others is not null and others is distinct from cardinality(ids) then
+  if cardinality(ids) is distinct from cardinality(tokens) or cardinality(ids) <> any (others) then
     raise exception using errcode = 'DI010',
-      message = format('%s takes arrays of one length; it got %s ids, %s tokens%s', verb,
+      message = format('%s takes arrays of one length; it got %s ids, %s tokens and %s other values', verb,
         coalesce(cardinality(ids), 0), coalesce(cardinality(tokens), 0),
-        coalesce(' and ' || others || ' values', ''));
+        coalesce(nullif(array_to_string(others, ', '), ''), 'no'));
   end if;
   if array_position(ids, null) is not null or array_position(tokens, null) is not null then
     raise exception using errcode = 'DI010', message = format('%s takes no null id and no null token', verb);
@@ -20,13 +19,14 @@ $$;
 
 comment on function dibs.check_batch is 'Refuse a batch whose arrays do not fit together.';
 
-create or replace function dibs.answer_batch(ids uuid[], tokens uuid[], ended uuid[], outcomes dibs.outcome[])
+create or replace function dibs.answer_batch(
+  ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], outcomes dibs.outcome[])
 returns table (item integer, id uuid, answer text)
 language sql stable
 begin atomic
   select k.n::integer, k.id,
     case
-      when k.id = any (ended) then 'ok'
+      when k.token = ended_tokens[array_position(ended, k.id)] then 'ok'
       -- A scalar subquery and not EXISTS, which the planner may turn into a hash of the whole history.
       when (
         select true from dibs.attempt as a
@@ -57,7 +57,7 @@ comment on function dibs.backoff_delay is 'How long to wait after a failed attem
 create or replace function dibs.put_back(
   outcome dibs.outcome, ids uuid[], tokens uuid[], errors text[], delays interval[], finals boolean[],
   at timestamptz)
-returns table (id uuid, state text, due_at timestamptz)
+returns table (id uuid, token uuid, state text, due_at timestamptz)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -72,7 +72,7 @@ begin
       coalesce(l.history, q.history) as keep,
       l.charged - (outcome in ('snoozed', 'released'))::integer as charge,
       case
-        when l.cancel then 'cancelled'
+        when l.cancel is not null then 'cancelled'
         when a.final then 'failed'
         when outcome in ('failed', 'lost') and l.charged >= coalesce(j.max_attempts, q.max_attempts)
           then 'exhausted'
@@ -83,14 +83,16 @@ begin
         when outcome = 'failed' and a.delay is null
           then at + dibs.backoff_delay(coalesce(j.backoff, q.backoff), l.charged)
         else at
-      end as due
+      end as due,
+      dibs.own_lease(j.lease, j.lease_growth, j.lease_cap, q,
+        l.charged + (outcome not in ('snoozed', 'released'))::integer) as next_lease
     from asked as a
     cross join lateral (
       select l.* from dibs.lease as l where l.id = a.id and l.token = a.token for update) as l
     join dibs.queue as q on q.id = l.queue_id
     -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
     left join lateral (
-      select j.max_attempts, j.backoff from dibs.job as j where j.id = l.id offset 0) as j on true
+      select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap from dibs.job as j where j.id = l.id offset 0) as j on true
   ), gone as (
     delete from dibs.lease as l using held as h where l.id = h.id returning h.*
   ), kept as (
@@ -103,18 +105,16 @@ begin
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, priority, ring, own_lease,
       history, fingerprint)
     select g.id, g.due, g.expire_at, g.queue_id, g.run, g.charge, g.priority,
-      g.ring and g.due <= at + interval '1 minute', g.own_lease, g.history, g.fingerprint
+      g.ring and g.due <= at + interval '1 minute', g.next_lease, g.history, g.fingerprint
     from gone as g where g.verdict is null
   ), ended as (
-    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, priority, own_lease, history,
-      state, reason, fingerprint)
-    select g.id, g.due_at, at, g.queue_id, g.run, g.charge, g.priority, g.own_lease, g.history,
-      g.verdict, coalesce(nullif(g.error, ''), case g.verdict
-        when 'cancelled' then 'cancelled while it ran'
-        else 'attempt ' || g.charged || ' ended as ' || outcome end), g.fingerprint
+    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, priority, history, state, reason,
+      fingerprint)
+    select g.id, g.due_at, at, g.queue_id, g.run, g.charge, g.priority, g.history,
+      g.verdict, coalesce(g.cancel, nullif(g.error, ''), 'attempt ' || g.charged || ' ended as ' || outcome), g.fingerprint
     from gone as g where g.verdict is not null
   )
-  select array_agg(g.id) as ids, array_agg(coalesce(g.verdict,
+  select array_agg(g.id) as ids, array_agg(g.token) as tokens, array_agg(coalesce(g.verdict,
       case when g.due > at then 'scheduled' else 'ready' end)) as states,
     array_agg(case when g.verdict is null then g.due end) as dues,
     array_agg(g.fingerprint) filter (where g.verdict is not null and g.fingerprint is not null) as prints
@@ -123,7 +123,7 @@ begin
   if v_put.prints is not null then
     delete from dibs.fingerprint as f where f.hash = any (v_put.prints);
   end if;
-  return query select p.* from unnest(v_put.ids, v_put.states, v_put.dues) as p;
+  return query select p.* from unnest(v_put.ids, v_put.tokens, v_put.states, v_put.dues) as p;
 end
 $$;
 

@@ -21,9 +21,9 @@ begin
     v_next := v_chunk.next;
   end loop;
   return query select 'expired', v_expired;
+  return query select 'hints and workers forgotten', dibs.forget();
   return query select 'days made', count(*) from dibs.make_days() as d where d.outcome = 'made';
   return query select 'days dropped', count(*) from dibs.prune(10000) as p where p.outcome = 'dropped';
-  return query select 'hints and workers forgotten', dibs.forget();
 end
 $$;
 

@@ -15,10 +15,16 @@ return parent || '_' || lpad(extract(year from day)::text, 4, '0')
 
 comment on function dibs.day_name is 'The name of a day''s partition.';
 
+create or replace function dibs.day_of(name text) returns date
+language sql immutable strict parallel safe
+return make_date(left(right(name, 8), 4)::integer, substr(right(name, 8), 5, 2)::integer, right(name, 2)::integer);
+
+comment on function dibs.day_of is 'The day in the name of a partition.';
+
 create or replace function dibs.days(parent text) returns table (name text, day date)
 language sql stable
 begin atomic
-  select c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD')
+  select c.relname::text, dibs.day_of(c.relname::text)
   from pg_catalog.pg_inherits as i
   join pg_catalog.pg_class as c on c.oid = i.inhrelid
   where i.inhparent = ('dibs.' || parent)::regclass and c.relname ~ '_[0-9]{8}$'
@@ -85,13 +91,14 @@ return array(
 
 comment on function dibs.live_in is 'The live jobs in a range of ids, up to `max` of them.';
 
-create or replace function dibs.drop_day(parent text, name text, day date, at timestamptz) returns text
+create or replace function dibs.drop_day(parent text, name text, at timestamptz) returns text
 language plpgsql volatile
 set lock_timeout = '50ms'
 as $$
 declare
-  v_from uuid := dibs.id_floor(dibs.day_start(day));
-  v_to uuid := dibs.id_floor(dibs.day_start(day + 1));
+  v_day date := dibs.day_of(name);
+  v_from uuid := dibs.id_floor(dibs.day_start(v_day));
+  v_to uuid := dibs.id_floor(dibs.day_start(v_day + 1));
   v_live uuid[] := '{}'::uuid[];
 begin
   if parent = 'job' then
@@ -121,24 +128,25 @@ comment on function dibs.drop_day is
 'Drop a day''s partition; what is still alive in it moves to the default one. Answers `dropped`, `locked` (try again
 later) or `crowded` (more than 1,000 are alive).';
 
+create or replace function dibs.kept_since(at timestamptz, retention interval) returns timestamptz
+language sql stable parallel safe
+return dibs.day_start(((at - retention) at time zone 'UTC')::date);
+
+comment on function dibs.kept_since is 'The start of the oldest day that a retention keeps.';
+
 create or replace function dibs.trim_jobs(at timestamptz, max integer) returns bigint
 language plpgsql volatile
 as $$
 declare
-  v_longest interval := (select max(q.retention) from dibs.queue as q);
-  v_old uuid[];
+  v_old uuid[] := array(
+    select j.id from dibs.queue as q
+    join dibs.job as j on j.queue_id = q.id and j.id < dibs.id_floor(dibs.kept_since(at, q.retention))
+    where not dibs.is_live(j.id, at)
+      -- A straggler outlived its day; it is kept for its retention from its last attempt on.
+      and not exists (
+        select from dibs.attempt as a where a.id = j.id and a.ended_at > at - q.retention)
+    limit max);
 begin
-  v_old := array(
-    select j.id from dibs.job_default as j join dibs.queue as q on q.id = j.queue_id
-    where j.id < dibs.id_floor(at - q.retention) and not dibs.is_live(j.id, at)
-    order by j.id limit max);
-  if cardinality(v_old) < max then
-    v_old := v_old || array(
-      select j.id from dibs.queue as q
-      join dibs.job as j on j.queue_id = q.id and j.id < dibs.id_floor(at - q.retention)
-      where q.retention < v_longest and not dibs.is_live(j.id, at) and j.id <> all (v_old)
-      order by j.id limit max - cardinality(v_old));
-  end if;
   delete from dibs.dead as d where d.id = any (v_old);
   delete from dibs.job as j where j.id = any (v_old);
   return cardinality(v_old);
@@ -147,22 +155,18 @@ $$;
 
 comment on function dibs.trim_jobs is
 'Delete up to `max` jobs past their queue''s retention that no dropped day takes along: stragglers of the default
-partition, and those of queues that keep less than the longest.';
+partition, days too crowded to drop, and those of queues that keep less than the longest.';
 
 create or replace function dibs.trim_attempts(at timestamptz, max integer) returns bigint
 language plpgsql volatile
 as $$
 declare
-  v_longest interval := (select max(q.history_retention) from dibs.queue as q);
   v_trimmed bigint;
 begin
   with old as materialized (
-    (select a.id, a.run from dibs.attempt_default as a join dibs.queue as q on q.id = a.queue_id
-     where a.ended_at < at - q.history_retention limit max)
-    union
-    (select a.id, a.run from dibs.queue as q
-     join dibs.attempt as a on a.queue_id = q.id and a.id < dibs.id_floor(at - q.history_retention)
-     where q.history_retention < v_longest and a.ended_at < at - q.history_retention limit max)
+    select a.id, a.run from dibs.queue as q
+    join dibs.attempt as a on a.queue_id = q.id and a.id < dibs.id_floor(dibs.kept_since(at, q.history_retention))
+    where a.ended_at < at - q.history_retention limit max
   ), gone as (
     delete from dibs.attempt as a using old as o where a.id = o.id and a.run = o.run returning 1
   )
@@ -171,4 +175,5 @@ begin
 end
 $$;
 
-comment on function dibs.trim_attempts is 'Delete attempts past their queue''s history retention that no dropped day takes along.';
+comment on function dibs.trim_attempts is
+'Delete up to `max` attempts past their queue''s history retention that no dropped day takes along.';

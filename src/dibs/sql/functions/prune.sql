@@ -23,34 +23,48 @@ comment on function dibs.make_days is
 `exists`, `locked` or `crowded`. An enqueue never needs them: without its day a job goes to the default partition.';
 
 create or replace function dibs.prune(max integer default 1000)
-returns table (name text, outcome text, jobs bigint)
+returns table (name text, outcome text, trimmed bigint)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := dibs.now();
-  v_day record;
+  v_busy boolean := false;
 begin
   perform dibs.check_isolation('prune');
-  for v_day in
-    select 'job' as parent, d.name, d.day from dibs.days('job') as d
-    where dibs.day_start(d.day + 1) <= v_now - (select max(q.retention) from dibs.queue as q)
-    union all
-    select 'attempt', d.name, d.day from dibs.days('attempt') as d
+  perform dibs.check_count('prune', prune.max);
+  -- A dropped day's lock lasts until the end of the transaction, so nothing else is done in it; and what a day takes
+  -- along need not be trimmed.
+  for name in
+    select d.name from dibs.days('attempt') as d
     where dibs.day_start(d.day + 1) <= v_now - (select max(q.history_retention) from dibs.queue as q)
-    order by 1, 3
   loop
-    return query select v_day.name, dibs.drop_day(v_day.parent, v_day.name, v_day.day, v_now), null::bigint;
+    outcome := dibs.drop_day('attempt', name, v_now);
+    v_busy := v_busy or outcome <> 'crowded';
+    return next;
+    exit when outcome <> 'crowded';
   end loop;
-  return query
-  select t.name, 'trimmed', t.rows
-  from (values ('job', dibs.trim_jobs(v_now, prune.max)), ('attempt', dibs.trim_attempts(v_now, prune.max)))
-    as t (name, rows)
-  where t.rows > 0;
+  for name in
+    select d.name from dibs.days('job') as d
+    where dibs.day_start(d.day + 1) <= v_now - (select max(q.retention) from dibs.queue as q)
+  loop
+    outcome := dibs.drop_day('job', name, v_now);
+    v_busy := v_busy or outcome <> 'crowded';
+    return next;
+    exit when outcome <> 'crowded';
+  end loop;
+  if not v_busy then
+    return query
+    select t.name, 'trimmed', t.trimmed
+    from (values ('job', dibs.trim_jobs(v_now, prune.max)), ('attempt', dibs.trim_attempts(v_now, prune.max)))
+      as t (name, trimmed)
+    where t.trimmed > 0;
+  end if;
 end
 $$;
 
 comment on function dibs.prune is
-'Drop the days that are past every queue''s retention, and delete up to `max` rows that no day takes along. What still
-waits, runs, or is dead within retention stays. Answers for each day: `dropped`, `locked` (in use; the next
-prune tries again) or `crowded`; and how many rows were `trimmed`.';
+'Drop a day of each table that is past every queue''s retention; when there is none, delete up to `max` rows past
+retention that no day takes along. Call it again while it drops or trims. What still waits, runs, or is dead within
+retention stays. Answers for each day it came to: `dropped`, `locked` (in use; the next prune tries again) or `crowded`
+(its rows are trimmed instead); and how many rows were `trimmed`.';

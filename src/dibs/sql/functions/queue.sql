@@ -13,6 +13,11 @@ begin
       hint = coalesce('did you mean ' || quote_literal(dibs.nearest(v_unknown, v_names)) || '? ', '')
         || 'the settings are ' || array_to_string(v_names, ', ');
   end if;
+  v_unknown := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key <> 'ttl' limit 1);
+  if v_unknown is not null then
+    raise exception using errcode = 'DI010', message = format('a queue''s %s cannot be null', v_unknown),
+      hint = 'leave it out to keep it as it is; only ttl may be null, for none';
+  end if;
   insert into dibs.queue (name) values (set_queue.name) on conflict do nothing;
   update dibs.queue as q
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,

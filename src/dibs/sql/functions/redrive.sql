@@ -58,6 +58,7 @@ begin
     select d.*, q.name, q.ring, j.kind, coalesce(j.ttl, q.ttl) as alive,
       case when j.deadline > v_now then j.deadline end as deadline,
       row_number() over (order by k.n) as place,
+      dibs.own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1) as own_lease,
       d.fingerprint is not null and f.id is distinct from d.id as taken
     from unnest(v_ids) with ordinality as k (id, n)
     join dibs.dead as d on d.id = k.id

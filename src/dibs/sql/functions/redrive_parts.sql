@@ -16,10 +16,7 @@ begin
       hint = coalesce('did you mean ' || quote_literal(dibs.nearest(state, v_states)) || '? ', '')
         || 'the dead states are ' || array_to_string(v_states, ', ');
   end if;
-  if max is null or max not between 1 and 100000 then
-    raise exception using errcode = 'DI010',
-      message = format('redrive takes 1 to 100000 jobs at once, not %s', coalesce(max::text, 'null'));
-  end if;
+  perform dibs.check_count('redrive', max);
   if rate <= 0 then
     raise exception using errcode = 'DI010', message = format('a rate is above 0 jobs a second, not %s', rate);
   end if;

@@ -13,12 +13,13 @@ as $$
 #variable_conflict use_column
 declare
   v_ended uuid[];
+  v_tokens uuid[];
 begin
   perform dibs.check_isolation('release');
   perform dibs.check_batch('release', ids, tokens, cardinality(delays));
-  v_ended := array(
-    select p.id from dibs.put_back('released', ids, tokens, null, dibs.bounded_all('release', delays), null, dibs.now()) as p);
-  return query select * from dibs.answer_batch(ids, tokens, v_ended, '{released,cancelled}');
+  select array_agg(p.id), array_agg(p.token) into v_ended, v_tokens
+  from dibs.put_back('released', ids, tokens, null, dibs.bounded_all('release', delays), null, dibs.now()) as p;
+  return query select * from dibs.answer_batch(ids, tokens, v_ended, v_tokens, '{released,cancelled}');
 end
 $$;
 

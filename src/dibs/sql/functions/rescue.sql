@@ -14,6 +14,7 @@ declare
   v_tokens uuid[];
 begin
   perform dibs.check_isolation('rescue');
+  perform dibs.check_count('rescue', rescue.max);
   select array_agg(l.id order by l.id), array_agg(l.token order by l.id) into v_ids, v_tokens
   from (
     select l.id, l.token from dibs.lease as l where l.lease_until <= v_now

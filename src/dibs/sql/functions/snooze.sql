@@ -13,15 +13,16 @@ as $$
 #variable_conflict use_column
 declare
   v_ended uuid[];
+  v_tokens uuid[];
 begin
   perform dibs.check_isolation('snooze');
   perform dibs.check_batch('snooze', ids, tokens, cardinality(delays));
   if array_position(coalesce(delays, '{null}'), null) is not null then
     raise exception using errcode = 'DI010', message = 'snooze needs a delay', hint = 'such as interval ''5 minutes''';
   end if;
-  v_ended := array(
-    select p.id from dibs.put_back('snoozed', ids, tokens, null, dibs.bounded_all('snooze', delays), null, dibs.now()) as p);
-  return query select * from dibs.answer_batch(ids, tokens, v_ended, '{snoozed,cancelled}');
+  select array_agg(p.id), array_agg(p.token) into v_ended, v_tokens
+  from dibs.put_back('snoozed', ids, tokens, null, dibs.bounded_all('snooze', delays), null, dibs.now()) as p;
+  return query select * from dibs.answer_batch(ids, tokens, v_ended, v_tokens, '{snoozed,cancelled}');
 end
 $$;
 

@@ -20,16 +20,15 @@ begin
       cross join lateral (select b.id from dibs.blocked as b where b.id = k.id for update) as b
     ) as h where b.id = h.id returning b.*
   ), gone as (
-    select r.id, r.due_at, r.queue_id, r.run, r.charged, r.priority, r.own_lease, r.history, r.fingerprint
+    select r.id, r.due_at, r.queue_id, r.run, r.charged, r.priority, r.history, r.fingerprint
     from unready as r
     union all
-    select b.id, b.due_at, b.queue_id, b.run, b.charged, b.priority, b.own_lease, b.history, b.fingerprint
+    select b.id, b.due_at, b.queue_id, b.run, b.charged, b.priority, b.history, b.fingerprint
     from unblocked as b
   ), ended as (
-    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, priority, own_lease, history,
-      state, reason, fingerprint)
-    select g.id, g.due_at, at, g.queue_id, g.run, g.charged, g.priority, g.own_lease, g.history,
-      bury.state, coalesce(bury.reason, bury.state), g.fingerprint
+    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, priority, history, state, reason,
+      fingerprint)
+    select g.id, g.due_at, at, g.queue_id, g.run, g.charged, g.priority, g.history, bury.state, coalesce(bury.reason, bury.state), g.fingerprint
     from gone as g
   )
   select array_agg(g.id), array_agg(g.fingerprint) filter (where g.fingerprint is not null)
@@ -53,3 +52,16 @@ end
 $$;
 
 comment on function dibs.no_such_job is 'Raise DI002.';
+
+create or replace function dibs.check_count(verb text, count integer) returns void
+language plpgsql immutable
+as $$
+begin
+  if count is null or count not between 1 and 100000 then
+    raise exception using errcode = 'DI010',
+      message = format('%s takes 1 to 100000 at once, not %s', verb, coalesce(count::text, 'null'));
+  end if;
+end
+$$;
+
+comment on function dibs.check_count is 'Refuse a batch size that makes no sense.';

@@ -39,8 +39,9 @@ begin
       v_job.claimed_at, v_job.attempt, v_job.max_attempts,
       case when v_job.lease_until > v_now then format('its lease lasts until %s', v_job.lease_until)
         else format('its lease ran out at %s and it waits to be rescued', v_job.lease_until) end,
-      case when v_job.cancel then ' Its cancellation was asked for.' else '' end)
-    else format('It ended as %s at %s: %s. It can be redriven.', v_state, v_job.ended_at, v_job.reason)
+      coalesce(' Its cancellation was asked for: ' || v_job.cancel || '.', ''))
+    else format('It ended as %s at %s: %s. It can be redriven.', v_state, v_job.ended_at,
+      split_part(v_job.reason, E'\n', 1))
   end;
 end
 $$;
@@ -51,10 +52,11 @@ create or replace function dibs.show(id uuid) returns jsonb
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-  select to_jsonb(v) - 'own_lease'
+  select to_jsonb(v) - 'attempts'
     || jsonb_build_object(
+      'charged', v.attempts,
       'content_type', j.content_type, 'headers', j.headers, 'payload', j.payload,
-      'body', encode(j.body, 'base64'), 'deadline', j.deadline,
+      'body', encode(j.body, 'base64'), 'reason', (select d.reason from dibs.dead as d where d.id = j.id), 'deadline', j.deadline,
       'policy', jsonb_strip_nulls(jsonb_build_object('ttl', j.ttl, 'lease', j.lease, 'lease_growth', j.lease_growth,
         'lease_cap', j.lease_cap, 'max_attempts', j.max_attempts, 'backoff', j.backoff, 'history', j.history)),
       'attempts', coalesce((

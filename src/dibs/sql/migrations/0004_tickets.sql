@@ -1,5 +1,6 @@
 -- A job has one ticket, and the table its ticket sits in is its state.
--- These tables are hot: narrow, without foreign keys, and vacuumed early.
+-- These tables are hot: narrow, without foreign keys, and vacuumed early. own_lease is how long the next lease lasts
+-- where the job's own policy says so, and not the queue's.
 
 create table dibs.ready (
   id uuid not null constraint ready_pkey primary key,
@@ -10,7 +11,7 @@ create table dibs.ready (
   charged smallint not null,
   priority smallint not null,
   ring boolean not null,
-  own_lease boolean not null,
+  own_lease interval,
   history text,
   fingerprint bytea
 ) with (
@@ -30,7 +31,7 @@ create table dibs.blocked (
   run integer not null,
   charged smallint not null,
   priority smallint not null,
-  own_lease boolean not null,
+  own_lease interval,
   history text,
   waits_for text not null,
   fingerprint bytea
@@ -41,7 +42,8 @@ create table dibs.blocked (
 
 comment on table dibs.blocked is 'Tickets waiting for a slot of a limit.';
 
--- Nothing but the key is indexed, so a heartbeat is a HOT update; fillfactor leaves it room.
+-- Nothing but the key is indexed, so a heartbeat is a HOT update; fillfactor leaves it room. cancel is why its end was
+-- asked for, if it was.
 create table dibs.lease (
   id uuid not null constraint lease_pkey primary key,
   token uuid not null,
@@ -53,8 +55,8 @@ create table dibs.lease (
   run integer not null,
   charged smallint not null,
   priority smallint not null,
-  cancel boolean not null,
-  own_lease boolean not null,
+  cancel text,
+  own_lease interval,
   history text,
   worker bigint,
   progress jsonb,
@@ -75,7 +77,6 @@ create table dibs.dead (
   run integer not null,
   charged smallint not null,
   priority smallint not null,
-  own_lease boolean not null,
   history text,
   state text not null,
   reason text not null,

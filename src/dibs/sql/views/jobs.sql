@@ -16,8 +16,8 @@ select j.id, q.name as queue, j.kind,
   nullif(coalesce(r.expire_at, b.expire_at, l.expire_at), 'infinity') as expire_at,
   coalesce(r.charged, b.charged, l.charged, d.charged) as attempts,
   coalesce(j.max_attempts, q.max_attempts) as max_attempts,
-  l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel as cancel_requested,
-  d.ended_at, d.reason
+  l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel is not null as cancel_requested,
+  d.ended_at, split_part(d.reason, E'\n', 1) as reason
 from dibs.job as j
 join dibs.queue as q on q.id = j.queue_id
 cross join lateral (select dibs.now() as at) as n

@@ -1,0 +1,64 @@
+"""Runs the scenarios."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.stage import Stage, staged
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+SCENARIOS = ("enqueue", "claim", "idle", "horizon", "instant", "wal", "wakeups", "latency", "pickup")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=SCENARIOS, help="one scenario; all without it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--dsn", help="a database to measure; a throw-away server without it")
+    options = parser.parse_args()
+    names = [options.name] if options.name else list(SCENARIOS)
+    results = {}
+    missed = False
+    table = Table("scenario", "measured", "value", "wanted", title="dibs, measured")
+    with staged(options.dsn) as make_stage:
+        for name in names:
+            scenario = import_module(f"bench.{name}")
+            with make_stage(name) as stage:
+                results[name] = scenario.run(stage)
+            missed |= add_rows(table, name, scenario, results[name])
+    if options.json:
+        print(json.dumps(results[names[0]] if options.name else results))
+    else:
+        Console().print(table)
+    return int(missed)
+
+
+def add_rows(table: Table, name: str, scenario: ModuleType, measured: dict[str, Any]) -> bool:
+    """Add what was measured to the table; whether something was missed."""
+    missed = False
+    for key, value in measured.items():
+        if isinstance(value, list):
+            continue
+        wanted: tuple[str, float] | None = scenario.WANTED.get(key)
+        met = wanted is None or (value >= wanted[1] if wanted[0] == "≥" else value <= wanted[1])
+        missed |= not met
+        text = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+        table.add_row(name, key, text if met else f"[red]{text}", f"{wanted[0]} {wanted[1]:,g}" if wanted else "")
+        name = ""
+    table.add_section()
+    return missed
+
+
+__all__ = ["Stage", "main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

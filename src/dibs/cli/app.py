@@ -1,0 +1,99 @@
+"""The command ``dibs``: finds the command asked for, and turns errors into sentences and exit codes."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+import msgspec
+
+from dibs import __version__
+from dibs.cli.command import Group
+from dibs.cli.exits import Exit, exit_code
+from dibs.cli.output import clean
+from dibs.errors import DibsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = (
+    "demo", "init", "migrate", "sql", "enqueue", "queues", "jobs", "job", "why", "cancel", "redrive", "pause",
+    "resume", "maintain", "embedded", "version",
+)  # fmt: skip
+"""Every command, in the order people meet them; each is the function of its name in the module of its name."""
+
+
+class App(Group):
+    """The root: a command's module is imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Every command, in the order people meet them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = getattr(import_module(f"dibs.cli.{cmd_name}"), cmd_name)
+        return found
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: ARG002
+        **extra: Any,
+    ) -> NoReturn:
+        """Run, and exit with the code that says how it went."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            done = super().main(given, prog_name or "dibs", complete_var, False, **extra)
+        except click.UsageError as error:
+            sys.exit(_refuse_usage(error, given))
+        except click.ClickException as error:
+            sys.exit(_tell(given, type(error).__name__, error.format_message(), None, Exit.FAILED))
+        except (click.Abort, KeyboardInterrupt):
+            sys.stderr.write("\n")
+            sys.exit(Exit.INTERRUPTED)
+        except DibsError as error:
+            if "--debug" in given:
+                traceback.print_exc()
+            sys.exit(_tell(given, type(error).__name__, error.message, error.hint, exit_code(error)))
+        sys.exit(done if isinstance(done, int) else Exit.OK)
+
+    def run(self) -> NoReturn:
+        """Run with the process's own arguments."""
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")
+        self.main()
+
+
+def _refuse_usage(error: click.UsageError, given: list[str]) -> Exit:
+    hint = f"see: {error.ctx.command_path} --help" if error.ctx else None
+    return _tell(given, "UsageError", error.format_message(), hint, Exit.USAGE)
+
+
+def _tell(given: list[str], name: str, message: str, hint: str | None, code: Exit) -> Exit:
+    if "--json" in given:
+        told = {"error": name, "message": message, "hint": hint, "exit_code": int(code)}
+        sys.stderr.write(msgspec.json.encode(told).decode() + "\n")
+    else:
+        click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+        click.echo(clean(message), err=True)
+        if hint:
+            click.echo(f"hint:  {clean(hint)}", err=True)
+    return code
+
+
+@click.group(cls=App, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.version_option(__version__, prog_name="dibs")
+def dibs() -> None:
+    """A work queue that lives inside your PostgreSQL.
+
+    Start with: dibs demo
+    """

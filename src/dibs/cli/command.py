@@ -1,0 +1,81 @@
+"""The options every command has: --json, --dsn and --debug, before or after its name."""
+
+from __future__ import annotations
+
+import logging
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dibs.cli.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Session).output.as_json = True
+
+
+def _set_dsn(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Session).dsn = value
+
+
+def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Session).debug = True
+        logging.getLogger("psycopg").setLevel(logging.NOTSET)
+
+
+def _shared() -> list[click.Parameter]:
+    return [
+        click.Option(["--dsn"], metavar="DSN", expose_value=False, callback=_set_dsn,
+                     help="The database; else DIBS_DSN, else the embedded PostgreSQL."),
+        click.Option(["--json", "as_json"], is_flag=True, expose_value=False, callback=_set_json,
+                     help="Answer with JSON on standard output."),
+        click.Option(["--debug"], is_flag=True, expose_value=False, callback=_set_debug,
+                     help="Show where an error came from."),
+    ]  # fmt: skip
+
+
+class Command(click.Command):
+    """A command with the shared options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(_shared())
+
+
+class Group(click.Group):
+    """A group with the shared options, which knows what a misspelt command was meant to be."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(_shared())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a command, tell which there are."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which one is nearest."""
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], names)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?``, or nothing when no word is near."""
+    near = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,104 @@
+"""The command itself: which database, which display."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import click
+
+from dibs.cli.command import Command
+from dibs.cli.demo.display import showing
+from dibs.cli.demo.plan import FEWEST, MOST
+from dibs.cli.demo.story import Story
+from dibs.cli.demo.tally import Tally
+from dibs.cli.demo.verdict import Verdict, judge, summarize
+from dibs.cli.exits import Exit
+from dibs.cli.session import Session, pass_session
+from dibs.client.client_async import AsyncClient
+from dibs.db.schema import migrate
+from dibs.embedded import UNSAFE_FAST, Server, ensure_running
+from dibs.errors import DibsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from dibs.cli.output import Output
+
+GONE = (
+    ("dibs demo --keep-running", "the same on a PostgreSQL that stays, to look at"),
+    ("dibs init", "install dibs in your database (--dsn or DIBS_DSN)"),
+    ("dibs enqueue mail welcome '{\"user\": 42}'", "put a job in"),
+    ("dibs --help", "everything else"),
+)
+STAYS = (
+    ("dibs queues{dsn}", "the queues and how much is in each"),
+    ("dibs jobs --state cancelled{dsn}", "the job that was cancelled"),
+    ("dibs job ID{dsn}", "everything known of a job, with its attempts"),
+    ("dibs enqueue mail welcome '{{\"user\": 42}}'{dsn}", "put a job in"),
+)
+
+
+@click.command(cls=Command)
+@click.option("--jobs", type=click.IntRange(FEWEST, MOST), default=300, show_default=True, help="How many jobs.")
+@click.option("--keep-running", is_flag=True, help="Use the shared embedded PostgreSQL, and leave it running.")
+@pass_session
+def demo(session: Session, jobs: int, keep_running: bool) -> int:
+    """Watch a few hundred jobs live their lives.
+
+    Uses a throw-away PostgreSQL, whatever DIBS_DSN says; with --dsn a database of yours, where dibs is installed.
+    """
+    with _database(session, keep_running) as dsn:
+        verdict = _play(dsn, jobs, session.output)
+    if session.as_json:
+        session.output.json(verdict.as_json())
+    else:
+        summarize(session.output, verdict, _next_steps(session, keep_running))
+    return Exit.FAILED if verdict.wrong else Exit.OK
+
+
+@contextmanager
+def _database(session: Session, keep_running: bool) -> Iterator[str]:
+    if session.dsn:
+        yield session.dsn
+        return
+    with ExitStack() as stack:
+        with _waiting(session.output, f"starting a {'' if keep_running else 'throw-away '}PostgreSQL"):
+            throw_away = Server.temporary(settings=UNSAFE_FAST)
+            server = ensure_running() if keep_running else stack.enter_context(throw_away)
+            migrate(server.dsn())
+        yield server.dsn()
+
+
+def _waiting(output: Output, what: str) -> AbstractContextManager[object]:
+    if output.out.is_terminal and not output.as_json:
+        return output.out.status(f"{what} …")
+    output.note(f"{what} …")
+    return nullcontext()
+
+
+def _play(dsn: str, jobs: int, output: Output) -> Verdict:
+    tally = Tally()
+
+    async def play() -> Verdict:
+        async with AsyncClient(dsn) as client:
+            story = Story(client, tally)
+            await story.play(jobs)
+            return judge(tally, story.kinds, await client.states(list(story.kinds)))
+
+    with showing(output, tally):
+        try:
+            return asyncio.run(play())
+        except BaseExceptionGroup as group:
+            # A task of the worker failed, and the others were stopped: the first one says why.
+            known = group.subgroup(DibsError)
+            raise (known or group).exceptions[0] from group
+
+
+def _next_steps(session: Session, keep_running: bool) -> Sequence[tuple[str, str]]:
+    if not (session.dsn or keep_running):
+        return GONE
+    dsn = " --dsn …" if session.dsn else ""
+    return [(command.format(dsn=dsn), what) for command, what in STAYS]

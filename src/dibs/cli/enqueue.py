@@ -1,0 +1,73 @@
+"""``dibs enqueue``: put a job in, or many."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from dibs.cli.command import Command
+from dibs.cli.enqueuing import enqueue_lines
+from dibs.cli.payload import read_payload
+from dibs.cli.session import Session, pass_session
+from dibs.cli.types import DURATION, DURATION_OR_NONE, HEADER, JOB_ID, MOMENT
+from dibs.job import NewJob
+from dibs.policy import FOREVER
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+
+@click.command(cls=Command, short_help="Put a job into a queue, or one for each line.")
+@click.argument("queue")
+@click.argument("kind")
+@click.argument("payload", required=False)
+@click.option("--file", type=click.File("rb"), help="Read the payload from a file.")
+@click.option("--bytes", "raw", is_flag=True, help="The payload is bytes, not JSON.")
+@click.option("--content-type", help="What the bytes are, such as image/png.")
+@click.option("--many", is_flag=True, help="One job for each line of standard input (or --file): a JSON payload.")
+@click.option("--priority", type=int, help="0 to 10; higher goes first.")
+@click.option("--delay", type=DURATION, help="Due that much later.")
+@click.option("--due-at", type=MOMENT, help="Due at that time.")
+@click.option("--ttl", type=DURATION_OR_NONE, help="Expires that long after it was first due; none for never.")
+@click.option("--deadline", type=MOMENT, help="Expires at that time.")
+@click.option("--dedup-key", help="Refused as a duplicate while another job of the queue has this key.")
+@click.option("--header", "headers", type=HEADER, multiple=True, help="Sent along; give it several times.")
+@click.option("--max-attempts", type=int, help="How often it is tried before it is exhausted.")
+@click.option("--lease", type=DURATION, help="How long a worker may hold it without renewing.")
+@click.option("--id", type=JOB_ID, help="A UUIDv7 of your own; the same id twice is one job.")
+@pass_session
+def enqueue(
+    session: Session, /, queue: str, kind: str, payload: str | None, file: BinaryIO | None, raw: bool, many: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Put a job of KIND into QUEUE. PAYLOAD is JSON; - reads it from standard input."""
+    _check(payload, file, raw, many, options)
+    given = {name: value for name, value in options.items() if value is not None and value != ()}
+    if "headers" in given:
+        given["headers"] = dict(given["headers"])
+    if click.get_current_context().get_parameter_source("ttl") is not ParameterSource.DEFAULT:
+        given.setdefault("ttl", FOREVER)
+    if many:
+        enqueue_lines(session, file or sys.stdin.buffer, queue, kind, given)
+        return
+    job = NewJob(queue=queue, kind=kind, payload=read_payload(payload, file, raw=raw), **given)
+    with session.client() as client:
+        [made] = client.enqueue_many([job])
+    if session.as_json:
+        session.output.json({"id": made.id, "outcome": made.outcome, "queue": queue, "kind": kind})
+    elif made.is_new:
+        session.output.say(f"enqueued {made.id}")
+    else:
+        session.output.say(f"duplicate of {made.id}", "yellow")
+
+
+def _check(payload: str | None, file: BinaryIO | None, raw: bool, many: bool, options: dict[str, Any]) -> None:
+    if payload is not None and (file is not None or many):
+        raise click.UsageError("give the payload once: as an argument, by --file, or by --many")
+    if many and (raw or options["id"] or options["dedup_key"]):
+        raise click.UsageError("--many takes JSON lines, and no --bytes, --id or --dedup-key")
+    if options["content_type"] and not raw:
+        raise click.UsageError("--content-type is for --bytes; JSON is JSON")

@@ -1,0 +1,31 @@
+"""What the exit codes mean."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from dibs.errors import ConnectionLost, EmbeddedError, UnknownJob, UnknownQueue
+
+if TYPE_CHECKING:
+    from dibs.errors import DibsError
+
+
+class Exit(IntEnum):
+    """The exit codes of every command."""
+
+    OK = 0
+    FAILED = 1  # refused, or it did not work
+    USAGE = 2  # the command line makes no sense
+    UNREACHABLE = 3  # no database to speak to
+    NOT_FOUND = 4  # no such job, no such queue
+    INTERRUPTED = 130  # by Ctrl-C, as shells have it
+
+
+def exit_code(error: DibsError) -> Exit:
+    """The exit code that stands for an error."""
+    if isinstance(error, ConnectionLost | EmbeddedError):
+        return Exit.UNREACHABLE
+    if isinstance(error, UnknownJob | UnknownQueue):
+        return Exit.NOT_FOUND
+    return Exit.FAILED

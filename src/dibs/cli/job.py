@@ -1,0 +1,68 @@
+"""``dibs job``: everything known of one job."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from dibs.cli.command import Command
+from dibs.cli.jobs import first_line
+from dibs.cli.session import Session, pass_session
+from dibs.cli.types import JOB_ID
+from dibs.errors import UnknownJob
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from dibs.cli.output import Output
+
+ATTEMPTS = (">run", "outcome", "claimed", "ended", ">worker", "reason")
+TIMES = ("enqueued_at", "due_at", "expire_at", "deadline", "claimed_at", "lease_until", "ended_at")
+APART = ("attempts", "payload", "body", "headers", "policy", "progress", "priority", "max_attempts")
+
+
+@click.command(cls=Command)
+@click.argument("id", type=JOB_ID)
+@pass_session
+def job(session: Session, id: UUID) -> None:
+    """Show a job with its payload and its attempts."""
+    with session.client() as client:
+        known = client.show(id)
+    if known is None:
+        raise no_such_job(id)
+    if session.as_json:
+        session.output.json(known)
+    else:
+        _print(session.output, known)
+
+
+def no_such_job(id: UUID) -> UnknownJob:
+    """The error for an id that stands for nothing here."""
+    return UnknownJob(
+        f"there is no job {id}", hint="it was never committed, or its retention is over and it was pruned"
+    )
+
+
+def _print(output: Output, known: dict[str, Any]) -> None:
+    plain = {name: _time(value) if name in TIMES else value for name, value in known.items() if name not in APART}
+    apart = {name: _json(known[name]) for name in APART[1:] if known[name] != {}}
+    output.facts((name, value) for name, value in {**plain, **apart}.items() if value is not None)
+    if known["attempts"]:
+        output.say("")
+        output.table(ATTEMPTS, (_attempt(attempt) for attempt in known["attempts"]))
+
+
+def _attempt(a: dict[str, Any]) -> tuple[Any, ...]:
+    said = first_line(a["error"]) or _json(a["result"])
+    return (a["run"], a["outcome"], _time(a["claimed_at"]), _time(a["ended_at"]), a["worker"], said)
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

@@ -1,0 +1,52 @@
+"""``dibs jobs``: a list, newest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dibs.cli.command import Command
+from dibs.cli.session import Session, pass_session
+from dibs.cli.types import JOB_ID, STATE
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+COLUMNS = ("id", "queue", "kind", "state", ">priority", "due", ">attempts", "reason")
+
+
+@click.command(cls=Command)
+@click.option("--queue", help="Only of this queue.")
+@click.option("--kind", help="Only of this kind.")
+@click.option("--state", type=STATE, help="Only in this state.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most so many.")
+@click.option("--before", type=JOB_ID, help="Only those older than this job, to go on from a list's last one.")
+@pass_session
+def jobs(
+    session: Session, queue: str | None, kind: str | None, state: str | None, limit: int, before: UUID | None
+) -> None:
+    """List jobs, newest first."""
+    with session.client() as client:
+        found = client.jobs(queue=queue, kind=kind, state=state, limit=limit, before=before)
+    if session.as_json:
+        session.output.json(found)
+        return
+    if not found:
+        session.output.note("no such jobs")
+        return
+    session.output.table(
+        COLUMNS,
+        (
+            (j.id, j.queue, j.kind, j.state, j.priority, j.due_at,
+             None if j.attempts is None else f"{j.attempts}/{j.max_attempts}", first_line(j.reason))
+            for j in found
+        ),
+    )  # fmt: skip
+    if len(found) == limit:
+        session.output.note(f"perhaps there are more: --before {found[-1].id}")
+
+
+def first_line(text: str | None) -> str | None:
+    """The first line of an error."""
+    return text.split("\n", 1)[0] if text else text

@@ -1,0 +1,120 @@
+"""``dibs queues``: list them, look at one, set its policy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from dibs.cli.command import Group, did_you_mean
+from dibs.cli.session import Session, pass_session
+from dibs.cli.types import BACKOFF, DURATION, DURATION_OR_NONE
+from dibs.errors import UnknownQueue
+
+if TYPE_CHECKING:
+    from dibs import Client
+    from dibs.job import Depth
+
+COLUMNS = ("queue", "paused", ">scheduled", ">ready", ">blocked", ">running", ">dead", ">oldest ready")
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@click.pass_context
+def queues(ctx: click.Context) -> None:
+    """List the queues with what is in them; show or set one."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(_list)
+
+
+@pass_session
+def _list(session: Session) -> None:
+    with session.client() as client:
+        depths = client.depths()
+    if session.as_json:
+        session.output.json([_depth(depth) for depth in depths])
+    elif not depths:
+        session.output.note("there are no queues yet; the first job of a queue makes it")
+    else:
+        session.output.table(COLUMNS, (_row(depth) for depth in depths))
+
+
+def _row(d: Depth) -> tuple[Any, ...]:
+    return (d.queue, d.paused, d.scheduled, d.ready, d.blocked, d.running, d.dead, d.oldest_ready if d.ready else None)
+
+
+def _depth(d: Depth) -> dict[str, Any]:
+    return {**asdict(d), "waiting": d.waiting, "dead": d.dead}
+
+
+@queues.command()
+@click.argument("name")
+@pass_session
+def show(session: Session, name: str) -> None:
+    """Show a queue's policy and what is in it."""
+    with session.client() as client:
+        policy = _policy(client, name)
+        depth = client.depth(name)
+    if session.as_json:
+        session.output.json({**policy, "depth": _depth(depth)})
+        return
+    session.output.facts((key, _backoff(value) if key == "backoff" else value) for key, value in policy.items())
+    session.output.say("")
+    session.output.table(COLUMNS[2:], [_row(depth)[2:]])
+
+
+def _policy(client: Client, name: str) -> dict[str, Any]:
+    known = {queue["name"]: queue for queue in client.queues()}
+    if name not in known:
+        hint = "a queue exists from its first job, or from: dibs queues set"
+        raise UnknownQueue(f"there is no queue {name!r}{did_you_mean(name, known)}", hint=hint)
+    return known[name]
+
+
+def _backoff(value: dict[str, Any]) -> str:
+    told = f"{value['kind']}: {', '.join(map(str, value['delays']))}"
+    extra = ", ".join(f"{name} {value[name]}" for name in ("factor", "cap", "jitter") if value.get(name))
+    return f"{told} ({extra})" if extra else told
+
+
+@queues.command("set")
+@click.argument("name")
+@click.option("--priority", type=int, help="Of jobs that name none: 0 to 10, higher goes first.")
+@click.option("--lease", type=DURATION, help="How long a worker may hold a job without renewing.")
+@click.option("--lease-growth", type=float, help="Each attempt's lease is so many times the one before.")
+@click.option("--lease-cap", type=DURATION, help="No lease grows beyond this.")
+@click.option("--max-attempts", type=int, help="How often a job is tried before it is exhausted.")
+@click.option("--backoff", type=BACKOFF, help="exponential:1s,cap=10m,jitter=0.1, constant:5s or list:1s,5s,30s.")
+@click.option("--ttl", type=DURATION_OR_NONE, help="Jobs expire that long after they were first due; none for never.")
+@click.option("--payload-limit", type=int, help="The largest payload, in bytes.")
+@click.option("--history", type=click.Choice(["all", "failures", "none"]), help="Which attempts are kept.")
+@click.option("--retention", type=DURATION, help="How long jobs are kept, from their enqueue.")
+@click.option("--history-retention", type=DURATION, help="How long attempts are kept.")
+@click.option("--ring/--no-ring", default=None, help="Whether an enqueue wakes waiting workers at once.")
+@pass_session
+def set_queue(session: Session, /, name: str, **options: Any) -> None:
+    """Make a queue, or change its policy while it runs; what you do not name stays."""
+    source = click.get_current_context().get_parameter_source
+    policy: Any = {key: value for key, value in options.items() if source(key) is not ParameterSource.DEFAULT}
+    with session.client() as client:
+        client.set_queue(name, **policy)
+        now = _policy(client, name)
+    if session.as_json:
+        session.output.json(now)
+    else:
+        changed = ", ".join(sorted(policy)) or "nothing changed"
+        session.output.say(f"queue {name}: {changed}")
+
+
+@queues.command()
+@click.argument("switch", type=click.Choice(["on", "off"]))
+@pass_session
+def strict(session: Session, switch: str) -> None:
+    """Refuse enqueues to queues that do not exist (on), or let them make the queue (off)."""
+    with session.client() as client:
+        client.set_strict(switch == "on")
+    if session.as_json:
+        session.output.json({"strict": switch == "on"})
+    else:
+        session.output.say(f"strict mode is {switch}")

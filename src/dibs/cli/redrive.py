@@ -1,0 +1,65 @@
+"""``dibs redrive``: bring dead jobs back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dibs.cli.command import Command
+from dibs.cli.exits import Exit
+from dibs.cli.redriving import bring_back, report
+from dibs.cli.session import Session, pass_session
+from dibs.cli.types import DEAD_STATE, JOB_ID, PAST
+from dibs.db import calls
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from dibs import Client
+
+
+@click.command(cls=Command, short_help="Bring dead jobs back; a dry run unless --yes.")
+@click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
+@click.option("--queue", help="Only of this queue.")
+@click.option("--kind", help="Only of this kind.")
+@click.option("--state", type=DEAD_STATE, help="Only those that ended as this.")
+@click.option("--reason", help="Only those whose reason is like this; % stands for anything.")
+@click.option("--ended-after", type=PAST, help="Only those that ended since this time, or this long ago: 1h.")
+@click.option("--ended-before", type=PAST, help="Only those that ended before this time, or longer ago than this.")
+@click.option("--all", "everything", is_flag=True, help="All dead jobs there are.")
+@click.option(
+    "--max",
+    "limit",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="At most so many, those that ended first.",
+)
+@click.option("--rate", type=float, help="Spread them: so many become due in a second.")
+@click.option("--yes", is_flag=True, help="Do it. Without this nothing is changed.")
+@pass_session
+def redrive(
+    session: Session, /, ids: tuple[UUID, ...], everything: bool, limit: int, rate: float | None, yes: bool,
+    **filters: Any,
+) -> Exit:  # fmt: skip
+    """Bring dead jobs back, by id or by filter, with their attempts and TTL anew.
+
+    Only says what it would do, unless you add --yes.
+    """
+    if not (ids or everything or any(filters.values())):
+        raise click.UsageError("name jobs, or a filter such as --queue, or --all")
+    if rate is not None and rate <= 0:
+        raise click.UsageError("--rate is above 0 jobs a second")
+    with session.client() as client:
+        asked = {name: _at(client, value) for name, value in filters.items()}
+        found = client.redrive(ids or None, **asked, max=limit, dry_run=True)
+        done = bring_back(client, session.output, found, rate) if yes else found
+    report(session.output, done, limit, dry_run=not yes)
+    return Exit.FAILED if ids and not found else Exit.OK
+
+
+def _at(client: Client, value: Any) -> Any:
+    # "An hour ago" is an hour before the database's now, which is what ended_at was written by.
+    return client.run(calls.now()) - value if isinstance(value, timedelta) else value

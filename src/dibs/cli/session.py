@@ -1,0 +1,57 @@
+"""What one invocation knows: how to speak, and which database to speak to."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from dibs import Client
+from dibs.cli.output import Output
+from dibs.config import configured_dsn
+from dibs.db.schema import migrate
+from dibs.embedded import ensure_running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE = 5.0
+"""How long a command waits for a database that is away, in seconds."""
+
+
+class Session:
+    """The options every command has, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.dsn: str | None = None
+        self.debug = False
+        self.output = Output()
+        os.environ.setdefault("PGCONNECT_TIMEOUT", f"{PATIENCE:.0f}")
+        logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+
+    @property
+    def as_json(self) -> bool:
+        """Whether a program reads the answer."""
+        return self.output.as_json
+
+    def find(self, *, install: bool = True) -> str:
+        """The DSN to use: given, from the environment, or of the embedded PostgreSQL, which is started."""
+        if found := configured_dsn(self.dsn):
+            return found
+        server = ensure_running()
+        self.output.note(f"no --dsn and no DIBS_DSN: using the embedded PostgreSQL in {server.data_dir}")
+        if install:
+            migrate(server.dsn())
+        return server.dsn()
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client of that database, for as long as the block lasts."""
+        with Client(self.find(), patience=PATIENCE, pool_size=2) as client:
+            yield client
+
+
+pass_session = click.make_pass_decorator(Session, ensure=True)

@@ -1,0 +1,134 @@
+"""What the options take: durations, times, ids, states, JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from dibs.cli.command import did_you_mean
+from dibs.cli.units import duration
+from dibs.policy import Backoff, constant, exponential, progressive
+from dibs.states import DEAD, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # Generic in newer releases of click only.
+
+
+class Read(_ParamType):
+    """A type read by a function that raises ValueError with a sentence."""
+
+    def __init__(self, name: str, read: Callable[[str], Any], *, choices: Collection[str] = ()) -> None:
+        self.name = name
+        self._read = read
+        self._choices = choices
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read what was typed; leave what is no longer text."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Offer the choices there are."""
+        return [CompletionItem(word) for word in self._choices if word.startswith(incomplete)]
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time; write 2026-10-31, 2026-10-31T09:00 or 2026-10-31T09:00Z") from None
+
+
+def _past(text: str) -> datetime | timedelta:
+    try:
+        return duration(text)
+    except ValueError:
+        return _moment(text)
+
+
+def _id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a job's id; an id looks like 0199f3a2-7c1e-7b02-a1f4-5d0c9a3be871") from None
+
+
+def _one_of(known: Collection[str], what: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"there is no {what} {text!r}{did_you_mean(text, known)} ({', '.join(known)})")
+        return text
+
+    return read
+
+
+def _json(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not JSON: {error}; quote it for the shell: '{{\"user\": 42}}'") from None
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"{text!r} is not a header; write name=value")
+    return name, value
+
+
+def _span_or_none(text: str) -> timedelta | None:
+    return None if text == "none" else duration(text)
+
+
+def backoff(text: str) -> Backoff:
+    """Read ``exponential:1s,cap=10m,jitter=0.1``, ``constant:5s`` or ``list:1s,5s,30s``."""
+    kind, _, rest = text.partition(":")
+    words = [word.strip() for word in rest.split(",") if word.strip()]
+    delays = [duration(word) for word in words if "=" not in word]
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    if kind not in {"exponential", "constant", "list"} or not delays or (kind != "list" and len(delays) > 1):
+        raise ValueError(
+            f"{text!r} is not a backoff; write exponential:1s,cap=10m,jitter=0.1, constant:5s or list:1s,5s"
+        )
+    allowed = {"jitter", "factor", "cap"} if kind == "exponential" else {"jitter"}
+    if unknown := sorted(set(options) - allowed):
+        raise ValueError(f"a {kind} backoff has no {unknown[0]!r}{did_you_mean(unknown[0], allowed)}")
+    numbers: dict[str, Any] = {name: float(value) for name, value in options.items() if name != "cap"}
+    if "cap" in options:
+        numbers["cap"] = duration(options["cap"])
+    if kind == "list":
+        return progressive(delays, **numbers)
+    return (constant if kind == "constant" else exponential)(delays[0], **numbers)
+
+
+STATES = [state.value for state in State if state is not State.UNKNOWN]
+DEAD_STATES = [state for state in STATES if State(state) in DEAD]
+
+DURATION = Read("duration", duration)
+DURATION_OR_NONE = Read("duration or none", _span_or_none)
+MOMENT = Read("time", _moment)
+PAST = Read("time or duration", _past)
+JOB_ID = Read("id", _id)
+JSON = Read("json", _json)
+HEADER = Read("name=value", _header)
+BACKOFF = Read("backoff", backoff)
+STATE = Read("state", _one_of(STATES, "state"), choices=STATES)
+DEAD_STATE = Read("dead state", _one_of(DEAD_STATES, "dead state"), choices=DEAD_STATES)

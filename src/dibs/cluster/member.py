@@ -1,0 +1,73 @@
+"""A process's entry in the registry of workers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from dibs.db import calls
+from dibs.errors import DibsError, UnknownWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dibs.db.database_async import AsyncDatabase
+
+BEAT = 10.0
+"""Seconds between two signs of life."""
+
+
+class Member:
+    """One process start. The same name twice is two members: a restart never takes over its forerunner's leases."""
+
+    def __init__(self, database: AsyncDatabase, name: str, facts: Mapping[str, Any] | None = None) -> None:
+        self.number: int | None = None
+        self.name = name
+        self.facts = {**process_facts(), **(facts or {})}
+        self._database = database
+
+    async def register(self) -> int:
+        """Enter the registry; the number to claim with."""
+        self.number = await self._database.run(calls.register_worker(self.name, self.facts))
+        return self.number
+
+    async def beat(self) -> float:
+        """Give a sign of life, registering if need be; the step of a loop, so it returns when to beat again."""
+        if self.number is None:
+            await self.register()
+            return BEAT
+        try:
+            await self._database.run(calls.beat_worker(self.number))
+        except UnknownWorker:
+            await self.register()
+        return BEAT
+
+    async def retire(self) -> None:
+        """Leave the registry. One that cannot say goodbye is forgotten after some days."""
+        number, self.number = self.number, None
+        if number is None:
+            return
+        try:
+            await self._database.run(calls.retire_worker(number))
+        except DibsError:
+            return
+
+
+def process_facts() -> dict[str, Any]:
+    """What tells this process from others."""
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "dibs": _release(),
+    }
+
+
+def _release() -> str:
+    try:
+        return version("dibs")
+    except PackageNotFoundError:
+        return "unknown"  # run from a copy of the source that was never installed

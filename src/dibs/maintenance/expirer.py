@@ -1,0 +1,25 @@
+"""Ends waiting jobs that are past their TTL or deadline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from dibs.db import calls
+from dibs.maintenance.done import Done
+
+if TYPE_CHECKING:
+    from dibs.db.database_async import AsyncDatabase
+
+EVERY = 10.0
+CHUNK = 10_000
+
+
+async def expire(database: AsyncDatabase) -> Done:
+    """Walk all waiting jobs, a chunk in each transaction."""
+    expired = 0
+    after: UUID | None = UUID(int=0)
+    while after is not None:
+        count, after = await database.run(calls.expire(CHUNK, after))
+        expired += count
+    return Done("expire", EVERY, {"expired": expired})

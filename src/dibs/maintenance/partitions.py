@@ -1,0 +1,23 @@
+"""Makes the days of job and attempt ahead of time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from dibs.db import calls
+from dibs.maintenance.done import Done
+
+if TYPE_CHECKING:
+    from dibs.db.database_async import AsyncDatabase
+
+EVERY = 3600.0
+SOON = 30.0
+AHEAD = 7
+
+
+async def make_days(database: AsyncDatabase) -> Done:
+    """Make the missing days; again soon when a lock stood in the way of one."""
+    days = await database.run(calls.make_days(AHEAD))
+    counts = Counter(outcome for _, outcome in days if outcome != "exists")
+    return Done("make_days", SOON if counts["locked"] else EVERY, counts)

@@ -1,0 +1,25 @@
+"""Takes back leases that were not renewed in time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from dibs.db import calls
+from dibs.maintenance.done import Done
+
+if TYPE_CHECKING:
+    from dibs.db.database_async import AsyncDatabase
+
+EVERY = 1.0
+BATCH = 1000
+
+
+async def rescue(database: AsyncDatabase) -> Done:
+    """Take them back, a batch at a time; counts what became of the jobs."""
+    counts: Counter[str] = Counter()
+    while True:
+        rescued = await database.run(calls.rescue(BATCH))
+        counts.update(state for _, state in rescued)
+        if len(rescued) < BATCH:
+            return Done("rescue", EVERY, counts)

@@ -1,0 +1,106 @@
+"""The one skeleton of every background loop.
+
+A step does its work and returns how many seconds to sleep before the next. An error does not end the loop: it is
+reported, and the next try waits longer each time, with jitter, so that a fleet does not return all at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from dibs.runtime.wake import Wait, wait_for
+
+Step = Callable[[], Awaitable[float]]
+"""Does a round of work; returns how many seconds to sleep before the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A step was done; ``after_failures`` counts the failures it ended."""
+
+    loop: str
+    took: float
+    sleeps: float
+    after_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stumbled:
+    """A step failed; ``failures`` counts those in a row."""
+
+    loop: str
+    error: Exception
+    failures: int
+    sleeps: float
+
+
+Listener = Callable[[Stepped | Stumbled], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """How long to sleep after failures in a row: doubling from ``first`` to ``longest``, up to half of it less."""
+
+    first: float = 0.5
+    longest: float = 30.0
+
+    def delay(self, failures: int) -> float:
+        """Seconds to sleep after that many failures in a row."""
+        full = min(self.longest, self.first * 2.0 ** min(failures - 1, 30))
+        return full * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+class Loop:
+    """Runs a step again and again until stopped."""
+
+    def __init__(
+        self,
+        name: str,
+        step: Step,
+        *,
+        listener: Listener = lambda _: None,
+        retrying: Retrying | None = None,
+        wait: Wait = wait_for,
+    ) -> None:
+        self.name = name
+        self._step = step
+        self._listener = listener
+        self._retrying = retrying or Retrying()
+        self._wait = wait
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self._failures = 0
+
+    def wake(self) -> None:
+        """End the sleep, or skip the next one."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End after the step that is running now."""
+        self._stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Run until stopped; only a cancellation ends a step in its middle."""
+        while not self._stopping:
+            self._woken.clear()
+            sleeps = await self._one()
+            if not self._stopping:
+                await self._wait(self._woken, sleeps)
+
+    async def _one(self) -> float:
+        began = time.monotonic()
+        try:
+            sleeps = await self._step()
+        except Exception as error:  # Whatever it is, the loop goes on.
+            self._failures += 1
+            sleeps = self._retrying.delay(self._failures)
+            self._listener(Stumbled(self.name, error, self._failures, sleeps))
+            return sleeps
+        failures, self._failures = self._failures, 0
+        self._listener(Stepped(self.name, time.monotonic() - began, sleeps, failures))
+        return sleeps

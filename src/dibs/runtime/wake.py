@@ -1,0 +1,18 @@
+"""Sleeping until a time has passed or someone wakes us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+Wait = Callable[[asyncio.Event, float], Awaitable[None]]
+"""Waits for the event, at most so many seconds."""
+
+
+async def wait_for(woken: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set, or when the time has passed."""
+    try:
+        async with asyncio.timeout(seconds):
+            await woken.wait()
+    except TimeoutError:
+        pass

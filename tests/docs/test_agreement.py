@@ -1,0 +1,123 @@
+"""What the docs say of the code is what the code says of itself."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tools import sqlref
+
+import dibs
+from dibs import errors, states
+from dibs.db.schema import migrate
+from tests.docs.pages import PAGES, ROOT, name, prose, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import psycopg
+
+DOCS = ROOT / "docs"
+CLASSES = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.DibsError)]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link into the page may name: its headings, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"\w+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
+    assert not broken
+
+
+def test_every_page_is_on_the_map() -> None:
+    linked = set(re.findall(r"\]\(([^)#\s]+)", (DOCS / "index.md").read_text()))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"index.md"}
+    assert pages <= linked
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_errors_are_drawn_and_explained(cls: type[errors.DibsError]) -> None:
+    assert errors.__doc__
+    drawn = re.search(rf"^[ │├└─]*{cls.__name__}(?: +(\w{{5}})\b)?", errors.__doc__, re.MULTILINE)
+    assert drawn, f"{cls.__name__} is not in the tree of errors.py"
+    assert drawn[1] == cls.__dict__.get("sqlstate") or cls is errors.DibsError
+    explained = {row[0]: row[1] for row in table(DOCS / "errors.md", "What each one means")}
+    assert explained[cls.__name__] == (cls.sqlstate or "")
+
+
+def test_states_are_those_of_the_code() -> None:
+    assert [row[0] for row in table(DOCS / "states.md", "States")] == [state.value for state in states.State]
+    assert [row[0] for row in table(DOCS / "states.md", "Outcomes")] == [outcome.value for outcome in states.Outcome]
+
+
+def test_outcomes_are_those_of_the_database(db: psycopg.Connection[Any]) -> None:
+    rows = db.execute("select unnest(enum_range(null::dibs.outcome))::text").fetchall()
+    assert [row[0] for row in rows] == [outcome.value for outcome in states.Outcome]
+
+
+def test_roles_may_do_what_the_docs_say(db: psycopg.Connection[Any]) -> None:
+    granted = db.execute(
+        """select p.proname, r.r from pg_proc as p cross join unnest(%s::text[]) as r (r)
+           where p.pronamespace = 'dibs'::regnamespace and has_function_privilege('dibs_' || r.r, p.oid, 'execute')
+           union all
+           select 'view ' || c.relname, r.r from pg_class as c cross join unnest(%s::text[]) as r (r)
+           where c.relnamespace = 'dibs'::regnamespace and has_table_privilege('dibs_' || r.r, c.oid, 'select')""",
+        (list(sqlref.ROLES), list(sqlref.ROLES)),
+    ).fetchall()
+    documented = {
+        (verb, role)
+        for verb, *marks in table(DOCS / "security.md", "Roles and verbs")
+        for role, mark in zip(sqlref.ROLES, marks, strict=True)
+        if mark == "✓"
+    }
+    assert documented == set(granted)
+
+
+def test_settings_of_a_queue_are_documented(db: psycopg.Connection[Any]) -> None:
+    columns = [column.name for column in db.execute("select * from dibs.queues").description or ()]
+    settings = [row[0] for row in table(DOCS / "policy.md", "Settings")]
+    assert sorted(settings) == sorted(set(columns) - {"name", "paused_at", "created_at"})
+
+
+def test_every_queue_default_is_documented(db: psycopg.Connection[Any]) -> None:
+    db.execute("select dibs.set_queue('fresh')")
+    asked = ", ".join(f"{row[0]}::text" for row in table(DOCS / "policy.md", "Settings") if row[0] != "backoff")
+    defaults = db.execute(f"select {asked} from dibs.queues where name = 'fresh'").fetchone()
+    documented = [row[1] for row in table(DOCS / "policy.md", "Settings") if row[0] != "backoff"]
+    assert documented == list(defaults or ())
+
+
+def test_tables_are_in_the_architecture(db: psycopg.Connection[Any]) -> None:
+    rows = db.execute(
+        """select c.relname from pg_class as c where c.relnamespace = 'dibs'::regnamespace
+           and c.relkind in ('r', 'p') and not c.relispartition and c.relname <> 'test_clock'"""
+    )
+    assert {row[0] for row in rows} == {row[0] for row in table(ROOT / "ARCHITECTURE.md", "Tables")}
+
+
+def test_the_reference_is_up_to_date(empty_dsn: str) -> None:
+    migrate(empty_dsn)
+    assert sqlref.TARGET.read_text() == sqlref.reference(empty_dsn), "run `make docs`"
+
+
+def test_the_changelog_names_this_version() -> None:
+    newest = re.search(r"^## \[?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest
+    assert newest[1] == dibs.__version__
+
+
+def test_decisions_are_numbered_in_turn() -> None:
+    numbers = [int(page.name[:4]) for page in sorted((DOCS / "decisions").glob("*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))

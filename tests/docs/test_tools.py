@@ -1,0 +1,39 @@
+"""The tools that guard the SQL see what they are there to see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tools import lint_sql
+
+COMMENT = "comment on function dibs.x is 'Says what it does.';\n"
+PINNED = "set search_path = pg_catalog, pg_temp\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "seen"),
+    [
+        ("claim.sql", "begin execute format('drop table %I', t); end", 1),
+        ("partition_parts.sql", "begin execute format('drop table %I', t); end", 0),
+        ("ring.sql", "create trigger t after insert on dibs.ready execute function dibs.ring();", 0),
+        ("claim.sql", "begin x; exception when others then null; end", 1),
+        ("prune.sql", "begin x; exception when others then null; end", 0),
+        ("claim.sql", "begin raise exception using errcode = 'DI010'; end", 0),
+        ("x.sql", "create function dibs.x() returns void\nas $$ $$;", 1),
+        ("x.sql", "create function dibs.x() returns void\nas $$ $$;\n" + COMMENT, 0),
+        ("x.sql", "create function dibs.x() returns void\nsecurity definer\nas $$ $$;\n" + COMMENT, 1),
+        ("x.sql", "create function dibs.x() returns void\nsecurity definer\n" + PINNED + "as $$ $$;\n" + COMMENT, 0),
+        ("x.sql", "create table dibs.lease (id uuid constraint lease_pkey primary key);", 0),
+        ("x.sql", "create table dibs.lease (id uuid constraint key_ix primary key);", 1),
+        ("x.sql", "create index due_idx on dibs.ready (due_at);", 1),
+        ("x.sql", "-- execute format('only a comment')\n", 0),
+    ],
+)
+def test_sql_rules(file: str, text: str, seen: int) -> None:
+    found = [finding for check in lint_sql.CHECKS for finding in check(Path(file), text)]
+    assert len(found) == seen, found
+
+
+def test_a_disabled_rule_has_a_reason() -> None:
+    assert all(len(reason) > 20 for reason in lint_sql.NOT_FOR_US.values())

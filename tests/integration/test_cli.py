@@ -1,0 +1,430 @@
+"""The commands, in this process, against a real database."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import dibs
+from dibs.__main__ import main
+from dibs.cli.app import COMMANDS
+from dibs.cli.app import dibs as app
+from dibs.cli.demo.display import picture
+from dibs.cli.demo.plan import FEWEST, KINDS, MOST, make_jobs
+from dibs.cli.demo.tally import Tally
+from dibs.cli.demo.verdict import judge
+from dibs.cli.types import backoff
+from dibs.cli.units import duration, spoken
+from dibs.states import State
+
+if TYPE_CHECKING:
+    from dibs.testing import Clock
+
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
+UNKNOWN = "0199f3a2-7c1e-7b02-a1f4-5d0c9a3be871"
+
+
+@dataclass
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Dibs:
+    """Runs commands against one database."""
+
+    def __init__(self, dsn: str) -> None:
+        self._env = {"DIBS_DSN": dsn}
+
+    def __call__(self, *args: object, stdin: str | bytes | None = None, code: int = 0) -> Ran:
+        done = CliRunner(env=self._env).invoke(app, [str(arg) for arg in args], input=stdin)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == code, done.output
+        return Ran(done.exit_code, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def run(dsn: str) -> Dibs:
+    return Dibs(dsn)
+
+
+def ids(client: dibs.Client, **filters: Any) -> list[UUID]:
+    return [job.id for job in client.jobs(**filters)]
+
+
+# --- install ---------------------------------------------------------------------------------------------------------
+
+
+def test_init_installs_and_says_what(empty_dsn: str) -> None:
+    run = Dibs(empty_dsn)
+    assert "would apply migration 0001" in run("init", "--dry-run").out
+    planned = run("migrate", "--dry-run", "--json").json
+    assert planned["before"] is None
+    installed = run("init", "--lock-timeout", "5s")
+    assert "applied migration 0001" in installed.out
+    assert "dibs is installed" in installed.out
+    assert "nothing to do" in run("migrate").out
+    assert run("init", "--json").json["applied"] == []
+
+
+def test_without_the_schema_it_says_to_run_init(empty_dsn: str) -> None:
+    refused = Dibs(empty_dsn)("queues", code=1)
+    assert "dibs init" in refused.err
+    assert "Traceback" not in refused.err
+
+
+def test_sql_prints_the_install_script(run: Dibs) -> None:
+    assert run("sql").out.strip() == dibs.sql.install_script().strip()
+    assert run("sql", "--json").json["version"] == dibs.sql.latest_version()
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unreachable_database_is_exit_code_3() -> None:
+    run = Dibs(NOWHERE)
+    assert "cannot be reached" in run("jobs", code=3).err
+    told = json.loads(run("jobs", "--json", code=3).err)
+    assert (told["error"], told["exit_code"]) == ("ConnectionLost", 3)
+    assert "Traceback" in run("jobs", "--debug", code=3).err
+
+
+def test_a_dsn_that_makes_no_sense_is_refused() -> None:
+    assert "postgresql://user@host/database" in Dibs("not a dsn")("jobs", code=1).err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["enqeue", "q", "k"], "did you mean 'enqueue'?"),
+        (["queues", "shw", "q"], "did you mean 'show'?"),
+        (["jobs", "--state", "readyy"], "did you mean 'ready'?"),
+        (["redrive", "--state", "ready"], "no dead state 'ready'"),
+        (["redrive"], "--all"),
+        (["job", "17"], "is not a job's id"),
+        (["enqueue", "q", "k", "{nope"], "not JSON"),
+        (["enqueue", "q", "k", "--delay", "soon"], "is not a duration"),
+        (["enqueue", "q", "k", "--due-at", "tomorrow"], "is not a time"),
+        (["enqueue", "q", "k", "--header", "x"], "name=value"),
+        (["enqueue", "q", "k", "1", "--many"], "give the payload once"),
+        (["enqueue", "q", "k", "--content-type", "a/b"], "is for --bytes"),
+        (["queues", "set", "q", "--backoff", "sometimes"], "is not a backoff"),
+        (["queues", "set", "q", "--backoff", "constant:1s,cap=5s"], "a constant backoff has no 'cap'"),
+    ],
+)
+def test_a_mistake_is_explained_with_exit_code_2(run: Dibs, args: list[str], said: str) -> None:
+    assert said in run(*args, code=2).err
+    told = json.loads(run(*args, "--json", code=2).err)
+    assert (told["error"], told["exit_code"]) == ("UsageError", 2)
+    assert said in told["message"]
+
+
+def test_without_click_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "click", None)
+    assert main() == 2
+    assert "pip install 'dibs[cli]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_the_shared_options(run: Dibs, command: str) -> None:
+    told = run(command, "--help").out
+    assert all(option in told for option in ("--json", "--dsn", "--debug"))
+
+
+def test_alone_it_says_what_it_can_do(run: Dibs) -> None:
+    assert all(command in run().out for command in COMMANDS)
+    assert "status" in run("embedded").out
+
+
+def test_the_shared_options_may_come_first(dsn: str) -> None:
+    assert Dibs(NOWHERE)("--json", "--dsn", dsn, "jobs").json == []
+
+
+# --- enqueue ---------------------------------------------------------------------------------------------------------
+
+
+def test_enqueue_takes_every_option(run: Dibs, client: dibs.Client) -> None:
+    due = datetime.now(UTC) + timedelta(hours=2)
+    made = run(
+        "enqueue", "mail", "welcome", '{"user": 42}', "--priority", 9, "--due-at", due.isoformat(), "--ttl", "2h",
+        "--deadline", "2100-01-01", "--dedup-key", "u42", "--header", "trace=1", "--header", "lang=de",
+        "--max-attempts", 7, "--lease", "90s", "--json",
+    ).json  # fmt: skip
+    known = client.show(UUID(made["id"]))
+    assert known is not None
+    assert known["payload"] == {"user": 42}
+    assert known["headers"] == {"trace": "1", "lang": "de"}
+    assert (known["priority"], known["max_attempts"], known["state"]) == (9, 7, "scheduled")
+    assert datetime.fromisoformat(known["due_at"]) == due
+    assert known["policy"]["lease"] == "00:01:30"
+    again = run("enqueue", "mail", "welcome", "--dedup-key", "u42")
+    assert again.out.strip() == f"duplicate of {made['id']}"
+
+
+def test_enqueue_reads_standard_input_files_and_bytes(run: Dibs, client: dibs.Client, tmp_path: Any) -> None:
+    file = tmp_path / "image.png"
+    file.write_bytes(b"\x89PNG\xff")
+    run("enqueue", "a", "k", "-", stdin='{"from": "stdin"}')
+    run("enqueue", "b", "k", "--file", file, "--bytes", "--content-type", "image/png")
+    run("enqueue", "c", "k")
+    assert client.claim("a")[0].payload == {"from": "stdin"}
+    [image] = client.claim("b")
+    assert (image.body, image.content_type) == (b"\x89PNG\xff", "image/png")
+    assert client.claim("c")[0].content is None
+    assert "send it with --bytes" in run("enqueue", "d", "k", "--file", file, code=2).err
+
+
+def test_enqueue_many_takes_a_line_for_each_job(run: Dibs, client: dibs.Client) -> None:
+    lines = "\n".join(str(n) for n in range(2500))
+    assert run("enqueue", "bulk", "n", "--many", "--priority", 3, stdin=lines).out == "enqueued 2500 jobs\n"
+    assert [job.payload for job in client.claim("bulk", 2500)] == list(range(2500))
+    made = run("enqueue", "bulk", "n", "--many", "--json", stdin="1\n\n2\n").out.splitlines()
+    assert [json.loads(line)["outcome"] for line in made] == ["enqueued"] * 2
+    broken = "\n".join([*map(str, range(1200)), "x"])
+    refused = run("enqueue", "bulk", "n", "--many", stdin=broken, code=1).err
+    assert "1000 jobs were enqueued before this" in refused
+    assert "line 1201 is not JSON" in refused
+
+
+def test_ttl_none_never_expires(run: Dibs, client: dibs.Client) -> None:
+    run("enqueue", "q", "k", "--ttl", "none")
+    [id] = ids(client)
+    known = client.show(id)
+    assert known is not None
+    assert known["expire_at"] is None
+
+
+def test_a_refused_job_says_why(run: Dibs) -> None:
+    assert "priority from 0 to 10" in run("enqueue", "q", "k", "--priority", 99, code=1).err
+    assert "hour" in run("enqueue", "q", "k", "--id", "ffffffff-ffff-7fff-bfff-ffffffffffff", code=1).err
+
+
+# --- queues ----------------------------------------------------------------------------------------------------------
+
+
+def test_queues_are_listed_with_their_depths(run: Dibs, client: dibs.Client) -> None:
+    assert run("queues").out == ""
+    client.enqueue("mail", "k")
+    client.enqueue("mail", "k", delay=60)
+    assert run("queues").out.splitlines()[1].split()[:4] == ["mail", "no", "1", "1"]
+    [mail] = run("queues", "--json").json
+    assert (mail["queue"], mail["ready"], mail["scheduled"], mail["waiting"], mail["dead"]) == ("mail", 1, 1, 2, 0)
+
+
+def test_a_policy_is_set_and_shown(run: Dibs) -> None:
+    run(
+        "queues", "set", "mail", "--lease", "60s", "--max-attempts", 3, "--ttl", "none", "--priority", 7,
+        "--backoff", "exponential:1s,cap=10m,jitter=0.1", "--history", "failures", "--retention", "7d", "--no-ring",
+        "--payload-limit", 1000,
+    )  # fmt: skip
+    policy = run("queues", "show", "mail", "--json").json
+    assert (policy["lease"], policy["max_attempts"], policy["ttl"], policy["ring"]) == (60, 3, None, False)
+    assert (policy["backoff"]["kind"], policy["backoff"]["cap"]) == ("exponential", "00:10:00")
+    assert policy["retention"] == 7 * 86400
+    run("queues", "set", "mail", "--ring", "--ttl", "1d")
+    policy = run("queues", "show", "mail", "--json").json
+    assert (policy["lease"], policy["ttl"], policy["ring"]) == (60, 86400, True)
+    assert "exponential: 00:00:01" in run("queues", "show", "mail").out
+    assert "did you mean 'mail'?" in run("queues", "show", "maill", code=4).err
+    assert "a lease from 0.1 s to 7 days" in run("queues", "set", "mail", "--lease", "10ms", code=1).err
+
+
+def test_strict_mode(run: Dibs) -> None:
+    run("queues", "strict", "on")
+    assert "there is no queue 'new'" in run("enqueue", "new", "k", code=4).err
+    assert run("queues", "strict", "off", "--json").json == {"strict": False}
+    run("enqueue", "new", "k")
+
+
+def test_pause_and_resume(run: Dibs, client: dibs.Client, clock: Clock) -> None:
+    client.enqueue("mail", "k", ttl=10)
+    assert run("pause", "mail").out == "queue mail is paused\n"
+    assert run("pause", "mail", "--json").json["changed"] is False
+    clock.move(60)
+    assert "1 jobs are past their time: 1 of them live on" in run("resume", "mail", "--extend", "1h").out
+    assert run("resume", "mail").out == "queue mail was not paused\n"
+    assert "did you mean 'mail'?" in run("pause", "maill", code=4).err
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_are_listed_by_filter_and_page_by_page(run: Dibs, client: dibs.Client) -> None:
+    client.enqueue_many(dibs.NewJob(queue="a", kind=kind) for kind in ("x", "y", "x"))
+    client.enqueue("b", "x", delay=60)
+    assert [j["queue"] for j in run("jobs", "--json").json] == ["b", "a", "a", "a"]
+    assert len(run("jobs", "--queue", "a", "--kind", "x", "--state", "ready", "--json").json) == 2
+    page = run("jobs", "--limit", 3, "--json").json
+    [last] = run("jobs", "--before", page[-1]["id"], "--json").json
+    assert last["kind"] == "x"
+    shown = run("jobs", "--limit", 3)
+    assert f"--before {page[-1]['id']}" in shown.err
+    assert len(shown.out.splitlines()) == 4
+
+
+def test_a_job_is_shown_with_its_attempts(run: Dibs, client: dibs.Client) -> None:
+    made = client.enqueue("mail", "welcome", {"user": 42})
+    client.fail(client.claim("mail")[0], "ValueError: no\nmore", delay=0)
+    client.complete(client.claim("mail")[0], {"sent": True})
+    shown = run("job", made.id).out
+    assert '{"user":42}' in shown
+    assert "ValueError: no" in shown
+    assert "more" not in shown
+    assert run("job", made.id, "--json").json["attempts"][1]["result"] == {"sent": True}
+    assert "there is no job" in run("job", UNKNOWN, code=4).err
+
+
+def test_what_lies_in_a_queue_does_not_steer_the_terminal(run: Dibs, client: dibs.Client) -> None:
+    client.enqueue("q", "\x1b[2Jevil")
+    assert "\x1b" not in run("jobs").out
+    assert "\\x1b[2Jevil" in run("jobs").out
+
+
+def test_why_explains(run: Dibs, client: dibs.Client) -> None:
+    made = client.enqueue("mail", "welcome")
+    assert "waits for a worker" in run("why", made.id).out
+    assert run("why", made.id, "--json").json["state"] == "ready"
+    run("why", UNKNOWN, code=4)
+
+
+def test_cancel_answers_for_each_job(run: Dibs, client: dibs.Client) -> None:
+    first, second = client.enqueue("q", "k"), client.enqueue("q", "k")
+    [held] = client.claim("q")
+    answers = run("cancel", first.id, second.id, "--reason", "no need", "--json").json
+    assert [a["answer"] for a in answers] == ["requested", "cancelled"]
+    assert held.id == first.id
+    assert "had already ended" in run("cancel", second.id, code=1).out
+    assert "no such job" in run("cancel", UNKNOWN, code=4).out
+    assert "no need" in run("why", second.id).out
+
+
+# --- redrive ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dead(client: dibs.Client) -> list[UUID]:
+    """Five dead jobs: three of kind a that failed, two of kind b that were cancelled."""
+    client.enqueue_many(dibs.NewJob(queue="q", kind="a") for _ in range(3))
+    for job in client.claim("q", 3):
+        client.fail(job, "KeyError: 'name'", final=True)
+    made = client.enqueue_many(dibs.NewJob(queue="q", kind="b") for _ in range(2))
+    client.cancel_many([m.id for m in made])
+    return ids(client)
+
+
+def test_redrive_is_a_dry_run_until_told_otherwise(run: Dibs, client: dibs.Client, dead: list[UUID]) -> None:
+    assert "3 would be redriven" in run("redrive", "--kind", "a").out
+    assert client.depth("q").dead == 5
+    done = run("redrive", "--reason", "KeyError%", "--yes", "--json").json
+    assert (done["dry_run"], done["counts"]) == (False, {"redriven": 3})
+    assert client.depth("q").dead == 2
+    assert "2 redriven" in run("redrive", "--all", "--yes").out
+    assert run("redrive", "--all", "--yes").out == "no dead job matches\n"
+
+
+def test_redrive_by_id_state_and_time(run: Dibs, client: dibs.Client, dead: list[UUID], clock: Clock) -> None:
+    assert run("redrive", dead[0], "--json").json["counts"] == {"matched": 1}
+    assert run("redrive", "--state", "cancelled", "--json").json["counts"] == {"matched": 2}
+    clock.move(7200)
+    assert run("redrive", "--ended-after", "1h", "--json").json["counts"] == {}
+    assert run("redrive", "--ended-before", "1h", "--max", 4, "--json").json["counts"] == {"matched": 4}
+    assert run("redrive", "--ended-before", "2020-01-01", "--json").json["jobs"] == []
+    assert "did you mean 'q'" not in run("redrive", "--queue", "nowhere", code=4).err
+    run("redrive", UNKNOWN, "--yes", code=1)
+
+
+def test_a_rate_spreads_a_redrive_over_its_batches(
+    run: Dibs, client: dibs.Client, monkeypatch: pytest.MonkeyPatch, dead: list[UUID]
+) -> None:
+    monkeypatch.setattr("dibs.cli.redriving.BATCH", 2)
+    run("redrive", "--all", "--rate", "0.1", "--yes")
+    due = sorted(job.due_at for job in client.jobs(queue="q"))
+    gaps = [round((later - due[0]).total_seconds(), -1) for later in due]
+    assert gaps == [0, 10, 20, 30, 40]
+
+
+# --- maintain, version, demo's parts ---------------------------------------------------------------------------------
+
+
+def test_maintain_once_says_what_it_did(run: Dibs, client: dibs.Client, clock: Clock) -> None:
+    client.enqueue("q", "k", ttl=10)
+    clock.move(60)
+    assert "1 expired" in run("maintain", "--once").out
+    assert run("maintain", "--once", "--json").json["expire"] == {"expired": 0}
+
+
+def test_version(run: Dibs) -> None:
+    assert run("version", "--json").json["dibs"] == dibs.__version__
+    assert dibs.__version__ in run("--version").out
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), ("500ms", 0.5), ("1h30m", 5400), ("1.5s", 1.5)],
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert duration(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "5x", "-5s", "1h 30", "5 m", "nan", "9" * 30 + "d"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"duration|too long"):
+        duration(text)
+
+
+def test_durations_are_said() -> None:
+    told = [spoken(timedelta(seconds=s)) for s in (0, 0.25, 2.5, 90, 5400, 86400, 90061)]
+    assert told == ["0s", "250ms", "2.5s", "1m 30s", "1h 30m", "1d", "1d 1h"]
+
+
+def test_backoffs_are_read() -> None:
+    assert backoff("constant:5s") == dibs.constant(5)
+    assert backoff("list:1s,5s,30s,jitter=0.2") == dibs.progressive([1, 5, 30], jitter=0.2)
+    assert backoff("exponential:1s,cap=10m,jitter=0.1,factor=3") == dibs.exponential(1, factor=3, cap=600, jitter=0.1)
+
+
+@pytest.mark.parametrize("count", [FEWEST, 300, MOST])
+def test_the_demo_has_every_kind_in_any_size(count: int) -> None:
+    jobs = make_jobs(count, datetime.now(UTC))
+    assert len(jobs) == count
+    assert {job.kind for job in jobs} == {kind.name for kind in KINDS}
+
+
+def test_the_demo_admits_what_went_wrong() -> None:
+    tally, good, bad = Tally(total=2), UUID(int=1), UUID(int=2)
+    tally.completions[good] = 1
+    kinds = {good: "send_mail", bad: "send_mail"}
+    assert judge(tally, kinds, [State.SUCCEEDED, State.READY]).wrong == (f"send_mail {bad} is ready, not succeeded",)
+    tally.completions[bad] = 2
+    assert "completed 2 times" in judge(tally, kinds, [State.SUCCEEDED, State.SUCCEEDED]).wrong[0]
+
+
+def test_the_demos_picture_fits_a_small_terminal() -> None:
+    tally, paper = Tally(), StringIO()
+    tally.begin(300)
+    tally.enter("a phase with a name")
+    for n in range(20):
+        tally.note("retried", f"job {n} failed because of something rather long, and will be tried again in a while")
+        tally.note("succeeded", "job succeeded")
+    Console(file=paper, width=80, height=24).print(picture(tally))
+    lines = paper.getvalue().splitlines()
+    assert len(lines) <= 23
+    assert max(map(len, lines)) <= 80
+    assert "(20)" in paper.getvalue()

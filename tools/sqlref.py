@@ -1,0 +1,192 @@
+"""Writes docs/reference/sql.md from an installed database; ``--check`` only says whether the file is up to date."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from dibs.db.schema import migrate
+from dibs.embedded import UNSAFE_FAST, Server
+from dibs.errors import BY_SQLSTATE
+
+TARGET = Path(__file__).resolve().parent.parent / "docs/reference/sql.md"
+ROLES = ("producer", "worker", "observer", "admin")
+
+FUNCTIONS = """
+select p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), p.proretset,
+  coalesce(obj_description(p.oid, 'pg_proc'), ''), pg_get_functiondef(p.oid),
+  array(
+    select jsonb_build_array(a.name, format_type(a.type, null))
+    from unnest(p.proargnames, p.proallargtypes, p.proargmodes) with ordinality as a (name, type, mode, n)
+    where a.mode in ('o', 't') order by a.n),
+  array(
+    select r from unnest(%s::text[]) as r where has_function_privilege('dibs_' || r, p.oid, 'execute'))
+from pg_proc as p where p.pronamespace = 'dibs'::regnamespace order by p.proname, 2
+"""
+RELATIONS = """
+select c.relname, coalesce(obj_description(c.oid, 'pg_class'), ''),
+  array(
+    select jsonb_build_array(a.attname, format_type(a.atttypid, a.atttypmod))
+    from pg_attribute as a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped order by a.attnum)
+from pg_class as c
+where c.relnamespace = 'dibs'::regnamespace and c.relkind = any (%s) and not c.relispartition
+order by c.relname
+"""
+OPENING = """\
+# SQL reference
+
+<!-- Written by tools/sqlref.py from an installed database: change the SQL's comments and run `make docs`. -->
+
+Every function, view and table of the schema `dibs`. [Using dibs from SQL](../sql.md) shows how they go together.
+
+The functions are the API. Roles are granted functions and views, never tables. P, W, O and A stand for the roles
+`dibs_producer`, `dibs_worker`, `dibs_observer` and `dibs_admin`; the schema's owner may call everything.
+
+What a function raises by itself is listed with it, as [SQLSTATEs](../errors.md). Three more can come from almost any
+of them: `23514` when a value breaks a named constraint, a code of class `22` when a value cannot be read, and `42501`
+when the role may not call the function.
+"""
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    arguments: str
+    result: str
+    many: bool
+    comment: str
+    body: str
+    columns: list[tuple[str, str]]
+    roles: list[str]
+
+    @property
+    def inputs(self) -> list[str]:
+        """The arguments one gives, without those that come back."""
+        given = re.split(r", (?=\w+ |OUT )", self.arguments)
+        return [plain(a) for a in given if a and not a.startswith("OUT ")]
+
+    @property
+    def signature(self) -> str:
+        one_line = f"dibs.{self.name}({', '.join(self.inputs)})"
+        if len(one_line) <= 100:
+            return one_line
+        return f"dibs.{self.name}(\n" + ",\n".join(f"  {a}" for a in self.inputs) + ")"
+
+    @property
+    def initials(self) -> str:
+        return " ".join(r[0].upper() for r in self.roles)
+
+
+def raised(functions: list[Function]) -> dict[str, list[str]]:
+    """The SQLSTATEs each function raises, itself or through those it calls."""
+    own = {f.name: set(re.findall(r"errcode = '(\w{5})'", f.body)) for f in functions}
+    called = {
+        f.name: {c for c in re.findall(r"\bdibs\.(\w+)\(", f.body) if c in own and c != f.name} for f in functions
+    }
+
+    def closure(name: str) -> set[str]:
+        seen, todo = {name}, [name]
+        while todo:
+            found = called[todo.pop()] - seen
+            seen |= found
+            todo += found
+        return seen
+
+    return {name: sorted(set().union(*(own[c] for c in closure(name)))) for name in own}
+
+
+def plain(text: str) -> str:
+    """Types by their short names, and defaults without casts."""
+    text = text.replace("timestamp with time zone", "timestamptz").replace(" DEFAULT ", " default ")
+    return re.sub(r"(NULL|'[^']*')::[\w .]+(\[\])?$", lambda found: found[1].replace("NULL", "null"), text)
+
+
+def one_line(comment: str) -> str:
+    return " ".join(comment.split())
+
+
+def first_sentence(comment: str) -> str:
+    return re.split(r"(?<=[.;:]) ", one_line(comment), maxsplit=1)[0].rstrip(".;:") or "…"
+
+
+def columns_table(columns: list[tuple[str, str]]) -> list[str]:
+    return ["| column | type |", "|---|---|", *(f"| `{name}` | {plain(kind)} |" for name, kind in columns), ""]
+
+
+def function_section(function: Function, states: list[str]) -> list[str]:
+    lines = [f"### {function.name}", "", "```text", function.signature, "```", ""]
+    if function.comment:
+        lines += [one_line(function.comment), ""]
+    if function.columns:
+        lines += ["Returns rows:" if function.many else "Returns one row:", "", *columns_table(function.columns)]
+    else:
+        lines += ["Returns nothing." if function.result == "void" else f"Returns {plain(function.result)}.", ""]
+    lines += [f"Roles: {', '.join(function.roles)}."]
+    if states:
+        lines += ["", "Raises: " + ", ".join(named(state) for state in states) + "."]
+    return [*lines, ""]
+
+
+def named(state: str) -> str:
+    return f"`{state}` ({BY_SQLSTATE[state].__name__})" if state in BY_SQLSTATE else f"`{state}`"
+
+
+def relation_section(name: str, comment: str, columns: list[tuple[str, str]]) -> list[str]:
+    return [f"### {name}", "", one_line(comment), "", *columns_table(columns)]
+
+
+def page(functions: list[Function], views: list[Any], tables: list[Any]) -> str:
+    public = [f for f in functions if f.roles]
+    inner = [f for f in functions if not f.roles]
+    states = raised(functions)
+    lines = [OPENING, "## Functions", "", "| function | what it does | roles |", "|---|---|---|"]
+    lines += [f"| [{f.name}](#{f.name}) | {first_sentence(f.comment)} | {f.initials} |" for f in public]
+    lines += [""]
+    for function in public:
+        lines += function_section(function, states[function.name])
+    lines += ["## Views", "", "For `dibs_observer` and `dibs_admin`. They show no payloads and no tokens.", ""]
+    for view in views:
+        lines += relation_section(*view)
+    lines += ["## Tables", "", "Nobody but the schema's owner reads or writes them. The daily partitions of `job` and"]
+    lines += ["`attempt` have the columns of their parents.", ""]
+    for table in tables:
+        lines += relation_section(*table)
+    lines += ["## Internal functions", "", "What the functions above are made of. No role may call them.", ""]
+    lines += [f"- `{f.name}`: {one_line(f.comment) or '…'}" for f in inner]
+    return "\n".join(lines) + "\n"
+
+
+def reference(dsn: str) -> str:
+    """The page for a database with dibs installed."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("set search_path = pg_catalog")
+        conn.execute("set intervalstyle = postgres")
+        functions = [Function(*row) for row in conn.execute(FUNCTIONS, (list(ROLES),))]
+        views, tables = (conn.execute(RELATIONS, (kinds,)).fetchall() for kinds in (["v"], ["r", "p"]))
+        return page(functions, views, tables)
+
+
+def main() -> int:
+    with Server.temporary(settings=UNSAFE_FAST) as server:
+        migrate(server.dsn())
+        text = reference(server.dsn())
+    name = TARGET.relative_to(TARGET.parents[2])
+    if TARGET.exists() and TARGET.read_text(encoding="utf-8") == text:
+        print(f"up to date: {name}")
+        return 0
+    if "--check" in sys.argv:
+        print(f"stale: {name} does not match the SQL; run `make docs`")
+        return 1
+    TARGET.parent.mkdir(parents=True, exist_ok=True)
+    TARGET.write_text(text, encoding="utf-8")
+    print(f"wrote: {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
