@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, LiteralString, cast
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 
@@ -116,4 +116,4 @@ def percentile(values: list[float], share: float) -> float:
 
 def script(text: str) -> LiteralString:
     """A statement of a scenario's own."""
-    return cast("LiteralString", text)
+    return text

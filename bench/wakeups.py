@@ -39,7 +39,8 @@ def pgbench(stage: Stage, queue: str, seconds: int) -> float:
         script = Path(folder) / "enqueue.sql"
         script.write_text(f"select dibs.enqueue('{queue}', 'k', '{{\"user_id\": 1}}');\n")
         done = subprocess.run(
-            [program, "-n", "-M", "prepared", "-c", str(CLIENTS), "-j", "2", "-T", str(seconds), "-f", script, stage.dsn],
+            [program, "-n", "-M", "prepared", "-c", str(CLIENTS), "-j", "2", "-T", str(seconds), "-f", script,
+             stage.dsn],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
     found = re.search(r"tps = ([\d.]+)", done.stdout)

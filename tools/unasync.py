@@ -16,6 +16,7 @@ PAIRS = {
 WORDS = {
     "AsyncConnectionPool": "ConnectionPool",
     "AsyncConnection": "Connection",
+    "AsyncCursor": "Cursor",
     "AsyncDatabase": "Database",
     "AsyncClient": "Client",
     "AsyncQueue": "Queue",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import msgspec
+
 from dibs.policy import FOREVER, Backoff, History, Seconds, seconds
 
 if TYPE_CHECKING:
@@ -67,8 +69,7 @@ _OPTIONS = tuple(name for name in NewJob.__dataclass_fields__ if name not in {"q
 _DURATIONS = frozenset({"delay", "ttl", "lease", "lease_cap"})
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(msgspec.Struct, frozen=True):
     """What became of an enqueue: the job's id, and whether it is new."""
 
     id: UUID
@@ -90,8 +91,7 @@ class Held(Protocol):
     def token(self) -> UUID: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """A job held under a lease."""
 
     id: UUID
@@ -122,16 +122,14 @@ class Claimed:
         return self.attempt >= self.max_attempts
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A batch's answer for one item: ``ok``, ``already``, ``lost``, ``busy``, ``cancel`` and so on."""
 
     id: UUID
     answer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """Where a job went after a failed run."""
 
     state: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 import dibs
@@ -308,12 +309,8 @@ def test_follow_ups_are_enqueued_with_the_completion_or_not_at_all(client: dibs.
     )
     assert [j.payload for j in client.claim("next", 10)] == [1, 2]
     with pytest.raises(dibs.LeaseLost):
-        client.complete(dibs.Claimed(**{**_fields(job), "token": job.id}), follow_ups=[dibs.NewJob(queue="next")])
+        client.complete(msgspec.structs.replace(job, token=job.id), follow_ups=[dibs.NewJob(queue="next")])
     assert client.depth("next").ready == 0
-
-
-def _fields(job: dibs.Claimed) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in job.__dataclass_fields__}
 
 
 def test_a_completion_in_the_handlers_transaction_is_all_or_nothing(

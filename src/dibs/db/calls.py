@@ -101,10 +101,17 @@ def enqueue_many(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) ->
     """Put jobs in under these ids; ``fresh`` if the ids were never sent before."""
     asked = _json([job.as_json(id) for job, id in zip(jobs, ids, strict=True)])
     bodies = [job.body for job in jobs]
+
+    def read(rows: list[Row]) -> list[Enqueued]:
+        made = [Enqueued(id, "enqueued") for id in ids]
+        for item, id, outcome in rows:
+            made[item - 1] = Enqueued(id, outcome)
+        return made
+
     return Call(
-        "select id, outcome from dibs.enqueue_many(%s::jsonb, %s::bytea[], %s)",
+        "select item, id, outcome from dibs.enqueue_many(%s::jsonb, %s::bytea[], %s) where outcome <> 'enqueued'",
         (asked, bodies if any(b is not None for b in bodies) else None, fresh),
-        lambda rows: [Enqueued(*row) for row in rows],
+        read,
     )
 
 

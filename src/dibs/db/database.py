@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -21,7 +22,7 @@ from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, I
 from dibs.ids import IdMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
     from dibs.db.calls import Call
@@ -59,7 +60,7 @@ class Database:
     def connect(self) -> None:
         """Connect, with patience, unless connected."""
         if self._pool is None:
-            self._persist(lambda _: [])
+            self._persist(lambda _: iter(()))
 
     def open(self) -> None:
         """Connect, check that the schema fits, and learn the database's time."""
@@ -105,9 +106,9 @@ class Database:
 
     def run(self, call: Call[R]) -> R:
         """Run a call in a transaction of its own; repeat it if the connection is lost, which every verb bears."""
-        return (self._persist(lambda _: [call]))[0]
+        return (self._persist(lambda _: iter([call])))[0]
 
-    def _persist(self, attempt: Callable[[int], Sequence[Call[R]]]) -> list[R]:
+    def _persist(self, attempt: Callable[[int], Iterator[Call[R]]]) -> list[R]:
         end = time.monotonic() + self.patience
         tries = 0
         while True:
@@ -120,7 +121,7 @@ class Database:
                     raise
                 time.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    def _run_all(self, these: Sequence[Call[R]], end: float) -> list[R]:
+    def _run_all(self, these: Iterator[Call[R]], end: float) -> list[R]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
         if self._pool is None:
@@ -128,10 +129,7 @@ class Database:
         assert self._pool is not None
         try:
             with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
-                if len(these) == 1:
-                    return [run_on(conn, these[0])]
-                with conn.transaction():
-                    return [run_on(conn, call) for call in these]
+                return _run_each(conn, these)
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
         except psycopg.Error as error:
@@ -158,23 +156,36 @@ class Database:
         ids: list[UUID] = [job.id or next(made) for job in jobs]
         own = all(job.id is None for job in jobs)
 
-        def chunks(tries: int) -> list[Call[list[Enqueued]]]:
+        def chunks(tries: int) -> Iterator[Call[list[Enqueued]]]:
             fresh = own and tries == 0
-            return [
-                calls.enqueue_many(jobs[n : n + CHUNK], ids[n : n + CHUNK], fresh=fresh)
-                for n in range(0, len(jobs), CHUNK)
-            ]
+            for n in range(0, len(jobs), CHUNK):
+                yield calls.enqueue_many(jobs[n : n + CHUNK], ids[n : n + CHUNK], fresh=fresh)
 
         if conn is not None:
             with translated():
                 done = [run_on(conn, call) for call in chunks(0)]
         else:
-            done = self._persist(chunks) if jobs else []
-            # A repeat that finds the first try's job has done what was asked.
+            done = self._persist(chunks)
+        # A repeat that finds the first try's job has done what was asked.
         return [
-            type(e)(e.id, "enqueued") if own and e.id == id else e
+            type(e)(id, "enqueued") if own and e.outcome == "duplicate" and e.id == id else e
             for e, id in zip((e for part in done for e in part), ids, strict=True)
         ]
+
+
+def _run_each(conn: Connection, these: Iterator[Call[R]]) -> list[R]:
+    """Run one call as it is, several in one transaction: the next is made while the server works on the last."""
+    first, second = next(these, None), next(these, None)
+    if first is None:
+        return []
+    if second is None:
+        return [run_on(conn, first)]
+    started: list[tuple[Call[R], psycopg.Cursor[Any]]] = []
+    with conn.transaction(), conn.pipeline():
+        for call in itertools.chain((first, second), these):
+            cursor = conn.cursor(row_factory=tuple_row)
+            started.append((call, cursor.execute(call.sql, call.args)))
+        return [call.read(cursor.fetchall()) for call, cursor in started]
 
 
 def run_on(conn: Connection, call: Call[R]) -> R:

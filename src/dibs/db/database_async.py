@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,7 @@ from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, I
 from dibs.ids import IdMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
     from dibs.db.calls import Call
@@ -58,7 +59,7 @@ class AsyncDatabase:
     async def connect(self) -> None:
         """Connect, with patience, unless connected."""
         if self._pool is None:
-            await self._persist(lambda _: [])
+            await self._persist(lambda _: iter(()))
 
     async def open(self) -> None:
         """Connect, check that the schema fits, and learn the database's time."""
@@ -104,9 +105,9 @@ class AsyncDatabase:
 
     async def run(self, call: Call[R]) -> R:
         """Run a call in a transaction of its own; repeat it if the connection is lost, which every verb bears."""
-        return (await self._persist(lambda _: [call]))[0]
+        return (await self._persist(lambda _: iter([call])))[0]
 
-    async def _persist(self, attempt: Callable[[int], Sequence[Call[R]]]) -> list[R]:
+    async def _persist(self, attempt: Callable[[int], Iterator[Call[R]]]) -> list[R]:
         end = time.monotonic() + self.patience
         tries = 0
         while True:
@@ -119,7 +120,7 @@ class AsyncDatabase:
                     raise
                 await asyncio.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    async def _run_all(self, these: Sequence[Call[R]], end: float) -> list[R]:
+    async def _run_all(self, these: Iterator[Call[R]], end: float) -> list[R]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
         if self._pool is None:
@@ -127,10 +128,7 @@ class AsyncDatabase:
         assert self._pool is not None
         try:
             async with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
-                if len(these) == 1:
-                    return [await run_on(conn, these[0])]
-                async with conn.transaction():
-                    return [await run_on(conn, call) for call in these]
+                return await _run_each(conn, these)
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
         except psycopg.Error as error:
@@ -157,23 +155,36 @@ class AsyncDatabase:
         ids: list[UUID] = [job.id or next(made) for job in jobs]
         own = all(job.id is None for job in jobs)
 
-        def chunks(tries: int) -> list[Call[list[Enqueued]]]:
+        def chunks(tries: int) -> Iterator[Call[list[Enqueued]]]:
             fresh = own and tries == 0
-            return [
-                calls.enqueue_many(jobs[n : n + CHUNK], ids[n : n + CHUNK], fresh=fresh)
-                for n in range(0, len(jobs), CHUNK)
-            ]
+            for n in range(0, len(jobs), CHUNK):
+                yield calls.enqueue_many(jobs[n : n + CHUNK], ids[n : n + CHUNK], fresh=fresh)
 
         if conn is not None:
             with translated():
                 done = [await run_on(conn, call) for call in chunks(0)]
         else:
-            done = await self._persist(chunks) if jobs else []
-            # A repeat that finds the first try's job has done what was asked.
+            done = await self._persist(chunks)
+        # A repeat that finds the first try's job has done what was asked.
         return [
-            type(e)(e.id, "enqueued") if own and e.id == id else e
+            type(e)(id, "enqueued") if own and e.outcome == "duplicate" and e.id == id else e
             for e, id in zip((e for part in done for e in part), ids, strict=True)
         ]
+
+
+async def _run_each(conn: AsyncConnection, these: Iterator[Call[R]]) -> list[R]:
+    """Run one call as it is, several in one transaction: the next is made while the server works on the last."""
+    first, second = next(these, None), next(these, None)
+    if first is None:
+        return []
+    if second is None:
+        return [await run_on(conn, first)]
+    started: list[tuple[Call[R], psycopg.AsyncCursor[Any]]] = []
+    async with conn.transaction(), conn.pipeline():
+        for call in itertools.chain((first, second), these):
+            cursor = conn.cursor(row_factory=tuple_row)
+            started.append((call, await cursor.execute(call.sql, call.args)))
+        return [call.read(await cursor.fetchall()) for call, cursor in started]
 
 
 async def run_on(conn: AsyncConnection, call: Call[R]) -> R:

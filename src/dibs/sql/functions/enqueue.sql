@@ -14,6 +14,7 @@ declare
   v_now timestamptz := dibs.now();
   v_tick bigint := dibs.tick(v_now);
   v_ahead uuid := dibs.id_floor(v_now + interval '1 hour');
+  v_today uuid := dibs.id_floor(v_now - interval '1 day');  -- no retention is shorter
   v_asked record;
   v_ids uuid[];
   v_same uuid[];
@@ -41,7 +42,7 @@ begin
         or length(a.base64) * 3 / 4 > q.payload_limit
         or a.delay not between interval '0' and interval '10 years'
         or a.due_at > v_now + interval '10 years' or num_nonnulls(a.delay, a.due_at) = 2
-        or a.id is not null and (a.id >= v_ahead or a.id < dibs.id_floor(v_now - q.retention))) as refused
+        or a.id >= v_ahead or a.id < v_today and a.id < dibs.id_floor(v_now - q.retention)) as refused
     from rows from (jsonb_to_recordset(jobs) as (
         id uuid, queue text, kind text, payload jsonb, body text, content_type text, headers jsonb,
         priority smallint, delay interval, due_at timestamptz, ttl interval, deadline timestamptz,

@@ -1,0 +1,81 @@
+"""A proxy in front of a server, that can lose an answer: the statement arrives and its result does not."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from urllib.parse import parse_qs, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+
+class Proxy:
+    """Listens on loopback and passes everything on to a server's Unix socket."""
+
+    def __init__(self, dsn: str) -> None:
+        options = {k: v[0] for k, v in parse_qs(urlsplit(dsn).query).items()}
+        self._target = str(Path(options["host"]) / f".s.PGSQL.{options.get('port', '5432')}")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.dsn = f"postgresql://{options['user']}@127.0.0.1:{port}{urlsplit(dsn).path}?sslmode=disable"
+        self._lose_after = b""
+        self.lost = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+
+    def lose_the_answer_to(self, words: bytes) -> None:
+        """Pass the next message with these words on, and then cut the connection before its answer."""
+        self.lost.clear()
+        self._lose_after = words
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self._target)
+            doomed = threading.Event()
+            for pair in ((client, server, True), (server, client, False)):
+                self._start(self._pass_on, *pair, doomed)
+
+    def _start(self, run: Callable[..., None], *args: object) -> None:
+        self._threads.append(threading.Thread(target=run, args=args, daemon=True))
+        self._threads[-1].start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, asking: bool, doomed: threading.Event) -> None:
+        while True:
+            try:
+                data = source.recv(65536)
+                if not asking and doomed.is_set() and data:
+                    self.lost.set()
+                    break
+                if asking and self._lose_after and self._lose_after in data:
+                    self._lose_after = b""
+                    doomed.set()
+                if not data:
+                    break
+                target.sendall(data)
+            except OSError:
+                break
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        source.close()

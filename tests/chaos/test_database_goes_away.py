@@ -1,0 +1,177 @@
+"""The database goes away and comes back, answers are lost, processes are killed: nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+import dibs
+from dibs.db.schema import migrate
+from dibs.embedded import UNSAFE_FAST, Server
+from tests.chaos.proxy import Proxy
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+    from dibs.testing import Clock
+    from tests.conftest import Connect
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A server this test may restart; TCP through the proxy goes to its Unix socket."""
+    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}) as server:
+        migrate(server.dsn())
+        yield server
+
+
+def test_a_waiting_receiver_and_a_producer_survive_restarts(own_server: Server) -> None:
+    """FACTS 27: after a database restart five of eight peers did not come back."""
+    received: list[Any] = []
+    sent = 0
+    with dibs.Client(own_server.dsn(), patience=60) as producer, dibs.Client(own_server.dsn(), patience=60) as consumer:
+        stop = threading.Event()
+
+        def receive() -> None:
+            queue = consumer.queue("q")
+            while not stop.is_set():
+                for message in queue.receive(10, wait=1):
+                    received.append(message.body)
+                    message.ack()
+
+        thread = threading.Thread(target=receive)
+        thread.start()
+        modes: list[Literal["fast", "immediate"]] = ["fast", "immediate", "fast"]
+        for mode in modes:
+            for _ in range(20):
+                producer.enqueue("q", "k", sent)
+                sent += 1
+            own_server.stop(mode)
+            own_server.start()
+        producer.enqueue("q", "k", sent)
+        wait_until(lambda: len(set(received)) == sent + 1, timeout=60, what="every message was received")
+        stop.set()
+        thread.join()
+        assert set(received) == set(range(sent + 1))
+        assert producer.depth("q").waiting == 0
+
+
+async def test_the_async_client_survives_a_restart(own_server: Server) -> None:
+    async with dibs.AsyncClient(own_server.dsn(), patience=60) as client:
+        await client.enqueue("q", "k", 1)
+        own_server.stop()
+        own_server.start()
+        await client.enqueue("q", "k", 2)
+        assert [j.payload for j in await client.claim("q", 10, wait=10)] == [1, 2]
+
+
+def test_a_client_without_patience_says_so(own_server: Server) -> None:
+    with dibs.Client(own_server.dsn(), patience=0.2) as client:
+        client.enqueue("q", "k")
+        own_server.stop()
+        with pytest.raises(dibs.ConnectionLost):
+            client.enqueue("q", "k")
+        with pytest.raises(dibs.ConnectionLost), dibs.Client(own_server.dsn(), patience=0.2):
+            pass
+        own_server.start()
+        wait_until(lambda: client.depth("q").ready == 1, what="it answers again")
+
+
+def test_a_lost_answer_to_an_enqueue_makes_no_second_job(own_server: Server) -> None:
+    """FACTS 10 and 15: a lost answer to COMMIT is unknown, not failed; repeating with the same id adds nothing."""
+    with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
+        client.enqueue("q", "k", "first")
+        proxy.lose_the_answer_to(b"lost-answer")
+        made = client.enqueue("q", "k", "lost-answer")
+        assert proxy.lost.is_set()
+        assert made.is_new
+        assert client.depth("q").ready == 2
+        proxy.lose_the_answer_to(b"bulk-marker")
+        many = client.enqueue_many(dibs.NewJob(queue="q", payload=f"bulk-marker {n}") for n in range(3000))
+        assert proxy.lost.is_set()
+        assert len({m.id for m in many}) == 3000
+        assert client.depth("q").ready == 3002
+
+
+def test_a_lost_answer_to_a_completion_is_already(own_server: Server) -> None:
+    with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
+        client.enqueue("q", "k")
+        [job] = client.claim("q")
+        proxy.lose_the_answer_to(b"lost-result")
+        assert client.complete(job, "lost-result") == "already"
+        assert proxy.lost.is_set()
+        shown = client.show(job.id)
+        assert shown
+        assert [a["result"] for a in shown["attempts"]] == ["lost-result"]
+
+
+def test_terminated_backends_double_nothing(dsn: str, connect: Connect, db: psycopg.Connection[Any]) -> None:
+    killer = connect()
+    ours = [db.info.backend_pid, killer.info.backend_pid]
+    kill = (
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database()"
+        " and backend_type = 'client backend' and pid <> all (%s)"
+    )
+    stop = threading.Event()
+    killed = 0
+
+    def terminate() -> None:
+        nonlocal killed
+        while not stop.wait(0.1):
+            row = killer.execute(kill, (ours,)).fetchone()
+            killed += row[0] if row else 0
+
+    thread = threading.Thread(target=terminate)
+    thread.start()
+    made: list[dibs.Enqueued] = []
+    try:
+        with dibs.Client(dsn, patience=30) as client:
+            while killed < 5:
+                made.append(client.enqueue("q", "k", len(made)))
+    finally:
+        stop.set()
+        thread.join()
+    assert all(m.is_new for m in made)
+    row = db.execute("select count(*), count(distinct payload) from dibs.job").fetchone()
+    assert row == (len(made), len(made))
+
+
+CLAIM_AND_HANG = """
+import sys, time, dibs
+client = dibs.Client(sys.argv[1])
+[job] = client.claim("q")
+print(job.id, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_worker_loses_its_lease_and_not_its_job(dsn: str, client: dibs.Client, clock: Clock) -> None:
+    made = client.enqueue("q", "k")
+    with subprocess.Popen([sys.executable, "-c", CLAIM_AND_HANG, dsn], stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout
+        assert worker.stdout.readline().strip() == str(made.id)
+        worker.send_signal(signal.SIGKILL)
+    assert client.state(made.id) is dibs.State.RUNNING
+    clock.move(31)
+    [job] = client.claim("q", wait=10)
+    assert (job.id, job.attempt) == (made.id, 2)
+
+
+def test_two_starts_of_one_name_are_two_workers(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    """FACTS 26: a re-used name hides no orphan."""
+    first, second = (db.execute("select dibs.register_worker('host-1')").fetchone() for _ in range(2))
+    assert first
+    assert second
+    assert first != second
+    client.enqueue("q", "k")
+    client.claim("q", worker=first[0])
+    running = dict(db.execute("select id, running from dibs.workers").fetchall())
+    assert running == {first[0]: 1, second[0]: 0}

@@ -1,0 +1,171 @@
+"""The bell: rung once for each commit and queue at most, never in anybody's way, and never needed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import dibs
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from tests.conftest import Connect
+
+ENQUEUE = "select dibs.enqueue('q', 'k')"
+
+
+def rings(listener: psycopg.Connection[Any]) -> list[str]:
+    """What was heard so far; a notification arrives with the answer to any statement."""
+    listener.execute("select 1")
+    return [note.payload for note in listener.notifies(timeout=0)]
+
+
+@pytest.fixture
+def listener(connect: Connect) -> psycopg.Connection[Any]:
+    conn = connect()
+    conn.execute("listen dibs")
+    return conn
+
+
+def test_a_commit_rings_once_for_each_queue(connect: Connect, listener: psycopg.Connection[Any]) -> None:
+    conn = connect()
+    with conn.transaction():
+        for _ in range(3):
+            conn.execute(
+                'select from dibs.enqueue_many(\'[{"queue": "a", "kind": "k"}, {"queue": "b", "kind": "k"}]\')'
+            )
+        assert rings(listener) == []
+    assert sorted(rings(listener)) == ["a", "b"]
+    with conn.transaction(force_rollback=True):
+        conn.execute(ENQUEUE)
+    assert rings(listener) == []
+
+
+def test_only_one_committer_rings_at_a_time_and_none_waits(connect: Connect, listener: psycopg.Connection[Any]) -> None:
+    """FACTS 13: NOTIFY in every enqueue serializes the commits of the whole cluster."""
+    ringer, other = connect(), connect()
+    other.execute(ENQUEUE)
+    assert rings(listener) == ["q"]
+    ringer.execute("begin")
+    ringer.execute(ENQUEUE)
+    ringer.execute("set constraints all immediate")
+    other.execute("set statement_timeout = '2s'")
+    other.execute(ENQUEUE)
+    assert rings(listener) == []
+    ringer.execute("commit")
+    assert rings(listener) == ["q"]
+
+
+def test_a_long_transaction_does_not_silence_the_queue(connect: Connect, listener: psycopg.Connection[Any]) -> None:
+    long, other = connect(), connect()
+    long.execute(ENQUEUE)
+    rings(listener)
+    long.execute("begin")
+    long.execute(ENQUEUE)
+    other.execute(ENQUEUE)
+    assert rings(listener) == ["q"]
+    long.execute("commit")
+    assert rings(listener) == ["q"]
+
+
+def test_without_the_bell_a_transaction_can_be_prepared(
+    connect: Connect, client: dibs.Client, listener: psycopg.Connection[Any]
+) -> None:
+    client.set_queue("q", ring=False)
+    conn = connect()
+    conn.execute("begin")
+    conn.execute(ENQUEUE)
+    conn.execute("prepare transaction 'two-phase'")
+    assert client.claim("q") == []
+    conn.execute("commit prepared 'two-phase'")
+    assert len(client.claim("q", wait=10)) == 1
+    assert rings(listener) == []
+
+
+def enqueue_once_waiting(dsn: str, listening: psycopg.Connection[Any], **options: Any) -> threading.Thread:
+    """Enqueue from a thread as soon as somebody listens and has looked."""
+
+    def run() -> None:
+        waiting = "select count(*) from pg_stat_activity where datname = current_database() and query = 'listen dibs'"
+        wait_until(lambda: listening.execute(waiting).fetchone() != (0,), what="somebody listens")
+        with dibs.Client(dsn) as producer:
+            producer.enqueue("q", "k", **options)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_a_waiting_claim_wakes_long_before_it_polls(dsn: str, db: psycopg.Connection[Any]) -> None:
+    with dibs.Client(dsn, poll=30) as client:
+        thread = enqueue_once_waiting(dsn, db)
+        began = time.monotonic()
+        assert len(client.claim("q", wait=30)) == 1
+        assert time.monotonic() - began < 10
+        thread.join()
+
+
+async def test_the_async_client_wakes_too(dsn: str, db: psycopg.Connection[Any]) -> None:
+    async with dibs.AsyncClient(dsn, poll=30) as client:
+        thread = enqueue_once_waiting(dsn, db)
+        began = time.monotonic()
+        assert len(await client.claim("q", wait=30)) == 1
+        assert time.monotonic() - began < 10
+        thread.join()
+
+
+def test_a_delayed_job_is_claimed_when_it_is_due(dsn: str, db: psycopg.Connection[Any]) -> None:
+    with dibs.Client(dsn, poll=30) as client:
+        thread = enqueue_once_waiting(dsn, db, delay=0.5)
+        began = time.monotonic()
+        [job] = client.claim("q", wait=30)
+        assert time.monotonic() - began < 10
+        assert job.claimed_at >= job.due_at
+        thread.join()
+
+
+def test_a_lost_bell_is_found_again(dsn: str, db: psycopg.Connection[Any]) -> None:
+    listeners = "from pg_stat_activity where datname = current_database() and query = 'listen dibs'"
+    with dibs.Client(dsn, poll=30) as client:
+        assert client.claim("q", wait=0.1) == []
+        [(pid,)] = db.execute(f"select pid {listeners}").fetchall()
+        db.execute("select pg_terminate_backend(%s)", (pid,))
+        wait_until(
+            lambda: db.execute(f"select count(*) {listeners} and pid <> %s", (pid,)).fetchone() == (1,),
+            what="it listens again",
+        )
+        thread = enqueue_once_waiting(dsn, db)
+        began = time.monotonic()
+        assert len(client.claim("q", wait=30)) == 1
+        assert time.monotonic() - began < 10
+        thread.join()
+
+
+def test_polling_alone_is_enough(client: dibs.Client, connect: Connect) -> None:
+    client.set_queue("q", ring=False)
+    conn = connect()
+    thread = threading.Thread(target=lambda: conn.execute(ENQUEUE))
+    thread.start()
+    assert len(client.claim("q", wait=10)) == 1
+    thread.join()
+
+
+def test_an_empty_wait_ends_in_time(client: dibs.Client) -> None:
+    began = time.monotonic()
+    assert client.claim("q", wait=0.3) == []
+    assert 0.3 <= time.monotonic() - began < 3
+
+
+def test_a_closed_client_refuses(dsn: str) -> None:
+    client = dibs.Client(dsn)
+    assert client.claim("q", wait=0.05) == []
+    client.close()
+    with pytest.raises(dibs.ClientClosed):
+        client.claim("q", wait=1)
+    with pytest.raises(dibs.ClientClosed):
+        client.enqueue("q", "k")

@@ -1,0 +1,155 @@
+"""Migrations: safe to run twice and by two at once, and the migrated database equals the fresh one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+import dibs
+from dibs import sql
+from dibs.db.admin import create_database, drop_database, execute
+from dibs.db.schema import migrate
+from dibs.embedded import UNSAFE_FAST, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dibs.db.schema import Migrated
+
+
+@pytest.fixture
+def two_dsns(server: Server, admin_dsn: str, empty_dsn: str) -> Iterator[tuple[str, str]]:
+    """Two databases without dibs."""
+    name = re.sub(r"\W", "_", f"second_{id(empty_dsn)}")
+    create_database(admin_dsn, name)
+    yield empty_dsn, server.dsn(name)
+    drop_database(admin_dsn, name)
+
+
+def dump(server: Server, dsn: str) -> list[str]:
+    """The schema as pg_dump writes it, without what differs between any two databases."""
+    program = server.binaries["pg_dump"]
+    text = subprocess.run(
+        [program, "--schema-only", "--schema=dibs", dsn], capture_output=True, text=True, check=True
+    ).stdout
+    lines = (re.sub(r"\\(un)?restrict \w+", "", line) for line in text.splitlines())
+    return [line for line in lines if line.strip() and not line.startswith("--")]
+
+
+def test_a_fresh_install_says_what_it_did_and_twice_is_nothing(empty_dsn: str) -> None:
+    first = migrate(empty_dsn)
+    assert (first.before, first.after) == (None, sql.latest_version())
+    assert len(first.applied) == sql.latest_version()
+    assert first.changed
+    second = migrate(empty_dsn)
+    assert not second.changed
+    with dibs.Client(empty_dsn) as client:
+        client.enqueue("q", "k")
+        client.complete(client.claim("q")[0])
+
+
+@pytest.mark.parametrize("start", range(1, sql.latest_version() + 1))
+def test_from_every_version_the_migrated_database_equals_the_fresh_one(
+    server: Server, two_dsns: tuple[str, str], start: int
+) -> None:
+    fresh, old = two_dsns
+    migrate(fresh)
+    execute(old, sql.install_script(upto=start))
+    migrated = migrate(old)
+    assert migrated.before == start
+    assert len(migrated.applied) == sql.latest_version() - start
+    assert dump(server, old) == dump(server, fresh)
+
+
+def test_psql_installs_the_same(server: Server, two_dsns: tuple[str, str]) -> None:
+    by_python, by_psql = two_dsns
+    migrate(by_python)
+    for _ in range(2):
+        done = subprocess.run(
+            [server.binaries["psql"], "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-", by_psql],
+            input=sql.install_script(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert dump(server, by_psql) == dump(server, by_python)
+    with psycopg.connect(by_psql, autocommit=True) as conn:
+        conn.execute("select dibs.enqueue('mail', 'welcome', '{\"user\": 1}')")
+        [(id, token)] = conn.execute("select id, token from dibs.claim('{mail}')").fetchall()
+        assert conn.execute("select dibs.complete(%s, %s)", (id, token)).fetchone() == ("ok",)
+
+
+def test_two_processes_at_once(empty_dsn: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        done: list[Migrated] = list(pool.map(lambda _: migrate(empty_dsn), range(4)))
+    assert any(m.before is None and m.changed for m in done)
+    assert not migrate(empty_dsn).changed
+
+
+def test_a_migration_gives_up_when_it_cannot_have_its_lock(empty_dsn: str) -> None:
+    with psycopg.connect(empty_dsn) as other:
+        other.execute("select pg_advisory_xact_lock(20004, 0)")
+        with pytest.raises(dibs.SchemaLocked, match="nothing was changed"):
+            migrate(empty_dsn, lock_timeout=0.1)
+    assert migrate(empty_dsn).before is None
+
+
+def test_a_dry_run_changes_nothing(empty_dsn: str) -> None:
+    would = migrate(empty_dsn, dry_run=True)
+    assert len(would.applied) == sql.latest_version()
+    assert migrate(empty_dsn).before is None
+
+
+def test_a_client_says_when_the_schema_does_not_fit(empty_dsn: str) -> None:
+    with pytest.raises(dibs.SchemaMissing, match="dibs init"), dibs.Client(empty_dsn):
+        pass
+    migrate(empty_dsn)
+    latest = sql.latest_version()
+    execute(empty_dsn, "update dibs.migration set version = 900 where version = %s", (latest,))
+    with pytest.raises(dibs.SchemaTooNew, match="upgrade"), dibs.Client(empty_dsn):
+        pass
+    with pytest.raises(dibs.SchemaTooNew):
+        migrate(empty_dsn)
+    execute(empty_dsn, "delete from dibs.migration where version = 900")
+    with pytest.raises(dibs.SchemaTooOld, match="dibs migrate"), dibs.Client(empty_dsn):
+        pass
+
+
+def test_changed_functions_are_applied_again(empty_dsn: str) -> None:
+    migrate(empty_dsn)
+    execute(empty_dsn, "update dibs.code set digest = 'of an older release'")
+    execute(empty_dsn, "create or replace function dibs.state(id uuid) returns text language sql return 'stale'")
+    execute(empty_dsn, "grant execute on function dibs.state to public")
+    again = migrate(empty_dsn)
+    assert (again.applied, again.code_changed) == ((), True)
+    with psycopg.connect(empty_dsn) as conn:
+        row = conn.execute(
+            "select dibs.state(gen_random_uuid()), has_function_privilege('public', 'dibs.state(uuid)', 'execute')"
+        ).fetchone()
+    assert row == ("unknown", False)
+
+
+def as_user(dsn: str, user: str) -> str:
+    return re.sub(r"user=\w+", f"user={user}", dsn)
+
+
+def test_without_the_right_to_make_roles_everything_else_is_installed() -> None:
+    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "16MB"}) as server:
+        execute(server.dsn("postgres"), "create role plain login")
+        execute(server.dsn("postgres"), "create database plain owner plain")
+        done = migrate(as_user(server.dsn("plain"), "plain"))
+        assert [re.findall(r"role (\w+) was not made", n) for n in done.notices] == [
+            ["dibs_producer"], ["dibs_worker"], ["dibs_observer"], ["dibs_admin"],
+        ]  # fmt: skip
+        with dibs.Client(as_user(server.dsn("plain"), "plain")) as client:
+            client.enqueue("q", "k")
+            assert client.complete(client.claim("q")[0]) == "ok"
+        execute(server.dsn("postgres"), "create role maker login createrole")
+        execute(server.dsn("postgres"), "create database made owner maker")
+        assert migrate(as_user(server.dsn("made"), "maker")).notices == ()
+        with psycopg.connect(server.dsn("made")) as conn:
+            row: Any = conn.execute("select count(*) from pg_roles where rolname like 'dibs\\_%'").fetchone()
+        assert row == (4,)

@@ -1,0 +1,184 @@
+"""Days come and go; what is alive stays, and nobody waits for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import dibs
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    import psycopg
+
+    from dibs.testing import Clock
+    from tests.conftest import Connect
+
+DAY = timedelta(days=1)
+
+
+def partition_of(db: psycopg.Connection[Any], id: UUID, table: str = "job") -> str | None:
+    row = db.execute(
+        f"select c.relname from dibs.{table} as t join pg_class as c on c.oid = t.tableoid where t.id = %s", (id,)
+    ).fetchone()
+    return row[0] if row else None
+
+
+def prune_all(client: dibs.Client) -> list[tuple[str, str, int | None]]:
+    """Prune until nothing is dropped or trimmed any more."""
+    done: list[tuple[str, str, int | None]] = []
+    while rows := client.prune():
+        done += rows
+        if not any(outcome in {"dropped", "trimmed"} for _, outcome, _ in rows):
+            break
+    return done
+
+
+def test_days_are_made_a_week_ahead(db: psycopg.Connection[Any], client: dibs.Client, clock: Clock) -> None:
+    clock.move(30 * DAY)
+    made = [name for name, outcome in client.make_days() if outcome == "made"]
+    assert len(made) == 18
+    assert {outcome for _, outcome in client.make_days()} == {"exists"}
+    clock.move(7 * DAY)
+    assert partition_of(db, client.enqueue("q", "k").id) in made
+    with pytest.raises(dibs.InvalidArgument, match="1 to 366"):
+        client.make_days(0)
+
+
+def test_a_live_straggler_survives_and_finishes(db: psycopg.Connection[Any], client: dibs.Client, clock: Clock) -> None:
+    year = client.enqueue("q", "next-year", {"n": 1}, delay=365 * DAY)
+    done = client.enqueue("q", "done")
+    client.complete(client.claim("q")[0])
+    held = client.enqueue("q", "held")
+    [lease] = client.claim("q", lease=6 * DAY)
+    for _ in range(8):
+        clock.move(5 * DAY)
+        client.extend(lease, 6 * DAY)
+        client.make_days()
+    assert {o for _, o, _ in prune_all(client)} == {"dropped"}
+    assert client.states([year.id, done.id, held.id]) == ["scheduled", "unknown", "running"]
+    assert partition_of(db, year.id) == partition_of(db, held.id) == "job_default"
+    assert client.complete(lease, "after its day was pruned") == "ok"
+    clock.move(325.5 * DAY)
+    [job] = client.claim("q")
+    assert (job.id, job.payload) == (year.id, {"n": 1})
+    assert client.complete(job, "a year later") == "ok"
+    prune_all(client)
+    shown = client.show(year.id)
+    assert shown
+    assert shown["attempts"][0]["result"] == "a year later"
+    clock.move(40 * DAY)
+    assert ("job", "trimmed", 1) in prune_all(client)
+    assert client.state(year.id) is dibs.State.UNKNOWN
+
+
+def test_a_job_redriven_after_its_day_was_pruned(
+    db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    made = client.enqueue("q", "k", delay=20 * DAY, ttl=30 * DAY)
+    clock.move(20 * DAY)
+    client.fail(client.claim("q")[0], "no", final=True)
+    clock.move(20 * DAY)
+    client.make_days()
+    prune_all(client)
+    assert partition_of(db, made.id) == "job_default"
+    assert client.state(made.id) is dibs.State.FAILED
+    assert client.redrive([made.id])[0].answer == "redriven"
+    assert client.complete(client.claim("q", wait=5)[0]) == "ok"
+    assert client.state(made.id) is dibs.State.SUCCEEDED
+
+
+def test_a_dead_row_and_its_job_leave_together(db: psycopg.Connection[Any], client: dibs.Client, clock: Clock) -> None:
+    """FACTS 21: every end is covered by retention, and what was never read is not dropped."""
+    dead = client.enqueue("q", "k")
+    client.fail(client.claim("q")[0], final=True)
+    waiting = client.enqueue("q", "k", ttl=timedelta(days=3600))
+    clock.move(25 * DAY)
+    prune_all(client)
+    assert client.state(dead.id) is dibs.State.FAILED
+    clock.move(20 * DAY)
+    prune_all(client)
+    assert client.states([dead.id, waiting.id]) == ["unknown", "ready"]
+    assert db.execute("select count(*) from dibs.dead").fetchone() == (0,)
+
+
+def test_a_queue_may_keep_less_or_longer_than_the_others(client: dibs.Client, clock: Clock) -> None:
+    client.set_queue("brief", retention=5 * DAY, history_retention=3 * DAY)
+    client.set_queue("long", retention=100 * DAY, history_retention=100 * DAY)
+    ids = {}
+    for queue in ("brief", "long", "plain"):
+        ids[queue] = client.enqueue(queue, "k").id
+        client.complete(client.claim(queue)[0])
+    for days, left in ((4, {"brief", "long", "plain"}), (3, {"long", "plain"}), (40, {"long"}), (100, set())):
+        clock.move(days * DAY)
+        prune_all(client)
+        assert {q for q in ids if client.state(ids[q]) is not dibs.State.UNKNOWN} == left
+
+
+def test_history_goes_before_its_job(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
+    client.set_queue("q", history_retention=2 * DAY)
+    made = client.enqueue("q", "k")
+    client.complete(client.claim("q")[0])
+    clock.move(5 * DAY)
+    prune_all(client)
+    assert db.execute("select count(*) from dibs.attempt").fetchone() == (0,)
+    assert client.state(made.id) is dibs.State.SUCCEEDED
+
+
+def test_a_crowded_day_stays_and_its_ended_jobs_are_trimmed(client: dibs.Client, clock: Clock) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q", kind="done", priority=9) for _ in range(20))
+    client.complete_many(client.claim("q", 20))
+    client.enqueue_many(dibs.NewJob(queue="q", kind="later", delay=300 * DAY) for _ in range(1200))
+    clock.move(40 * DAY)
+    rows = [client.prune() for _ in range(20)]
+    assert any(outcome == "crowded" for step in rows for _, outcome, _ in step)
+    assert sum(n or 0 for step in rows for name, _, n in step if name == "job") == 20
+    assert client.depth("q").scheduled == 1200
+
+
+@pytest.mark.parametrize("holder", ["select * from dibs.job limit 1", "select dibs.enqueue('q', 'k')"])
+def test_a_day_in_use_is_left_alone_and_nobody_waits(
+    connect: Connect, client: dibs.Client, clock: Clock, holder: str
+) -> None:
+    """FACTS 22: a DROP that waits for a lock blocks every reader behind it."""
+    client.enqueue("q", "k")
+    clock.move(40 * DAY)
+    busy, other = connect(), connect()
+    busy.execute("begin")
+    busy.execute(holder)
+    outcomes = {outcome for _, outcome, _ in client.prune()}
+    assert outcomes == {"dropped", "locked"}
+    other.execute("set statement_timeout = '1s'")
+    other.execute("select dibs.enqueue('q', 'k')")
+    assert len(other.execute("select * from dibs.claim('{q}', 10)").fetchall()) > 0
+    busy.execute("commit")
+    assert {outcome for _, outcome, _ in prune_all(client)} == {"dropped"}
+
+
+def test_the_default_partition_is_a_safety_net(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
+    """Maintenance was off for a hundred days: nothing fails, and the days are made as far as that is cheap."""
+    clock.move(100 * DAY)
+    client.enqueue_many(dibs.NewJob(queue="q") for _ in range(10_500))
+    outcomes = dict(client.make_days())
+    today = [name for name, outcome in outcomes.items() if outcome == "crowded"]
+    assert len(today) == 1
+    jobs = client.claim("q", 5)
+    assert [a.answer for a in client.complete_many(jobs)] == ["ok"] * 5
+    assert partition_of(db, jobs[0].id) == "job_default"
+    assert partition_of(db, jobs[0].id, "attempt") != "attempt_default"
+
+
+def test_maintain_does_it_all_in_one_call(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
+    client.enqueue("q", "lost")
+    client.claim("q")
+    client.enqueue("q", "late", ttl=10)
+    clock.move(60)
+    done = dict(db.execute("select * from dibs.maintain()").fetchall())
+    assert (done["rescued"], done["expired"]) == (1, 1)
+    clock.move(45 * DAY)
+    done = dict(db.execute("select * from dibs.maintain()").fetchall())
+    assert done["days made"] == 18
+    assert done["days dropped"] > 0
