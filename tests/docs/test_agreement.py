@@ -121,3 +121,12 @@ def test_the_changelog_names_this_version() -> None:
 def test_decisions_are_numbered_in_turn() -> None:
     numbers = [int(page.name[:4]) for page in sorted((DOCS / "decisions").glob("*.md"))]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_every_defect_is_shown_by_tests_that_exist() -> None:
+    page = (DOCS / "defects.md").read_text()
+    tests = {n for file in (ROOT / "tests").rglob("test_*.py") for n in re.findall(r"def (test_\w+)", file.read_text())}
+    named = set(re.findall(r"`(test_\w+)`", page))
+    assert named <= tests, named - tests
+    numbers = {int(n) for n in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    assert numbers == {*range(1, 5), 7, 8, *range(10, 19), *range(20, 28), *range(32, 37)}

@@ -220,6 +220,10 @@ class Client:
         """Put a job back to wait, without charging an attempt; raises LeaseLost."""
         return _one("snooze", self.run(calls.snooze_many([held], [delay])))
 
+    def snooze_many(self, held: Sequence[Held], delay: Seconds) -> list[Answer]:
+        """Put many jobs back to wait, uncharged; answers ``ok``, ``already`` or ``lost`` for each."""
+        return self.run(calls.snooze_many(held, [delay] * len(held)))
+
     def release(self, held: Held, delay: Seconds | None = None) -> str:
         """Give a job back unrun, without charging an attempt; raises LeaseLost."""
         return _one("release", self.run(calls.release_many([held], [delay])))

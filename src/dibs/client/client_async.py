@@ -224,6 +224,10 @@ class AsyncClient:
         """Put a job back to wait, without charging an attempt; raises LeaseLost."""
         return _one("snooze", await self.run(calls.snooze_many([held], [delay])))
 
+    async def snooze_many(self, held: Sequence[Held], delay: Seconds) -> list[Answer]:
+        """Put many jobs back to wait, uncharged; answers ``ok``, ``already`` or ``lost`` for each."""
+        return await self.run(calls.snooze_many(held, [delay] * len(held)))
+
     async def release(self, held: Held, delay: Seconds | None = None) -> str:
         """Give a job back unrun, without charging an attempt; raises LeaseLost."""
         return _one("release", await self.run(calls.release_many([held], [delay])))

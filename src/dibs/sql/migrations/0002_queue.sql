@@ -42,7 +42,9 @@ create table dibs.queue (
   constraint queue_lease_range check (
     lease between interval '100 milliseconds' and interval '7 days'),
   constraint queue_lease_growth_range check (lease_growth between 1 and 100),
-  constraint queue_lease_cap_range check (lease_cap between lease and interval '7 days'),
+  constraint queue_lease_cap_range check (
+    lease_cap between interval '100 milliseconds' and interval '7 days'),
+  constraint queue_lease_within_cap check (lease <= lease_cap),
   constraint queue_max_attempts_range check (max_attempts between 1 and 10000),
   constraint queue_ttl_range check (ttl > interval '0' and ttl <= interval '10 years'),
   constraint queue_payload_limit_range check (payload_limit between 1 and 256000000),

@@ -1,0 +1,51 @@
+"""Without a DSN the client brings its own PostgreSQL, and says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.embedded import Server, find_binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROGRAM = """
+import dibs
+with dibs.Client() as client:
+    client.enqueue("q", "k", 1)
+    print(client.complete(client.claim("q")[0]))
+"""
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="dibs-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+        Server(Path(folder) / f"pg{find_binaries().major}").stop()
+
+
+def test_the_embedded_server_is_used_and_said(data_dir: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if k != "DIBS_DSN"} | {"DIBS_DATA_DIR": str(data_dir)}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True, cwd="/"
+        )
+        assert done.stdout == "ok\n"
+        assert "using the embedded PostgreSQL" in done.stderr
+
+
+def test_the_embedded_server_is_not_on_the_network(server: Server) -> None:
+    """FACTS 36: nothing of dibs listens where others could reach it."""
+    done = subprocess.run(
+        [server.binaries["psql"], "-X", "-At", "-c", "show listen_addresses", server.dsn("postgres")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == ""

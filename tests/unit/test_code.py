@@ -1,0 +1,37 @@
+"""What the code must never do, read from its text."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import dibs
+
+ROOT = Path(dibs.__file__).parent
+FORBIDDEN_IMPORTS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "yaml"}
+FORBIDDEN_CALLS = {"eval", "exec", "__import__", "compile"}
+
+
+def test_nothing_read_from_a_database_becomes_code() -> None:
+    """FACTS 35: classes named in data, pickle, and tracebacks rebuilt from data are code execution."""
+    for file in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                assert not {alias.name.split(".")[0] for alias in node.names} & FORBIDDEN_IMPORTS, file
+            if isinstance(node, ast.ImportFrom):
+                assert (node.module or "").split(".")[0] not in FORBIDDEN_IMPORTS, file
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in FORBIDDEN_CALLS, f"{file}:{node.lineno}"
+
+
+def test_every_public_name_exists_and_is_listed() -> None:
+    assert sorted(dibs.__all__, key=str.lower) == sorted(set(dibs.__all__), key=str.lower)
+    for name in dibs.__all__:
+        assert getattr(dibs, name).__doc__, name
+
+
+def test_sync_and_async_clients_have_the_same_verbs() -> None:
+    public = [{n for n in vars(c) if not n.startswith("_")} for c in (dibs.Client, dibs.AsyncClient)]
+    assert public[0] == public[1]
+    public = [{n for n in vars(c) if not n.startswith("_")} for c in (dibs.Queue, dibs.AsyncQueue)]
+    assert public[0] == public[1]
