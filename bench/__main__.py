@@ -16,7 +16,7 @@ from bench.stage import Stage, staged
 if TYPE_CHECKING:
     from types import ModuleType
 
-SCENARIOS = ("enqueue", "claim", "idle", "horizon", "instant", "wal", "wakeups", "latency", "pickup")
+SCENARIOS = ("enqueue", "claim", "idle", "horizon", "instant", "wal", "wakeups", "latency", "pickup", "drain")
 
 
 def main() -> int:

@@ -30,6 +30,7 @@ WORDS = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "__aiter__": "__iter__",
+    "kept_async": "kept",
     "database_async": "database",
     "client_async": "client",
     "queue_async": "queue",

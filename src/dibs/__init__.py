@@ -7,6 +7,7 @@
 ...         client.complete(job, "sent")
 """
 
+from dibs.client.app import App, Job, Task
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
 from dibs.client.queue import Message, Queue
@@ -39,12 +40,15 @@ from dibs.errors import (
 )
 from dibs.job import Answer, Claimed, Depth, Enqueued, Failed, NewJob, Redriven, Resumed
 from dibs.policy import Backoff, constant, exponential, progressive
+from dibs.retry import Final, Retry, RetryAfter, Snooze
 from dibs.states import Outcome, State
+from dibs.worker.context import Context, context
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Answer",
+    "App",
     "AsyncClient",
     "AsyncMessage",
     "AsyncQueue",
@@ -53,15 +57,18 @@ __all__ = [
     "Client",
     "ClientClosed",
     "ConnectionLost",
+    "Context",
     "Depth",
     "DibsError",
     "EmbeddedError",
     "Enqueued",
     "Failed",
+    "Final",
     "IdOutOfRange",
     "IdTaken",
     "InvalidArgument",
     "InvalidPolicy",
+    "Job",
     "JobEnded",
     "JobError",
     "LeaseLost",
@@ -74,18 +81,23 @@ __all__ = [
     "Redriven",
     "Refused",
     "Resumed",
+    "Retry",
+    "RetryAfter",
     "SchemaError",
     "SchemaLocked",
     "SchemaMissing",
     "SchemaTooNew",
     "SchemaTooOld",
     "ServerError",
+    "Snooze",
     "State",
+    "Task",
     "UnknownJob",
     "UnknownQueue",
     "UnknownWorker",
     "WrongIsolation",
     "constant",
+    "context",
     "exponential",
     "progressive",
 ]

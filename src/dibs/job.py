@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
+from dibs.errors import InvalidArgument
 from dibs.policy import FOREVER, Backoff, History, Seconds, seconds
 
 if TYPE_CHECKING:
@@ -98,10 +99,10 @@ class Claimed(msgspec.Struct, frozen=True):
     token: UUID
     queue: str
     kind: str
-    payload: Any
+    raw_payload: str | None
     body: bytes | None
     content_type: str | None
-    headers: dict[str, Any] | None
+    raw_headers: str | None
     priority: int
     run: int
     attempt: int
@@ -112,6 +113,16 @@ class Claimed(msgspec.Struct, frozen=True):
     lease_until: datetime
 
     @property
+    def payload(self) -> Any:
+        """What the JSON held. Read when asked for, so that one that cannot be read spoils no other job's claim."""
+        return None if self.raw_payload is None else _read(self.raw_payload)
+
+    @property
+    def headers(self) -> dict[str, Any] | None:
+        """The headers sent along."""
+        return None if self.raw_headers is None else _read(self.raw_headers)
+
+    @property
     def content(self) -> Any:
         """The payload: bytes if bytes were sent, else what the JSON held."""
         return self.payload if self.body is None else self.body
@@ -120,6 +131,13 @@ class Claimed(msgspec.Struct, frozen=True):
     def is_last_attempt(self) -> bool:
         """Whether a failure of this attempt would exhaust the job."""
         return self.attempt >= self.max_attempts
+
+
+def _read(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidArgument(f"the payload cannot be read: {error}") from error
 
 
 class Answer(msgspec.Struct, frozen=True):

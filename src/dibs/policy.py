@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from dibs.errors import InvalidArgument
@@ -89,9 +89,9 @@ class JobOptions(TypedDict, total=False):
     headers: dict[str, Any]
     priority: int
     delay: Seconds
-    due_at: Any
+    due_at: datetime
     ttl: Seconds
-    deadline: Any
+    deadline: datetime
     lease: Seconds
     lease_growth: float
     lease_cap: Seconds

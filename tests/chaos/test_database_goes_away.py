@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
@@ -165,3 +167,49 @@ def test_two_starts_of_one_name_are_two_workers(db: psycopg.Connection[Any], cli
     client.claim("q", worker=first[0])
     running = dict(db.execute("select id, running from dibs.workers").fetchall())
     assert running == {first[0]: 1, second[0]: 0}
+
+
+def test_a_redrive_by_filter_is_not_repeated_after_a_lost_answer(own_server: Server) -> None:
+    with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=10) as client:
+        client.enqueue_many(dibs.NewJob(queue="q") for _ in range(6))
+        for job in client.claim("q", 6):
+            client.fail(job, final=True)
+        proxy.lose_the_answer_to(b"dibs.redrive")
+        with pytest.raises(dibs.ConnectionLost):
+            client.redrive(queue="q", max=3)
+        wait_until(lambda: client.depth("q").ready == 3, what="half of them are back")
+
+
+async def test_a_cancelled_claim_leaves_nothing_leased(dsn: str) -> None:
+    async with dibs.AsyncClient(dsn) as client:
+        await client.enqueue_many(dibs.NewJob(queue="q") for _ in range(300))
+        for n in range(20):
+            claiming = asyncio.create_task(client.claim("q", 300))
+            for _ in range(n):
+                await asyncio.sleep(0)
+            claiming.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await client.release_many(await claiming)
+        depth = await client.depth("q")
+        assert (depth.running, depth.ready) == (0, 300)
+
+
+FORK = """
+import os, sys, dibs
+client = dibs.Client(sys.argv[1])
+client.enqueue("q", "k", "parent")
+child = os.fork()
+mine = [client.enqueue("q", "k", (bool(child), n)) for n in range(50)]
+assert all(client.state(m.id) == "ready" for m in mine)
+if child == 0:
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status))
+client.close()
+"""
+
+
+def test_a_forked_child_makes_connections_of_its_own(dsn: str, client: dibs.Client) -> None:
+    done = subprocess.run([sys.executable, "-c", FORK, dsn], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    assert client.depth("q").ready == 101

@@ -76,9 +76,11 @@ async def test_days_are_made_ahead_and_a_lock_is_tried_again_soon(
     assert refused.counts["locked"] > 0
     assert refused.again == partitions.SOON
     made = await partitions.make_days(database)
-    assert made.counts["made"] == refused.counts["locked"]
-    assert made.again == partitions.EVERY
-    assert not (await partitions.make_days(database)).anything
+    assert made.counts["made"] > 0
+    assert made.again == partitions.SOON
+    rest = await partitions.make_days(database)
+    assert not rest.anything
+    assert rest.again == partitions.EVERY
 
 
 async def test_prune_drops_old_days_and_comes_back_soon_for_a_locked_one(

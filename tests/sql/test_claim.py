@@ -74,7 +74,7 @@ def test_scheduled_and_expired_jobs_are_not_handed_out(client: dibs.Client, cloc
     clock.freeze()
     client.enqueue("q", "scheduled", delay=60)
     client.enqueue("q", "brief", ttl=10)
-    client.enqueue("q", "dated", deadline=None, ttl=timedelta(hours=1))
+    client.enqueue("q", "dated", ttl=timedelta(hours=1))
     clock.move(30)
     assert [j.kind for j in client.claim("q", 10)] == ["dated"]
     clock.move(31)

@@ -173,3 +173,64 @@ def test_dead_rows_in_front_of_the_scan_cost_nothing(connect: Connect, client: d
         costs.append(sorted(plan.buffers for plan in plans if "pick as" in plan.text)[4])
     assert claimer.execute("select count(*) from dibs.ready").fetchone() == (0,)
     assert costs[-1] < 2 * costs[0]
+
+
+def test_a_locked_or_expired_head_does_not_hold_the_floor_down(connect: Connect, clock: Clock) -> None:
+    holder, claimer, producer = connect(), connect(), connect()
+    clock.freeze()
+    enqueue(producer, ttl="1 second")
+    enqueue(producer)
+    clock.move(10)
+    holder.execute("begin")
+    holder.execute("select from dibs.claim('{q}')")
+    later = sorted(enqueue(producer) for _ in range(3))
+    clock.move(10)
+    assert claimer.execute("select id from dibs.claim('{q}', 1)").fetchall() == [(later[0],)]
+    row = claimer.execute("select (dibs.read_floor(1, dibs.micros(dibs.now()))).ids[6]").fetchone()
+    assert row == (later[0],)
+
+
+def test_a_batch_that_was_committed_late_is_drained_at_once(connect: Connect, clock: Clock) -> None:
+    claimer, slow, producer = connect(), connect(), connect()
+    enqueue(producer)
+    drain(claimer)
+    slow.execute("begin")
+    late = {enqueue(slow) for _ in range(100)}
+    for _ in range(20):
+        clock.move(1)
+        enqueue(producer)
+        drain(claimer)
+    slow.execute("commit")
+    began = time.monotonic()
+    while late and time.monotonic() - began < 30:
+        late -= {row[0] for row in claimer.execute("select id from dibs.claim('{q}', 1)").fetchall()}
+    assert not late
+    assert time.monotonic() - began < 5
+
+
+def test_a_sweep_in_an_open_transaction_stops_no_other(connect: Connect) -> None:
+    one, other = connect(), connect()
+    floor = "row(null, null, 0, 5000, 9e15::bigint, 0)::dibs.floor"
+    dear = f"select dibs.look_back(1, {floor}, dibs.micros(clock_timestamp()))"
+    enqueue(one)
+    one.execute("begin")
+    zeros = "array_fill(0::bigint, array[11]), array_fill(gen_random_uuid(), array[11]), array_fill(true, array[11])"
+    swept = one.execute(dear).fetchone()
+    assert swept == (4_000_000_000_000_000,)
+    assert other.execute(dear).fetchone() != swept
+    one.execute(
+        f"select dibs.write_floor(1, row(null, null, 0, 5000, 0, 0)::dibs.floor, {zeros}, 1, %s,"
+        " dibs.micros(clock_timestamp()), 1)",
+        swept,
+    )
+    assert other.execute(dear).fetchone() == swept
+
+
+def test_a_clock_stepped_back_stops_no_look_back(db: psycopg.Connection[Any]) -> None:
+    ahead = "dibs.micros(clock_timestamp()) + 3600000000"
+    row = db.execute(
+        f"select dibs.look_back(1, row(null, null, {ahead}, 100, 0, 0)::dibs.floor, dibs.micros(clock_timestamp())),"
+        f" dibs.look_back(1, row(null, null, dibs.micros(clock_timestamp()) + 19000, 1000, {ahead}, 3)::dibs.floor,"
+        " dibs.micros(clock_timestamp()))"
+    ).fetchone()
+    assert row == (4_000_000_000_000_000, 4_000_000)

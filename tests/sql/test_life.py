@@ -6,13 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import psycopg
 import pytest
 
 import dibs
 
 if TYPE_CHECKING:
-    import psycopg
-
     from dibs.testing import Clock
 
 
@@ -371,3 +370,34 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     assert "waits for a slot of limit gpu" in client.why(ready.id)
     assert client.depth("q").blocked == 1
     assert client.cancel(ready.id) == "cancelled"
+
+
+def test_an_error_may_say_anything(client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    assert client.fail(job, "nul \x00 and half a pair \ud800", final=True).state == "failed"
+    assert "nul \ufffd and half a pair ?" in client.why(job.id)
+
+
+def test_one_payload_that_cannot_be_read_spoils_no_other(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    """FACTS 12: one poison job must not fail its batch, in the client either."""
+    client.enqueue("q", "fine", {"n": 1})
+    db.execute("select dibs.enqueue('q', 'deep', (repeat('[', 5000) || repeat(']', 5000))::jsonb)")
+    client.enqueue("q", "fine", {"n": 2})
+    first, deep, last = client.claim("q", 10)
+    assert (first.payload, last.payload) == ({"n": 1}, {"n": 2})
+    with pytest.raises(dibs.InvalidArgument, match="cannot be read"):
+        _ = deep.payload
+    assert client.fail(deep, "unreadable", final=True).state == "failed"
+
+
+@pytest.mark.parametrize("deadline", ["infinity", "30000-01-01"])
+def test_a_deadline_without_end_is_refused(db: psycopg.Connection[Any], deadline: str) -> None:
+    with pytest.raises(psycopg.DatabaseError, match="too far away") as raised:
+        db.execute("select dibs.enqueue('q', 'k', deadline => %s)", (deadline,))
+    assert raised.value.sqlstate == "DI010"
+
+
+def test_a_rate_that_takes_for_ever_is_refused(client: dibs.Client) -> None:
+    with pytest.raises(dibs.InvalidArgument, match="within a year"):
+        client.redrive(rate=1e-9)

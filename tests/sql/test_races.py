@@ -273,3 +273,70 @@ def test_an_open_handler_transaction_does_not_stop_the_other_heartbeats(connect:
     assert [a.answer for a in client.extend_many(jobs)] == ["ok", "busy", "ok"]
     handler.execute("commit")
     assert [a.answer for a in client.extend_many(jobs)] == ["ok", "lost", "ok"]
+
+
+def test_redrive_and_prune(connect: Connect, client: dibs.Client, clock: Clock, later: Later) -> None:
+    """A job redriven while prune waits for its dead row keeps its job row."""
+    made = client.enqueue("q", "k", {"n": 1}, delay=86400)
+    clock.move(86400)
+    client.fail(client.claim("q")[0], final=True)
+    clock.move(25 * 86400)
+    while client.prune():
+        pass
+    client.set_queue("q", retention=5 * 86400)
+    one, other = connect(), connect()
+    one.execute("begin")
+    assert len(one.execute("select id from dibs.redrive(array[%s])", (made.id,)).fetchall()) == 1
+    pruning = later.start(other, "select name, outcome from dibs.prune()")
+    one.execute("commit")
+    pruning.result()
+    [job] = client.claim("q", wait=5)
+    assert (job.id, job.payload) == (made.id, {"n": 1})
+
+
+def test_a_key_under_an_older_snapshot_is_never_taken_for_a_duplicate(connect: Connect, client: dibs.Client) -> None:
+    client.enqueue("q", "k", dedup_key="same")
+    [job] = client.claim("q")
+    old = connect()
+    old.execute("begin isolation level repeatable read")
+    old.execute("select count(*) from dibs.fingerprint")
+    client.complete(job)
+    row = old.execute("select * from dibs.enqueue('q', 'k', dedup_key => 'same')").fetchone()
+    old.execute("commit")
+    assert row
+    assert row[1] == "enqueued"
+    assert client.enqueue("q", "k", dedup_key="same") == dibs.Enqueued(row[0], "duplicate")
+    client.complete(client.claim("q", wait=5)[0])
+    assert client.enqueue("q", "k", dedup_key="same").is_new
+
+
+def test_two_changes_of_one_queue_at_once_both_hold(connect: Connect, client: dibs.Client, later: Later) -> None:
+    client.set_queue("q")
+    holder, one, other = connect(), connect(), connect()
+    holder.execute("begin")
+    holder.execute("select from dibs.queue where name = 'q' for update")
+    first = later.start(one, "select dibs.set_queue('q', '{\"lease\": 77}')")
+    second = later.start(other, "select dibs.set_queue('q', '{\"max_attempts\": 7}')")
+    holder.execute("commit")
+    first.result()
+    second.result()
+    [queue] = client.queues()
+    assert (queue["lease"].total_seconds(), queue["max_attempts"]) == (77, 7)
+
+
+def test_upkeep_by_many_at_once_raises_nothing(dsn: str, client: dibs.Client, clock: Clock) -> None:
+    client.enqueue("q", "k")
+    clock.move(60 * 86400)
+    together = threading.Barrier(4)
+
+    def upkeep(_: int) -> None:
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            together.wait()
+            for _ in range(6):
+                conn.execute("select from dibs.make_days()")
+                conn.execute("select from dibs.prune()")
+                conn.execute("select from dibs.maintain()")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(upkeep, range(4)))
+    assert {outcome for _, outcome in client.make_days()} == {"exists"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import msgspec
 import psycopg
 import pytest
 
@@ -123,3 +124,22 @@ def test_arrays_that_do_not_fit_are_refused(db: psycopg.Connection[Any]) -> None
         with pytest.raises(psycopg.DatabaseError) as raised:
             db.execute(statement)
         assert raised.value.sqlstate == "DI010"
+
+
+def test_the_same_id_twice_in_a_batch_is_told_apart_by_its_token(client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    wrong = msgspec.structs.replace(job, token=uuid4())
+    follow = [[dibs.NewJob(queue="wrong")], [dibs.NewJob(queue="right", payload=b"bytes")]]
+    assert [a.answer for a in client.complete_many([wrong, job], follow_ups=follow)] == ["lost", "ok"]
+    assert (client.depth("wrong").ready, client.claim("right")[0].content) == (0, b"bytes")
+
+
+@pytest.mark.parametrize("verb", ["complete", "fail", "release"])
+def test_a_batch_of_thousands_is_linear(db: psycopg.Connection[Any], client: dibs.Client, verb: str) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q") for _ in range(8000))
+    jobs = client.claim("q", 8000)
+    db.execute("set statement_timeout = '20s'")
+    held = [j.id for j in jobs], [*(j.token for j in jobs[:-1]), uuid4()]
+    answers = db.execute(f"select answer from dibs.{verb}_many(%s, %s)", held).fetchall()
+    assert [a for (a,) in answers] == ["ok"] * 7999 + ["lost"]

@@ -44,6 +44,8 @@ class Call(Generic[R]):
     sql: str
     args: tuple[Any, ...]
     read: Callable[[list[Row]], R]
+    again: bool = True
+    """Whether it may be repeated when its answer was lost: true if that does no more than once would have."""
 
 
 def _first(rows: list[Row]) -> Any:
@@ -118,7 +120,9 @@ def enqueue_many(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) ->
 def claim(queues: Sequence[str], max: int, worker: int | None, lease: Seconds | None) -> Call[list[Claimed]]:
     """Take up to ``max`` due jobs."""
     return Call(
-        f"select * from dibs.claim(%s::text[], %s, %s, {_SPAN})",
+        "select id, token, queue, kind, payload::text, body, content_type, headers::text, priority, run, attempt,"
+        " max_attempts, due_at, deadline, claimed_at, lease_until"
+        f" from dibs.claim(%s::text[], %s, %s, {_SPAN})",
         (list(queues), max, worker, _span(lease)),
         lambda rows: [Claimed(*row) for row in rows],
     )
@@ -164,9 +168,14 @@ def fail_many(
     return Call(
         "select state, due_at, answer, id from dibs.fail_many(%s::uuid[], %s::uuid[], %s::text[], %s::bool[],"
         " %s::interval[])",
-        (*_keys(held), list(errors), list(finals), [_interval(d) for d in delays]),
+        (*_keys(held), [e and _clean(e) for e in errors], list(finals), [_interval(d) for d in delays]),
         lambda rows: [Failed(*row) for row in rows],
     )
+
+
+def _clean(text: str) -> str:
+    # An error may say anything, and must not keep its own report from being sent.
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _interval(duration: Seconds | None) -> str | None:
@@ -198,7 +207,7 @@ def cancel_many(ids: Sequence[UUID], reason: str) -> Call[list[Answer]]:
 
 def cancel(id: UUID, reason: str) -> Call[str]:
     """Cancel one job; an unknown or ended one raises."""
-    return Call("select dibs.cancel(%s, %s)", (id, reason), _first)
+    return Call("select dibs.cancel(%s, %s)", (id, reason), _first, again=False)
 
 
 def rescue(max: int) -> Call[list[tuple[UUID, str]]]:
@@ -232,6 +241,7 @@ def redrive(
             dry_run,
         ),
         lambda rows: [Redriven(*row) for row in rows],
+        again=filters.get("ids") is not None,
     )
 
 
@@ -260,7 +270,7 @@ def forget() -> Call[int]:
 
 def pause(queue: str) -> Call[bool]:
     """Stop handing out a queue's jobs."""
-    return Call("select dibs.pause(%s)", (queue,), _first)
+    return Call("select dibs.pause(%s)", (queue,), _first, again=False)
 
 
 def resume(queue: str, extend: Seconds | None) -> Call[Resumed]:
@@ -269,6 +279,7 @@ def resume(queue: str, extend: Seconds | None) -> Call[Resumed]:
         f"select paused_at, late, extended from dibs.resume(%s, {_SPAN})",
         (queue, _span(extend)),
         lambda rows: Resumed(*rows[0]),
+        again=False,
     )
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import threading
 import time
@@ -16,15 +17,17 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from dibs.db import calls
+from dibs.db.adapters.client import join, run_on
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
-from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, IdTaken
+from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, IdTaken, ServerError
 from dibs.ids import IdMaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
+    from dibs.db.adapters import detect
     from dibs.db.calls import Call
     from dibs.job import Enqueued, NewJob
 
@@ -48,6 +51,8 @@ class Database:
         self._pool_size = pool_size
         self._opening = threading.Lock()
         self._closed = False
+        self._pid = os.getpid()
+        self._parents: object = None
         self._ids = IdMaker()
 
     @property
@@ -59,7 +64,7 @@ class Database:
 
     def connect(self) -> None:
         """Connect, with patience, unless connected."""
-        if self._pool is None:
+        if self._pool is None or self._pid != os.getpid():
             self._persist(lambda _: iter(()))
 
     def open(self) -> None:
@@ -105,25 +110,28 @@ class Database:
         self._ids = IdMaker(now.timestamp() - time.time())
 
     def run(self, call: Call[R]) -> R:
-        """Run a call in a transaction of its own; repeat it if the connection is lost, which every verb bears."""
-        return (self._persist(lambda _: iter([call])))[0]
+        """Run a call in a transaction of its own; repeat it if the connection is lost and the verb bears that."""
+        return (self._persist(lambda _: iter([call]), again=call.again))[0]
 
-    def _persist(self, attempt: Callable[[int], Iterator[Call[R]]]) -> list[R]:
+    def _persist(self, attempt: Callable[[int], Iterator[Call[R]]], *, again: bool = True) -> list[R]:
         end = time.monotonic() + self.patience
         tries = 0
         while True:
             try:
                 return self._run_all(attempt(tries), end)
-            except (ConnectionLost, IdTaken):
+            except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                if left <= 0:
+                if left <= 0 or not (again if isinstance(error, ConnectionLost) else _passing(error)):
                     raise
                 time.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
     def _run_all(self, these: Iterator[Call[R]], end: float) -> list[R]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
+        if self._pid != os.getpid():
+            # Forked: the connections are the parent's. They are left as they are, and never closed from here.
+            self._parents, self._pool, self._opening, self._pid = self._pool, None, threading.Lock(), os.getpid()
         if self._pool is None:
             self.open()
         assert self._pool is not None
@@ -138,7 +146,7 @@ class Database:
                 self._pool.check()
             raise told from error
 
-    def enqueue(self, jobs: Sequence[NewJob], conn: Connection | None = None) -> list[Enqueued]:
+    def enqueue(self, jobs: Sequence[NewJob], conn: detect.Connection | None = None) -> list[Enqueued]:
         """Put jobs in under ids made here, so that repeating after a lost answer adds nothing."""
         self.connect()
         try:
@@ -151,7 +159,7 @@ class Database:
                 raise
             return self._enqueue(jobs, conn)
 
-    def _enqueue(self, jobs: Sequence[NewJob], conn: Connection | None) -> list[Enqueued]:
+    def _enqueue(self, jobs: Sequence[NewJob], conn: detect.Connection | None) -> list[Enqueued]:
         made = iter(self._ids.make(sum(job.id is None for job in jobs)))
         ids: list[UUID] = [job.id or next(made) for job in jobs]
         own = all(job.id is None for job in jobs)
@@ -161,11 +169,7 @@ class Database:
             for n in range(0, len(jobs), CHUNK):
                 yield calls.enqueue_many(jobs[n : n + CHUNK], ids[n : n + CHUNK], fresh=fresh)
 
-        if conn is not None:
-            with translated():
-                done = [run_on(conn, call) for call in chunks(0)]
-        else:
-            done = self._persist(chunks)
+        done = self._persist(chunks) if conn is None else [join(conn, call) for call in chunks(0)]
         # A repeat that finds the first try's job has done what was asked.
         return [
             type(e)(id, "enqueued") if own and e.outcome == "duplicate" and e.id == id else e
@@ -188,11 +192,9 @@ def _run_each(conn: Connection, these: Iterator[Call[R]]) -> list[R]:
         return [call.read(cursor.fetchall()) for call, cursor in started]
 
 
-def run_on(conn: Connection, call: Call[R]) -> R:
-    """Run a call on any connection, in whatever transaction it is."""
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(call.sql, call.args)
-        return call.read(cursor.fetchall())
+def _passing(error: DibsError) -> bool:
+    """Whether the same call may well succeed when it is simply repeated."""
+    return isinstance(error, IdTaken) or error.sqlstate in {"40P01", "40001"}
 
 
 def _configure(conn: Connection) -> None:

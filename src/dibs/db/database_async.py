@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import random
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,15 +16,17 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from dibs.db import calls
+from dibs.db.adapters.client_async import join, run_on
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
-from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, IdTaken
+from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, IdTaken, ServerError
 from dibs.ids import IdMaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
+    from dibs.db.adapters import detect
     from dibs.db.calls import Call
     from dibs.job import Enqueued, NewJob
 
@@ -47,6 +50,8 @@ class AsyncDatabase:
         self._pool_size = pool_size
         self._opening = asyncio.Lock()
         self._closed = False
+        self._pid = os.getpid()
+        self._parents: object = None
         self._ids = IdMaker()
 
     @property
@@ -58,7 +63,7 @@ class AsyncDatabase:
 
     async def connect(self) -> None:
         """Connect, with patience, unless connected."""
-        if self._pool is None:
+        if self._pool is None or self._pid != os.getpid():
             await self._persist(lambda _: iter(()))
 
     async def open(self) -> None:
@@ -104,25 +109,28 @@ class AsyncDatabase:
         self._ids = IdMaker(now.timestamp() - time.time())
 
     async def run(self, call: Call[R]) -> R:
-        """Run a call in a transaction of its own; repeat it if the connection is lost, which every verb bears."""
-        return (await self._persist(lambda _: iter([call])))[0]
+        """Run a call in a transaction of its own; repeat it if the connection is lost and the verb bears that."""
+        return (await self._persist(lambda _: iter([call]), again=call.again))[0]
 
-    async def _persist(self, attempt: Callable[[int], Iterator[Call[R]]]) -> list[R]:
+    async def _persist(self, attempt: Callable[[int], Iterator[Call[R]]], *, again: bool = True) -> list[R]:
         end = time.monotonic() + self.patience
         tries = 0
         while True:
             try:
                 return await self._run_all(attempt(tries), end)
-            except (ConnectionLost, IdTaken):
+            except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                if left <= 0:
+                if left <= 0 or not (again if isinstance(error, ConnectionLost) else _passing(error)):
                     raise
                 await asyncio.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
     async def _run_all(self, these: Iterator[Call[R]], end: float) -> list[R]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
+        if self._pid != os.getpid():
+            # Forked: the connections are the parent's. They are left as they are, and never closed from here.
+            self._parents, self._pool, self._opening, self._pid = self._pool, None, asyncio.Lock(), os.getpid()
         if self._pool is None:
             await self.open()
         assert self._pool is not None
@@ -137,7 +145,7 @@ class AsyncDatabase:
                 await self._pool.check()
             raise told from error
 
-    async def enqueue(self, jobs: Sequence[NewJob], conn: AsyncConnection | None = None) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], conn: detect.AsyncConnection | None = None) -> list[Enqueued]:
         """Put jobs in under ids made here, so that repeating after a lost answer adds nothing."""
         await self.connect()
         try:
@@ -150,7 +158,7 @@ class AsyncDatabase:
                 raise
             return await self._enqueue(jobs, conn)
 
-    async def _enqueue(self, jobs: Sequence[NewJob], conn: AsyncConnection | None) -> list[Enqueued]:
+    async def _enqueue(self, jobs: Sequence[NewJob], conn: detect.AsyncConnection | None) -> list[Enqueued]:
         made = iter(self._ids.make(sum(job.id is None for job in jobs)))
         ids: list[UUID] = [job.id or next(made) for job in jobs]
         own = all(job.id is None for job in jobs)
@@ -160,11 +168,7 @@ class AsyncDatabase:
             for n in range(0, len(jobs), CHUNK):
                 yield calls.enqueue_many(jobs[n : n + CHUNK], ids[n : n + CHUNK], fresh=fresh)
 
-        if conn is not None:
-            with translated():
-                done = [await run_on(conn, call) for call in chunks(0)]
-        else:
-            done = await self._persist(chunks)
+        done = await self._persist(chunks) if conn is None else [await join(conn, call) for call in chunks(0)]
         # A repeat that finds the first try's job has done what was asked.
         return [
             type(e)(id, "enqueued") if own and e.outcome == "duplicate" and e.id == id else e
@@ -187,11 +191,9 @@ async def _run_each(conn: AsyncConnection, these: Iterator[Call[R]]) -> list[R]:
         return [call.read(await cursor.fetchall()) for call, cursor in started]
 
 
-async def run_on(conn: AsyncConnection, call: Call[R]) -> R:
-    """Run a call on any connection, in whatever transaction it is."""
-    async with conn.cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(call.sql, call.args)
-        return call.read(await cursor.fetchall())
+def _passing(error: DibsError) -> bool:
+    """Whether the same call may well succeed when it is simply repeated."""
+    return isinstance(error, IdTaken) or error.sqlstate in {"40P01", "40001"}
 
 
 async def _configure(conn: AsyncConnection) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import threading
 from collections import Counter
@@ -25,6 +26,7 @@ class _Rings:
     """How often each queue was rung, and how often everything may have been."""
 
     def __init__(self) -> None:
+        self.pid = os.getpid()
         self._rings: Counter[str] = Counter()
         self._everywhere = 0
 

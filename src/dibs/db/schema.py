@@ -93,6 +93,4 @@ def missing(error: psycopg.Error) -> Exception:
     """What an error while asking for the version means."""
     if error.sqlstate in {"3F000", "42883", "42P01"}:
         return SchemaMissing("dibs is not installed in this database", hint="run: dibs init (or: dibs sql | psql)")
-    if error.sqlstate == "42501":
-        return translate(error)
     return translate(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -42,6 +43,17 @@ EXPECTED = {
 _GONE = ("08", "57P", "53300")
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the server said of an error, told by whichever driver."""
+
+    sqlstate: str | None
+    message: str
+    hint: str | None
+    detail: str | None
+    constraint: str | None
+
+
 class translated:  # noqa: N801 - a context manager read as a verb
     """Raise our own errors inside the block instead of the driver's."""
 
@@ -53,24 +65,31 @@ class translated:  # noqa: N801 - a context manager read as a verb
 
 
 def translate(error: psycopg.Error) -> errors.DibsError:
-    """The error of ours that a driver's error stands for."""
-    state = error.sqlstate
-    message = error.diag.message_primary or str(error).strip() or type(error).__name__
-    hint = error.diag.message_hint
-    if state is None and isinstance(error, psycopg.ProgrammingError):
+    """The error of ours that an error of psycopg's stands for."""
+    diag = error.diag
+    message = diag.message_primary or str(error).strip() or type(error).__name__
+    if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
         return errors.InvalidArgument(message, hint="a DSN looks like postgresql://user@host/database")
+    if error.sqlstate is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return errors.InvalidArgument(message)
+    return tell(Report(error.sqlstate, message, diag.message_hint, diag.message_detail, diag.constraint_name))
+
+
+def tell(report: Report) -> errors.DibsError:
+    """The error of ours that a report of any driver's stands for."""
+    state, message, hint = report.sqlstate, report.message, report.hint
     if state is None or state.startswith(_GONE):
         return errors.ConnectionLost(f"the database cannot be reached: {message}", hint=hint)
     if state == "23514":
-        return errors.InvalidPolicy(_constraint_message(error, message), hint=hint)
-    if state == "23505" and not re.fullmatch(r"job_\w+_pkey", error.diag.constraint_name or ""):
+        return errors.InvalidPolicy(_constraint_message(report), hint=hint)
+    if state == "23505" and not re.fullmatch(r"job_\w+_pkey", report.constraint or ""):
         return _server_error(message, hint, state)
     if known := errors.BY_SQLSTATE.get(state):
         return known(message, hint=hint)
     if state in {"42883", "42P01"} and "dibs." in message:
         return errors.SchemaMissing(f"this database lacks a part of dibs: {message}", hint="run: dibs migrate")
     if state.startswith("22"):
-        return errors.InvalidArgument(message, hint=hint or error.diag.message_detail)
+        return errors.InvalidArgument(message, hint=hint or report.detail)
     return _server_error(message, hint, state)
 
 
@@ -80,10 +99,10 @@ def _server_error(message: str, hint: str | None, state: str) -> errors.ServerEr
     return told
 
 
-def _constraint_message(error: psycopg.Error, message: str) -> str:
-    name = error.diag.constraint_name or ""
+def _constraint_message(report: Report) -> str:
+    name = report.constraint or ""
     expected = next((EXPECTED[suffix] for suffix in _suffixes(name) if suffix in EXPECTED), None)
-    return f"{name} is broken: expected {expected}" if expected else message
+    return f"{name} is broken: expected {expected}" if expected else report.message
 
 
 def _suffixes(name: str) -> Iterator[str]:

@@ -34,6 +34,8 @@ declare
   v_floor dibs.floor;
   v_head record;
   v_count integer;
+  v_first_us bigint;
+  v_first_id uuid;
   v_top bigint := dibs.micros(v_now) - 250000;
   v_seen boolean[];
 begin
@@ -57,7 +59,7 @@ begin
   -- One look at the head of every queue and priority; n counts them, eleven to a queue.
   for v_head in
     select l.n::integer as n, (l.n - 1)::integer / 11 + 1 as q, (l.n - 1)::smallint % 11::smallint as priority,
-      l.from_at, l.from_id, dibs.micros(r.due_at) as due_us, r.id
+      l.from_at, l.from_id
     from (
       select f.n, dibs.from_micros(f.due_us - b.back) as from_at,
         case when b.back = 0 then f.id else uuid '00000000-0000-0000-0000-000000000000' end as from_id
@@ -65,7 +67,7 @@ begin
       cross join lateral (select v_back[(f.n - 1) / 11 + 1] as back) as b
     ) as l
     cross join lateral (
-      select r.due_at, r.id from dibs.ready as r
+      select r.due_at from dibs.ready as r
       where r.queue_id = (v_queues[(l.n - 1) / 11 + 1]).id and r.priority = ((l.n - 1) % 11)::smallint
         and (r.due_at, r.id) >= (l.from_at, l.from_id) and r.due_at <= v_now
       order by r.due_at, r.id limit 1
@@ -73,14 +75,6 @@ begin
     order by 3 desc, r.due_at
   loop
     v_seen[v_head.n] := true;
-    -- A look-back never lowers a floor, and no floor rises above a quarter of a second ago.
-    if v_head.due_us >= v_top then
-      v_due[v_head.n] := v_top;
-      v_ids[v_head.n] := '00000000-0000-0000-0000-000000000000';
-    elsif (v_head.due_us, v_head.id) > (v_due[v_head.n], v_ids[v_head.n]) then
-      v_due[v_head.n] := v_head.due_us;
-      v_ids[v_head.n] := v_head.id;
-    end if;
     continue when v_left = 0;
     v_queue := v_queues[v_head.q];
     return query
@@ -102,25 +96,41 @@ begin
         g.queue_id, g.run + 1, g.charged + 1, g.priority, g.own_lease, g.history, claim.worker, g.fingerprint
       from gone as g
       returning lease.id, lease.run, lease.charged, lease.due_at, lease.lease_until
+    ), noted as (
+      select set_config('dibs.first', dibs.micros(h.due_at) || ' ' || h.id, true) from held as h limit 1
     )
-    select h.id, v_token, v_queue.name, j.kind, j.payload, j.body, j.content_type, j.headers, v_head.priority,
+    select h.id, v_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, v_head.priority,
       h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.due_at, j.deadline, v_now, h.lease_until
-    from held as h
+    from noted as n cross join held as h
     -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
-    cross join lateral (
+    left join lateral (
       select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
-      from dibs.job as j where j.id = h.id offset 0) as j;
+      from dibs.job as j where j.id = h.id offset 0) as j on true;
     get diagnostics v_count = row_count;
+    continue when v_count = 0;
     v_left := v_left - v_count;
+    v_first_us := split_part(current_setting('dibs.first'), ' ', 1)::bigint;
+    v_first_id := split_part(current_setting('dibs.first'), ' ', 2)::uuid;
+    -- The floor is the first row taken, and no floor rises above a quarter of a second ago. A look-back lowers it only
+    -- when it came back full: then there may be more down there, which the next claims walk through.
+    if v_first_us >= v_top then
+      v_due[v_head.n] := v_top;
+      v_ids[v_head.n] := '00000000-0000-0000-0000-000000000000';
+    elsif v_left = 0 or (v_first_us, v_first_id) > (v_due[v_head.n], v_ids[v_head.n]) then
+      v_due[v_head.n] := v_first_us;
+      v_ids[v_head.n] := v_first_id;
+    end if;
   end loop;
 
   for q in 1 .. cardinality(v_queues) loop
     perform dibs.write_floor((v_queues[q]).id, v_floors[q], v_due[q * 11 - 10 : q * 11],
-      v_ids[q * 11 - 10 : q * 11], v_seen[q * 11 - 10 : q * 11], v_top, v_back[q], v_began);
+      v_ids[q * 11 - 10 : q * 11], v_seen[q * 11 - 10 : q * 11], v_top, v_back[q],
+      v_began, cardinality(v_queues));
   end loop;
 end
 $$;
 
 comment on function dibs.claim is
-'Take up to `max` due jobs of the queues named, by priority and then due time, and hold each under a lease. All
+'Take up to `max` due jobs of the queues named, by priority and then due time, and hold each under a lease; of several
+queues with jobs of one priority, the one whose oldest has waited longest is served first. All
 carry the token that proves it. `lease` overrides the policy''s. Works in READ COMMITTED only.';

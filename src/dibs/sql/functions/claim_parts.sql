@@ -84,7 +84,8 @@ declare
 begin
   if v_text = dibs.sealed(v_body) then
     v_floor := v_body::dibs.floor;
-  else
+  end if;
+  if cardinality(v_floor.due_us) is distinct from 11 or cardinality(v_floor.ids) is distinct from 11 then
     select h.due_us, h.ids, dibs.micros(h.swept_at), dibs.micros('epoch'::timestamptz + h.took), 0, 0
     into v_floor
     from dibs.floor_hint as h where h.queue_id = read_floor.queue_id
@@ -112,17 +113,23 @@ language plpgsql volatile
 as $$
 declare
   v_all constant bigint := 4000000000000000;
+  v_paid timestamptz;
 begin
-  if real_us >= floor.sweep_at and (
-    floor.sweep_took < 2000
-    -- A dear sweep is the fleet's, not each connection's: one at a time, and not before the last is paid off.
-    or pg_try_advisory_xact_lock(20001, queue_id) and not exists (
-      select from dibs.floor_hint as h
-      where h.queue_id = look_back.queue_id and h.swept_at + 20 * h.took > dibs.from_micros(real_us))
-  ) then
-    return v_all;
+  -- A time further ahead than we would ever set it was set before the clock stepped back.
+  if real_us >= floor.sweep_at or floor.sweep_at - real_us > 20 * floor.sweep_took then
+    if floor.sweep_took < 2000 then
+      return v_all;
+    end if;
+    -- A dear sweep is the fleet's, not each connection's: one at a time, and not before the last is paid off. The lock
+    -- is the session's, because the caller's transaction may last; write_floor gives it back.
+    select h.swept_at + 20 * h.took into v_paid from dibs.floor_hint as h
+    where h.queue_id = look_back.queue_id and h.swept_at <= dibs.from_micros(real_us)
+    order by h.swept_at desc limit 1;
+    if coalesce(v_paid, '-infinity') <= dibs.from_micros(real_us) and pg_try_advisory_lock(20001, queue_id) then
+      return v_all;
+    end if;
   end if;
-  if real_us >= floor.near_at then
+  if real_us >= floor.near_at or floor.near_at - real_us > 60000000 then
     return 500000 << floor.near_step;
   end if;
   return 0;
@@ -134,13 +141,14 @@ comment on function dibs.look_back is
 
 create or replace function dibs.write_floor(
   queue_id integer, floor dibs.floor, due_us bigint[], ids uuid[], seen boolean[], top_us bigint,
-  back bigint, began_us bigint)
+  back bigint, began_us bigint, queues integer)
 returns void
 language plpgsql volatile
 as $$
 declare
   v_end bigint := dibs.micros(clock_timestamp());
-  v_swept boolean := back >= 4000000000000000;
+  v_took bigint := (v_end - began_us) / queues;
+  v_unlocked boolean;
 begin
   for n in 1 .. 11 loop
     if not seen[n] then
@@ -148,19 +156,22 @@ begin
       ids[n] := '00000000-0000-0000-0000-000000000000';
     end if;
   end loop;
-  floor.due_us := due_us;
-  floor.ids := ids;
-  if v_swept then
-    floor.sweep_took := v_end - began_us;
-    floor.sweep_at := v_end + 20 * floor.sweep_took;
+  if back >= 4000000000000000 then
     if floor.sweep_took >= 2000 then
-      insert into dibs.floor_hint (queue_id, swept_at, took, due_us, ids)
-      values (queue_id, dibs.from_micros(v_end), floor.sweep_took * interval '1 microsecond', due_us, ids);
+      v_unlocked := pg_advisory_unlock(20001, queue_id);
     end if;
+    if v_took >= 2000 then
+      insert into dibs.floor_hint (queue_id, swept_at, took, due_us, ids)
+      values (queue_id, dibs.from_micros(v_end), v_took * interval '1 microsecond', due_us, ids);
+    end if;
+    floor.sweep_took := v_took;
+    floor.sweep_at := v_end + 20 * v_took;
   elsif back > 0 then
-    floor.near_at := v_end + 20 * (v_end - began_us);
+    floor.near_at := v_end + least(20 * v_took, 30000000);
     floor.near_step := (floor.near_step + 1) % 6;
   end if;
+  floor.due_us := due_us;
+  floor.ids := ids;
   perform set_config('dibs.floor_' || queue_id, dibs.sealed(floor::text), false);
 end
 $$;

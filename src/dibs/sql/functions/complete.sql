@@ -17,6 +17,7 @@ declare
   v_ended uuid[];
   v_tokens uuid[];
   v_prints bytea[];
+  v_any boolean;
 begin
   perform dibs.check_batch('complete', ids, tokens, cardinality(results));
   with asked as materialized (
@@ -31,20 +32,20 @@ begin
     from gone as g join dibs.queue as q on q.id = g.queue_id
     where coalesce(g.history, q.history) = 'all'
   )
-  select array_agg(g.id), array_agg(g.token),
-    array_agg(g.fingerprint order by g.fingerprint) filter (where g.fingerprint is not null)
-  into v_ended, v_tokens, v_prints from gone as g;
+  select array_agg(g.id), array_agg(g.token), array_agg(g.fingerprint), bool_or(g.fingerprint is not null)
+  into v_ended, v_tokens, v_prints, v_any from gone as g;
 
-  if v_prints is not null then
-    delete from dibs.fingerprint as f where f.hash = any (v_prints);
+  if v_any then
+    perform dibs.free_fingerprints(v_prints, v_ended);
   end if;
   if follow_ups is not null then
-    perform dibs.enqueue_follow_ups(ids, v_ended, follow_ups);
+    perform dibs.enqueue_follow_ups(ids, tokens, v_ended, v_tokens, follow_ups);
   end if;
   if cardinality(v_ended) = cardinality(ids) then
     return query select k.n::integer, k.id, 'ok' from unnest(ids) with ordinality as k (id, n);
   else
-    return query select * from dibs.answer_batch(ids, tokens, v_ended, v_tokens, '{succeeded}');
+    return query
+    select a.item, a.id, a.answer from dibs.answer_batch(ids, tokens, v_ended, v_tokens, '{succeeded}') as a;
   end if;
 end
 $$;

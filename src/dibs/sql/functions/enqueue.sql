@@ -41,6 +41,7 @@ begin
         octet_length(bodies[a.ord]) > q.payload_limit or pg_column_size(a.payload) > q.payload_limit
         or length(a.base64) * 3 / 4 > q.payload_limit
         or a.delay not between interval '0' and interval '10 years'
+        or a.deadline >= timestamptz '9000-01-01'
         or a.due_at > v_now + interval '10 years' or num_nonnulls(a.delay, a.due_at) = 2
         or a.id >= v_ahead or a.id < v_today and a.id < dibs.id_floor(v_now - q.retention)) as refused
     from rows from (jsonb_to_recordset(jobs) as (

@@ -100,7 +100,7 @@ begin
   for v_job in
     select e.ord, e.job ->> 'queue' as queue, q.payload_limit, q.retention,
       coalesce(octet_length(bodies[e.ord]), length(e.job ->> 'body') * 3 / 4, pg_column_size(e.job -> 'payload')) as size,
-      (e.job ->> 'delay')::interval as delay, (e.job ->> 'due_at')::timestamptz as due_at,
+      (e.job ->> 'delay')::interval as delay, (e.job ->> 'due_at')::timestamptz as due_at, (e.job ->> 'deadline')::timestamptz as deadline,
       (e.job ->> 'id')::uuid as id
     from jsonb_array_elements(jobs) with ordinality as e (job, ord)
     join dibs.queue as q on q.name = e.job ->> 'queue' order by e.ord
@@ -110,6 +110,11 @@ begin
         message = format('the payload of job %s has %s bytes; queue %L takes at most %s',
                          v_job.ord, v_job.size, v_job.queue, v_job.payload_limit),
         hint = 'store it elsewhere and send its address, or raise the queue''s payload_limit';
+    end if;
+    if v_job.deadline >= timestamptz '9000-01-01' then
+      raise exception using errcode = 'DI010',
+        message = format('job %s has the deadline %s, which is too far away', v_job.ord, v_job.deadline),
+        hint = 'give a deadline before the year 9000, or none';
     end if;
     if v_job.delay not between interval '0' and interval '10 years'
       or v_job.due_at > at + interval '10 years' or num_nonnulls(v_job.delay, v_job.due_at) = 2 then
@@ -152,6 +157,8 @@ language plpgsql volatile
 as $$
 declare
   v_hashes bytea[];
+  v_mine bytea[] := '{}'::bytea[];
+  v_freed boolean;
 begin
   select array_agg(coalesce((e.job ->> 'id')::uuid, dibs.id_at(dibs.tick(at) + e.ord)) order by e.ord),
     array_agg(case when known[e.ord] is null then dibs.fingerprint_of(q.id, e.job ->> 'dedup_key') end
@@ -159,23 +166,40 @@ begin
   into ids, v_hashes
   from jsonb_array_elements(jobs) with ordinality as e (job, ord)
   join dibs.queue as q on q.name = e.job ->> 'queue';
-  -- A holder may end between our failed insert and our look at it: then its key is free again.
+  -- A holder may end between our failed insert and our look at it: then its key is free again, so try again.
   loop
-    insert into dibs.fingerprint (hash, id)
-    select distinct on (k.hash) k.hash, k.id
-    from unnest(v_hashes, ids) with ordinality as k (hash, id, ord)
-    where k.hash is not null order by k.hash, k.ord
-    on conflict do nothing;
+    with new as (
+      insert into dibs.fingerprint (hash, id)
+      select distinct on (k.hash) k.hash, k.id
+      from unnest(v_hashes, ids) with ordinality as k (hash, id, ord)
+      where k.hash is not null and k.hash <> all (v_mine) order by k.hash, k.ord
+      on conflict do nothing
+      returning hash)
+    select v_mine || array_agg(n.hash) into v_mine from new as n;
 
-    select array_agg(coalesce(nullif(f.id, k.id), known[k.ord]) order by k.ord) into same
-    from unnest(v_hashes, ids) with ordinality as k (hash, id, ord)
-    left join dibs.fingerprint as f on f.hash = k.hash;
-    exit when not exists (
-      select from unnest(v_hashes) as k (hash)
-      where k.hash is not null and not exists (select from dibs.fingerprint as f where f.hash = k.hash));
+    select array_agg(coalesce(nullif(k.holder, k.id), known[k.ord]) order by k.ord),
+      bool_or(k.hash is not null and k.holder is null)
+    into same, v_freed
+    from (
+      select k.hash, k.id, k.ord,
+        case when k.hash = any (v_mine) then first_value(k.id) over (partition by k.hash order by k.ord)
+          else (select f.id from dibs.fingerprint as f where f.hash = k.hash limit 1) end as holder
+      from unnest(v_hashes, ids) with ordinality as k (hash, id, ord)
+    ) as k;
+    exit when not v_freed;
   end loop;
 end
 $$;
 
 comment on function dibs.take_fingerprints is
 'Take the dedup keys of a batch, sorted; for a key that is taken, `same` names the job that holds it.';
+
+create or replace function dibs.free_fingerprints(hashes bytea[], ids uuid[]) returns void
+language sql volatile
+begin atomic
+  delete from dibs.fingerprint as f
+  using (select k.hash, k.id from unnest(hashes, ids) as k (hash, id) where k.hash is not null order by k.hash) as k
+  where f.hash = k.hash and f.id = k.id;
+end;
+
+comment on function dibs.free_fingerprints is 'Give back the dedup keys that these jobs hold.';

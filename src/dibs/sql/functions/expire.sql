@@ -14,6 +14,7 @@ as $$
 declare
   v_now timestamptz := dibs.now();
   v_late uuid[];
+  v_paused integer[] := array(select q.id from dibs.queue as q where q.paused_at is not null);
 begin
   perform dibs.check_isolation('expire');
   perform dibs.check_count('expire', expire.chunk);
@@ -28,15 +29,20 @@ begin
     select w.* from waiting as w order by w.id limit expire.chunk
   )
   select array_agg(w.id order by w.id) filter (
-      where w.expire_at <= v_now
-        and not exists (select from dibs.queue as q where q.id = w.queue_id and q.paused_at is not null)),
+      where w.expire_at <= v_now and w.queue_id <> all (v_paused)),
     (select l.id from walked as l offset expire.chunk - 1 limit 1)
   into v_late, expire.next from walked as w;
-  -- Those locked just now are being claimed or cancelled; the next walk looks again.
+  -- Those locked just now are being claimed or cancelled; the next walk looks again. And a queue may have been paused,
+  -- or its jobs given more time, since we looked.
+  v_paused := array(select q.id from dibs.queue as q where q.paused_at is not null);
   v_late := array(
-    select r.id from dibs.ready as r where r.id = any (v_late) order by r.id for update skip locked)
+    select r.id from dibs.ready as r
+    where r.id = any (v_late) and r.expire_at <= v_now and r.queue_id <> all (v_paused)
+    order by r.id for update skip locked)
     || array(
-    select b.id from dibs.blocked as b where b.id = any (v_late) order by b.id for update skip locked);
+    select b.id from dibs.blocked as b
+    where b.id = any (v_late) and b.expire_at <= v_now and b.queue_id <> all (v_paused)
+    order by b.id for update skip locked);
   select count(*) into expire.expired
   from dibs.bury(v_late, 'expired', 'past its time to live or its deadline', v_now);
 end

@@ -24,12 +24,7 @@ begin
   from dibs.put_back('failed', ids, tokens,
     (select array_agg(dibs.brief(e) order by n) from unnest(errors) with ordinality as e (e, n)),
     dibs.bounded_all('fail', delays), finals, v_now) as p;
-  return query
-  select a.item, a.id, a.answer,
-    case a.answer when 'ok' then v_put.states[array_position(v_put.ids, a.id)]
-      when 'already' then dibs.state(a.id) end,
-    case when a.answer = 'ok' then v_put.dues[array_position(v_put.ids, a.id)] end
-  from dibs.answer_batch(ids, tokens, v_put.ids, v_put.tokens, '{failed,cancelled}') as a;
+  return query select * from dibs.answer_failures(ids, tokens, v_put.ids, v_put.tokens, v_put.states, v_put.dues);
 end
 $$;
 

@@ -19,26 +19,50 @@ $$;
 
 comment on function dibs.check_batch is 'Refuse a batch whose arrays do not fit together.';
 
+-- Joined by hash: the verbs switch that off for their own statements, and an array searched for each item is quadratic.
 create or replace function dibs.answer_batch(
   ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], outcomes dibs.outcome[])
-returns table (item integer, id uuid, answer text)
+returns table (item integer, id uuid, answer text, place bigint)
 language sql stable
+set enable_hashjoin = on
 begin atomic
   select k.n::integer, k.id,
     case
-      when k.token = ended_tokens[array_position(ended, k.id)] then 'ok'
+      when e.n is not null then 'ok'
       -- A scalar subquery and not EXISTS, which the planner may turn into a hash of the whole history.
       when (
         select true from dibs.attempt as a
         where a.id = k.id and a.token = k.token and a.outcome = any (outcomes) limit 1) then 'already'
       else 'lost'
-    end
+    end,
+    e.n
   from unnest(ids, tokens) with ordinality as k (id, token, n)
+  left join unnest(ended, ended_tokens) with ordinality as e (id, token, n) on e.id = k.id and e.token = k.token
   order by k.n;
 end;
 
 comment on function dibs.answer_batch is
-'The answer for each item of a batch that ended runs: `ok`, `already` by the same token, or `lost`.';
+'The answer for each item of a batch that ended runs: `ok`, `already` by the same token, or `lost`; and its place among
+those that ended.';
+
+create or replace function dibs.answer_failures(
+  ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], states text[], dues timestamptz[])
+returns table (item integer, id uuid, answer text, state text, due_at timestamptz)
+language plpgsql volatile
+set enable_hashjoin = on
+as $$
+begin
+  return query
+  select a.item, a.id, a.answer,
+    case a.answer when 'ok' then p.state when 'already' then dibs.state(a.id) end, p.due_at
+  from dibs.answer_batch(ids, tokens, ended, ended_tokens, '{failed,cancelled}') as a
+  left join unnest(states, dues) with ordinality as p (state, due_at, n) on p.n = a.place
+  order by a.item;
+end
+$$;
+
+comment on function dibs.answer_failures is
+'As answer_batch, and where each job went that failed.';
 
 create or replace function dibs.backoff_delay(backoff dibs.backoff, attempt integer) returns interval
 language sql volatile parallel safe
@@ -117,11 +141,12 @@ begin
   select array_agg(g.id) as ids, array_agg(g.token) as tokens, array_agg(coalesce(g.verdict,
       case when g.due > at then 'scheduled' else 'ready' end)) as states,
     array_agg(case when g.verdict is null then g.due end) as dues,
-    array_agg(g.fingerprint) filter (where g.verdict is not null and g.fingerprint is not null) as prints
+    array_agg(case when g.verdict is not null then g.fingerprint end) as prints,
+    bool_or(g.verdict is not null and g.fingerprint is not null) as free
   into v_put from gone as g;
 
-  if v_put.prints is not null then
-    delete from dibs.fingerprint as f where f.hash = any (v_put.prints);
+  if v_put.free then
+    perform dibs.free_fingerprints(v_put.prints, v_put.ids);
   end if;
   return query select p.* from unnest(v_put.ids, v_put.tokens, v_put.states, v_put.dues) as p;
 end
@@ -177,7 +202,8 @@ $$;
 
 comment on function dibs.held is 'Pass a single verb''s answer on, or raise DI001 when the lease is lost.';
 
-create or replace function dibs.enqueue_follow_ups(ids uuid[], ended uuid[], follow_ups jsonb) returns void
+create or replace function dibs.enqueue_follow_ups(
+  ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], follow_ups jsonb) returns void
 language plpgsql volatile
 as $$
 declare
@@ -192,7 +218,7 @@ begin
   from jsonb_array_elements(follow_ups) with ordinality as f (jobs, n)
   cross join lateral jsonb_array_elements(
     case when jsonb_typeof(f.jobs) = 'null' then '[]' else f.jobs end) with ordinality as j (job, n)
-  where ids[f.n] = any (ended);
+  where tokens[f.n] = ended_tokens[array_position(ended, ids[f.n])];
   if v_jobs is null then
     return;
   end if;

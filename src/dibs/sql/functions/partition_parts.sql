@@ -59,7 +59,7 @@ begin
   execute format('alter table dibs.%I attach partition dibs.%I for values from (%L) to (%L)',
                  parent, v_name, v_from, v_to);
   return 'made';
-exception when lock_not_available then
+exception when lock_not_available or deadlock_detected then
   return 'locked';
 end
 $$;
@@ -67,6 +67,13 @@ $$;
 comment on function dibs.make_day is
 'Make a day''s partition and move its rows there from the default one. Answers `made`, `exists`, `locked` (try
 again later) or `crowded` (too many rows wait in the default partition; they stay there).';
+
+create or replace function dibs.is_full(parent text) returns boolean
+language sql stable
+return (select c.relpages > 1000 or pg_relation_size(c.oid) > 8000000 from pg_class as c
+        where c.relnamespace = 'dibs'::regnamespace and c.relname = parent || '_default');
+
+comment on function dibs.is_full is 'Whether there is so much in a default partition that looking through it takes time.';
 
 create or replace function dibs.is_live(id uuid, at timestamptz) returns boolean
 language sql stable
@@ -119,7 +126,7 @@ begin
   end if;
   execute format('drop table dibs.%I', name);
   return 'dropped';
-exception when lock_not_available then
+exception when lock_not_available or deadlock_detected then
   return 'locked';
 end
 $$;
@@ -138,18 +145,27 @@ create or replace function dibs.trim_jobs(at timestamptz, max integer) returns b
 language plpgsql volatile
 as $$
 declare
-  v_old uuid[] := array(
-    select j.id from dibs.queue as q
-    join dibs.job as j on j.queue_id = q.id and j.id < dibs.id_floor(dibs.kept_since(at, q.retention))
-    where not dibs.is_live(j.id, at)
-      -- A straggler outlived its day; it is kept for its retention from its last attempt on.
-      and not exists (
-        select from dibs.attempt as a where a.id = j.id and a.ended_at > at - q.retention)
-    limit max);
+  v_old uuid[];
+  v_trimmed bigint;
 begin
-  delete from dibs.dead as d where d.id = any (v_old);
-  delete from dibs.job as j where j.id = any (v_old);
-  return cardinality(v_old);
+  with kept as materialized (
+    select q.id, q.retention, dibs.id_floor(dibs.kept_since(at, q.retention)) as since from dibs.queue as q
+  )
+  select array_agg(o.id) into v_old from (
+    select j.id from dibs.job as j join kept as k on k.id = j.queue_id and j.id < k.since
+    where j.id < (select n.since from kept as n order by n.since desc limit 1)
+      and not dibs.is_live(j.id, at)
+      -- A straggler outlived its day; it is kept for its retention from its last attempt on.
+      and not exists (select from dibs.attempt as a where a.id = j.id and a.ended_at > at - k.retention)
+    limit max
+  ) as o;
+  delete from dibs.dead as d using dibs.queue as q
+  where d.id = any (v_old) and q.id = d.queue_id and d.ended_at <= at - q.retention;
+  -- Looked at again: one may have been redriven while we waited for its dead row.
+  with gone as (
+    delete from dibs.job as j where j.id = any (v_old) and not dibs.is_live(j.id, at) returning 1)
+  select count(*) into v_trimmed from gone;
+  return v_trimmed;
 end
 $$;
 
@@ -163,10 +179,13 @@ as $$
 declare
   v_trimmed bigint;
 begin
-  with old as materialized (
-    select a.id, a.run from dibs.queue as q
-    join dibs.attempt as a on a.queue_id = q.id and a.id < dibs.id_floor(dibs.kept_since(at, q.history_retention))
-    where a.ended_at < at - q.history_retention limit max
+  with kept as materialized (
+    select q.id, at - q.history_retention as until,
+      dibs.id_floor(dibs.kept_since(at, q.history_retention)) as since
+    from dibs.queue as q
+  ), old as materialized (
+    select a.id, a.run from dibs.attempt as a join kept as k on k.id = a.queue_id and a.id < k.since
+    where a.id < (select n.since from kept as n order by n.since desc limit 1) and a.ended_at < k.until limit max
   ), gone as (
     delete from dibs.attempt as a using old as o where a.id = o.id and a.run = o.run returning 1
   )

@@ -5,22 +5,33 @@ returns table (name text, outcome text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_today date := (dibs.now() at time zone 'UTC')::date;
+  v_parent text;
 begin
   perform dibs.check_isolation('make_days');
   if ahead is null or ahead not between 1 and 366 then
     raise exception using errcode = 'DI010', message = format('days are made 1 to 366 ahead, not %s', ahead);
   end if;
-  return query
-  select dibs.day_name(p, d::date), dibs.make_day(p, d::date)
-  from unnest(array['job', 'attempt']) as p
-  cross join generate_series(
-    (dibs.now() at time zone 'UTC')::date - 1, (dibs.now() at time zone 'UTC')::date + ahead, interval '1 day') as d;
+  if not pg_try_advisory_xact_lock(20003, 1) then
+    return query select t, 'locked' from unnest(array['job', 'attempt']) as t;
+    return;
+  end if;
+  foreach v_parent in array array['job', 'attempt'] loop
+    for n in -1 .. ahead loop
+      name := dibs.day_name(v_parent, v_today + n);
+      outcome := dibs.make_day(v_parent, v_today + n);
+      return next;
+      -- A day takes a look at all of the default partition under its lock, so with much in there it is one in a call.
+      exit when outcome = 'locked' or outcome = 'made' and dibs.is_full(v_parent);
+    end loop;
+  end loop;
 end
 $$;
 
 comment on function dibs.make_days is
-'Make the daily partitions of `job` and `attempt` from yesterday to `ahead` days from now. Answers for each: `made`,
-`exists`, `locked` or `crowded`. An enqueue never needs them: without its day a job goes to the default partition.';
+'Make the daily partitions of `job` and `attempt` from yesterday to `ahead` days from now; with much in the default
+partition, one in a call. Answers for each it came to: `made`, `exists`, `locked` or `crowded`. An enqueue never needs them: without its day a job goes to the default partition.';
 
 create or replace function dibs.prune(max integer default 1000)
 returns table (name text, outcome text, trimmed bigint)
@@ -33,6 +44,10 @@ declare
 begin
   perform dibs.check_isolation('prune');
   perform dibs.check_count('prune', prune.max);
+  if not pg_try_advisory_xact_lock(20003, 2) then
+    return query select t, 'locked', null::bigint from unnest(array['job', 'attempt']) as t;
+    return;
+  end if;
   -- A dropped day's lock lasts until the end of the transaction, so nothing else is done in it; and what a day takes
   -- along need not be trimmed.
   for name in

@@ -19,6 +19,8 @@ begin
       hint = 'leave it out to keep it as it is; only ttl may be null, for none';
   end if;
   insert into dibs.queue (name) values (set_queue.name) on conflict do nothing;
+  -- Locked in a statement of its own, so that the next reads what another set_queue has just changed.
+  perform from dibs.queue as q where q.name = set_queue.name for update;
   update dibs.queue as q
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,
     max_attempts = n.max_attempts, backoff = n.backoff, ttl = n.ttl, payload_limit = n.payload_limit,

@@ -17,8 +17,10 @@ begin
         || 'the dead states are ' || array_to_string(v_states, ', ');
   end if;
   perform dibs.check_count('redrive', max);
-  if rate <= 0 then
-    raise exception using errcode = 'DI010', message = format('a rate is above 0 jobs a second, not %s', rate);
+  if rate <= 0 or max / rate > 31536000 then
+    raise exception using errcode = 'DI010',
+      message = format('a rate of %s jobs a second makes no sense for %s jobs', rate, max),
+      hint = 'give a rate above 0 at which they are all due within a year';
   end if;
   perform dibs.bounded('redrive', delay);
 end

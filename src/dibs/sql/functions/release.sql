@@ -19,7 +19,8 @@ begin
   perform dibs.check_batch('release', ids, tokens, cardinality(delays));
   select array_agg(p.id), array_agg(p.token) into v_ended, v_tokens
   from dibs.put_back('released', ids, tokens, null, dibs.bounded_all('release', delays), null, dibs.now()) as p;
-  return query select * from dibs.answer_batch(ids, tokens, v_ended, v_tokens, '{released,cancelled}');
+  return query
+  select a.item, a.id, a.answer from dibs.answer_batch(ids, tokens, v_ended, v_tokens, '{released,cancelled}') as a;
 end
 $$;
 

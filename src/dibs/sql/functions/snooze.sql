@@ -22,7 +22,8 @@ begin
   end if;
   select array_agg(p.id), array_agg(p.token) into v_ended, v_tokens
   from dibs.put_back('snoozed', ids, tokens, null, dibs.bounded_all('snooze', delays), null, dibs.now()) as p;
-  return query select * from dibs.answer_batch(ids, tokens, v_ended, v_tokens, '{snoozed,cancelled}');
+  return query
+  select a.item, a.id, a.answer from dibs.answer_batch(ids, tokens, v_ended, v_tokens, '{snoozed,cancelled}') as a;
 end
 $$;
 

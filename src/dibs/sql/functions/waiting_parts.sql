@@ -8,6 +8,7 @@ as $$
 declare
   v_buried uuid[];
   v_prints bytea[];
+  v_any boolean;
 begin
   with unready as (
     delete from dibs.ready as r using (
@@ -31,10 +32,10 @@ begin
     select g.id, g.due_at, at, g.queue_id, g.run, g.charged, g.priority, g.history, bury.state, coalesce(bury.reason, bury.state), g.fingerprint
     from gone as g
   )
-  select array_agg(g.id), array_agg(g.fingerprint) filter (where g.fingerprint is not null)
-  into v_buried, v_prints from gone as g;
-  if v_prints is not null then
-    delete from dibs.fingerprint as f where f.hash = any (v_prints);
+  select array_agg(g.id), array_agg(g.fingerprint), bool_or(g.fingerprint is not null)
+  into v_buried, v_prints, v_any from gone as g;
+  if v_any then
+    perform dibs.free_fingerprints(v_prints, v_buried);
   end if;
   return query select unnest(v_buried);
 end

@@ -1,0 +1,71 @@
+"""A task's arguments as JSON: checked against its signature when enqueued, and again when run."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import msgspec
+
+from dibs.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Arguments:
+    """What a function takes, as a type that JSON is read into."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        self._signature = inspect.signature(function)
+        hints = get_type_hints(function)
+        fields: list[Any] = []
+        for parameter in self._signature.parameters.values():
+            if parameter.kind not in _NAMED:
+                raise InvalidArgument(
+                    f"task {name} takes {parameter}, which cannot be kept as JSON by name",
+                    hint="name every argument; a task takes no *args, no **kwargs and nothing positional-only",
+                )
+            kind = hints.get(parameter.name, Any)
+            empty = parameter.default is inspect.Parameter.empty
+            fields.append((parameter.name, kind) if empty else (parameter.name, kind, _default(parameter.default)))
+        self._shape = msgspec.defstruct(f"{name} arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        self._names = tuple(self._signature.parameters)
+
+    def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call as JSON can hold them; what does not fit the signature is refused."""
+        try:
+            bound = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArgument(f"task {self.name}: {error}", hint=f"it takes {self._signature}") from None
+        packed: dict[str, Any] = msgspec.to_builtins(bound, enc_hook=_encode)
+        self.unpack(packed)
+        return packed
+
+    def unpack(self, payload: Any) -> dict[str, Any]:
+        """The arguments to call the function with; a payload that does not fit is refused, with the field."""
+        try:
+            read = msgspec.convert({} if payload is None else payload, self._shape, dec_hook=_decode)
+        except msgspec.ValidationError as error:
+            raise InvalidArgument(f"task {self.name}: {error}", hint=f"it takes {self._signature}") from None
+        return {name: getattr(read, name) for name in self._names}
+
+
+def _default(value: Any) -> Any:
+    # A mutable default is made anew for each call, as msgspec wants it.
+    return msgspec.field(default_factory=type(value)) if isinstance(value, list | dict | set) and not value else value
+
+
+def _encode(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise InvalidArgument(f"{type(value).__name__} cannot be kept as JSON")
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    raise InvalidArgument(f"{kind.__name__} cannot be read from JSON")

@@ -1,0 +1,1 @@
+"""Running calls on connections that are the caller's: psycopg, asyncpg, SQLAlchemy and Django."""

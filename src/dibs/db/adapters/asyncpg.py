@@ -1,0 +1,47 @@
+"""Running calls on asyncpg's connections."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.db.adapters.detect import AsyncpgConnection
+    from dibs.db.calls import Call
+
+R = TypeVar("R")
+
+# asyncpg takes no text for these types, and a connection may have codecs of its own for them (json.dumps for jsonb
+# is common, and would quote what is JSON already). So they are sent as text, and PostgreSQL reads it.
+THROUGH = {"jsonb": "text", "uuid[]": "text", "jsonb[]": "text[]", "interval[]": "text[]"}
+
+_PLACEHOLDER = re.compile(r"%s(?:::(\w+(?:\[\])?))?")
+
+
+@lru_cache(maxsize=100)
+def numbered(sql: str) -> str:
+    """A statement with ``$1``, ``$2``, … for its ``%s``, which cast what asyncpg cannot send."""
+    count = 0
+
+    def number(found: re.Match[str]) -> str:
+        nonlocal count
+        count += 1
+        casts = [THROUGH.get(found[1]), found[1]]
+        return "::".join([f"${count}", *(cast for cast in casts if cast)])
+
+    return _PLACEHOLDER.sub(number, sql)
+
+
+def plain(row: Iterable[Any]) -> tuple[Any, ...]:
+    """A row as a tuple, with UUIDs of Python's own type."""
+    return tuple(UUID(int=v.int) if isinstance(v, UUID) and type(v) is not UUID else v for v in row)
+
+
+async def run(conn: AsyncpgConnection, call: Call[R]) -> R:
+    """Run a call in the connection's transaction; without one it commits by itself."""
+    rows = await conn.fetch(numbered(call.sql), *call.args)
+    return call.read([plain(row) for row in rows])

@@ -1,0 +1,37 @@
+"""Running calls on what ``Client`` takes as ``conn=``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from psycopg.rows import tuple_row
+
+from dibs.db.adapters import detect, django, sqlalchemy
+from dibs.db.adapters.failures import adapted, refuse_closed
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from dibs.db.calls import Call
+
+R = TypeVar("R")
+
+
+def join(conn: detect.Connection, call: Call[R]) -> R:
+    """Run a call in the transaction of a caller's connection, whichever library it is of."""
+    library = detect.library(conn, detect.SYNC, detect.ASYNC)
+    theirs: Any = conn
+    with adapted():
+        if library == "sqlalchemy":
+            return sqlalchemy.run(theirs, call)
+        if library == "django":
+            return django.run(theirs, call)
+        refuse_closed(theirs)
+        return run_on(theirs, call)
+
+
+def run_on(conn: psycopg.Connection[Any], call: Call[R]) -> R:
+    """Run a call on any psycopg connection, in whatever transaction it is."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(call.sql, call.args)
+        return call.read(cursor.fetchall())

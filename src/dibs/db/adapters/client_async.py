@@ -1,0 +1,37 @@
+"""Running calls on what ``AsyncClient`` takes as ``conn=``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from psycopg.rows import tuple_row
+
+from dibs.db.adapters import asyncpg, detect, sqlalchemy
+from dibs.db.adapters.failures import adapted, refuse_closed
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from dibs.db.calls import Call
+
+R = TypeVar("R")
+
+
+async def join(conn: detect.AsyncConnection, call: Call[R]) -> R:
+    """Run a call in the transaction of a caller's connection, whichever library it is of."""
+    library = detect.library(conn, detect.ASYNC, detect.SYNC)
+    theirs: Any = conn
+    with adapted():
+        if library == "sqlalchemy":
+            return await sqlalchemy.run_async(theirs, call)
+        if library == "asyncpg":
+            return await asyncpg.run(theirs, call)
+        refuse_closed(theirs)
+        return await run_on(theirs, call)
+
+
+async def run_on(conn: psycopg.AsyncConnection[Any], call: Call[R]) -> R:
+    """Run a call on any psycopg connection, in whatever transaction it is."""
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(call.sql, call.args)
+        return call.read(await cursor.fetchall())

@@ -1,0 +1,69 @@
+"""From the errors of any driver or framework to ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from dibs.db.adapters.detect import names
+from dibs.db.translate import Report, tell, translate
+from dibs.errors import DibsError, InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MISUSE = {
+    ("asyncpg", "InterfaceError"),
+    ("sqlalchemy", "InvalidRequestError"),
+    ("django", "InterfaceError"),
+    ("django", "ProgrammingError"),
+    ("django", "SynchronousOnlyOperation"),
+}
+"""What a library raises before it asks the server: the connection is closed, released, busy, or not started."""
+
+
+class adapted:  # noqa: N801 - a context manager read as a verb
+    """Raise our own errors inside the block instead of those of whichever library the connection is of."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and (told := _ours(error)) is not None:
+            raise told from error
+
+
+def refuse_closed(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Refuse a psycopg connection that was closed; a broken one is left to say that it was lost."""
+    if conn.closed and not conn.broken:
+        raise InvalidArgument("the connection given as conn= is closed", hint="give one that is open")
+
+
+def _ours(error: Exception) -> DibsError | None:
+    if isinstance(error, DibsError):
+        return None
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, psycopg.Error):
+            return translate(cause)
+        if ("asyncpg", "PostgresError") in names(type(cause)):
+            return tell(_report(cause))
+    for cause in causes:
+        if not MISUSE.isdisjoint(names(type(cause))):
+            return InvalidArgument(
+                f"the connection given as conn= cannot be used: {cause}",
+                hint="give one that is open, idle, and has no failed transaction to roll back",
+            )
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it wraps: SQLAlchemy says ``orig``, Django raises from the driver's."""
+    while error is not None:
+        yield error
+        error = getattr(error, "orig", None) or error.__cause__
+
+
+def _report(error: Any) -> Report:
+    message = error.message or str(error)  # one that asyncpg itself made has no fields of the server's
+    return Report(error.sqlstate, message, error.hint, error.detail, error.constraint_name)

@@ -1,0 +1,7 @@
+"""Runs tasks: claims jobs, runs their handlers, and reports what came of them."""
+
+from dibs.worker.context import Context, context
+from dibs.worker.settings import Settings
+from dibs.worker.worker import Worker
+
+__all__ = ["Context", "Settings", "Worker", "context"]

@@ -1,0 +1,94 @@
+"""Renews leases from a thread and a connection of its own, so that a blocked event loop loses nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from dibs.db import calls
+from dibs.db.database import Database
+from dibs.errors import DibsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+    from dibs.job import Claimed
+
+log = logging.getLogger("dibs.worker")
+BATCH = 1000
+SHARE = 3
+"""A lease is renewed when a third of it has passed."""
+
+
+class Keeper:
+    """Keeps the leases of the jobs in hand; says which are to stop, because they were cancelled or lost."""
+
+    def __init__(self, dsn: str, stop_job: Callable[[UUID, str], None]) -> None:
+        self._database = Database(dsn, pool_size=1, patience=1.0)
+        self._stop_job = stop_job
+        self._held: dict[UUID, tuple[Claimed, float, float]] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dibs-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to keep leases."""
+        self._thread.start()
+
+    def take(self, jobs: list[Claimed]) -> None:
+        """Keep these jobs' leases from now on."""
+        now = time.monotonic()
+        with self._lock:
+            for job in jobs:
+                length = (job.lease_until - job.claimed_at).total_seconds()
+                self._held[job.id] = (job, length, now + length)
+
+    def let_go(self, id: UUID) -> None:
+        """Keep this one no longer."""
+        with self._lock:
+            self._held.pop(id, None)
+
+    def close(self) -> None:
+        """Stop keeping leases."""
+        self._ended.set()
+        self._thread.join()
+        self._database.close()
+
+    def _run(self) -> None:
+        nap = 0.2
+        while not self._ended.wait(nap):
+            now = time.monotonic()
+            with self._lock:
+                due = [job for job, length, until in self._held.values() if now >= until - length * (1 - 1 / SHARE)]
+                shortest = min((length for _, length, _ in self._held.values()), default=30.0)
+            nap = min(1.0, shortest / 10)
+            for n in range(0, len(due), BATCH):
+                self._renew(due[n : n + BATCH])
+            self._fence()
+
+    def _renew(self, jobs: list[Claimed]) -> None:
+        before = time.monotonic()
+        try:
+            answers = self._database.run(calls.extend_many(jobs, None, None))
+        except DibsError as error:
+            log.warning("%d leases could not be renewed: %s", len(jobs), error)
+            return
+        for job, answer in zip(jobs, answers, strict=True):
+            if answer.answer in {"ok", "cancel"}:
+                with self._lock:
+                    if job.id in self._held:
+                        length = self._held[job.id][1]
+                        self._held[job.id] = (job, length, before + length)
+            if answer.answer in {"cancel", "lost"}:
+                self._stop_job(job.id, answer.answer)
+
+    def _fence(self) -> None:
+        # By our own clock, from before the last renewal was sent: never later than the database sees it.
+        now = time.monotonic()
+        with self._lock:
+            ending = [id for id, (_, length, until) in self._held.items() if now > until - length / 10]
+        for id in ending:
+            self._stop_job(id, "lost")

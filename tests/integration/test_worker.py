@@ -1,0 +1,326 @@
+"""Tasks and the worker: real jobs, real threads, real signals."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+import dibs
+from dibs.worker import Settings, Worker
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from dibs.testing import Clock
+
+NOW = dibs.Retry(max_attempts=3, backoff=dibs.constant(0))
+
+
+@pytest.fixture
+def app(dsn: str) -> Iterator[dibs.App]:
+    app = dibs.App(dsn, queue="q")
+    yield app
+    app.close()
+
+
+async def drain(app: dibs.App, **settings: Any) -> Worker:
+    """Run what there is, to its end."""
+    worker = Worker(app, Settings(("q",), **{"drain": True, "upkeep": False, **settings}))
+    async with asyncio.timeout(60):
+        await worker.run()
+    return worker
+
+
+@dataclasses.dataclass
+class Order:
+    id: UUID
+    at: datetime
+    tags: list[str]
+
+
+async def test_functions_run_as_jobs_and_their_results_are_kept(app: dibs.App) -> None:
+    @app.task
+    async def double(n: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * n
+
+    @app.task
+    def describe(order: Order, times: int = 1) -> dict[str, Any]:
+        return {"thread": threading.current_thread().name, "tags": order.tags * times, "year": order.at.year}
+
+    order = Order(UUID(int=7), datetime(2026, 1, 2, tzinfo=UTC), ["a", "b"])
+    jobs = [double.enqueue(21), describe.enqueue(order, times=2)]
+    assert await double(4) == 8
+    worker = await drain(app)
+    assert worker.ended == 2
+    assert jobs[0].result() == 42
+    assert jobs[1].wait(5)["tags"] == ["a", "b", "a", "b"]
+    assert jobs[1].result()["thread"].startswith("dibs-handler")
+
+
+def test_arguments_are_checked_when_enqueued(app: dibs.App) -> None:
+    @app.task
+    def welcome(user_id: int, lang: str = "en") -> None: ...
+
+    for args, kwargs, words in (
+        ((), {}, "missing a required argument: 'user_id'"),
+        (("x",), {}, r"Expected `int`, got `str` - at `\$.user_id`"),
+        ((1,), {"language": "de"}, "unexpected keyword argument 'language'"),
+        ((object(),), {}, "cannot be kept as JSON"),
+    ):
+        with pytest.raises(dibs.InvalidArgument, match=words):
+            welcome.enqueue(*args, **kwargs)  # type: ignore[arg-type]
+    with pytest.raises(dibs.InvalidArgument, match=r"no \*args"):
+
+        @app.task
+        def many(*args: int) -> None: ...
+
+    with pytest.raises(dibs.InvalidArgument, match="there is a task"):
+        app.task(name=welcome.name)(welcome.function)
+    assert app.client.depth("q").waiting == 0
+
+
+async def test_a_payload_that_no_longer_fits_fails_for_good(app: dibs.App) -> None:
+    @app.task(name="resize")
+    def resize(width: int) -> None: ...
+
+    made = app.client.enqueue("q", "resize", {"width": "wide"})
+    await drain(app)
+    assert app.client.state(made.id) is dibs.State.FAILED
+    assert "$.width" in app.client.why(made.id)
+
+
+async def test_an_unknown_kind_is_left_for_others(app: dibs.App) -> None:
+    made = app.client.enqueue("q", "not-here")
+    await drain(app)
+    assert app.client.state(made.id) is dibs.State.SCHEDULED
+    shown = app.client.show(made.id)
+    assert shown
+    assert (shown["charged"], shown["attempts"][0]["outcome"]) == (0, "released")
+
+
+class Throttled(Exception):
+    pass
+
+
+async def test_errors_retry_by_their_rules(app: dibs.App) -> None:
+    seen: list[str] = []
+
+    @app.task(retry=dibs.Retry(3, dibs.constant(0), never=(ValueError,), after={Throttled: 3600}))
+    async def fails(how: str) -> None:
+        seen.append(how)
+        raise {
+            "retry": RuntimeError("again"), "value": ValueError("bad"), "final": dibs.Final("no"),
+            "throttled": Throttled("slow"), "later": dibs.RetryAfter(1800), "snooze": dibs.Snooze(900),
+        }[how]  # fmt: skip
+
+    jobs = {how: fails.enqueue(how) for how in ("retry", "value", "final", "throttled", "later", "snooze")}
+    await drain(app)
+    assert seen.count("retry") == 3
+    assert len(seen) == 8
+    states = {how: job.state() for how, job in jobs.items()}
+    assert states == {
+        "retry": "exhausted", "value": "failed", "final": "failed",
+        "throttled": "scheduled", "later": "scheduled", "snooze": "scheduled",
+    }  # fmt: skip
+    due = {j.id: (j.due_at - datetime.now(UTC)).total_seconds() for j in app.client.jobs(queue="q")}
+    assert [round(due[jobs[how].id], -2) for how in ("throttled", "later", "snooze")] == [3600, 1800, 900]
+    shown = app.client.show(jobs["retry"].id)
+    assert shown
+    assert shown["attempts"][0]["error"].startswith("RuntimeError: again\n")
+    with pytest.raises(dibs.JobEnded, match="exhausted"):
+        jobs["retry"].wait(1)
+
+
+async def test_a_handler_past_its_timeout_is_stopped(app: dibs.App) -> None:
+    @app.task(timeout=0.1, retry=dibs.Retry(1))
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    job = hangs.enqueue()
+    await drain(app)
+    assert job.state() is dibs.State.EXHAUSTED
+    assert "took longer than 0.1 s" in app.client.why(job.id)
+
+
+async def test_follow_ups_come_with_the_completion(app: dibs.App) -> None:
+    @app.task
+    async def second(n: int) -> int:
+        return n
+
+    @app.task
+    async def first(fail: bool) -> None:
+        dibs.context().enqueue(second.using(priority=9).call(dibs.context().attempt))
+        if fail:
+            raise dibs.Final("nothing follows")
+
+    first.enqueue(False)
+    first.enqueue(True)
+    worker = await drain(app)
+    assert worker.ended == 3
+    with pytest.raises(dibs.DibsError, match="no attempt here"):
+        dibs.context()
+
+
+async def test_a_cancelled_handler_is_told(app: dibs.App) -> None:
+    app.client.set_queue("q", lease=0.6)
+    began, told = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def waits() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.set()
+            raise
+
+    job = waits.enqueue()
+    running = asyncio.create_task(drain(app))
+    await began.wait()
+    assert await asyncio.to_thread(job.cancel) == "requested"
+    await running
+    assert told.is_set()
+    assert job.state() is dibs.State.CANCELLED
+
+
+async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: dibs.App) -> None:
+    """FACTS 28: a handler that blocks the event loop starves its own heartbeat; the keeper has a thread of its own."""
+    app.client.set_queue("q", lease=0.5)
+    runs: list[int] = []
+
+    @app.task
+    async def blocks() -> None:
+        runs.append(1)
+        threading.Event().wait(1.5)
+
+    job = blocks.enqueue()
+    rescued: list[Any] = []
+    stop = threading.Event()
+
+    def rescue() -> None:
+        with dibs.Client(app.dsn) as other:
+            while not stop.wait(0.05):
+                rescued.extend(other.rescue())
+
+    thread = threading.Thread(target=rescue)
+    thread.start()
+    await drain(app)
+    stop.set()
+    thread.join()
+    assert (runs, rescued) == ([1], [])
+    assert job.state() is dibs.State.SUCCEEDED
+
+
+async def test_a_stop_gives_back_what_has_not_begun_and_what_does_not_end(app: dibs.App) -> None:
+    """FACTS 29: a shutdown loses no result and leaves no lease behind."""
+    began, finish = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def ends() -> str:
+        began.set()
+        await finish.wait()
+        return "done"
+
+    @app.task
+    async def never_ends() -> None:
+        await asyncio.Event().wait()
+
+    ending, endless = ends.using(priority=9).enqueue(), never_ends.using(priority=8).enqueue()
+    waiting = [ends.enqueue() for _ in range(10)]
+    worker = Worker(app, Settings(("q",), concurrency=2, grace=1.0, upkeep=False))
+    running = asyncio.create_task(worker.run())
+    await began.wait()
+    worker.stop()
+    finish.set()
+    async with asyncio.timeout(30):
+        await running
+    assert (ending.state(), ending.result(), endless.state()) == ("succeeded", "done", "ready")
+    assert {job.state() for job in waiting} == {dibs.State.READY}
+    shown = [app.client.show(job.id) or {} for job in [endless, *waiting]]
+    assert {s["charged"] for s in shown} == {0}
+    assert app.client.depth("q").running == 0
+
+
+async def test_aenqueue_and_the_callers_transaction(app: dibs.App, db: Any) -> None:
+    @app.task
+    async def noop() -> None: ...
+
+    assert (await noop.aenqueue()).is_new
+    with db.transaction(force_rollback=True):
+        noop.using(conn=db).enqueue()
+    assert app.client.depth("q").ready == 1
+    await app.aclose()
+
+
+APP = """
+import asyncio, dibs, pathlib, sys
+app = dibs.App(queue="q")
+@app.task
+async def slow(name: str, seconds: float) -> str:
+    pathlib.Path(name).touch()
+    await asyncio.sleep(seconds)
+    return "slept"
+"""
+
+
+def start(folder: Path, dsn: str, *options: str) -> subprocess.Popen[str]:
+    (folder / "shop.py").write_text(APP)
+    command = [sys.executable, "-m", "dibs", "worker", "shop:app", "--dsn", dsn, *options]
+    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_sigterm_lets_running_jobs_finish(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
+    made = client.enqueue("q", "shop.slow", {"name": "began", "seconds": 0.5})
+    with start(tmp_path, dsn) as worker:
+        wait_until((tmp_path / "began").exists, what="the job runs")
+        worker.send_signal(signal.SIGTERM)
+        _, errors = worker.communicate(timeout=30)
+    assert worker.returncode == 0, errors
+    assert client.state(made.id) is dibs.State.SUCCEEDED
+    assert client.depth("q").running == 0
+
+
+def test_a_second_sigterm_gives_everything_back_now(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
+    made = client.enqueue("q", "shop.slow", {"name": "began", "seconds": 600})
+    with start(tmp_path, dsn) as worker:
+        wait_until((tmp_path / "began").exists, what="the job runs")
+        began = time.monotonic()
+        worker.send_signal(signal.SIGTERM)
+        assert worker.stderr
+        assert any("stopping: 1 running jobs" in line for line in iter(worker.stderr.readline, ""))
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=30)
+    assert worker.returncode == 0
+    assert time.monotonic() - began < 25
+    assert client.state(made.id) is dibs.State.READY
+
+
+def test_what_a_killed_worker_held_is_run_by_another(
+    tmp_path: Path, dsn: str, client: dibs.Client, clock: Clock
+) -> None:
+    made = client.enqueue("q", "shop.slow", {"name": "began", "seconds": 0.3})
+    client.set_queue("q", max_attempts=3)
+    with start(tmp_path, dsn) as worker:
+        wait_until((tmp_path / "began").exists, what="the job runs")
+        worker.send_signal(signal.SIGKILL)
+    clock.move(31)
+    with start(tmp_path, dsn) as other:
+        wait_until(lambda: client.state(made.id) is dibs.State.SUCCEEDED, what="it ran again")
+        other.send_signal(signal.SIGTERM)
+        other.communicate(timeout=30)
+    shown = client.show(made.id)
+    assert shown
+    assert [a["outcome"] for a in shown["attempts"]] == ["lost", "succeeded"]
