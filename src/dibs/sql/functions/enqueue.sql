@@ -43,7 +43,8 @@ begin
         or a.delay not between interval '0' and interval '10 years'
         or a.deadline >= timestamptz '9000-01-01'
         or a.due_at > v_now + interval '10 years' or num_nonnulls(a.delay, a.due_at) = 2
-        or a.id >= v_ahead or a.id < v_today and a.id < dibs.id_floor(v_now - q.retention)) as refused
+        or a.id >= v_ahead
+        or case when a.id < v_today then a.id < dibs.id_floor(v_now - q.retention) end) as refused
     from rows from (jsonb_to_recordset(jobs) as (
         id uuid, queue text, kind text, payload jsonb, body text, content_type text, headers jsonb,
         priority smallint, delay interval, due_at timestamptz, ttl interval, deadline timestamptz,
