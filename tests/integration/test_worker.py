@@ -196,6 +196,31 @@ async def test_a_cancelled_handler_is_told(app: dibs.App) -> None:
     assert job.state() is dibs.State.CANCELLED
 
 
+async def test_a_job_cancelled_before_it_began_is_never_run(app: dibs.App) -> None:
+    app.client.set_queue("q", lease=0.6)
+    began, finish, ran = asyncio.Event(), asyncio.Event(), []
+
+    @app.task
+    async def waits(n: int) -> None:
+        ran.append(n)
+        began.set()
+        await finish.wait()
+
+    jobs = [waits.enqueue(n) for n in range(2)]
+    # Taken ahead, as if the jobs before it had been short.
+    worker = Worker(app, Settings(("q",), concurrency=1, drain=True, upkeep=False))
+    worker._rate = 1000.0
+    running = asyncio.create_task(worker.run())
+    await began.wait()
+    await asyncio.to_thread(wait_until, lambda: jobs[1].state() is dibs.State.RUNNING, what="it was taken ahead")
+    assert await asyncio.to_thread(jobs[1].cancel) == "requested"
+    await asyncio.to_thread(wait_until, lambda: worker._told, what="the worker was told")
+    finish.set()
+    async with asyncio.timeout(30):
+        await running
+    assert (ran, jobs[1].state()) == ([0], "cancelled")
+
+
 async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: dibs.App) -> None:
     """FACTS 28: a handler that blocks the event loop starves its own heartbeat; the keeper has a thread of its own."""
     app.client.set_queue("q", lease=0.5)

@@ -51,6 +51,11 @@ class Keeper:
         with self._lock:
             self._held.pop(id, None)
 
+    def holds(self, id: UUID) -> bool:
+        """Whether this one's lease is kept."""
+        with self._lock:
+            return id in self._held
+
     def close(self) -> None:
         """Stop keeping leases."""
         self._ended.set()

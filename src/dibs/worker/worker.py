@@ -175,6 +175,9 @@ class Worker:
             if not self._stock:
                 continue
             job = self._stock.popleft()
+            if job.id in self._told:
+                self._finish(job, self._told.pop(job.id))
+                continue
             await self._run_one(job)
             if time.monotonic() > turn:
                 await asyncio.sleep(0)
@@ -186,37 +189,41 @@ class Worker:
         self._running[job.id] = me
         self._quiet.clear()
         try:
-            report: Report | None = await self._executor.attempt(job)
+            report = await self._executor.attempt(job)
         except asyncio.CancelledError:
             told = self._told.pop(job.id, None)
             if told is None:
                 raise
             me.uncancel()
-            report = {
-                "cancel": Report(job, "fail", error="cancelled while it ran", final=True),
-                "stopping": Report(job, "release"),
-                "lost": None,
-            }[told]
-        self._keeper.let_go(job.id)
-        if report is None:
-            self._settle(1)
+            self._finish(job, told)
         else:
+            self._keeper.let_go(job.id)
             self._completer.add(report)
         # Only now: whoever waits for quiet ends us next.
         del self._running[job.id]
         if not self._running:
             self._quiet.set()
 
+    def _finish(self, job: Claimed, told: str) -> None:
+        """End a job that was told to stop: what is lost is no longer ours to report."""
+        self._keeper.let_go(job.id)
+        if told == "lost":
+            self._settle(1)
+        elif told == "cancel":
+            self._completer.add(Report(job, "fail", error="cancelled", final=True))
+        else:
+            self._completer.add(Report(job, "release"))
+
     def _stop_job(self, id: UUID, why: str) -> None:
         """From the keeper's thread: a job is to stop."""
         self._loop.call_soon_threadsafe(self._cancel, id, why)
 
     def _cancel(self, id: UUID, why: str) -> None:
-        task = self._running.get(id)
-        if task is None or id in self._told:
+        if id in self._told or not self._keeper.holds(id):
             return
         self._told[id] = why
-        task.cancel()
+        if id in self._running:
+            self._running[id].cancel()
 
     def _settle(self, count: int) -> None:
         self._in_hand -= count

@@ -58,7 +58,7 @@ begin
 
   -- One look at the head of every queue and priority; n counts them, eleven to a queue.
   for v_head in
-    select l.n::integer as n, (l.n - 1)::integer / 11 + 1 as q, (l.n - 1)::smallint % 11::smallint as priority,
+    select l.n::integer as n, (l.n - 1)::integer / 11 + 1 as q, ((l.n - 1) % 11)::smallint as priority,
       l.from_at, l.from_id
     from (
       select f.n, dibs.from_micros(f.due_us - b.back) as from_at,
