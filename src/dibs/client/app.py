@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 LOOK = 0.1
 """How often a wait for a job's end looks."""

@@ -40,6 +40,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := dibs.now();
+  v_parent text;
+  v_keep interval;
   v_busy boolean := false;
 begin
   perform dibs.check_isolation('prune');
@@ -50,23 +52,18 @@ begin
   end if;
   -- A dropped day's lock lasts until the end of the transaction, so nothing else is done in it; and what a day takes
   -- along need not be trimmed.
-  for name in
-    select d.name from dibs.days('attempt') as d
-    where dibs.day_start(d.day + 1) <= v_now - (select max(q.history_retention) from dibs.queue as q)
+  for v_parent, v_keep in
+    select 'attempt', max(q.history_retention) from dibs.queue as q
+    union all select 'job', max(q.retention) from dibs.queue as q
   loop
-    outcome := dibs.drop_day('attempt', name, v_now);
-    v_busy := v_busy or outcome <> 'crowded';
-    return next;
-    exit when outcome <> 'crowded';
-  end loop;
-  for name in
-    select d.name from dibs.days('job') as d
-    where dibs.day_start(d.day + 1) <= v_now - (select max(q.retention) from dibs.queue as q)
-  loop
-    outcome := dibs.drop_day('job', name, v_now);
-    v_busy := v_busy or outcome <> 'crowded';
-    return next;
-    exit when outcome <> 'crowded';
+    for name in
+      select d.name from dibs.days(v_parent) as d where dibs.day_start(d.day + 1) <= v_now - v_keep
+    loop
+      outcome := dibs.drop_day(v_parent, name, v_now);
+      v_busy := v_busy or outcome <> 'crowded';
+      return next;
+      exit when outcome <> 'crowded';
+    end loop;
   end loop;
   if not v_busy then
     return query
