@@ -107,6 +107,7 @@ class Claimed(msgspec.Struct, frozen=True):
     run: int
     attempt: int
     max_attempts: int
+    losses: int
     due_at: datetime
     deadline: datetime | None
     claimed_at: datetime

@@ -73,6 +73,7 @@ class QueuePolicy(TypedDict, total=False):
     lease_growth: float
     lease_cap: Seconds
     max_attempts: int
+    max_losses: int
     backoff: Backoff
     ttl: Seconds | None
     payload_limit: int

@@ -85,8 +85,8 @@ def test_live_rows_in_front_cost_a_claim_nothing(db: psycopg.Connection[Any], cl
     """FACTS 4: 200,000 hidden rows ahead made one read take 151 ms; here they are not in its way."""
     client.enqueue("q", "due")
     db.execute(
-        "insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, priority, ring)"
-        " select dibs.make_id(), dibs.now() + interval '1 hour', 'infinity', 1, 0, 0, 5, false"
+        "insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring)"
+        " select dibs.make_id(), dibs.now() + interval '1 hour', 'infinity', 1, 0, 0, 0, 5, false"
         " from generate_series(1, 50000)"
     )
     read = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'ready_claim_idx'"

@@ -111,10 +111,11 @@ def test_an_unknown_kind_is_released_for_others(client: dibs.Client) -> None:
 
 
 def test_a_lost_lease_is_charged_counted_apart_and_quarantined(client: dibs.Client, clock: Clock) -> None:
-    made = client.enqueue("q", "kills-its-worker", max_attempts=3)
+    client.set_queue("q", max_losses=3)
+    made = client.enqueue("q", "kills-its-worker", max_attempts=10)
     for attempt in range(1, 4):
         [job] = client.claim("q", wait=5)
-        assert job.attempt == attempt
+        assert (job.attempt, job.losses) == (attempt, attempt - 1)
         clock.move(31)
         [(id, state)] = client.rescue()
         assert id == made.id
@@ -122,6 +123,10 @@ def test_a_lost_lease_is_charged_counted_apart_and_quarantined(client: dibs.Clie
     shown = client.show(made.id)
     assert shown
     assert [a["outcome"] for a in shown["attempts"]] == ["lost"] * 3
+    assert shown["reason"].endswith("(3 times)")
+    client.redrive(ids=[made.id])
+    [job] = client.claim("q", wait=5)
+    assert (job.attempt, job.losses) == (1, 0)
 
 
 def test_expiry_counts_from_when_it_is_due(client: dibs.Client, clock: Clock) -> None:
@@ -361,8 +366,8 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     assert "ended as expired" in client.why(ready.id)
     assert client.why(job.id).startswith("It ended as expired")
     db.execute(
-        "insert into dibs.blocked select id, due_at, 'infinity', queue_id, run, charged, priority, null, history,"
-        " 'a slot of limit gpu' from dibs.dead where id = %s",
+        "insert into dibs.blocked select id, due_at, 'infinity', queue_id, run, charged, losses, priority, null,"
+        " history, 'a slot of limit gpu' from dibs.dead where id = %s",
         (ready.id,),
     )
     db.execute("delete from dibs.dead where id = %s", (ready.id,))

@@ -41,10 +41,10 @@ def fill(db: psycopg.Connection[Any], rows: int) -> None:
     db.execute("select from dibs.enqueue('q', 'k', delay => '1 hour')")
     day = str(IdMaker().make(1)[0])[:13]
     for table, columns, values in (
-        ("ready", "due_at, expire_at, queue_id, run, charged, priority, ring",
-         "now() + interval '2 hours', 'infinity', 1, 0, 0, 5, false"),
-        ("lease", "token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, priority",
-         "gen_random_uuid(), now(), 'infinity', now(), 'infinity', 1, 1, 1, 5"),
+        ("ready", "due_at, expire_at, queue_id, run, charged, losses, priority, ring",
+         "now() + interval '2 hours', 'infinity', 1, 0, 0, 0, 5, false"),
+        ("lease", "token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority",
+         "gen_random_uuid(), now(), 'infinity', now(), 'infinity', 1, 1, 1, 0, 5"),
         ("job", "due_at, queue_id, priority, kind", "now(), 1, 5, 'k'"),
     ):  # fmt: skip
         # Ids of today in their order, written by hand: a million of dibs.make_id() would take too long.

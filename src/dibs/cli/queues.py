@@ -85,6 +85,7 @@ def _backoff(value: dict[str, Any]) -> str:
 @click.option("--lease-growth", type=float, help="Each attempt's lease is so many times the one before.")
 @click.option("--lease-cap", type=DURATION, help="No lease grows beyond this.")
 @click.option("--max-attempts", type=int, help="How often a job is tried before it is exhausted.")
+@click.option("--max-losses", type=int, help="How often a job's worker may die before the job is quarantined.")
 @click.option("--backoff", type=BACKOFF, help="exponential:1s,cap=10m,jitter=0.1, constant:5s or list:1s,5s,30s.")
 @click.option("--ttl", type=DURATION_OR_NONE, help="Jobs expire that long after they were first due; none for never.")
 @click.option("--payload-limit", type=int, help="The largest payload, in bytes.")

@@ -121,7 +121,7 @@ def claim(queues: Sequence[str], max: int, worker: int | None, lease: Seconds | 
     """Take up to ``max`` due jobs."""
     return Call(
         "select id, token, queue, kind, payload::text, body, content_type, headers::text, priority, run, attempt,"
-        " max_attempts, due_at, deadline, claimed_at, lease_until"
+        " max_attempts, losses, due_at, deadline, claimed_at, lease_until"
         f" from dibs.claim(%s::text[], %s, %s, {_SPAN})",
         (list(queues), max, worker, _span(lease)),
         lambda rows: [Claimed(*row) for row in rows],
@@ -327,7 +327,7 @@ def depths() -> Call[list[Depth]]:
 
 
 _QUEUE_SETTINGS = (
-    "name", "paused_at", "created_at", "priority", "lease", "lease_growth", "lease_cap", "max_attempts",
+    "name", "paused_at", "created_at", "priority", "lease", "lease_growth", "lease_cap", "max_attempts", "max_losses",
     "backoff", "ttl", "payload_limit", "history", "retention", "history_retention", "ring",
 )  # fmt: skip
 

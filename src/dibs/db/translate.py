@@ -21,6 +21,7 @@ EXPECTED = {
     "lease_cap_range": "a lease cap from 0.1 s to 7 days",
     "lease_within_cap": "a lease that is not above the lease cap",
     "max_attempts_range": "1 to 10000 attempts",
+    "max_losses_range": "1 to 10000 losses",
     "ttl_range": "a TTL above 0 and up to 10 years, or none",
     "payload_limit_range": "a payload limit from 1 to 256000000 bytes",
     "history_known": "a history of all, failures or none",

@@ -9,7 +9,7 @@ create or replace function dibs.claim(
 returns table (
   id uuid, token uuid, queue text, kind text, payload jsonb, body bytea, content_type text,
   headers jsonb, priority smallint, run integer, attempt smallint, max_attempts integer,
-  due_at timestamptz, deadline timestamptz, claimed_at timestamptz, lease_until timestamptz
+  losses smallint, due_at timestamptz, deadline timestamptz, claimed_at timestamptz, lease_until timestamptz
 )
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -89,18 +89,18 @@ begin
       delete from dibs.ready as r using pick as p where r.ctid = p.place returning r.*
     ), held as (
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run,
-        charged, priority, own_lease, history, worker, fingerprint)
+        charged, losses, priority, own_lease, history, worker, fingerprint)
       select g.id, v_token, g.due_at, g.expire_at, v_now,
         v_now + coalesce(claim.lease, g.own_lease,
           dibs.lease_for(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, g.charged + 1)),
-        g.queue_id, g.run + 1, g.charged + 1, g.priority, g.own_lease, g.history, claim.worker, g.fingerprint
+        g.queue_id, g.run + 1, g.charged + 1, g.losses, g.priority, g.own_lease, g.history, claim.worker, g.fingerprint
       from gone as g
-      returning lease.id, lease.run, lease.charged, lease.due_at, lease.lease_until
+      returning lease.id, lease.run, lease.charged, lease.losses, lease.due_at, lease.lease_until
     ), noted as (
       select set_config('dibs.first', dibs.micros(h.due_at) || ' ' || h.id, true) from held as h limit 1
     )
     select h.id, v_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, v_head.priority,
-      h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.due_at, j.deadline, v_now, h.lease_until
+      h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.losses, h.due_at, j.deadline, v_now, h.lease_until
     from noted as n cross join held as h
     -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
     left join lateral (

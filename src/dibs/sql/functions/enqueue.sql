@@ -62,9 +62,9 @@ begin
     where v_same is null or v_same[a.ord] is null
     returning job.*
   ), new_ready as (
-    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, priority, ring, own_lease,
-      history, fingerprint)
-    select j.id, j.due_at, dibs.expiry(j.due_at, coalesce(j.ttl, q.ttl), j.deadline), j.queue_id, 0, 0,
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
+      own_lease, history, fingerprint)
+    select j.id, j.due_at, dibs.expiry(j.due_at, coalesce(j.ttl, q.ttl), j.deadline), j.queue_id, 0, 0, 0,
       j.priority,
       q.ring and j.id in (
         select distinct on (n.queue_id) n.id from new_job as n order by n.queue_id, n.due_at, n.id),

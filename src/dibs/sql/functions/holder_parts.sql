@@ -100,7 +100,9 @@ begin
         when a.final then 'failed'
         when outcome in ('failed', 'lost') and l.charged >= coalesce(j.max_attempts, q.max_attempts)
           then 'exhausted'
+        when outcome = 'lost' and l.losses + 1 >= q.max_losses then 'exhausted'
       end as verdict,
+      l.losses + (outcome = 'lost')::integer as lost,
       case
         when a.delay > interval '0' then at + a.delay
         when outcome = 'released' then l.due_at
@@ -126,16 +128,17 @@ begin
     from gone as g
     where g.keep = 'all' or g.keep = 'failures' and outcome in ('failed', 'lost')
   ), waiting as (
-    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, priority, ring, own_lease,
-      history, fingerprint)
-    select g.id, g.due, g.expire_at, g.queue_id, g.run, g.charge, g.priority,
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
+      own_lease, history, fingerprint)
+    select g.id, g.due, g.expire_at, g.queue_id, g.run, g.charge, g.lost, g.priority,
       g.ring and g.due <= at + interval '1 minute', g.next_lease, g.history, g.fingerprint
     from gone as g where g.verdict is null
   ), ended as (
-    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, priority, history, state, reason,
-      fingerprint)
-    select g.id, g.due_at, at, g.queue_id, g.run, g.charge, g.priority, g.history,
-      g.verdict, coalesce(g.cancel, nullif(g.error, ''), 'attempt ' || g.charged || ' ended as ' || outcome), g.fingerprint
+    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state,
+      reason, fingerprint)
+    select g.id, g.due_at, at, g.queue_id, g.run, g.charge, g.lost, g.priority, g.history,
+      g.verdict, coalesce(g.cancel, nullif(g.error, ''), 'attempt ' || g.charged || ' ended as ' || outcome)
+        || case when outcome = 'lost' and g.cancel is null then format(' (%s times)', g.lost) else '' end, g.fingerprint
     from gone as g where g.verdict is not null
   )
   select array_agg(g.id) as ids, array_agg(g.token) as tokens, array_agg(coalesce(g.verdict,

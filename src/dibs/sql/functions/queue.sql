@@ -5,7 +5,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,backoff,ttl,payload_limit,history,retention,history_retention,ring}'::text[];
+  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring}'::text[];
   v_unknown text := (select k from jsonb_object_keys(policy) as k where k <> all (v_names) limit 1);
 begin
   if v_unknown is not null then
@@ -23,7 +23,7 @@ begin
   perform from dibs.queue as q where q.name = set_queue.name for update;
   update dibs.queue as q
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,
-    max_attempts = n.max_attempts, backoff = n.backoff, ttl = n.ttl, payload_limit = n.payload_limit,
+    max_attempts = n.max_attempts, max_losses = n.max_losses, backoff = n.backoff, ttl = n.ttl, payload_limit = n.payload_limit,
     history = n.history, retention = n.retention, history_retention = n.history_retention, ring = n.ring
   from (
     select p.* from dibs.queue as o cross join lateral jsonb_populate_record(o, policy) as p
@@ -35,7 +35,7 @@ $$;
 
 comment on function dibs.set_queue is
 'Make a queue, or change its policy while it runs: a JSON object of priority, lease, lease_growth, lease_cap,
-max_attempts, backoff, ttl (null for none), payload_limit, history (all, failures, none), retention,
+max_attempts, max_losses, backoff, ttl (null for none), payload_limit, history (all, failures, none), retention,
 history_retention, ring. What is not named stays as it is.';
 
 create or replace function dibs.set_strict(strict boolean) returns void

@@ -70,9 +70,9 @@ begin
     returning c.*, v_now + redrive.delay + coalesce((c.place - 1) / redrive.rate * interval '1 second', interval '0')
       as due
   ), waiting as (
-    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, priority, ring, own_lease, history,
-      fingerprint)
-    select g.id, g.due, dibs.expiry(g.due, g.alive, g.deadline), g.queue_id, g.run, 0, g.priority,
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease,
+      history, fingerprint)
+    select g.id, g.due, dibs.expiry(g.due, g.alive, g.deadline), g.queue_id, g.run, 0, 0, g.priority,
       g.ring and g.place = 1, g.own_lease, g.history, g.fingerprint
     from gone as g
     returning ready.id

@@ -21,15 +21,15 @@ begin
       cross join lateral (select b.id from dibs.blocked as b where b.id = k.id for update) as b
     ) as h where b.id = h.id returning b.*
   ), gone as (
-    select r.id, r.due_at, r.queue_id, r.run, r.charged, r.priority, r.history, r.fingerprint
+    select r.id, r.due_at, r.queue_id, r.run, r.charged, r.losses, r.priority, r.history, r.fingerprint
     from unready as r
     union all
-    select b.id, b.due_at, b.queue_id, b.run, b.charged, b.priority, b.history, b.fingerprint
+    select b.id, b.due_at, b.queue_id, b.run, b.charged, b.losses, b.priority, b.history, b.fingerprint
     from unblocked as b
   ), ended as (
-    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, priority, history, state, reason,
+    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state, reason,
       fingerprint)
-    select g.id, g.due_at, at, g.queue_id, g.run, g.charged, g.priority, g.history, bury.state, coalesce(bury.reason, bury.state), g.fingerprint
+    select g.id, g.due_at, at, g.queue_id, g.run, g.charged, g.losses, g.priority, g.history, bury.state, coalesce(bury.reason, bury.state), g.fingerprint
     from gone as g
   )
   select array_agg(g.id), array_agg(g.fingerprint), bool_or(g.fingerprint is not null)

@@ -29,6 +29,7 @@ create table dibs.queue (
   lease_growth double precision not null default 1,
   lease_cap interval not null default interval '12 hours',
   max_attempts integer not null default 5,
+  max_losses integer not null default 3,
   backoff dibs.backoff not null
     default row('exponential', array[interval '1 second'], 2, interval '1 hour', 0.1),
   ttl interval default interval '1 day',
@@ -46,6 +47,7 @@ create table dibs.queue (
     lease_cap between interval '100 milliseconds' and interval '7 days'),
   constraint queue_lease_within_cap check (lease <= lease_cap),
   constraint queue_max_attempts_range check (max_attempts between 1 and 10000),
+  constraint queue_max_losses_range check (max_losses between 1 and 10000),
   constraint queue_ttl_range check (ttl > interval '0' and ttl <= interval '10 years'),
   constraint queue_payload_limit_range check (payload_limit between 1 and 256000000),
   constraint queue_history_known check (history in ('all', 'failures', 'none')),

@@ -16,6 +16,7 @@ select j.id, q.name as queue, j.kind,
   nullif(coalesce(r.expire_at, b.expire_at, l.expire_at), 'infinity') as expire_at,
   coalesce(r.charged, b.charged, l.charged, d.charged) as attempts,
   coalesce(j.max_attempts, q.max_attempts) as max_attempts,
+  coalesce(r.losses, b.losses, l.losses, d.losses) as losses,
   l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel is not null as cancel_requested,
   d.ended_at, split_part(d.reason, E'\n', 1) as reason
 from dibs.job as j
@@ -38,7 +39,7 @@ left join dibs.job as j on j.id = a.id;
 comment on view dibs.attempts is 'Every ended run kept; no results, and of an error its first line.';
 
 create or replace view dibs.queues as
-select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q.lease_cap, q.max_attempts,
+select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q.lease_cap, q.max_attempts, q.max_losses,
   to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring
 from dibs.queue as q;
 

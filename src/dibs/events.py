@@ -1,0 +1,169 @@
+"""What dibs tells about itself: one list of events, for logs, metrics, traces and your own code.
+
+An event is a fact that has just happened. Whoever subscribed to its class is called with it, where it happened: on the
+event loop or in a worker's thread. A subscriber should be quick; one that raises is reported and changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from dibs.job import Claimed
+
+log = logging.getLogger("dibs.events")
+
+Outcome = Literal["succeeded", "failed", "snoozed", "released", "cancelled", "lost"]
+"""How a run ended; the words of the history."""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A fact that has just happened."""
+
+
+class JobEnqueued(Event, frozen=True):
+    """An enqueue was answered; ``outcome`` is ``enqueued``, or ``duplicate`` of the job with this id."""
+
+    id: UUID
+    queue: str
+    kind: str
+    outcome: str
+
+
+class JobsClaimed(Event, frozen=True):
+    """A claim came back, with ``count`` jobs or none."""
+
+    queues: tuple[str, ...]
+    count: int
+    took: float
+
+
+class JobStarted(Event, frozen=True):
+    """A handler is about to be called; ``waited`` is how long the job was due before that."""
+
+    job: Claimed
+    waited: float
+
+
+class JobEnded(Event, frozen=True):
+    """A run ended and its outcome is recorded.
+
+    ``state`` is where the job went (``succeeded``, ``ready``, ``scheduled``, or a dead one); ``ran`` is how long the
+    handler took; ``error`` is the first line of what it raised.
+    """
+
+    job: Claimed
+    outcome: Outcome
+    state: str
+    ran: float
+    error: str | None = None
+
+
+class LeaseLost(Event, frozen=True):
+    """A job was no longer ours: its lease ran out, or could not be renewed in time. Its handler was stopped."""
+
+    job: Claimed
+
+
+class LeasesRenewed(Event, frozen=True):
+    """The keeper renewed leases."""
+
+    count: int
+    took: float
+
+
+class KindUnknown(Event, frozen=True):
+    """A job was left for other workers, because this app has no task of its kind."""
+
+    job: Claimed
+
+
+class OutcomesSent(Event, frozen=True):
+    """The completer sent a batch of outcomes of one verb."""
+
+    verb: str
+    count: int
+    took: float
+
+
+class WorkerStarted(Event, frozen=True):
+    """A worker is registered under ``number`` and begins to claim."""
+
+    number: int
+    queues: tuple[str, ...]
+
+
+class WorkerStopping(Event, frozen=True):
+    """A worker claims no more; ``running`` handlers have the grace time to finish."""
+
+    running: int
+
+
+class WorkerStopped(Event, frozen=True):
+    """A worker is done; ``ended`` jobs ended in it."""
+
+    ended: int
+
+
+class UpkeepDone(Event, frozen=True):
+    """A chore of the upkeep did something: ``rescue``, ``expire``, ``make_days``, ``prune``, ``forget`` and so on."""
+
+    chore: str
+    count: int
+
+
+class Trouble(Event, frozen=True):
+    """Something failed and will be tried again: ``where`` says what, ``error`` why."""
+
+    where: str
+    error: BaseException
+
+
+class ChildStarted(Event, frozen=True):
+    """The parent of several worker processes started one."""
+
+    pid: int
+
+
+class ChildDied(Event, frozen=True):
+    """A worker process ended by itself; ``status`` is its exit code, or minus the signal that killed it."""
+
+    pid: int
+    status: int
+
+
+E = TypeVar("E", bound=Event)
+Subscriber = Callable[[E], None]
+
+
+class Events:
+    """Who wants to know what."""
+
+    def __init__(self) -> None:
+        self._subscribers: dict[type[Event], tuple[Subscriber[Any], ...]] = {}
+
+    def on(self, kind: type[E], subscriber: Subscriber[E]) -> None:
+        """Call ``subscriber`` with each event of this class from now on."""
+        self._subscribers[kind] = (*self._subscribers.get(kind, ()), subscriber)
+
+    def off(self, kind: type[E], subscriber: Subscriber[E]) -> None:
+        """Call it no longer."""
+        self._subscribers[kind] = tuple(s for s in self._subscribers.get(kind, ()) if s is not subscriber)
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody does: what nobody wants need not be made."""
+        return bool(self._subscribers.get(kind))
+
+    def tell(self, event: Event) -> None:
+        """Tell everybody who wants to know."""
+        for subscriber in self._subscribers.get(type(event), ()):
+            try:
+                subscriber(event)
+            except Exception:
+                log.exception("a subscriber to %s failed", type(event).__name__)
