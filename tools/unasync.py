@@ -12,6 +12,7 @@ PAIRS = {
     "src/dibs/db/database_async.py": "src/dibs/db/database.py",
     "src/dibs/client/client_async.py": "src/dibs/client/client.py",
     "src/dibs/client/queue_async.py": "src/dibs/client/queue.py",
+    "src/dibs/client/handle_async.py": "src/dibs/client/handle.py",
 }
 WORDS = {
     "AsyncConnectionPool": "ConnectionPool",
@@ -22,6 +23,8 @@ WORDS = {
     "AsyncQueue": "Queue",
     "AsyncMessage": "Message",
     "AsyncBell": "Bell",
+    "AsyncJob": "Job",
+    "asynccontextmanager": "contextmanager",
     "AsyncIterator": "Iterator",
     "asyncio.to_thread(self._locate)": "self._locate()",
     "asyncio.sleep": "time.sleep",
@@ -34,6 +37,7 @@ WORDS = {
     "database_async": "database",
     "client_async": "client",
     "queue_async": "queue",
+    "handle_async": "handle",
     "async with": "with",
     "async for": "for",
     "async def": "def",

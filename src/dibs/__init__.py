@@ -7,9 +7,13 @@
 ...         client.complete(job, "sent")
 """
 
-from dibs.client.app import App, Job, Task
+from dibs.client.app import App, Task
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
+from dibs.client.context import Context, context
+from dibs.client.handle import Job
+from dibs.client.handle_async import AsyncJob
+from dibs.client.middleware import Middleware
 from dibs.client.queue import Message, Queue
 from dibs.client.queue_async import AsyncMessage, AsyncQueue
 from dibs.errors import (
@@ -42,7 +46,6 @@ from dibs.job import Answer, Claimed, Depth, Enqueued, Failed, NewJob, Redriven,
 from dibs.policy import Backoff, constant, exponential, progressive
 from dibs.retry import Final, Retry, RetryAfter, Snooze
 from dibs.states import Outcome, State
-from dibs.worker.context import Context, context
 
 __version__ = "0.1.0"
 
@@ -50,6 +53,7 @@ __all__ = [
     "Answer",
     "App",
     "AsyncClient",
+    "AsyncJob",
     "AsyncMessage",
     "AsyncQueue",
     "Backoff",
@@ -73,6 +77,7 @@ __all__ = [
     "JobError",
     "LeaseLost",
     "Message",
+    "Middleware",
     "NewJob",
     "NotPermitted",
     "Outcome",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 
@@ -20,8 +20,7 @@ class Arguments:
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
-        self._signature = inspect.signature(function)
-        hints = get_type_hints(function)
+        self._signature, hints = self._shape_of(function)
         fields: list[Any] = []
         for parameter in self._signature.parameters.values():
             if parameter.kind not in _NAMED:
@@ -34,6 +33,21 @@ class Arguments:
             fields.append((parameter.name, kind) if empty else (parameter.name, kind, _default(parameter.default)))
         self._shape = msgspec.defstruct(f"{name} arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._names = tuple(self._signature.parameters)
+
+    def _shape_of(self, function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
+        return inspect.signature(function), get_type_hints(function)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The arguments' names, types as written, and whether each must be given."""
+        empty = inspect.Parameter.empty
+        return [
+            {
+                "name": p.name,
+                "type": "Any" if p.annotation is empty else inspect.formatannotation(p.annotation),
+                "required": p.default is empty,
+            }
+            for p in self._signature.parameters.values()
+        ]
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call as JSON can hold them; what does not fit the signature is refused."""
@@ -52,6 +66,22 @@ class Arguments:
         except msgspec.ValidationError as error:
             raise InvalidArgument(f"task {self.name}: {error}", hint=f"it takes {self._signature}") from None
         return {name: getattr(read, name) for name in self._names}
+
+
+class ItemArguments(Arguments):
+    """What a batch handler takes for each job: one item of the list that is its only parameter."""
+
+    def _shape_of(self, function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
+        parameters = list(inspect.signature(function).parameters.values())
+        if len(parameters) != 1 or parameters[0].kind not in _NAMED:
+            raise InvalidArgument(
+                f"batch handler {self.name} takes ({', '.join(map(str, parameters))}), not one list",
+                hint="such as: async def index(pages: list[Page])",
+            )
+        hint = get_type_hints(function).get(parameters[0].name, Any)
+        item = (get_args(hint) or (Any,))[0]
+        parameter = inspect.Parameter("item", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=item)
+        return inspect.Signature([parameter]), {"item": item}
 
 
 def _default(value: Any) -> Any:

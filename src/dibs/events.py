@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.job import Claimed
+    from dibs.states import Outcome
 
 log = logging.getLogger("dibs.events")
-
-Outcome = Literal["succeeded", "failed", "snoozed", "released", "cancelled", "lost"]
-"""How a run ended; the words of the history."""
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -1,37 +1,34 @@
-"""Python functions as jobs: the app knows them, the tasks enqueue them."""
+"""Python functions as jobs: the app knows them and their database."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
-import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-import msgspec
-
-from dibs.arguments import Arguments
+from dibs.arguments import Arguments, ItemArguments
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
-from dibs.errors import InvalidArgument, JobEnded
-from dibs.job import NewJob
+from dibs.client.handle import Job
+from dibs.client.handle_async import AsyncJob
+from dibs.client.middleware import hooks
+from dibs.client.task import Batch, Task, TaskSettings, kind_of, settings_of
+from dibs.errors import InvalidArgument
+from dibs.events import Event, Events, JobEnqueued
 from dibs.retry import Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from uuid import UUID
+    from collections.abc import Callable, Sequence
 
-    from dibs.job import Enqueued
-    from dibs.policy import JobOptions
-    from dibs.states import State
+    from dibs.client.middleware import Middleware
+    from dibs.job import Enqueued, NewJob
+    from dibs.policy import JobOptions, Seconds
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-LOOK = 0.1
-"""How often a wait for a job's end looks."""
+T = TypeVar("T")
+E = TypeVar("E", bound=Event)
 
 
 class App:
@@ -46,6 +43,8 @@ class App:
         self.dsn = dsn
         self.queue = queue
         self.tasks: dict[str, Task[Any, Any]] = {}
+        self.events = Events()
+        self.middleware: tuple[Middleware, ...] = ()
         self._async: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
 
     @overload
@@ -59,7 +58,10 @@ class App:
         name: str | None = None,
         queue: str | None = None,
         retry: Retry | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
+        process: bool = False,
+        memory: int | None = None,
+        repeat: Seconds | None = None,
         **options: Unpack[JobOptions],
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
@@ -71,21 +73,110 @@ class App:
         name: str | None = None,
         queue: str | None = None,
         retry: Retry | None = None,
-        timeout: float | None = None,
-        **options: Unpack[JobOptions],
+        **given: Any,
     ) -> Any:
-        """Make a function a task: it stays callable, and can be enqueued."""
+        """Make a function a task: it stays callable, and can be enqueued.
+
+        ``timeout`` is how many seconds a run may take. With ``process`` it runs in a process of its own, which is
+        killed when it takes longer or, with ``memory``, when it needs more bytes. With ``repeat`` each success enqueues
+        the same job again, due that many seconds later. What else is given is each job's: priority, ttl, lease and so
+        on.
+        """
 
         def make(decorated: Callable[..., Any]) -> Task[Any, Any]:
-            kind = name or f"{decorated.__module__}.{decorated.__qualname__}".replace("<locals>.", "")
-            if kind in self.tasks:
-                raise InvalidArgument(f"there is a task {kind} already", hint="give one of them another name=")
-            settings = TaskSettings(queue or self.queue, retry or Retry(), timeout, options)
-            made: Task[Any, Any] = Task(self, decorated, kind, settings)
-            self.tasks[kind] = made
-            return made
+            kind = name or kind_of(decorated)
+            settings = settings_of(self, queue, retry or Retry(), given)
+            return self._add(Task(self, decorated, kind, settings, Arguments(kind, decorated)))
 
         return make if function is None else make(function)
+
+    def batch(
+        self,
+        /,
+        max: int = 100,
+        within: Seconds = 0.1,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Seconds | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Callable[[Callable[[list[T]], R]], Task[[T], R]]:
+        """Make a function of a list a task whose jobs are run together, up to ``max``, or what came ``within`` seconds.
+
+        One item is enqueued as one job. The function returns None, or a list with an outcome for each item: its result,
+        or the exception it would have raised.
+        """
+
+        def make(decorated: Callable[[list[T]], R]) -> Task[[T], R]:
+            kind = name or kind_of(decorated)
+            gathering = Batch(max, float(within) if isinstance(within, int | float) else within.total_seconds())
+            settings = settings_of(self, queue, retry or Retry(), {"timeout": timeout, "batch": gathering, **options})
+            return self._add(Task(self, decorated, kind, settings, ItemArguments(kind, decorated)))
+
+        return make
+
+    def _add(self, made: Task[P, R]) -> Task[P, R]:
+        if made.name in self.tasks:
+            raise InvalidArgument(f"there is a task {made.name} already", hint="give one of them another name=")
+        self.tasks[made.name] = made
+        return made
+
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Wrap this around every enqueue and run from now on, inside of what was added before."""
+        self.middleware = (*self.middleware, middleware)
+        for cached in ("_enqueue", "_aenqueue"):
+            self.__dict__.pop(cached, None)
+
+    def on(self, kind: type[E]) -> Callable[[Callable[[E], None]], Callable[[E], None]]:
+        """Call the decorated function with each event of this class."""
+
+        def subscribe(function: Callable[[E], None]) -> Callable[[E], None]:
+            self.events.on(kind, function)
+            return function
+
+        return subscribe
+
+    # Enqueueing
+
+    def enqueue_jobs(self, jobs: Sequence[NewJob], conn: Any = None) -> list[Job]:
+        """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none."""
+        made = self._enqueue(jobs, conn)
+        self._tell(jobs, made)
+        return [Job(self.client, m.id, m.is_new) for m in made]
+
+    async def aenqueue_jobs(self, jobs: Sequence[NewJob], conn: Any = None) -> list[AsyncJob]:
+        """Enqueue jobs made by :meth:`Task.call`, from async code."""
+        made = await self._aenqueue(jobs, conn)
+        self._tell(jobs, made)
+        return [AsyncJob(self.async_client(), m.id, m.is_new) for m in made]
+
+    @functools.cached_property
+    def _enqueue(self) -> Callable[[Sequence[NewJob], Any], list[Enqueued]]:
+        def ask(jobs: Sequence[NewJob], conn: Any) -> list[Enqueued]:
+            return self.client.enqueue_many(jobs, conn=conn)
+
+        chain = ask
+        for hook in hooks(self.middleware, "enqueue"):
+            chain = functools.partial(_through, hook, chain)
+        return chain
+
+    @functools.cached_property
+    def _aenqueue(self) -> Callable[[Sequence[NewJob], Any], Any]:
+        async def ask(jobs: Sequence[NewJob], conn: Any) -> list[Enqueued]:
+            return await self.async_client().enqueue_many(jobs, conn=conn)
+
+        chain: Callable[[Sequence[NewJob], Any], Any] = ask
+        for hook in hooks(self.middleware, "aenqueue"):
+            chain = functools.partial(_through, hook, chain)
+        return chain
+
+    def _tell(self, jobs: Sequence[NewJob], made: Sequence[Enqueued]) -> None:
+        if self.events.wants(JobEnqueued):
+            for job, answer in zip(jobs, made, strict=False):
+                self.events.tell(JobEnqueued(answer.id, job.queue, job.kind, answer.outcome))
+
+    # Connections
 
     @functools.cached_property
     def client(self) -> Client:
@@ -111,105 +202,8 @@ class App:
             await client.close()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """How a task's jobs are enqueued and run."""
-
-    queue: str
-    retry: Retry
-    timeout: float | None
-    options: JobOptions
-    conn: Any = None
+def _through(hook: Callable[..., Any], chain: Callable[[Sequence[NewJob], Any], Any], jobs: Any, conn: Any) -> Any:
+    return hook(jobs, lambda changed: chain(changed, conn))
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job that was enqueued: look at it, wait for it, cancel it."""
-
-    app: App
-    id: UUID
-    is_new: bool
-
-    def state(self) -> State:
-        """What it is now."""
-        return self.app.client.state(self.id)
-
-    def result(self) -> Any:
-        """What its last successful run returned; None before that, and where no history is kept."""
-        shown = self.app.client.show(self.id) or {"attempts": []}
-        return next((a["result"] for a in reversed(shown["attempts"]) if a["outcome"] == "succeeded"), None)
-
-    def wait(self, timeout: float = 60.0) -> Any:
-        """Wait until it has ended and return its result; a bad end raises JobEnded, none in time TimeoutError."""
-        end = time.monotonic() + timeout
-        while not (state := self.state()).has_ended:
-            if time.monotonic() >= end:
-                raise TimeoutError(f"job {self.id} is still {state} after {timeout:g} s")
-            time.sleep(LOOK)
-        if state.is_dead:
-            raise JobEnded(f"job {self.id} ended as {state}", hint=self.app.client.why(self.id))
-        return self.result()
-
-    def cancel(self) -> str:
-        """Cancel it, or ask its holder to stop."""
-        return self.app.client.cancel(self.id)
-
-
-class Task(Generic[P, R]):
-    """A function that can be called as it is, or enqueued."""
-
-    def __init__(self, app: App, function: Callable[P, R], name: str, settings: TaskSettings) -> None:
-        self.app = app
-        self.function = function
-        self.name = name
-        self.settings = settings
-        self.arguments = Arguments(name, function)
-        self.is_async = inspect.iscoroutinefunction(function)
-        functools.update_wrapper(self, function)
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function here and now."""
-        return self.function(*args, **kwargs)
-
-    def using(self, *, queue: str | None = None, conn: Any = None, **options: Unpack[JobOptions]) -> Task[P, R]:
-        """The same task with other options, or in the transaction of ``conn``."""
-        merged = {**self.settings.options, **options}
-        changed = replace(
-            self.settings,
-            queue=queue or self.settings.queue,
-            conn=conn or self.settings.conn,
-            options=cast("JobOptions", merged),
-        )
-        return Task(self.app, self.function, self.name, changed)
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """The call as a job to be enqueued: for bulk enqueues and follow-ups."""
-        retry = self.settings.retry
-        options: dict[str, Any] = {
-            "max_attempts": retry.max_attempts,
-            "backoff": retry.backoff,
-            **self.settings.options,
-        }
-        payload = self.arguments.pack(args, kwargs)
-        return NewJob(queue=self.settings.queue, kind=self.name, payload=payload, **options)
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """Enqueue one call."""
-        return self._handles(self.app.client.enqueue_many([self.call(*args, **kwargs)], conn=self.settings.conn))[0]
-
-    def enqueue_many(self, calls: Iterable[NewJob]) -> list[Job]:
-        """Enqueue many calls, made by :meth:`call`, all or none."""
-        return self._handles(self.app.client.enqueue_many(calls, conn=self.settings.conn))
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """Enqueue one call, from async code."""
-        client = self.app.async_client()
-        return self._handles(await client.enqueue_many([self.call(*args, **kwargs)], conn=self.settings.conn))[0]
-
-    def _handles(self, made: list[Enqueued]) -> list[Job]:
-        return [Job(self.app, m.id, m.is_new) for m in made]
-
-
-def result_of(value: Any) -> Any:
-    """A handler's result as JSON can hold it."""
-    return None if value is None else msgspec.to_builtins(value)
+__all__ = ["App", "Task", "TaskSettings"]

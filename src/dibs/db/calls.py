@@ -141,6 +141,15 @@ def extend_many(held: Sequence[Held], lease: Seconds | None, progress: Sequence[
     )
 
 
+def complete(held: Held, result: Any, follow_ups: Sequence[dict[str, Any]] | None) -> Call[str]:
+    """End a job as succeeded, in whatever transaction this runs in."""
+    return Call(
+        "select dibs.complete(%s, %s, %s::jsonb, %s::jsonb)",
+        (held.id, held.token, _jsonb(result), None if follow_ups is None else _json(follow_ups)),
+        _first,
+    )
+
+
 def complete_many(
     held: Sequence[Held],
     results: Sequence[Any] | None,

@@ -8,6 +8,7 @@ import os
 import random
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -145,6 +146,17 @@ class Database:
             if isinstance(told, ConnectionLost) and self._pool is not None:
                 self._pool.check()
             raise told from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A connection of the pool in a transaction, which commits when the block ends well."""
+        self.connect()
+        assert self._pool is not None
+        try:
+            with self._pool.connection(timeout=self.patience) as conn, conn.transaction():
+                yield conn
+        except (PoolTimeout, PoolClosed) as error:
+            raise ConnectionLost(f"no connection to the database: {error}") from error
 
     def enqueue(self, jobs: Sequence[NewJob], conn: detect.Connection | None = None) -> list[Enqueued]:
         """Put jobs in under ids made here, so that repeating after a lost answer adds nothing."""

@@ -7,6 +7,7 @@ import itertools
 import os
 import random
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -23,7 +24,7 @@ from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, I
 from dibs.ids import IdMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from uuid import UUID
 
     from dibs.db.adapters import detect
@@ -144,6 +145,17 @@ class AsyncDatabase:
             if isinstance(told, ConnectionLost) and self._pool is not None:
                 await self._pool.check()
             raise told from error
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A connection of the pool in a transaction, which commits when the block ends well."""
+        await self.connect()
+        assert self._pool is not None
+        try:
+            async with self._pool.connection(timeout=self.patience) as conn, conn.transaction():
+                yield conn
+        except (PoolTimeout, PoolClosed) as error:
+            raise ConnectionLost(f"no connection to the database: {error}") from error
 
     async def enqueue(self, jobs: Sequence[NewJob], conn: detect.AsyncConnection | None = None) -> list[Enqueued]:
         """Put jobs in under ids made here, so that repeating after a lost answer adds nothing."""

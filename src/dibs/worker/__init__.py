@@ -1,6 +1,6 @@
 """Runs tasks: claims jobs, runs their handlers, and reports what came of them."""
 
-from dibs.worker.context import Context, context
+from dibs.client.context import Context, context
 from dibs.worker.settings import Settings
 from dibs.worker.worker import Worker
 

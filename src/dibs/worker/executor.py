@@ -7,16 +7,17 @@ import contextvars
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from dibs.client.app import result_of
+from dibs.client.context import Context, enter
 from dibs.errors import InvalidArgument
+from dibs.results import result_of
 from dibs.retry import Snooze
-from dibs.worker.context import enter
 from dibs.worker.report import Report
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from dibs.client.app import App, Task
+    from dibs.client.app import App
+    from dibs.client.task import Task
     from dibs.job import Claimed
 
 UNKNOWN_KIND_DELAY = 5.0
@@ -39,7 +40,8 @@ class Executor:
             arguments = task.arguments.unpack(job.payload)
         except InvalidArgument as error:
             return Report(job, "fail", error=f"InvalidArgument: {error}", final=True)
-        here = enter(job)
+        here = Context(job)
+        enter(here)
         try:
             result = result_of(await self._call(task, arguments))
         except Snooze as snooze:

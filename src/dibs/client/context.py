@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from dibs.errors import DibsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
     from uuid import UUID
 
+    from dibs.client.transaction import Databases, Transaction
     from dibs.job import Claimed, NewJob
 
 _current: ContextVar[Context] = ContextVar("dibs_context")
@@ -19,13 +21,14 @@ _current: ContextVar[Context] = ContextVar("dibs_context")
 class Context:
     """One attempt, as its handler sees it."""
 
-    __slots__ = ("follow_ups", "job", "progress", "stopping")
+    __slots__ = ("_databases", "completed", "follow_ups", "job", "result")
 
-    def __init__(self, job: Claimed) -> None:
+    def __init__(self, job: Claimed, databases: Databases | None = None) -> None:
         self.job = job
         self.follow_ups: list[NewJob] = []
-        self.progress: Any = None
-        self.stopping = False
+        self.result: Any = None
+        self.completed = False
+        self._databases = databases
 
     @property
     def id(self) -> UUID:
@@ -49,7 +52,26 @@ class Context:
 
     def enqueue(self, job: NewJob) -> None:
         """Enqueue a follow-up together with this job's completion: both or neither."""
+        self._still_open("enqueue a follow-up")
         self.follow_ups.append(job)
+
+    def transaction(self) -> Transaction:
+        """A connection whose commit also completes the job, for ``async with`` or ``with``.
+
+        What is written there happens exactly once: if the lease was lost meanwhile, all of it is rolled back and
+        ``LeaseLost`` is raised. Set ``result`` before the block ends to keep one; what the handler returns later is
+        not kept, because the job has ended then.
+        """
+        from dibs.client.transaction import Transaction
+
+        self._still_open("begin a transaction")
+        if self._databases is None:
+            raise DibsError("there is no database here", hint="ctx.transaction() is for handlers a worker runs")
+        return Transaction(self, self._databases)
+
+    def _still_open(self, what: str) -> None:
+        if self.completed:
+            raise DibsError(f"job {self.id} is completed already; it is too late to {what}")
 
 
 def context() -> Context:
@@ -60,8 +82,5 @@ def context() -> Context:
         raise DibsError("there is no attempt here", hint="call dibs.context() in a handler a worker runs") from None
 
 
-def enter(job: Claimed) -> Context:
-    """Begin an attempt."""
-    made = Context(job)
-    _current.set(made)
-    return made
+enter: Callable[[Context], Any] = _current.set
+"""Begin an attempt here: in this task, or in this thread."""

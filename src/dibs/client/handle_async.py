@@ -1,0 +1,55 @@
+"""A job that was enqueued: look at it, wait for it, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dibs.errors import JobEnded
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from dibs.client.client_async import AsyncClient
+    from dibs.states import State
+
+SOONEST, LATEST = 0.01, 0.25
+"""A wait for a job's end looks again after this many seconds, at first and at last."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncJob:
+    """A job that was enqueued; ``is_new`` is false if it was there already."""
+
+    client: AsyncClient
+    id: UUID
+    is_new: bool = True
+
+    async def state(self) -> State:
+        """What it is now."""
+        return await self.client.state(self.id)
+
+    async def result(self) -> Any:
+        """What its last successful run returned; None before that, and where no history is kept."""
+        shown = await self.client.show(self.id) or {"attempts": []}
+        return next((a["result"] for a in reversed(shown["attempts"]) if a["outcome"] == "succeeded"), None)
+
+    async def wait(self, timeout: float = 60.0) -> Any:
+        """Wait until it has ended and return its result; a bad end raises JobEnded, none in time TimeoutError."""
+        end = time.monotonic() + timeout
+        pause = SOONEST
+        while not (state := await self.state()).has_ended:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"job {self.id} is still {state} after {timeout:g} s")
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 2, LATEST)
+        if state.is_dead:
+            raise JobEnded(f"job {self.id} ended as {state}", hint=await self.client.why(self.id))
+        return await self.result()
+
+    async def cancel(self) -> str:
+        """Cancel it, or ask its holder to stop."""
+        return await self.client.cancel(self.id)

@@ -1,0 +1,149 @@
+"""A function that can be called as it is, or enqueued."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+
+from dibs.errors import InvalidArgument
+from dibs.job import NewJob
+from dibs.policy import Seconds, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from dibs.arguments import Arguments
+    from dibs.client.app import App
+    from dibs.client.handle import Job
+    from dibs.client.handle_async import AsyncJob
+    from dibs.policy import JobOptions
+    from dibs.retry import Retry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How many jobs a batch handler takes at once: up to ``max``, or what came ``within`` so many seconds."""
+
+    max: int = 100
+    within: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.max < 1 or self.within < 0:
+            raise InvalidArgument(f"a batch has at least 1 job and waits 0 seconds or longer, not {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """How a task's jobs are enqueued and run."""
+
+    queue: str
+    retry: Retry
+    timeout: float | None = None
+    options: JobOptions = field(default_factory=lambda: cast("JobOptions", {}))
+    process: bool = False
+    memory: int | None = None
+    repeat: float | None = None
+    batch: Batch | None = None
+    conn: Any = None
+
+    def __post_init__(self) -> None:
+        if self.memory is not None and not self.process:
+            raise InvalidArgument("a memory cap needs a process of its own", hint="say process=True, too")
+        if self.batch is not None and (self.process or self.repeat is not None):
+            raise InvalidArgument("a batch handler runs in the worker itself and does not repeat")
+        for name, value in (("timeout", self.timeout), ("memory", self.memory), ("repeat", self.repeat)):
+            if value is not None and value < 0:
+                raise InvalidArgument(f"a task's {name} is 0 or more, not {value}")
+
+
+class Task(Generic[P, R]):
+    """A function that can be called as it is, or enqueued."""
+
+    def __init__(
+        self, app: App, function: Callable[..., Any], name: str, settings: TaskSettings, arguments: Arguments
+    ) -> None:
+        self.app = app
+        self.function = function
+        self.name = name
+        self.settings = settings
+        self.arguments = arguments
+        self.is_async = inspect.iscoroutinefunction(function)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now."""
+        if self.settings.batch is not None:
+            return cast("R", self.function([*args, *kwargs.values()]))
+        return cast("R", self.function(*args, **kwargs))
+
+    def using(self, *, queue: str | None = None, conn: Any = None, **options: Unpack[JobOptions]) -> Task[P, R]:
+        """The same task with other options, or in the transaction of ``conn``."""
+        changed = replace(
+            self.settings,
+            queue=queue or self.settings.queue,
+            conn=self.settings.conn if conn is None else conn,
+            options=cast("JobOptions", {**self.settings.options, **options}),
+        )
+        return Task(self.app, self.function, self.name, changed, self.arguments)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """The call as a job to be enqueued: for bulk enqueues and follow-ups."""
+        return self.job_of(self.arguments.pack(args, kwargs))
+
+    def job_of(self, payload: Any) -> NewJob:
+        """A job of this task with a payload that is known to fit."""
+        retry = self.settings.retry
+        options: dict[str, Any] = {
+            "max_attempts": retry.max_attempts,
+            "backoff": retry.backoff,
+            **self.settings.options,
+        }
+        return NewJob(queue=self.settings.queue, kind=self.name, payload=payload, **options)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """Enqueue one call."""
+        return self.app.enqueue_jobs([self.call(*args, **kwargs)], self.settings.conn)[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob:
+        """Enqueue one call, from async code."""
+        return (await self.app.aenqueue_jobs([self.call(*args, **kwargs)], self.settings.conn))[0]
+
+    def enqueue_many(self, calls: Iterable[NewJob]) -> list[Job]:
+        """Enqueue many calls, made by :meth:`call`, all or none."""
+        return self.app.enqueue_jobs(list(calls), self.settings.conn)
+
+    async def aenqueue_many(self, calls: Iterable[NewJob]) -> list[AsyncJob]:
+        """Enqueue many calls, made by :meth:`call`, all or none, from async code."""
+        return await self.app.aenqueue_jobs(list(calls), self.settings.conn)
+
+    def facts(self) -> dict[str, Any]:
+        """What a producer without this code needs to know to enqueue it."""
+        job = self.job_of(None)
+        options = {k: v for k, v in job.as_json(None).items() if k not in {"queue", "kind", "payload"}}
+        return {
+            "kind": self.name,
+            "queue": self.settings.queue,
+            "arguments": self.arguments.describe(),
+            "options": options,
+        }
+
+
+def kind_of(function: Callable[..., Any]) -> str:
+    """The kind a function's jobs have when none is named."""
+    return f"{function.__module__}.{function.__qualname__}".replace("<locals>.", "")
+
+
+def settings_of(app: App, queue: str | None, retry: Retry, given: Mapping[str, Any]) -> TaskSettings:
+    """A task's settings from what its decorator was given."""
+    own = {"timeout", "process", "memory", "repeat", "batch"}
+    options = {name: value for name, value in given.items() if name not in own}
+    kept: dict[str, Any] = {name: value for name, value in given.items() if name in own and value is not None}
+    for name in ("timeout", "repeat"):
+        if name in kept:
+            kept[name] = seconds(cast("Seconds", kept[name]))
+    return TaskSettings(queue or app.queue, retry, options=cast("JobOptions", options), **kept)

@@ -1,0 +1,90 @@
+"""``context.transaction()``: a connection whose commit also completes the job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.db import calls
+from dibs.db.adapters import client as on_sync
+from dibs.db.adapters import client_async as on_async
+from dibs.db.database import Database
+from dibs.db.database_async import AsyncDatabase
+from dibs.errors import LeaseLost
+from dibs.results import result_of
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from types import TracebackType
+
+    from dibs.client.context import Context
+    from dibs.db.calls import Call
+    from dibs.db.database import Connection
+    from dibs.db.database_async import AsyncConnection
+
+
+class Databases:
+    """Where handlers' transactions take their connections from: pools of their own, opened when first asked."""
+
+    def __init__(self, dsn: str, size: int) -> None:
+        self.sync = Database(dsn, pool_size=size)
+        self.asynchronous = AsyncDatabase(dsn, pool_size=size)
+
+    async def close(self) -> None:
+        """Close both pools."""
+        self.sync.close()
+        await self.asynchronous.close()
+
+
+class Transaction:
+    """A transaction whose last statement is the completion, fenced by the token."""
+
+    def __init__(self, context: Context, databases: Databases) -> None:
+        self._context = context
+        self._databases = databases
+        self._async: AbstractAsyncContextManager[AsyncConnection]
+        self._sync: AbstractContextManager[Connection]
+        self._async_conn: AsyncConnection
+        self._sync_conn: Connection
+
+    async def __aenter__(self) -> AsyncConnection:
+        self._async = self._databases.asynchronous.transaction()
+        self._async_conn = await self._async.__aenter__()
+        return self._async_conn
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            try:
+                self._check(await on_async.join(self._async_conn, self._completion()))
+            except BaseException as failed:
+                await self._async.__aexit__(type(failed), failed, failed.__traceback__)
+                raise
+        await self._async.__aexit__(kind, error, trace)
+        self._context.completed = error is None
+
+    def __enter__(self) -> Connection:
+        self._sync = self._databases.sync.transaction()
+        self._sync_conn = self._sync.__enter__()
+        return self._sync_conn
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            try:
+                self._check(on_sync.join(self._sync_conn, self._completion()))
+            except BaseException as failed:
+                self._sync.__exit__(type(failed), failed, failed.__traceback__)
+                raise
+        self._sync.__exit__(kind, error, trace)
+        self._context.completed = error is None
+
+    def _check(self, answer: str) -> None:
+        if answer == "already":
+            # A commit whose answer was lost: what it wrote is there, so this must not be written once more.
+            raise LeaseLost(f"job {self._context.id} was completed by an earlier transaction of this attempt")
+
+    def _completion(self) -> Call[str]:
+        follow_ups = [job.as_json(job.id, inline=True) for job in self._context.follow_ups]
+        return calls.complete(self._context.job, result_of(self._context.result), follow_ups or None)

@@ -1,0 +1,75 @@
+"""A few pages over HTTP, for probes and scrapers: GET only, one answer to a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+PATIENCE = 5.0
+"""Seconds a client has to ask, and to take the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer."""
+
+    body: str
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = "text/plain; charset=utf-8"
+
+
+Route = Callable[[], Awaitable[Page]]
+
+
+class Pages:
+    """Serves pages by their path until closed."""
+
+    def __init__(self, routes: Mapping[str, Route]) -> None:
+        self._routes = routes
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def open(self, port: int, host: str = "127.0.0.1") -> None:
+        """Listen; port 0 takes a free one, which :attr:`port` then says."""
+        self._server = await asyncio.start_server(self._serve, host, port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Listen no longer."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                asked = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)
+                writer.write(_answer(await self._page(asked[0], asked[1].decode("latin-1"))))
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, IndexError):
+            return
+        finally:
+            writer.close()
+
+    async def _page(self, method: bytes, path: str) -> Page:
+        route = self._routes.get(path.partition("?")[0])
+        if route is None:
+            return Page(f"no such page; there are {', '.join(sorted(self._routes))}\n", HTTPStatus.NOT_FOUND)
+        if method not in {b"GET", b"HEAD"}:
+            return Page("only GET\n", HTTPStatus.METHOD_NOT_ALLOWED)
+        try:
+            return await route()
+        except Exception as error:
+            return Page(f"{type(error).__name__}\n", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _answer(page: Page) -> bytes:
+    body = page.body.encode()
+    head = (
+        f"HTTP/1.1 {page.status.value} {page.status.phrase}\r\n"
+        f"Content-Type: {page.content_type}\r\nContent-Length: {len(body)}\r\n"
+        "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + body
