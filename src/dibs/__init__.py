@@ -7,6 +7,7 @@
 ...         client.complete(job, "sent")
 """
 
+from dibs import events
 from dibs.client.app import App, Task
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
@@ -103,6 +104,7 @@ __all__ = [
     "WrongIsolation",
     "constant",
     "context",
+    "events",
     "exponential",
     "progressive",
 ]

@@ -7,7 +7,7 @@ event loop or in a worker's thread. A subscriber should be quick; one that raise
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -114,6 +114,7 @@ class UpkeepDone(Event, frozen=True):
 
     chore: str
     count: int
+    counts: Mapping[str, int] = {}
 
 
 class Trouble(Event, frozen=True):

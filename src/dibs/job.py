@@ -5,15 +5,13 @@ from __future__ import annotations
 from base64 import b64encode
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
+from uuid import UUID  # noqa: TC003 - msgspec reads it
 
 import msgspec
 
 from dibs.errors import InvalidArgument
 from dibs.policy import FOREVER, Backoff, History, Seconds, seconds
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 BINARY = "application/octet-stream"
 

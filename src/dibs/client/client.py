@@ -315,6 +315,10 @@ class Client:
         """Refuse enqueues to queues that do not exist, or take them."""
         self.run(calls.set_strict(strict))
 
+    def workers(self) -> list[dict[str, Any]]:
+        """Every process that registered, with when it was last seen and how many jobs it holds."""
+        return self.run(calls.workers())
+
     def queues(self) -> list[dict[str, Any]]:
         """Every queue and its policy."""
         return self.run(calls.queues())

@@ -319,6 +319,10 @@ class AsyncClient:
         """Refuse enqueues to queues that do not exist, or take them."""
         await self.run(calls.set_strict(strict))
 
+    async def workers(self) -> list[dict[str, Any]]:
+        """Every process that registered, with when it was last seen and how many jobs it holds."""
+        return await self.run(calls.workers())
+
     async def queues(self) -> list[dict[str, Any]]:
         """Every queue and its policy."""
         return await self.run(calls.queues())

@@ -19,15 +19,16 @@ _current: ContextVar[Context] = ContextVar("dibs_context")
 
 
 class Context:
-    """One attempt, as its handler sees it."""
+    """One attempt, as its handler sees it; of a batch handler the first, with all of them in ``batch``."""
 
-    __slots__ = ("_databases", "completed", "follow_ups", "job", "result")
+    __slots__ = ("_databases", "batch", "completed", "follow_ups", "job", "result")
 
     def __init__(self, job: Claimed, databases: Databases | None = None) -> None:
         self.job = job
         self.follow_ups: list[NewJob] = []
         self.result: Any = None
         self.completed = False
+        self.batch: tuple[Context, ...] = (self,)
         self._databases = databases
 
     @property

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+REPEATED_KEY = "dibs-dedup-key"
+"""The header in which a job that repeats carries its dedup key along: elsewhere only a hash of it is kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -103,6 +106,8 @@ class Task(Generic[P, R]):
             "backoff": retry.backoff,
             **self.settings.options,
         }
+        if self.settings.repeat is not None and "dedup_key" in options:
+            options["headers"] = {**options.get("headers", {}), REPEATED_KEY: options["dedup_key"]}
         return NewJob(queue=self.settings.queue, kind=self.name, payload=payload, **options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:

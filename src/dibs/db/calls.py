@@ -350,6 +350,16 @@ def queues() -> Call[list[dict[str, Any]]]:
     )
 
 
+def workers() -> Call[list[dict[str, Any]]]:
+    """List the processes that registered."""
+    names = ("id", "name", "started_at", "seen_at", "facts", "running")
+    return Call(
+        f"select {', '.join(names)} from dibs.workers order by id",
+        (),
+        lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
+    )
+
+
 def jobs(
     queue: str | None, kind: str | None, state: str | None, limit: int, before: UUID | None
 ) -> Call[list[JobSummary]]:
@@ -395,3 +405,8 @@ def now() -> Call[datetime]:
 def version() -> Call[tuple[int, str]]:
     """The schema's version and the digest of its functions."""
     return Call("select version, code from dibs.version()", (), lambda rows: (rows[0][0], rows[0][1]))
+
+
+def leads(worker: int) -> Call[bool]:
+    """Ask whether a worker is the one that does the upkeep."""
+    return Call("select dibs.leads(%s)", (worker,), _first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dibs.cluster import Member
+from dibs.cluster import Leader, Member
 from dibs.maintenance.done import Chore, Done, Report, Trouble
 from dibs.maintenance.expirer import expire
 from dibs.maintenance.forgetter import forget
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 CHORES: tuple[Chore, ...] = (rescue, expire, make_days, prune, forget)
 """Every chore, the most urgent first."""
+
+EVERYBODYS: frozenset[Chore] = frozenset({rescue})
+"""Chores that do not wait for a leader: its death is among the things they mend."""
+
+FOLLOWER_LOOKS = 5.0
+"""How often one that does not lead asks whether it does now, in seconds."""
 
 GOODBYE = 2.0
 """How long to try to leave the registry when we stop, in seconds."""
@@ -36,13 +42,10 @@ async def maintain(
     report: Report = _silent,
     name: str = "maintain",
 ) -> None:
-    """Run every chore as a loop until the event is set, through errors and restarts of the database.
-
-    Any number of processes may do so at once: each takes what the others have not locked.
-    """
-    member = Member(database, name)
+    """Register, and run the upkeep until the event is set, through errors and restarts of the database."""
+    member = Member(database, name, {"upkeep": True})
     beat = Loop("beat", member.beat, listener=lambda fact: _pass_on(fact, report))
-    await Service([_loop(chore, database, report) for chore in CHORES] + [beat]).run(until)
+    await Service([beat, *loops(database, Leader(database, member), report)]).run(until)
     try:
         async with asyncio.timeout(GOODBYE):
             await member.retire()
@@ -55,8 +58,15 @@ async def once(database: AsyncDatabase) -> list[Done]:
     return [await chore(database) for chore in CHORES]
 
 
-def _loop(chore: Chore, database: AsyncDatabase, report: Report) -> Loop:
+def loops(database: AsyncDatabase, leader: Leader, report: Report = _silent) -> list[Loop]:
+    """A loop for each chore. Any number of processes may run them: the leader works, the others stand by."""
+    return [_loop(chore, database, leader, report) for chore in CHORES]
+
+
+def _loop(chore: Chore, database: AsyncDatabase, leader: Leader, report: Report) -> Loop:
     async def step() -> float:
+        if chore not in EVERYBODYS and not await leader.leads():
+            return FOLLOWER_LOOKS
         done = await chore(database)
         report(done)
         return done.again

@@ -2,6 +2,7 @@
 
 from dibs.client.context import Context, context
 from dibs.worker.settings import Settings
+from dibs.worker.shares import Share
 from dibs.worker.worker import Worker
 
-__all__ = ["Context", "Settings", "Worker", "context"]
+__all__ = ["Context", "Settings", "Share", "Worker", "context"]

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import time
 from typing import TYPE_CHECKING
 
 from dibs.db import calls
+from dibs.errors import ConnectionLost, DibsError
+from dibs.events import JobEnded, LeaseLost, OutcomesSent, Trouble
+from dibs.states import Outcome, State
+from dibs.worker.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dibs.db.calls import Call
     from dibs.db.database_async import AsyncDatabase
+    from dibs.events import Events
     from dibs.job import Answer, Claimed
-    from dibs.worker.report import Report
 
-log = logging.getLogger("dibs.worker")
 BATCH = 500
+VERBS = ("complete", "fail", "snooze", "release", "none")
+OUTCOMES = {
+    "complete": Outcome.SUCCEEDED,
+    "fail": Outcome.FAILED,
+    "snooze": Outcome.SNOOZED,
+    "release": Outcome.RELEASED,
+    "none": Outcome.SUCCEEDED,
+}
 
 
 class Completer:
     """Collects reports and sends them."""
 
-    def __init__(self, database: AsyncDatabase, done: Callable[[int], None]) -> None:
+    def __init__(self, database: AsyncDatabase, events: Events, done: Callable[[Sequence[Report]], None]) -> None:
         self._database = database
+        self._events = events
         self._done = done
         self._reports: list[Report] = []
         self._more = asyncio.Event()
@@ -50,38 +62,79 @@ class Completer:
     async def _flush(self) -> None:
         while self._reports:
             batch, self._reports = self._reports[:BATCH], self._reports[BATCH:]
+            for verb in VERBS:
+                reports = [r for r in batch if r.verb == verb]
+                if reports:
+                    await self._send(verb, reports)
+            self._done(batch)
+
+    async def _send(self, verb: str, reports: list[Report]) -> None:
+        """Send them, through outages: as long as the leases last, there is somebody to send to."""
+        while True:
             try:
-                await self._send(batch)
-            except Exception:
-                # The leases run out and the jobs are run again: nothing is lost, but somebody should know.
-                log.exception("%d outcomes could not be sent", len(batch))
-            self._done(len(batch))
+                return await self._try(verb, reports)
+            except ConnectionLost as error:
+                self._events.tell(Trouble(f"sending {len(reports)} outcomes ({verb})", error))
+                reports = [r for r in reports if not r.is_too_late]
+                if self._ending or not reports:
+                    return None  # The leases run out and the jobs are run again.
+            except DibsError as error:
+                return await self._send_apart(verb, reports, error)
 
-    async def _send(self, batch: list[Report]) -> None:
-        for verb in ("complete", "fail", "snooze", "release"):
-            reports = [r for r in batch if r.verb == verb]
-            if reports:
-                for report, answer in zip(reports, await self._answers(verb, reports), strict=True):
-                    if answer == "lost":
-                        log.warning("job %s was no longer ours to %s", report.job.id, verb)
+    async def _send_apart(self, verb: str, reports: list[Report], error: DibsError) -> None:
+        """One outcome that is refused must not spoil the others: halve the batch until it stands alone."""
+        self._events.tell(Trouble(f"sending {len(reports)} outcomes ({verb})", error))
+        if len(reports) > 1:
+            middle = len(reports) // 2
+            await self._send(verb, reports[:middle])
+            await self._send(verb, reports[middle:])
+        elif verb == "complete":
+            refused = Report(reports[0].job, "fail", error=f"the completion was refused: {error}", final=True)
+            await self._send("fail", [refused])
 
-    async def _answers(self, verb: str, reports: list[Report]) -> list[str]:
+    async def _try(self, verb: str, reports: list[Report]) -> None:
+        began = time.monotonic()
+        answers = await self._answers(verb, reports)
+        if self._events.wants(OutcomesSent):
+            self._events.tell(OutcomesSent(verb, len(reports), time.monotonic() - began))
+        self._tell(verb, reports, answers)
+
+    async def _answers(self, verb: str, reports: list[Report]) -> list[tuple[str, str | None]]:
+        """For each report the answer, and the job's state now where the answer tells it."""
         held = [r.job for r in reports]
         delays = [r.delay for r in reports]
+        if verb == "none":
+            return [("ok", None)] * len(reports)
         if verb == "fail":
             call = calls.fail_many(held, [r.error for r in reports], [r.final for r in reports], delays)
-            return [f.answer for f in await self._database.run(call)]
+            return [(f.answer, f.state) for f in await self._database.run(call)]
         if verb == "complete":
             answers = await self._database.run(_completion(held, reports))
         elif verb == "snooze":
             answers = await self._database.run(calls.snooze_many(held, [d or 0.0 for d in delays]))
         else:
             answers = await self._database.run(calls.release_many(held, delays))
-        return [a.answer for a in answers]
+        return [(a.answer, None) for a in answers]
+
+    def _tell(self, verb: str, reports: list[Report], answers: list[tuple[str, str | None]]) -> None:
+        wants = self._events.wants(JobEnded)
+        for report, (answer, state) in zip(reports, answers, strict=True):
+            if answer == "lost":
+                self._events.tell(LeaseLost(report.job))
+            elif wants:
+                self._events.tell(_ended(verb, report, state))
+
+
+def _ended(verb: str, report: Report, state: str | None) -> JobEnded:
+    outcome = Outcome.CANCELLED if state == State.CANCELLED else OUTCOMES[verb]
+    if state is None:
+        waits = State.SCHEDULED if report.delay else State.READY
+        state = State.SUCCEEDED if outcome is Outcome.SUCCEEDED else waits
+    error = report.error.partition("\n")[0] if report.error else None
+    return JobEnded(report.job, outcome, str(state), report.ran, error)
 
 
 def _completion(held: list[Claimed], reports: list[Report]) -> Call[list[Answer]]:
     results = [r.result for r in reports] if any(r.result is not None for r in reports) else None
-    following = any(r.follow_ups for r in reports)
-    follow_ups = [[j.as_json(j.id, inline=True) for j in r.follow_ups] for r in reports] if following else None
+    follow_ups = [r.follow_ups for r in reports] if any(r.follow_ups for r in reports) else None
     return calls.complete_many(held, results, follow_ups)

@@ -1,80 +1,144 @@
-"""Runs one attempt: find the task, read its arguments, call it, and say what came of it."""
+"""Runs one attempt: find the task, read its arguments, call it where it belongs, and say what came of it."""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import traceback
+import time
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.context import Context, enter
 from dibs.errors import InvalidArgument
+from dibs.events import JobStarted, KindUnknown
 from dibs.results import result_of
-from dibs.retry import Snooze
-from dibs.worker.report import Report
+from dibs.worker.handler import again, wrapped
+from dibs.worker.report import Report, failed, succeeded
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from collections.abc import Sequence
 
     from dibs.client.app import App
     from dibs.client.task import Task
+    from dibs.client.transaction import Databases
     from dibs.job import Claimed
+    from dibs.worker.processes import Processes
+    from dibs.worker.threads import Threads
 
 UNKNOWN_KIND_DELAY = 5.0
 """A job of a kind this worker does not know is left for others, after this many seconds."""
 
 
 class Executor:
-    """Runs attempts of an app's tasks."""
+    """Runs attempts of an app's tasks: on the loop, in threads, or in processes."""
 
-    def __init__(self, app: App, threads: ThreadPoolExecutor) -> None:
-        self._app = app
+    def __init__(self, app: App, databases: Databases, threads: Threads, processes: Processes) -> None:
+        self._tasks = app.tasks
+        self._events = app.events
+        self._databases = databases
         self._threads = threads
+        self._processes = processes
+        self._handlers = {kind: wrapped(task, app.middleware) for kind, task in app.tasks.items()}
 
-    async def attempt(self, job: Claimed) -> Report:
+    def task(self, kind: str) -> Task[Any, Any] | None:
+        """The task of a kind, if the app has it."""
+        return self._tasks.get(kind)
+
+    def unknown(self, job: Claimed) -> Report:
+        """Leave a job of a kind we do not know for others: in a rolling deploy another worker knows it."""
+        self._events.tell(KindUnknown(job))
+        return Report(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY)
+
+    async def attempt(self, task: Task[Any, Any], job: Claimed) -> Report:
         """Run one attempt to its end; only a cancellation of ours escapes."""
-        task = self._app.tasks.get(job.kind)
-        if task is None:
-            return Report(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY)
+        began = time.monotonic()
+        here = Context(job, self._databases)
         try:
             arguments = task.arguments.unpack(job.payload)
         except InvalidArgument as error:
-            return Report(job, "fail", error=f"InvalidArgument: {error}", final=True)
-        here = Context(job)
+            return failed(here, task.settings.retry, error, began, final=True)
         enter(here)
+        if self._events.wants(JobStarted):
+            self._events.tell(_started(job))
         try:
-            result = result_of(await self._call(task, arguments))
-        except Snooze as snooze:
-            return Report(job, "snooze", delay=snooze.delay)
+            if task.settings.timeout is not None:
+                return await self._timed(task, here, arguments, began)
+            return await self._run(task, here, arguments, began)
         except Exception as error:
-            return _failed(task, job, error)
-        return Report(job, "complete", result, follow_ups=tuple(here.follow_ups))
+            return failed(here, task.settings.retry, error, began)
 
-    async def _call(self, task: Task[Any, Any], arguments: dict[str, Any]) -> Any:
-        if task.settings.timeout is None:
-            return await self._run(task, arguments)
+    async def _timed(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> Report:
         try:
-            async with asyncio.timeout(task.settings.timeout):
-                return await self._run(task, arguments)
+            async with asyncio.timeout(task.settings.timeout) as limit:
+                return await self._run(task, here, arguments, began)
         except TimeoutError as error:
+            if not limit.expired():
+                raise
             raise TimeoutError(f"{task.name} took longer than {task.settings.timeout:g} s") from error
 
-    async def _run(self, task: Task[Any, Any], arguments: dict[str, Any]) -> Any:
+    async def _run(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> Report:
+        if task.settings.process:
+            return await self._processes.run(task, here.job)
+        result = await self._call(task, here, arguments)
+        try:
+            result = result_of(result)
+        except InvalidArgument as error:
+            return failed(here, task.settings.retry, error, began, final=True)
+        return succeeded(here, result, began, again(task, here.job))
+
+    async def _call(self, task: Task[Any, Any], here: Context, arguments: Any) -> Any:
+        handler = self._handlers[task.name]
         if task.is_async:
-            return await task.function(**arguments)
+            return await handler(here, arguments)
         # An abandoned thread goes on to its end, but its job's token is no longer good for anything.
-        run = contextvars.copy_context().run
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: run(task.function, **arguments))
+        return await self._threads.run(lambda: handler(here, arguments))
+
+    async def attempt_batch(self, task: Task[Any, Any], jobs: Sequence[Claimed]) -> list[Report]:
+        """Run many attempts as one call of a batch handler; a report for each."""
+        began = time.monotonic()
+        reports: dict[int, Report] = {}
+        contexts, items = [], []
+        for n, job in enumerate(jobs):
+            here = Context(job, self._databases)
+            try:
+                items.append(task.arguments.unpack(job.payload)["item"])
+                contexts.append((n, here))
+            except InvalidArgument as error:
+                reports[n] = failed(here, task.settings.retry, error, began, final=True)
+        if items:
+            answers = await self._answers(task, [here for _, here in contexts], items)
+            for (n, here), answer in zip(contexts, answers, strict=True):
+                reports[n] = _outcome(task, here, answer, began)
+        return [reports[n] for n in range(len(jobs))]
+
+    async def _answers(self, task: Task[Any, Any], contexts: list[Context], items: list[Any]) -> list[Any]:
+        """For each item its result, or an exception."""
+        first = contexts[0]
+        first.batch = tuple(contexts)
+        enter(first)
+        if self._events.wants(JobStarted):
+            for here in contexts:
+                self._events.tell(_started(here.job))
+        try:
+            async with asyncio.timeout(task.settings.timeout):
+                told = await self._call(task, first, items)
+        except Exception as raised:
+            return [raised] * len(items)
+        if told is None:
+            return [None] * len(items)
+        if not isinstance(told, list | tuple) or len(told) != len(items):
+            wrong = f"{len(told)} outcomes" if isinstance(told, list | tuple) else f"a {type(told).__name__}"
+            error = TypeError(f"{task.name} returned {wrong} for {len(items)} jobs, not one for each or None")
+            return [error] * len(items)
+        return list(told)
 
 
-def _failed(task: Task[Any, Any], job: Claimed, error: Exception) -> Report:
-    text = "".join(traceback.format_exception_only(error)).strip()
-    trace = "".join(traceback.format_tb(error.__traceback__))
-    return Report(
-        job,
-        "fail",
-        error=f"{text}\n{trace}",
-        final=task.settings.retry.ends(error),
-        delay=task.settings.retry.delay(error),
-    )
+def _outcome(task: Task[Any, Any], here: Context, answer: Any, began: float) -> Report:
+    if isinstance(answer, BaseException):
+        return failed(here, task.settings.retry, answer, began)
+    try:
+        return succeeded(here, result_of(answer), began)
+    except InvalidArgument as error:
+        return failed(here, task.settings.retry, error, began, final=True)
+
+
+def _started(job: Claimed) -> JobStarted:
+    return JobStarted(job, (job.claimed_at - job.due_at).total_seconds())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -10,14 +9,15 @@ from typing import TYPE_CHECKING
 from dibs.db import calls
 from dibs.db.database import Database
 from dibs.errors import DibsError
+from dibs.events import LeasesRenewed, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
+    from dibs.events import Events
     from dibs.job import Claimed
 
-log = logging.getLogger("dibs.worker")
 BATCH = 1000
 SHARE = 3
 """A lease is renewed when a third of it has passed."""
@@ -26,7 +26,8 @@ SHARE = 3
 class Keeper:
     """Keeps the leases of the jobs in hand; says which are to stop, because they were cancelled or lost."""
 
-    def __init__(self, dsn: str, stop_job: Callable[[UUID, str], None]) -> None:
+    def __init__(self, dsn: str, events: Events, stop_job: Callable[[UUID, str], None]) -> None:
+        self._events = events
         self._database = Database(dsn, pool_size=1, patience=1.0)
         self._stop_job = stop_job
         self._held: dict[UUID, tuple[Claimed, float, float]] = {}
@@ -45,6 +46,11 @@ class Keeper:
             for job in jobs:
                 length = (job.lease_until - job.claimed_at).total_seconds()
                 self._held[job.id] = (job, length, now + length)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether leases are being kept."""
+        return self._thread.is_alive()
 
     def let_go(self, id: UUID) -> None:
         """Keep this one no longer."""
@@ -79,8 +85,9 @@ class Keeper:
         try:
             answers = self._database.run(calls.extend_many(jobs, None, None))
         except DibsError as error:
-            log.warning("%d leases could not be renewed: %s", len(jobs), error)
+            self._events.tell(Trouble(f"renewing {len(jobs)} leases", error))
             return
+        self._events.tell(LeasesRenewed(len(jobs), time.monotonic() - before))
         for job, answer in zip(jobs, answers, strict=True):
             if answer.answer in {"ok", "cancel"}:
                 with self._lock:

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.find import find_database
-from dibs.cluster import Member
+from dibs.client.transaction import Databases
+from dibs.cluster import Leader, Member
 from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
 from dibs.errors import DibsError
-from dibs.maintenance import maintain
+from dibs.events import (
+    JobsClaimed,
+    LeaseLost,
+    Trouble,
+    UpkeepDone,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
+from dibs.maintenance import Done, loops
+from dibs.runtime import Service
+from dibs.worker.batches import Batches
 from dibs.worker.completer import Completer
 from dibs.worker.executor import Executor
 from dibs.worker.keeper import Keeper
+from dibs.worker.processes import Processes, check_importable
 from dibs.worker.report import Report
+from dibs.worker.shares import Shares
+from dibs.worker.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
     from dibs.client.app import App
+    from dibs.client.task import Task
     from dibs.job import Claimed
+    from dibs.maintenance import Trouble as UpkeepTrouble
     from dibs.worker.settings import Settings
-
-log = logging.getLogger("dibs.worker")
 
 BATCH = 500
 AHEAD = 0.2
@@ -38,6 +51,10 @@ AHEAD = 0.2
 FAST_POLL = 0.05
 TURN = 0.01
 """A runner that never waits gives the others a turn after this many seconds."""
+SUSPECT = 2
+"""A job lost this often runs alone, so that it takes no other down with it."""
+SOLITUDE = 30.0
+"""How many seconds a suspect waits for the others to end before it runs beside them."""
 
 
 class Worker:
@@ -47,85 +64,122 @@ class Worker:
         self.app = app
         self.settings = settings
         self.ended = 0
-        self._database = AsyncDatabase(lambda: find_database(app.dsn), pool_size=4, patience=30.0)
+        self._events = app.events
+        self._database = AsyncDatabase(lambda: find_database(app.dsn))
+        self._shares = Shares(settings.shares)
         self._stock: deque[Claimed] = deque()
-        self._running: dict[UUID, asyncio.Task[None]] = {}
-        self._told: dict[UUID, str] = {}
-        self._in_hand = 0
-        self._rate = 0.0
-        self._counted = (time.monotonic(), 0)
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
         self._filled = asyncio.Semaphore(0)
         self._room = asyncio.Event()
         self._quiet = asyncio.Event()
         self._quiet.set()
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._running: dict[UUID, asyncio.Task[Any]] = {}
+        self._batched: set[UUID] = set()
+        self._told: dict[UUID, str] = {}
+        self._started = False
+        self._in_hand = 0
+        self._careful = False
+        self._rate = 0.0
+        self._counted = (time.monotonic(), 0)
+        self._claimed_at = time.monotonic()
+        self._batches = Batches()
 
     def stop(self) -> None:
-        """Stop claiming and finish what runs; told a second time, give it back now."""
-        if self._stop.is_set():
-            log.info("stopping now: %d running jobs are given back", len(self._running))
-            self._hurry.set()
-        else:
-            log.info("stopping: %d running jobs have %g s to finish", len(self._running), self.settings.grace)
+        """Take no more jobs, and end when those that run are done or the grace time is over."""
         self._stop.set()
         self._room.set()
 
+    def hurry(self) -> None:
+        """Having been told to stop, give back now what still runs."""
+        self._hurry.set()
+
+    def trouble(self) -> str | None:
+        """What keeps this worker from working at all, if anything does."""
+        return "the keeper of leases has ended" if self._started and not self._keeper.is_alive else None
+
+    def unready(self) -> str | None:
+        """Why this worker takes no jobs just now, if it does not."""
+        if not self._started or self._stop.is_set():
+            return "stopping" if self._started else "starting"
+        silence = time.monotonic() - self._claimed_at
+        if self._in_hand == 0 and silence > 10 * self.settings.poll + 10:
+            return f"no claim has succeeded for {silence:.0f} s"
+        return None
+
     async def run(self) -> None:
-        """Work until stopped, or until nothing is left if told to drain."""
+        """Work until stopped, or until nothing is left to drain."""
+        for task in self.app.tasks.values():
+            if task.settings.process:
+                check_importable(task)
         await self._database.connect()
         self._loop = asyncio.get_running_loop()
-        self._keeper = Keeper(self._database.dsn, self._stop_job)
-        self._completer = Completer(self._database, self._settle)
+        self._keeper = Keeper(self._database.dsn, self._events, self._stop_job)
+        self._completer = Completer(self._database, self._events, self._settle)
         self._bell = AsyncBell(self._database.dsn)
-        member = Member(self._database, self.settings.name, {"queues": self.settings.queues})
+        names = list(self.settings.shares)
+        member = Member(self._database, self.settings.name, {"queues": names, "upkeep": self.settings.upkeep})
         self._number = await member.register()
         self._keeper.start()
-        threads = ThreadPoolExecutor(self.settings.threads, "dibs-handler")
-        self._executor = Executor(self.app, threads)
+        self._started = True
+        databases = Databases(self._database.dsn, self.settings.connections)
+        threads = Threads(self.settings.threads)
+        processes = Processes(self._database.dsn, self.settings.pool)
+        self._executor = Executor(self.app, databases, threads, processes)
         completing = asyncio.create_task(self._completer.run(), name="completer")
         beside = [asyncio.create_task(self._beat(member), name="beat")]
         if self.settings.upkeep:
-            beside += [asyncio.create_task(maintain(self._database, until=self._stop), name="upkeep")]
+            upkeep = Service(loops(self._database, Leader(self._database, member), self._told_of_upkeep))
+            beside += [asyncio.create_task(upkeep.run(self._stop), name="upkeep")]
         runners = [asyncio.create_task(self._work(), name=f"runner-{n}") for n in range(self.settings.concurrency)]
+        self._events.tell(WorkerStarted(self._number, tuple(names)))
         try:
             await self._produce()
+            self._events.tell(WorkerStopping(len(self._running)))
             await self._wind_up()
         finally:
             self._stop.set()
             await _end([*runners, *beside])
             self._completer.end()
             await completing
-            threads.shutdown(wait=False, cancel_futures=True)
+            processes.close()
+            threads.close()
         self._keeper.close()
         await self._bell.stop()
         await member.retire()
+        await databases.close()
         await self._database.close()
+        self._events.tell(WorkerStopped(self.ended))
 
     async def _beat(self, member: Member) -> None:
         while True:
             with contextlib.suppress(DibsError):
                 await asyncio.sleep(await member.beat())
 
+    def _told_of_upkeep(self, fact: Done | UpkeepTrouble) -> None:
+        if not isinstance(fact, Done):
+            self._events.tell(Trouble(f"upkeep: {fact.chore}", fact.error))
+        elif fact.anything:
+            self._events.tell(UpkeepDone(fact.chore, sum(fact.counts.values()), dict(fact.counts)))
+
     # Claiming
 
     async def _produce(self) -> None:
         await self._bell.start(1.0)
-        queues = list(self.settings.queues)
+        queues = list(self.settings.shares)
         fast_until = 0.0
         while not self._stop.is_set():
-            room = self._wanted() - self._in_hand
-            if room < max(1, self._wanted() // 4) and self._stock:
-                self._room.clear()
-                await self._room.wait()
-                continue
-            if room <= 0:
+            wanted = self._wanted()
+            room = wanted - self._in_hand
+            if room <= 0 or (room < wanted // 4 and self._stock):
                 self._room.clear()
                 await self._room.wait()
                 continue
             heard = self._bell.heard(queues)
             idle = self._in_hand == 0  # before we look: what ends while we look may come back
-            if await self._claim(queues, min(room, BATCH)):
+            # After a suspect one at a time, for it may have brothers; what is not one ends the caution.
+            careful, self._careful = self._careful, False
+            if await self._claim(1 if careful else min(room, BATCH)):
                 continue
             if self.settings.drain and idle:
                 return
@@ -135,19 +189,36 @@ class Worker:
             if await self._wait_for_work(queues, heard):
                 fast_until = time.monotonic() + FAST_POLL
 
-    async def _claim(self, queues: list[str], count: int) -> int:
-        try:
-            jobs = await self._database.run(calls.claim(queues, count, self._number, None))
-        except DibsError as error:
-            log.warning("claiming failed: %s", error)
-            await asyncio.sleep(self.settings.poll)
-            return 0
+    async def _claim(self, room: int) -> int:
+        found = 0
+        for queues, count in self._shares.claims(room):
+            if found >= room:
+                break
+            began = time.monotonic()
+            try:
+                call = calls.claim(queues, min(count, room - found), self._number, None)
+                jobs = await self._database.run(call)
+            except DibsError as error:
+                self._events.tell(Trouble("claiming", error))
+                await asyncio.sleep(self.settings.poll)
+                return found
+            self._claimed_at = time.monotonic()
+            if self._events.wants(JobsClaimed):
+                self._events.tell(JobsClaimed(tuple(queues), len(jobs), self._claimed_at - began))
+            found += len(jobs)
+            self._take(jobs)
+            if any(job.losses >= SUSPECT for job in jobs):
+                await self._run_alone(next(job for job in jobs if job.losses >= SUSPECT))
+                break
+        return found
+
+    def _take(self, jobs: list[Claimed]) -> None:
         self._in_hand += len(jobs)
+        self._shares.took(jobs)
         self._keeper.take(jobs)
         self._stock.extend(jobs)
         for _ in jobs:
             self._filled.release()
-        return len(jobs)
 
     def _wanted(self) -> int:
         return self.settings.concurrency + min(int(self._rate * AHEAD), 4 * BATCH)
@@ -166,6 +237,24 @@ class Worker:
         await _end([ring, stopped])
         return rang
 
+    async def _run_alone(self, job: Claimed) -> None:
+        """Run a job that may kill this process when nothing else of ours can be lost with it."""
+        self._stock.remove(job)
+        self._give_back_stock()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SOLITUDE):
+                await self._until_in_hand(1)
+        others = self._in_hand - 1
+        self._stock.append(job)
+        self._filled.release()
+        await self._until_in_hand(others)
+        self._careful = True
+
+    async def _until_in_hand(self, most: int) -> None:
+        while self._in_hand > most and not self._stop.is_set():
+            self._room.clear()
+            await self._room.wait()
+
     # Running
 
     async def _work(self) -> None:
@@ -178,41 +267,70 @@ class Worker:
             if job.id in self._told:
                 self._finish(job, self._told.pop(job.id))
                 continue
-            await self._run_one(job)
+            task = self._executor.task(job.kind)
+            if task is None:
+                self._report([self._executor.unknown(job)])
+            else:
+                await self._run(job, task)
             if time.monotonic() > turn:
                 await asyncio.sleep(0)
                 turn = time.monotonic() + TURN
 
-    async def _run_one(self, job: Claimed) -> None:
+    async def _run(self, job: Claimed, task: Task[Any, Any]) -> None:
+        if task.settings.batch is not None and self._batches.join(task, job):
+            return  # Whoever opened the batch runs it.
+        jobs = [job]
         me = asyncio.current_task()
         assert me is not None
         self._running[job.id] = me
         self._quiet.clear()
         try:
-            report = await self._executor.attempt(job)
+            if task.settings.batch is None:
+                reports = [await self._executor.attempt(task, job)]
+            else:
+                await self._batches.gather(task, jobs)
+                self._begin_batch(jobs, me)
+                reports = await self._executor.attempt_batch(task, jobs)
         except asyncio.CancelledError:
-            told = self._told.pop(job.id, None)
-            if told is None:
+            if not any(job.id in self._told for job in jobs):
                 raise
             me.uncancel()
-            self._finish(job, told)
+            for one in jobs:
+                self._finish(one, self._told.pop(one.id, "stopping"))
         else:
-            self._keeper.let_go(job.id)
-            self._completer.add(report)
+            self._report(reports)
         # Only now: whoever waits for quiet ends us next.
-        del self._running[job.id]
+        for one in jobs:
+            self._running.pop(one.id, None)
+            self._batched.discard(one.id)
         if not self._running:
             self._quiet.set()
 
+    def _begin_batch(self, jobs: list[Claimed], me: asyncio.Task[Any]) -> None:
+        for job in [job for job in jobs if job.id in self._told]:
+            jobs.remove(job)
+            self._running.pop(job.id, None)
+            self._finish(job, self._told.pop(job.id))
+        for job in jobs:
+            self._running[job.id] = me
+            self._batched.add(job.id)
+
+    def _report(self, reports: list[Report]) -> None:
+        for report in reports:
+            self._told.pop(report.job.id, None)
+            self._keeper.let_go(report.job.id)
+            self._completer.add(report)
+
     def _finish(self, job: Claimed, told: str) -> None:
         """End a job that was told to stop: what is lost is no longer ours to report."""
-        self._keeper.let_go(job.id)
         if told == "lost":
-            self._settle(1)
+            self._keeper.let_go(job.id)
+            self._events.tell(LeaseLost(job))
+            self._settle([Report(job, "none")])
         elif told == "cancel":
-            self._completer.add(Report(job, "fail", error="cancelled", final=True))
+            self._report([Report(job, "fail", error="cancelled", final=True)])
         else:
-            self._completer.add(Report(job, "release"))
+            self._report([Report(job, "release")])
 
     def _stop_job(self, id: UUID, why: str) -> None:
         """From the keeper's thread: a job is to stop."""
@@ -222,12 +340,14 @@ class Worker:
         if id in self._told or not self._keeper.holds(id):
             return
         self._told[id] = why
-        if id in self._running:
+        # One job of a batch does not stop the others; what the handler says of it is refused if it is no longer ours.
+        if id in self._running and (why == "stopping" or id not in self._batched):
             self._running[id].cancel()
 
-    def _settle(self, count: int) -> None:
-        self._in_hand -= count
-        self.ended += count
+    def _settle(self, reports: Sequence[Report]) -> None:
+        self._in_hand -= len(reports)
+        self.ended += len(reports)
+        self._shares.let_go(reports)
         since, then = self._counted
         passed = time.monotonic() - since
         if passed >= 0.1:
@@ -237,12 +357,13 @@ class Worker:
 
     # Stopping
 
+    def _give_back_stock(self) -> None:
+        while self._stock:
+            self._report([Report(self._stock.popleft(), "release")])
+
     async def _wind_up(self) -> None:
         """Give back what has not begun, let the rest finish within the grace time, and give back what did not."""
-        while self._stock:
-            job = self._stock.popleft()
-            self._keeper.let_go(job.id)
-            self._completer.add(Report(job, "release"))
+        self._give_back_stock()
         quiet, hurry = asyncio.create_task(self._quiet.wait()), asyncio.create_task(self._hurry.wait())
         await asyncio.wait({quiet, hurry}, timeout=self.settings.grace, return_when=asyncio.FIRST_COMPLETED)
         await _end([quiet, hurry])

@@ -1,0 +1,34 @@
+"""One process of all does the upkeep: whoever of the living registered first."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from dibs.db import calls
+
+if TYPE_CHECKING:
+    from dibs.cluster.member import Member
+    from dibs.db.database_async import AsyncDatabase
+
+AGAIN = 5.0
+"""Seconds until the question is asked again."""
+
+
+class Leader:
+    """Whether we are the one. Nothing breaks when two believe so: it only saves work."""
+
+    def __init__(self, database: AsyncDatabase, member: Member) -> None:
+        self._database = database
+        self._member = member
+        self._leads = False
+        self._asked = -AGAIN
+
+    async def leads(self) -> bool:
+        """Whether the upkeep is ours to do now."""
+        if self._member.number is None:
+            return False
+        if time.monotonic() - self._asked >= AGAIN:
+            self._leads = await self._database.run(calls.leads(self._member.number))
+            self._asked = time.monotonic()
+        return self._leads

@@ -1,0 +1,115 @@
+"""The inside of a handler's own process: reads a job, runs it, and writes what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import signal
+import threading
+import time
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dibs.client.app import App
+from dibs.client.context import Context, enter
+from dibs.client.transaction import Databases
+from dibs.errors import InvalidArgument
+from dibs.job import Claimed  # noqa: TC001 - msgspec reads it
+from dibs.results import result_of
+from dibs.retry import Retry
+from dibs.worker.handler import again, wrapped
+from dibs.worker.report import Report, failed, succeeded
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from dibs.client.task import Task
+
+
+class Request(msgspec.Struct):
+    """What the worker asks for: this job, of that task of that module."""
+
+    module: str
+    job: Claimed
+    memory: int | None = None
+
+
+def serve(pipe: Connection, dsn: str) -> None:
+    """Run jobs until the pipe is closed."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # The worker decides, and closes the pipe or kills us.
+    threading.Thread(target=_end_with_parent, name="dibs-parent", daemon=True).start()
+    with asyncio.Runner() as runner:
+        databases = Databases(dsn, 1)
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                request = msgspec.json.decode(pipe.recv_bytes(), type=Request)
+                pipe.send_bytes(msgspec.json.encode(_run(request, databases, runner)))
+        runner.run(databases.close())
+
+
+def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> Report:
+    began = time.monotonic()
+    here = Context(request.job, databases)
+    retry = Retry()
+    try:
+        task = find(request.module, request.job.kind)
+        retry = task.settings.retry
+        arguments = task.arguments.unpack(request.job.payload)
+        enter(here)
+        with _memory(request.memory):
+            outcome = wrapped(task, task.app.middleware)(here, arguments)
+            result = result_of(runner.run(outcome) if task.is_async else outcome)
+    except InvalidArgument as error:
+        return failed(here, retry, error, began, final=True)
+    except Exception as error:
+        return failed(here, retry, error, began)
+    return succeeded(here, result, began, again(task, here.job))
+
+
+def find(module: str, kind: str) -> Task[Any, Any]:
+    """The task of that kind: of an app that the module knows by some name."""
+    for value in vars(importlib.import_module(module)).values():
+        if isinstance(value, App) and kind in value.tasks:
+            return value.tasks[kind]
+    raise InvalidArgument(
+        f"a process of its own cannot find the task {kind} in {module}",
+        hint="declare it at the top of a module, with an app that the module names",
+    )
+
+
+@contextlib.contextmanager
+def _memory(limit: int | None) -> Any:
+    """Let this process take no more than ``limit`` bytes beyond what it has."""
+    if limit is None:
+        yield
+        return
+    import resource
+
+    was, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_size() + limit, most))
+    try:
+        yield
+    except MemoryError as error:
+        raise MemoryError(f"it needed more than {limit} bytes") from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (was, most))
+
+
+def _size() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,51 @@
+"""A task made ready to run: its function inside its middleware, where it belongs."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from dibs.client.middleware import hooks
+from dibs.client.task import REPEATED_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from dibs.client.context import Context
+    from dibs.client.middleware import Middleware
+    from dibs.client.task import Task
+    from dibs.job import Claimed, NewJob
+
+
+def wrapped(task: Task[Any, Any], middleware: Sequence[Middleware]) -> Callable[[Context, dict[str, Any]], Any]:
+    """The task's function as one of a context and its arguments; async if the function is."""
+    chain = _plain(task)
+    for hook in hooks(middleware, "arun" if task.is_async else "run"):
+        chain = functools.partial(_through, hook, chain)
+    return chain
+
+
+def _plain(task: Task[Any, Any]) -> Callable[[Context, Any], Any]:
+    function = task.function
+    if task.settings.batch is not None:
+        return lambda _, items: function(items)
+    return lambda _, arguments: function(**arguments)
+
+
+def _through(
+    hook: Callable[[Context, Callable[[], Any]], Awaitable[Any] | Any],
+    chain: Callable[[Context, Any], Any],
+    context: Context,
+    arguments: Any,
+) -> Any:
+    return hook(context, lambda: chain(context, arguments))
+
+
+def again(task: Task[Any, Any], job: Claimed) -> NewJob | None:
+    """The next of a job that repeats endlessly; it commits with the completion of this one."""
+    if task.settings.repeat is None:
+        return None
+    options: Any = {"delay": task.settings.repeat, "priority": job.priority}
+    if (key := (job.headers or {}).get(REPEATED_KEY)) is not None:
+        options["dedup_key"] = key
+    return task.using(queue=job.queue, **options).job_of(job.payload)

@@ -1,0 +1,96 @@
+"""Processes for handlers that need one: for CPU work, hard time-outs and memory caps."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dibs.errors import DibsError
+from dibs.worker.child import Request, find, serve
+from dibs.worker.report import Report
+from dibs.worker.threads import Threads
+
+if TYPE_CHECKING:
+    from dibs.client.task import Task
+    from dibs.job import Claimed
+
+
+class ProcessDied(DibsError):
+    """The process that ran a job ended before the job did."""
+
+
+class Processes:
+    """Up to ``size`` processes, started when they are needed, each running one job at a time."""
+
+    def __init__(self, dsn: str, size: int) -> None:
+        self._dsn = dsn
+        self._threads = Threads(size)
+        self._idle: list[Child] = []
+        self._all: set[Child] = set()
+
+    async def run(self, task: Task[..., object], job: Claimed) -> Report:
+        """Run one attempt; a process that is not done when we are cancelled is killed."""
+        child: Child | None = None
+        request = Request(task.function.__module__, job, task.settings.memory)
+
+        def ask() -> Report:
+            nonlocal child
+            child = self._idle.pop() if self._idle else Child(self._dsn)
+            self._all.add(child)
+            return child.ask(request)
+
+        try:
+            report: Report = await self._threads.run(ask)
+        except BaseException:
+            if child is not None:
+                child.kill()
+                self._all.discard(child)
+            raise
+        if child is not None:
+            self._idle.append(child)
+        return report
+
+    def close(self) -> None:
+        """End them all, whatever they do."""
+        for child in self._all:
+            child.kill()
+        self._threads.close()
+
+
+class Child:
+    """One process and the pipe to it. It is spawned, never forked: a fork would share our connections."""
+
+    def __init__(self, dsn: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, dsn), name="dibs-handler", daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def ask(self, request: Request) -> Report:
+        """Run a job there; blocks."""
+        try:
+            self._pipe.send_bytes(msgspec.json.encode(request))
+            return msgspec.json.decode(self._pipe.recv_bytes(), type=Report)
+        except (EOFError, OSError):
+            self._process.join(5)
+            self._pipe.close()
+            raise ProcessDied(f"the process running it ended with {_ending(self._process.exitcode)}") from None
+
+    def kill(self) -> None:
+        """End it at once, whatever it does."""
+        self._process.kill()
+
+
+def _ending(status: int | None) -> str:
+    if status is None or status >= 0:
+        return f"exit code {status}"
+    return f"signal {signal.Signals(-status).name}"
+
+
+def check_importable(task: Task[..., object]) -> None:
+    """Refuse a task that a process of its own could not find, before any job of it is claimed."""
+    find(task.function.__module__, task.name)

@@ -1,0 +1,75 @@
+"""Threads for plain functions. They are daemons: a handler that never returns keeps no worker from ending."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Work = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
+
+
+class Threads:
+    """Runs functions, up to ``size`` at once. A caller that is cancelled leaves its thread behind, and its place."""
+
+    def __init__(self, size: int) -> None:
+        self._places = asyncio.Semaphore(size)
+        self._work: SimpleQueue[Work | None] = SimpleQueue()
+        self._idle = 0
+        self._started = 0
+        self._lock = threading.Lock()
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Call the function in a thread, in a copy of this context."""
+        loop = asyncio.get_running_loop()
+        async with self._places:
+            future: asyncio.Future[Any] = loop.create_future()
+            copy = contextvars.copy_context()
+            self._submit((lambda: copy.run(function), future, loop))
+            return await future
+
+    def close(self) -> None:
+        """Let the threads that are idle end; the others end with their function."""
+        with self._lock:
+            for _ in range(self._started):
+                self._work.put(None)
+
+    def _submit(self, work: Work) -> None:
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            else:
+                self._started += 1
+                threading.Thread(target=self._serve, name=f"dibs-handler-{self._started}", daemon=True).start()
+            self._work.put(work)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            function, future, loop = work
+            try:
+                result, error = function(), None
+            except BaseException as raised:
+                result, error = None, raised
+            with self._lock:
+                self._idle += 1
+            try:
+                loop.call_soon_threadsafe(_settle, future, result, error)
+            except RuntimeError:
+                return  # The loop is closed: nobody waits any more.
+            del work, function, future, result, error  # Keep nothing alive while idle.
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError(f"a handler raised {error!r}"))  # A future cannot carry it.
+    else:
+        future.set_exception(error)

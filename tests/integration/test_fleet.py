@@ -1,0 +1,167 @@
+"""Several worker processes under one parent, probes, and a worker that starts anew when its code changes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+import dibs
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+APP = """
+import asyncio, dibs, os, pathlib
+app = dibs.App(queue="q")
+@app.task(name="where")
+async def where(name: str, seconds: float = 0) -> int:
+    pathlib.Path(name).touch()
+    await asyncio.sleep(seconds)
+    return os.getpid()
+@app.task(name="version")
+async def version() -> int:
+    return 1
+@app.task(name="exits", max_attempts=10)
+async def exits() -> None:
+    os._exit(7)
+"""
+
+
+@contextlib.contextmanager
+def working(folder: Path, dsn: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A ``dibs worker`` that is stopped when the block ends."""
+    (folder / "shop.py").write_text(APP)
+    command = [sys.executable, "-m", "dibs", "worker", "shop:app", "--dsn", dsn, *options]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as worker:
+        try:
+            yield worker
+        finally:
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGTERM)
+            worker.communicate(timeout=40)
+
+
+def workers(client: dibs.Client) -> set[int]:
+    return {w["facts"]["pid"] for w in client.workers()}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def status(port: int, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_a_worker_process_that_dies_is_replaced(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
+    port = free_port()
+    with working(tmp_path, dsn, "--processes", "2", "--health", str(port)) as parent:
+        wait_until(lambda: len(workers(client)) == 2, what="both work")
+        wait_until(lambda: status(port, "/ready") == 200, what="both are ready")
+        first = workers(client)
+        os.kill(min(first), signal.SIGKILL)
+        wait_until(lambda: len(workers(client) - first) == 1, what="another took its place")
+        parent.send_signal(signal.SIGTERM)
+        parent.communicate(timeout=30)
+        assert parent.returncode == 0
+
+
+def test_the_children_stop_when_the_parent_is_killed(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
+    with working(tmp_path, dsn, "--processes", "2") as parent:
+        wait_until(lambda: len(workers(client)) == 2, what="both work")
+        parent.kill()
+        wait_until(lambda: not workers(client), timeout=20, what="both said goodbye")
+
+
+def test_a_fleet_finishes_its_jobs_on_sigterm_even_if_all_are_signalled(
+    tmp_path: Path, dsn: str, client: dibs.Client
+) -> None:
+    with working(tmp_path, dsn, "--processes", "2", "--concurrency", "1") as parent:
+        made = [client.enqueue("q", "where", {"name": f"began-{n}", "seconds": 1}) for n in range(2)]
+        wait_until(lambda: (tmp_path / "began-0").exists() and (tmp_path / "began-1").exists(), what="both run")
+        for pid in (*workers(client), parent.pid):
+            os.kill(pid, signal.SIGTERM)
+        parent.communicate(timeout=30)
+        assert parent.returncode == 0
+    assert client.states([m.id for m in made]) == ["succeeded"] * 2
+
+
+def test_a_fleet_drains(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
+    made = client.enqueue_many(dibs.NewJob(queue="q", kind="where", payload={"name": "x"}) for _ in range(500))
+    with working(tmp_path, dsn, "--processes", "2", "--drain") as parent:
+        parent.communicate(timeout=60)
+        assert parent.returncode == 0
+    assert {str(state) for state in client.states([m.id for m in made])} == {"succeeded"}
+
+
+def test_a_job_that_ends_its_process_is_quarantined_and_takes_no_other_with_it(
+    tmp_path: Path, dsn: str, client: dibs.Client
+) -> None:
+    """A crash is counted apart from a failure, and what dies twice runs alone."""
+    client.set_queue("q", lease=0.5)
+    others = [client.enqueue("q", "where", {"name": "x", "seconds": 0.05}) for _ in range(200)]
+    bad = client.enqueue("q", "exits", priority=9)
+    with working(tmp_path, dsn, "--processes", "2"):
+        wait_until(lambda: client.state(bad.id) is dibs.State.EXHAUSTED, timeout=60, what="it is quarantined")
+        wait_until(
+            lambda: {str(s) for s in client.states([o.id for o in others])} == {"succeeded"},
+            timeout=60,
+            what="all others finish",
+        )
+    assert "its worker died, hung or lost the database (3 times)" in client.why(bad.id)
+
+
+def test_probes(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
+    port, file = free_port(), tmp_path / "well"
+    with working(tmp_path, dsn, "--health", str(port), "--health-file", str(file)) as worker:
+        wait_until(lambda: status(port, "/live") == status(port, "/ready") == 200, what="it is ready")
+        wait_until(file.exists, what="the file is there")
+        assert status(port, "/other") == 404
+        client.enqueue("q", "where", {"name": "began", "seconds": 3})
+        wait_until((tmp_path / "began").exists, what="it runs")
+        worker.send_signal(signal.SIGTERM)
+        wait_until(lambda: (status(port, "/live"), status(port, "/ready")) == (200, 503), what="it takes no more")
+        worker.communicate(timeout=30)
+    assert not file.exists()
+
+
+def test_reload(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
+    with working(tmp_path, dsn, "--reload"):
+        first = client.enqueue("q", "version")
+        wait_until(lambda: client.state(first.id) is dibs.State.SUCCEEDED, what="version 1 ran")
+        before = workers(client)
+        (tmp_path / "shop.py").write_text(APP.replace("return 1", "return 2"))
+        wait_until(lambda: workers(client) and not workers(client) & before, what="it started anew")
+        second = client.enqueue("q", "version")
+        wait_until(lambda: client.state(second.id) is dibs.State.SUCCEEDED, what="version 2 ran")
+    results = [(client.show(made.id) or {})["attempts"][0]["result"] for made in (first, second)]
+    assert results == [1, 2]
+
+
+def test_a_worker_whose_app_cannot_be_loaded_says_why(tmp_path: Path, dsn: str) -> None:
+    (tmp_path / "shop.py").write_text("app = 7\n")
+    for path, words in (("nowhere:app", "there is no app nowhere:app"), ("shop:app", "is a int, not a dibs.App")):
+        command = [sys.executable, "-m", "dibs", "worker", path, "--dsn", dsn]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+        assert done.returncode != 0
+        assert words in done.stderr
+    command = [sys.executable, "-m", "dibs", "worker", "shop:app", "--queue", "mail,wieght=3"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert "did you mean" in done.stderr
+    assert "weight" in done.stderr

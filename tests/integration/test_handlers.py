@@ -1,0 +1,479 @@
+"""Where handlers run and what they may do: threads, processes, batches, middleware, transactions, repeats."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import dibs
+from dibs.worker import Settings, Share, Worker
+from tests.integration import shop
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    import psycopg
+
+    from dibs.job import Enqueued, NewJob
+
+NOW = dibs.Retry(max_attempts=3, backoff=dibs.constant(0))
+
+
+@pytest.fixture
+def app(dsn: str) -> Iterator[dibs.App]:
+    app = dibs.App(dsn, queue="q")
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def shop_app(dsn: str) -> Iterator[dibs.App]:
+    shop.app.dsn = dsn
+    shop.app.__dict__.pop("client", None)
+    yield shop.app
+    shop.app.close()
+
+
+async def drain(app: dibs.App, **settings: Any) -> Worker:
+    worker = Worker(app, Settings(**{"queues": ["q"], "drain": True, "upkeep": False, **settings}))
+    async with asyncio.timeout(60):
+        await worker.run()
+    return worker
+
+
+# Processes
+
+
+async def test_a_process_of_its_own(shop_app: dibs.App) -> None:
+    jobs = [shop.where.enqueue(n) for n in range(4)]
+    others = shop.where_async.enqueue()
+    await drain(shop_app, pool=2)
+    results = [job.wait(5) for job in jobs]
+    assert [r["n"] for r in results] == [0, 1, 2, 3]
+    assert {r["marked"] for r in results} == {1}  # its middleware ran there, too
+    assert os.getpid() not in {r["pid"] for r in results}
+    assert len({r["pid"] for r in results} | {others.wait(5)}) <= 2
+    assert shop_app.client.depth("q").waiting == 0  # the follow-ups came with the completions and ran
+
+
+async def test_a_process_past_its_timeout_is_killed(shop_app: dibs.App) -> None:
+    job = shop.spins.enqueue()
+    began = time.monotonic()
+    await drain(shop_app, pool=1)
+    assert time.monotonic() - began < 20
+    assert job.state() is dibs.State.EXHAUSTED
+    assert "took longer than 0.5 s" in shop_app.client.why(job.id)
+
+
+async def test_a_process_that_dies_fails_its_job_and_no_other(shop_app: dibs.App) -> None:
+    bad, good = shop.dies.enqueue(), [shop.where.enqueue(n) for n in range(3)]
+    await drain(shop_app, pool=2)
+    assert bad.state() is dibs.State.EXHAUSTED
+    assert "signal SIGKILL" in shop_app.client.why(bad.id)
+    assert [job.state() for job in good] == ["succeeded"] * 3
+
+
+async def test_a_memory_cap(shop_app: dibs.App) -> None:
+    fits, grows = shop.grows.enqueue(1_000_000), shop.grows.enqueue(500_000_000)
+    again = shop.grows.enqueue(1_000_000)
+    await drain(shop_app, pool=1)
+    assert fits.wait(5) == again.wait(5) == 1_000_000
+    assert grows.state() is dibs.State.EXHAUSTED
+    assert "more than 200000000 bytes" in shop_app.client.why(grows.id)
+
+
+async def test_a_task_a_process_cannot_find_is_refused_before_any_job_is_claimed(app: dibs.App) -> None:
+    @app.task(process=True)
+    def hidden() -> None: ...
+
+    hidden.enqueue()
+    with pytest.raises(dibs.InvalidArgument, match="cannot find the task"):
+        await drain(app)
+    assert app.client.depth("q").ready == 1
+
+
+# Threads
+
+
+async def test_an_abandoned_thread_gives_its_place_back(app: dibs.App) -> None:
+    let_go, seen = threading.Event(), []
+
+    @app.task(name="hangs", timeout=0.1, retry=dibs.Retry(max_attempts=1))
+    def hangs() -> None:
+        let_go.wait(30)
+        seen.append("late")
+
+    @app.task(name="quick")
+    def quick() -> str:
+        return "done"
+
+    stuck, fine = hangs.enqueue(), quick.using(delay=0.3).enqueue()
+    await drain(app, threads=1)
+    wait_until(lambda: app.client.depth("q").ready == 1, what="the quick one is due")
+    await drain(app, threads=1)
+    assert stuck.state() is dibs.State.EXHAUSTED
+    assert fine.wait(5) == "done"
+    let_go.set()
+    wait_until(lambda: seen == ["late"], what="the thread goes on to its end")
+    assert stuck.state() is dibs.State.EXHAUSTED
+
+
+# Transactions
+
+
+async def test_effects_in_the_transaction_happen_with_the_completion(
+    app: dibs.App, db: psycopg.Connection[Any]
+) -> None:
+    db.execute("create table written (word text)")
+
+    @app.task(name="follows")
+    async def follows() -> None: ...
+
+    @app.task(name="writes", retry=NOW)
+    async def writes(word: str) -> None:
+        here = dibs.context()
+        async with here.transaction() as conn:
+            await conn.execute("insert into written values (%s)", (word,))
+            if word == "fails" and here.attempt == 1:
+                raise RuntimeError("not this time")
+            here.enqueue(follows.call())
+            here.result = word.upper()
+
+    @app.task(name="writes_in_a_thread")
+    def writes_in_a_thread(word: str) -> str:
+        with dibs.context().transaction() as conn:
+            conn.execute("insert into written values (%s)", (word,))
+        return "not kept"
+
+    jobs = [writes.enqueue("once"), writes.enqueue("fails"), writes_in_a_thread.enqueue("thread")]
+    await drain(app)
+    assert sorted(db.execute("select word from written").fetchall()) == [("fails",), ("once",), ("thread",)]
+    assert [job.wait(5) for job in jobs] == ["ONCE", "FAILS", None]
+    assert app.client.jobs(kind="follows")[1].state == "succeeded"
+
+
+async def test_a_transaction_of_a_lost_lease_is_rolled_back(app: dibs.App, db: psycopg.Connection[Any]) -> None:
+    db.execute("create table written (word text)")
+    caught: list[BaseException] = []
+
+    @app.task(name="writes")
+    async def writes() -> None:
+        here = dibs.context()
+        try:
+            async with here.transaction() as conn:
+                await conn.execute("insert into written values ('lost')")
+                # Somebody else ends the job meanwhile, as a rescuer would.
+                app.client.release(here.job)
+        except dibs.LeaseLost as lost:
+            caught.append(lost)
+            raise
+
+    job = writes.using(max_attempts=1).enqueue()
+    await drain(app, concurrency=1)
+    assert len(caught) >= 1
+    assert db.execute("select count(*) from written").fetchone() == (0,)
+    assert not job.state().has_ended
+
+
+async def test_a_transaction_in_a_process_of_its_own(shop_app: dibs.App, db: psycopg.Connection[Any]) -> None:
+    db.execute("create table written (word text)")
+    job = shop.writes.enqueue("there")
+    await drain(shop_app)
+    assert job.state() is dibs.State.SUCCEEDED
+    assert db.execute("select word from written").fetchall() == [("there",)]
+
+
+async def test_after_its_transaction_a_job_has_ended(app: dibs.App) -> None:
+    said: list[str] = []
+
+    @app.task(name="twice")
+    async def twice() -> None:
+        here = dibs.context()
+        async with here.transaction():
+            pass
+        for late in (here.transaction, lambda: here.enqueue(twice.call())):
+            with pytest.raises(dibs.DibsError, match="completed already"):
+                late()
+        said.append("checked")
+        raise RuntimeError("too late to fail")
+
+    job = twice.enqueue()
+    await drain(app)
+    assert said == ["checked"]
+    assert job.state() is dibs.State.SUCCEEDED
+
+
+# Batches
+
+
+async def test_a_batch_handler_answers_for_each_job(app: dibs.App) -> None:
+    sizes: list[int] = []
+
+    @app.batch(max=10, within=0.2, name="index", retry=NOW)
+    async def index(numbers: list[int]) -> list[Any]:
+        sizes.append(len(numbers))
+        assert [c.job.payload["item"] for c in dibs.context().batch] == numbers
+        return [ValueError(f"{n} is odd") if n % 2 else n * 10 for n in numbers]
+
+    jobs = index.enqueue_many(index.call(n) for n in range(20))
+    with pytest.raises(dibs.InvalidArgument, match="Expected `int`"):
+        index.enqueue("one")  # type: ignore[arg-type]
+    broken = app.client.enqueue("q", "index", {"item": "no number"})
+    await drain(app)
+    assert max(sizes) == 10
+    assert [job.wait(5) for job in jobs[::2]] == [n * 10 for n in range(0, 20, 2)]
+    assert {job.state() for job in jobs[1::2]} == {dibs.State.EXHAUSTED}
+    assert "1 is odd" in app.client.why(jobs[1].id)
+    assert app.client.state(broken.id) is dibs.State.FAILED
+
+
+async def test_a_batch_takes_what_came_in_time(app: dibs.App) -> None:
+    sizes: list[int] = []
+
+    @app.batch(max=1000, within=0.05, name="sync")
+    def sync(numbers: list[int]) -> None:
+        sizes.append(len(numbers))
+
+    sync.enqueue_many(sync.call(n) for n in range(7))
+    await drain(app)
+    assert sizes == [7]
+    assert app.client.depth("q").waiting == 0
+
+
+async def test_a_batch_handler_that_raises_or_miscounts_fails_all(app: dibs.App) -> None:
+    @app.batch(max=5, name="wrong", retry=dibs.Retry(max_attempts=1))
+    async def wrong(numbers: list[int]) -> list[int]:
+        if 0 in numbers:
+            raise RuntimeError("boom")
+        return numbers[1:]
+
+    first = wrong.enqueue_many(wrong.call(n) for n in range(5))
+    await drain(app)
+    second = wrong.enqueue_many(wrong.call(n) for n in range(1, 4))
+    await drain(app)
+    assert {job.state() for job in (*first, *second)} == {dibs.State.EXHAUSTED}
+    assert "boom" in app.client.why(first[3].id)
+    assert "returned 2 outcomes for 3 jobs" in app.client.why(second[0].id)
+
+
+# Middleware
+
+
+class Wraps(dibs.Middleware):
+    def __init__(self, name: str, seen: list[str]) -> None:
+        self.name, self.seen = name, seen
+
+    def enqueue(self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], list[Enqueued]]) -> list[Enqueued]:
+        self.seen.append(f"{self.name} enqueues {len(jobs)}")
+        return proceed(jobs)
+
+    async def aenqueue(
+        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
+    ) -> list[Enqueued]:
+        self.seen.append(f"{self.name} aenqueues {len(jobs)}")
+        return await proceed(jobs)
+
+    def run(self, context: dibs.Context, proceed: Callable[[], Any]) -> Any:
+        assert context is dibs.context()
+        self.seen.append(f"{self.name} in {threading.current_thread().name.split('-')[1]}")
+        return proceed() + self.name
+
+    async def arun(self, context: dibs.Context, proceed: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return await proceed()
+        except ZeroDivisionError:
+            self.seen.append(f"{self.name} caught it in attempt {context.attempt}")
+            raise
+
+
+async def test_middleware_wraps_enqueue_and_run(app: dibs.App) -> None:
+    seen: list[str] = []
+
+    @app.task(name="sync")
+    def sync() -> str:
+        return "x"
+
+    @app.task(name="fails", retry=dibs.Retry(max_attempts=1))
+    async def fails() -> float:
+        return 1 / 0
+
+    app.add_middleware(Wraps("A", seen))
+    app.add_middleware(Wraps("B", seen))
+    job = sync.enqueue()
+    await fails.aenqueue()
+    await drain(app)
+    await app.aclose()
+    assert seen[:4] == ["A enqueues 1", "B enqueues 1", "A aenqueues 1", "B aenqueues 1"]
+    assert sorted(seen[4:]) == ["A caught it in attempt 1", "A in handler", "B caught it in attempt 1", "B in handler"]
+    assert job.wait(5) == "xBA"
+
+
+# Events
+
+
+async def test_events_tell_what_happens(app: dibs.App) -> None:
+    told: list[dibs.events.Event] = []
+    for kind in dibs.events.Event.__subclasses__():
+        app.events.on(kind, told.append)
+
+    @app.task(name="fails", retry=dibs.Retry(max_attempts=2, backoff=dibs.constant(0)))
+    async def fails() -> None:
+        raise ValueError("no")
+
+    @app.task(name="works")
+    async def works() -> None: ...
+
+    fails.enqueue()
+    works.enqueue()
+    app.client.enqueue("q", "nobodys")
+    await drain(app, upkeep=True)
+
+    def of(kind: type[Any]) -> list[Any]:
+        return [event for event in told if type(event) is kind]
+
+    assert [e.outcome for e in of(dibs.events.JobEnqueued)] == ["enqueued"] * 2
+    ends = sorted((e.job.kind, e.outcome, e.state, e.error) for e in of(dibs.events.JobEnded))
+    assert ends == [
+        ("fails", "failed", "exhausted", "ValueError: no"),
+        ("fails", "failed", "ready", "ValueError: no"),
+        ("nobodys", "released", "scheduled", "no task nobodys"),
+        ("works", "succeeded", "succeeded", None),
+    ]
+    assert len(of(dibs.events.JobStarted)) == 3
+    assert [e.job.kind for e in of(dibs.events.KindUnknown)] == ["nobodys"]
+    assert sum(e.count for e in of(dibs.events.JobsClaimed)) == 4
+    assert [type(e).__name__ for e in told if "Worker" in type(e).__name__] == [
+        "WorkerStarted", "WorkerStopping", "WorkerStopped",
+    ]  # fmt: skip
+
+
+async def test_a_subscriber_that_raises_changes_nothing(app: dibs.App, caplog: pytest.LogCaptureFixture) -> None:
+    @app.on(dibs.events.JobEnded)
+    def breaks(event: dibs.events.JobEnded) -> None:
+        raise RuntimeError("subscriber")
+
+    @app.task(name="works")
+    async def works() -> None: ...
+
+    job = works.enqueue()
+    await drain(app)
+    assert job.state() is dibs.State.SUCCEEDED
+    assert "a subscriber to JobEnded failed" in caplog.text
+
+
+# Sharing
+
+
+async def test_a_queue_has_its_own_concurrency(app: dibs.App) -> None:
+    running = most = 0
+
+    @app.task(name="counts", queue="narrow")
+    async def counts() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    counts.enqueue_many(counts.call() for _ in range(20))
+    await drain(app, queues={"narrow": Share(concurrency=3), "q": Share()})
+    assert most == 3
+    assert app.client.depth("narrow").waiting == 0
+
+
+async def test_weights_share_the_room(app: dibs.App) -> None:
+    order: list[str] = []
+
+    @app.task(name="notes")
+    async def notes(queue: str) -> None:
+        order.append(queue)
+        await asyncio.sleep(0.002)
+
+    for queue in ("bulk", "fast"):
+        notes.enqueue_many(notes.using(queue=queue).call(queue) for _ in range(400))
+    await drain(app, queues={"bulk": Share(weight=1), "fast": Share(weight=3)}, concurrency=20)
+    half = order[:400]
+    assert 250 <= half.count("fast") <= 350
+    assert len(order) == 800
+
+
+# Repeating
+
+
+async def test_a_job_that_repeats_goes_on_until_cancelled(app: dibs.App, clock: Any) -> None:
+    runs: list[int] = []
+
+    @app.task(name="polls", repeat=60, retry=NOW)
+    async def polls(n: int) -> None:
+        runs.append(dibs.context().attempt)
+        if len(runs) == 2:
+            raise RuntimeError("once")
+
+    first = polls.using(dedup_key="the poller", priority=8).enqueue(7)
+    assert not polls.using(dedup_key="the poller").enqueue(7).is_new
+    for _ in range(3):
+        await drain(app)
+        clock.move(61)
+    assert runs == [1, 1, 2, 1]
+    assert first.state() is dibs.State.SUCCEEDED
+    [waiting] = [job for job in app.client.jobs(kind="polls") if job.state in {"scheduled", "ready"}]
+    assert waiting.priority == 8
+    again = polls.using(dedup_key="the poller").enqueue(7)
+    assert again.id == waiting.id
+    again.cancel()
+    clock.move(61)
+    await drain(app)
+    assert len(runs) == 4
+
+
+# Results
+
+
+async def test_a_result_that_is_no_json_fails_for_good(app: dibs.App) -> None:
+    @app.task(name="odd")
+    async def odd() -> Any:
+        return object()
+
+    job = odd.enqueue()
+    await drain(app)
+    assert job.state() is dibs.State.FAILED
+    assert "cannot be kept as JSON" in app.client.why(job.id)
+
+
+async def test_a_completion_that_is_refused_spoils_no_other(app: dibs.App) -> None:
+    """FACTS 12: one poison job in a batch must not fail the batch."""
+
+    @app.task(name="follows")
+    async def follows(bad: bool) -> None:
+        if bad:
+            dibs.context().enqueue(dibs.NewJob(queue="q", kind="k", priority=99))
+
+    jobs = follows.enqueue_many(follows.call(n == 7) for n in range(20))
+    await drain(app)
+    assert [job.state() for job in jobs].count(dibs.State.SUCCEEDED) == 19
+    assert jobs[7].state() is dibs.State.FAILED
+    assert "the completion was refused" in app.client.why(jobs[7].id)
+
+
+async def test_handles_for_async_code(app: dibs.App) -> None:
+    @app.task(name="double")
+    async def double(n: int) -> int:
+        return 2 * n
+
+    jobs = await double.aenqueue_many(double.call(n) for n in range(2))
+    one = await double.aenqueue(4)
+    gone = await double.using(delay=60).aenqueue(5)
+    assert await gone.cancel() == "cancelled"
+    await drain(app)
+    assert [await job.wait(5) for job in (*jobs, one)] == [0, 2, 8]
+    with pytest.raises(dibs.JobEnded, match="ended as cancelled"):
+        await gone.wait(5)
+    with pytest.raises(TimeoutError):
+        await (await double.using(delay=60).aenqueue(6)).wait(0.01)
+    await app.aclose()
