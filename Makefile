@@ -14,7 +14,7 @@ test: $(READY)  ## The whole suite, on the embedded PostgreSQL (or on DIBS_PG_BI
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
 test-15: $(READY)  ## The same suite on Debian's PostgreSQL 15.
-	DIBS_PG_BIN=$$($(BIN)/python tools/postgres15.py) $(BIN)/python -m pytest -q -n $(JOBS)
+	DIBS_PG_BIN=$$($(BIN)/python -m tools.postgres15) $(BIN)/python -m pytest -q -n $(JOBS)
 
 check: $(READY)  ## Everything a machine can see without running the suite.
 	$(BIN)/ruff format --check
@@ -25,7 +25,7 @@ check: $(READY)  ## Everything a machine can see without running the suite.
 	$(BIN)/python tools/unasync.py --check
 	$(BIN)/python tools/sqlref.py --check
 	$(BIN)/python tools/lint_sql.py
-	DIBS_PG_BIN=$$($(BIN)/python tools/postgres15.py --plpgsql-check) $(BIN)/python tools/plpgsql_check.py
+	DIBS_PG_BIN=$$($(BIN)/python -m tools.postgres15 --plpgsql-check) $(BIN)/python tools/plpgsql_check.py
 
 bench: $(READY)  ## A table of all measurements.
 	$(BIN)/python -m bench

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from tools.debian import install
 
 BIN = Path("/usr/lib/postgresql/15/bin")
 CHECKER = Path("/usr/lib/postgresql/15/lib/plpgsql_check.so")
@@ -17,15 +16,6 @@ def missing() -> list[str]:
     if "--plpgsql-check" in sys.argv and not CHECKER.exists():
         packages.append("postgresql-15-plpgsql-check")
     return packages
-
-
-def install(packages: list[str]) -> None:
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        sys.exit(f"this needs Debian's packages {' '.join(packages)}; install them and run it again")
-    quiet = {"check": True, "stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
-    subprocess.run(["apt-get", "update", "-qq"], **quiet)  # type: ignore[call-overload]
-    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
-    subprocess.run(command, **quiet)  # type: ignore[call-overload]
 
 
 if packages := missing():

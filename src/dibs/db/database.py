@@ -211,6 +211,10 @@ def _passing(error: DibsError) -> bool:
 
 def _configure(conn: Connection) -> None:
     set_json_loads(msgspec.json.decode, conn)
-    cursor = conn.execute("show default_transaction_isolation")
-    if cursor.fetchone() != ("read committed",):
+    cursor = conn.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')")
+    pid, isolation = cursor.fetchone() or (0, "")
+    if pid != conn.info.backend_pid:
+        # A pooler is between us and the server: the next statement may reach another backend.
+        conn.prepare_threshold = None
+    elif isolation != "read committed":
         conn.execute("set default_transaction_isolation = 'read committed'")

@@ -210,6 +210,10 @@ def _passing(error: DibsError) -> bool:
 
 async def _configure(conn: AsyncConnection) -> None:
     set_json_loads(msgspec.json.decode, conn)
-    cursor = await conn.execute("show default_transaction_isolation")
-    if await cursor.fetchone() != ("read committed",):
+    cursor = await conn.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')")
+    pid, isolation = await cursor.fetchone() or (0, "")
+    if pid != conn.info.backend_pid:
+        # A pooler is between us and the server: the next statement may reach another backend.
+        conn.prepare_threshold = None
+    elif isolation != "read committed":
         await conn.execute("set default_transaction_isolation = 'read committed'")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LONGEST_BREAK = 5.0
+_WHO = "select pg_backend_pid()"
+"""Behind a pooler that is not who we connected to: no ring would reach us there, and polling has to do."""
 
 
 class _Rings:
@@ -81,6 +83,9 @@ class Bell(_Rings):
         while not self._stopping.is_set():
             with contextlib.suppress(psycopg.Error):
                 with psycopg.connect(self._dsn, autocommit=True) as conn:
+                    if conn.execute(_WHO).fetchone() != (conn.info.backend_pid,):
+                        self._listening.set()
+                        return
                     conn.execute("listen dibs")
                     tries = 0
                     self._ring(None)
@@ -136,6 +141,9 @@ class AsyncBell(_Rings):
         while True:
             with contextlib.suppress(psycopg.Error):
                 async with await psycopg.AsyncConnection.connect(self._dsn, autocommit=True) as conn:
+                    if await (await conn.execute(_WHO)).fetchone() != (conn.info.backend_pid,):
+                        self._listening.set()
+                        return
                     await conn.execute("listen dibs")
                     tries = 0
                     await self._ring(None)

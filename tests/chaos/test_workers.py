@@ -1,0 +1,187 @@
+"""Workers are killed, stopped and cut off from the database, and it goes away: nothing is lost or recorded twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+import dibs
+from dibs.db.schema import migrate
+from dibs.embedded import UNSAFE_FAST, Server
+from tests.chaos.pgbouncer import PgBouncer
+from tests.chaos.working import working
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+LEASE = 2.0
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A server this test may restart."""
+    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}) as server:
+        migrate(server.dsn())
+        yield server
+
+
+def enqueue(client: dibs.Client, kind: str, count: int, **options: Any) -> None:
+    client.set_queue("q", lease=LEASE, max_losses=1000)
+    payload = {"seconds": options.pop("seconds")} if "seconds" in options else None
+    client.enqueue_many(dibs.NewJob(queue="q", kind=kind, payload=payload or {"n": n}, **options) for n in range(count))
+
+
+def all_ended(client: dibs.Client) -> bool:
+    depth = client.depth("q")
+    return depth.waiting == depth.running == 0
+
+
+def waiting_below(client: dibs.Client, count: int) -> Callable[[], bool]:
+    return lambda: client.depth("q").waiting < count
+
+
+def passed(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+def check_record(db: psycopg.Connection[Any], count: int) -> None:
+    """Every job succeeded, once, in the record."""
+    succeeded, jobs = db.execute(
+        "select count(*), count(distinct id) from dibs.attempts where outcome = 'succeeded'"
+    ).fetchone() or (0, 0)
+    assert (succeeded, jobs) == (count, count)
+    assert db.execute("select count(*) from dibs.jobs where state <> 'succeeded'").fetchone() == (0,)
+
+
+def test_killing_one_of_two_workers_in_the_middle(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
+    with dibs.Client(dsn) as client:
+        enqueue(client, "noop", 20_000)
+        with working(tmp_path, dsn, 2) as (victim, _):
+            wait_until(
+                lambda: {w["facts"]["pid"] for w in client.workers() if w["running"]} >= {victim.pid},
+                what="the victim holds jobs",
+            )
+            number = next(w["id"] for w in client.workers() if w["facts"]["pid"] == victim.pid)
+            victim.kill()
+            killed = db.execute("select now()").fetchone()
+            wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")
+    check_record(db, 20_000)
+    assert killed
+    # What the dead one held was taken back, and run by the other, within a lease and two seconds.
+    lost, again = db.execute(
+        "select max(l.ended_at), max(s.claimed_at) from dibs.attempts as l"
+        " join dibs.attempts as s on s.id = l.id and s.run = l.run + 1 where l.outcome = 'lost' and l.worker = %s",
+        (number,),
+    ).fetchone() or (None, None)
+    assert lost is not None
+    assert (again - killed[0]).total_seconds() < LEASE + 2
+
+
+def test_a_stopped_worker_is_refused_when_it_comes_back(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
+    """Effects in ``context().transaction()`` happen exactly once over the whole run."""
+    db.execute("create table effect (n integer)")
+    with dibs.Client(dsn) as client:
+        enqueue(client, "writes", 1500)
+        with working(tmp_path, dsn, 2) as (stopped, _):
+            wait_until(
+                lambda: {w["facts"]["pid"] for w in client.workers() if w["running"]} >= {stopped.pid},
+                what="it holds jobs",
+            )
+            stopped.send_signal(signal.SIGSTOP)
+            wait_until(passed(2 * LEASE), what="two leases are over")
+            stopped.send_signal(signal.SIGCONT)
+            wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")
+    check_record(db, 1500)
+    assert db.execute("select count(*), count(distinct n) from effect").fetchone() == (1500, 1500)
+    assert db.execute("select count(*) > 0 from dibs.attempts where outcome = 'lost'").fetchone() == (True,)
+
+
+def test_the_server_is_restarted_three_times(tmp_path: Path, own_server: Server) -> None:
+    """FACTS 27: the worker goes on by itself, and nothing is lost."""
+    dsn = own_server.dsn()
+    with dibs.Client(dsn, patience=60) as client:
+        enqueue(client, "noop", 20_000)
+        with working(tmp_path, dsn, 1, "--concurrency", "20"):
+            for left in (16_000, 10_000, 4_000):
+                wait_until(waiting_below(client, left), timeout=60, what=f"fewer than {left} wait")
+                own_server.stop("immediate")
+                own_server.start()
+            wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")
+        with psycopg.connect(dsn, autocommit=True) as db:
+            check_record(db, 20_000)
+
+
+def test_backends_are_terminated_at_random(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
+    mine = db.info.backend_pid
+    with dibs.Client(dsn, patience=60) as client, working(tmp_path, dsn, 2):
+        enqueue(client, "noop", 5_000)
+        until, enqueued = time.monotonic() + 8, 5_000
+        while time.monotonic() < until:
+            pids = [
+                pid
+                for (pid,) in db.execute(
+                    "select pid from pg_stat_activity where datname = current_database() and pid <> %s", (mine,)
+                )
+            ]
+            db.execute("select pg_terminate_backend(%s)", (random.choice(pids),))
+            enqueue(client, "noop", 500)
+            enqueued += 500
+            wait_until(passed(0.5), what="half a second is over")
+        wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")
+        check_record(db, enqueued)
+
+
+def test_sigterm_with_many_running_and_prefetched(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
+    """FACTS 29: running jobs finish, the others are claimable at once and uncharged."""
+    with dibs.Client(dsn) as client, working(tmp_path, dsn, 1, "--concurrency", "100") as (worker,):
+        # Short ones first, so that it learns to take many ahead; then it holds far more than it can run.
+        enqueue(client, "naps", 20_000, seconds=0.001)
+        wait_until(lambda: client.depth("q").ready < 10_000, what="it is at full speed")
+        enqueue(client, "naps", 2_000, seconds=1.0, priority=9)
+        wait_until(lambda: client.depth("q").running >= 400, what="it holds more than it runs")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+        depth = client.depth("q")
+        assert depth.running == depth.dead == depth.scheduled == 0
+        charged = db.execute("select count(*) from dibs.jobs where state = 'ready' and attempts > 0").fetchone()
+        assert charged == (0,)
+        released = db.execute("select count(*) from dibs.attempts where outcome = 'released'").fetchone()
+        assert released
+        assert released[0] >= 100
+        assert db.execute("select count(*) from dibs.attempts where outcome in ('lost', 'failed')").fetchone() == (0,)
+        assert len(client.claim("q", 10)) == 10
+
+
+def test_a_job_longer_than_its_lease_runs_once(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
+    """FACTS 6: liveness is a lease that is renewed, not an age."""
+    with dibs.Client(dsn) as client, working(tmp_path, dsn, 2):
+        client.set_queue("q", lease=0.5)
+        client.enqueue_many(dibs.NewJob(queue="q", kind="naps", payload={"seconds": 2.5}) for _ in range(20))
+        wait_until(lambda: db.execute("select count(*) from dibs.attempts").fetchone() == (20,), what="all ended")
+        check_record(db, 20)
+
+
+def test_everything_works_through_a_transaction_pooler(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
+    """PgBouncer in transaction mode with two connections for everybody: by polling alone."""
+    db.execute("create table effect (n integer)")
+    with PgBouncer(dsn, pool_size=2) as pooled, dibs.Client(pooled.dsn) as client:
+        enqueue(client, "noop", 3_000)
+        enqueue(client, "writes", 100)
+        with working(tmp_path, pooled.dsn, 2):
+            wait_until(lambda: all_ended(client), timeout=60, what="all jobs ended")
+            made = client.enqueue("q", "noop", {"n": 1}, delay=1)
+            wait_until(lambda: client.state(made.id) is dibs.State.SUCCEEDED, what="a later one is found by polling")
+        check_record(db, 3_101)
+        assert db.execute("select count(*), count(distinct n) from effect").fetchone() == (100, 100)
+        message = client.queue("mail").send(b"hello")
+        [received] = client.queue("mail").receive(1, wait=5)
+        assert (received.id, received.body) == (message.id, b"hello")
+        received.ack()
