@@ -17,6 +17,7 @@ from dibs.client.handle_async import AsyncJob
 from dibs.client.middleware import Middleware
 from dibs.client.queue import Message, Queue
 from dibs.client.queue_async import AsyncMessage, AsyncQueue
+from dibs.client.remote import RemoteTask
 from dibs.errors import (
     ClientClosed,
     ConnectionLost,
@@ -40,6 +41,7 @@ from dibs.errors import (
     ServerError,
     UnknownJob,
     UnknownQueue,
+    UnknownTask,
     UnknownWorker,
     WrongIsolation,
 )
@@ -86,6 +88,7 @@ __all__ = [
     "Queue",
     "Redriven",
     "Refused",
+    "RemoteTask",
     "Resumed",
     "Retry",
     "RetryAfter",
@@ -100,6 +103,7 @@ __all__ = [
     "Task",
     "UnknownJob",
     "UnknownQueue",
+    "UnknownTask",
     "UnknownWorker",
     "WrongIsolation",
     "constant",

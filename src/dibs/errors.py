@@ -14,7 +14,8 @@
     │   ├── PayloadTooLarge  DI012    above the queue's payload limit
     │   ├── IdOutOfRange     DI013    a job id from the future or from before retention
     │   ├── IdTaken          23505    another transaction is enqueueing a job of that id just now
-    │   └── UnknownWorker    DI014    no such worker is registered
+    │   ├── UnknownWorker    DI014    no such worker is registered
+    │   └── UnknownTask      DI015    no worker has registered such a task
     ├── NotPermitted         42501    the role lacks the right to this verb
     ├── WrongIsolation       DI020    the verb works in READ COMMITTED only
     ├── SchemaError                   the database's schema does not fit this client
@@ -114,6 +115,12 @@ class UnknownWorker(Refused):
     """No worker of that number is registered."""
 
     sqlstate = "DI014"
+
+
+class UnknownTask(Refused):
+    """No worker has registered such a task."""
+
+    sqlstate = "DI015"
 
 
 class NotPermitted(DibsError):

@@ -477,3 +477,36 @@ async def test_handles_for_async_code(app: dibs.App) -> None:
     with pytest.raises(TimeoutError):
         await (await double.using(delay=60).aenqueue(6)).wait(0.01)
     await app.aclose()
+
+
+# Enqueueing by name
+
+
+async def test_a_producer_without_the_code_enqueues_by_name(app: dibs.App, dsn: str) -> None:
+    @app.task(name="mail.welcome", queue="mail", priority=8, retry=dibs.Retry(max_attempts=7, backoff=dibs.constant(3)))
+    async def welcome(user_id: int, lang: str = "en") -> str:
+        return f"{user_id} {lang}"
+
+    await drain(app, queues=["mail"])
+    producer = dibs.App(dsn)
+    remote = producer.remote("mail.welcome")
+    jobs = [remote.enqueue(42), remote.using(priority=2).enqueue(user_id=43, lang="de")]
+    jobs.append(await remote.aenqueue(44))  # type: ignore[arg-type]
+    waiting = {j.id: j for j in producer.client.jobs(queue="mail")}
+    assert [(waiting[j.id].priority, waiting[j.id].max_attempts) for j in jobs] == [(8, 7), (2, 7), (8, 7)]
+    for args, kwargs, words in (
+        ((), {}, "argument 'user_id' is missing"),
+        ((1, "en", 3), {}, "3 arguments given, 2 taken"),
+        ((1,), {"lnag": "de"}, "did you mean 'lang'"),
+        ((1,), {"user_id": 2}, "given twice"),
+    ):
+        with pytest.raises(dibs.InvalidArgument, match=words):
+            remote.enqueue(*args, **kwargs)
+    wrong = remote.enqueue("forty-two")
+    with pytest.raises(dibs.UnknownTask, match=r"did you mean 'mail\.welcome'"):
+        producer.remote("mail.welcom").enqueue(1)
+    await drain(app, queues=["mail"])
+    states = producer.client.states([j.id for j in (*jobs, wrong)])
+    assert states == ["succeeded", "succeeded", "succeeded", "failed"]
+    await producer.aclose()
+    producer.close()

@@ -13,6 +13,7 @@ from dibs.client.client_async import AsyncClient
 from dibs.client.handle import Job
 from dibs.client.handle_async import AsyncJob
 from dibs.client.middleware import hooks
+from dibs.client.remote import RemoteTask
 from dibs.client.task import Batch, Task, TaskSettings, kind_of, settings_of
 from dibs.errors import InvalidArgument
 from dibs.events import Event, Events, JobEnqueued
@@ -121,6 +122,10 @@ class App:
             raise InvalidArgument(f"there is a task {made.name} already", hint="give one of them another name=")
         self.tasks[made.name] = made
         return made
+
+    def remote(self, kind: str, *, queue: str | None = None) -> RemoteTask:
+        """A task whose code is elsewhere, to be enqueued by its name: a worker has registered what it takes."""
+        return RemoteTask(self, kind, queue)
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Wrap this around every enqueue and run from now on, inside of what was added before."""

@@ -319,6 +319,10 @@ class Client:
         """Every process that registered, with when it was last seen and how many jobs it holds."""
         return self.run(calls.workers())
 
+    def tasks(self) -> list[dict[str, Any]]:
+        """Every task that a worker has registered: kind, queue, arguments, options."""
+        return self.run(calls.tasks())
+
     def queues(self) -> list[dict[str, Any]]:
         """Every queue and its policy."""
         return self.run(calls.queues())

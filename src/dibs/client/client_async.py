@@ -323,6 +323,10 @@ class AsyncClient:
         """Every process that registered, with when it was last seen and how many jobs it holds."""
         return await self.run(calls.workers())
 
+    async def tasks(self) -> list[dict[str, Any]]:
+        """Every task that a worker has registered: kind, queue, arguments, options."""
+        return await self.run(calls.tasks())
+
     async def queues(self) -> list[dict[str, Any]]:
         """Every queue and its policy."""
         return await self.run(calls.queues())

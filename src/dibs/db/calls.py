@@ -360,6 +360,31 @@ def workers() -> Call[list[dict[str, Any]]]:
     )
 
 
+def set_tasks(tasks: Sequence[Mapping[str, Any]]) -> Call[int]:
+    """Register what a worker runs."""
+    return Call("select dibs.set_tasks(%s::jsonb)", (_json(list(tasks)),), _first)
+
+
+def find_task(kind: str) -> Call[dict[str, Any]]:
+    """Ask what is known of a task."""
+    names = ("queue", "arguments", "options")
+    return Call(
+        f"select {', '.join(names)} from dibs.find_task(%s)",
+        (kind,),
+        lambda rows: dict(zip(names, rows[0], strict=True)),
+    )
+
+
+def tasks() -> Call[list[dict[str, Any]]]:
+    """List what workers have registered."""
+    names = ("kind", "queue", "arguments", "options", "set_at")
+    return Call(
+        f"select {', '.join(names)} from dibs.tasks order by kind",
+        (),
+        lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
+    )
+
+
 def jobs(
     queue: str | None, kind: str | None, state: str | None, limit: int, before: UUID | None
 ) -> Call[list[JobSummary]]:

@@ -34,15 +34,15 @@ begin
   for v_grant in
     select g.role, p.oid::regprocedure as verb
     from (values
-      ('dibs_producer', '{enqueue,enqueue_many,cancel,cancel_many,state,states,why,make_id,now,version}'::text[]),
+      ('dibs_producer', '{enqueue,enqueue_many,cancel,cancel_many,state,states,why,find_task,make_id,now,version}'::text[]),
       ('dibs_worker', '{claim,extend,extend_many,complete,complete_many,fail,fail_many,snooze,snooze_many,release,
         release_many,rescue,expire,make_days,prune,forget,maintain,next_due,depth,state,states,why,register_worker,
-        beat_worker,retire_worker,leads,now,version}'),
+        beat_worker,retire_worker,leads,set_tasks,find_task,now,version}'),
       ('dibs_observer', '{state,states,why,depth,next_due,id_time,now,version}'),
       ('dibs_admin', '{enqueue,enqueue_many,claim,extend,extend_many,complete,complete_many,fail,fail_many,snooze,
         snooze_many,release,release_many,cancel,cancel_many,rescue,expire,redrive,make_days,prune,forget,maintain,
         set_queue,set_strict,pause,resume,why,show,state,states,depth,next_due,register_worker,beat_worker,
-        retire_worker,leads,make_id,id_time,now,version}')
+        retire_worker,leads,set_tasks,find_task,make_id,id_time,now,version}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)

@@ -120,6 +120,7 @@ class Worker:
         names = list(self.settings.shares)
         member = Member(self._database, self.settings.name, {"queues": names, "upkeep": self.settings.upkeep})
         self._number = await member.register()
+        await self._database.run(calls.set_tasks([task.facts() for task in self.app.tasks.values()]))
         self._keeper.start()
         self._started = True
         databases = Databases(self._database.dsn, self.settings.connections)

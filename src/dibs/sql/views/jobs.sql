@@ -51,3 +51,8 @@ select w.id, w.name, w.started_at, w.seen_at, w.facts,
 from dibs.worker as w;
 
 comment on view dibs.workers is 'Every worker registered, and how many jobs it holds.';
+
+create or replace view dibs.tasks as
+select t.kind, t.queue, t.arguments, t.options, t.set_at from dibs.task as t;
+
+comment on view dibs.tasks is 'Every task that a worker has registered.';

@@ -1,0 +1,28 @@
+"""``dibs tasks``: what the workers run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dibs.cli.command import Command
+from dibs.cli.session import Session, pass_session
+
+
+@click.command(cls=Command)
+@pass_session
+def tasks(session: Session) -> None:
+    """List the tasks that workers have registered, with what each takes."""
+    with session.client() as client:
+        found = client.tasks()
+    if session.as_json:
+        session.output.json(found)
+    elif not found:
+        session.output.note("no task is registered; a worker registers its tasks when it starts")
+    else:
+        session.output.table(("kind", "queue", "arguments"), ((t["kind"], t["queue"], _signature(t)) for t in found))
+
+
+def _signature(task: dict[str, Any]) -> str:
+    return ", ".join(f"{a['name']}{'' if a['required'] else '?'}: {a.get('type', 'Any')}" for a in task["arguments"])

@@ -1,0 +1,85 @@
+"""Tasks whose code is elsewhere: enqueued by name, from what a worker has registered."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
+
+from dibs.db import calls
+from dibs.errors import InvalidArgument
+from dibs.job import NewJob
+from dibs.policy import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dibs.client.app import App
+    from dibs.client.handle import Job
+    from dibs.client.handle_async import AsyncJob
+    from dibs.policy import JobOptions
+
+
+class RemoteTask:
+    """A task known by its name. Its arguments are checked by name here, and by type where it runs.
+
+    What its worker registered is asked for once, before the first job; its queue and options are taken from there.
+    """
+
+    def __init__(self, app: App, kind: str, queue: str | None = None, options: JobOptions | None = None) -> None:
+        self._app = app
+        self._queue = queue
+        self._options: dict[str, Any] = dict(options or {})
+        self._facts: Mapping[str, Any] | None = None
+        self.kind = kind
+
+    def using(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> RemoteTask:
+        """The same task with other options."""
+        changed: Any = {**self._options, **options}
+        made = RemoteTask(self._app, self.kind, queue or self._queue, changed)
+        made._facts = self._facts
+        return made
+
+    def enqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> Job:
+        """Enqueue one call; with ``conn``, in the transaction of that connection of yours."""
+        if self._facts is None:
+            self._facts = self._app.client.run(calls.find_task(self.kind))
+        return self._app.enqueue_jobs([self._job(self._facts, args, kwargs)], conn)[0]
+
+    async def aenqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> AsyncJob:
+        """Enqueue one call, from async code."""
+        if self._facts is None:
+            self._facts = await self._app.async_client().run(calls.find_task(self.kind))
+        return (await self._app.aenqueue_jobs([self._job(self._facts, args, kwargs)], conn))[0]
+
+    def _job(self, facts: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+        payload = _named(self.kind, facts["arguments"], args, kwargs)
+        options = {**facts["options"], **self._options}
+        if isinstance(options.get("backoff"), dict):
+            options["backoff"] = msgspec.convert(options["backoff"], Backoff)
+        return NewJob(
+            queue=self._queue or facts["queue"], kind=self.kind, payload=msgspec.to_builtins(payload), **options
+        )
+
+
+def _named(
+    kind: str, known: Sequence[Mapping[str, Any]], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    names = [argument["name"] for argument in known]
+    takes = "it takes (" + ", ".join(f"{a['name']}: {a.get('type', 'Any')}" for a in known) + ")"
+    if len(args) > len(names):
+        raise InvalidArgument(f"task {kind}: {len(args)} arguments given, {len(names)} taken", hint=takes)
+    given = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidArgument(f"task {kind}: it has no argument {name!r}{meant}", hint=takes)
+        if name in given:
+            raise InvalidArgument(f"task {kind}: argument {name!r} is given twice", hint=takes)
+        given[name] = value
+    for argument in known:
+        if argument["required"] and argument["name"] not in given:
+            raise InvalidArgument(f"task {kind}: argument {argument['name']!r} is missing", hint=takes)
+    return given
