@@ -85,7 +85,7 @@ def _jsonb(value: Any) -> str | None:
 
 
 def _uuids(ids: Iterable[UUID]) -> str:
-    return "{" + ",".join(map(str, ids)) + "}"
+    return "{" + ",".join([f"{id.int:032x}" for id in ids]) + "}"
 
 
 def _keys(held: Sequence[Held]) -> tuple[str, str]:

@@ -61,7 +61,9 @@ class Executor:
         try:
             if task.settings.timeout is not None:
                 return await self._timed(task, here, arguments, began)
-            return await self._run(task, here, arguments, began)
+            if not task.is_async or task.settings.process:
+                return await self._run(task, here, arguments, began)
+            return _succeeded(task, here, await self._handlers[task.name](here, arguments), began)
         except Exception as error:
             return failed(here, task.settings.retry, error, began)
 
@@ -77,12 +79,7 @@ class Executor:
     async def _run(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> Report:
         if task.settings.process:
             return await self._processes.run(task, here.job)
-        result = await self._call(task, here, arguments)
-        try:
-            result = result_of(result)
-        except InvalidArgument as error:
-            return failed(here, task.settings.retry, error, began, final=True)
-        return succeeded(here, result, began, again(task, here.job))
+        return _succeeded(task, here, await self._call(task, here, arguments), began)
 
     async def _call(self, task: Task[Any, Any], here: Context, arguments: Any) -> Any:
         handler = self._handlers[task.name]
@@ -134,10 +131,16 @@ class Executor:
 def _outcome(task: Task[Any, Any], here: Context, answer: Any, began: float) -> Report:
     if isinstance(answer, BaseException):
         return failed(here, task.settings.retry, answer, began)
-    try:
-        return succeeded(here, result_of(answer), began)
-    except InvalidArgument as error:
-        return failed(here, task.settings.retry, error, began, final=True)
+    return _succeeded(task, here, answer, began)
+
+
+def _succeeded(task: Task[Any, Any], here: Context, result: Any, began: float) -> Report:
+    if result is not None:
+        try:
+            result = result_of(result)
+        except InvalidArgument as error:
+            return failed(here, task.settings.retry, error, began, final=True)
+    return succeeded(here, result, began, None if task.settings.repeat is None else again(task, here.job))
 
 
 def _started(job: Claimed) -> JobStarted:

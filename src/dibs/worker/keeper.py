@@ -13,7 +13,6 @@ from dibs.events import LeasesRenewed, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from uuid import UUID
 
     from dibs.events import Events
     from dibs.job import Claimed
@@ -26,12 +25,12 @@ SHARE = 3
 class Keeper:
     """Keeps the leases of the jobs in hand; says which are to stop, because they were cancelled or lost."""
 
-    def __init__(self, dsn: str, events: Events, stop_job: Callable[[UUID, str], None]) -> None:
+    def __init__(self, dsn: str, events: Events, stop_job: Callable[[Claimed, str], None]) -> None:
         self._events = events
         self._database = Database(dsn, pool_size=1, patience=1.0)
         self._stop_job = stop_job
-        self._held: dict[UUID, tuple[Claimed, float, float]] = {}
-        self._lock = threading.Lock()
+        # Shared with the event loop without a lock: every access is one operation of the dict.
+        self._held: dict[int, tuple[Claimed, float, float]] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dibs-keeper", daemon=True)
 
@@ -42,25 +41,22 @@ class Keeper:
     def take(self, jobs: list[Claimed]) -> None:
         """Keep these jobs' leases from now on."""
         now = time.monotonic()
-        with self._lock:
-            for job in jobs:
-                length = (job.lease_until - job.claimed_at).total_seconds()
-                self._held[job.id] = (job, length, now + length)
+        for job in jobs:
+            length = (job.lease_until - job.claimed_at).total_seconds()
+            self._held[job.id.int] = (job, length, now + length)
 
     @property
     def is_alive(self) -> bool:
         """Whether leases are being kept."""
         return self._thread.is_alive()
 
-    def let_go(self, id: UUID) -> None:
+    def let_go(self, key: int) -> None:
         """Keep this one no longer."""
-        with self._lock:
-            self._held.pop(id, None)
+        self._held.pop(key, None)
 
-    def holds(self, id: UUID) -> bool:
+    def holds(self, key: int) -> bool:
         """Whether this one's lease is kept."""
-        with self._lock:
-            return id in self._held
+        return key in self._held
 
     def close(self) -> None:
         """Stop keeping leases."""
@@ -72,9 +68,9 @@ class Keeper:
         nap = 0.2
         while not self._ended.wait(nap):
             now = time.monotonic()
-            with self._lock:
-                due = [job for job, length, until in self._held.values() if now >= until - length * (1 - 1 / SHARE)]
-                shortest = min((length for _, length, _ in self._held.values()), default=30.0)
+            held = list(self._held.values())
+            due = [job for job, length, until in held if now >= until - length * (1 - 1 / SHARE)]
+            shortest = min((length for _, length, _ in held), default=30.0)
             nap = min(1.0, shortest / 10)
             for n in range(0, len(due), BATCH):
                 self._renew(due[n : n + BATCH])
@@ -89,18 +85,16 @@ class Keeper:
             return
         self._events.tell(LeasesRenewed(len(jobs), time.monotonic() - before))
         for job, answer in zip(jobs, answers, strict=True):
-            if answer.answer in {"ok", "cancel"}:
-                with self._lock:
-                    if job.id in self._held:
-                        length = self._held[job.id][1]
-                        self._held[job.id] = (job, length, before + length)
+            found = self._held.get(job.id.int)
+            if answer.answer in {"ok", "cancel"} and found is not None and found[0] is job:
+                # Let go meanwhile, it would come back here for one more renewal, and be found lost: harmless.
+                self._held[job.id.int] = (job, found[1], before + found[1])
             if answer.answer in {"cancel", "lost"}:
-                self._stop_job(job.id, answer.answer)
+                self._stop_job(job, answer.answer)
 
     def _fence(self) -> None:
         # By our own clock, from before the last renewal was sent: never later than the database sees it.
         now = time.monotonic()
-        with self._lock:
-            ending = [id for id, (_, length, until) in self._held.items() if now > until - length / 10]
-        for id in ending:
-            self._stop_job(id, "lost")
+        for job, length, until in list(self._held.values()):
+            if now > until - length / 10:
+                self._stop_job(job, "lost")

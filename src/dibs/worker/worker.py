@@ -37,7 +37,6 @@ from dibs.worker.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
     from dibs.client.app import App
     from dibs.client.task import Task
@@ -68,15 +67,16 @@ class Worker:
         self._database = AsyncDatabase(lambda: find_database(app.dsn))
         self._shares = Shares(settings.shares)
         self._stock: deque[Claimed] = deque()
-        self._filled = asyncio.Semaphore(0)
+        self._idle: deque[asyncio.Future[None]] = deque()
         self._room = asyncio.Event()
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._running: dict[UUID, asyncio.Task[Any]] = {}
-        self._batched: set[UUID] = set()
-        self._told: dict[UUID, str] = {}
+        # By the number a job's id is: hashing a UUID itself costs a microsecond.
+        self._running: dict[int, asyncio.Task[Any]] = {}
+        self._batched: set[int] = set()
+        self._told: dict[int, str] = {}
         self._started = False
         self._in_hand = 0
         self._careful = False
@@ -218,8 +218,15 @@ class Worker:
         self._shares.took(jobs)
         self._keeper.take(jobs)
         self._stock.extend(jobs)
-        for _ in jobs:
-            self._filled.release()
+        self._wake(len(jobs))
+
+    def _wake(self, count: int) -> None:
+        """Wake so many of the runners that have nothing to do."""
+        while count > 0 and self._idle:
+            future = self._idle.popleft()
+            if not future.done():
+                future.set_result(None)
+                count -= 1
 
     def _wanted(self) -> int:
         return self.settings.concurrency + min(int(self._rate * AHEAD), 4 * BATCH)
@@ -247,7 +254,7 @@ class Worker:
                 await self._until_in_hand(1)
         others = self._in_hand - 1
         self._stock.append(job)
-        self._filled.release()
+        self._wake(1)
         await self._until_in_hand(others)
         self._careful = True
 
@@ -261,12 +268,14 @@ class Worker:
     async def _work(self) -> None:
         turn = time.monotonic() + TURN
         while True:
-            await self._filled.acquire()
             if not self._stock:
+                future = self._loop.create_future()
+                self._idle.append(future)
+                await future
                 continue
             job = self._stock.popleft()
-            if job.id in self._told:
-                self._finish(job, self._told.pop(job.id))
+            if self._told and job.id.int in self._told:
+                self._finish(job, self._told.pop(job.id.int))
                 continue
             task = self._executor.task(job.kind)
             if task is None:
@@ -283,7 +292,7 @@ class Worker:
         jobs = [job]
         me = asyncio.current_task()
         assert me is not None
-        self._running[job.id] = me
+        self._running[job.id.int] = me
         self._quiet.clear()
         try:
             if task.settings.batch is None:
@@ -293,39 +302,42 @@ class Worker:
                 self._begin_batch(jobs, me)
                 reports = await self._executor.attempt_batch(task, jobs)
         except asyncio.CancelledError:
-            if not any(job.id in self._told for job in jobs):
+            if not any(one.id.int in self._told for one in jobs):
                 raise
             me.uncancel()
             for one in jobs:
-                self._finish(one, self._told.pop(one.id, "stopping"))
+                self._finish(one, self._told.pop(one.id.int, "stopping"))
         else:
             self._report(reports)
         # Only now: whoever waits for quiet ends us next.
         for one in jobs:
-            self._running.pop(one.id, None)
-            self._batched.discard(one.id)
+            self._running.pop(one.id.int, None)
+            if self._batched:
+                self._batched.discard(one.id.int)
         if not self._running:
             self._quiet.set()
 
     def _begin_batch(self, jobs: list[Claimed], me: asyncio.Task[Any]) -> None:
-        for job in [job for job in jobs if job.id in self._told]:
+        for job in [job for job in jobs if job.id.int in self._told]:
             jobs.remove(job)
-            self._running.pop(job.id, None)
-            self._finish(job, self._told.pop(job.id))
+            self._running.pop(job.id.int, None)
+            self._finish(job, self._told.pop(job.id.int))
         for job in jobs:
-            self._running[job.id] = me
-            self._batched.add(job.id)
+            self._running[job.id.int] = me
+            self._batched.add(job.id.int)
 
     def _report(self, reports: list[Report]) -> None:
         for report in reports:
-            self._told.pop(report.job.id, None)
-            self._keeper.let_go(report.job.id)
+            key = report.job.id.int
+            if self._told:
+                self._told.pop(key, None)
+            self._keeper.let_go(key)
             self._completer.add(report)
 
     def _finish(self, job: Claimed, told: str) -> None:
         """End a job that was told to stop: what is lost is no longer ours to report."""
         if told == "lost":
-            self._keeper.let_go(job.id)
+            self._keeper.let_go(job.id.int)
             self._events.tell(LeaseLost(job))
             self._settle([Report(job, "none")])
         elif told == "cancel":
@@ -333,17 +345,17 @@ class Worker:
         else:
             self._report([Report(job, "release")])
 
-    def _stop_job(self, id: UUID, why: str) -> None:
+    def _stop_job(self, job: Claimed, why: str) -> None:
         """From the keeper's thread: a job is to stop."""
-        self._loop.call_soon_threadsafe(self._cancel, id, why)
+        self._loop.call_soon_threadsafe(self._cancel, job.id.int, why)
 
-    def _cancel(self, id: UUID, why: str) -> None:
-        if id in self._told or not self._keeper.holds(id):
+    def _cancel(self, key: int, why: str) -> None:
+        if key in self._told or not self._keeper.holds(key):
             return
-        self._told[id] = why
+        self._told[key] = why
         # One job of a batch does not stop the others; what the handler says of it is refused if it is no longer ours.
-        if id in self._running and (why == "stopping" or id not in self._batched):
-            self._running[id].cancel()
+        if key in self._running and (why == "stopping" or key not in self._batched):
+            self._running[key].cancel()
 
     def _settle(self, reports: Sequence[Report]) -> None:
         self._in_hand -= len(reports)
@@ -368,8 +380,8 @@ class Worker:
         quiet, hurry = asyncio.create_task(self._quiet.wait()), asyncio.create_task(self._hurry.wait())
         await asyncio.wait({quiet, hurry}, timeout=self.settings.grace, return_when=asyncio.FIRST_COMPLETED)
         await _end([quiet, hurry])
-        for id in list(self._running):
-            self._cancel(id, "stopping")
+        for key in list(self._running):
+            self._cancel(key, "stopping")
         await self._quiet.wait()
 
 
