@@ -1,0 +1,128 @@
+"""Counters, gauges and histograms, and the text that Prometheus reads. Knows no jobs.
+
+Written here instead of taken from the official client library: the text is a page of code, and a worker that is scraped
+then needs nothing beyond a plain install. An observation has to be cheap as well, since each job makes several of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = tuple[str, ...]
+
+
+class Family:
+    """One metric: its name, what it means, and the names of its labels. Not safe from several threads by itself."""
+
+    type: ClassVar[str]
+
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        self.name = name
+        self.help = help
+        self.labels = labels
+
+    def samples(self) -> Iterator[str]:
+        """A line for each value."""
+        raise NotImplementedError
+
+    def lines(self) -> Iterator[str]:
+        """All lines of the metric, without their ends."""
+        yield f"# HELP {self.name} {_escape_help(self.help)}"
+        yield f"# TYPE {self.name} {self.type}"
+        yield from self.samples()
+
+    def _sample(self, suffix: str, values: Labels, value: float, bound: str | None = None) -> str:
+        pairs = [f'{name}="{_escape(text)}"' for name, text in zip(self.labels, values, strict=True)]
+        if bound is not None:
+            pairs.append(f'le="{bound}"')
+        return (
+            f"{self.name}{suffix}{{{','.join(pairs)}}} {value:.17g}" if pairs else f"{self.name}{suffix} {value:.17g}"
+        )
+
+
+class Gauge(Family):
+    """A value that goes up and down."""
+
+    type = "gauge"
+
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        super().__init__(name, help, *labels)
+        self._values: dict[Labels, float] = {}
+
+    def add(self, by: float, *labels: str) -> None:
+        """Add to a value, which is 0 at first."""
+        self._values[labels] = self._values.get(labels, 0.0) + by
+
+    def set(self, value: float, *labels: str) -> None:
+        """Replace a value."""
+        self._values[labels] = value
+
+    def clear(self) -> None:
+        """Forget all values."""
+        self._values.clear()
+
+    def samples(self) -> Iterator[str]:
+        """A line for each set of labels seen."""
+        return (self._sample("", labels, value) for labels, value in self._values.items())
+
+
+class Counter(Gauge):
+    """A value that only goes up. Without labels it is there from the start, so that the first one counts as a rise."""
+
+    type = "counter"
+
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        super().__init__(name, help, *labels)
+        if not labels:
+            self.set(0.0)
+
+
+class Histogram(Family):
+    """How many observations were at most so large, for some sizes."""
+
+    type = "histogram"
+
+    def __init__(self, name: str, help: str, *labels: str, buckets: Sequence[float]) -> None:
+        super().__init__(name, help, *labels)
+        self._bounds = tuple(sorted(buckets))
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
+
+    def observe(self, value: float, *labels: str) -> None:
+        """Count one."""
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+            self._sums[labels] = 0.0
+        counts[bisect_left(self._bounds, value)] += 1
+        self._sums[labels] += value
+
+    def samples(self) -> Iterator[str]:
+        """The buckets, the sum and the count for each set of labels seen."""
+        bounds = [f"{bound:g}" for bound in self._bounds] + ["+Inf"]
+        for labels, counts in self._counts.items():
+            below = 0
+            for bound, count in zip(bounds, counts, strict=True):
+                below += count
+                yield self._sample("_bucket", labels, below, bound)
+            yield self._sample("_sum", labels, self._sums[labels])
+            yield self._sample("_count", labels, below)
+
+
+def render(families: Iterable[Family]) -> str:
+    """The text of all of them."""
+    return "".join(f"{line}\n" for family in families for line in family.lines())
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _escape_help(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")

@@ -1,0 +1,169 @@
+"""Counts events for Prometheus, and serves the page it scrapes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dibs.events import (
+    ChildDied,
+    ChildStarted,
+    Event,
+    Events,
+    JobEnded,
+    JobEnqueued,
+    JobsClaimed,
+    JobStarted,
+    KindUnknown,
+    LeaseLost,
+    LeasesRenewed,
+    OutcomesSent,
+    Trouble,
+    UpkeepDone,
+    WorkerStarted,
+    WorkerStopping,
+)
+from dibs.ids import id_time
+from dibs.metrics.depths import Depths, Runs
+from dibs.metrics.exposition import CONTENT_TYPE, render
+from dibs.metrics.families import BUCKETS, Families
+from dibs.metrics.running import Running
+from dibs.runtime.http import Page
+from dibs.states import WAITING, Outcome, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dibs.job import Claimed, Depth
+
+E = TypeVar("E", bound=Event)
+
+_STATES = tuple(state.value for state in State if state not in {State.SUCCEEDED, State.UNKNOWN})
+
+
+class Prometheus:
+    """Subscribes to the events of an app, or of a worker, and gives them as text.
+
+    ``database`` is asked for the depths of the queues whenever the page is, at most once a second; without one they are
+    left out, which suits a process that only enqueues.
+    """
+
+    def __init__(self, events: Events, database: Runs | None = None, *, buckets: Sequence[float] = BUCKETS) -> None:
+        self._depths = None if database is None else Depths(database)
+        self._running = Running()
+        self._of = Families(buckets)
+        self._lock = threading.Lock()
+        for kind, count in self._counts():
+            events.on(kind, self._locked(count))
+
+    async def page(self) -> Page:
+        """The page to be served under ``/metrics``."""
+        read = None if self._depths is None else await self._depths.latest()
+        with self._lock:
+            self._note_depths(read)
+        return Page(self.text(), content_type=CONTENT_TYPE)
+
+    def text(self) -> str:
+        """All metrics, with the depths that the last page had, and those your own code keeps in prometheus_client."""
+        with self._lock:
+            return render(self._of.all()) + _others()
+
+    def _counts(self) -> list[tuple[type[Any], Callable[[Any], None]]]:
+        return [
+            (JobEnqueued, self._enqueued),
+            (JobsClaimed, self._claimed),
+            (JobStarted, self._started),
+            (JobEnded, self._ended),
+            (LeaseLost, self._lost),
+            (LeasesRenewed, self._renewed),
+            (KindUnknown, lambda e: self._of.unknown_kinds.add(1, e.job.queue, e.job.kind)),
+            (OutcomesSent, self._sent),
+            (UpkeepDone, self._upkept),
+            (Trouble, lambda e: self._of.trouble.add(1, e.where)),
+            (WorkerStarted, lambda _: self._of.up.set(1)),
+            (WorkerStopping, lambda _: self._of.up.set(0)),
+            (ChildStarted, lambda _: self._of.children_started.add(1)),
+            (ChildDied, lambda _: self._of.children_died.add(1)),
+        ]
+
+    def _locked(self, count: Callable[[E], None]) -> Callable[[E], None]:
+        # Events come from several threads, and an addition is a read and a write.
+        def counted(event: E) -> None:
+            with self._lock:
+                count(event)
+
+        return counted
+
+    def _enqueued(self, event: JobEnqueued) -> None:
+        self._of.enqueued.add(1, event.queue, event.kind, event.outcome)
+        if event.outcome == "duplicate":
+            self._of.dedup_hits.add(1, event.queue, event.kind)
+
+    def _claimed(self, event: JobsClaimed) -> None:
+        self._of.claims.add(1, "jobs" if event.count else "none")
+        self._of.claimed_jobs.add(event.count)
+        self._of.claim_seconds.observe(event.took)
+
+    def _started(self, event: JobStarted) -> None:
+        job = event.job
+        self._running.began(job)
+        self._of.busy.add(1, job.queue, job.kind)
+        self._of.wait_seconds.observe(event.waited, job.queue, job.kind)
+        if job.run == 1:
+            age = job.due_at.timestamp() - id_time(job.id) + event.waited
+            self._of.first_attempt_age.observe(max(age, 0.0), job.queue, job.kind)
+
+    def _ended(self, event: JobEnded) -> None:
+        job = event.job
+        self._of.runs.add(1, job.queue, job.kind, event.outcome.value, event.state)
+        if event.outcome is Outcome.FAILED and event.state in WAITING:
+            self._of.retries.add(1, job.queue, job.kind)
+        if event.state == State.EXPIRED:
+            self._of.expired.add(1)
+        self._over(job, event.outcome, event.ran)
+
+    def _lost(self, event: LeaseLost) -> None:
+        self._of.lost_leases.add(1, event.job.queue, event.job.kind)
+        self._over(event.job, Outcome.LOST)
+
+    def _over(self, job: Claimed, outcome: Outcome, ran: float | None = None) -> None:
+        passed = self._running.ended(job)
+        if passed is not None:
+            self._of.busy.add(-1, job.queue, job.kind)
+            self._of.run_seconds.observe(passed if ran is None else ran, job.queue, job.kind, outcome.value)
+
+    def _renewed(self, event: LeasesRenewed) -> None:
+        self._of.renewed_leases.add(event.count)
+        self._of.renew_seconds.observe(event.took)
+
+    def _sent(self, event: OutcomesSent) -> None:
+        self._of.batches_sent.add(1, event.verb)
+        self._of.outcomes_sent.add(event.count, event.verb)
+        self._of.send_seconds.observe(event.took, event.verb)
+
+    def _upkept(self, event: UpkeepDone) -> None:
+        self._of.upkeep.add(event.count, event.chore)
+        if event.chore == "rescue":
+            self._of.rescued.add(event.count)
+        elif event.chore == "expire":
+            self._of.expired.add(event.count)
+
+    def _note_depths(self, read: tuple[list[Depth], float] | None) -> None:
+        for gauge in self._of.depths():
+            gauge.clear()
+        if read is None:
+            return
+        self._of.depth_age.set(read[1])
+        for depth in read[0]:
+            for state in _STATES:
+                self._of.jobs.set(getattr(depth, state), depth.queue, state)
+            self._of.oldest_ready.set(depth.oldest_ready.total_seconds(), depth.queue)
+            self._of.oldest_running.set(depth.oldest_running.total_seconds(), depth.queue)
+            self._of.paused.set(depth.paused, depth.queue)
+
+
+def _others() -> str:
+    """What handlers count with the official client library, if it is imported: they have no page of their own."""
+    library: Any = sys.modules.get("prometheus_client")
+    return "" if library is None else library.generate_latest().decode()

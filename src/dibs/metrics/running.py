@@ -1,0 +1,27 @@
+"""Which runs have begun here and not ended, so that whatever goes up comes down once."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from dibs.job import Claimed
+
+
+class Running:
+    """The runs under way. One is over when its outcome is recorded or its lease is lost, whichever comes first."""
+
+    def __init__(self) -> None:
+        self._began: dict[tuple[UUID, int], float] = {}
+
+    def began(self, job: Claimed) -> None:
+        """Note that a handler is about to be called."""
+        self._began[job.id, job.run] = time.monotonic()
+
+    def ended(self, job: Claimed) -> float | None:
+        """How many seconds ago this run began; None if it never began here, or is over already."""
+        began = self._began.pop((job.id, job.run), None)
+        return None if began is None else time.monotonic() - began
