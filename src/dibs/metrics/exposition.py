@@ -46,6 +46,15 @@ class Family:
         )
 
 
+class Cell:
+    """One value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+
 class Gauge(Family):
     """A value that goes up and down."""
 
@@ -53,23 +62,27 @@ class Gauge(Family):
 
     def __init__(self, name: str, help: str, *labels: str) -> None:
         super().__init__(name, help, *labels)
-        self._values: dict[Labels, float] = {}
+        self._cells: dict[Labels, Cell] = {}
+
+    def of(self, *labels: str) -> Cell:
+        """The value with these labels, which is 0 at first; whoever needs it often keeps it."""
+        return self._cells.get(labels) or self._cells.setdefault(labels, Cell())
 
     def add(self, by: float, *labels: str) -> None:
-        """Add to a value, which is 0 at first."""
-        self._values[labels] = self._values.get(labels, 0.0) + by
+        """Add to a value."""
+        self.of(*labels).value += by
 
     def set(self, value: float, *labels: str) -> None:
         """Replace a value."""
-        self._values[labels] = value
+        self.of(*labels).value = value
 
     def clear(self) -> None:
         """Forget all values."""
-        self._values.clear()
+        self._cells.clear()
 
     def samples(self) -> Iterator[str]:
         """A line for each set of labels seen."""
-        return (self._sample("", labels, value) for labels, value in self._values.items())
+        return (self._sample("", labels, cell.value) for labels, cell in self._cells.items())
 
 
 class Counter(Gauge):
@@ -80,7 +93,23 @@ class Counter(Gauge):
     def __init__(self, name: str, help: str, *labels: str) -> None:
         super().__init__(name, help, *labels)
         if not labels:
-            self.set(0.0)
+            self.of()
+
+
+class Bins:
+    """How many observations fell between which bounds, and their sum."""
+
+    __slots__ = ("_bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
 
 
 class Histogram(Family):
@@ -91,27 +120,25 @@ class Histogram(Family):
     def __init__(self, name: str, help: str, *labels: str, buckets: Sequence[float]) -> None:
         super().__init__(name, help, *labels)
         self._bounds = tuple(sorted(buckets))
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
+        self._bins: dict[Labels, Bins] = {}
+
+    def of(self, *labels: str) -> Bins:
+        """The bins with these labels; whoever needs them often keeps them."""
+        return self._bins.get(labels) or self._bins.setdefault(labels, Bins(self._bounds))
 
     def observe(self, value: float, *labels: str) -> None:
         """Count one."""
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
-            self._sums[labels] = 0.0
-        counts[bisect_left(self._bounds, value)] += 1
-        self._sums[labels] += value
+        self.of(*labels).observe(value)
 
     def samples(self) -> Iterator[str]:
         """The buckets, the sum and the count for each set of labels seen."""
         bounds = [f"{bound:g}" for bound in self._bounds] + ["+Inf"]
-        for labels, counts in self._counts.items():
+        for labels, bins in self._bins.items():
             below = 0
-            for bound, count in zip(bounds, counts, strict=True):
+            for bound, count in zip(bounds, bins.counts, strict=True):
                 below += count
                 yield self._sample("_bucket", labels, below, bound)
-            yield self._sample("_sum", labels, self._sums[labels])
+            yield self._sample("_sum", labels, bins.sum)
             yield self._sample("_count", labels, below)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.metrics.exposition import Counter, Family, Gauge, Histogram
+from dibs.metrics.exposition import Bins, Cell, Counter, Family, Gauge, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,3 +72,28 @@ class Families:
     def depths(self) -> list[Gauge]:
         """Those that are read from the database."""
         return [self.jobs, self.oldest_ready, self.oldest_running, self.paused, self.depth_age]
+
+
+class KindFamilies:
+    """The values of one kind of jobs, found once, because each job touches all of them."""
+
+    def __init__(self, families: Families, queue: str, kind: str) -> None:
+        self.busy: Cell = families.busy.of(queue, kind)
+        self.retries: Cell = families.retries.of(queue, kind)
+        self.waits: Bins = families.wait_seconds.of(queue, kind)
+        self.ages: Bins = families.first_attempt_age.of(queue, kind)
+        self._ran: dict[str, Bins] = {}
+        self._ended: dict[tuple[str, str], Cell] = {}
+        self._families = families
+        self._labels = (queue, kind)
+
+    def ran(self, outcome: str) -> Bins:
+        """How long the runs took that ended so."""
+        return self._ran.get(outcome) or self._ran.setdefault(
+            outcome, self._families.run_seconds.of(*self._labels, outcome)
+        )
+
+    def ended(self, outcome: str, state: str) -> Cell:
+        """How many runs ended so, and their jobs there."""
+        key = (outcome, state)
+        return self._ended.get(key) or self._ended.setdefault(key, self._families.runs.of(*self._labels, *key))

@@ -27,7 +27,7 @@ from dibs.events import (
 from dibs.ids import id_time
 from dibs.metrics.depths import Depths, Runs
 from dibs.metrics.exposition import CONTENT_TYPE, render
-from dibs.metrics.families import BUCKETS, Families
+from dibs.metrics.families import BUCKETS, Families, KindFamilies
 from dibs.metrics.running import Running
 from dibs.runtime.http import Page
 from dibs.states import WAITING, Outcome, State
@@ -53,6 +53,7 @@ class Prometheus:
         self._depths = None if database is None else Depths(database)
         self._running = Running()
         self._of = Families(buckets)
+        self._kinds: dict[tuple[str, str], KindFamilies] = {}
         self._lock = threading.Lock()
         for kind, count in self._counts():
             events.on(kind, self._locked(count))
@@ -107,31 +108,36 @@ class Prometheus:
 
     def _started(self, event: JobStarted) -> None:
         job = event.job
+        kind = self._kind(job)
         self._running.began(job)
-        self._of.busy.add(1, job.queue, job.kind)
-        self._of.wait_seconds.observe(event.waited, job.queue, job.kind)
+        kind.busy.value += 1
+        kind.waits.observe(event.waited)
         if job.run == 1:
             age = job.due_at.timestamp() - id_time(job.id) + event.waited
-            self._of.first_attempt_age.observe(max(age, 0.0), job.queue, job.kind)
+            kind.ages.observe(max(age, 0.0))
 
     def _ended(self, event: JobEnded) -> None:
-        job = event.job
-        self._of.runs.add(1, job.queue, job.kind, event.outcome.value, event.state)
+        kind = self._kind(event.job)
+        kind.ended(event.outcome, event.state).value += 1
+        if self._running.ended(event.job) is not None:
+            kind.busy.value -= 1
+            kind.ran(event.outcome).observe(event.ran)
         if event.outcome is Outcome.FAILED and event.state in WAITING:
-            self._of.retries.add(1, job.queue, job.kind)
-        if event.state == State.EXPIRED:
+            kind.retries.value += 1
+        elif event.state == "expired":
             self._of.expired.add(1)
-        self._over(job, event.outcome, event.ran)
 
     def _lost(self, event: LeaseLost) -> None:
+        kind = self._kind(event.job)
         self._of.lost_leases.add(1, event.job.queue, event.job.kind)
-        self._over(event.job, Outcome.LOST)
-
-    def _over(self, job: Claimed, outcome: Outcome, ran: float | None = None) -> None:
-        passed = self._running.ended(job)
+        passed = self._running.ended(event.job)
         if passed is not None:
-            self._of.busy.add(-1, job.queue, job.kind)
-            self._of.run_seconds.observe(passed if ran is None else ran, job.queue, job.kind, outcome.value)
+            kind.busy.value -= 1
+            kind.ran(Outcome.LOST).observe(passed)
+
+    def _kind(self, job: Claimed) -> KindFamilies:
+        key = (job.queue, job.kind)
+        return self._kinds.get(key) or self._kinds.setdefault(key, KindFamilies(self._of, *key))
 
     def _renewed(self, event: LeasesRenewed) -> None:
         self._of.renewed_leases.add(event.count)
