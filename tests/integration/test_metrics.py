@@ -7,6 +7,8 @@ import io
 import json
 import logging
 import re
+import subprocess
+import sys
 import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -33,6 +35,7 @@ from dibs.states import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from pathlib import Path
 
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -264,6 +267,63 @@ def test_the_text_is_what_the_official_parser_reads() -> None:
     assert families["a"].documentation == "Has a \\ and\na line."
 
 
+CHILD = """
+import asyncio, pathlib, sys
+from dibs.events import Events, JobsClaimed
+from dibs.metrics import Prometheus
+
+async def main():
+    events = Events()
+    shared = Prometheus(events).share(pathlib.Path(sys.argv[1]))
+    events.tell(JobsClaimed(("mail",), 5, 0.01))
+    await shared.open()
+    print("open", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await shared.close()
+
+asyncio.run(main())
+"""
+
+
+def sockets(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_the_processes_of_a_fleet_are_on_one_page(tmp_path: Path) -> None:
+    events = facts.Events()
+    metrics = Prometheus(events, children=tmp_path)
+    events.tell(facts.ChildStarted(1))
+    children = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CHILD, str(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    for child in children:
+        assert child.stdout
+        assert await child.stdout.readline() == b"open\n"
+    first, killed, stopped = children
+    read = Samples((await metrics.page()).body)
+    claimed = [read("dibs_claimed_jobs_total", process=str(child.pid)) for child in children]
+    assert (claimed, read("dibs_claimed_jobs_total"), read("dibs_children_started_total")) == ([5, 5, 5], 0, 1)
+    assert read("dibs_claims_total", process=str(first.pid), found="jobs") == 1
+    killed.kill()
+    await stopped.communicate(b"")
+    await killed.wait()
+    read = Samples((await metrics.page()).body)
+    assert [read("dibs_claimed_jobs_total", process=str(child.pid)) for child in children] == [5, None, None]
+    await first.communicate(b"")
+    assert not sockets(tmp_path)
+
+
+def test_trouble_with_numbers_is_one_series() -> None:
+    events = facts.Events()
+    metrics = Prometheus(events)
+    for n in range(9):
+        events.tell(facts.Trouble(f"sending {n} outcomes (fail)", ValueError()))
+    assert Samples(metrics.text())("dibs_trouble_total", where="sending outcomes (fail)") == 9
+
+
 # A collector of one's own
 
 
@@ -443,6 +503,9 @@ def test_your_own_set_up_of_logging_gets_the_facts(caplog: pytest.LogCaptureFixt
 def test_every_event_has_a_line_and_a_level() -> None:
     assert list(LEVELS) == EVENTS
     assert line_of(facts.ChildStarted(7)).text == "process 7 started"
+    assert line_of(facts.UpkeepDone("rescue", 3, {"ready": 2, "exhausted": 1})).text == (
+        "upkeep: rescue: 2 ready, 1 exhausted"
+    )
 
 
 @pytest.mark.parametrize("wrong", [{"format": "xml"}, {"level": "loud"}])

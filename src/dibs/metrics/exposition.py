@@ -10,7 +10,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -145,6 +145,30 @@ class Histogram(Family):
 def render(families: Iterable[Family]) -> str:
     """The text of all of them."""
     return "".join(f"{line}\n" for family in families for line in family.lines())
+
+
+def merge(own: str, others: Mapping[str, str], label: str) -> str:
+    """One text of several, each metric once; the samples of each of the others get the label, with its name."""
+    heads: dict[str, dict[str, str]] = {}
+    samples: dict[str, list[str]] = {}
+    for name, text in [("", own), *others.items()]:
+        family = ""
+        for line in text.splitlines():
+            if line.startswith("# "):
+                _, what, family, *_ = line.split(" ", 3)
+                heads.setdefault(family, {}).setdefault(what, line)
+            elif line:
+                samples.setdefault(family, []).append(_labelled(line, label, name) if name else line)
+    return "".join(f"{line}\n" for family, head in heads.items() for line in (*head.values(), *samples.get(family, ())))
+
+
+def _labelled(line: str, label: str, value: str) -> str:
+    pair = f'{label}="{_escape(value)}"'
+    name, brace, rest = line.partition("{")
+    if brace:
+        return f"{name}{{{pair},{rest}"
+    name, _, rest = line.partition(" ")
+    return f"{name}{{{pair}}} {rest}"
 
 
 def _escape(text: str) -> str:

@@ -134,7 +134,9 @@ def _stopped(event: WorkerStopped) -> Line:
 
 
 def _upkept(event: UpkeepDone) -> Line:
-    return Line(INFO, f"upkeep: {event.chore} did {event.count}", {"chore": event.chore, "count": event.count})
+    parts = ", ".join(f"{count} {what}" for what, count in event.counts.items() if count)
+    facts = {"chore": event.chore, "count": event.count, "counts": dict(event.counts)}
+    return Line(INFO, f"upkeep: {event.chore}: {parts or event.count}", facts)
 
 
 def _trouble(event: Trouble) -> Line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,19 +27,23 @@ from dibs.events import (
 )
 from dibs.ids import id_time
 from dibs.metrics.depths import Depths, Runs
-from dibs.metrics.exposition import CONTENT_TYPE, render
+from dibs.metrics.exposition import CONTENT_TYPE, merge, render
 from dibs.metrics.families import BUCKETS, Families, KindFamilies
+from dibs.metrics.fleet import Shared, gather
 from dibs.metrics.running import Running
 from dibs.runtime.http import Page
 from dibs.states import WAITING, Outcome, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from dibs.job import Claimed, Depth
 
 E = TypeVar("E", bound=Event)
 
+_NUMBER = re.compile(r"\b\d+ ?")
+"""What a place must not have in a label: each number would be a series of its own."""
 _STATES = tuple(state.value for state in State if state not in {State.SUCCEEDED, State.UNKNOWN})
 
 
@@ -46,10 +51,19 @@ class Prometheus:
     """Subscribes to the events of an app, or of a worker, and gives them as text.
 
     ``database`` is asked for the depths of the queues whenever the page is, at most once a second; without one they are
-    left out, which suits a process that only enqueues.
+    left out, which suits a process that only enqueues. ``children`` is a folder in which other processes share theirs:
+    they are on the page too, with the label ``process``.
     """
 
-    def __init__(self, events: Events, database: Runs | None = None, *, buckets: Sequence[float] = BUCKETS) -> None:
+    def __init__(
+        self,
+        events: Events,
+        database: Runs | None = None,
+        *,
+        buckets: Sequence[float] = BUCKETS,
+        children: Path | None = None,
+    ) -> None:
+        self._children = children
         self._depths = None if database is None else Depths(database)
         self._running = Running()
         self._of = Families(buckets)
@@ -63,7 +77,14 @@ class Prometheus:
         read = None if self._depths is None else await self._depths.latest()
         with self._lock:
             self._note_depths(read)
-        return Page(self.text(), content_type=CONTENT_TYPE)
+        text = self.text()
+        if self._children is not None:
+            text = merge(text, await gather(self._children), "process")
+        return Page(text, content_type=CONTENT_TYPE)
+
+    def share(self, folder: Path) -> Shared:
+        """Let a parent have these metrics on its page; to be opened, and closed in the end."""
+        return Shared(folder, self.text)
 
     def text(self) -> str:
         """All metrics, with the depths that the last page had, and those your own code keeps in prometheus_client."""
@@ -81,7 +102,7 @@ class Prometheus:
             (KindUnknown, lambda e: self._of.unknown_kinds.add(1, e.job.queue, e.job.kind)),
             (OutcomesSent, self._sent),
             (UpkeepDone, self._upkept),
-            (Trouble, lambda e: self._of.trouble.add(1, e.where)),
+            (Trouble, lambda e: self._of.trouble.add(1, _NUMBER.sub("", e.where))),
             (WorkerStarted, lambda _: self._of.up.set(1)),
             (WorkerStopping, lambda _: self._of.up.set(0)),
             (ChildStarted, lambda _: self._of.children_started.add(1)),
