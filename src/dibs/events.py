@@ -153,7 +153,7 @@ class Events:
 
     def off(self, kind: type[E], subscriber: Subscriber[E]) -> None:
         """Call it no longer."""
-        self._subscribers[kind] = tuple(s for s in self._subscribers.get(kind, ()) if s is not subscriber)
+        self._subscribers[kind] = tuple(s for s in self._subscribers.get(kind, ()) if s != subscriber)
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether anybody does: what nobody wants need not be made."""

@@ -1,0 +1,10 @@
+"""What listens to the events: logs, Prometheus, OpenTelemetry, and a collector of your own.
+
+``Tracing`` is in :mod:`dibs.metrics.tracing`, because it needs the extra ``otel``.
+"""
+
+from dibs.metrics.collector import MetricsCollector, collect
+from dibs.metrics.logs import EventLog, log_events
+from dibs.metrics.prometheus import Prometheus
+
+__all__ = ["EventLog", "MetricsCollector", "Prometheus", "collect", "log_events"]

@@ -1,0 +1,44 @@
+"""A collector of your own, for whatever system you measure with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from dibs.events import Events, JobEnded, JobStarted, LeaseLost
+from dibs.metrics.running import Running
+from dibs.states import Outcome
+
+if TYPE_CHECKING:
+    from dibs.job import Claimed
+
+
+class MetricsCollector(Protocol):
+    """Three methods, called where things happen: on the event loop or in a worker's thread, so they should be quick."""
+
+    def inc_busy_workers(self, queue: str, kind: str) -> None:
+        """A handler of this kind is about to be called."""
+
+    def dec_busy_workers(self, queue: str, kind: str) -> None:
+        """It is over: for each call of ``inc_busy_workers`` this is called once."""
+
+    def measure_task_duration(self, queue: str, kind: str, outcome: Outcome, seconds: float) -> None:
+        """How it ended, and how long it took."""
+
+
+def collect(events: Events, collector: MetricsCollector) -> None:
+    """Call ``collector`` whenever a handler begins and ends."""
+    running = Running()
+
+    def began(event: JobStarted) -> None:
+        running.began(event.job)
+        collector.inc_busy_workers(event.job.queue, event.job.kind)
+
+    def over(job: Claimed, outcome: Outcome, seconds: float | None) -> None:
+        passed = running.ended(job)
+        if passed is not None:
+            collector.dec_busy_workers(job.queue, job.kind)
+            collector.measure_task_duration(job.queue, job.kind, outcome, passed if seconds is None else seconds)
+
+    events.on(JobStarted, began)
+    events.on(JobEnded, lambda event: over(event.job, event.outcome, event.ran))
+    events.on(LeaseLost, lambda event: over(event.job, Outcome.LOST, None))

@@ -1,0 +1,179 @@
+"""Counters, gauges and histograms, and the text that Prometheus reads. Knows no jobs.
+
+Written here instead of taken from the official client library: the text is a page of code, and a worker that is scraped
+then needs nothing beyond a plain install. An observation has to be cheap as well, since each job makes several of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = tuple[str, ...]
+
+
+class Family:
+    """One metric: its name, what it means, and the names of its labels. Not safe from several threads by itself."""
+
+    type: ClassVar[str]
+
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        self.name = name
+        self.help = help
+        self.labels = labels
+
+    def samples(self) -> Iterator[str]:
+        """A line for each value."""
+        raise NotImplementedError
+
+    def lines(self) -> Iterator[str]:
+        """All lines of the metric, without their ends."""
+        yield f"# HELP {self.name} {_escape_help(self.help)}"
+        yield f"# TYPE {self.name} {self.type}"
+        yield from self.samples()
+
+    def _sample(self, suffix: str, values: Labels, value: float, bound: str | None = None) -> str:
+        pairs = [f'{name}="{_escape(text)}"' for name, text in zip(self.labels, values, strict=True)]
+        if bound is not None:
+            pairs.append(f'le="{bound}"')
+        return (
+            f"{self.name}{suffix}{{{','.join(pairs)}}} {value:.17g}" if pairs else f"{self.name}{suffix} {value:.17g}"
+        )
+
+
+class Cell:
+    """One value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+
+class Gauge(Family):
+    """A value that goes up and down."""
+
+    type = "gauge"
+
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        super().__init__(name, help, *labels)
+        self._cells: dict[Labels, Cell] = {}
+
+    def of(self, *labels: str) -> Cell:
+        """The value with these labels, which is 0 at first; whoever needs it often keeps it."""
+        return self._cells.get(labels) or self._cells.setdefault(labels, Cell())
+
+    def add(self, by: float, *labels: str) -> None:
+        """Add to a value."""
+        self.of(*labels).value += by
+
+    def set(self, value: float, *labels: str) -> None:
+        """Replace a value."""
+        self.of(*labels).value = value
+
+    def clear(self) -> None:
+        """Forget all values."""
+        self._cells.clear()
+
+    def samples(self) -> Iterator[str]:
+        """A line for each set of labels seen."""
+        return (self._sample("", labels, cell.value) for labels, cell in self._cells.items())
+
+
+class Counter(Gauge):
+    """A value that only goes up. Without labels it is there from the start, so that the first one counts as a rise."""
+
+    type = "counter"
+
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        super().__init__(name, help, *labels)
+        if not labels:
+            self.of()
+
+
+class Bins:
+    """How many observations fell between which bounds, and their sum."""
+
+    __slots__ = ("_bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+
+class Histogram(Family):
+    """How many observations were at most so large, for some sizes."""
+
+    type = "histogram"
+
+    def __init__(self, name: str, help: str, *labels: str, buckets: Sequence[float]) -> None:
+        super().__init__(name, help, *labels)
+        self._bounds = tuple(sorted(buckets))
+        self._bins: dict[Labels, Bins] = {}
+
+    def of(self, *labels: str) -> Bins:
+        """The bins with these labels; whoever needs them often keeps them."""
+        return self._bins.get(labels) or self._bins.setdefault(labels, Bins(self._bounds))
+
+    def observe(self, value: float, *labels: str) -> None:
+        """Count one."""
+        self.of(*labels).observe(value)
+
+    def samples(self) -> Iterator[str]:
+        """The buckets, the sum and the count for each set of labels seen."""
+        bounds = [f"{bound:g}" for bound in self._bounds] + ["+Inf"]
+        for labels, bins in self._bins.items():
+            below = 0
+            for bound, count in zip(bounds, bins.counts, strict=True):
+                below += count
+                yield self._sample("_bucket", labels, below, bound)
+            yield self._sample("_sum", labels, bins.sum)
+            yield self._sample("_count", labels, below)
+
+
+def render(families: Iterable[Family]) -> str:
+    """The text of all of them."""
+    return "".join(f"{line}\n" for family in families for line in family.lines())
+
+
+def merge(own: str, others: Mapping[str, str], label: str) -> str:
+    """One text of several, each metric once; the samples of each of the others get the label, with its name."""
+    heads: dict[str, dict[str, str]] = {}
+    samples: dict[str, list[str]] = {}
+    for name, text in [("", own), *others.items()]:
+        family = ""
+        for line in text.splitlines():
+            if line.startswith("# "):
+                _, what, family, *_ = line.split(" ", 3)
+                heads.setdefault(family, {}).setdefault(what, line)
+            elif line:
+                samples.setdefault(family, []).append(_labelled(line, label, name) if name else line)
+    return "".join(f"{line}\n" for family, head in heads.items() for line in (*head.values(), *samples.get(family, ())))
+
+
+def _labelled(line: str, label: str, value: str) -> str:
+    pair = f'{label}="{_escape(value)}"'
+    name, brace, rest = line.partition("{")
+    if brace:
+        return f"{name}{{{pair},{rest}"
+    name, _, rest = line.partition(" ")
+    return f"{name}{{{pair}}} {rest}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _escape_help(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")

@@ -1,0 +1,180 @@
+"""What each event says in a log: how serious it is, a sentence for people, and the facts for machines."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dibs.events import (
+    ChildDied,
+    ChildStarted,
+    Event,
+    JobEnded,
+    JobEnqueued,
+    JobsClaimed,
+    JobStarted,
+    KindUnknown,
+    LeaseLost,
+    LeasesRenewed,
+    OutcomesSent,
+    Trouble,
+    UpkeepDone,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
+from dibs.states import WAITING, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.job import Claimed
+
+DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+
+class Line(NamedTuple):
+    """One line of a log."""
+
+    level: int
+    text: str
+    facts: dict[str, Any]
+
+
+def line_of(event: Event) -> Line:
+    """What an event says."""
+    return _LINES[type(event)](event)
+
+
+def first_line(text: str) -> str:
+    """The first line of an error, which is all a log shows of it."""
+    return text.strip().partition("\n")[0].rstrip()
+
+
+def named(error: BaseException) -> str:
+    """An error as one line, with its class."""
+    said = first_line(str(error))
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def facts_of(job: Claimed) -> dict[str, Any]:
+    """What identifies a run."""
+    return {"job_id": str(job.id), "kind": job.kind, "queue": job.queue, "attempt": job.attempt}
+
+
+def _job(job: Claimed) -> str:
+    return f"job {job.id} ({job.kind} on {job.queue}, attempt {job.attempt} of {job.max_attempts})"
+
+
+def _enqueued(event: JobEnqueued) -> Line:
+    facts = {"job_id": str(event.id), "kind": event.kind, "queue": event.queue, "outcome": event.outcome}
+    return Line(DEBUG, f"job {event.id} ({event.kind} on {event.queue}): {event.outcome}", facts)
+
+
+def _claimed(event: JobsClaimed) -> Line:
+    facts = {"queues": event.queues, "count": event.count, "took": event.took}
+    return Line(DEBUG, f"claimed {event.count} jobs in {event.took:.3f} s", facts)
+
+
+def _started(event: JobStarted) -> Line:
+    facts = {**facts_of(event.job), "waited": event.waited}
+    return Line(DEBUG, f"{_job(event.job)} begins after {event.waited:.3f} s", facts)
+
+
+def _ended(event: JobEnded) -> Line:
+    facts = {**facts_of(event.job), "outcome": event.outcome.value, "state": event.state, "ran": event.ran}
+    text = f"{_job(event.job)} {event.outcome.value} after {event.ran:.3f} s"
+    if event.state != event.outcome.value:
+        text += f" and is {event.state}"
+    if event.error:
+        facts["error"] = first_line(event.error)
+        text += f": {facts['error']}"
+    return Line(_gravity(event), text, facts)
+
+
+def _gravity(event: JobEnded) -> int:
+    if event.outcome is Outcome.FAILED:
+        return WARNING if event.state in WAITING else ERROR
+    if event.outcome is Outcome.LOST:
+        return WARNING
+    return INFO if event.outcome is Outcome.CANCELLED else DEBUG
+
+
+def _lost(event: LeaseLost) -> Line:
+    return Line(WARNING, f"{_job(event.job)} is no longer ours; its handler was stopped", facts_of(event.job))
+
+
+def _renewed(event: LeasesRenewed) -> Line:
+    facts = {"count": event.count, "took": event.took}
+    return Line(DEBUG, f"renewed {event.count} leases in {event.took:.3f} s", facts)
+
+
+def _unknown(event: KindUnknown) -> Line:
+    text = f"{_job(event.job)} is left for other workers: there is no task of its kind here"
+    return Line(WARNING, text, facts_of(event.job))
+
+
+def _sent(event: OutcomesSent) -> Line:
+    facts = {"verb": event.verb, "count": event.count, "took": event.took}
+    return Line(DEBUG, f"sent {event.count} outcomes ({event.verb}) in {event.took:.3f} s", facts)
+
+
+def _worker_started(event: WorkerStarted) -> Line:
+    text = f"worker {event.number} is working on {', '.join(event.queues)}"
+    return Line(INFO, text, {"worker": event.number, "queues": event.queues})
+
+
+def _stopping(event: WorkerStopping) -> Line:
+    text = f"stopping: {event.running} running jobs have the grace time to finish"
+    return Line(INFO, text, {"running": event.running})
+
+
+def _stopped(event: WorkerStopped) -> Line:
+    return Line(INFO, f"stopped: {event.ended} jobs ended here", {"ended": event.ended})
+
+
+def _upkept(event: UpkeepDone) -> Line:
+    parts = ", ".join(f"{count} {what}" for what, count in event.counts.items() if count)
+    facts = {"chore": event.chore, "count": event.count, "counts": dict(event.counts)}
+    return Line(INFO, f"upkeep: {event.chore}: {parts or event.count}", facts)
+
+
+def _trouble(event: Trouble) -> Line:
+    facts = {"where": event.where, "error": named(event.error)}
+    return Line(WARNING, f"{event.where} failed and is tried again: {facts['error']}", facts)
+
+
+def _child_started(event: ChildStarted) -> Line:
+    return Line(INFO, f"process {event.pid} started", {"pid": event.pid})
+
+
+def _child_died(event: ChildDied) -> Line:
+    text = f"process {event.pid} ended by itself with status {event.status}"
+    return Line(ERROR, text, {"pid": event.pid, "status": event.status})
+
+
+_LINES: dict[type[Event], Callable[[Any], Line]] = {
+    JobEnqueued: _enqueued,
+    JobsClaimed: _claimed,
+    JobStarted: _started,
+    JobEnded: _ended,
+    LeaseLost: _lost,
+    LeasesRenewed: _renewed,
+    KindUnknown: _unknown,
+    OutcomesSent: _sent,
+    WorkerStarted: _worker_started,
+    WorkerStopping: _stopping,
+    WorkerStopped: _stopped,
+    UpkeepDone: _upkept,
+    Trouble: _trouble,
+    ChildStarted: _child_started,
+    ChildDied: _child_died,
+}
+
+LEVELS: dict[type[Event], int] = {
+    **dict.fromkeys(_LINES, WARNING),
+    **dict.fromkeys((JobEnqueued, JobStarted, LeasesRenewed, OutcomesSent), DEBUG),
+    **dict.fromkeys((JobsClaimed, WorkerStarted, WorkerStopping, WorkerStopped, UpkeepDone, ChildStarted), INFO),
+    **dict.fromkeys((JobEnded, ChildDied), ERROR),
+}
+"""How serious an event can be at most: a log that shows only more serious ones does not subscribe to it."""

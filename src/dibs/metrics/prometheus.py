@@ -1,0 +1,196 @@
+"""Counts events for Prometheus, and serves the page it scrapes."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dibs.events import (
+    ChildDied,
+    ChildStarted,
+    Event,
+    Events,
+    JobEnded,
+    JobEnqueued,
+    JobsClaimed,
+    JobStarted,
+    KindUnknown,
+    LeaseLost,
+    LeasesRenewed,
+    OutcomesSent,
+    Trouble,
+    UpkeepDone,
+    WorkerStarted,
+    WorkerStopping,
+)
+from dibs.ids import id_time
+from dibs.metrics.depths import Depths, Runs
+from dibs.metrics.exposition import CONTENT_TYPE, merge, render
+from dibs.metrics.families import BUCKETS, Families, KindFamilies
+from dibs.metrics.fleet import Shared, gather
+from dibs.metrics.running import Running
+from dibs.runtime.http import Page
+from dibs.states import WAITING, Outcome, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from dibs.job import Claimed, Depth
+
+E = TypeVar("E", bound=Event)
+
+_NUMBER = re.compile(r"\b\d+ ?")
+"""What a place must not have in a label: each number would be a series of its own."""
+_STATES = tuple(state.value for state in State if state not in {State.SUCCEEDED, State.UNKNOWN})
+
+
+class Prometheus:
+    """Subscribes to the events of an app, or of a worker, and gives them as text.
+
+    ``database`` is asked for the depths of the queues whenever the page is, at most once a second; without one they are
+    left out, which suits a process that only enqueues. ``children`` is a folder in which other processes share theirs:
+    they are on the page too, with the label ``process``.
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        database: Runs | None = None,
+        *,
+        buckets: Sequence[float] = BUCKETS,
+        children: Path | None = None,
+    ) -> None:
+        self._children = children
+        self._depths = None if database is None else Depths(database)
+        self._running = Running()
+        self._of = Families(buckets)
+        self._kinds: dict[tuple[str, str], KindFamilies] = {}
+        self._lock = threading.Lock()
+        for kind, count in self._counts():
+            events.on(kind, self._locked(count))
+
+    async def page(self) -> Page:
+        """The page to be served under ``/metrics``."""
+        read = None if self._depths is None else await self._depths.latest()
+        with self._lock:
+            self._note_depths(read)
+        text = self.text()
+        if self._children is not None:
+            text = merge(text, await gather(self._children), "process")
+        return Page(text, content_type=CONTENT_TYPE)
+
+    def share(self, folder: Path) -> Shared:
+        """Let a parent have these metrics on its page; to be opened, and closed in the end."""
+        return Shared(folder, self.text)
+
+    def text(self) -> str:
+        """All metrics, with the depths that the last page had, and those your own code keeps in prometheus_client."""
+        with self._lock:
+            return render(self._of.all()) + _others()
+
+    def _counts(self) -> list[tuple[type[Any], Callable[[Any], None]]]:
+        return [
+            (JobEnqueued, self._enqueued),
+            (JobsClaimed, self._claimed),
+            (JobStarted, self._started),
+            (JobEnded, self._ended),
+            (LeaseLost, self._lost),
+            (LeasesRenewed, self._renewed),
+            (KindUnknown, lambda e: self._of.unknown_kinds.add(1, e.job.queue, e.job.kind)),
+            (OutcomesSent, self._sent),
+            (UpkeepDone, self._upkept),
+            (Trouble, lambda e: self._of.trouble.add(1, _NUMBER.sub("", e.where))),
+            (WorkerStarted, lambda _: self._of.up.set(1)),
+            (WorkerStopping, lambda _: self._of.up.set(0)),
+            (ChildStarted, lambda _: self._of.children_started.add(1)),
+            (ChildDied, lambda _: self._of.children_died.add(1)),
+        ]
+
+    def _locked(self, count: Callable[[E], None]) -> Callable[[E], None]:
+        # Events come from several threads, and an addition is a read and a write.
+        def counted(event: E) -> None:
+            with self._lock:
+                count(event)
+
+        return counted
+
+    def _enqueued(self, event: JobEnqueued) -> None:
+        self._of.enqueued.add(1, event.queue, event.kind, event.outcome)
+        if event.outcome == "duplicate":
+            self._of.dedup_hits.add(1, event.queue, event.kind)
+
+    def _claimed(self, event: JobsClaimed) -> None:
+        self._of.claims.add(1, "jobs" if event.count else "none")
+        self._of.claimed_jobs.add(event.count)
+        self._of.claim_seconds.observe(event.took)
+
+    def _started(self, event: JobStarted) -> None:
+        job = event.job
+        kind = self._kind(job)
+        self._running.began(job)
+        kind.busy.value += 1
+        kind.waits.observe(event.waited)
+        if job.run == 1:
+            age = job.due_at.timestamp() - id_time(job.id) + event.waited
+            kind.ages.observe(max(age, 0.0))
+
+    def _ended(self, event: JobEnded) -> None:
+        kind = self._kind(event.job)
+        kind.ended(event.outcome, event.state).value += 1
+        if self._running.ended(event.job) is not None:
+            kind.busy.value -= 1
+            kind.ran(event.outcome).observe(event.ran)
+        if event.outcome is Outcome.FAILED and event.state in WAITING:
+            kind.retries.value += 1
+        elif event.state == "expired":
+            self._of.expired.add(1)
+
+    def _lost(self, event: LeaseLost) -> None:
+        kind = self._kind(event.job)
+        self._of.lost_leases.add(1, event.job.queue, event.job.kind)
+        passed = self._running.ended(event.job)
+        if passed is not None:
+            kind.busy.value -= 1
+            kind.ran(Outcome.LOST).observe(passed)
+
+    def _kind(self, job: Claimed) -> KindFamilies:
+        key = (job.queue, job.kind)
+        return self._kinds.get(key) or self._kinds.setdefault(key, KindFamilies(self._of, *key))
+
+    def _renewed(self, event: LeasesRenewed) -> None:
+        self._of.renewed_leases.add(event.count)
+        self._of.renew_seconds.observe(event.took)
+
+    def _sent(self, event: OutcomesSent) -> None:
+        self._of.batches_sent.add(1, event.verb)
+        self._of.outcomes_sent.add(event.count, event.verb)
+        self._of.send_seconds.observe(event.took, event.verb)
+
+    def _upkept(self, event: UpkeepDone) -> None:
+        self._of.upkeep.add(event.count, event.chore)
+        if event.chore == "rescue":
+            self._of.rescued.add(event.count)
+        elif event.chore == "expire":
+            self._of.expired.add(event.count)
+
+    def _note_depths(self, read: tuple[list[Depth], float] | None) -> None:
+        for gauge in self._of.depths():
+            gauge.clear()
+        if read is None:
+            return
+        self._of.depth_age.set(read[1])
+        for depth in read[0]:
+            for state in _STATES:
+                self._of.jobs.set(getattr(depth, state), depth.queue, state)
+            self._of.oldest_ready.set(depth.oldest_ready.total_seconds(), depth.queue)
+            self._of.oldest_running.set(depth.oldest_running.total_seconds(), depth.queue)
+            self._of.paused.set(depth.paused, depth.queue)
+
+
+def _others() -> str:
+    """What handlers count with the official client library, if it is imported: they have no page of their own."""
+    library: Any = sys.modules.get("prometheus_client")
+    return "" if library is None else library.generate_latest().decode()

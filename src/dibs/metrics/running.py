@@ -1,0 +1,25 @@
+"""Which runs have begun here and not ended, so that whatever goes up comes down once."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dibs.job import Claimed
+
+
+class Running:
+    """The runs under way. One is over when its outcome is recorded or its lease is lost, whichever comes first."""
+
+    def __init__(self) -> None:
+        self._began: dict[tuple[int, int], float] = {}
+
+    def began(self, job: Claimed) -> None:
+        """Note that a handler is about to be called."""
+        self._began[job.id.int, job.run] = time.monotonic()
+
+    def ended(self, job: Claimed) -> float | None:
+        """How many seconds ago this run began; None if it never began here, or is over already."""
+        began = self._began.pop((job.id.int, job.run), None)
+        return None if began is None else time.monotonic() - began

@@ -1,0 +1,192 @@
+"""OpenTelemetry: the producer's trace goes along with a job, and its run continues it.
+
+Follows the semantic conventions for messaging. A run is a child of the span that enqueued it, or is linked to it where
+it already belongs to another span, and where a batch of jobs has many producers. Needs the extra ``otel``; only the API
+is used, so which SDK records the spans, if any, is the application's choice.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dibs.client.middleware import Middleware
+from dibs.errors import DibsError
+from dibs.job import NewJob
+from dibs.retry import Snooze
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import propagate, trace
+except ImportError as error:
+    raise ImportError("tracing needs OpenTelemetry: pip install 'dibs[otel]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from dibs.client.context import Context
+    from dibs.job import Claimed, Enqueued
+
+Attributes = dict[str, str | int]
+
+_KIND = "messaging.dibs.message.kind"
+_ATTEMPT = "messaging.dibs.message.attempt"
+_ID = "messaging.message.id"
+_COUNT = "messaging.batch.message_count"
+
+
+class Tracing(Middleware):
+    """Spans around enqueue and run: ``app.add_middleware(Tracing())``.
+
+    With ``continue_trace=False`` every run begins a trace of its own, with a link to the one that enqueued it: for jobs
+    that run hours later, or many of which come from one request.
+    """
+
+    def __init__(self, provider: trace.TracerProvider | None = None, *, continue_trace: bool = True) -> None:
+        self._tracer = trace.get_tracer("dibs", tracer_provider=provider)
+        self._continue = continue_trace
+
+    def enqueue(self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], list[Enqueued]]) -> list[Enqueued]:
+        """Around an enqueue from sync code."""
+        with self._sending(jobs) as span:
+            return _noted(span, proceed(_stamped(jobs)))
+
+    async def aenqueue(
+        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
+    ) -> list[Enqueued]:
+        """Around an enqueue from async code."""
+        with self._sending(jobs) as span:
+            return _noted(span, await proceed(_stamped(jobs)))
+
+    def run(self, context: Context, proceed: Callable[[], Any]) -> Any:
+        """Around a ``def`` handler."""
+        with self._processing(context):
+            return proceed()
+
+    async def arun(self, context: Context, proceed: Callable[[], Awaitable[Any]]) -> Any:
+        """Around an ``async def`` handler."""
+        with self._processing(context):
+            return await proceed()
+
+    @contextmanager
+    def _sending(self, jobs: Sequence[NewJob]) -> Iterator[trace.Span]:
+        own = (_origin(job.headers) for job in jobs)
+        with self._tracer.start_as_current_span(
+            _name("enqueue", jobs),
+            kind=trace.SpanKind.PRODUCER,
+            attributes=_attributes("enqueue", "send", jobs),
+            links=[trace.Link(origin) for origin in own if origin.is_valid],
+        ) as span:
+            yield span
+
+    @contextmanager
+    def _processing(self, context: Context) -> Iterator[None]:
+        jobs = [here.job for here in context.batch]
+        attributes = _attributes("run", "process", jobs)
+        if len(jobs) == 1:
+            attributes |= {_ID: str(context.id), _ATTEMPT: context.attempt}
+        parent, links = self._relation(jobs)
+        with self._tracer.start_as_current_span(
+            _name("run", jobs),
+            parent,
+            trace.SpanKind.CONSUMER,
+            attributes,
+            links,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            for here in context.batch:
+                here.follow_ups = _Stamping(here.follow_ups)
+            with _judged(span):
+                yield
+
+    def _relation(self, jobs: Sequence[Claimed]) -> tuple[contexts.Context | None, list[trace.Link]]:
+        alone = not trace.get_current_span().get_span_context().is_valid
+        if self._continue and alone and len(jobs) == 1:
+            return propagate.extract(_carrier(_headers(jobs[0])), contexts.get_current()), []
+        origins = [(job, _origin(_headers(job))) for job in jobs]
+        return None, [trace.Link(origin, {_ID: str(job.id)}) for job, origin in origins if origin.is_valid]
+
+
+class _Stamping(list[NewJob]):
+    """Follow-ups, each with the trace it was made in."""
+
+    def append(self, job: NewJob) -> None:
+        super().append(_stamped([job])[0])
+
+
+def _stamped(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """The jobs with the current trace in their headers; what a producer has put there itself stays."""
+    carrier: dict[str, Any] = {}
+    propagate.inject(carrier)
+    if not carrier:
+        return jobs
+    return [
+        job if carrier.keys() & (job.headers or {}).keys() else replace(job, headers={**(job.headers or {}), **carrier})
+        for job in jobs
+    ]
+
+
+def _noted(span: trace.Span, made: list[Enqueued]) -> list[Enqueued]:
+    if len(made) == 1:
+        span.set_attribute(_ID, str(made[0].id))
+        span.set_attribute("messaging.dibs.enqueue.outcome", made[0].outcome)
+    return made
+
+
+@contextmanager
+def _judged(span: trace.Span) -> Iterator[None]:
+    """Say on the span how a run ended; a snooze is no error."""
+    try:
+        yield
+    except Snooze as snooze:
+        span.add_event("snoozed", {"delay": snooze.delay})
+        raise
+    except BaseException as error:
+        span.record_exception(error)
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.set_status(trace.StatusCode.ERROR, str(error))
+        raise
+
+
+def _name(operation: str, jobs: Sequence[NewJob] | Sequence[Claimed]) -> str:
+    queue = _common(job.queue for job in jobs)
+    return operation if queue is None else f"{operation} {queue}"
+
+
+def _attributes(operation: str, type: str, jobs: Sequence[NewJob] | Sequence[Claimed]) -> Attributes:
+    made: Attributes = {
+        "messaging.system": "dibs",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": type,
+    }
+    queue, kind = _common(job.queue for job in jobs), _common(job.kind for job in jobs)
+    if queue is not None:
+        made["messaging.destination.name"] = queue
+    if kind is not None:
+        made[_KIND] = kind
+    if len(jobs) != 1:
+        made[_COUNT] = len(jobs)
+    return made
+
+
+def _common(values: Iterator[str]) -> str | None:
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
+
+
+def _headers(job: Claimed) -> dict[str, Any] | None:
+    try:
+        return job.headers
+    except DibsError:
+        return None
+
+
+def _carrier(headers: Mapping[str, Any] | None) -> dict[str, str]:
+    return {name: value for name, value in (headers or {}).items() if isinstance(value, str)}
+
+
+def _origin(headers: Mapping[str, Any] | None) -> trace.SpanContext:
+    found = propagate.extract(_carrier(headers), contexts.Context())
+    return trace.get_current_span(found).get_span_context()

@@ -1,0 +1,176 @@
+"""What a real worker tells: logs, metrics and traces of jobs it ran."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client.parser import text_string_to_metric_families
+
+import dibs
+from dibs import events
+from dibs.metrics import Prometheus, collect, log_events
+from dibs.metrics.tracing import Tracing
+from dibs.worker import Settings, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dibs.states import Outcome
+
+
+@pytest.fixture
+def app(dsn: str) -> Iterator[dibs.App]:
+    app = dibs.App(dsn, queue="mail")
+    yield app
+    app.close()
+
+
+async def drain(app: dibs.App) -> None:
+    """Run what there is, to its end."""
+    async with asyncio.timeout(60):
+        await Worker(app, Settings(("mail",), drain=True, upkeep=False)).run()
+
+
+class Busy:
+    """A collector that adds up."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.measured: Counter[tuple[str, str]] = Counter()
+
+    def inc_busy_workers(self, queue: str, kind: str) -> None:
+        assert (queue, kind) == ("mail", "welcome")
+        self.now += 1
+
+    def dec_busy_workers(self, queue: str, kind: str) -> None:
+        assert (queue, kind) == ("mail", "welcome")
+        self.now -= 1
+
+    def measure_task_duration(self, queue: str, kind: str, outcome: Outcome, seconds: float) -> None:
+        assert queue == "mail"
+        assert 0 <= seconds < 60
+        self.measured[kind, outcome.value] += 1
+
+
+def samples(text: str) -> dict[tuple[Any, ...], float]:
+    """Every sample, by its name and the values of its labels but the bucket's bound."""
+    return {
+        (s.name, *(value for name, value in sorted(s.labels.items()) if name != "le")): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+async def test_a_worker_tells_what_it_did(app: dibs.App) -> None:
+    stream, busy = io.StringIO(), Busy()
+    metrics = Prometheus(app.events)
+    collect(app.events, busy)
+    log = log_events(app.events, "json", stream=stream)
+
+    @app.task(name="welcome", retry=dibs.Retry(max_attempts=2, backoff=dibs.constant(0)))
+    async def welcome(n: int) -> None:
+        if n == 0:
+            raise ValueError("no such user\nand more")
+
+    welcome.enqueue_many(welcome.call(n) for n in range(100))
+    await drain(app)
+    log.close()
+    read = samples(metrics.text())
+    # The labels are sorted by name: kind, outcome, queue, state.
+    assert read["dibs_runs_total", "welcome", "succeeded", "mail", "succeeded"] == 99
+    assert read["dibs_runs_total", "welcome", "failed", "mail", "exhausted"] == 1
+    assert read["dibs_retries_total", "welcome", "mail"] == 1
+    assert read["dibs_claimed_jobs_total",] == 101
+    assert read["dibs_wait_seconds_count", "welcome", "mail"] == 101
+    assert read["dibs_first_attempt_age_seconds_count", "welcome", "mail"] == 100
+    assert read["dibs_run_seconds_count", "welcome", "failed", "mail"] == 2
+    assert read["dibs_busy", "welcome", "mail"] == 0
+    assert read["dibs_outcomes_sent_total", "complete"] == 99
+    assert read["dibs_outcomes_sent_total", "fail"] == 2
+    assert (busy.now, busy.measured) == (0, {("welcome", "succeeded"): 99, ("welcome", "failed"): 2})
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    told = Counter((line["event"], line["level"]) for line in lines)
+    assert told["JobEnded", "warning"] == told["JobEnded", "error"] == 1
+    assert told["WorkerStarted", "info"] == told["WorkerStopped", "info"] == 1
+    assert len(lines) < 15, "what is hot is summed up"
+    assert {line["error"] for line in lines if line["event"] == "JobEnded"} == {"ValueError: no such user"}
+    numbers = {line["worker"] for line in lines}
+    assert len(numbers) == 1
+    assert sum(line["claimed"] for line in lines if line["event"] == "Summary") == 101
+
+
+async def test_an_outcome_is_told_when_it_is_recorded(app: dibs.App) -> None:
+    states: list[tuple[str, str]] = []
+
+    @app.on(events.JobEnded)
+    def ended(event: events.JobEnded) -> None:
+        states.append((event.state, app.client.state(event.job.id).value))
+
+    @app.task(name="welcome", retry=dibs.Retry(max_attempts=1))
+    async def welcome(n: int) -> None:
+        if n == 1:
+            raise ValueError
+        if n == 2:
+            raise dibs.Final("never")
+        if n == 3 and dibs.context().job.run == 1:
+            raise dibs.Snooze(0)
+
+    for n in range(4):
+        welcome.using(priority=9 - n).enqueue(n)
+    await drain(app)
+    ends = [state for state in states if state[0] in {"succeeded", "failed", "exhausted"}]
+    assert sorted(ends) == [(s, s) for s in ("exhausted", "failed", "succeeded", "succeeded")]
+
+
+async def test_nothing_is_told_to_nobody(app: dibs.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[events.Event] = []
+    monkeypatch.setattr(events.Events, "tell", lambda _, event: told.append(event))
+
+    @app.task(name="welcome")
+    async def welcome() -> None: ...
+
+    welcome.enqueue()
+    await drain(app)
+    hot = (events.JobStarted, events.JobEnded, events.JobsClaimed, events.OutcomesSent)
+    assert not [event for event in told if isinstance(event, hot)]
+
+
+async def test_handlers_run_in_the_trace_of_their_producer(app: dibs.App) -> None:
+    memory, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    app.add_middleware(Tracing(provider))
+    tracer = provider.get_tracer("test")
+
+    @app.task(name="on_the_loop")
+    async def on_the_loop() -> None:
+        with tracer.start_as_current_span("inside on_the_loop"):
+            dibs.context().enqueue(in_a_thread.call())
+
+    @app.task(name="in_a_thread")
+    def in_a_thread() -> None:
+        with tracer.start_as_current_span("inside in_a_thread"):
+            pass
+
+    @app.batch(max=10, name="together")
+    async def together(items: list[int]) -> None: ...
+
+    with tracer.start_as_current_span("request"):
+        on_the_loop.enqueue()
+    with tracer.start_as_current_span("import"):
+        together.enqueue_many(together.call(n) for n in range(3))
+    await drain(app)
+    spans = memory.get_finished_spans()
+    by_name = {span.name: span for span in spans}
+    trace_ids = {name: span.context.trace_id for name, span in by_name.items()}
+    assert trace_ids["inside on_the_loop"] == trace_ids["inside in_a_thread"] == trace_ids["request"]
+    (ran,) = (s for s in spans if (s.attributes or {}).get("messaging.dibs.message.kind") == "together" and s.links)
+    assert (ran.attributes or {})["messaging.batch.message_count"] == 3
+    assert {link.context.trace_id for link in ran.links} == {trace_ids["import"]}
