@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dibs.db import calls
 from dibs.errors import ConnectionLost, DibsError
 from dibs.events import JobEnded, LeaseLost, OutcomesSent, Trouble
+from dibs.runtime.points import reach
 from dibs.states import Outcome, State
 from dibs.worker.report import Report
 
@@ -94,7 +95,9 @@ class Completer:
 
     async def _try(self, verb: str, reports: list[Report]) -> None:
         began = time.monotonic()
+        reach("completer.before_send")
         answers = await self._answers(verb, reports)
+        reach("completer.after_send")
         if self._events.wants(OutcomesSent):
             self._events.tell(OutcomesSent(verb, len(reports), time.monotonic() - began))
         self._tell(verb, reports, answers)

@@ -10,6 +10,7 @@ from dibs.client.context import Context, enter
 from dibs.errors import InvalidArgument
 from dibs.events import JobStarted, KindUnknown
 from dibs.results import result_of
+from dibs.runtime.points import reach
 from dibs.worker.handler import again, wrapped
 from dibs.worker.report import Report, failed, succeeded
 
@@ -75,9 +76,13 @@ class Executor:
             raise TimeoutError(f"{task.name} took longer than {task.settings.timeout:g} s") from error
 
     async def _run(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> Report:
+        reach("worker.before_run")
         if task.settings.process:
-            return await self._processes.run(task, here.job)
+            report = await self._processes.run(task, here.job)
+            reach("worker.after_run")
+            return report
         result = await self._call(task, here, arguments)
+        reach("worker.after_run")
         try:
             result = result_of(result)
         except InvalidArgument as error:
@@ -119,7 +124,9 @@ class Executor:
                 self._events.tell(_started(here.job))
         try:
             async with asyncio.timeout(task.settings.timeout):
+                reach("worker.before_run")
                 told = await self._call(task, first, items)
+                reach("worker.after_run")
         except Exception as raised:
             return [raised] * len(items)
         if told is None:
