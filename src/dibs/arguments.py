@@ -37,6 +37,11 @@ class Arguments:
     def _shape_of(self, function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
         return inspect.signature(function), get_type_hints(function)
 
+    @property
+    def signature(self) -> inspect.Signature:
+        """What a call of the task takes."""
+        return self._signature
+
     def describe(self) -> list[dict[str, Any]]:
         """The arguments' names, types as written, and whether each must be given."""
         empty = inspect.Parameter.empty

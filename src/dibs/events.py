@@ -137,6 +137,12 @@ class ChildDied(Event, frozen=True):
     status: int
 
 
+class CodeChanged(Event, frozen=True):
+    """Source files changed, and the worker processes are started anew (``--reload``)."""
+
+    files: tuple[str, ...]
+
+
 E = TypeVar("E", bound=Event)
 Subscriber = Callable[[E], None]
 

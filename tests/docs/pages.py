@@ -24,6 +24,12 @@ class Block:
     text: str
     line: int
 
+    @property
+    def file(self) -> str | None:
+        """The file it belongs to, if its first line says so in a comment."""
+        named = re.match(r"# (\S+\.py)\n", self.text)
+        return named and named[1]
+
 
 def name(page: Path) -> str:
     return str(page.relative_to(ROOT))

@@ -75,6 +75,8 @@ def test_blocks_run(
     names: dict[str, Any] = {"__name__": "__main__"}
     with psycopg.connect(dsn, autocommit=True) as conn:
         for block in blocks(page):
+            if block.file is not None:
+                continue  # part of a project that its own test runs
             if block.language == "python":
                 exec(compile(placed(block), name(page), "exec"), names)
             elif block.language == "sql":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -141,6 +143,29 @@ def test_probes(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     assert not file.exists()
 
 
+def page(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def test_metrics_of_one_worker_and_of_a_fleet(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
+    port = free_port()
+    client.enqueue_many(dibs.NewJob(queue="q", kind="where", payload={"name": "x"}) for _ in range(20))
+    with working(tmp_path, dsn, "--health", str(port), "--metrics", str(port)):
+        wait_until(lambda: status(port, "/ready") == 200 and client.depth("q").waiting == 0, what="all ran")
+        counted = re.compile(r"^dibs_run_seconds_count\{.*\} 20", re.M)
+        wait_until(lambda: counted.search(page(port)), what="all are counted")
+        assert 'dibs_jobs{queue="q",state="ready"} 0' in page(port)
+    client.enqueue_many(dibs.NewJob(queue="q", kind="where", payload={"name": "x"}) for _ in range(20))
+    with working(tmp_path, dsn, "--processes", "2", "--metrics", str(port), "--log-format", "json") as parent:
+        wait_until(lambda: len(workers(client)) == 2 and client.depth("q").waiting == 0, what="all ran")
+        wait_until(lambda: len(set(re.findall(r'process="(\d+)"', page(port)))) == 2, what="both are on the page")
+        parent.send_signal(signal.SIGTERM)
+        _, log = parent.communicate(timeout=30)
+    events = [json.loads(line)["event"] for line in log.splitlines()]
+    assert events.count("ChildStarted") == events.count("WorkerStarted") == events.count("WorkerStopped") == 2
+
+
 def test_reload(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     with working(tmp_path, dsn, "--reload"):
         first = client.enqueue("q", "version")
@@ -161,7 +186,7 @@ def test_a_worker_whose_app_cannot_be_loaded_says_why(tmp_path: Path, dsn: str) 
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
         assert done.returncode != 0
         assert words in done.stderr
-    command = [sys.executable, "-m", "dibs", "worker", "shop:app", "--queue", "mail,wieght=3"]
+    command = [sys.executable, "-m", "dibs", "worker", "shop:app", "--queue", "mail,weights=3"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert "did you mean" in done.stderr
     assert "weight" in done.stderr

@@ -3,59 +3,81 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+import os
 import sys
+import tempfile
+from contextlib import AsyncExitStack
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dibs.cli.working import FOLDER, STOPS
+from dibs.db.database_async import AsyncDatabase
+from dibs.events import ChildDied, ChildStarted, CodeChanged
+from dibs.metrics import Prometheus
 from dibs.runtime.fleet import Fleet
-from dibs.runtime.http import Page, Pages
+from dibs.runtime.http import Page
 from dibs.runtime.watch import changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.cli.session import Session
+    from dibs.cli.working import Shown
+    from dibs.events import Events
     from dibs.runtime.http import Route
 
 
 async def run_fleet(
-    session: Session, count: int, *, reload: bool, drain: bool, health: int | None = None, host: str = "127.0.0.1"
+    count: int, events: Events, shown: Shown, locate: Callable[[], str | None], reload: bool, drain: bool
 ) -> int:
     """Run the workers until a signal says stop; the exit status."""
     fleet = Fleet(
         lambda _: [sys.executable, "-m", "dibs", *sys.argv[1:]],
         count,
         until_done=drain,
-        started=lambda pid: session.output.note(f"worker process {pid} started"),
-        died=lambda pid, status: session.output.note(f"worker process {pid} ended with {status}, starting another"),
+        started=lambda pid: events.tell(ChildStarted(pid)),
+        died=lambda pid, status: events.tell(ChildDied(pid, status)),
     )
+    _obey_signals(fleet)
+    async with AsyncExitStack() as stack:
+        if reload:
+            watching = asyncio.create_task(_reload(fleet, events))
+            stack.callback(watching.cancel)
+        metrics = None if shown.metrics is None else _metrics(events, locate(), stack)
+        probes = {"/live": _well(lambda: True), "/ready": _well(lambda: fleet.alive == count)}
+        await stack.enter_async_context(shown.serve(probes, metrics))
+        return await fleet.run()
+
+
+def _obey_signals(fleet: Fleet) -> None:
     asked = False
 
     def stop() -> None:
         nonlocal asked
-        fleet.hurry() if asked else fleet.stop()
+        if asked:
+            fleet.hurry()
+        else:
+            fleet.stop()
         asked = True
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOPS:
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    watching = asyncio.create_task(_reload(fleet, session)) if reload else None
-    probes = Pages({"/live": _well(lambda: True), "/ready": _well(lambda: fleet.alive == count)})
-    if health is not None:
-        await probes.open(health, host)
-    try:
-        return await fleet.run()
-    finally:
-        await probes.close()
-        if watching is not None:
-            watching.cancel()
 
 
-async def _reload(fleet: Fleet, session: Session) -> None:
+def _metrics(events: Events, dsn: str | None, stack: AsyncExitStack) -> Route:
+    # The children's sockets are in there, and a socket's path must be short.
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dibs-"))
+    os.environ[FOLDER] = folder
+    database = None if dsn is None else AsyncDatabase(dsn, pool_size=1)
+    if database is not None:
+        stack.push_async_callback(database.close)
+    return Prometheus(events, database, children=Path(folder)).page
+
+
+async def _reload(fleet: Fleet, events: Events) -> None:
     while True:
         files = await changed(Path.cwd())
-        session.output.note(f"{files[0].name} changed, starting anew")
+        events.tell(CodeChanged(tuple(map(str, files))))
         fleet.restart()
 
 

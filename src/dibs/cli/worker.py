@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import click
 
@@ -15,17 +14,14 @@ from dibs.cli.command import Command, did_you_mean
 from dibs.cli.fleet import run_fleet
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import Read
+from dibs.cli.working import Shown, work
 from dibs.client.app import App
+from dibs.config import configured_dsn
 from dibs.errors import InvalidArgument
-from dibs.runtime.fleet import is_child, orphaned
-from dibs.runtime.http import Pages
-from dibs.worker import Settings, Share, Worker
-from dibs.worker.health import keep_fresh, pages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-STOPS = (signal.SIGTERM, signal.SIGINT)
+from dibs.events import Events
+from dibs.metrics import log_events
+from dibs.runtime.fleet import is_child
+from dibs.worker import Settings, Share
 
 
 def _share(text: str) -> tuple[str, Share]:
@@ -67,7 +63,12 @@ SHARE = Read("queue", _share)
 @click.option("--no-upkeep", is_flag=True, help="Leave the maintenance loops to others.")
 @click.option("--health", type=int, metavar="PORT", help="Answer probes there: /live and /ready.")
 @click.option("--health-file", type=click.Path(path_type=Path), help="Touch this file as long as all is well.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where --health listens.")
+@click.option("--metrics", type=int, metavar="PORT", help="Serve metrics for Prometheus there: /metrics.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where --health and --metrics listen.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log."
+)
+@click.option("--log-level", default="info", show_default=True, help="What is logged: debug, info, warning, error.")
 @click.option("--reload", is_flag=True, help="Start anew when a Python file below this folder changes.")
 @pass_session
 def worker(
@@ -77,10 +78,13 @@ def worker(
     queues: tuple[tuple[str, Share], ...],
     processes: int,
     no_upkeep: bool,
+    reload: bool,
     health: int | None,
     health_file: Path | None,
+    metrics: int | None,
     host: str,
-    reload: bool,
+    log_format: Literal["text", "json"],
+    log_level: str,
     **options: Any,
 ) -> None:
     """Run the tasks of the app MODULE:APP, such as shop.tasks:app.
@@ -88,76 +92,33 @@ def worker(
     SIGTERM or Ctrl-C: no more jobs are taken, what runs may finish within the grace time, the rest is given back. A
     second one: everything is given back at once.
     """
+    shown = Shown(host, health, metrics, health_file)
     if (processes > 1 or reload) and not is_child():
-        fleet = run_fleet(session, processes, reload=reload, drain=options["drain"], health=health, host=host)
-        sys.exit(asyncio.run(fleet))
+        log = log_events(events := Events(), log_format, level=log_level)
+        fleet = run_fleet(processes, events, shown, lambda: _database(session, app), reload, options["drain"])
+        status = asyncio.run(fleet)
+        log.close()
+        sys.exit(status)
     found = load(app)
     if session.dsn:
         found.dsn = session.dsn
     shares = dict(queues) or dict.fromkeys(sorted({task.settings.queue for task in found.tasks.values()}), Share())
     given = {name: value for name, value in options.items() if value is not None}
     settings = Settings(shares, upkeep=not no_upkeep, name=app, **given)
-    ended = asyncio.run(_run(found, settings, health, host, health_file))
+    log = log_events(found.events, log_format, level=log_level)
+    ended = asyncio.run(work(found, settings, shown))
+    log.close()
     if session.as_json:
         session.output.json({"ended": ended})
     else:
         session.output.say(f"{ended} jobs ended")
 
 
-async def _run(app: App, settings: Settings, health: int | None, host: str, health_file: Path | None) -> int:
-    """Work until a signal says stop; how many jobs ended here."""
-    made = Worker(app, settings)
-    _obey_signals(made)
-    beside: list[Coroutine[Any, Any, None]] = [_stop_orphan(made)] if is_child() else []
-    if health_file is not None:
-        beside.append(keep_fresh(health_file, lambda: made.trouble() or made.unready()))
-    probes = Pages(pages(made.trouble, made.unready))
-    if health is not None and not is_child():
-        await probes.open(health, host)
-    tasks = [asyncio.create_task(coroutine) for coroutine in beside]
+def _database(session: Session, app: str) -> str | None:
     try:
-        await made.run()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await probes.close()
-    return made.ended
-
-
-def _obey_signals(made: Worker) -> None:
-    loop = asyncio.get_running_loop()
-    for number in STOPS:
-        loop.add_signal_handler(number, _stop(made))
-    if is_child():
-        loop.add_signal_handler(signal.SIGUSR1, _hurry(made))
-
-
-def _stop(made: Worker) -> Callable[[], None]:
-    asked, is_alone = False, not is_child()
-
-    def stop() -> None:
-        nonlocal asked
-        # A process manager may signal a whole group: in a fleet only the parent's own signal means "now".
-        if asked and is_alone:
-            made.hurry()
-        asked = True
-        made.stop()
-
-    return stop
-
-
-def _hurry(made: Worker) -> Callable[[], None]:
-    def hurry() -> None:
-        made.stop()
-        made.hurry()
-
-    return hurry
-
-
-async def _stop_orphan(made: Worker) -> None:
-    await orphaned()
-    made.stop()
+        return session.dsn or load(app).dsn or configured_dsn(None)
+    except InvalidArgument:
+        return None  # Each worker process will say so.
 
 
 def load(path: str) -> App:

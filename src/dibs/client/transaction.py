@@ -11,6 +11,7 @@ from dibs.db.database import Database
 from dibs.db.database_async import AsyncDatabase
 from dibs.errors import LeaseLost
 from dibs.results import result_of
+from dibs.runtime.points import reach
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -57,11 +58,14 @@ class Transaction:
         if error is None:
             try:
                 self._check(await on_async.join(self._async_conn, self._completion()))
+                reach("transaction.before_commit")
             except BaseException as failed:
                 await self._async.__aexit__(type(failed), failed, failed.__traceback__)
                 raise
         await self._async.__aexit__(kind, error, trace)
         self._context.completed = error is None
+        if error is None:
+            reach("transaction.after_commit")
 
     def __enter__(self) -> Connection:
         self._sync = self._databases.sync.transaction()
@@ -74,11 +78,14 @@ class Transaction:
         if error is None:
             try:
                 self._check(on_sync.join(self._sync_conn, self._completion()))
+                reach("transaction.before_commit")
             except BaseException as failed:
                 self._sync.__exit__(type(failed), failed, failed.__traceback__)
                 raise
         self._sync.__exit__(kind, error, trace)
         self._context.completed = error is None
+        if error is None:
+            reach("transaction.after_commit")
 
     def _check(self, answer: str) -> None:
         if answer == "already":

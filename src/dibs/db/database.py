@@ -23,6 +23,7 @@ from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
 from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, IdTaken, ServerError
 from dibs.ids import IdMaker
+from dibs.runtime.points import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -181,7 +182,9 @@ class Database:
             for n in range(0, len(jobs), CHUNK):
                 yield calls.enqueue_many(jobs[n : n + CHUNK], ids[n : n + CHUNK], fresh=fresh)
 
+        reach("enqueue.before_send")
         done = self._persist(chunks) if conn is None else [join(conn, call) for call in chunks(0)]
+        reach("enqueue.after_send")
         # A repeat that finds the first try's job has done what was asked.
         return [
             type(e)(id, "enqueued") if own and e.outcome == "duplicate" and e.id == id else e
@@ -190,15 +193,21 @@ class Database:
 
 
 def _run_each(conn: Connection, these: Iterator[Call[R]]) -> list[R]:
-    """Run one call as it is, several in one transaction: the next is made while the server works on the last."""
     first, second = next(these, None), next(these, None)
     if first is None:
         return []
-    if second is None:
-        return [run_on(conn, first)]
+    reach("database.before_send")
+    together = None if second is None else itertools.chain((first, second), these)
+    done = [run_on(conn, first)] if together is None else _run_together(conn, together)
+    reach("database.after_send")
+    return done
+
+
+def _run_together(conn: Connection, these: Iterator[Call[R]]) -> list[R]:
+    """Run several calls in one transaction: the next is made while the server works on the last."""
     started: list[tuple[Call[R], psycopg.Cursor[Any]]] = []
     with conn.transaction(), conn.pipeline():
-        for call in itertools.chain((first, second), these):
+        for call in these:
             cursor = conn.cursor(row_factory=tuple_row)
             started.append((call, cursor.execute(call.sql, call.args)))
         return [call.read(cursor.fetchall()) for call, cursor in started]

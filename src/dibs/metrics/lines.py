@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dibs.events import (
     ChildDied,
     ChildStarted,
+    CodeChanged,
     Event,
     JobEnded,
     JobEnqueued,
@@ -153,6 +154,10 @@ def _child_died(event: ChildDied) -> Line:
     return Line(ERROR, text, {"pid": event.pid, "status": event.status})
 
 
+def _code_changed(event: CodeChanged) -> Line:
+    return Line(INFO, f"starting anew, because these changed: {', '.join(event.files)}", {"files": event.files})
+
+
 _LINES: dict[type[Event], Callable[[Any], Line]] = {
     JobEnqueued: _enqueued,
     JobsClaimed: _claimed,
@@ -169,12 +174,15 @@ _LINES: dict[type[Event], Callable[[Any], Line]] = {
     Trouble: _trouble,
     ChildStarted: _child_started,
     ChildDied: _child_died,
+    CodeChanged: _code_changed,
 }
 
 LEVELS: dict[type[Event], int] = {
     **dict.fromkeys(_LINES, WARNING),
     **dict.fromkeys((JobEnqueued, JobStarted, LeasesRenewed, OutcomesSent), DEBUG),
-    **dict.fromkeys((JobsClaimed, WorkerStarted, WorkerStopping, WorkerStopped, UpkeepDone, ChildStarted), INFO),
+    **dict.fromkeys(
+        (JobsClaimed, WorkerStarted, WorkerStopping, WorkerStopped, UpkeepDone, ChildStarted, CodeChanged), INFO
+    ),
     **dict.fromkeys((JobEnded, ChildDied), ERROR),
 }
 """How serious an event can be at most: a log that shows only more serious ones does not subscribe to it."""

@@ -44,6 +44,7 @@ class Fleet:
         self._died = died
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stop = asyncio.Event()
+        self._asked: set[int] = set()
 
     @property
     def alive(self) -> int:
@@ -61,6 +62,7 @@ class Fleet:
 
     def restart(self) -> None:
         """Ask all of them to end, and start new ones in their place."""
+        self._asked = {child.pid for child in self._children.values()}
         self._signal(signal.SIGTERM)
 
     async def run(self) -> int:
@@ -74,7 +76,8 @@ class Fleet:
             status = await self._live(n)
             if self._stop.is_set() or (self._until_done and status == 0):
                 return abs(status)
-            self._died(self._children[n].pid, status)
+            if self._children[n].pid not in self._asked:
+                self._died(self._children[n].pid, status)
             failures = 0 if time.monotonic() - began > HEALTHY or status == 0 else failures + 1
             if failures:
                 with contextlib.suppress(TimeoutError):

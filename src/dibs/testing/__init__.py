@@ -1,5 +1,42 @@
-"""For tests of code that uses dibs: virtual time."""
+"""For tests of code that uses dibs.
 
+A pytest plugin with a database for each test is in :mod:`dibs.testing.plugin`, which pytest loads by itself; nothing
+here needs pytest. ``Clock`` is virtual time. ``drain`` runs what is due with a real worker, ``inline`` runs each job
+when it is enqueued, ``perform`` runs one attempt without a database. ``assert_enqueued`` and ``refute_enqueued`` look
+at what was enqueued. ``at`` and ``run_worker`` make things go wrong at named points.
+"""
+
+from dibs.runtime.points import POINTS, Armed, crash_at
+from dibs.runtime.points import armed as at
+from dibs.testing.asserting import Seen, assert_enqueued, enqueued, refute_enqueued
 from dibs.testing.clock import Clock
+from dibs.testing.crashing import Ended, run_worker
+from dibs.testing.draining import Drained, HandlerFailed, adrain, drain
+from dibs.testing.inlining import inline
+from dibs.testing.performing import Performed, perform
+from dibs.testing.pointing import pointed
+from dibs.testing.template import Databases, databases
 
-__all__ = ["Clock"]
+__all__ = [
+    "POINTS",
+    "Armed",
+    "Clock",
+    "Databases",
+    "Drained",
+    "Ended",
+    "HandlerFailed",
+    "Performed",
+    "Seen",
+    "adrain",
+    "assert_enqueued",
+    "at",
+    "crash_at",
+    "databases",
+    "drain",
+    "enqueued",
+    "inline",
+    "perform",
+    "pointed",
+    "refute_enqueued",
+    "run_worker",
+]

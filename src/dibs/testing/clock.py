@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
-from dibs.db.admin import execute
+from dibs.db.admin import execute, fetch
 from dibs.policy import Seconds, seconds
 
 
@@ -18,6 +18,15 @@ class Clock:
     def install(self) -> None:
         """Replace the database's clock. Time goes on as before until it is moved."""
         execute(self._dsn, (files(__package__) / "clock.sql").read_text(encoding="utf-8"))
+
+    def is_installed(self) -> bool:
+        """Whether this database's clock can be moved."""
+        return bool(fetch(self._dsn, "select to_regclass('dibs.test_clock') is not null"))
+
+    def now(self) -> datetime:
+        """What time it is in the database."""
+        now: datetime = fetch(self._dsn, "select dibs.now()")
+        return now
 
     def freeze(self, at: datetime | None = None) -> None:
         """Stop the clock, now or at a given time."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dibs.db import calls
 from dibs.errors import ConnectionLost, DibsError
 from dibs.events import JobEnded, LeaseLost, OutcomesSent, Trouble
+from dibs.runtime.points import reach
 from dibs.states import Outcome, State
 from dibs.worker.report import Report
 
@@ -74,16 +75,22 @@ class Completer:
             try:
                 return await self._try(verb, reports)
             except ConnectionLost as error:
-                self._events.tell(Trouble(f"sending {len(reports)} outcomes ({verb})", error))
-                reports = [r for r in reports if not r.is_too_late]
-                if self._ending or not reports:
-                    return None  # The leases run out and the jobs are run again.
+                self._events.tell(Trouble(f"sending outcomes ({verb})", error))
+                reports = [r for r in reports if not self._is_too_late(r)]
+                if not reports:
+                    return None
             except DibsError as error:
                 return await self._send_apart(verb, reports, error)
 
+    def _is_too_late(self, report: Report) -> bool:
+        late = self._ending or report.is_too_late
+        if late:
+            self._events.tell(LeaseLost(report.job))  # It runs out, and the job is run again.
+        return late
+
     async def _send_apart(self, verb: str, reports: list[Report], error: DibsError) -> None:
         """One outcome that is refused must not spoil the others: halve the batch until it stands alone."""
-        self._events.tell(Trouble(f"sending {len(reports)} outcomes ({verb})", error))
+        self._events.tell(Trouble(f"sending outcomes ({verb})", error))
         if len(reports) > 1:
             middle = len(reports) // 2
             await self._send(verb, reports[:middle])
@@ -91,10 +98,14 @@ class Completer:
         elif verb == "complete":
             refused = Report(reports[0].job, "fail", error=f"the completion was refused: {error}", final=True)
             await self._send("fail", [refused])
+        else:
+            self._events.tell(LeaseLost(reports[0].job))
 
     async def _try(self, verb: str, reports: list[Report]) -> None:
         began = time.monotonic()
+        reach("completer.before_send")
         answers = await self._answers(verb, reports)
+        reach("completer.after_send")
         if self._events.wants(OutcomesSent):
             self._events.tell(OutcomesSent(verb, len(reports), time.monotonic() - began))
         self._tell(verb, reports, answers)

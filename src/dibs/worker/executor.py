@@ -10,6 +10,7 @@ from dibs.client.context import Context, enter
 from dibs.errors import InvalidArgument
 from dibs.events import JobStarted, KindUnknown
 from dibs.results import result_of
+from dibs.runtime.points import reach
 from dibs.worker.handler import again, wrapped
 from dibs.worker.report import Report, failed, succeeded
 
@@ -58,14 +59,18 @@ class Executor:
         enter(here)
         if self._events.wants(JobStarted):
             self._events.tell(_started(job))
+        reach("worker.before_run")
         try:
             if task.settings.timeout is not None:
-                return await self._timed(task, here, arguments, began)
-            if not task.is_async or task.settings.process:
-                return await self._run(task, here, arguments, began)
-            return _succeeded(task, here, await self._handlers[task.name](here, arguments), began)
+                report = await self._timed(task, here, arguments, began)
+            elif not task.is_async or task.settings.process:
+                report = await self._run(task, here, arguments, began)
+            else:
+                report = _succeeded(task, here, await self._handlers[task.name](here, arguments), began)
         except Exception as error:
-            return failed(here, task.settings.retry, error, began)
+            report = failed(here, task.settings.retry, error, began)
+        reach("worker.after_run")
+        return report
 
     async def _timed(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> Report:
         try:
@@ -116,7 +121,9 @@ class Executor:
                 self._events.tell(_started(here.job))
         try:
             async with asyncio.timeout(task.settings.timeout):
+                reach("worker.before_run")
                 told = await self._call(task, first, items)
+                reach("worker.after_run")
         except Exception as raised:
             return [raised] * len(items)
         if told is None:

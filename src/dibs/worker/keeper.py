@@ -10,6 +10,7 @@ from dibs.db import calls
 from dibs.db.database import Database
 from dibs.errors import DibsError
 from dibs.events import LeasesRenewed, Trouble
+from dibs.runtime.points import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,9 +80,11 @@ class Keeper:
     def _renew(self, jobs: list[Claimed]) -> None:
         before = time.monotonic()
         try:
+            reach("keeper.before_send")
             answers = self._database.run(calls.extend_many(jobs, None, None))
+            reach("keeper.after_send")
         except DibsError as error:
-            self._events.tell(Trouble(f"renewing {len(jobs)} leases", error))
+            self._events.tell(Trouble("renewing leases", error))
             return
         self._events.tell(LeasesRenewed(len(jobs), time.monotonic() - before))
         for job, answer in zip(jobs, answers, strict=True):

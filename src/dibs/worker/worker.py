@@ -26,6 +26,7 @@ from dibs.events import (
 )
 from dibs.maintenance import Done, loops
 from dibs.runtime import Service
+from dibs.runtime.points import reach
 from dibs.worker.batches import Batches
 from dibs.worker.completer import Completer
 from dibs.worker.executor import Executor
@@ -219,6 +220,8 @@ class Worker:
         self._keeper.take(jobs)
         self._stock.extend(jobs)
         self._wake(len(jobs))
+        if jobs:
+            reach("worker.claimed")
 
     def _wake(self, count: int) -> None:
         """Wake so many of the runners that have nothing to do."""
@@ -376,6 +379,7 @@ class Worker:
 
     async def _wind_up(self) -> None:
         """Give back what has not begun, let the rest finish within the grace time, and give back what did not."""
+        reach("worker.stopping")
         self._give_back_stock()
         quiet, hurry = asyncio.create_task(self._quiet.wait()), asyncio.create_task(self._hurry.wait())
         await asyncio.wait({quiet, hurry}, timeout=self.settings.grace, return_when=asyncio.FIRST_COMPLETED)

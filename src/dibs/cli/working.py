@@ -1,0 +1,124 @@
+"""A worker in the foreground: its signals, its probes and its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dibs.client.find import find_database
+from dibs.db.database_async import AsyncDatabase
+from dibs.metrics import Prometheus
+from dibs.runtime.fleet import is_child, orphaned
+from dibs.runtime.http import Pages
+from dibs.worker import Worker
+from dibs.worker.health import keep_fresh, pages
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+
+    from dibs.client.app import App
+    from dibs.runtime.http import Route
+    from dibs.worker import Settings
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
+
+FOLDER = "DIBS_FLEET_METRICS"
+"""The environment variable that tells a child where to share its metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Where a worker shows how it is."""
+
+    host: str
+    health: int | None = None
+    metrics: int | None = None
+    health_file: Path | None = None
+
+    @asynccontextmanager
+    async def serve(self, probes: Mapping[str, Route], metrics: Route | None) -> AsyncIterator[None]:
+        """Answer on the ports asked for; on one, if they are the same."""
+        routes: dict[int, dict[str, Route]] = {}
+        if self.health is not None:
+            routes.setdefault(self.health, {}).update(probes)
+        if self.metrics is not None and metrics is not None:
+            routes.setdefault(self.metrics, {})["/metrics"] = metrics
+        async with AsyncExitStack() as stack:
+            for port, served in routes.items():
+                opened = Pages(served)
+                await opened.open(port, self.host)
+                stack.push_async_callback(opened.close)
+            yield
+
+
+async def work(app: App, settings: Settings, shown: Shown) -> int:
+    """Work until a signal says stop; how many jobs ended here."""
+    worker = Worker(app, settings)
+    _obey_signals(worker)
+    beside: list[Coroutine[Any, Any, None]] = []
+    async with AsyncExitStack() as stack:
+        if is_child():
+            beside.append(_stop_orphan(worker))
+            await _share(app, stack)
+        else:
+            metrics = None
+            if shown.metrics is not None:
+                database = AsyncDatabase(lambda: find_database(app.dsn), pool_size=1)
+                stack.push_async_callback(database.close)
+                metrics = Prometheus(app.events, database).page
+            await stack.enter_async_context(shown.serve(pages(worker.trouble, worker.unready), metrics))
+        if shown.health_file is not None:
+            beside.append(keep_fresh(shown.health_file, lambda: worker.trouble() or worker.unready()))
+        stack.push_async_callback(_end, [asyncio.create_task(coroutine) for coroutine in beside])
+        await worker.run()
+    return worker.ended
+
+
+async def _share(app: App, stack: AsyncExitStack) -> None:
+    if folder := os.environ.get(FOLDER):
+        shared = Prometheus(app.events).share(Path(folder))
+        await shared.open()
+        stack.push_async_callback(shared.close)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _obey_signals(worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    for number in STOPS:
+        loop.add_signal_handler(number, _stop(worker))
+    if is_child():
+        loop.add_signal_handler(signal.SIGUSR1, _stop_now, worker)
+
+
+def _stop(worker: Worker) -> Callable[[], None]:
+    asked, is_alone = False, not is_child()
+
+    def stop() -> None:
+        nonlocal asked
+        # A process manager may signal a whole group: in a fleet only the parent's own signal means "now".
+        if asked and is_alone:
+            worker.hurry()
+        asked = True
+        worker.stop()
+
+    return stop
+
+
+def _stop_now(worker: Worker) -> None:
+    worker.stop()
+    worker.hurry()
+
+
+async def _stop_orphan(worker: Worker) -> None:
+    await orphaned()
+    worker.stop()

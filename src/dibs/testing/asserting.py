@@ -1,0 +1,251 @@
+"""Assertions about what was enqueued, with messages that show what was enqueued instead."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dibs.client.app import App
+from dibs.client.task import Task
+from dibs.db.calls import Call
+from dibs.errors import InvalidArgument
+from dibs.job import NewJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from dibs.client.client import Client
+
+SHOWN = 20
+LEEWAY = 1.0
+"""A delay is measured from the enqueue's own time; they may be so many seconds apart."""
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A job that was enqueued, as the assertions see it."""
+
+    id: UUID
+    queue: str
+    kind: str
+    state: str
+    priority: int
+    payload: Any
+    enqueued_at: datetime
+    due_at: datetime
+
+    @property
+    def delay(self) -> float:
+        """How many seconds after its enqueue it was due, or is due now if it was put back."""
+        return (self.due_at - self.enqueued_at).total_seconds()
+
+    def __str__(self) -> str:
+        return f"{_called(self.kind, self.payload)}  queue={self.queue} priority={self.priority} {self.state}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to look for: a kind, arguments of it, and options. What is not named may be anything."""
+
+    kind: str
+    arguments: Mapping[str, Any]
+    options: Mapping[str, Any]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def differences(self, job: Seen) -> list[str]:
+        """What about a job is not as wanted, in words."""
+        if job.kind != self.kind:
+            return [f"its kind is {job.kind}, not {self.kind}", *self._differing_options(job)]
+        return [*self._differing_arguments(job), *self._differing_options(job)]
+
+    def _differing_arguments(self, job: Seen) -> list[str]:
+        if not self.arguments:
+            return []
+        if not isinstance(job.payload, dict):
+            return [f"its payload is {job.payload!r}, which has no names"]
+        given = {**self.defaults, **job.payload}
+        return [
+            f"{name} is {_shown(given.get(name, _MISSING))}, not {wanted!r}"
+            for name, wanted in self.arguments.items()
+            if wanted != given.get(name, _MISSING)
+        ]
+
+    def _differing_options(self, job: Seen) -> list[str]:
+        return [
+            f"its {name} is {getattr(job, name)!r}, not {wanted!r}"
+            for name, wanted in self.options.items()
+            if not (abs(job.delay - wanted) <= LEEWAY if name == "delay" else wanted == getattr(job, name))
+        ]
+
+    def likeness(self, job: Seen) -> tuple[float, int]:
+        """How near a job is to what was wanted: by its kind first."""
+        return SequenceMatcher(None, self.kind, job.kind).ratio(), -len(self.differences(job))
+
+    def __str__(self) -> str:
+        options = "".join(f" {name}={value!r}" for name, value in self.options.items())
+        return f"{_called(self.kind, dict(self.arguments))}{options}"
+
+
+def assert_enqueued(
+    what: Task[..., Any] | NewJob | str,
+    /,
+    *args: Any,
+    count: int | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    delay: float | None = None,
+    due_at: datetime | None = None,
+    state: str | None = None,
+    payload: Any = _MISSING,
+    arguments: Mapping[str, Any] | None = None,
+    on: App | Client | None = None,
+    conn: Any = None,
+    **kwargs: Any,
+) -> list[Seen]:
+    """Assert that a job was enqueued, whatever has become of it since; the jobs that match, oldest first.
+
+    ``what`` is a task, a call made by ``task.call(…)``, or the name of a kind; a name needs ``on``, an app or a client.
+    Arguments are compared as JSON, and only those given: ``assert_enqueued(welcome, 42)`` asks for no language. One
+    whose name is taken here, such as ``queue``, goes into ``arguments``. ``count`` asks for exactly so many, else there
+    must be one or more. ``conn`` looks from inside a transaction of yours, at what is not committed yet.
+    """
+    options = _options(queue=queue, priority=priority, delay=delay, due_at=due_at, state=state, payload=payload)
+    wanted = _wanted(what, args, {**(arguments or {}), **kwargs}, options)
+    jobs = enqueued(_client(what, on), conn=conn)
+    matches = [job for job in jobs if not wanted.differences(job)]
+    if len(matches) != count if count is not None else not matches:
+        raise AssertionError(_not_found(wanted, count, matches, jobs))
+    return matches
+
+
+def refute_enqueued(
+    what: Task[..., Any] | NewJob | str,
+    /,
+    *args: Any,
+    queue: str | None = None,
+    priority: int | None = None,
+    delay: float | None = None,
+    due_at: datetime | None = None,
+    state: str | None = None,
+    payload: Any = _MISSING,
+    arguments: Mapping[str, Any] | None = None,
+    on: App | Client | None = None,
+    conn: Any = None,
+    **kwargs: Any,
+) -> None:
+    """Assert that no such job was enqueued; takes what :func:`assert_enqueued` takes."""
+    options = _options(queue=queue, priority=priority, delay=delay, due_at=due_at, state=state, payload=payload)
+    wanted = _wanted(what, args, {**(arguments or {}), **kwargs}, options)
+    jobs = enqueued(_client(what, on), conn=conn)
+    matches = [job for job in jobs if not wanted.differences(job)]
+    if matches:
+        raise AssertionError(f"{wanted} was enqueued{_times(len(matches))}:\n{_listed(matches)}")
+
+
+def enqueued(on: App | Client, *, conn: Any = None) -> list[Seen]:
+    """Every job there is, ended or not, oldest first."""
+    client = on.client if isinstance(on, App) else on
+    return client.run(_EVERY_JOB, conn)
+
+
+def _read(rows: list[tuple[Any, ...]]) -> list[Seen]:
+    made = []
+    for id, queue, kind, state, priority, enqueued_at, due_at, text in rows:
+        shown = msgspec.json.decode(text)
+        payload = shown["payload"] if shown["body"] is None else b64decode(shown["body"])
+        made.append(Seen(id, queue, kind, state, priority, payload, enqueued_at, due_at))
+    return made
+
+
+_EVERY_JOB = Call(
+    "select id, queue, kind, state, priority, enqueued_at, due_at, dibs.show(id)::text from dibs.jobs order by id",
+    (),
+    _read,
+)
+
+
+def _client(what: Task[..., Any] | NewJob | str, on: App | Client | None) -> App | Client:
+    if on is not None:
+        return on
+    if isinstance(what, Task):
+        return what.app
+    raise InvalidArgument("where to look cannot be told from a name", hint="give on=, an app or a client")
+
+
+def _options(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None and value is not _MISSING}
+
+
+def _wanted(
+    what: Task[..., Any] | NewJob | str, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+) -> Wanted:
+    if isinstance(what, Task):
+        return _of_task(what, args, kwargs, options)
+    if args:
+        raise InvalidArgument("a kind's name does not say what its arguments are called", hint="give them by name")
+    if isinstance(what, NewJob):
+        asked = what.payload if isinstance(what.payload, dict) else {}
+        return Wanted(what.kind, {**asked, **_plain(kwargs)}, {"queue": what.queue, **options})
+    return Wanted(what, _plain(kwargs), options)
+
+
+def _of_task(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Wanted:
+    signature = task.arguments.signature
+    try:
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except TypeError as error:
+        raise InvalidArgument(f"task {task.name}: {error}", hint=f"it takes {signature}") from None
+    defaults = {p.name: p.default for p in signature.parameters.values() if p.default is not p.empty}
+    return Wanted(task.name, _plain(given), options, _plain(defaults))
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _as_json(value) for name, value in values.items()}
+
+
+def _as_json(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    try:
+        return msgspec.to_builtins(value)
+    except TypeError:
+        return value  # Something that only compares, such as mock.ANY.
+
+
+def _not_found(wanted: Wanted, count: int | None, matches: Sequence[Seen], jobs: Sequence[Seen]) -> str:
+    if matches:
+        return f"{wanted} was enqueued{_times(len(matches))}, not {count}:\n{_listed(matches)}"
+    lines = [f"{wanted} was not enqueued."]
+    if jobs:
+        nearest = max(jobs, key=wanted.likeness)
+        lines += [f"The nearest is {nearest}", f"  but {'; '.join(wanted.differences(nearest))}."]
+        lines += [f"Enqueued were {len(jobs)}:", _listed(jobs)]
+    else:
+        lines += ["Nothing was enqueued at all. What a transaction of yours has not committed is seen with conn=."]
+    return "\n".join(lines)
+
+
+def _times(count: int) -> str:
+    return " once" if count == 1 else f" {count} times"
+
+
+def _listed(jobs: Sequence[Seen]) -> str:
+    more = [f"  and {len(jobs) - SHOWN} more"] if len(jobs) > SHOWN else []
+    return "\n".join([*(f"  {job}" for job in jobs[:SHOWN]), *more])
+
+
+def _called(kind: str, payload: Any) -> str:
+    if isinstance(payload, dict):
+        return f"{kind}({', '.join(f'{name}={value!r}' for name, value in payload.items())})"
+    return f"{kind}({'' if payload is None else repr(payload)})"
+
+
+def _shown(value: Any) -> str:
+    return "missing" if value is _MISSING else repr(value)

@@ -1,0 +1,178 @@
+"""One attempt, run where its caller is: the same steps as in a worker, without one.
+
+A worker runs handlers on its event loop, in threads and in processes. Here a plain function is called in the caller's
+own thread, with the caller's connections and patches; a coroutine gets an event loop, or the caller's. A batch handler
+gets a batch of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dibs.client.context import Context, enter
+from dibs.client.transaction import Databases
+from dibs.errors import InvalidArgument
+from dibs.results import result_of
+from dibs.retry import Snooze
+from dibs.worker.executor import UNKNOWN_KIND_DELAY
+from dibs.worker.handler import again, wrapped
+from dibs.worker.report import Report, failed, succeeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.client.app import App
+    from dibs.client.task import Task
+    from dibs.job import Claimed, NewJob
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of an attempt, what it raised, and the jobs that follow it."""
+
+    report: Report
+    error: Exception | None = None
+    follow_ups: tuple[NewJob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An attempt that can be run: the handler, what it takes, and the context variables it sees."""
+
+    task: Task[Any, Any]
+    here: Context
+    call: Callable[[], Any]
+    databases: Databases | None
+    variables: contextvars.Context = field(default_factory=contextvars.copy_context)
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def limit(self) -> float | None:
+        """How many seconds the handler may take."""
+        return self.task.settings.timeout
+
+
+def attempt(app: App, job: Claimed, dsn: str | None) -> Ran:
+    """Run an attempt to its end, in this thread; ``dsn`` is where its transactions go."""
+    begun = _begin(app, job, dsn)
+    if isinstance(begun, Ran):
+        return begun
+    try:
+        return _ended(begun, _call(app, begun))
+    except Exception as error:
+        return _raised(begun, error)
+    finally:
+        if begun.databases is not None:
+            begun.databases.sync.close()
+
+
+async def aattempt(app: App, job: Claimed, dsn: str | None) -> Ran:
+    """Run an attempt to its end, on this event loop; a plain function in a thread."""
+    begun = _begin(app, job, dsn)
+    if isinstance(begun, Ran):
+        return begun
+    try:
+        if begun.task.is_async:
+            value = await asyncio.create_task(_within(begun), context=begun.variables)
+        else:
+            value = await asyncio.to_thread(_timed, begun)
+        return _ended(begun, value)
+    except Exception as error:
+        return _raised(begun, error)
+    finally:
+        if begun.databases is not None:
+            await begun.databases.close()
+
+
+def _begin(app: App, job: Claimed, dsn: str | None) -> Begun | Ran:
+    task = app.tasks.get(job.kind)
+    if task is None:
+        return Ran(Report(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY))
+    databases = None if dsn is None else Databases(dsn, 1)
+    here = Context(job, databases)
+    try:
+        arguments: Any = task.arguments.unpack(job.payload)
+    except InvalidArgument as error:
+        return Ran(failed(here, task.settings.retry, error, time.monotonic(), final=True), error)
+    if task.settings.batch is not None:
+        arguments = [arguments["item"]]
+    handler = wrapped(task, app.middleware)
+    begun = Begun(task, here, lambda: handler(here, arguments), databases)
+    begun.variables.run(enter, here)
+    return begun
+
+
+def _call(app: App, begun: Begun) -> Any:
+    if not begun.task.is_async:
+        return _timed(begun)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return begun.variables.run(asyncio.run, _on_own_loop(app, begun))
+    # This thread has a loop that waits for us: the handler gets another, in a thread of its own.
+    with ThreadPoolExecutor(1, "dibs-inline") as threads:
+        return threads.submit(begun.variables.run, asyncio.run, _on_own_loop(app, begun)).result()
+
+
+async def _on_own_loop(app: App, begun: Begun) -> Any:
+    try:
+        return await _within(begun)
+    finally:
+        await app.aclose()
+        if begun.databases is not None:
+            await begun.databases.asynchronous.close()
+
+
+async def _within(begun: Begun) -> Any:
+    try:
+        async with asyncio.timeout(begun.limit) as limit:
+            return await begun.call()
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise _too_slow(begun) from error
+
+
+def _timed(begun: Begun) -> Any:
+    value = begun.variables.run(begun.call)
+    # Nobody can stop it from outside. A worker would not have waited, so what it returned is not taken either.
+    if begun.limit is not None and time.monotonic() - begun.began > begun.limit:
+        raise _too_slow(begun)
+    return value
+
+
+def _too_slow(begun: Begun) -> TimeoutError:
+    return TimeoutError(f"{begun.task.name} took longer than {begun.limit:g} s")
+
+
+def _ended(begun: Begun, value: Any) -> Ran:
+    task, here = begun.task, begun.here
+    if task.settings.batch is not None:
+        value = _of_batch(task, value)
+    try:
+        kept = result_of(value)
+    except InvalidArgument as error:
+        return Ran(failed(here, task.settings.retry, error, begun.began, final=True), error)
+    repeat = again(task, here.job)
+    follow_ups = (*here.follow_ups, *(() if repeat is None else (repeat,)))
+    return Ran(succeeded(here, kept, begun.began, repeat), follow_ups=follow_ups)
+
+
+def _of_batch(task: Task[Any, Any], told: Any) -> Any:
+    if told is None:
+        return None
+    if not isinstance(told, list | tuple) or len(told) != 1:
+        raise TypeError(f"{task.name} returned {told!r} for 1 job, not a list with one outcome or None")
+    if isinstance(told[0], BaseException):
+        raise told[0]
+    return told[0]
+
+
+def _raised(begun: Begun, error: Exception) -> Ran:
+    report = failed(begun.here, begun.task.settings.retry, error, begun.began)
+    return Ran(report, None if isinstance(error, Snooze) else error)

@@ -1,0 +1,47 @@
+"""Real processes that crash at named points: a worker on its own, killed where the test says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dibs.runtime.points import VARIABLE, crash_at
+from dibs.testing import child
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a worker process ended: its exit code, or minus the signal that killed it, and what it wrote."""
+
+    status: int
+    output: str
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it was killed, as it is at a crash point."""
+        return self.status < 0
+
+
+def run_worker(
+    app: str, dsn: str, *, crash: str | None = None, nth: int = 1, queues: Sequence[str] = (), timeout: float = 60.0
+) -> Ended:
+    """Run a worker in a process of its own until nothing is due, or until it crashes at the point ``crash``.
+
+    ``app`` is ``module:name``; the process finds modules where this one does. It does no upkeep: what it held when it
+    crashed stays leased, until the clock has moved past the lease and :func:`drain` takes it back.
+    """
+    env = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    env["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109
+    if crash is not None:
+        env |= crash_at(crash, nth=nth)
+    done = subprocess.run(
+        [sys.executable, "-m", child.__name__, app, dsn, *queues],
+        env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+    return Ended(done.returncode, done.stdout)

@@ -1,0 +1,277 @@
+"""Runs what is due with a real worker, in this process, until nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+from collections import Counter
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dibs.db import calls
+from dibs.errors import InvalidArgument
+from dibs.events import JobEnded
+from dibs.policy import Seconds, seconds
+from dibs.retry import Snooze
+from dibs.states import Outcome, State
+from dibs.testing.clock import Clock
+from dibs.worker import Settings, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dibs.client.app import App
+    from dibs.client.task import Task
+    from dibs.job import JobSummary
+
+ALL = 1_000_000
+"""More jobs than a test has."""
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What a drain did: the jobs that ended, those that still wait, and how far it moved the clock, in seconds."""
+
+    ended: tuple[JobSummary, ...]
+    left: tuple[JobSummary, ...]
+    moved: float = 0.0
+
+    @property
+    def by_state(self) -> dict[str, int]:
+        """How many jobs ended in which state; only states that occurred."""
+        return dict(Counter(job.state for job in self.ended))
+
+    def __len__(self) -> int:
+        return len(self.ended)
+
+
+class HandlerFailed(AssertionError):
+    """A handler failed while ``drain(raise_errors=True)`` ran it; its own exception is the cause of this one."""
+
+
+def drain(
+    app: App,
+    *,
+    queues: Sequence[str] | None = None,
+    include_scheduled: bool = False,
+    within: Seconds | None = None,
+    raise_errors: bool = False,
+    concurrency: int = 1,
+    timeout: float = 60.0,
+) -> Drained:
+    """Run everything that is due, with a real worker in this process, until nothing is left.
+
+    Leases that ran out are taken back first, and what is past its time expires. Queues are those in which jobs of the
+    app's tasks wait. With ``include_scheduled`` the virtual clock is moved to whatever is due next, again and again;
+    ``within`` bounds how far, in seconds. ``raise_errors`` stops at the first handler that raises: HandlerFailed.
+    """
+    _refuse_running_loop()
+
+    async def run() -> Drained:
+        try:
+            return await adrain(
+                app,
+                queues=queues,
+                include_scheduled=include_scheduled,
+                within=within,
+                raise_errors=raise_errors,
+                concurrency=concurrency,
+                timeout=timeout,
+            )
+        finally:
+            await app.aclose()
+
+    return asyncio.run(run())
+
+
+async def adrain(
+    app: App,
+    *,
+    queues: Sequence[str] | None = None,
+    include_scheduled: bool = False,
+    within: Seconds | None = None,
+    raise_errors: bool = False,
+    concurrency: int = 1,
+    timeout: float = 60.0,
+) -> Drained:
+    """The same as :func:`drain`, on the running event loop: handlers share it with the test."""
+    work = _Drain(app, queues, concurrency, asyncio.get_running_loop().time() + timeout)
+    before = {job.id for job in work.jobs() if State(job.state).has_ended}
+    with work.watching() if raise_errors else nullcontext():
+        moved = await work.run(_budget(include_scheduled, within))
+    jobs = work.jobs()
+    ended = tuple(job for job in jobs if State(job.state).has_ended and job.id not in before)
+    work.raise_failure()
+    return Drained(ended, tuple(job for job in jobs if not State(job.state).has_ended), moved)
+
+
+def _budget(include_scheduled: bool, within: Seconds | None) -> float | None:
+    if within is not None and not include_scheduled:
+        raise InvalidArgument("within bounds how far the clock is moved", hint="give include_scheduled=True with it")
+    return (math.inf if within is None else seconds(within)) if include_scheduled else None
+
+
+def _refuse_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise InvalidArgument("drain() waits, and would block the event loop it is called on", hint="await adrain(…)")
+
+
+class _Drain:
+    def __init__(self, app: App, queues: Sequence[str] | None, concurrency: int, until: float) -> None:
+        self._app = app
+        self._queues = queues
+        self._concurrency = concurrency
+        self._until = until
+        self._loop = asyncio.get_running_loop()
+        self._worker: Worker | None = None
+        self._raised: Exception | None = None
+        self._failed: JobEnded | None = None
+
+    def jobs(self) -> list[JobSummary]:
+        """Every job there is, oldest first."""
+        return self._app.client.jobs(limit=ALL)[::-1]
+
+    async def run(self, budget: float | None) -> float:
+        """Work until nothing is due; with a budget of virtual seconds, move the clock on and go on."""
+        moved = 0.0
+        while self._failed is None:
+            if await self._round():
+                continue
+            step = self._next_step() if budget is not None else None
+            if step is None or budget is None or moved + step > budget:
+                break
+            self._move(step)
+            moved += step
+        return moved
+
+    async def _round(self) -> bool:
+        """Run a worker if a job is due; whether that changed anything."""
+        self._app.client.rescue()
+        self._app.client.expire()
+        due = [job for job in self._waiting() if job.state == State.READY]
+        if not due:
+            return False
+        settings = Settings(
+            self._queues_of(due), concurrency=self._concurrency, drain=True, upkeep=False, grace=5.0, name="drain"
+        )
+        self._worker = Worker(self._app, settings)
+        await self._work(self._worker)
+        return self._worker.ended > 0
+
+    async def _work(self, worker: Worker) -> None:
+        running = asyncio.create_task(worker.run())
+        done, _ = await asyncio.wait({running}, timeout=self._until - self._loop.time())
+        if not done:
+            worker.stop()
+            worker.hurry()
+            await running
+            raise TimeoutError(f"drain was not done in time; still waiting:\n{_listed(self._waiting())}")
+        await running
+
+    def _waiting(self) -> list[JobSummary]:
+        """Jobs of ours that wait in queues that run. Others are for other workers, and would come back for ever."""
+        paused = {queue["name"] for queue in self._app.client.queues() if queue["paused_at"] is not None}
+        return [
+            job
+            for job in self.jobs()
+            if job.kind in self._app.tasks
+            and job.queue not in paused
+            and (self._queues is None or job.queue in self._queues)
+            and job.state in {State.READY, State.SCHEDULED}
+        ]
+
+    def _queues_of(self, due: list[JobSummary]) -> tuple[str, ...]:
+        return tuple(self._queues) if self._queues is not None else tuple(sorted({job.queue for job in due}))
+
+    def _next_step(self) -> float | None:
+        waiting = self._waiting()
+        now = self._app.client.run(calls.now())
+        return min((max(0.0, (job.due_at - now).total_seconds()) for job in waiting), default=None)
+
+    def _move(self, step: float) -> None:
+        clock = Clock(self._app.client.dsn)
+        if not clock.is_installed():
+            raise InvalidArgument(
+                "include_scheduled moves the clock, and this database has the real one",
+                hint="use the fixture dibs_dsn, or Clock(dsn).install() in a database that is only for tests",
+            )
+        clock.move(step)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Stop at the first failure. Handlers say what they raise, with its traceback, before it is made text."""
+        kept = {task: task.function for task in self._app.tasks.values()}
+        for task in kept:
+            task.function = _telling(task, self._on_error)
+        self._app.events.on(JobEnded, self._on_end)
+        try:
+            yield
+        finally:
+            self._app.events.off(JobEnded, self._on_end)
+            for task, function in kept.items():
+                task.function = function
+
+    def _on_error(self, error: Exception) -> None:
+        """From a handler, perhaps in a thread."""
+        if self._raised is None:
+            self._raised = error
+            if self._worker is not None:
+                self._loop.call_soon_threadsafe(self._worker.stop)
+
+    def _on_end(self, event: JobEnded) -> None:
+        if event.outcome == Outcome.FAILED and self._failed is None:
+            self._failed = event
+            if self._worker is not None:
+                self._worker.stop()
+
+    def raise_failure(self) -> None:
+        """Raise the first failure that was seen, from what the handler raised if that is known here."""
+        if self._failed is None:
+            return
+        job = self._failed.job
+        shown = self._app.client.show(job.id) or {"attempts": []}
+        told = [attempt["error"] for attempt in shown["attempts"] if attempt["error"]]
+        said = (told[-1] if told else self._failed.error or "").strip()
+        line = said.partition("\n")[0]
+        raise HandlerFailed(f"{job.kind} failed: {line if self._raised else said}") from self._raised
+
+
+def _listed(jobs: list[JobSummary]) -> str:
+    lines = [f"  {job.kind} {job.state} in {job.queue}, due {job.due_at}, attempts {job.attempts}" for job in jobs]
+    return "\n".join([*lines[:SHOWN], *([f"  and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])])
+
+
+def _telling(task: Task[Any, Any], tell: Callable[[Exception], None]) -> Callable[..., Any]:
+    function = task.function
+
+    @contextmanager
+    def told() -> Iterator[None]:
+        try:
+            yield
+        except Snooze:
+            raise
+        except Exception as error:
+            tell(error)
+            raise
+
+    if task.is_async:
+
+        @functools.wraps(function)
+        async def on_the_loop(*args: Any, **kwargs: Any) -> Any:
+            with told():
+                return await function(*args, **kwargs)
+
+        return on_the_loop
+
+    @functools.wraps(function)
+    def in_a_thread(*args: Any, **kwargs: Any) -> Any:
+        with told():
+            return function(*args, **kwargs)
+
+    return in_a_thread

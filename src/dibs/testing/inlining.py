@@ -1,0 +1,133 @@
+"""Inline mode: an enqueue runs the job at once, where the caller is.
+
+There is no second queue in memory: the job is really enqueued, claimed, run and reported, so every check, outcome and
+record is the database's own.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dibs.db import calls
+from dibs.testing.attempting import aattempt, attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dibs.client.app import App
+    from dibs.client.client import Client
+    from dibs.client.client_async import AsyncClient
+    from dibs.db.calls import Call
+    from dibs.job import Enqueued, NewJob
+    from dibs.testing.attempting import Ran
+    from dibs.worker.report import Report
+
+
+@contextmanager
+def inline(app: App, *, raise_errors: bool = False) -> Iterator[None]:
+    """Run each job of the app when it is enqueued, before the enqueue returns.
+
+    A job that is due later, because it was enqueued so or is to be tried again, waits for :func:`drain`. With
+    ``raise_errors`` the enqueue raises what the handler raised, after it was recorded. With ``conn`` the job is run in
+    the transaction of that connection, before you commit it.
+    """
+    client, async_client = app.client, app.async_client
+    theirs = app.__dict__.get("async_client")
+    app.__dict__["client"] = InlineClient(app, client, raise_errors)
+    app.__dict__["async_client"] = lambda: InlineAsyncClient(app, async_client(), raise_errors)
+    try:
+        yield
+    finally:
+        app.__dict__["client"] = client
+        del app.__dict__["async_client"]
+        if theirs is not None:
+            app.__dict__["async_client"] = theirs
+
+
+class InlineClient:
+    """A client that runs what it enqueues."""
+
+    def __init__(self, app: App, client: Client, raise_errors: bool) -> None:
+        self._app = app
+        self._client = client
+        self._raise_errors = raise_errors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def enqueue(self, queue: str, *args: Any, conn: Any = None, **options: Any) -> Enqueued:
+        """Enqueue one job and run it."""
+        made = self._client.enqueue(queue, *args, conn=conn, **options)
+        self._run_due({queue}, conn)
+        return made
+
+    def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Any = None) -> list[Enqueued]:
+        """Enqueue many jobs and run them."""
+        asked = list(jobs)
+        made = self._client.enqueue_many(asked, conn=conn)
+        self._run_due({job.queue for job in asked}, conn)
+        return made
+
+    def _run_due(self, queues: set[str], conn: Any) -> None:
+        while queues and (claimed := self._client.run(_claim(queues), conn)):
+            ran = attempt(self._app, claimed[0], self._client.dsn)
+            if (call := sending(ran.report)) is not None:
+                self._client.run(call, conn)
+            _after(ran, queues, self._raise_errors)
+
+
+class InlineAsyncClient:
+    """An async client that runs what it enqueues."""
+
+    def __init__(self, app: App, client: AsyncClient, raise_errors: bool) -> None:
+        self._app = app
+        self._client = client
+        self._raise_errors = raise_errors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def enqueue(self, queue: str, *args: Any, conn: Any = None, **options: Any) -> Enqueued:
+        """Enqueue one job and run it."""
+        made = await self._client.enqueue(queue, *args, conn=conn, **options)
+        await self._run_due({queue}, conn)
+        return made
+
+    async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Any = None) -> list[Enqueued]:
+        """Enqueue many jobs and run them."""
+        asked = list(jobs)
+        made = await self._client.enqueue_many(asked, conn=conn)
+        await self._run_due({job.queue for job in asked}, conn)
+        return made
+
+    async def _run_due(self, queues: set[str], conn: Any) -> None:
+        while queues and (claimed := await self._client.run(_claim(queues), conn)):
+            ran = await aattempt(self._app, claimed[0], self._client.dsn)
+            if (call := sending(ran.report)) is not None:
+                await self._client.run(call, conn)
+            _after(ran, queues, self._raise_errors)
+
+
+def _claim(queues: set[str]) -> Call[Any]:
+    # One at a time: a handler that enqueues has its own run first.
+    return calls.claim(sorted(queues), 1, None, None)
+
+
+def _after(ran: Ran, queues: set[str], raise_errors: bool) -> None:
+    queues |= {job.queue for job in ran.follow_ups}
+    if raise_errors and ran.error is not None:
+        raise ran.error
+
+
+def sending(report: Report) -> Call[Any] | None:
+    """The statement that reports an outcome; none when the handler's own transaction has done it."""
+    if report.verb == "complete":
+        return calls.complete_many([report.job], [report.result], [report.follow_ups] if report.follow_ups else None)
+    if report.verb == "fail":
+        return calls.fail_many([report.job], [report.error], [report.final], [report.delay])
+    if report.verb == "snooze":
+        return calls.snooze_many([report.job], [report.delay or 0.0])
+    if report.verb == "release":
+        return calls.release_many([report.job], [report.delay])
+    return None

@@ -1,0 +1,79 @@
+"""One attempt of a task, without a database: what would become of it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+
+from dibs.ids import IdMaker
+from dibs.job import Claimed
+from dibs.states import Outcome
+from dibs.testing.attempting import attempt as run
+
+if TYPE_CHECKING:
+    from dibs.client.task import Task
+    from dibs.job import NewJob
+
+_OUTCOMES = {
+    "complete": Outcome.SUCCEEDED,
+    "fail": Outcome.FAILED,
+    "snooze": Outcome.SNOOZED,
+    "release": Outcome.RELEASED,
+}
+
+DEFAULT_ATTEMPTS = 5
+"""What a queue allows unless it was told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What came of one attempt.
+
+    ``error`` is what the handler raised, ``final`` whether that ends the job for good, and ``delay`` after how many
+    seconds it asked to be run again, if it did. ``follow_ups`` are the jobs that would be enqueued with its completion.
+    """
+
+    outcome: Outcome
+    result: Any = None
+    error: Exception | None = None
+    final: bool = False
+    delay: float | None = None
+    follow_ups: tuple[NewJob, ...] = ()
+
+
+def perform(task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Performed:
+    """Run one attempt of a task here, without a database: its arguments go through JSON, and it has a Context.
+
+    The attempt is the first of those the task allows. ``task.using(max_attempts=1)`` makes it the last one.
+    """
+    asked = task.call(*args, **kwargs)
+    ran = run(task.app, _claimed(asked), None)
+    report = ran.report
+    return Performed(_OUTCOMES[report.verb], report.result, ran.error, report.final, report.delay, ran.follow_ups)
+
+
+def _claimed(asked: NewJob) -> Claimed:
+    now = datetime.now(UTC)
+    return Claimed(
+        id=IdMaker().make(1)[0],
+        token=uuid4(),
+        queue=asked.queue,
+        kind=asked.kind,
+        raw_payload=msgspec.json.encode(asked.payload).decode(),
+        body=None,
+        content_type=None,
+        raw_headers=None if asked.headers is None else msgspec.json.encode(asked.headers).decode(),
+        priority=5 if asked.priority is None else asked.priority,
+        run=1,
+        attempt=1,
+        max_attempts=asked.max_attempts or DEFAULT_ATTEMPTS,
+        losses=0,
+        due_at=now,
+        deadline=asked.deadline,
+        claimed_at=now,
+        lease_until=now + timedelta(seconds=30),
+    )
