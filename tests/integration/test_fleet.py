@@ -153,7 +153,7 @@ def test_metrics_of_one_worker_and_of_a_fleet(tmp_path: Path, dsn: str, client: 
     client.enqueue_many(dibs.NewJob(queue="q", kind="where", payload={"name": "x"}) for _ in range(20))
     with working(tmp_path, dsn, "--health", str(port), "--metrics", str(port)):
         wait_until(lambda: status(port, "/ready") == 200 and client.depth("q").waiting == 0, what="all ran")
-        counted = re.compile(r"^dibs_run_seconds_count\{.*\} 20", re.M)
+        counted = re.compile(r"^dibs_run_seconds_count\{.*\} 20", re.MULTILINE)
         wait_until(lambda: counted.search(page(port)), what="all are counted")
         assert 'dibs_jobs{queue="q",state="ready"} 0' in page(port)
     client.enqueue_many(dibs.NewJob(queue="q", kind="where", payload={"name": "x"}) for _ in range(20))
