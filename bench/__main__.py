@@ -16,7 +16,23 @@ from bench.stage import Stage, staged
 if TYPE_CHECKING:
     from types import ModuleType
 
-SCENARIOS = ("enqueue", "claim", "idle", "horizon", "instant", "wal", "wakeups", "latency", "pickup", "drain")
+SCENARIOS = (
+    "enqueue",
+    "claim",
+    "idle",
+    "horizon",
+    "instant",
+    "wal",
+    "wakeups",
+    "latency",
+    "pickup",
+    "drain",
+    "fleet",
+    "sustained",
+    "start",
+    "resting",
+    "profile",
+)
 
 
 def main() -> int:

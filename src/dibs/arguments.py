@@ -32,7 +32,7 @@ class Arguments:
             empty = parameter.default is inspect.Parameter.empty
             fields.append((parameter.name, kind) if empty else (parameter.name, kind, _default(parameter.default)))
         self._shape = msgspec.defstruct(f"{name} arguments", fields, kw_only=True, forbid_unknown_fields=True)
-        self._names = tuple(self._signature.parameters)
+        self._decoder = msgspec.json.Decoder(self._shape, dec_hook=_decode)
 
     def _shape_of(self, function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
         return inspect.signature(function), get_type_hints(function)
@@ -70,7 +70,16 @@ class Arguments:
             read = msgspec.convert({} if payload is None else payload, self._shape, dec_hook=_decode)
         except msgspec.ValidationError as error:
             raise InvalidArgument(f"task {self.name}: {error}", hint=f"it takes {self._signature}") from None
-        return {name: getattr(read, name) for name in self._names}
+        return msgspec.structs.asdict(read)
+
+    def read(self, raw: str | None) -> dict[str, Any]:
+        """The arguments to call the function with, from a payload as JSON text."""
+        try:
+            return msgspec.structs.asdict(self._decoder.decode("{}" if raw is None or raw == "null" else raw))
+        except msgspec.MsgspecError as error:
+            raise InvalidArgument(f"task {self.name}: {error}", hint=f"it takes {self._signature}") from None
+        except RecursionError as error:
+            raise InvalidArgument(f"task {self.name}: the payload cannot be read: {error}") from None
 
 
 class ItemArguments(Arguments):

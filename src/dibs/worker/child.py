@@ -60,7 +60,7 @@ def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> Repo
     try:
         task = find(request.module, request.job.kind)
         retry = task.settings.retry
-        arguments = task.arguments.unpack(request.job.payload)
+        arguments = task.arguments.read(request.job.raw_payload)
         enter(here)
         with _memory(request.memory):
             outcome = wrapped(task, task.app.middleware)(here, arguments)

@@ -53,7 +53,7 @@ class Executor:
         began = time.monotonic()
         here = Context(job, self._databases)
         try:
-            arguments = task.arguments.unpack(job.payload)
+            arguments = task.arguments.read(job.raw_payload)
         except InvalidArgument as error:
             return failed(here, task.settings.retry, error, began, final=True)
         enter(here)
@@ -101,7 +101,7 @@ class Executor:
         for n, job in enumerate(jobs):
             here = Context(job, self._databases)
             try:
-                items.append(task.arguments.unpack(job.payload)["item"])
+                items.append(task.arguments.read(job.raw_payload)["item"])
                 contexts.append((n, here))
             except InvalidArgument as error:
                 reports[n] = failed(here, task.settings.retry, error, began, final=True)

@@ -1,0 +1,19 @@
+"""The app whose tasks the scenarios' worker processes run."""
+
+from __future__ import annotations
+
+import time
+
+import dibs
+
+app = dibs.App(queue="tasks")
+
+
+@app.task(name="noop")
+async def noop(user_id: int, lang: str = "en") -> None: ...
+
+
+@app.task(name="stamp")
+async def stamp() -> float:
+    """When it began, by the clock that all processes of a machine share."""
+    return time.monotonic()
