@@ -25,7 +25,7 @@ from dibs.events import (
     WorkerStopping,
 )
 from dibs.maintenance import Done, loops
-from dibs.runtime import Service
+from dibs.runtime import Loop, Service, Stumbled
 from dibs.runtime.points import reach
 from dibs.worker.batches import Batches
 from dibs.worker.completer import Completer
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dibs.client.task import Task
     from dibs.job import Claimed
     from dibs.maintenance import Trouble as UpkeepTrouble
+    from dibs.runtime import Stepped
     from dibs.worker.settings import Settings
 
 BATCH = 500
@@ -129,7 +130,7 @@ class Worker:
         processes = Processes(self._database.dsn, self.settings.pool)
         self._executor = Executor(self.app, databases, threads, processes)
         completing = asyncio.create_task(self._completer.run(), name="completer")
-        beside = [asyncio.create_task(self._beat(member), name="beat")]
+        beside = [asyncio.create_task(Loop("beat", member.beat, listener=self._stumbled).run(), name="beat")]
         if self.settings.upkeep:
             upkeep = Service(loops(self._database, Leader(self._database, member), self._told_of_upkeep))
             beside += [asyncio.create_task(upkeep.run(self._stop), name="upkeep")]
@@ -153,10 +154,9 @@ class Worker:
         await self._database.close()
         self._events.tell(WorkerStopped(self.ended))
 
-    async def _beat(self, member: Member) -> None:
-        while True:
-            with contextlib.suppress(DibsError):
-                await asyncio.sleep(await member.beat())
+    def _stumbled(self, fact: Stepped | Stumbled) -> None:
+        if isinstance(fact, Stumbled):
+            self._events.tell(Trouble(fact.loop, fact.error))
 
     def _told_of_upkeep(self, fact: Done | UpkeepTrouble) -> None:
         if not isinstance(fact, Done):
