@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-STEP = timedelta(minutes=5)
+STEP = timedelta(minutes=15)
 
 
 def numbers(field: str, below: int) -> set[int]:
@@ -19,7 +19,7 @@ def numbers(field: str, below: int) -> set[int]:
 
 
 def expected_slots(cron: str, zone: str, start: datetime, end: datetime) -> list[datetime]:
-    """Every slot from ``start`` and before ``end`` of an expression that names no days, and minutes by fives."""
+    """Every slot from ``start`` and before ``end`` of an expression that names no days, and quarters of an hour."""
     minute_field, hour_field, *days = cron.split()
     assert days == ["*", "*", "*"]
     minutes, hours = numbers(minute_field, 60), numbers(hour_field, 24)

@@ -451,7 +451,7 @@ def test_every_bad_rule_is_refused_by_name(life: Life) -> None:
 
 def test_hints_name_the_nearest(life: Life) -> None:
     with pytest.raises(dibs.InvalidSchedule, match="did you mean 'overlap'"):
-        life.client.set_schedule("s", dibs.NewJob(queue="q", kind="k"), interval=5, overlapp="skip")  # type: ignore[call-arg]
+        life.client.set_schedule("s", dibs.NewJob(queue="q", kind="k"), interval=5, overlaps="skip")  # type: ignore[call-arg]
     with pytest.raises(psycopg.DatabaseError) as refused:
         life.set({"cron": "* * * * *", "zone": "Europe/Berlim"})
     assert refused.value.diag.message_hint

@@ -179,7 +179,7 @@ as $$
 #variable_conflict use_column
 declare
   v_default constant jsonb := '{"zone": "UTC", "jitter": "0", "overlap": "skip", "catch_up": 1, "grace": "1 minute",
-    "on_failure": "retry", "start_at": null, "end_at": null, "pause_after": null}';
+    "on_failure": "retry", "start_at": null, "end_at": null, "pause_after": null}'::jsonb;
   s dibs.schedule;
   v_old dibs.schedule;
 begin
