@@ -65,7 +65,7 @@ async def main():
     print("here", flush=True)
     while True:
         await tick(database)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.03)
 
 asyncio.run(main())
 """

@@ -51,7 +51,7 @@ begin
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)
-    where p.pronamespace = 'dibs'::regnamespace
+    where p.pronamespace = 'dibs'::regnamespace order by g.role
   loop
     execute format('grant usage on schema dibs to %I', v_grant.role);
     execute format('grant execute on function %s to %I', v_grant.verb, v_grant.role);
