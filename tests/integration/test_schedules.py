@@ -98,7 +98,7 @@ def year_of_steps() -> Iterator[tuple[timedelta, bool]]:
     """Days, and around each change of a clock shorter steps; true where one of the schedulers shall die."""
     chance = random.Random(2030)
     changes = [datetime(2030, *day, tzinfo=UTC) for day in ((3, 9), (3, 30), (4, 6), (10, 5), (10, 26), (11, 2))]
-    deaths = [change + chance.random() * 2 * DAY for change in changes]
+    deaths = [change + chance.random() * 2 * DAY for change in changes[::2]]
     now = START
     while now < START + 366 * DAY:
         near = any(change <= now < change + 2 * DAY for change in changes)
@@ -129,7 +129,7 @@ async def test_each_slot_of_a_year_has_one_job(
     await asyncio.to_thread(rival.die)
     while db.execute("select from dibs.schedules where next_scheduled <= dibs.now()").fetchall():
         ours += (await tick(database)).counts["fired"]  # until the server has noticed the last death
-    assert deaths == 6
+    assert deaths == 3
     assert 0 < ours < sum(s.fired for s in client.schedules())  # both have done their part
     for zone in ZONES:
         for cron in CRONS:

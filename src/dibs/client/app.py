@@ -37,6 +37,8 @@ E = TypeVar("E", bound=Event)
 class App:
     """The tasks of an application, and its database.
 
+    ``name`` tells its schedules from those of other apps; without one they go by the module the app is made in.
+
     >>> app = App("postgresql:///shop")
     >>> @app.task(queue="mail")
     ... def welcome(user_id: int, lang: str = "en") -> str: ...
