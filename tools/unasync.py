@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAIRS = {
     "src/dibs/db/database_async.py": "src/dibs/db/database.py",
     "src/dibs/client/client_async.py": "src/dibs/client/client.py",
+    "src/dibs/client/schedules_async.py": "src/dibs/client/schedules.py",
     "src/dibs/client/queue_async.py": "src/dibs/client/queue.py",
     "src/dibs/client/handle_async.py": "src/dibs/client/handle.py",
 }
@@ -20,6 +21,7 @@ WORDS = {
     "AsyncCursor": "Cursor",
     "AsyncDatabase": "Database",
     "AsyncClient": "Client",
+    "AsyncScheduling": "Scheduling",
     "AsyncQueue": "Queue",
     "AsyncMessage": "Message",
     "AsyncBell": "Bell",
@@ -38,6 +40,7 @@ WORDS = {
     "client_async": "client",
     "queue_async": "queue",
     "handle_async": "handle",
+    "schedules_async": "schedules",
     "async with": "with",
     "async for": "for",
     "async def": "def",

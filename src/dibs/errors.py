@@ -15,7 +15,9 @@
     │   ├── IdOutOfRange     DI013    a job id from the future or from before retention
     │   ├── IdTaken          23505    another transaction is enqueueing a job of that id just now
     │   ├── UnknownWorker    DI014    no such worker is registered
-    │   └── UnknownTask      DI015    no worker has registered such a task
+    │   ├── UnknownTask      DI015    no worker has registered such a task
+    │   ├── UnknownSchedule  DI050    no such schedule
+    │   └── InvalidSchedule  DI051    a schedule's rule makes no sense
     ├── NotPermitted         42501    the role lacks the right to this verb
     ├── WrongIsolation       DI020    the verb works in READ COMMITTED only
     ├── SchemaError                   the database's schema does not fit this client
@@ -121,6 +123,18 @@ class UnknownTask(Refused):
     """No worker has registered such a task."""
 
     sqlstate = "DI015"
+
+
+class UnknownSchedule(Refused):
+    """There is no schedule of that name."""
+
+    sqlstate = "DI050"
+
+
+class InvalidSchedule(Refused):
+    """A schedule's rule, time zone or job makes no sense."""
+
+    sqlstate = "DI051"
 
 
 class NotPermitted(DibsError):

@@ -44,7 +44,7 @@ def dump(server: Server, dsn: str) -> list[str]:
 def test_a_fresh_install_says_what_it_did_and_twice_is_nothing(empty_dsn: str) -> None:
     first = migrate(empty_dsn)
     assert (first.before, first.after) == (None, sql.latest_version())
-    assert len(first.applied) == sql.latest_version()
+    assert len(first.applied) == len(sql.migrations())
     assert first.changed
     second = migrate(empty_dsn)
     assert not second.changed
@@ -53,7 +53,7 @@ def test_a_fresh_install_says_what_it_did_and_twice_is_nothing(empty_dsn: str) -
         client.complete(client.claim("q")[0])
 
 
-@pytest.mark.parametrize("start", range(1, sql.latest_version() + 1))
+@pytest.mark.parametrize("start", [version for version, _, _ in sql.migrations()])
 def test_from_every_version_the_migrated_database_equals_the_fresh_one(
     server: Server, two_dsns: tuple[str, str], start: int
 ) -> None:
@@ -62,7 +62,7 @@ def test_from_every_version_the_migrated_database_equals_the_fresh_one(
     execute(old, sql.install_script(upto=start))
     migrated = migrate(old)
     assert migrated.before == start
-    assert len(migrated.applied) == sql.latest_version() - start
+    assert len(migrated.applied) == sum(version > start for version, _, _ in sql.migrations())
     assert dump(server, old) == dump(server, fresh)
 
 
@@ -99,7 +99,7 @@ def test_a_migration_gives_up_when_it_cannot_have_its_lock(empty_dsn: str) -> No
 
 def test_a_dry_run_changes_nothing(empty_dsn: str) -> None:
     would = migrate(empty_dsn, dry_run=True)
-    assert len(would.applied) == sql.latest_version()
+    assert len(would.applied) == len(sql.migrations())
     assert migrate(empty_dsn).before is None
 
 

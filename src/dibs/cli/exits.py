@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from dibs.errors import ConnectionLost, EmbeddedError, UnknownJob, UnknownQueue
+from dibs.errors import ConnectionLost, EmbeddedError, UnknownJob, UnknownQueue, UnknownSchedule
 
 if TYPE_CHECKING:
     from dibs.errors import DibsError
@@ -18,7 +18,7 @@ class Exit(IntEnum):
     FAILED = 1  # refused, or it did not work
     USAGE = 2  # the command line makes no sense
     UNREACHABLE = 3  # no database to speak to
-    NOT_FOUND = 4  # no such job, no such queue
+    NOT_FOUND = 4  # no such job, queue or schedule
     INTERRUPTED = 130  # by Ctrl-C, as shells have it
 
 
@@ -26,6 +26,6 @@ def exit_code(error: DibsError) -> Exit:
     """The exit code that stands for an error."""
     if isinstance(error, ConnectionLost | EmbeddedError):
         return Exit.UNREACHABLE
-    if isinstance(error, UnknownJob | UnknownQueue):
+    if isinstance(error, UnknownJob | UnknownQueue | UnknownSchedule):
         return Exit.NOT_FOUND
     return Exit.FAILED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 from dibs.arguments import Arguments, ItemArguments
@@ -18,13 +18,15 @@ from dibs.client.task import Batch, Task, TaskSettings, kind_of, settings_of
 from dibs.errors import InvalidArgument
 from dibs.events import Event, Events, JobEnqueued
 from dibs.retry import Retry
+from dibs.scheduler import Schedules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dibs.client.middleware import Middleware
     from dibs.job import Enqueued, NewJob
     from dibs.policy import JobOptions, Seconds
+    from dibs.schedule import ScheduleRule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,13 +37,16 @@ E = TypeVar("E", bound=Event)
 class App:
     """The tasks of an application, and its database.
 
+    ``name`` tells its schedules from those of other apps; without one they go by the module the app is made in.
+
     >>> app = App("postgresql:///shop")
     >>> @app.task(queue="mail")
     ... def welcome(user_id: int, lang: str = "en") -> str: ...
     """
 
-    def __init__(self, dsn: str | None = None, *, queue: str = "default") -> None:
+    def __init__(self, dsn: str | None = None, *, queue: str = "default", name: str | None = None) -> None:
         self.dsn = dsn
+        self.schedules = Schedules(name)
         self.queue = queue
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.events = Events()
@@ -90,6 +95,21 @@ class App:
             return self._add(Task(self, decorated, kind, settings, Arguments(kind, decorated)))
 
         return make if function is None else make(function)
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        /,
+        *,
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **rule: Unpack[ScheduleRule],
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Run a task, or a function that is made one, again and again; a worker tells the database when it starts."""
+        whole: ScheduleRule = rule if cron is None else {**rule, "cron": cron}
+        made = self.schedules.decorator(whole, name=name, args=args, kwargs=kwargs, as_task=self.task)
+        return cast("Callable[[Callable[P, R]], Task[P, R]]", made)
 
     def batch(
         self,

@@ -11,6 +11,7 @@ from uuid import UUID
 from dibs.client.find import find_database
 from dibs.client.kept import kept
 from dibs.client.queue import Queue
+from dibs.client.schedules import Scheduling
 from dibs.db import calls
 from dibs.db.adapters.client import join
 from dibs.db.database import Database
@@ -45,7 +46,7 @@ FAST_POLL = 0.05
 """How long to poll fast after a ring, for commits that overlapped the ringer's."""
 
 
-class Client:
+class Client(Scheduling):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.

@@ -11,6 +11,7 @@ from uuid import UUID
 from dibs.client.find import find_database
 from dibs.client.kept_async import kept
 from dibs.client.queue_async import AsyncQueue
+from dibs.client.schedules_async import AsyncScheduling
 from dibs.db import calls
 from dibs.db.adapters.client_async import join
 from dibs.db.database_async import AsyncDatabase
@@ -45,7 +46,7 @@ FAST_POLL = 0.05
 """How long to poll fast after a ring, for commits that overlapped the ringer's."""
 
 
-class AsyncClient:
+class AsyncClient(AsyncScheduling):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.

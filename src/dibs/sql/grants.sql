@@ -42,11 +42,16 @@ begin
       ('dibs_admin', '{enqueue,enqueue_many,claim,extend,extend_many,complete,complete_many,fail,fail_many,snooze,
         snooze_many,release,release_many,cancel,cancel_many,rescue,expire,redrive,make_days,prune,forget,maintain,
         set_queue,set_strict,pause,resume,why,show,state,states,depth,next_due,register_worker,beat_worker,
-        retire_worker,leads,set_tasks,find_task,make_id,id_time,now,version}')
+        retire_worker,leads,set_tasks,find_task,make_id,id_time,now,version}'),
+      ('dibs_producer', '{declare_schedules,trigger,preview_schedule}'),
+      ('dibs_worker', '{run_schedules,fire,preview_schedule}'),
+      ('dibs_observer', '{preview_schedule}'),
+      ('dibs_admin', '{set_schedule,unset_schedule,declare_schedules,pause_schedule,resume_schedule,run_schedules,fire,trigger,
+        preview_schedule,show_schedule}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)
-    where p.pronamespace = 'dibs'::regnamespace
+    where p.pronamespace = 'dibs'::regnamespace order by g.role
   loop
     execute format('grant usage on schema dibs to %I', v_grant.role);
     execute format('grant execute on function %s to %I', v_grant.verb, v_grant.role);

@@ -21,6 +21,7 @@ begin
     v_next := v_chunk.next;
   end loop;
   return query select 'expired', v_expired;
+  return query select 'schedules fired', r.fired from dibs.run_schedules(10000) as r;
   return query select 'hints and workers forgotten', dibs.forget();
   return query select 'days made', count(*) from dibs.make_days() as d where d.outcome = 'made';
   return query select 'days dropped', count(*) from dibs.prune(10000) as p where p.outcome = 'dropped';
@@ -28,7 +29,7 @@ end
 $$;
 
 comment on function dibs.maintain is
-'One round of all the upkeep: rescue, expire, make_days, prune, forget. For a cron job or pg_cron where no `dibs
+'One round of all the upkeep: rescue, expire, run_schedules, make_days, prune, forget. For a cron job or pg_cron where no `dibs
 maintain` runs; call it each few seconds. Returns what it did; nothing when another round is running.';
 
 create or replace function dibs.forget() returns bigint
@@ -48,6 +49,7 @@ begin
   with gone as (
     delete from dibs.worker as w where w.seen_at < dibs.now() - interval '7 days' returning 1)
   select count(*) into v_workers from gone;
+  perform dibs.forget_runs();
   return v_hints + v_workers;
 end
 $$;

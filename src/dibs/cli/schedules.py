@@ -1,0 +1,227 @@
+"""``dibs schedules``: list them, look at one, set, pause, resume, trigger, preview and remove it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from dibs.cli.command import Group
+from dibs.cli.output import shown
+from dibs.cli.session import Session, pass_session
+from dibs.cli.types import BACKOFF, DURATION, JSON, MOMENT, Read
+from dibs.cron import Cron
+from dibs.job import NewJob
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dibs.schedule import Schedule
+
+COLUMNS = ("schedule", "rule", "status", "next", "last success", ">failed", "last took", "message")
+_JOB = ("queue", "kind", "payload", "priority", "ttl", "max_attempts", "backoff")
+
+
+def _catch_up(text: str) -> str | int:
+    if text in {"none", "last"}:
+        return text
+    if text.isdigit():
+        return int(text)
+    raise ValueError(f"{text!r} is not a catch-up; write none, last, or up to how many")
+
+
+def _or_none(text: str) -> Any:
+    return None if text == "none" else MOMENT.convert(text, None, None)
+
+
+def _count_or_none(text: str) -> int | None:
+    if text != "none" and not text.isdigit():
+        raise ValueError(f"{text!r} is not a number; write how many, or none")
+    return None if text == "none" else int(text)
+
+
+CATCH_UP = Read("none, last or a number", _catch_up, choices=("none", "last"))
+MOMENT_OR_NONE = Read("time or none", _or_none)
+COUNT_OR_NONE = Read("number or none", _count_or_none)
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@click.pass_context
+def schedules(ctx: click.Context) -> None:
+    """List the schedules with their health; show, set, pause, resume, trigger, preview or remove one."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(_list)
+
+
+@pass_session
+def _list(session: Session) -> None:
+    with session.client() as client:
+        found = client.schedules()
+    if session.as_json:
+        session.output.json([asdict(schedule) for schedule in found])
+    elif not found:
+        session.output.note("there are no schedules yet; make one with: dibs schedules set")
+    else:
+        session.output.table(COLUMNS, (_row(schedule) for schedule in found))
+
+
+def _row(s: Schedule) -> tuple[Any, ...]:
+    message = s.pause_reason or s.status_message
+    return (s.name, s.timing, s.status, s.next_scheduled, s.last_success, s.failed_attempts, s.last_duration, message)
+
+
+@schedules.command()
+@click.argument("name")
+@pass_session
+def show(session: Session, name: str) -> None:
+    """Show a schedule: its rule, its job, its health and its last runs."""
+    with session.client() as client:
+        found = client.schedule(name)
+        whole = client.show_schedule(name)
+    if session.as_json:
+        session.output.json({**asdict(found), "job": whole["job"], "runs": whole["runs"]})
+        return
+    facts = {key: value for key, value in asdict(found).items() if value is not None and value != []}
+    session.output.facts((key, value) for key, value in facts.items() if key not in {"revision", "handled_until"})
+    if whole["runs"]:
+        session.output.say("")
+        columns = ("slot", "job", "triggered", ">failures", "outcome", "took")
+        rows = ([r[c] for c in ("slot", "id", "triggered", "failures", "outcome", "duration")] for r in whole["runs"])
+        session.output.table(columns, rows)
+
+
+@schedules.command("set")
+@click.argument("name")
+@click.option(
+    "--cron", help="Five fields, or six with seconds in front; or @hourly, @daily, @weekly, @monthly, @yearly."
+)
+@click.option("--interval", type=DURATION, help="So long after the last one was due to be made and was.")
+@click.option("--fixed-rate", type=DURATION, help="So long apart from the start on, whatever happens in between.")
+@click.option("--fixed-delay", type=DURATION, help="So long after the end of the last run.")
+@click.option("--once", type=MOMENT, help="At that time, and never again.")
+@click.option("--zone", help="The time zone of a cron expression, such as Europe/Berlin.")
+@click.option("--start-at", type=MOMENT_OR_NONE, help="No slot before; none for no start.")
+@click.option("--end-at", type=MOMENT_OR_NONE, help="No slot after; none for no end.")
+@click.option("--jitter", type=DURATION, help="Each job is due up to that much later, by chance.")
+@click.option(
+    "--overlap", type=click.Choice(["skip", "queue", "allow", "cancel"]), help="What if the last run goes on."
+)
+@click.option("--catch-up", type=CATCH_UP, help="Slots that were missed: none, last, or the newest so many.")
+@click.option("--grace", type=DURATION, help="How late a slot may be and still count as in time.")
+@click.option("--on-failure", type=click.Choice(["retry", "next"]), help="Retry the slot, or wait for the next one.")
+@click.option("--pause-after", type=COUNT_OR_NONE, help="Pause after so many failed runs in a row; none for never.")
+@click.option("--queue", help="The queue of its jobs.")
+@click.option("--kind", help="The kind of its jobs.")
+@click.option("--payload", type=JSON, help="The payload of its jobs, as JSON.")
+@click.option("--priority", type=int, help="The priority of its jobs, 0 to 10.")
+@click.option("--ttl", type=DURATION, help="Its jobs expire that long after they were due.")
+@click.option("--max-attempts", type=int, help="How often each of its jobs is tried.")
+@click.option("--backoff", type=BACKOFF, help="exponential:1s,cap=10m,jitter=0.1, constant:5s or list:1s,5s,30s.")
+@pass_session
+def set_schedule(session: Session, /, name: str, **options: Any) -> None:
+    """Make a schedule, or change it while it runs; what you do not name stays.
+
+    A new one needs a rule (--cron, --interval, --fixed-rate, --fixed-delay or --once), a --queue and a --kind. The
+    options of the job go together: give them all, or none to keep the job as it is.
+    """
+    source = click.get_current_context().get_parameter_source
+    given = {key: value for key, value in options.items() if source(key) is not ParameterSource.DEFAULT}
+    job = {key: given.pop(key) for key in _JOB if key in given}
+    if job and not {"queue", "kind"} <= job.keys():
+        raise click.UsageError("a job needs --queue and --kind")
+    rule: Any = given
+    with session.client() as client:
+        answer = client.set_schedule(name, NewJob(**job) if job else None, **rule)
+        now = client.schedule(name)
+    if session.as_json:
+        session.output.json({**asdict(now), "answer": answer})
+    else:
+        session.output.say(f"schedule {name}: {answer}; next at {shown(now.next_scheduled)}")
+
+
+@schedules.command()
+@click.argument("name")
+@click.option("--reason", default="paused by request", help="Why, for others to read.")
+@pass_session
+def pause(session: Session, name: str, reason: str) -> None:
+    """Let a schedule make no jobs; the ones it has made go on."""
+    with session.client() as client:
+        changed = client.pause_schedule(name, reason)
+    _switched(session, name, paused=True, changed=changed)
+
+
+@schedules.command()
+@click.argument("name")
+@pass_session
+def resume(session: Session, name: str) -> None:
+    """Let a paused schedule go on from now; the slots of the pause are not made up for."""
+    with session.client() as client:
+        changed = client.resume_schedule(name)
+    _switched(session, name, paused=False, changed=changed)
+
+
+def _switched(session: Session, name: str, *, paused: bool, changed: bool) -> None:
+    if session.as_json:
+        session.output.json({"schedule": name, "paused": paused, "changed": changed})
+    else:
+        state = "paused" if paused else "running"
+        session.output.say(f"schedule {name} is {state}" if changed else f"schedule {name} was {state} already")
+
+
+@schedules.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Even if a run goes on and the overlap policy says no.")
+@pass_session
+def trigger(session: Session, name: str, force: bool) -> None:
+    """Make a job of a schedule now, also while it is paused; its slots stay as they are."""
+    with session.client() as client:
+        made = client.trigger(name, force=force)
+    if session.as_json:
+        session.output.json({"schedule": name, "id": made.job_id, "answer": made.answer})
+    else:
+        session.output.say(
+            str(made.job_id) if made.job_id else f"{made.answer}: the last run has not ended; see --force"
+        )
+
+
+@schedules.command()
+@click.argument("name", required=False)
+@click.option("--cron", help="Of this expression, instead of a schedule that is there.")
+@click.option("--zone", default="UTC", show_default=True, help="The time zone of that expression.")
+@click.option("-n", "--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
+@pass_session
+def preview(session: Session, name: str | None, cron: str | None, zone: str, count: int) -> None:
+    """Show the next slots of a schedule, or of a cron expression."""
+    if (name is None) == (cron is None):
+        raise click.UsageError("give the name of a schedule, or --cron")
+    if cron is not None:
+        slots = Cron(cron, zone).upcoming(datetime.now(UTC), count)
+    else:
+        with session.client() as client:
+            slots = client.preview_schedule(name or "", count)
+    _tell_slots(session, slots)
+
+
+def _tell_slots(session: Session, slots: Sequence[datetime]) -> None:
+    if session.as_json:
+        session.output.json(slots)
+        return
+    now = datetime.now(UTC)
+    rows = ((slot, max(slot - now, timedelta(0))) for slot in slots)
+    session.output.table(("slot", "in"), rows)
+
+
+@schedules.command()
+@click.argument("name")
+@pass_session
+def remove(session: Session, name: str) -> None:
+    """Remove a schedule and its records; the jobs it has made stay."""
+    with session.client() as client:
+        client.unset_schedule(name)
+    if session.as_json:
+        session.output.json({"schedule": name, "removed": True})
+    else:
+        session.output.say(f"schedule {name} is removed")

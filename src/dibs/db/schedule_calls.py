@@ -1,0 +1,140 @@
+"""The SQL functions for schedules as values, like those of ``dibs.db.calls``."""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003 - msgspec reads it
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dibs.db.calls import Call, Row, _first, _json, _nothing
+from dibs.schedule import Schedule, Triggered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dibs.job import NewJob
+
+__all__ = ["Call", "Fired", "Round", "ToRead"]
+
+
+class ToRead(msgspec.Struct, frozen=True):
+    """A cron schedule that is due: the slots after one time and up to another are to be computed."""
+
+    name: str
+    cron: str
+    zone: str
+    after: datetime
+    until: datetime
+    revision: int
+
+
+class Round(msgspec.Struct, frozen=True):
+    """What a round of all schedules did, and what it leaves to us."""
+
+    counts: dict[str, int]
+    known: bool
+    more: bool
+    wait: float | None
+    cron: list[ToRead]
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """What became of the slots of one schedule: ``ok``, ``stale`` or ``troubled``."""
+
+    answer: str
+    counts: dict[str, int]
+
+
+def _round(rows: list[Row]) -> Round:
+    fired, skipped, missed, troubled, known, more, wait, cron = rows[0]
+    counts = {"fired": fired, "skipped": skipped, "missed": missed, "troubled": troubled}
+    return Round(counts, known, more, wait, msgspec.convert(cron, list[ToRead]))
+
+
+def run_schedules(max: int) -> Call[Round]:
+    """One round of all schedules."""
+    return Call(
+        "select fired, skipped, missed, troubled, known, more, extract(epoch from wait)::float8, cron"
+        " from dibs.run_schedules(%s)",
+        (max,),
+        _round,
+    )
+
+
+def fire(
+    name: str, revision: int, slots: Sequence[datetime], upcoming: Sequence[datetime], trouble: str | None
+) -> Call[Fired]:
+    """Tell the slots of a cron schedule that have come, and the next ones."""
+    return Call(
+        "select answer, fired, skipped, missed from dibs.fire(%s, %s, %s::timestamptz[], %s::timestamptz[], %s)",
+        (name, revision, list(slots), list(upcoming), trouble),
+        lambda rows: Fired(
+            rows[0][0],
+            {
+                "fired": rows[0][1],
+                "skipped": rows[0][2],
+                "missed": rows[0][3],
+                "troubled": int(rows[0][0] == "troubled"),
+            },
+        ),
+    )
+
+
+def declare_schedules(app: str, schedules: Sequence[dict[str, Any]]) -> Call[dict[str, str]]:
+    """Bring the schedules of an app to the database."""
+    return Call(
+        "select name, answer from dibs.declare_schedules(%s, %s::jsonb)",
+        (app, _json(list(schedules))),
+        lambda rows: {row[0]: row[1] for row in rows},
+    )
+
+
+def set_schedule(name: str, rule: dict[str, Any], job: NewJob | None) -> Call[str]:
+    """Make a schedule, or change it."""
+    sent = None if job is None else _json(job.as_json(None, inline=True))
+    return Call("select dibs.set_schedule(%s, %s::jsonb, %s::jsonb)", (name, _json(rule), sent), _first)
+
+
+def unset_schedule(name: str) -> Call[None]:
+    """Remove a schedule."""
+    return Call("select dibs.unset_schedule(%s)", (name,), _nothing, again=False)
+
+
+def pause_schedule(name: str, reason: str) -> Call[bool]:
+    """Let a schedule make no jobs for now."""
+    return Call("select dibs.pause_schedule(%s, %s)", (name, reason), _first, again=False)
+
+
+def resume_schedule(name: str) -> Call[bool]:
+    """Let it go on."""
+    return Call("select dibs.resume_schedule(%s)", (name,), _first, again=False)
+
+
+def trigger(name: str, force: bool) -> Call[Triggered]:
+    """Make a job of a schedule now."""
+    return Call(
+        "select job_id, answer from dibs.trigger(%s, %s)", (name, force), lambda rows: Triggered(*rows[0]), again=False
+    )
+
+
+def preview_schedule(name: str, count: int) -> Call[list[datetime]]:
+    """The next slots, as far as SQL knows them."""
+    return Call("select * from dibs.preview_schedule(%s, %s)", (name, count), lambda rows: [row[0] for row in rows])
+
+
+def show_schedule(name: str) -> Call[dict[str, Any] | None]:
+    """Everything known of a schedule."""
+    return Call("select dibs.show_schedule(%s)", (name,), _first)
+
+
+_COLUMNS = tuple(Schedule.__dataclass_fields__)
+
+
+def schedules(name: str | None) -> Call[list[Schedule]]:
+    """Every schedule, or the one of that name."""
+    return Call(
+        f"select {', '.join(_COLUMNS)} from dibs.schedules where %s::text is null or name = %s order by name",
+        (name, name),
+        lambda rows: [Schedule(**dict(zip(_COLUMNS, row, strict=True))) for row in rows],
+    )

@@ -1,0 +1,74 @@
+"""The schedules an app declares in its code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from dibs.errors import InvalidArgument, InvalidSchedule
+from dibs.schedule import RULES, Declared, ScheduleRule, rule_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from dibs.job import NewJob
+
+
+class Schedulable(Protocol):
+    """A task, seen from below: whatever can say which job a call of it is."""
+
+    name: str
+
+    def call(self, *args: Any, **kwargs: Any) -> NewJob:
+        """The call as a job."""
+
+
+T = TypeVar("T", bound=Schedulable)
+
+
+class Schedules:
+    """Every schedule of an app, under the app's name; ``app`` is by default the module that made the app."""
+
+    def __init__(self, app: str | None = None) -> None:
+        self.app = app or _calling_module()
+        self._declared: dict[str, Declared] = {}
+
+    def __iter__(self) -> Iterator[Declared]:
+        return iter(self._declared.values())
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+    def decorator(
+        self,
+        rule: ScheduleRule,
+        *,
+        name: str | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None,
+        as_task: Callable[[Any], T],
+    ) -> Callable[[Any], T]:
+        """Declares the task it is given; a plain function is made a task first."""
+        if sum(key in rule for key in RULES) != 1:
+            raise InvalidSchedule("a schedule has one rule", hint=f"give one of {', '.join(RULES)}")
+        plain = rule_json(rule)
+
+        def declare(decorated: Any) -> T:
+            task: T = decorated if hasattr(decorated, "call") else as_task(decorated)
+            label = name or task.name
+            if label in self._declared:
+                raise InvalidArgument(f"there is a schedule {label} already", hint="give one of them another name=")
+            self._declared[label] = Declared(label, plain, task.call(*args, **(kwargs or {})))
+            return task
+
+        return declare
+
+
+def _calling_module() -> str:
+    """The name of the module outside this package that we were called from; of a script, its file's."""
+    frame = sys._getframe()
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "dibs":
+        frame = frame.f_back
+    name = str(frame.f_globals.get("__name__", "app"))
+    return Path(str(frame.f_globals.get("__file__", "script"))).stem if name == "__main__" else name
