@@ -17,6 +17,7 @@ from dibs.db.database_async import AsyncDatabase
 from dibs.maintenance.schedules import schedule
 from dibs.scheduler import declare, tick
 from dibs.scheduler.tick import EVERY, IDLE
+from dibs.worker import Settings, Worker
 from tests.integration.test_cli import Dibs
 from tests.waiting import wait_until
 from tests.walls import expected_slots
@@ -358,3 +359,21 @@ def test_the_command_says_what_it_did_not_understand(run: Dibs) -> None:
     assert "not a catch-up" in run("schedules", "set", "x", "--catch-up", "some", code=2).err
     assert "not a number" in run("schedules", "set", "x", "--pause-after", "some", code=2).err
     assert "or --cron" in run("schedules", "preview", code=2).err
+
+
+async def test_a_worker_declares_the_schedules_of_its_app_and_runs_their_jobs(dsn: str, client: dibs.Client) -> None:
+    app, ran = dibs.App(dsn, name="shop", queue="q"), asyncio.Event()
+
+    @app.schedule(fixed_rate=timedelta(seconds=1))
+    @app.task(name="ticks")
+    async def ticks() -> None:
+        ran.set()
+
+    worker = Worker(app, Settings(["q"]))
+    working = asyncio.create_task(worker.run())
+    async with asyncio.timeout(30):
+        await ran.wait()
+    worker.stop()
+    await working
+    [known] = client.schedules()
+    assert (known.name, known.app) == ("ticks", "shop")

@@ -23,12 +23,12 @@ HOT = ["ready", "blocked", "lease", "job", "attempt", "fingerprint", "dead"]
 
 HOLDER = (
     "claim extend extend_many complete complete_many fail fail_many snooze snooze_many release release_many"
-    " register_worker beat_worker retire_worker"
+    " register_worker beat_worker retire_worker leads set_tasks find_task"
 )
 UPKEEP = "rescue expire make_days prune forget maintain run_schedules fire"
 LOOK = "state states why now version preview_schedule"
 ALLOWED = {
-    "dibs_producer": f"enqueue enqueue_many cancel cancel_many make_id declare_schedules trigger {LOOK}",
+    "dibs_producer": f"enqueue enqueue_many cancel cancel_many make_id find_task declare_schedules trigger {LOOK}",
     "dibs_worker": f"{HOLDER} {UPKEEP} next_due depth {LOOK}",
     "dibs_observer": f"depth next_due id_time {LOOK}",
     "dibs_admin": f"enqueue enqueue_many cancel cancel_many make_id {HOLDER} {UPKEEP} next_due depth {LOOK}"

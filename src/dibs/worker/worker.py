@@ -14,7 +14,7 @@ from dibs.cluster import Leader, Member
 from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
-from dibs.errors import DibsError
+from dibs.errors import DibsError, NotPermitted
 from dibs.events import (
     JobsClaimed,
     LeaseLost,
@@ -27,6 +27,7 @@ from dibs.events import (
 from dibs.maintenance import Done, loops
 from dibs.runtime import Loop, Service, Stumbled
 from dibs.runtime.points import reach
+from dibs.scheduler import declare
 from dibs.worker.batches import Batches
 from dibs.worker.completer import Completer
 from dibs.worker.executor import Executor
@@ -122,7 +123,7 @@ class Worker:
         names = list(self.settings.shares)
         member = Member(self._database, self.settings.name, {"queues": names, "upkeep": self.settings.upkeep})
         self._number = await member.register()
-        await self._database.run(calls.set_tasks([task.facts() for task in self.app.tasks.values()]))
+        await self._announce()
         self._keeper.start()
         self._started = True
         databases = Databases(self._database.dsn, self.settings.connections)
@@ -153,6 +154,15 @@ class Worker:
         await databases.close()
         await self._database.close()
         self._events.tell(WorkerStopped(self.ended))
+
+    async def _announce(self) -> None:
+        """Bring what the code declares to the database: its tasks and its schedules."""
+        await self._database.run(calls.set_tasks([task.facts() for task in self.app.tasks.values()]))
+        try:
+            await declare(self._database, self.app.schedules)
+        except NotPermitted as error:
+            # Who declares a schedule decides what is enqueued, and a worker's role may not enqueue.
+            self._events.tell(Trouble("declaring schedules", error))
 
     def _stumbled(self, fact: Stepped | Stumbled) -> None:
         if isinstance(fact, Stumbled):
