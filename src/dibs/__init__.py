@@ -51,6 +51,7 @@ from dibs.job import Answer, Claimed, Depth, Enqueued, Failed, NewJob, Redriven,
 from dibs.policy import Backoff, constant, exponential, progressive
 from dibs.retry import Final, Retry, RetryAfter, Snooze
 from dibs.states import Outcome, State
+from dibs.stats import Statistics, Totals
 
 __version__ = "0.1.0"
 
@@ -103,7 +104,9 @@ __all__ = [
     "ServerError",
     "Snooze",
     "State",
+    "Statistics",
     "Task",
+    "Totals",
     "UnknownJob",
     "UnknownQueue",
     "UnknownSchedule",

@@ -370,6 +370,20 @@ def test_maintain_once_says_what_it_did(run: Dibs, client: dibs.Client, clock: C
     assert run("maintain", "--once", "--json").json["expire"] == {"expired": 0}
 
 
+def test_stats_tell_what_happened(run: Dibs, client: dibs.Client) -> None:
+    assert "nothing was counted" in run("stats").err
+    client.enqueue("q", "k")
+    client.complete(client.claim("q")[0])
+    run("maintain", "--once")
+    assert run("stats").out.split()[:3] == ["queue", "kind", "succeeded"]
+    assert run("stats", "--every", "5m").out.split()[0] == "at"
+    assert "last run" in run("stats", "--totals").out
+    [told] = run("stats", "--queue", "q", "--kind", "k", "--json").json
+    assert (told["succeeded"], told["runs"]) == (1, 1)
+    assert run("stats", "--totals", "--json").json[0]["last_run"] == told["run_max"]
+    run("stats", "--queue", "nowhere", code=4)
+
+
 def test_version(run: Dibs) -> None:
     assert run("version", "--json").json["dibs"] == dibs.__version__
     assert dibs.__version__ in run("--version").out

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from dibs.policy import JobOptions, QueuePolicy, Seconds
     from dibs.states import State
+    from dibs.stats import Statistics, Totals
 
 R = TypeVar("R")
 
@@ -299,6 +300,33 @@ class Client(Scheduling):
     def prune(self, max: int = 1000) -> list[tuple[str, str, int | None]]:
         """Drop days past retention; the name, outcome and rows of each."""
         return self.run(calls.prune(max))
+
+    def roll_up(self) -> int:
+        """Bring the statistics up to date; how many runs were counted. The upkeep does so every few seconds."""
+        counted, more = self.run(calls.roll_up(20_000))
+        while more:
+            again, more = self.run(calls.roll_up(20_000))
+            counted += again
+        return counted
+
+    def statistics(
+        self,
+        queue: str | None = None,
+        kind: str | None = None,
+        *,
+        since: Seconds = 3600,
+        every: Seconds | None = None,
+    ) -> list[Statistics]:
+        """What happened in the last ``since`` seconds, by queue and kind; ``every`` tells it in stretches."""
+        return self.run(calls.statistics(queue, kind, since, every))
+
+    def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
+        """Each kind's totals, its last run, and its averages over the last hour, day and week."""
+        return self.run(calls.totals(queue, kind))
+
+    def set_stat_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:
+        """Keep statistics for so many seconds minute by minute, and so many hour by hour."""
+        self.run(calls.set_stat_retention(minutes, hours))
 
     def pause(self, queue: str) -> bool:
         """Stop handing out a queue's jobs; whether it was running before."""

@@ -27,6 +27,7 @@ from dibs.job import (
 )
 from dibs.policy import Backoff, QueuePolicy, Seconds, seconds
 from dibs.states import State
+from dibs.stats import Statistics, Totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -275,6 +276,35 @@ def prune(max: int) -> Call[list[tuple[str, str, int | None]]]:
 def forget() -> Call[int]:
     """Delete old hints and workers."""
     return Call("select dibs.forget()", (), _first)
+
+
+def roll_up(pages: int) -> Call[tuple[int, bool]]:
+    """Count what has ended into the statistics; how much, and whether there is more."""
+    return Call("select counted, more from dibs.roll_up(%s)", (pages,), lambda rows: (rows[0][0], rows[0][1]))
+
+
+def set_stat_retention(minutes: Seconds | None, hours: Seconds | None) -> Call[None]:
+    """Keep statistics for so long."""
+    return Call(f"select dibs.set_stat_retention({_SPAN}, {_SPAN})", (_span(minutes), _span(hours)), _nothing)
+
+
+def statistics(queue: str | None, kind: str | None, since: Seconds, every: Seconds | None) -> Call[list[Statistics]]:
+    """What happened lately, by queue and kind."""
+    return Call(
+        f"select * from dibs.statistics(%s, %s, {_SPAN}, {_SPAN})",
+        (queue, kind, _span(since), _span(every)),
+        lambda rows: [Statistics(*row) for row in rows],
+    )
+
+
+def totals(queue: str | None, kind: str | None) -> Call[list[Totals]]:
+    """What happened for all time, by queue and kind."""
+    return Call(
+        f"select {', '.join(Totals.__dataclass_fields__)} from dibs.stats"
+        " where (%s::text is null or queue = %s) and (%s::text is null or kind = %s) order by queue, kind",
+        (queue, queue, kind, kind),
+        lambda rows: [Totals(*row) for row in rows],
+    )
 
 
 def pause(queue: str) -> Call[bool]:

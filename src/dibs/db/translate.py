@@ -27,6 +27,8 @@ EXPECTED = {
     "history_known": "a history of all, failures or none",
     "retention_range": "a retention from 1 day to 10 years",
     "history_retention_range": "a history retention from 1 day to 10 years",
+    "stat_minutes_range": "2 hours to 1 year",
+    "stat_hours_range": "8 days to 10 years",
     "kind_shape": "a kind of 1 to 200 characters on one line",
     "one_payload": "either a JSON payload or bytes, not both",
     "content_type_shape": "a content type of 1 to 200 printable characters",

@@ -12,6 +12,7 @@ from dibs.maintenance.forgetter import forget
 from dibs.maintenance.partitions import make_days
 from dibs.maintenance.pruner import prune
 from dibs.maintenance.rescuer import rescue
+from dibs.maintenance.roller import roll_up
 from dibs.maintenance.schedules import schedule
 from dibs.runtime import Loop, Service, Stumbled
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
     from dibs.runtime import Stepped
 
-CHORES: tuple[Chore, ...] = (rescue, schedule, expire, make_days, prune, forget)
+CHORES: tuple[Chore, ...] = (rescue, schedule, expire, make_days, prune, forget, roll_up)
 """Every chore, the most urgent first."""
 
 EVERYBODYS: frozenset[Chore] = frozenset({rescue})

@@ -47,7 +47,10 @@ begin
       ('dibs_worker', '{run_schedules,fire,preview_schedule}'),
       ('dibs_observer', '{preview_schedule}'),
       ('dibs_admin', '{set_schedule,unset_schedule,declare_schedules,pause_schedule,resume_schedule,run_schedules,fire,trigger,
-        preview_schedule,show_schedule}')
+        preview_schedule,show_schedule}'),
+      ('dibs_worker', '{roll_up}'),
+      ('dibs_observer', '{statistics}'),
+      ('dibs_admin', '{roll_up,statistics,set_stat_retention}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)

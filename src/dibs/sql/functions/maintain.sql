@@ -22,6 +22,7 @@ begin
   end loop;
   return query select 'expired', v_expired;
   return query select 'schedules fired', r.fired from dibs.run_schedules(10000) as r;
+  return query select 'runs counted', r.counted from dibs.roll_up() as r;
   return query select 'hints and workers forgotten', dibs.forget();
   return query select 'days made', count(*) from dibs.make_days() as d where d.outcome = 'made';
   return query select 'days dropped', count(*) from dibs.prune(10000) as p where p.outcome = 'dropped';
@@ -29,7 +30,7 @@ end
 $$;
 
 comment on function dibs.maintain is
-'One round of all the upkeep: rescue, expire, run_schedules, make_days, prune, forget. For a cron job or pg_cron where no `dibs
+'One round of all the upkeep: rescue, expire, run_schedules, roll_up, make_days, prune, forget. For a cron job or pg_cron where no `dibs
 maintain` runs; call it each few seconds. Returns what it did; nothing when another round is running.';
 
 create or replace function dibs.forget() returns bigint

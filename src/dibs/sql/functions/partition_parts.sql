@@ -53,6 +53,9 @@ begin
   end if;
   execute format('create table dibs.%I (like dibs.%I including all)', v_name, parent);
   execute format('lock table dibs.%I in access exclusive mode', parent || '_default');
+  if parent = 'attempt' and v_early > 0 then
+    perform dibs.count_moving(v_name, v_from, v_to);
+  end if;
   execute format(
     'with early as (delete from dibs.%I where id >= $1 and id < $2 returning *) insert into dibs.%I select * from early',
     parent || '_default', v_name) using v_from, v_to;
@@ -196,3 +199,60 @@ $$;
 
 comment on function dibs.trim_attempts is
 'Delete up to `max` attempts past their queue''s history retention that no dropped day takes along.';
+
+create or replace function dibs.fresh_attempts(
+  name text, from_page bigint, to_page bigint, low bigint, high bigint, next bigint, since timestamptz,
+  moved_by bigint, from_id uuid, to_id uuid)
+returns table (
+  queue_id integer, kind text, outcome dibs.outcome, ended_at timestamptz, run_us bigint, wait_us bigint, page bigint)
+language plpgsql stable
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_jobs text := 'job' || substr(name, length('attempt') + 1);
+begin
+  -- xmin has 32 bits; with what is next we know the rest. Some are newer than `next`: a million is more than enough.
+  -- A run's job is of the same day, or, seldom, in the default partition.
+  return query execute format($read$
+    select a.queue_id, coalesce(j.kind, d.kind, ''), a.outcome, a.ended_at,
+      case when a.outcome in ('succeeded', 'failed')
+        then (date_part('epoch', a.ended_at - a.claimed_at) * 1000000)::bigint end,
+      case when a.run = 1
+        then greatest((date_part('epoch', a.claimed_at - coalesce(j.due_at, d.due_at)) * 1000000)::bigint, 0) end,
+      case when a.xid >= $2 then (a.ctid::text::point)[0]::bigint end
+    from (
+      select t.*, t.ctid, $3 + 1048576 - ($3 + 1048576 - t.xmin::text::bigint + 4294967296) %% 4294967296 as xid
+      from dibs.%I as t where t.ctid >= %L::tid and t.ctid < %L::tid and t.ended_at > $4
+        and ($6 is null or t.id >= $6 and t.id < $7)
+      offset 0
+    ) as a
+    left join lateral (select j.kind, j.due_at from dibs.%I as j where j.id = a.id offset 0) as j on true
+    left join lateral (
+      select d.kind, d.due_at from dibs.job_default as d where d.id = a.id and j.kind is null offset 0) as d on true
+    where a.xid >= $1 and a.xid <> $5$read$,
+    name, format('(%s,0)', from_page), format('(%s,0)', coalesce(to_page, 4294967295)),
+    case when to_regclass('dibs.' || v_jobs) is null then 'job_default' else v_jobs end)
+  using low, high, next, since, moved_by, from_id, to_id;
+end
+$$;
+
+comment on function dibs.fresh_attempts is
+'The runs in a stretch of pages of a partition of `attempt` whose transactions are `low` or newer; `page` is set for those
+that are not older than `high`. Those that `moved_by` put there were counted elsewhere. A run is timed if it succeeded or failed, its wait if it was the first.';
+
+create or replace function dibs.rows_of(parent text)
+returns table (name text, relation oid, filenode oid, pages bigint, inserted bigint)
+language sql stable
+begin atomic
+  select c.relname::text, c.oid, pg_relation_filenode(c.oid)::oid,
+    pg_relation_size(c.oid) / current_setting('block_size')::bigint, pg_stat_get_tuples_inserted(c.oid)
+  from pg_catalog.pg_inherits as i join pg_catalog.pg_class as c on c.oid = i.inhrelid
+  where i.inhparent = ('dibs.' || parent)::regclass
+  order by c.relname desc;
+end;
+
+comment on function dibs.rows_of is
+'The partitions of a table, the newest first: where each is, how many pages it has, and how many rows were ever put in.';

@@ -37,6 +37,9 @@ begin
   if v_any then
     perform dibs.free_fingerprints(v_prints, v_buried);
   end if;
+  if v_buried is not null then
+    perform dibs.note_unrun(v_buried, bury.state, at);
+  end if;
   return query select unnest(v_buried);
 end
 $$;

@@ -1,0 +1,63 @@
+"""``dibs stats``: what happened, in numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dibs.cli.command import Command
+from dibs.cli.session import Session, pass_session
+from dibs.cli.types import DURATION
+from dibs.stats import Totals
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from dibs.cli.output import Output
+    from dibs.stats import Statistics
+
+LATELY = (
+    "queue", "kind", ">succeeded", ">failed", ">lost", ">expired", ">run p50", ">p95", ">p99", ">max",
+    ">wait p50", ">p95", ">p99", ">max",
+)  # fmt: skip
+EVER = (
+    "queue", "kind", ">succeeded", ">failed", ">lost", ">expired", "last", ">last run", ">run: hour", ">day",
+    ">week", ">ever", ">wait: hour", ">day", ">week", ">ever",
+)  # fmt: skip
+
+
+@click.command(cls=Command, short_help="Count how runs ended and how long they took.")
+@click.option("--queue", help="Only of this queue.")
+@click.option("--kind", help="Only of this kind.")
+@click.option("--since", type=DURATION, default="1h", show_default=True, help="How far to go back.")
+@click.option("--every", type=DURATION, help="A line for each stretch of this length.")
+@click.option("--totals", is_flag=True, help="For all time, with the last run and the averages of hour, day and week.")
+@pass_session
+def stats(
+    session: Session, queue: str | None, kind: str | None, since: timedelta, every: timedelta | None, totals: bool
+) -> None:
+    """Count how runs ended, how long they took, and how long first runs were waited for."""
+    with session.client() as client:
+        found: list[Statistics] | list[Totals]
+        found = client.totals(queue, kind) if totals else client.statistics(queue, kind, since=since, every=every)
+    if session.as_json:
+        session.output.json(found)
+    elif not found:
+        session.output.note("nothing was counted; dibs maintain, or a worker, counts every few seconds")
+    else:
+        _print(session.output, found, every is not None)
+
+
+def _print(output: Output, found: list[Statistics] | list[Totals], by_time: bool) -> None:
+    columns, rows = zip(*(_line(one, by_time) for one in found), strict=True)
+    output.table(columns[0], rows)
+
+
+def _line(s: Statistics | Totals, by_time: bool) -> tuple[tuple[str, ...], tuple[object, ...]]:
+    counts = (s.queue, s.kind, s.succeeded, s.failed, s.lost, s.expired)
+    if isinstance(s, Totals):
+        return EVER, (*counts, s.last_ended_at, s.last_run, s.run_hour, s.run_day, s.run_week, s.run_mean,
+                      s.wait_hour, s.wait_day, s.wait_week, s.wait_mean)  # fmt: skip
+    told = (*counts, s.run_p50, s.run_p95, s.run_p99, s.run_max, s.wait_p50, s.wait_p95, s.wait_p99, s.wait_max)
+    return (("at", *LATELY), (s.at, *told)) if by_time else (LATELY, told)

@@ -1,0 +1,71 @@
+"""What happened, in numbers, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of one kind of job in a stretch of time: how its runs ended, how long they took and were waited for.
+
+    ``at`` is when the stretch began, if there are several. ``runs`` counts those that succeeded or failed, which are
+    timed; ``waits`` counts first runs, whose wait is from when the job was first due.
+    """
+
+    queue: str
+    kind: str
+    at: datetime | None
+    succeeded: int
+    failed: int
+    lost: int
+    snoozed: int
+    released: int
+    cancelled: int
+    expired: int
+    runs: int
+    run_mean: timedelta | None
+    run_max: timedelta | None
+    run_p50: timedelta | None
+    run_p95: timedelta | None
+    run_p99: timedelta | None
+    waits: int
+    wait_mean: timedelta | None
+    wait_max: timedelta | None
+    wait_p50: timedelta | None
+    wait_p95: timedelta | None
+    wait_p99: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of one kind of job for all time, with its last run and its averages over the last hour, day and week."""
+
+    queue: str
+    kind: str
+    succeeded: int
+    failed: int
+    lost: int
+    snoozed: int
+    released: int
+    cancelled: int
+    expired: int
+    last_ended_at: datetime | None
+    last_run: timedelta | None
+    run_mean: timedelta | None
+    run_hour: timedelta | None
+    run_day: timedelta | None
+    run_week: timedelta | None
+    wait_mean: timedelta | None
+    wait_hour: timedelta | None
+    wait_day: timedelta | None
+    wait_week: timedelta | None
+    run_total: timedelta
+    run_max: timedelta | None
+
+
+__all__ = ["Statistics", "Totals"]
