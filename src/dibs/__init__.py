@@ -49,6 +49,7 @@ from dibs.errors import (
 )
 from dibs.job import Answer, Claimed, Depth, Enqueued, Failed, NewJob, Redriven, Resumed
 from dibs.policy import Backoff, constant, exponential, progressive
+from dibs.progress import Status
 from dibs.retry import Final, Retry, RetryAfter, Snooze
 from dibs.states import Outcome, State
 from dibs.stats import Statistics, Totals
@@ -105,6 +106,7 @@ __all__ = [
     "Snooze",
     "State",
     "Statistics",
+    "Status",
     "Task",
     "Totals",
     "UnknownJob",

@@ -218,6 +218,7 @@ class JobSummary:
     attempts: int | None
     max_attempts: int
     reason: str | None
+    progress: dict[str, Any] | None = None
 
 
 __all__ = [

@@ -370,6 +370,19 @@ def test_maintain_once_says_what_it_did(run: Dibs, client: dibs.Client, clock: C
     assert run("maintain", "--once", "--json").json["expire"] == {"expired": 0}
 
 
+def test_progress_is_listed_and_watched(run: Dibs, client: dibs.Client) -> None:
+    made = client.enqueue("q", "k")
+    [job] = client.claim("q")
+    client.report(job, 3, 10, message="resizing")
+    assert "3/10 resizing" in run("jobs").out
+    assert run("jobs", "--json").json[0]["progress"]["of"] == 10
+    assert '"message":"resizing"' in run("job", made.id).out
+    client.complete(job)
+    assert "succeeded  3/10 resizing" in run("job", made.id, "--watch").out
+    assert run("job", made.id, "--watch", "--json").json["state"] == "succeeded"
+    run("job", UNKNOWN, "--watch", code=4)
+
+
 def test_stats_tell_what_happened(run: Dibs, client: dibs.Client) -> None:
     assert "nothing was counted" in run("stats").err
     client.enqueue("q", "k")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,13 @@ from dibs.cli.jobs import first_line
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID
 from dibs.errors import UnknownJob
+from dibs.progress import spoken
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.cli.output import Output
+    from dibs.progress import Status
 
 ATTEMPTS = (">run", "outcome", "claimed", "ended", ">worker", "reason")
 TIMES = ("enqueued_at", "due_at", "expire_at", "deadline", "claimed_at", "lease_until", "ended_at")
@@ -26,10 +29,15 @@ APART = ("attempts", "payload", "body", "headers", "policy", "progress", "priori
 
 @click.command(cls=Command)
 @click.argument("id", type=JOB_ID)
+@click.option("--watch", is_flag=True, help="Follow it until it has ended: a line for each change.")
 @pass_session
-def job(session: Session, id: UUID) -> None:
-    """Show a job with its payload and its attempts."""
+def job(session: Session, id: UUID, watch: bool) -> None:
+    """Show a job with its payload and its attempts, or watch it."""
     with session.client() as client:
+        if watch:
+            for status in client.watch(id):
+                _follow(session, status)
+            return
         known = client.show(id)
     if known is None:
         raise no_such_job(id)
@@ -37,6 +45,15 @@ def job(session: Session, id: UUID) -> None:
         session.output.json(known)
     else:
         _print(session.output, known)
+
+
+def _follow(session: Session, status: Status) -> None:
+    if session.as_json:
+        session.output.json(asdict(status))
+        return
+    attempt = f"attempt {status.attempts} of {status.max_attempts}" if status.attempts else ""
+    told = [spoken(status.progress), attempt, status.reason]
+    session.output.say(f"{datetime.now():%H:%M:%S} {status.state:10} " + ", ".join(filter(None, told)))
 
 
 def no_such_job(id: UUID) -> UnknownJob:

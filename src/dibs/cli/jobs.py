@@ -9,11 +9,12 @@ import click
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID, STATE
+from dibs.progress import spoken
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-COLUMNS = ("id", "queue", "kind", "state", ">priority", "due", ">attempts", "reason")
+COLUMNS = ("id", "queue", "kind", "state", ">priority", "due", ">attempts", "progress", "reason")
 
 
 @click.command(cls=Command)
@@ -39,7 +40,8 @@ def jobs(
         COLUMNS,
         (
             (j.id, j.queue, j.kind, j.state, j.priority, j.due_at,
-             None if j.attempts is None else f"{j.attempts}/{j.max_attempts}", first_line(j.reason))
+             None if j.attempts is None else f"{j.attempts}/{j.max_attempts}", spoken(j.progress),
+             first_line(j.reason))
             for j in found
         ),
     )  # fmt: skip

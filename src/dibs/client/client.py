@@ -16,11 +16,13 @@ from dibs.db import calls
 from dibs.db.adapters.client import join
 from dibs.db.database import Database
 from dibs.db.listen import Bell
-from dibs.errors import LeaseLost
+from dibs.errors import LeaseLost, UnknownJob
 from dibs.job import NewJob
+from dibs.progress import progress_json
+from dibs.states import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
 
@@ -38,10 +40,13 @@ if TYPE_CHECKING:
         Resumed,
     )
     from dibs.policy import JobOptions, QueuePolicy, Seconds
-    from dibs.states import State
+    from dibs.progress import Status
     from dibs.stats import Statistics, Totals
 
 R = TypeVar("R")
+
+WATCH = 0.05
+"""How soon a watch looks again after a change; then less and less often."""
 
 FAST_POLL = 0.05
 """How long to poll fast after a ring, for commits that overlapped the ringer's."""
@@ -179,6 +184,23 @@ class Client(Scheduling):
     ) -> list[Answer]:
         """Renew many leases; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
         return self.run(calls.extend_many(held, lease, progress))
+
+    def report(
+        self,
+        held: Held,
+        done: float | None = None,
+        of: float | None = 1,
+        *,
+        message: str | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Say how far a run has come: ``0.3``, or ``3`` of ``10``; ``ok``, ``cancel`` or ``busy``; raises LeaseLost."""
+        told = progress_json(done, of, message=message, data=data)
+        return _one("report", self.run(calls.report_many([held], [told])))
+
+    def report_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answer]:
+        """Say how far many runs have come; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
+        return self.run(calls.report_many(held, progress))
 
     def complete(
         self,
@@ -383,6 +405,29 @@ class Client(Scheduling):
     def states(self, ids: Sequence[UUID]) -> list[State]:
         """What many jobs are now, read in one snapshot."""
         return self.run(calls.states(ids))
+
+    def status(self, id: UUID) -> Status:
+        """What a job is now, and how far its run has come."""
+        return self.run(calls.status(id))
+
+    def watch(self, id: UUID, *, poll: float = 0.5) -> Iterator[Status]:
+        """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.
+
+        It looks at least every ``poll`` seconds, and more often after a change. What changes and changes back in
+        between is not seen.
+        """
+        seen: Status | None = None
+        pause = WATCH
+        while seen is None or not seen.has_ended:
+            now = self.status(id)
+            if seen is None and now.state is State.UNKNOWN:
+                raise UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")
+            if now != seen:
+                seen, pause = now, WATCH
+                yield now
+            if not now.has_ended:
+                time.sleep(min(pause, poll))
+                pause *= 1.5
 
     def why(self, id: UUID) -> str:
         """Explain in words what a job waits for, who holds it, or how it ended."""

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from dibs.errors import JobEnded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from uuid import UUID
 
     from dibs.client.client import Client
+    from dibs.progress import Status
     from dibs.states import State
 
 SOONEST, LATEST = 0.01, 0.25
@@ -49,6 +51,10 @@ class Job:
         if state.is_dead:
             raise JobEnded(f"job {self.id} ended as {state}", hint=self.client.why(self.id))
         return self.result()
+
+    def watch(self, *, poll: float = 0.5) -> Iterator[Status]:
+        """Its status now and each time it has changed, until it has ended."""
+        return self.client.watch(self.id, poll=poll)
 
     def cancel(self) -> str:
         """Cancel it, or ask its holder to stop."""

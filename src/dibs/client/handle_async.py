@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from dibs.errors import JobEnded
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from uuid import UUID
 
     from dibs.client.client_async import AsyncClient
+    from dibs.progress import Status
     from dibs.states import State
 
 SOONEST, LATEST = 0.01, 0.25
@@ -49,6 +51,10 @@ class AsyncJob:
         if state.is_dead:
             raise JobEnded(f"job {self.id} ended as {state}", hint=await self.client.why(self.id))
         return await self.result()
+
+    def watch(self, *, poll: float = 0.5) -> AsyncIterator[Status]:
+        """Its status now and each time it has changed, until it has ended."""
+        return self.client.watch(self.id, poll=poll)
 
     async def cancel(self) -> str:
         """Cancel it, or ask its holder to stop."""

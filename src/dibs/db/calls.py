@@ -26,6 +26,7 @@ from dibs.job import (
     Resumed,
 )
 from dibs.policy import Backoff, QueuePolicy, Seconds, seconds
+from dibs.progress import Status
 from dibs.states import State
 from dibs.stats import Statistics, Totals
 
@@ -148,6 +149,25 @@ def complete(held: Held, result: Any, follow_ups: Sequence[dict[str, Any]] | Non
         "select dibs.complete(%s, %s, %s::jsonb, %s::jsonb)",
         (held.id, held.token, _jsonb(result), None if follow_ups is None else _json(follow_ups)),
         _first,
+    )
+
+
+def report_many(held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> Call[list[Answer]]:
+    """Say how far runs have come."""
+    return Call(
+        "select id, answer from dibs.report_many(%s::uuid[], %s::uuid[], %s::jsonb[])",
+        (*_keys(held), [_jsonb(p) for p in progress]),
+        _answers,
+    )
+
+
+def status(id: UUID) -> Call[Status]:
+    """What a job is now, and how far its run has come."""
+    return Call(
+        "select state, run, attempts, max_attempts, due_at, claimed_at, ended_at, reason, progress"
+        " from dibs.status(%s)",
+        (id,),
+        lambda rows: Status(State(rows[0][0]), *rows[0][1:]),
     )
 
 
@@ -420,7 +440,7 @@ def jobs(
 ) -> Call[list[JobSummary]]:
     """Jobs, newest first."""
     return Call(
-        "select id, queue, kind, state, priority, enqueued_at, due_at, attempts, max_attempts, reason"
+        "select id, queue, kind, state, priority, enqueued_at, due_at, attempts, max_attempts, reason, progress"
         " from dibs.jobs where (%s::text is null or queue = %s) and (%s::text is null or kind = %s)"
         " and (%s::text is null or state = %s) and (%s::uuid is null or id < %s) order by id desc limit %s",
         (queue, queue, kind, kind, state, state, before, before, limit),

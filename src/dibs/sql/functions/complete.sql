@@ -25,10 +25,11 @@ begin
   ), gone as (
     delete from dibs.lease as l using asked as a
     where l.id = a.id and l.token = a.token
-    returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, a.result
+    returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, a.result
   ), kept as (
-    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, result)
-    select g.id, g.token, g.claimed_at, v_now, g.queue_id, g.run, 'succeeded', g.worker, g.result
+    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, result,
+      progress)
+    select g.id, g.token, g.claimed_at, v_now, g.queue_id, g.run, 'succeeded', g.worker, g.result, g.progress
     from gone as g join dibs.queue as q on q.id = g.queue_id
     where coalesce(g.history, q.history) = 'all'
   )

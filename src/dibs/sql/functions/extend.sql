@@ -19,6 +19,9 @@ begin
   perform dibs.check_isolation('extend');
   perform dibs.check_batch('extend', ids, tokens, cardinality(progress));
   perform dibs.check_lease(extend_many.lease);
+  if progress is not null then
+    perform dibs.check_progress(p) from unnest(progress) as p;
+  end if;
   with asked as materialized (
     select * from unnest(ids, tokens, progress) as k (id, token, progress) order by k.id
   ), free as materialized (
@@ -52,7 +55,7 @@ end
 $$;
 
 comment on function dibs.extend_many is
-'Renew many leases, by the policy or for `lease`, and store `progress`. Answers for each item: `ok`; `cancel`
+'Renew many leases, by the policy or for `lease`, and store `progress` as `report` does. Answers for each item: `ok`; `cancel`
 (renewed, but the job is to stop); `busy` (locked just now, try again); `lost` (the token does not hold it).';
 
 create or replace function dibs.extend(
@@ -68,5 +71,5 @@ end
 $$;
 
 comment on function dibs.extend is
-'Renew a lease, by the policy or for `lease`, and store `progress`. Answers `ok`, `cancel` or `busy`; raises DI001
+'Renew a lease, by the policy or for `lease`, and store `progress` as `report` does. Answers `ok`, `cancel` or `busy`; raises DI001
 when the token does not hold the job.';

@@ -122,9 +122,10 @@ begin
   ), gone as (
     delete from dibs.lease as l using held as h where l.id = h.id returning h.*
   ), kept as (
-    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, error)
+    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, error,
+      progress)
     select g.id, g.token, g.claimed_at, at, g.queue_id, g.run,
-      case when g.verdict = 'cancelled' then 'cancelled' else outcome end, g.worker, g.error
+      case when g.verdict = 'cancelled' then 'cancelled' else outcome end, g.worker, g.error, g.progress
     from gone as g
     where g.keep = 'all' or g.keep = 'failures' and outcome in ('failed', 'lost')
   ), waiting as (

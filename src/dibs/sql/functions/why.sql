@@ -61,7 +61,8 @@ begin atomic
         'lease_cap', j.lease_cap, 'max_attempts', j.max_attempts, 'backoff', j.backoff, 'history', j.history)),
       'attempts', coalesce((
         select jsonb_agg(jsonb_build_object('run', a.run, 'outcome', a.outcome, 'claimed_at', a.claimed_at,
-          'ended_at', a.ended_at, 'worker', a.worker, 'result', a.result, 'error', a.error) order by a.run)
+          'ended_at', a.ended_at, 'worker', a.worker, 'result', a.result, 'error', a.error,
+          'progress', a.progress) order by a.run)
         from dibs.attempt as a where a.id = j.id), '[]'))
   from dibs.jobs as v join dibs.job as j on j.id = v.id where v.id = show.id;
 end;

@@ -54,6 +54,7 @@ create table dibs.attempt (
   worker bigint,
   result jsonb,
   error text,
+  progress jsonb,
   constraint attempt_pkey primary key (id, run)
 ) partition by range (id);
 

@@ -31,7 +31,7 @@ comment on view dibs.jobs is 'Every job kept, with its state; no payloads.';
 
 create or replace view dibs.attempts as
 select a.id, q.name as queue, j.kind, a.run, a.outcome, a.claimed_at, a.ended_at,
-  a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error
+  a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error, a.progress
 from dibs.attempt as a
 join dibs.queue as q on q.id = a.queue_id
 left join dibs.job as j on j.id = a.id;
