@@ -18,6 +18,9 @@
     │   ├── UnknownTask      DI015    no worker has registered such a task
     │   ├── UnknownSchedule  DI050    no such schedule
     │   └── InvalidSchedule  DI051    a schedule's rule makes no sense
+    │   └── UnknownTask      DI015    no worker has registered such a task
+    │   ├── ShardNotHeld     DI060    only the worker that holds the queue or shard may claim from it
+    │   └── StillSharded     DI061    a queue with shards cannot be an ordinary one again
     ├── NotPermitted         42501    the role lacks the right to this verb
     ├── WrongIsolation       DI020    the verb works in READ COMMITTED only
     ├── SchemaError                   the database's schema does not fit this client
@@ -123,6 +126,16 @@ class UnknownTask(Refused):
     """No worker has registered such a task."""
 
     sqlstate = "DI015"
+class ShardNotHeld(Refused):
+    """Only the worker that holds an exclusive queue or a shard may claim from it."""
+
+    sqlstate = "DI060"
+
+
+class StillSharded(Refused):
+    """A queue that was split into shards cannot be an ordinary queue again."""
+
+    sqlstate = "DI061"
 
 
 class UnknownSchedule(Refused):

@@ -38,6 +38,7 @@ class NewJob:
     backoff: Backoff | None = None
     history: History | None = None
     dedup_key: str | None = None
+    shard_key: str | None = None
 
     @property
     def body(self) -> bytes | None:

@@ -81,6 +81,9 @@ class QueuePolicy(TypedDict, total=False):
     retention: Seconds
     history_retention: Seconds
     ring: bool
+    exclusive: bool
+    shards: int | None
+    shard_lease: Seconds
 
 
 class JobOptions(TypedDict, total=False):
@@ -100,3 +103,4 @@ class JobOptions(TypedDict, total=False):
     backoff: Backoff
     history: History
     dedup_key: str
+    shard_key: str

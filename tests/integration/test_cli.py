@@ -24,6 +24,7 @@ from dibs.cli.demo.tally import Tally
 from dibs.cli.demo.verdict import judge
 from dibs.cli.types import backoff
 from dibs.cli.units import duration, spoken
+from dibs.db import calls
 from dibs.states import State
 
 if TYPE_CHECKING:
@@ -381,6 +382,22 @@ def test_progress_is_listed_and_watched(run: Dibs, client: dibs.Client) -> None:
     assert "succeeded  3/10 resizing" in run("job", made.id, "--watch").out
     assert run("job", made.id, "--watch", "--json").json["state"] == "succeeded"
     run("job", UNKNOWN, "--watch", code=4)
+
+
+def test_shards_are_set_and_shown(run: Dibs, client: dibs.Client) -> None:
+    assert "no queue is exclusive" in run("shards").err
+    run("queues", "set", "q", "--shards", "2", "--shard-lease", "10s")
+    run("queues", "set", "p", "--exclusive")
+    run("queues", "set", "p", "--shards", "none")
+    run("enqueue", "q", "k", "--shard-key", "a")
+    worker = client.run(calls.register_worker("me", {}))
+    client.hold_shards(worker, "q")
+    shown = run("shards", "q").out.splitlines()
+    assert [line.split()[:5] for line in shown[1:]] == [
+        ["q", "0", "q", str(worker), "me"], ["q", "1", "q#1", str(worker), "me"],
+    ]  # fmt: skip
+    assert [s["claimable"] for s in run("shards", "--json").json] == [True, True]
+    assert "not a number" in run("queues", "set", "q", "--shards", "many", code=2).err
 
 
 def test_stats_tell_what_happened(run: Dibs, client: dibs.Client) -> None:

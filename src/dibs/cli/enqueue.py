@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--due-at", type=MOMENT, help="Due at that time.")
 @click.option("--ttl", type=DURATION_OR_NONE, help="Expires that long after it was first due; none for never.")
 @click.option("--deadline", type=MOMENT, help="Expires at that time.")
+@click.option("--shard-key", help="Jobs of one key go to one shard, if the queue has shards.")
 @click.option("--dedup-key", help="Refused as a duplicate while another job of the queue has this key.")
 @click.option("--header", "headers", type=HEADER, multiple=True, help="Sent along; give it several times.")
 @click.option("--max-attempts", type=int, help="How often it is tried before it is exhausted.")

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from dibs.cli.command import Group, did_you_mean
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import BACKOFF, DURATION, DURATION_OR_NONE
+from dibs.cli.types import BACKOFF, DURATION, DURATION_OR_NONE, SHARDS
 from dibs.errors import UnknownQueue
 
 if TYPE_CHECKING:
@@ -93,6 +93,9 @@ def _backoff(value: dict[str, Any]) -> str:
 @click.option("--retention", type=DURATION, help="How long jobs are kept, from their enqueue.")
 @click.option("--history-retention", type=DURATION, help="How long attempts are kept.")
 @click.option("--ring/--no-ring", default=None, help="Whether an enqueue wakes waiting workers at once.")
+@click.option("--shards", type=SHARDS, help="Split it, so that one worker at a time pulls from each shard; or none.")
+@click.option("--exclusive/--no-exclusive", default=None, help="Let one worker at a time pull from it.")
+@click.option("--shard-lease", type=DURATION, help="How long a worker holds it, or a shard, without renewing.")
 @pass_session
 def set_queue(session: Session, /, name: str, **options: Any) -> None:
     """Make a queue, or change its policy while it runs; what you do not name stays."""

@@ -98,6 +98,15 @@ def _span_or_none(text: str) -> timedelta | None:
     return None if text == "none" else duration(text)
 
 
+def _count_or_none(text: str) -> int | None:
+    if text == "none":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number; write a number, or none") from None
+
+
 def backoff(text: str) -> Backoff:
     """Read ``exponential:1s,cap=10m,jitter=0.1``, ``constant:5s`` or ``list:1s,5s,30s``."""
     kind, _, rest = text.partition(":")
@@ -123,6 +132,7 @@ STATES = [state.value for state in State if state is not State.UNKNOWN]
 DEAD_STATES = [state for state in STATES if State(state) in DEAD]
 
 DURATION = Read("duration", duration)
+SHARDS = Read("number or none", _count_or_none)
 DURATION_OR_NONE = Read("duration or none", _span_or_none)
 MOMENT = Read("time", _moment)
 PAST = Read("time or duration", _past)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from dibs.policy import JobOptions, QueuePolicy, Seconds
     from dibs.progress import Status
+    from dibs.shards import Hold, Shard
     from dibs.stats import Statistics, Totals
 
 R = TypeVar("R")
@@ -373,6 +374,17 @@ class Client(Scheduling):
     def tasks(self) -> list[dict[str, Any]]:
         """Every task that a worker has registered: kind, queue, arguments, options."""
         return self.run(calls.tasks())
+    def hold_shards(self, worker: int, queues: str | Sequence[str]) -> list[Hold]:
+        """Take, renew and rebalance a worker's hold on exclusive queues and shards; what it may claim from now."""
+        return self.run(calls.hold_shards(worker, [queues] if isinstance(queues, str) else queues))
+
+    def release_shards(self, worker: int, queues: Sequence[str] | None = None) -> int:
+        """Let go of what a worker holds, of these queues or of all; how many shards that were."""
+        return self.run(calls.release_shards(worker, queues))
+
+    def shards(self, queue: str | None = None) -> list[Shard]:
+        """Every exclusive queue and shard, and who holds it."""
+        return self.run(calls.shards(queue))
 
     def queues(self) -> list[dict[str, Any]]:
         """Every queue and its policy."""

@@ -27,6 +27,7 @@ from dibs.job import (
 )
 from dibs.policy import Backoff, QueuePolicy, Seconds, seconds
 from dibs.progress import Status
+from dibs.shards import Hold, Shard
 from dibs.states import State
 from dibs.stats import Statistics, Totals
 
@@ -387,7 +388,8 @@ def depths() -> Call[list[Depth]]:
 
 _QUEUE_SETTINGS = (
     "name", "paused_at", "created_at", "priority", "lease", "lease_growth", "lease_cap", "max_attempts", "max_losses",
-    "backoff", "ttl", "payload_limit", "history", "retention", "history_retention", "ring",
+    "backoff", "ttl", "payload_limit", "history", "retention", "history_retention", "ring", "shards",
+    "shard_lease",
 )  # fmt: skip
 
 
@@ -470,6 +472,33 @@ def beat_worker(worker: int) -> Call[None]:
 def retire_worker(worker: int) -> Call[None]:
     """Strike a worker off the list."""
     return Call("select dibs.retire_worker(%s)", (worker,), _nothing)
+
+
+def hold_shards(worker: int, queues: Sequence[str]) -> Call[list[Hold]]:
+    """Take, renew and rebalance a worker's hold on queues that one worker at a time pulls from."""
+    return Call(
+        "select queue, shard, name, extract(epoch from held_until - dibs.now())::float8, claimable,"
+        " extract(epoch from again)::float8 from dibs.hold_shards(%s, %s::text[])",
+        (worker, list(queues)),
+        lambda rows: [Hold(*row) for row in rows],
+    )
+
+
+def release_shards(worker: int, queues: Sequence[str] | None) -> Call[int]:
+    """Let go of what a worker holds."""
+    return Call(
+        "select dibs.release_shards(%s, %s::text[])", (worker, None if queues is None else list(queues)), _first
+    )
+
+
+def shards(queue: str | None) -> Call[list[Shard]]:
+    """Who pulls from what."""
+    return Call(
+        f"select {', '.join(Shard.__dataclass_fields__)} from dibs.shards where %s::text is null or queue = %s"
+        " order by queue, shard",
+        (queue, queue),
+        lambda rows: [Shard(*row) for row in rows],
+    )
 
 
 def now() -> Call[datetime]:

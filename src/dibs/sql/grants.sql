@@ -52,9 +52,9 @@ begin
       ('dibs_observer', '{statistics}'),
       ('dibs_admin', '{roll_up,statistics,set_stat_retention}'),
       ('dibs_producer', '{status}'),
-      ('dibs_worker', '{roll_up,report,report_many,status}'),
+      ('dibs_worker', '{hold_shards,release_shards,roll_up,report,report_many,status}'),
       ('dibs_observer', '{statistics,status}'),
-      ('dibs_admin', '{roll_up,statistics,set_stat_retention,report,report_many,status}')
+      ('dibs_admin', '{hold_shards,release_shards,roll_up,statistics,set_stat_retention,report,report_many,status}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)

@@ -11,20 +11,21 @@ begin atomic
     d.failed, d.exhausted, d.expired, d.cancelled, r.oldest, l.oldest
   from (select dibs.now() as at) as n
   left join dibs.queue as q on q.name = depth.name
+  cross join lateral (select dibs.queue_numbers(q.id) as ids) as s
   cross join lateral (
     select count(*) filter (where t.due_at > n.at) as scheduled, count(*) filter (where t.due_at <= n.at) as ready,
       coalesce(n.at - min(t.due_at) filter (where t.due_at <= n.at), interval '0') as oldest
-    from dibs.ready as t where t.queue_id = q.id) as r
-  cross join lateral (select count(*) as blocked from dibs.blocked as t where t.queue_id = q.id) as b
+    from dibs.ready as t where t.queue_id = any (s.ids)) as r
+  cross join lateral (select count(*) as blocked from dibs.blocked as t where t.queue_id = any (s.ids)) as b
   cross join lateral (
     select count(*) as running, coalesce(n.at - min(t.claimed_at), interval '0') as oldest
-    from dibs.lease as t where t.queue_id = q.id) as l
+    from dibs.lease as t where t.queue_id = any (s.ids)) as l
   cross join lateral (
     select count(*) filter (where t.state = 'failed') as failed,
       count(*) filter (where t.state = 'exhausted') as exhausted,
       count(*) filter (where t.state = 'expired') as expired,
       count(*) filter (where t.state = 'cancelled') as cancelled
-    from dibs.dead as t where t.queue_id = q.id) as d;
+    from dibs.dead as t where t.queue_id = any (s.ids)) as d;
 end;
 
 comment on function dibs.depth is

@@ -24,7 +24,9 @@ begin
   if v_asked.jobs = 0 then
     return;
   end if;
-  perform dibs.ensure_queues(v_asked.queues);
+  if dibs.ensure_queues(v_asked.queues) then
+    jobs := dibs.route_jobs(jobs);
+  end if;
   if v_asked.given > 0 and not fresh then
     v_same := dibs.known_ids(jobs);
   end if;
@@ -93,7 +95,7 @@ $$;
 comment on function dibs.enqueue_many is
 'Put many jobs in, in the caller''s transaction. `jobs` is a JSON array; each object takes the names of
 `enqueue`''s arguments (queue, kind, payload, body in base64, content_type, headers, id, priority, delay, due_at, ttl,
-deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key; durations in
+deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, shard_key; durations in
 seconds or as intervals). `bodies[i]` is the i-th job''s binary payload.
 `fresh` says that ids given were never sent before, and saves looking them up. Answers for each item, in order: its
 place, its id, and `enqueued` or `duplicate` (then the id is that of the job already there).';
@@ -118,6 +120,7 @@ create or replace function dibs.enqueue(
   backoff jsonb default null,
   history text default null,
   dedup_key text default null,
+  shard_key text default null,
   out job_id uuid,
   out outcome text
 )
@@ -130,7 +133,7 @@ begin atomic
       'queue', queue, 'kind', kind, 'content_type', content_type, 'id', id, 'priority', priority,
       'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
       'lease_growth', lease_growth, 'lease_cap', lease_cap, 'max_attempts', max_attempts,
-      'backoff', backoff, 'history', history, 'dedup_key', dedup_key))
+      'backoff', backoff, 'history', history, 'dedup_key', dedup_key, 'shard_key', shard_key))
       || jsonb_build_object('payload', payload, 'headers', headers)),
     case when body is not null then array[body] end) as e;
 end;
@@ -140,4 +143,4 @@ comment on function dibs.enqueue is
 job already there. `delay` or `due_at` make it due later; `ttl` counts from when it is due; `backoff` is
 {"kind": "constant" | "list" | "exponential", "delays": […], "factor": 2, "cap": …, "jitter": 0.1}; a job with a
 `dedup_key` is refused as a duplicate while another of the same queue and key waits or runs; the same
-client-made `id` twice is one job.';
+client-made `id` twice is one job; in a sharded queue, jobs of one `shard_key` go to one shard.';

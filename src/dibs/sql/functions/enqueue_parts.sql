@@ -35,16 +35,18 @@ end;
 
 comment on function dibs.nearest is 'The word of `words` most like `word`, for "did you mean"; null if none is.';
 
-create or replace function dibs.ensure_queues(names text[]) returns void
+create or replace function dibs.ensure_queues(names text[]) returns boolean
 language plpgsql volatile
 as $$
 declare
-  v_missing text[] := array(
-    select n from unnest(names) as n
-    where not exists (select from dibs.queue as q where q.name = n) order by n);
+  v_missing text[];
+  v_sharded boolean;
 begin
-  if v_missing = '{}' then
-    return;
+  select array_agg(n order by n) filter (where q.id is null or q.shard_of is not null), bool_or(q.shards > 1)
+  into v_missing, v_sharded
+  from unnest(names) as n left join dibs.queue as q on q.name = n;
+  if v_missing is null then
+    return v_sharded;
   end if;
   if v_missing[1] = '' then
     raise exception using errcode = 'DI010', message = 'a job needs a queue; it has none or an empty one',
@@ -57,17 +59,18 @@ begin
         || format('make it with: select dibs.set_queue(%L)', v_missing[1]);
   end if;
   insert into dibs.queue (name) select unnest(v_missing) on conflict do nothing;
+  return v_sharded;
 end
 $$;
 
-comment on function dibs.ensure_queues is 'Make the queues that do not exist yet, or refuse them in strict mode.';
+comment on function dibs.ensure_queues is 'Make the queues that do not exist yet, or refuse them in strict mode. Returns whether one has shards.';
 
 create or replace function dibs.ask(batch jsonb, out jobs bigint, out given bigint, out keys bigint,
   out queues text[])
 language plpgsql immutable
 as $$
 declare
-  v_names constant text[] := '{queue,kind,payload,body,content_type,headers,id,priority,delay,due_at,ttl,deadline,lease,lease_growth,lease_cap,max_attempts,backoff,history,dedup_key}'::text[];
+  v_names constant text[] := '{queue,kind,payload,body,content_type,headers,id,priority,delay,due_at,ttl,deadline,lease,lease_growth,lease_cap,max_attempts,backoff,history,dedup_key,shard_key}'::text[];
   v_unknown text;
 begin
   if coalesce(jsonb_typeof(batch), 'null') <> 'array' then

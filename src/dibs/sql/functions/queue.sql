@@ -5,18 +5,22 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring}'::text[];
-  v_unknown text := (select k from jsonb_object_keys(policy) as k where k <> all (v_names) limit 1);
+  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring,shards,shard_lease}'::text[];
+  v_unknown text;
 begin
+  if policy ? 'exclusive' then
+    policy := policy - 'exclusive' || jsonb_build_object('shards', case when (policy ->> 'exclusive')::boolean then 1 end);
+  end if;
+  v_unknown := (select k from jsonb_object_keys(policy) as k where k <> all (v_names) limit 1);
   if v_unknown is not null then
     raise exception using errcode = 'DI010', message = format('a queue has no setting %L', v_unknown),
       hint = coalesce('did you mean ' || quote_literal(dibs.nearest(v_unknown, v_names)) || '? ', '')
         || 'the settings are ' || array_to_string(v_names, ', ');
   end if;
-  v_unknown := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key <> 'ttl' limit 1);
+  v_unknown := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key not in ('ttl', 'shards') limit 1);
   if v_unknown is not null then
     raise exception using errcode = 'DI010', message = format('a queue''s %s cannot be null', v_unknown),
-      hint = 'leave it out to keep it as it is; only ttl may be null, for none';
+      hint = 'leave it out to keep it as it is; only ttl and shards may be null, for none';
   end if;
   insert into dibs.queue (name) values (set_queue.name) on conflict do nothing;
   -- Locked in a statement of its own, so that the next reads what another set_queue has just changed.
@@ -24,19 +28,21 @@ begin
   update dibs.queue as q
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,
     max_attempts = n.max_attempts, max_losses = n.max_losses, backoff = n.backoff, ttl = n.ttl, payload_limit = n.payload_limit,
-    history = n.history, retention = n.retention, history_retention = n.history_retention, ring = n.ring
+    history = n.history, retention = n.retention, history_retention = n.history_retention, ring = n.ring,
+    shards = n.shards, shard_lease = n.shard_lease
   from (
     select p.* from dibs.queue as o cross join lateral jsonb_populate_record(o, policy) as p
     where o.name = set_queue.name
   ) as n
   where q.name = set_queue.name;
+  perform dibs.make_shards(q.id) from dibs.queue as q where q.name = set_queue.name;
 end
 $$;
 
 comment on function dibs.set_queue is
 'Make a queue, or change its policy while it runs: a JSON object of priority, lease, lease_growth, lease_cap,
 max_attempts, max_losses, backoff, ttl (null for none), payload_limit, history (all, failures, none), retention,
-history_retention, ring. What is not named stays as it is.';
+history_retention, ring, shards (null for an ordinary queue) or exclusive (true is one shard), shard_lease. What is not named stays as it is.';
 
 create or replace function dibs.set_strict(strict boolean) returns void
 language sql volatile security definer
@@ -55,7 +61,11 @@ declare
   v_id integer := dibs.queue_number(queue);
 begin
   update dibs.queue as q set paused_at = dibs.now() where q.id = v_id and q.paused_at is null;
-  return found;
+  if found then
+    perform dibs.share_policy(v_id);
+    return true;
+  end if;
+  return false;
 end
 $$;
 
@@ -75,24 +85,25 @@ declare
 begin
   select q.paused_at into resume.paused_at from dibs.queue as q where q.id = v_id for update;
   select count(*) into resume.late
-  from (select r.expire_at from dibs.ready as r where r.queue_id = v_id
-        union all select b.expire_at from dibs.blocked as b where b.queue_id = v_id) as w
+  from (select r.expire_at from dibs.ready as r where r.queue_id = any (dibs.queue_numbers(v_id))
+        union all select b.expire_at from dibs.blocked as b where b.queue_id = any (dibs.queue_numbers(v_id))) as w
   where w.expire_at <= v_now;
   resume.extended := 0;
   if resume.extend is not null then
     perform dibs.bounded('resume', resume.extend);
     with more as (
       update dibs.ready as r set expire_at = v_now + resume.extend
-      where r.queue_id = v_id and r.expire_at <= v_now returning 1)
+      where r.queue_id = any (dibs.queue_numbers(v_id)) and r.expire_at <= v_now returning 1)
     select count(*) into resume.extended from more;
     with more as (
       update dibs.blocked as b set expire_at = v_now + resume.extend
-      where b.queue_id = v_id and b.expire_at <= v_now returning 1)
+      where b.queue_id = any (dibs.queue_numbers(v_id)) and b.expire_at <= v_now returning 1)
     select resume.extended + count(*) into resume.extended from more;
   end if;
   update dibs.queue as q set paused_at = null where q.id = v_id;
-  if found and (select q.ring from dibs.queue as q where q.id = v_id) then
-    perform pg_notify('dibs', resume.queue);
+  perform dibs.share_policy(v_id);
+  if (select q.ring from dibs.queue as q where q.id = v_id) then
+    perform pg_notify('dibs', q.name) from dibs.queue as q where q.id = any (dibs.queue_numbers(v_id));
   end if;
 end
 $$;

@@ -23,7 +23,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := dibs.now();
-  v_queue integer := (select q.id from dibs.queue as q where q.name = redrive.queue);
+  v_queues integer[] := (select dibs.queue_numbers(q.id) from dibs.queue as q where q.name = redrive.queue);
   v_ids uuid[];
 begin
   perform dibs.check_isolation('redrive');
@@ -31,7 +31,7 @@ begin
   v_ids := array(
     select d.id from dibs.dead as d join dibs.job as j on j.id = d.id
     where (redrive.ids is null or d.id = any (redrive.ids))
-      and (redrive.queue is null or d.queue_id = v_queue)
+      and (redrive.queue is null or d.queue_id = any (v_queues))
       and (redrive.kind is null or j.kind = redrive.kind)
       and (redrive.state is null or d.state = redrive.state)
       and (redrive.reason is null or d.reason like redrive.reason)

@@ -68,7 +68,7 @@ begin
     from dibs.fresh_attempts(source, from_page, to_page, low, high, next, since, moved_by, from_id, to_id) as f
     group by 1, 2, 3, 4, 5, 6, 7
   ), sums as materialized (
-    select f.settled, f.queue_id, f.kind, g.grain, g.at,
+    select f.settled, dibs.shown_queue(f.queue_id) as queue_id, f.kind, g.grain, g.at,
       coalesce(sum(f.n) filter (where f.outcome = 'succeeded'), 0) as succeeded,
       coalesce(sum(f.n) filter (where f.outcome = 'failed'), 0) as failed,
       coalesce(sum(f.n) filter (where f.outcome = 'lost'), 0) as lost,
@@ -138,7 +138,7 @@ begin
     delete from dibs.stat_unrun returning *
   ), added as (
     insert into dibs.stat as s (queue_id, kind, grain, at, expired, cancelled)
-    select u.queue_id, u.kind, g.grain, g.at, coalesce(sum(u.jobs) filter (where u.state = 'expired'), 0),
+    select dibs.shown_queue(u.queue_id), u.kind, g.grain, g.at, coalesce(sum(u.jobs) filter (where u.state = 'expired'), 0),
       coalesce(sum(u.jobs) filter (where u.state = 'cancelled'), 0)
     from gone as u
     cross join lateral (values

@@ -10,7 +10,7 @@ declare
   v_state text := dibs.state(why.id);
   v_job record;
 begin
-  select q.name as queue, q.paused_at, r.due_at, r.expire_at, r.charged, b.waits_for, l.claimed_at, l.lease_until,
+  select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, r.expire_at, r.charged, b.waits_for, l.claimed_at, l.lease_until,
     l.cancel, l.charged as attempt, l.worker, w.name as worker_name, w.seen_at, d.reason, d.ended_at,
     coalesce(j.max_attempts, q.max_attempts) as max_attempts, r.priority,
     (select a.error from dibs.attempt as a where a.id = why.id and a.error is not null order by a.run desc limit 1) as error
@@ -31,7 +31,8 @@ begin
         format('It is due, but queue %L has been paused since %s; resume it.', v_job.queue, v_job.paused_at)
       when v_job.expire_at <= v_now then
         format('It is past its time since %s and is about to be expired.', v_job.expire_at)
-      else format('It has been due for %s and waits for a worker: %s.', v_now - v_job.due_at, dibs.ahead_of(why.id))
+      else format('It has been due for %s and waits for a worker: %s%s.', v_now - v_job.due_at, dibs.ahead_of(why.id),
+        dibs.shard_note(v_job.queue_id, v_now))
       end
     when 'blocked' then format('It is due, but waits for %s.', v_job.waits_for)
     when 'running' then format('%s has held it since %s, in attempt %s of %s; %s.%s',

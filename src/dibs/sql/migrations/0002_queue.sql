@@ -38,7 +38,7 @@ create table dibs.queue (
   retention interval not null default interval '1 month',
   history_retention interval not null default interval '1 month',
   ring boolean not null default true,
-  constraint queue_name_shape check (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,126}$'),
+  constraint queue_name_shape check (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,126}(#[0-9]{1,3})?$'),
   constraint queue_priority_range check (priority between 0 and 10),
   constraint queue_lease_range check (
     lease between interval '100 milliseconds' and interval '7 days'),

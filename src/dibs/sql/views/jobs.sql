@@ -1,7 +1,7 @@
 -- What people may look at: no payloads, no tokens.
 
 create or replace view dibs.jobs as
-select j.id, q.name as queue, j.kind,
+select j.id, coalesce(p.name, q.name) as queue, j.kind,
   case
     when r.id is not null and r.due_at > n.at then 'scheduled'
     when r.id is not null then 'ready'
@@ -18,9 +18,10 @@ select j.id, q.name as queue, j.kind,
   coalesce(j.max_attempts, q.max_attempts) as max_attempts,
   coalesce(r.losses, b.losses, l.losses, d.losses) as losses,
   l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel is not null as cancel_requested,
-  d.ended_at, split_part(d.reason, E'\n', 1) as reason
+  d.ended_at, split_part(d.reason, E'\n', 1) as reason, case when p.id is not null then q.shard when q.shards > 1 then 0 end as shard
 from dibs.job as j
 join dibs.queue as q on q.id = j.queue_id
+left join dibs.queue as p on p.id = q.shard_of
 cross join lateral (select dibs.now() as at) as n
 left join dibs.ready as r on r.id = j.id
 left join dibs.blocked as b on b.id = j.id
@@ -30,18 +31,21 @@ left join dibs.dead as d on d.id = j.id;
 comment on view dibs.jobs is 'Every job kept, with its state; no payloads.';
 
 create or replace view dibs.attempts as
-select a.id, q.name as queue, j.kind, a.run, a.outcome, a.claimed_at, a.ended_at,
+select a.id, coalesce(p.name, q.name) as queue, j.kind, a.run, a.outcome, a.claimed_at, a.ended_at,
   a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error, a.progress
 from dibs.attempt as a
 join dibs.queue as q on q.id = a.queue_id
+left join dibs.queue as p on p.id = q.shard_of
 left join dibs.job as j on j.id = a.id;
 
 comment on view dibs.attempts is 'Every ended run kept; no results, and of an error its first line.';
 
 create or replace view dibs.queues as
 select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q.lease_cap, q.max_attempts, q.max_losses,
-  to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring
-from dibs.queue as q;
+  to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring,
+  q.shards, q.shard_lease
+from dibs.queue as q
+where q.shard_of is null;
 
 comment on view dibs.queues is 'Every queue and its policy.';
 

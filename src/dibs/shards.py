@@ -1,0 +1,43 @@
+"""Who pulls from what, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a worker may pull from: ``name`` is what to claim from, for ``lasts`` seconds, as soon as it is claimable.
+
+    An ordinary queue has no shard and lasts for ever. A queue of which nothing is ours has no name. ``again`` is in how
+    many seconds to ask again.
+    """
+
+    queue: str
+    shard: int | None
+    name: str | None
+    lasts: float | None
+    claimable: bool
+    again: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """An exclusive queue, or a shard of one, and who holds it."""
+
+    queue: str
+    shard: int
+    name: str
+    worker: int | None
+    worker_name: str | None
+    taken_at: datetime | None
+    held_until: datetime | None
+    held: bool
+    claimable: bool
+
+
+__all__ = ["Hold", "Shard"]

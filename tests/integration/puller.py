@@ -1,0 +1,45 @@
+"""A process that pulls from shards until it is told to stop: ``python -m tests.integration.puller DSN QUEUE``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+
+from dibs.cluster import Member, Pulling
+from dibs.db import calls
+from dibs.db.database_async import AsyncDatabase
+from dibs.errors import ShardNotHeld
+from dibs.runtime import Loop, Service
+
+
+async def pull(dsn: str, queue: str) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    database = AsyncDatabase(dsn, pool_size=3)
+    member = Member(database, "puller")
+    print(await member.register(), flush=True)  # noqa: T201
+    pulling = Pulling(database, member, [queue])
+
+    async def work() -> float:
+        names = pulling.names()
+        jobs = []
+        if names:
+            with contextlib.suppress(ShardNotHeld):
+                jobs = await database.run(calls.claim(names, 5, member.number, None))
+        if jobs:
+            await asyncio.sleep(0.01)
+            await database.run(calls.complete_many(jobs, None, None))
+        return 0.0 if jobs else 0.01
+
+    loops = [Loop("hold", pulling.hold), Loop("fence", pulling.fence), Loop("work", work)]
+    await Service(loops).run(stop)
+    await pulling.release()
+    await member.retire()
+    await database.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(pull(*sys.argv[1:]))
