@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from dibs.cluster import Member, Pulling
 from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
 from dibs.errors import ShardNotHeld
 from dibs.runtime import Loop, Service
+
+if TYPE_CHECKING:
+    from dibs.job import Claimed
 
 
 async def pull(dsn: str, queue: str) -> None:
@@ -24,13 +29,13 @@ async def pull(dsn: str, queue: str) -> None:
     pulling = Pulling(database, member, [queue])
 
     async def work() -> float:
-        names = pulling.names()
-        jobs = []
-        if names:
+        jobs: list[Claimed] = []
+        for name in pulling.names():
             with contextlib.suppress(ShardNotHeld):
-                jobs = await database.run(calls.claim(names, 5, member.number, None))
+                found = await database.run(calls.claim([name], 2, member.number, None))
+                jobs += found
         if jobs:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(random.uniform(0.1, 0.4))
             await database.run(calls.complete_many(jobs, None, None))
         return 0.0 if jobs else 0.01
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from dibs.cluster import Member, Pulling
+from dibs.cluster import Member, Pulling, pulling
 from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
 from tests.waiting import wait_until
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dibs.testing import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
-LEASE = 2.0
+LEASE = 1.5
 
 OVERLAPS = """
 select count(*) from dibs.attempt as a join dibs.attempt as b on b.queue_id = a.queue_id and b.worker <> a.worker
@@ -45,6 +45,7 @@ def pullers(dsn: str, count: int) -> Iterator[dict[int, subprocess.Popen[str]]]:
     finally:
         for process in started:
             process.terminate()
+        for process in started:
             process.communicate(timeout=20)
 
 
@@ -71,11 +72,11 @@ def test_a_killed_worker_is_replaced_and_no_shard_has_two_pullers(
         sizes = [8 // count + (n < 8 % count) for n in range(count)]
         return sorted(map(len, holders(client).values())) == sorted(sizes)
 
-    with pullers(dsn, 4) as running:
+    def share_and_kill(running: dict[int, subprocess.Popen[str]]) -> None:
         wait_until(lambda: shared_by(4), what="four workers with two shards each")
         victim = next(iter(running))
         orphans = holders(client)[victim]
-        wait_until(lambda: feed() and runs(db, victim) > 20, what="runs of the worker that is to be killed")
+        wait_until(lambda: feed() and runs(db, victim) > 5, what="runs of the worker that is to be killed")
         killed_at = client.run(calls.now())
         running[victim].kill()
         wait_until(lambda: shared_by(3), what="three workers with all eight shards")
@@ -85,6 +86,12 @@ def test_a_killed_worker_is_replaced_and_no_shard_has_two_pullers(
         )
         last = max(served_since(db, killed_at, victim, orphans))
         assert last - killed_at < timedelta(seconds=LEASE + 1), "served again within the lease, and a moment to claim"
+
+    feed()
+    with pullers(dsn, 1) as first:
+        wait_until(lambda: feed() and runs(db, next(iter(first))) > 9, what="one worker at work on all shards")
+        with pullers(dsn, 3) as others:
+            share_and_kill({**others, **first})
     assert holders(client) == {}, "those that stopped have let go"
     assert db.execute(OVERLAPS).fetchone() == (0,)
     wanted = db.execute("select count(distinct worker), count(distinct queue_id) from dibs.attempt").fetchone()
@@ -136,7 +143,10 @@ async def test_what_is_held_is_what_to_claim_from(client: dibs.Client, database:
     assert two.names() == ["mail", "q", "q#1"]
 
 
-async def test_what_could_not_be_renewed_is_given_up_in_time(client: dibs.Client, database: AsyncDatabase) -> None:
+async def test_what_could_not_be_renewed_is_given_up_in_time(
+    client: dibs.Client, database: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "MARGIN", 0.5)
     client.set_queue("q", exclusive=True, shard_lease=1)
     lost: list[frozenset[str]] = []
     one = await make(database, lost)

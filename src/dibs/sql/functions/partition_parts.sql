@@ -203,8 +203,7 @@ comment on function dibs.trim_attempts is
 create or replace function dibs.fresh_attempts(
   name text, from_page bigint, to_page bigint, low bigint, high bigint, next bigint, since timestamptz,
   moved_by bigint, from_id uuid, to_id uuid)
-returns table (
-  queue_id integer, kind text, outcome dibs.outcome, ended_at timestamptz, run_us bigint, wait_us bigint, page bigint)
+returns setof dibs.fresh_attempt
 language plpgsql stable
 set enable_seqscan = off
 set enable_hashjoin = off

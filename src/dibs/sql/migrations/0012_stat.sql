@@ -59,6 +59,10 @@ create table dibs.stat_early (
 comment on table dibs.stat_early is
 'The same of runs that ended while an older transaction still writes: counted anew in each round.';
 
+-- A run that is to be counted.
+create type dibs.fresh_attempt as (
+  queue_id integer, kind text, outcome dibs.outcome, ended_at timestamptz, run_us bigint, wait_us bigint, page bigint);
+
 -- How far each partition of attempt was read: pages[n] begins a stretch of pages in which every run whose transaction
 -- is older than horizons[n] was counted. The last stretch is open: new rows go there. moved_by is the transaction that
 -- moved rows in which were counted before; inserted and swept_inserted tell whether anything came since.
