@@ -126,6 +126,8 @@ class UnknownTask(Refused):
     """No worker has registered such a task."""
 
     sqlstate = "DI015"
+
+
 class ShardNotHeld(Refused):
     """Only the worker that holds an exclusive queue or a shard may claim from it."""
 

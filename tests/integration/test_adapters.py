@@ -512,7 +512,7 @@ async def test_every_kind_of_argument_reaches_the_server_by_asyncpg(dsn: str, qu
         made = await client.enqueue(queue, "welcome")
         [job] = await client.run(calls.claim([queue], 1, None, 60), conn)
         assert (job.id, type(job.token)) == (made.id, UUID)
-        [renewed] = await client.run(calls.extend_many([job], 60, [{"percent": 1}]), conn)
+        [renewed] = await client.run(calls.extend_many([job], 60, [{"done": 1}]), conn)
         assert renewed.answer == "ok"
         [failed] = await client.run(calls.fail_many([job], ["no"], [False], [2.5]), conn)
         assert (failed.answer, failed.state) == ("ok", "scheduled")

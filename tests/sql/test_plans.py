@@ -103,7 +103,7 @@ def test_heartbeats_are_hot_updates(db: psycopg.Connection[Any], client: dibs.Cl
     client.enqueue_many(dibs.NewJob(queue="q") for _ in range(50))
     rows = db.execute("select id, token from dibs.claim('{q}', 50)").fetchall()
     for n in range(10):
-        held = [r[0] for r in rows], [r[1] for r in rows], [str(n)] * 50
+        held = [r[0] for r in rows], [r[1] for r in rows], [f'{{"done": {n}}}'] * 50
         db.execute("select from dibs.extend_many(%s, %s, null, %s::jsonb[])", held)
     db.execute("select pg_stat_force_next_flush()")
     with db.cursor() as cursor:

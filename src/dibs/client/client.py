@@ -374,6 +374,7 @@ class Client(Scheduling):
     def tasks(self) -> list[dict[str, Any]]:
         """Every task that a worker has registered: kind, queue, arguments, options."""
         return self.run(calls.tasks())
+
     def hold_shards(self, worker: int, queues: str | Sequence[str]) -> list[Hold]:
         """Take, renew and rebalance a worker's hold on exclusive queues and shards; what it may claim from now."""
         return self.run(calls.hold_shards(worker, [queues] if isinstance(queues, str) else queues))
