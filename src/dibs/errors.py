@@ -17,8 +17,7 @@
     │   ├── UnknownWorker    DI014    no such worker is registered
     │   ├── UnknownTask      DI015    no worker has registered such a task
     │   ├── UnknownSchedule  DI050    no such schedule
-    │   └── InvalidSchedule  DI051    a schedule's rule makes no sense
-    │   └── UnknownTask      DI015    no worker has registered such a task
+    │   ├── InvalidSchedule  DI051    a schedule's rule makes no sense
     │   ├── ShardNotHeld     DI060    only the worker that holds the queue or shard may claim from it
     │   └── StillSharded     DI061    a queue with shards cannot be an ordinary one again
     ├── NotPermitted         42501    the role lacks the right to this verb

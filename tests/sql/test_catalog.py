@@ -25,14 +25,15 @@ HOLDER = (
     "claim extend extend_many complete complete_many fail fail_many snooze snooze_many release release_many"
     " register_worker beat_worker retire_worker leads set_tasks find_task"
 )
-UPKEEP = "rescue expire make_days prune forget maintain run_schedules fire"
-LOOK = "state states why now version preview_schedule"
+UPKEEP = "rescue expire roll_up make_days prune forget maintain run_schedules fire"
+LOOK = "state states status why now version preview_schedule"
 ALLOWED = {
     "dibs_producer": f"enqueue enqueue_many cancel cancel_many make_id find_task declare_schedules trigger {LOOK}",
     "dibs_worker": f"{HOLDER} {UPKEEP} next_due depth {LOOK}",
     "dibs_observer": f"statistics depth next_due id_time {LOOK}",
     "dibs_admin": f"enqueue enqueue_many cancel cancel_many make_id {HOLDER} {UPKEEP} next_due depth {LOOK}"
-    " redrive set_queue set_strict pause resume show id_time set_schedule unset_schedule declare_schedules"
+    " statistics set_stat_retention redrive set_queue set_strict pause resume show id_time set_schedule unset_schedule"
+    " declare_schedules"
     " pause_schedule resume_schedule trigger show_schedule",
 }
 

@@ -43,17 +43,11 @@ begin
         snooze_many,release,release_many,cancel,cancel_many,rescue,expire,redrive,make_days,prune,forget,maintain,
         set_queue,set_strict,pause,resume,why,show,state,states,depth,next_due,register_worker,beat_worker,
         retire_worker,leads,set_tasks,find_task,make_id,id_time,now,version}'),
-<<<<<<< HEAD
       ('dibs_producer', '{declare_schedules,trigger,preview_schedule}'),
       ('dibs_worker', '{run_schedules,fire,preview_schedule}'),
       ('dibs_observer', '{preview_schedule}'),
       ('dibs_admin', '{set_schedule,unset_schedule,declare_schedules,pause_schedule,resume_schedule,run_schedules,fire,trigger,
         preview_schedule,show_schedule}'),
-      ('dibs_worker', '{roll_up}'),
-      ('dibs_observer', '{statistics}'),
-      ('dibs_admin', '{roll_up,statistics,set_stat_retention}'),
-=======
->>>>>>> 69a38b8 (Statistics, progress and shards in the glossary and beside the seeds)
       ('dibs_producer', '{status}'),
       ('dibs_worker', '{hold_shards,release_shards,roll_up,report,report_many,status}'),
       ('dibs_observer', '{statistics,status}'),
