@@ -23,7 +23,7 @@ HOT = ["ready", "blocked", "lease", "job", "attempt", "fingerprint", "dead"]
 
 HOLDER = (
     "claim extend extend_many complete complete_many fail fail_many snooze snooze_many release release_many"
-    " register_worker beat_worker retire_worker leads set_tasks find_task"
+    " report report_many hold_shards release_shards register_worker beat_worker retire_worker leads set_tasks find_task"
 )
 UPKEEP = "rescue expire roll_up make_days prune forget maintain run_schedules fire"
 LOOK = "state states status why now version preview_schedule"
