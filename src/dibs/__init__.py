@@ -19,6 +19,7 @@ from dibs.client.queue import Message, Queue
 from dibs.client.queue_async import AsyncMessage, AsyncQueue
 from dibs.client.remote import RemoteTask
 from dibs.errors import (
+    BrokenContract,
     ClientClosed,
     ConnectionLost,
     DibsError,
@@ -31,6 +32,7 @@ from dibs.errors import (
     JobEnded,
     JobError,
     LeaseLost,
+    NotAllowed,
     NotPermitted,
     PayloadTooLarge,
     Refused,
@@ -40,6 +42,7 @@ from dibs.errors import (
     SchemaTooNew,
     SchemaTooOld,
     ServerError,
+    UnfitFunction,
     UnknownJob,
     UnknownQueue,
     UnknownSchedule,
@@ -62,6 +65,7 @@ __all__ = [
     "AsyncMessage",
     "AsyncQueue",
     "Backoff",
+    "BrokenContract",
     "Claimed",
     "Client",
     "ClientClosed",
@@ -85,6 +89,7 @@ __all__ = [
     "Message",
     "Middleware",
     "NewJob",
+    "NotAllowed",
     "NotPermitted",
     "Outcome",
     "PayloadTooLarge",
@@ -104,6 +109,7 @@ __all__ = [
     "Snooze",
     "State",
     "Task",
+    "UnfitFunction",
     "UnknownJob",
     "UnknownQueue",
     "UnknownSchedule",

@@ -17,7 +17,10 @@
     │   ├── UnknownWorker    DI014    no such worker is registered
     │   ├── UnknownTask      DI015    no worker has registered such a task
     │   ├── UnknownSchedule  DI050    no such schedule
-    │   └── InvalidSchedule  DI051    a schedule's rule makes no sense
+    │   ├── InvalidSchedule  DI051    a schedule's rule makes no sense
+    │   ├── NotAllowed       DI070    the function is not on the allow-list
+    │   └── UnfitFunction    DI071    the function is not one that may be on it
+    ├── BrokenContract       DI072    a function did not answer with an envelope
     ├── NotPermitted         42501    the role lacks the right to this verb
     ├── WrongIsolation       DI020    the verb works in READ COMMITTED only
     ├── SchemaError                   the database's schema does not fit this client
@@ -135,6 +138,24 @@ class InvalidSchedule(Refused):
     """A schedule's rule, time zone or job makes no sense."""
 
     sqlstate = "DI051"
+
+
+class NotAllowed(Refused):
+    """The function is not on the allow-list of functions that may be run."""
+
+    sqlstate = "DI070"
+
+
+class UnfitFunction(Refused):
+    """The function is not one that may be allowed, or is no longer what was allowed."""
+
+    sqlstate = "DI071"
+
+
+class BrokenContract(DibsError):
+    """A function of the database answered with something that is not an envelope."""
+
+    sqlstate = "DI072"
 
 
 class NotPermitted(DibsError):

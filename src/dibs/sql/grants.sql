@@ -47,7 +47,16 @@ begin
       ('dibs_worker', '{run_schedules,fire,preview_schedule}'),
       ('dibs_observer', '{preview_schedule}'),
       ('dibs_admin', '{set_schedule,unset_schedule,declare_schedules,pause_schedule,resume_schedule,run_schedules,fire,trigger,
-        preview_schedule,show_schedule}')
+        preview_schedule,show_schedule}'),
+      -- Functions of the database, channels and supervisors.
+      ('dibs_producer', '{supervise,supervised,delivery_stage,append_error,result_ok,result_error,result_invalid,
+        check_envelope}'),
+      ('dibs_worker', '{find_function,begin_function,run_function,run_job,run_handler,begin_delivery,
+        record_delivery,delivery_stage,append_error,result_ok,result_error,result_invalid,check_envelope}'),
+      ('dibs_observer', '{function_flaw,supervised,delivery_stage}'),
+      ('dibs_admin', '{allow_function,disallow_function,function_flaw,find_function,begin_function,run_function,run_job,
+        run_handler,begin_delivery,record_delivery,delivery_stage,supervise,supervised,append_error,
+        set_error_retention,result_ok,result_error,result_invalid,check_envelope}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)
