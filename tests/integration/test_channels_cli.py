@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
+from examples.comms.story import install
+from psycopg import sql
 
 from tests.integration.test_cli import Dibs
 
 if TYPE_CHECKING:
-    import psycopg
+    from collections.abc import Iterator
 
     import dibs
 
@@ -22,6 +25,15 @@ create function shop.work(payload jsonb) returns jsonb language sql return dibs.
 @pytest.fixture
 def run(dsn: str) -> Dibs:
     return Dibs(dsn)
+
+
+@pytest.fixture
+def name(db: psycopg.Connection[Any]) -> Iterator[str]:
+    """The name of a login that does not exist yet, and will not exist after."""
+    made = f"Cli login {db.info.backend_pid}"
+    yield made
+    if db.execute("select from pg_roles where rolname = %s", (made,)).fetchone() is not None:
+        db.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(made)))
 
 
 def test_functions_are_listed_allowed_and_disallowed(run: Dibs, db: psycopg.Connection[Any]) -> None:
@@ -68,3 +80,43 @@ def test_deliveries_are_listed_and_counted(run: Dibs, db: psycopg.Connection[Any
     assert found["totals"] == {
         "messages": 1, "sends": 2, "accepted": 0, "refused": 0, "interrupted": 2, "unrecorded": 0
     }  # fmt: skip
+
+
+def test_a_login_gets_its_role_its_queues_and_its_functions(
+    run: Dibs, dsn: str, db: psycopg.Connection[Any], name: str
+) -> None:
+    install(dsn)
+    planned = run("grant", "worker", name, "--create", "--queue", "comms", "--dry-run", "--json").json
+    assert planned["statements"][0] == f'create role "{name}" login'
+    assert name not in [h["role"] for h in run("grants", "--json").json]
+    assert "dibs.confine" in run("grant", "worker", name, "--create", "--queue", "comms").out
+    [given] = [h for h in run("grants", "--json").json if h["role"] == name]
+    assert (given["login"], given["roles"], given["queues"]) == (True, ["dibs_worker"], ["comms"])
+    assert len(given["functions"]) == 8
+    assert name in run("grants").out
+    assert "not on the allow-list" in run("grant", "worker", name, "--function", "comms.nothing", code=1).err
+    assert "Invalid value" in run("grant", "boss", name, code=2).err
+
+
+def test_what_is_wrong_with_grants_is_found(run: Dibs, dsn: str, db: psycopg.Connection[Any], name: str) -> None:
+    install(dsn)
+    assert "nothing is wrong" in run("grants", "--check").out
+    run("grant", "worker", name, "--create")
+    login = sql.Identifier(name)
+    wrongs = {
+        "PUBLIC may execute a function of dibs": "grant execute on function dibs.claim to public",
+        "pins no search_path": "alter function dibs.depth(text) reset search_path",
+        "a table of dibs is open": "grant select on dibs.job to dibs_observer",
+        "may create things in the schema dibs": "grant create on schema dibs to dibs_worker",
+        "would not be run": "grant execute on function comms.get_email_payload to public",
+        "executed by no worker": "revoke execute on function comms.record_sms_success from dibs_worker, {}",
+        "in a schema of allowed functions": "grant create on schema comms to public",
+        "a worker has a table": "grant select on comms.send_email_task to {}",
+    }
+    for statement in wrongs.values():
+        db.execute(sql.SQL(statement).format(login))
+    found = run("grants", "--check", "--json", code=1).json
+    for words in wrongs:
+        assert [f for f in found if words in f["what"]], words
+    assert len(found) == len(wrongs)
+    assert "what is wrong" in run("grants", "--check", code=1).out

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     "demo", "init", "migrate", "sql", "enqueue", "queues", "jobs", "job", "why", "cancel", "redrive", "pause",
-    "resume", "schedules", "worker", "workers", "tasks", "functions", "deliveries", "errors",
+    "resume", "schedules", "worker", "workers", "tasks", "functions", "deliveries", "errors", "grant", "grants",
     "maintain", "embedded", "version",
 )  # fmt: skip
 """Every command, in the order people meet them; each is the function of its name in the module of its name."""

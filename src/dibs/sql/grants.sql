@@ -53,8 +53,8 @@ begin
         check_envelope}'),
       ('dibs_worker', '{find_function,begin_function,run_function,run_job,run_handler,begin_delivery,
         record_delivery,delivery_stage,append_error,result_ok,result_error,result_invalid,check_envelope}'),
-      ('dibs_observer', '{function_flaw,supervised,delivery_stage}'),
-      ('dibs_admin', '{allow_function,disallow_function,function_flaw,find_function,begin_function,run_function,run_job,
+      ('dibs_observer', '{function_flaw,supervised,delivery_stage,confined_to}'),
+      ('dibs_admin', '{confine,confined_to,allow_function,disallow_function,function_flaw,find_function,begin_function,run_function,run_job,
         run_handler,begin_delivery,record_delivery,delivery_stage,supervise,supervised,append_error,
         set_error_retention,result_ok,result_error,result_invalid,check_envelope}')
     ) as g (role, verbs)

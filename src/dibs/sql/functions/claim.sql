@@ -47,6 +47,9 @@ begin
   for v_queue in
     select q.* from dibs.queue as q where q.name = any (queues) and q.paused_at is null order by q.id
   loop
+    if v_queue.guarded then
+      perform dibs.check_queues(array[v_queue.name]);
+    end if;
     v_floor := dibs.read_floor(v_queue.id, v_top);
     v_queues := v_queues || v_queue;
     v_floors := v_floors || v_floor;

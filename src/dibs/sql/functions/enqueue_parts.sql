@@ -41,8 +41,13 @@ as $$
 declare
   v_missing text[] := array(
     select n from unnest(names) as n
-    where not exists (select from dibs.queue as q where q.name = n) order by n);
+    where not exists (select from dibs.queue as q where q.name = n and not q.guarded) order by n);
 begin
+  if v_missing = '{}' then
+    return;
+  end if;
+  perform dibs.check_queues(v_missing);
+  v_missing := array(select n from unnest(v_missing) as n where not exists (select from dibs.queue as q where q.name = n));
   if v_missing = '{}' then
     return;
   end if;

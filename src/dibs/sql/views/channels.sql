@@ -29,6 +29,7 @@ from (
 ) as d
 left join dibs.job as j on j.id = d.job_id
 left join dibs.lease as l on l.id = d.job_id
+where (select dibs.confined_to()) is null or j.queue_id = any ((select dibs.confined_to())::integer[])
 group by d.job_id, j.kind;
 
 comment on view dibs.deliveries is
@@ -49,7 +50,10 @@ from dibs.process as p
 cross join lateral (select dibs.now() as at) as n
 left join dibs.ready as r on r.id = p.job_id
 left join dibs.blocked as b on b.id = p.job_id
-left join dibs.lease as l on l.id = p.job_id;
+left join dibs.lease as l on l.id = p.job_id
+where (select dibs.confined_to()) is null
+  or exists (
+    select from dibs.job as j where j.id = p.job_id and j.queue_id = any ((select dibs.confined_to())::integer[]));
 
 comment on view dibs.processes is 'Processes under a supervisor, and the state of its next look: `none` when nobody looks at them any more.';
 
@@ -57,6 +61,14 @@ create or replace view dibs.errors as
 select e.id, e.at, e.source, e.job_id, q.name as queue, j.kind, e.message
 from dibs.error as e
 left join dibs.job as j on j.id = e.job_id
-left join dibs.queue as q on q.id = j.queue_id;
+left join dibs.queue as q on q.id = j.queue_id
+where (select dibs.confined_to()) is null or j.queue_id = any ((select dibs.confined_to())::integer[]);
 
 comment on view dibs.errors is 'The log of operational errors, with the queue and the kind of the job it is about.';
+
+create or replace view dibs.confinements as
+select c.role::text as role, array_agg(q.name order by q.name) as queues
+from dibs.confinement as c join dibs.queue as q on q.id = c.queue_id
+group by c.role;
+
+comment on view dibs.confinements is 'Roles that are confined, and the queues they may use.';

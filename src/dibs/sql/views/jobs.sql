@@ -25,7 +25,8 @@ cross join lateral (select dibs.now() as at) as n
 left join dibs.ready as r on r.id = j.id
 left join dibs.blocked as b on b.id = j.id
 left join dibs.lease as l on l.id = j.id
-left join dibs.dead as d on d.id = j.id;
+left join dibs.dead as d on d.id = j.id
+where (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.jobs is 'Every job kept, with its state; no payloads.';
 
@@ -34,14 +35,16 @@ select a.id, q.name as queue, j.kind, a.run, a.outcome, a.claimed_at, a.ended_at
   a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error
 from dibs.attempt as a
 join dibs.queue as q on q.id = a.queue_id
-left join dibs.job as j on j.id = a.id;
+left join dibs.job as j on j.id = a.id
+where (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.attempts is 'Every ended run kept; no results, and of an error its first line.';
 
 create or replace view dibs.queues as
 select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q.lease_cap, q.max_attempts, q.max_losses,
   to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring
-from dibs.queue as q;
+from dibs.queue as q
+where (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.queues is 'Every queue and its policy.';
 
