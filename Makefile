@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: demo test test-15 check bench docs sync clean
+.PHONY: demo demo-comms test test-15 check bench docs sync clean
 
 demo: $(READY)  ## Watch a few hundred jobs live their lives on a PostgreSQL that came with the install.
 	$(BIN)/dibs demo
+
+demo-comms: $(READY)  ## Watch 500 supervised e-mails go out, past failures, crashes and a restart.
+	$(BIN)/python -m examples.comms.demo
 
 test: $(READY)  ## The whole suite, on the embedded PostgreSQL (or on DIBS_PG_BIN's).
 	$(BIN)/python -m pytest -q -n $(JOBS)

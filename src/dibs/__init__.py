@@ -19,6 +19,7 @@ from dibs.client.queue import Message, Queue
 from dibs.client.queue_async import AsyncMessage, AsyncQueue
 from dibs.client.remote import RemoteTask
 from dibs.errors import (
+    BrokenContract,
     ClientClosed,
     ConnectionLost,
     DibsError,
@@ -31,6 +32,7 @@ from dibs.errors import (
     JobEnded,
     JobError,
     LeaseLost,
+    NotAllowed,
     NotPermitted,
     PayloadTooLarge,
     Refused,
@@ -42,6 +44,7 @@ from dibs.errors import (
     ServerError,
     ShardNotHeld,
     StillSharded,
+    UnfitFunction,
     UnknownJob,
     UnknownQueue,
     UnknownSchedule,
@@ -66,6 +69,7 @@ __all__ = [
     "AsyncMessage",
     "AsyncQueue",
     "Backoff",
+    "BrokenContract",
     "Claimed",
     "Client",
     "ClientClosed",
@@ -89,6 +93,7 @@ __all__ = [
     "Message",
     "Middleware",
     "NewJob",
+    "NotAllowed",
     "NotPermitted",
     "Outcome",
     "PayloadTooLarge",
@@ -113,6 +118,7 @@ __all__ = [
     "StillSharded",
     "Task",
     "Totals",
+    "UnfitFunction",
     "UnknownJob",
     "UnknownQueue",
     "UnknownSchedule",

@@ -98,6 +98,28 @@ class ItemArguments(Arguments):
         return inspect.Signature([parameter]), {"item": item}
 
 
+class WholePayload(Arguments):
+    """What a raw task takes: the payload as it is, whatever it holds, as its only argument."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        self._signature = inspect.signature(function)
+        self._names = tuple(self._signature.parameters)
+        if len(self._names) != 1:
+            raise InvalidArgument(f"raw task {name} takes {len(self._names)} arguments; it gets one, the whole payload")
+
+    def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The one argument, as JSON can hold it."""
+        given = [*args, *kwargs.values()]
+        if len(given) != 1 or not kwargs.keys() <= set(self._names):
+            raise InvalidArgument(f"task {self.name} takes one argument, its payload; it got {len(given)}")
+        return msgspec.to_builtins(given[0], enc_hook=_encode)
+
+    def unpack(self, payload: Any) -> dict[str, Any]:
+        """The payload, under the argument's name."""
+        return {self._names[0]: payload}
+
+
 def _default(value: Any) -> Any:
     # A mutable default is made anew for each call, as msgspec wants it.
     return msgspec.field(default_factory=type(value)) if isinstance(value, list | dict | set) and not value else value

@@ -19,7 +19,10 @@
     │   ├── UnknownSchedule  DI050    no such schedule
     │   ├── InvalidSchedule  DI051    a schedule's rule makes no sense
     │   ├── ShardNotHeld     DI060    only the worker that holds the queue or shard may claim from it
-    │   └── StillSharded     DI061    a queue with shards cannot be an ordinary one again
+    │   ├── StillSharded     DI061    a queue with shards cannot be an ordinary one again
+    │   ├── NotAllowed       DI070    the function is not on the allow-list
+    │   └── UnfitFunction    DI071    the function is not one that may be on it
+    ├── BrokenContract       DI072    a function did not answer with an envelope
     ├── NotPermitted         42501    the role lacks the right to this verb
     ├── WrongIsolation       DI020    the verb works in READ COMMITTED only
     ├── SchemaError                   the database's schema does not fit this client
@@ -149,6 +152,24 @@ class InvalidSchedule(Refused):
     """A schedule's rule, time zone or job makes no sense."""
 
     sqlstate = "DI051"
+
+
+class NotAllowed(Refused):
+    """The function is not on the allow-list of functions that may be run."""
+
+    sqlstate = "DI070"
+
+
+class UnfitFunction(Refused):
+    """The function is not one that may be allowed, or is no longer what was allowed."""
+
+    sqlstate = "DI071"
+
+
+class BrokenContract(DibsError):
+    """A function of the database answered with something that is not an envelope."""
+
+    sqlstate = "DI072"
 
 
 class NotPermitted(DibsError):

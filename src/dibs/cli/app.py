@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = (
-    "demo", "init", "migrate", "sql", "enqueue", "queues", "jobs", "job", "why", "cancel", "redrive", "stats", "shards",
-    "pause", "resume", "schedules", "worker", "workers", "tasks", "maintain", "embedded", "version",
+    "demo", "init", "migrate", "sql", "enqueue", "queues", "jobs", "job", "why", "cancel", "redrive", "stats",
+    "shards", "pause", "resume", "schedules", "worker", "workers", "tasks", "functions", "deliveries", "errors",
+    "grant", "grants", "maintain", "embedded", "version",
 )  # fmt: skip
 """Every command, in the order people meet them; each is the function of its name in the module of its name."""
 

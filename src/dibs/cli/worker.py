@@ -43,7 +43,7 @@ SHARE = Read("queue", _share)
 
 
 @click.command(cls=Command, short_help="Run an app's tasks, until stopped or until none is left.")
-@click.argument("app", metavar="MODULE:APP")
+@click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option(
     "--queue",
     "queues",
@@ -60,6 +60,7 @@ SHARE = Read("queue", _share)
 @click.option("--grace", default=30.0, show_default=True, help="Seconds to finish after a stop.")
 @click.option("--poll", default=1.0, show_default=True, help="Seconds between looks for work nobody announced.")
 @click.option("--drain", is_flag=True, help="Exit when nothing is left to do.")
+@click.option("--channels", is_flag=True, help="Run db_function, email and sms, too; needs no app.")
 @click.option("--no-upkeep", is_flag=True, help="Leave the maintenance loops to others.")
 @click.option("--health", type=int, metavar="PORT", help="Answer probes there: /live and /ready.")
 @click.option("--health-file", type=click.Path(path_type=Path), help="Touch this file as long as all is well.")
@@ -74,9 +75,10 @@ SHARE = Read("queue", _share)
 def worker(
     session: Session,
     /,
-    app: str,
+    app: str | None,
     queues: tuple[tuple[str, Share], ...],
     processes: int,
+    channels: bool,
     no_upkeep: bool,
     reload: bool,
     health: int | None,
@@ -87,7 +89,7 @@ def worker(
     log_level: str,
     **options: Any,
 ) -> None:
-    """Run the tasks of the app MODULE:APP, such as shop.tasks:app.
+    """Run the tasks of the app MODULE:APP, such as shop.tasks:app; with --channels those of the database, too.
 
     SIGTERM or Ctrl-C: no more jobs are taken, what runs may finish within the grace time, the rest is given back. A
     second one: everything is given back at once.
@@ -99,14 +101,14 @@ def worker(
         status = asyncio.run(fleet)
         log.close()
         sys.exit(status)
-    found = load(app)
+    found = with_channels(app) if channels else load(app)
     if session.dsn:
         found.dsn = session.dsn
     shares = dict(queues) or dict.fromkeys(sorted({task.settings.queue for task in found.tasks.values()}), Share())
     given = {name: value for name, value in options.items() if value is not None}
-    settings = Settings(shares, upkeep=not no_upkeep, name=app, **given)
+    settings = Settings(shares, upkeep=not no_upkeep, name=app or "channels", **given)
     log = log_events(found.events, log_format, level=log_level)
-    ended = asyncio.run(work(found, settings, shown))
+    ended = asyncio.run(_work(found, settings, shown))
     log.close()
     if session.as_json:
         session.output.json({"ended": ended})
@@ -114,15 +116,35 @@ def worker(
         session.output.say(f"{ended} jobs ended")
 
 
-def _database(session: Session, app: str) -> str | None:
+async def _work(app: App, settings: Settings, shown: Shown) -> int:
     try:
-        return session.dsn or load(app).dsn or configured_dsn(None)
+        return await work(app, settings, shown)
+    finally:
+        await app.aclose()
+
+
+def _database(session: Session, app: str | None) -> str | None:
+    try:
+        return session.dsn or (app and load(app).dsn) or configured_dsn(None)
     except InvalidArgument:
         return None  # Each worker process will say so.
 
 
-def load(path: str) -> App:
+def with_channels(path: str | None) -> App:
+    """The app with the channels added, or an app of channels alone."""
+    from dibs.channels import ChannelApp, add
+
+    if path is None:
+        return ChannelApp()
+    found = load(path)
+    add(found)
+    return found
+
+
+def load(path: str | None) -> App:
     """The app that ``module:name`` stands for."""
+    if path is None:
+        raise InvalidArgument("name an app, such as shop.tasks:app, or give --channels")
     module, _, name = path.partition(":")
     sys.path.insert(0, "")
     try:

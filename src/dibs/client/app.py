@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
-from dibs.arguments import Arguments, ItemArguments
+from dibs.arguments import Arguments, ItemArguments, WholePayload
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
 from dibs.client.handle import Job
@@ -21,7 +21,7 @@ from dibs.retry import Retry
 from dibs.scheduler import Schedules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from dibs.client.middleware import Middleware
     from dibs.job import Enqueued, NewJob
@@ -51,6 +51,7 @@ class App:
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.events = Events()
         self.middleware: tuple[Middleware, ...] = ()
+        self.closing: list[Callable[[], Awaitable[None]]] = []
         self._async: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
 
     @overload
@@ -68,6 +69,7 @@ class App:
         process: bool = False,
         memory: int | None = None,
         repeat: Seconds | None = None,
+        raw: bool = False,
         **options: Unpack[JobOptions],
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
@@ -79,20 +81,22 @@ class App:
         name: str | None = None,
         queue: str | None = None,
         retry: Retry | None = None,
+        raw: bool = False,
         **given: Any,
     ) -> Any:
         """Make a function a task: it stays callable, and can be enqueued.
 
         ``timeout`` is how many seconds a run may take. With ``process`` it runs in a process of its own, which is
         killed when it takes longer or, with ``memory``, when it needs more bytes. With ``repeat`` each success enqueues
-        the same job again, due that many seconds later. What else is given is each job's: priority, ttl, lease and so
-        on.
+        the same job again, due that many seconds later. A ``raw`` task takes one argument, the whole payload as it is.
+        What else is given is each job's: priority, ttl, lease and so on.
         """
 
         def make(decorated: Callable[..., Any]) -> Task[Any, Any]:
             kind = name or kind_of(decorated)
             settings = settings_of(self, queue, retry or Retry(), given)
-            return self._add(Task(self, decorated, kind, settings, Arguments(kind, decorated)))
+            arguments = (WholePayload if raw else Arguments)(kind, decorated)
+            return self._add(Task(self, decorated, kind, settings, arguments))
 
         return make if function is None else make(function)
 
@@ -221,7 +225,9 @@ class App:
             self.client.close()
 
     async def aclose(self) -> None:
-        """Close the async client of the running event loop, if there is one."""
+        """Close what was added to ``closing``, and the async client of the running event loop, if there is one."""
+        for close in self.closing:
+            await close()
         client = self._async.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()

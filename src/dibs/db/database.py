@@ -115,6 +115,10 @@ class Database:
         """Run a call in a transaction of its own; repeat it if the connection is lost and the verb bears that."""
         return (self._persist(lambda _: iter([call]), again=call.again))[0]
 
+    def run_together(self, these: Sequence[Call[Any]]) -> list[Any]:
+        """Run calls in one transaction, in order; repeat all if the connection is lost and the verbs bear that."""
+        return self._persist(lambda _: iter(these), again=all(call.again for call in these))
+
     def _persist(self, attempt: Callable[[int], Iterator[Call[R]]], *, again: bool = True) -> list[R]:
         end = time.monotonic() + self.patience
         tries = 0

@@ -51,7 +51,16 @@ begin
       ('dibs_producer', '{status}'),
       ('dibs_worker', '{hold_shards,release_shards,roll_up,report,report_many,status}'),
       ('dibs_observer', '{statistics,status}'),
-      ('dibs_admin', '{hold_shards,release_shards,roll_up,statistics,set_stat_retention,report,report_many,status}')
+      ('dibs_admin', '{hold_shards,release_shards,roll_up,statistics,set_stat_retention,report,report_many,status}'),
+      -- Functions of the database, channels and supervisors.
+      ('dibs_producer', '{supervise,supervised,delivery_stage,append_error,result_ok,result_error,result_invalid,
+        check_envelope}'),
+      ('dibs_worker', '{find_function,begin_function,run_function,run_job,run_handler,begin_delivery,
+        record_delivery,delivery_stage,append_error,result_ok,result_error,result_invalid,check_envelope}'),
+      ('dibs_observer', '{function_flaw,supervised,delivery_stage,confined_to}'),
+      ('dibs_admin', '{confine,confined_to,allow_function,disallow_function,function_flaw,find_function,begin_function,run_function,run_job,
+        run_handler,begin_delivery,record_delivery,delivery_stage,supervise,supervised,append_error,
+        set_error_retention,result_ok,result_error,result_invalid,check_envelope}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)

@@ -18,6 +18,9 @@ declare
   v_asked uuid[] := '{}'::uuid[];
 begin
   perform dibs.check_isolation('cancel');
+  if dibs.is_guarded() then
+    v_left := array(select k from unnest(v_left) as k where not dibs.is_hidden(k) order by k);
+  end if;
   -- A ticket may move while we look for it, so look again for those that still have one.
   loop
     v_dead := v_dead || array(select b.id from dibs.bury(v_left, 'cancelled', cancel_many.reason, v_now) as b);
@@ -42,6 +45,7 @@ begin
     case
       when k.id = any (v_dead) then 'cancelled'
       when k.id = any (v_asked) then 'requested'
+      when (select s.confined from dibs.setting as s) and dibs.is_hidden(k.id) then 'unknown'
       when (select true from dibs.job as j where j.id = k.id) then 'ended'
       else 'unknown'
     end

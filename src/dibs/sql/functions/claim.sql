@@ -47,6 +47,9 @@ begin
   for v_queue in
     select q.* from dibs.queue as q where q.name = any (queues) and q.paused_at is null order by q.id
   loop
+    if v_queue.guarded then
+      perform dibs.check_queues(array[v_queue.name]);
+    end if;
     if v_queue.shards is not null or v_queue.shard_of is not null then
       perform dibs.fence_shard(v_queue, claim.worker, v_now);
     end if;

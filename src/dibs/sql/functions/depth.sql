@@ -11,6 +11,7 @@ begin atomic
     d.failed, d.exhausted, d.expired, d.cancelled, r.oldest, l.oldest
   from (select dibs.now() as at) as n
   left join dibs.queue as q on q.name = depth.name
+    and (not q.guarded or coalesce(q.id = any (dibs.confined_to()), true))
   cross join lateral (select dibs.queue_numbers(q.id) as ids) as s
   cross join lateral (
     select count(*) filter (where t.due_at > n.at) as scheduled, count(*) filter (where t.due_at <= n.at) as ready,
@@ -46,7 +47,8 @@ begin atomic
     select t.due_at from dibs.ready as t
     where t.queue_id = q.id and t.priority = p.priority::smallint and t.due_at > n.at
     order by t.due_at limit 1) as r
-  where q.name = any (queues) and q.paused_at is null;
+  where q.name = any (queues) and q.paused_at is null
+    and (not q.guarded or coalesce(q.id = any (dibs.confined_to()), true));
 end;
 
 comment on function dibs.next_due is

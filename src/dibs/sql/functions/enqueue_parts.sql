@@ -42,10 +42,17 @@ declare
   v_missing text[];
   v_sharded boolean;
 begin
-  select array_agg(n order by n) filter (where q.id is null or q.shard_of is not null), bool_or(q.shards > 1)
+  select array_agg(n order by n) filter (where q.id is null or q.shard_of is not null or q.guarded), bool_or(q.shards > 1)
   into v_missing, v_sharded
   from unnest(names) as n left join dibs.queue as q on q.name = n;
   if v_missing is null then
+    return v_sharded;
+  end if;
+  perform dibs.check_queues(v_missing);
+  v_missing := array(
+    select n from unnest(v_missing) as n
+    where not exists (select from dibs.queue as q where q.name = n and q.shard_of is null));
+  if v_missing = '{}' then
     return v_sharded;
   end if;
   if v_missing[1] = '' then

@@ -51,9 +51,10 @@ begin
     delete from dibs.worker as w where w.seen_at < dibs.now() - interval '7 days' returning 1)
   select count(*) into v_workers from gone;
   perform dibs.forget_runs();
-  return v_hints + v_workers;
+  return v_hints + v_workers + dibs.forget_channels();
 end
 $$;
 
 comment on function dibs.forget is
-'Delete old hints of where to scan, and workers not seen for 7 days. Returns how many rows went.';
+'Delete old hints of where to scan, workers not seen for 7 days, errors past their retention, the deliveries of jobs
+that are gone, and processes nobody looks at any more. Returns how many rows went.';

@@ -5,13 +5,13 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 begin atomic
-  select k.id, coalesce(
+  select k.id, case when (select s.confined from dibs.setting as s) and dibs.is_hidden(k.id) then 'unknown' else coalesce(
     (select case when r.due_at > n.at then 'scheduled' else 'ready' end from dibs.ready as r where r.id = k.id),
     (select 'blocked' from dibs.blocked as b where b.id = k.id),
     (select 'running' from dibs.lease as l where l.id = k.id),
     (select d.state from dibs.dead as d where d.id = k.id),
     (select 'succeeded' from dibs.job as j where j.id = k.id),
-    'unknown')
+    'unknown') end
   from unnest(ids) with ordinality as k (id, n), (select dibs.now() as at) as n
   order by k.n;
 end;

@@ -26,7 +26,8 @@ cross join lateral (select dibs.now() as at) as n
 left join dibs.ready as r on r.id = j.id
 left join dibs.blocked as b on b.id = j.id
 left join dibs.lease as l on l.id = j.id
-left join dibs.dead as d on d.id = j.id;
+left join dibs.dead as d on d.id = j.id
+where (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.jobs is 'Every job kept, with its state; no payloads.';
 
@@ -36,7 +37,8 @@ select a.id, coalesce(p.name, q.name) as queue, j.kind, a.run, a.outcome, a.clai
 from dibs.attempt as a
 join dibs.queue as q on q.id = a.queue_id
 left join dibs.queue as p on p.id = q.shard_of
-left join dibs.job as j on j.id = a.id;
+left join dibs.job as j on j.id = a.id
+where (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.attempts is 'Every ended run kept; no results, and of an error its first line.';
 
@@ -45,7 +47,7 @@ select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q
   to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring,
   q.shards, q.shard_lease
 from dibs.queue as q
-where q.shard_of is null;
+where q.shard_of is null and (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.queues is 'Every queue and its policy.';
 

@@ -1,0 +1,194 @@
+"""One message from its job to its provider and back to its handlers.
+
+Each step is a transaction of its own, and what was done is on record before the next step begins: a run that starts
+again goes on where the last one stopped, and sends nothing twice. The one gap is between the provider's answer and its
+record. A send that ended there is seen by the next run, reported and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dibs.channels.functions import AWAY, Failed, Invalid
+from dibs.channels.provider import NotSent, Refusal, Throttled
+from dibs.client.context import context
+from dibs.db import channel_calls as calls
+from dibs.errors import ConnectionLost
+from dibs.retry import Final, Snooze
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from dibs.channels.environment import Environment
+    from dibs.channels.functions import Functions
+    from dibs.channels.provider import Provider
+    from dibs.client.context import Context
+    from dibs.db.channel_calls import Stage
+    from dibs.job import Claimed
+
+log = logging.getLogger("dibs.channels")
+
+SETTLED = {"accepted", "refused", "done"}
+FRESH = calls.Stage("none", None)
+WAIT = 30.0
+"""How long a throttled message waits when the provider did not say."""
+LONGEST = 60.0
+"""How long an outcome waits at most until its handler is told again."""
+
+
+class Order(msgspec.Struct):
+    """What a job's payload asks of a channel; everything else in it is for the handlers."""
+
+    task_type: str | None = None
+    message: dict[str, Any] | None = None
+    before_handler: str | None = None
+    success_handler: str | None = None
+    error_handler: str | None = None
+    on_error: str = "retry"
+
+    @property
+    def handlers(self) -> list[str]:
+        """The handlers that are told of the outcome."""
+        return [name for name in (self.success_handler, self.error_handler) if name is not None]
+
+
+class Delivery:
+    """Sends the messages of one channel."""
+
+    def __init__(self, kind: str, provider: Provider, functions: Functions, environment: Environment) -> None:
+        self.kind = kind
+        self.provider = provider
+        self._functions = functions
+        self._database = functions.database
+        self._environment = environment
+        self._recording: set[asyncio.Task[None]] = set()
+
+    async def run(self, payload: Any) -> Any:
+        """Bring one job's message to its end, or as far as it gets."""
+        here = context()
+        job = here.job
+        order = self._read(payload)
+        try:
+            stage = FRESH if job.run == 1 else await self._database.run(calls.delivery_stage(job.id))
+            if stage.stage not in SETTLED:
+                stage = await self._send(job, order, payload)
+        except ConnectionLost:
+            raise Snooze(AWAY) from None
+        return await self._settle(here, order, payload, stage)
+
+    async def close(self) -> None:
+        """Finish what is being recorded, and let the provider go."""
+        await asyncio.gather(*self._recording, return_exceptions=True)
+        await self.provider.close()
+
+    def _read(self, payload: Any) -> Order:
+        try:
+            order = msgspec.convert(payload, Order)
+        except msgspec.ValidationError as error:
+            raise Final(f"the payload is not one of kind {self.kind}: {error}") from None
+        if order.task_type not in {None, self.kind}:
+            raise Final(f"the payload says task_type {order.task_type!r}, and the job is of kind {self.kind!r}")
+        if (order.message is None) == (order.before_handler is None):
+            raise Final("the payload needs either a message or a before_handler that makes one")
+        if order.on_error not in {"retry", "report"}:
+            raise Final(f"on_error is retry or report, not {order.on_error!r}")
+        return order
+
+    # Sending
+
+    async def _send(self, job: Claimed, order: Order, payload: Any) -> Stage:
+        """Have the message made, and hand it over; how that ended."""
+        try:
+            message = order.message
+            if order.before_handler is not None:
+                message = await self._functions.run(job, order.before_handler, payload)
+        except Invalid as error:
+            return await self._refuse(job, order, str(error))
+        begun = await self._database.run(calls.begin_delivery(job, self.provider.name, order.handlers))
+        if begun.stage in SETTLED:
+            return begun
+        if begun.stage == "sending":
+            text = f"an earlier send through {self.provider.name} was interrupted: the message may go out twice"
+            await self._functions.note(text, job.id, self.kind)
+        return await self._hand_over(job, order, message or {})
+
+    async def _hand_over(self, job: Claimed, order: Order, message: dict[str, Any]) -> Stage:
+        try:
+            receipt = await self.provider.send(message, str(job.id))
+        except Refusal as error:
+            return await self._refuse(job, order, self._told(error))
+        except Throttled as error:
+            await self._record(job, "failed", {"error": self._told(error), "throttled": True})
+            raise Snooze(error.after or WAIT) from None
+        except NotSent as error:
+            return await self._not_sent(job, order, self._told(error))
+        except Exception as error:
+            return await self._unknown(job, order, self._told(error))
+        detail = {"provider": self.provider.name, **self._environment.scrub(receipt)}
+        await self._record(job, "accepted", detail)
+        return calls.Stage("accepted", detail)
+
+    async def _not_sent(self, job: Claimed, order: Order, text: str) -> Stage:
+        if order.on_error == "report" or job.is_last_attempt:
+            return await self._refuse(job, order, text)
+        await self._record(job, "failed", {"error": text})
+        raise await self._functions.failed(text, job.id, self.kind) from None
+
+    async def _unknown(self, job: Claimed, order: Order, text: str) -> Stage:
+        """Nobody knows whether it went out: it stays marked as being sent, for the next run to see."""
+        text = f"it is not known whether the message went out: {text}"
+        if job.is_last_attempt:
+            return await self._refuse(job, order, text, unknown=True)
+        raise await self._functions.failed(text, job.id, self.kind) from None
+
+    async def _refuse(self, job: Claimed, order: Order, text: str, *, unknown: bool = False) -> Stage:
+        """The message is not sent, and that is the outcome; without a handler to be told it is only an error."""
+        detail: dict[str, Any] = {"error": text, **({"unknown": True} if unknown else {})}
+        await self._record(job, "refused" if order.error_handler else "failed", detail)
+        if order.error_handler is None:
+            raise Final(text)
+        return calls.Stage("refused", detail)
+
+    def _told(self, error: Exception) -> str:
+        return self._environment.scrub(str(error) or type(error).__name__)
+
+    async def _record(self, job: Claimed, step: str, detail: dict[str, Any]) -> None:
+        """Record what the provider did, even if the job is taken from us meanwhile: it is true nonetheless."""
+        task = asyncio.create_task(self._database.run(calls.record_delivery(job, step, detail)))
+        self._recording.add(task)
+        task.add_done_callback(self._recorded)
+        await asyncio.shield(task)
+
+    def _recorded(self, task: asyncio.Task[None]) -> None:
+        self._recording.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("what a provider did could not be recorded: %s", error)
+
+    # Telling the handlers
+
+    async def _settle(self, here: Context, order: Order, payload: Any, stage: Stage) -> Any:
+        if stage.stage == "accepted" and order.success_handler is not None:
+            told = {"original_payload": payload, "worker_payload": stage.detail or {}}
+            telling = self._functions.tell_success(here, order.success_handler, told, stage.detail)
+            await self._tell(here, order.success_handler, telling)
+        if stage.stage == "refused":
+            error = str((stage.detail or {}).get("error", "refused"))
+            if order.error_handler is not None:
+                told = {"original_payload": payload, "error": error}
+                await self._tell(here, order.error_handler, self._functions.tell_error(here, order.error_handler, told))
+            raise Final(error)
+        return stage.detail
+
+    async def _tell(self, here: Context, handler: str, telling: Awaitable[None]) -> None:
+        """Tell a handler; if that fails the outcome waits, uncharged, and is told again until it is known."""
+        try:
+            await telling
+        except Invalid as error:
+            await self._functions.note(str(error), here.id, handler)
+            raise Final(str(error)) from None
+        except Failed:
+            raise Snooze(min(2.0 ** min(here.job.run - 1, 10), LONGEST)) from None

@@ -1,0 +1,96 @@
+"""Runs functions of the database, and says what came of it in three errors."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from dibs.db import channel_calls as calls
+from dibs.errors import BrokenContract, ConnectionLost, DibsError, LeaseLost
+from dibs.retry import Snooze
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from dibs.channels.environment import Environment
+    from dibs.client.context import Context
+    from dibs.db.calls import Call
+    from dibs.db.database_async import AsyncDatabase
+    from dibs.job import Claimed
+
+log = logging.getLogger("dibs.channels")
+AWAY = 5.0
+"""A job whose database went away waits this many seconds, uncharged."""
+
+
+class Failed(Exception):
+    """An operational error: it is in the error log, and the job is tried again by its policy."""
+
+
+class Invalid(Exception):
+    """What was asked can never work, says the function; nothing is wrong with the worker."""
+
+
+class Functions:
+    """The functions of one database."""
+
+    def __init__(self, database: AsyncDatabase, environment: Environment) -> None:
+        self.database = database
+        self._environment = environment
+
+    async def run(self, job: Claimed, name: str, payload: Any) -> dict[str, Any]:
+        """Run a function in a transaction of its own; what its envelope carries."""
+        return await self._call(job, name, calls.run_function(name, payload))
+
+    async def finish(self, here: Context, name: str, payload: Any) -> dict[str, Any]:
+        """Run a function in a transaction that also completes the job: what it writes happens exactly once."""
+        return await self._complete(here, name, calls.run_job(here.job, name, payload))
+
+    async def tell_success(self, here: Context, name: str, payload: Any, result: Any) -> None:
+        """Tell a handler that a message was accepted, in the transaction that completes the job."""
+        await self._complete(here, name, calls.run_handler(here.job, name, payload, True, result))
+
+    async def tell_error(self, here: Context, name: str, payload: Any) -> None:
+        """Tell a handler that a message was not sent; the job fails afterwards."""
+        await self._call(here.job, name, calls.run_handler(here.job, name, payload, False, None))
+
+    async def _complete(self, here: Context, name: str, call: Call[dict[str, Any]]) -> dict[str, Any]:
+        try:
+            found = await self._call(here.job, name, call)
+        except LeaseLost:
+            here.completed = True  # by an answer that got lost, or it is no longer ours: nothing is left to report
+            raise
+        here.completed = True
+        return found
+
+    async def _call(self, job: Claimed, name: str, call: Call[dict[str, Any]]) -> dict[str, Any]:
+        try:
+            _, envelope = await self.database.run_together([calls.begin_function(name), call])
+        except ConnectionLost:
+            raise Snooze(AWAY) from None
+        except LeaseLost:
+            raise
+        except BrokenContract as error:
+            await self.note(error.message, job.id, name)
+            raise Invalid(error.message) from None
+        except DibsError as error:
+            raise await self.failed(f"{name}: {error.message}", job.id, name) from None
+        if envelope["validation_failure_message"]:
+            raise Invalid(f"{name}: {envelope['validation_failure_message']}")
+        if envelope["error"]:
+            raise await self.failed(f"{name}: {envelope['error']}", job.id, name)
+        found: dict[str, Any] = envelope["payload"]
+        return found
+
+    async def failed(self, message: str, job: UUID, source: str) -> Failed:
+        """An operational error, written into the log, to be raised."""
+        await self.note(message, job, source)
+        return Failed(self._environment.scrub(message))
+
+    async def note(self, message: str, job: UUID, source: str) -> None:
+        """Write into the error log; a log that cannot be written to stops nothing."""
+        told = self._environment.scrub(message)
+        log.warning("job %s: %s", job, told)
+        with contextlib.suppress(DibsError):
+            await self.database.run(calls.append_error(told, job, source[:200]))

@@ -1,0 +1,148 @@
+"""E-mail over SMTP, with the connections kept for the next message."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from dibs.channels.messages import Email, read
+from dibs.channels.mime import Wire, compose
+from dibs.channels.provider import NotSent, Refusal, Throttled
+from dibs.errors import InvalidArgument
+
+try:
+    import aiosmtplib
+except ImportError as error:  # pragma: no cover
+    raise InvalidArgument("e-mail over SMTP needs aiosmtplib", hint="pip install 'dibs[channels]'") from error
+
+if TYPE_CHECKING:
+    from dibs.channels.environment import Environment
+
+PORTS = {"starttls": 587, "tls": 465, "none": 25}
+KEPT = 10
+"""How many idle connections are kept."""
+_SLOW_DOWN = re.compile(r"\b4\.7\.\d")
+"""The enhanced status of "not now, by policy": greylisting and rate limits."""
+
+
+class Smtp:
+    """Sends e-mail to one server."""
+
+    name = "smtp"
+
+    def __init__(self, environment: Environment) -> None:
+        self._sender = environment.get("DIBS_EMAIL_FROM")
+        tls = environment.get("DIBS_SMTP_TLS", "starttls") or ""
+        if tls not in PORTS:
+            raise InvalidArgument(f"DIBS_SMTP_TLS is {tls!r}", hint=f"it is one of {', '.join(PORTS)}")
+        user = environment.get("DIBS_SMTP_USER")
+        password = environment.secret("DIBS_SMTP_PASSWORD", "DIBS_SMTP_USER" if user else None)
+        if user and tls == "none" and not environment.get("DIBS_SMTP_PLAIN_PASSWORD"):
+            raise InvalidArgument(
+                "DIBS_SMTP_TLS is none, so the password would cross the network as plain text",
+                hint="use starttls or tls; or set DIBS_SMTP_PLAIN_PASSWORD=1 if the server is on this machine",
+            )
+        self._options: dict[str, Any] = {
+            "hostname": environment.need("DIBS_SMTP_HOST", "e-mail over SMTP"),
+            "port": int(environment.number("DIBS_SMTP_PORT", PORTS[tls])),
+            "use_tls": tls == "tls",
+            "start_tls": tls == "starttls",
+            "timeout": environment.number("DIBS_SMTP_TIMEOUT", 30),
+            "username": user,
+            "password": password,
+            "tls_context": None
+            if tls == "none"
+            else ssl.create_default_context(cafile=environment.get("DIBS_SMTP_CA")),
+        }
+        self._idle: list[aiosmtplib.SMTP] = []
+
+    async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
+        """Hand one e-mail over."""
+        wire = compose(read(message, Email), self._sender, key)
+        server, refused = await self._envelope(wire)
+        keep = False
+        try:
+            # Once the content is on its way, a lost connection leaves it open whether it was accepted.
+            answer = await server.data(wire.content)
+            keep = True
+        except aiosmtplib.SMTPDataError as error:
+            keep = True
+            raise _meaning(error) from None
+        finally:
+            self._give_back(server, keep)
+        return {"id": wire.message_id, "answer": answer.message, **({"refused": refused} if refused else {})}
+
+    async def close(self) -> None:
+        """Take leave of the server."""
+        while self._idle:
+            with contextlib.suppress(aiosmtplib.SMTPException, OSError):
+                await self._idle.pop().quit(timeout=1)
+
+    async def _envelope(self, wire: Wire) -> tuple[aiosmtplib.SMTP, dict[str, str]]:
+        """A server that was told of sender and recipients; nothing is sent yet, so every error is a safe one."""
+        while self._idle:
+            server = self._idle.pop()
+            try:
+                return server, await _announce(server, wire)
+            except (aiosmtplib.SMTPServerDisconnected, aiosmtplib.SMTPTimeoutError, OSError):
+                server.close()  # it hung up while we were idle; the next connection is a new one
+            except aiosmtplib.SMTPResponseException as error:
+                self._give_back(server, error.code != aiosmtplib.SMTPStatus.domain_unavailable)
+                raise _meaning(error) from None
+            except BaseException:
+                server.close()
+                raise
+        return await self._fresh(wire)
+
+    async def _fresh(self, wire: Wire) -> tuple[aiosmtplib.SMTP, dict[str, str]]:
+        server = aiosmtplib.SMTP(**self._options)
+        try:
+            await server.connect()
+            return server, await _announce(server, wire)
+        except aiosmtplib.SMTPAuthenticationError as error:
+            server.close()
+            raise NotSent(f"the mail server refused our login: {error.code} {error.message}") from None
+        except aiosmtplib.SMTPResponseException as error:
+            self._give_back(server, server.is_connected)
+            raise _meaning(error) from None
+        except (aiosmtplib.SMTPException, OSError) as error:
+            server.close()
+            raise NotSent(f"the mail server cannot be reached: {type(error).__name__}: {error}") from None
+        except BaseException:
+            server.close()
+            raise
+
+    def _give_back(self, server: aiosmtplib.SMTP, keep: bool) -> None:
+        if keep and server.is_connected and len(self._idle) < KEPT:
+            self._idle.append(server)
+        else:
+            server.close()
+
+
+async def _announce(server: aiosmtplib.SMTP, wire: Wire) -> dict[str, str]:
+    """Say who the message is from and whom to; which recipients were refused, as long as one was not."""
+    await server.rset()  # which also greets the server, if it was not yet
+    if wire.utf8 and not server.supports_extension("smtputf8"):
+        raise Refusal("an address is not ASCII, and the mail server does not take such")
+    options, encoding = (["SMTPUTF8"], "utf-8") if wire.utf8 else ([], "ascii")
+    await server.mail(wire.sender, options=options, encoding=encoding)
+    refused: dict[str, str] = {}
+    worst: aiosmtplib.SMTPResponseException | None = None
+    for recipient in wire.recipients:
+        try:
+            await server.rcpt(recipient, encoding=encoding)
+        except aiosmtplib.SMTPRecipientRefused as error:
+            refused[recipient] = f"{error.code} {error.message}"
+            worst = error if worst is None or error.code < worst.code else worst
+    if worst is not None and len(refused) == len(wire.recipients):
+        raise worst
+    return refused
+
+
+def _meaning(error: aiosmtplib.SMTPResponseException) -> Exception:
+    told = f"{error.code} {error.message}"
+    if error.code == 421 or _SLOW_DOWN.search(error.message):
+        return Throttled(told)
+    return Refusal(told) if error.code >= 500 else NotSent(told)

@@ -1,0 +1,105 @@
+"""Messages to any service behind HTTP: a template says what is sent where."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from dibs.channels.http import Http, judge
+from dibs.channels.messages import read
+from dibs.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from dibs.channels.environment import Environment
+    from dibs.channels.messages import Email, Sms
+
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+class Template(msgspec.Struct, forbid_unknown_fields=True):
+    """What a request looks like.
+
+    ``{name}`` stands for a field of the message, ``{key}`` for the idempotency key, ``{message}`` for the whole;
+    ``${NAME}`` in the address and the headers for a variable of the environment.
+    """
+
+    url: str
+    method: str = "POST"
+    headers: dict[str, str] = {}
+    body: Any = "{message}"
+    form: bool = False
+    id: str | None = None
+
+
+class Webhook:
+    """Sends each message as one request."""
+
+    name = "webhook"
+
+    def __init__(self, environment: Environment, setting: str, shape: type[Email | Sms]) -> None:
+        template = _read(environment.need(setting, "the webhook"), setting)
+        self._shape = shape
+        self._template = template
+        self._http = Http(environment.expand(template.url, setting), environment.number(f"{setting}_TIMEOUT", 30))
+        kind = "application/x-www-form-urlencoded" if template.form else "application/json"
+        given = {name: environment.expand(value, setting) for name, value in template.headers.items()}
+        self._headers = {"Content-Type": kind, "Accept": "application/json", **given}
+
+    async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
+        """Hand one message over."""
+        read(message, self._shape)
+        values = {**message, "key": key, "message": message}
+        filled = fill(self._template.body, values)
+        body = urlencode(filled).encode() if self._template.form else msgspec.json.encode(filled)
+        answer = await self._http.send(self._template.method, {**self._headers, "Idempotency-Key": key}, body)
+        judge(answer)
+        return {"id": find(answer.json(), self._template.id), "status": answer.status}
+
+    async def close(self) -> None:
+        """End the threads."""
+        self._http.close()
+
+
+def _read(text: str, setting: str) -> Template:
+    try:
+        template = msgspec.json.decode(text, type=Template)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(
+            f"{setting} is not a template: {error}",
+            hint='write {"url": "https://…", "headers": {"Authorization": "Bearer ${TOKEN}"}, "body": {"to": "{to}"}}',
+        ) from None
+    if template.form and not isinstance(template.body, dict):
+        raise InvalidArgument(f"{setting} sends a form, so its body must be an object")
+    return template
+
+
+def fill(template: Any, values: dict[str, Any]) -> Any:
+    """A template with the values in their places; a text that is one place only becomes the value itself.
+
+    >>> fill({"to": ["{to}"], "text": "Dear {to}"}, {"to": "Ann"})
+    {'to': ['Ann'], 'text': 'Dear Ann'}
+    """
+    if isinstance(template, dict):
+        return {name: fill(value, values) for name, value in template.items()}
+    if isinstance(template, list):
+        return [fill(value, values) for value in template]
+    if not isinstance(template, str):
+        return template
+    if whole := _PLACE.fullmatch(template):
+        return values.get(whole[1])
+    return _PLACE.sub(lambda found: str(values.get(found[1], "")), template)
+
+
+def find(answer: Any, pointer: str | None) -> Any:
+    """What a pointer such as ``/data/id`` names in an answer, if it is there."""
+    for step in (pointer or "").strip("/").split("/") if pointer else ():
+        if isinstance(answer, list) and step.isdigit() and int(step) < len(answer):
+            answer = answer[int(step)]
+        elif isinstance(answer, dict):
+            answer = answer.get(step)
+        else:
+            return None
+    return answer if pointer else None

@@ -1,0 +1,38 @@
+"""Which channels there are: ours, and those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from dibs.channels.environment import Environment
+from dibs.channels.provider import Provider
+from dibs.channels.providers import email, sms
+from dibs.errors import InvalidArgument
+
+Factory = Callable[[Environment], Provider | None]
+"""Makes a channel's provider from the environment, or none when it is not configured."""
+
+GROUP = "dibs.channels"
+"""The entry points under which other packages offer channels: a kind, and its factory."""
+
+_registered: dict[str, Factory] = {}
+
+
+def register(kind: str, factory: Factory) -> None:
+    """Make jobs of this kind messages of a channel of yours; ``email`` and ``sms`` may be replaced."""
+    if kind == "db_function":
+        raise InvalidArgument("db_function is no channel, and cannot be replaced by one")
+    _registered[kind] = factory
+
+
+def factories() -> dict[str, Factory]:
+    """Every channel by its kind; what was registered here comes before what other packages offer."""
+    offered = {point.name: point.load() for point in entry_points(group=GROUP)}
+    return {"email": email, "sms": sms, **offered, **_registered}
+
+
+def providers(environment: Environment) -> dict[str, Provider]:
+    """The channels that are configured, each with its provider."""
+    made = {kind: factory(environment) for kind, factory in factories().items()}
+    return {kind: provider for kind, provider in made.items() if provider is not None}

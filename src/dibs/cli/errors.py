@@ -1,0 +1,66 @@
+"""``dibs errors``: the log of operational errors, newest first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from dibs.cli.command import Command
+from dibs.cli.jobs import first_line
+from dibs.cli.session import Session, pass_session
+from dibs.cli.types import DURATION, JOB_ID, PAST
+from dibs.db import channel_calls as calls
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+COLUMNS = (">number", "at", "source", "queue", "kind", "job", "reason")
+
+
+@click.command(cls=Command)
+@click.option("--job", type=JOB_ID, help="Only about this job.")
+@click.option("--source", help="Only of this source: a function, a channel, …")
+@click.option("--since", type=PAST, help="Only since this time, or so long ago.")
+@click.option("--before", type=int, help="Only those before this number, to go on from a list's last one.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most so many.")
+@click.option("--keep", type=DURATION, help="Change how long the log is kept, instead of showing it.")
+@pass_session
+def errors(
+    session: Session,
+    job: UUID | None,
+    source: str | None,
+    since: datetime | timedelta | None,
+    before: int | None,
+    limit: int,
+    keep: timedelta | None,
+) -> None:
+    """Show the log of operational errors, newest first."""
+    if keep is not None:
+        _keep(session, keep)
+        return
+    after = datetime.now(UTC) - since if isinstance(since, timedelta) else since
+    with session.client() as client:
+        found = client.run(calls.errors(job, source, after, before, limit))
+    if session.as_json:
+        session.output.json(found)
+        return
+    if not found:
+        session.output.note("no errors")
+        return
+    session.output.table(
+        COLUMNS,
+        ((e["id"], e["at"], e["source"], e["queue"], e["kind"], e["job_id"], first_line(e["message"])) for e in found),
+    )
+    if len(found) == limit:
+        session.output.note(f"perhaps there are more: --before {found[-1]['id']}")
+
+
+def _keep(session: Session, keep: timedelta) -> None:
+    with session.client() as client:
+        client.run(calls.set_error_retention(keep))
+    if session.as_json:
+        session.output.json({"keep": keep})
+    else:
+        session.output.say("errors older than that will be deleted by the upkeep")

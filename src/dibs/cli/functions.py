@@ -1,0 +1,63 @@
+"""``dibs functions``: which functions of the database a worker may run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dibs.cli.command import Command, Group
+from dibs.cli.session import Session, pass_session
+from dibs.cli.types import DURATION
+from dibs.db import channel_calls as calls
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+COLUMNS = ("name", "time-out", "owner", "allowed", "by", "reason")
+
+
+@click.group(cls=Group, invoke_without_command=True, no_args_is_help=False)
+@click.pass_context
+@pass_session
+def functions(session: Session, ctx: click.Context) -> None:
+    """Show and change which functions of the database a worker may run."""
+    if ctx.invoked_subcommand is not None:
+        return
+    with session.client() as client:
+        found = client.run(calls.functions())
+    if session.as_json:
+        session.output.json(found)
+    elif not found:
+        session.output.note("no function is allowed yet: dibs functions allow 'shop.close_order(jsonb)'")
+    else:
+        session.output.table(COLUMNS, ((*list(row.values())[:5], row["flaw"] or "may be run") for row in found))
+
+
+@functions.command(cls=Command)
+@click.argument("function", metavar="SCHEMA.FUNCTION(JSONB)")
+@click.option("--timeout", type=DURATION, help="How long it may run; 30s without it.")
+@pass_session
+def allow(session: Session, function: str, timeout: timedelta | None) -> None:
+    """Let workers run a function: one of jsonb that returns jsonb."""
+    signature = function if "(" in function else f"{function}(jsonb)"
+    with session.client() as client:
+        name = client.run(calls.allow_function(signature, timeout))
+    if session.as_json:
+        session.output.json({"name": name})
+    else:
+        session.output.say(f"{name} may be run; grant execute on it to the worker's role")
+
+
+@functions.command(cls=Command)
+@click.argument("name", metavar="SCHEMA.FUNCTION")
+@pass_session
+def disallow(session: Session, name: str) -> int:
+    """Take a function off the list."""
+    with session.client() as client:
+        gone = client.run(calls.disallow_function(name))
+    if session.as_json:
+        session.output.json({"name": name, "was_allowed": gone})
+    else:
+        session.output.say(f"{name} may no longer be run" if gone else f"{name} was not on the list")
+    return 0 if gone else 1

@@ -1,0 +1,48 @@
+"""``dibs grants``: who may do what, and what is wrong with it."""
+
+from __future__ import annotations
+
+import click
+
+from dibs.cli.command import Command
+from dibs.cli.exits import Exit
+from dibs.cli.session import Session, pass_session
+from dibs.db.grants import check as find_faults
+from dibs.db.grants import holders
+
+COLUMNS = ("role", "logs in", "may do what these may", "queues", "functions")
+
+
+@click.command(cls=Command)
+@click.option("--check", is_flag=True, help="Look for what is wrong; the exit code is 1 if something is.")
+@pass_session
+def grants(session: Session, check: bool) -> int:
+    """Show which roles may do what; with --check, what is wrong with it."""
+    if check:
+        return _check(session)
+    found = holders(session.find())
+    if session.as_json:
+        session.output.json(found)
+    elif not found:
+        session.output.note("nobody has a role of dibs yet: dibs grant worker LOGIN --create")
+    else:
+        session.output.table(
+            COLUMNS,
+            (
+                (h["role"], h["login"], ", ".join(h["roles"]), ", ".join(h["queues"] or ["all"]),
+                 ", ".join(h["functions"]) or None)
+                for h in found
+            ),
+        )  # fmt: skip
+    return Exit.OK
+
+
+def _check(session: Session) -> int:
+    faults = find_faults(session.find())
+    if session.as_json:
+        session.output.json([{"what": what, "where": where} for what, where in faults])
+    elif faults:
+        session.output.table(("what is wrong", "reason"), faults)
+    else:
+        session.output.say("nothing is wrong: no function is PUBLIC's, every definer is pinned, no table is open")
+    return Exit.FAILED if faults else Exit.OK

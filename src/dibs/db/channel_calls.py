@@ -1,0 +1,145 @@
+"""The calls of channels, supervisors and the error log: one value for each SQL function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dibs.db.calls import Call, _clean, _first, _json, _jsonb, _nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+    from uuid import UUID
+
+    from dibs.job import Held
+
+
+class Stage(NamedTuple):
+    """How far a job's delivery is, and what was said of it."""
+
+    stage: str
+    detail: dict[str, Any] | None
+
+
+def _stage(rows: list[tuple[Any, ...]]) -> Stage:
+    return Stage(*rows[0])
+
+
+def begin_function(name: str) -> Call[None]:
+    """Set a function's time-out for the next statements of the transaction."""
+    return Call("select dibs.begin_function(%s)", (name,), _nothing)
+
+
+def run_function(name: str, payload: Any) -> Call[dict[str, Any]]:
+    """Run an allowed function; its envelope."""
+    return Call("select dibs.run_function(%s, %s::jsonb)", (name, _json(payload)), _first)
+
+
+def run_job(job: Held, name: str, payload: Any) -> Call[dict[str, Any]]:
+    """Run an allowed function and complete the job if it succeeds, both or neither."""
+    return Call("select dibs.run_job(%s, %s, %s, %s::jsonb)", (job.id, job.token, name, _json(payload)), _first)
+
+
+def run_handler(job: Held, name: str, payload: Any, completes: bool, result: Any) -> Call[dict[str, Any]]:
+    """Tell a handler what became of a delivery, once, and complete the job with it if asked."""
+    return Call(
+        "select dibs.run_handler(%s, %s, %s, %s::jsonb, %s, %s::jsonb)",
+        (job.id, job.token, name, _json(payload), completes, _jsonb(result)),
+        _first,
+    )
+
+
+def delivery_stage(id: UUID) -> Call[Stage]:
+    """How far a delivery is."""
+    return Call("select stage, detail from dibs.delivery_stage(%s)", (id,), _stage)
+
+
+def begin_delivery(job: Held, provider: str, handlers: Sequence[str]) -> Call[Stage]:
+    """Mark that a message is about to be handed to a provider."""
+    return Call(
+        "select stage, detail from dibs.begin_delivery(%s, %s, %s, %s::text[])",
+        (job.id, job.token, provider, list(handlers)),
+        _stage,
+    )
+
+
+def record_delivery(job: Held, step: str, detail: Mapping[str, Any] | None) -> Call[None]:
+    """Say what became of a send."""
+    return Call(
+        "select dibs.record_delivery(%s, %s, %s, %s::jsonb)", (job.id, job.token, step, _jsonb(detail)), _nothing
+    )
+
+
+def append_error(message: str, job: UUID | None, source: str) -> Call[int]:
+    """Write an operational error into the log."""
+    return Call("select dibs.append_error(%s, %s, %s)", (_clean(message), job, source), _first)
+
+
+def allow_function(function: str, timeout: timedelta | None) -> Call[str]:
+    """Let workers run a function."""
+    if timeout is None:
+        return Call("select dibs.allow_function(%s::regprocedure)", (function,), _first)
+    return Call("select dibs.allow_function(%s::regprocedure, %s)", (function, timeout), _first)
+
+
+def disallow_function(name: str) -> Call[bool]:
+    """Take a function off the list."""
+    return Call("select dibs.disallow_function(%s)", (name,), _first)
+
+
+def set_error_retention(keep: timedelta) -> Call[None]:
+    """How long the error log is kept."""
+    return Call("select dibs.set_error_retention(%s)", (keep,), _nothing)
+
+
+def functions() -> Call[list[dict[str, Any]]]:
+    """The allow-list."""
+    return _rows("dibs.functions", ("name", "timeout", "owner", "allowed_at", "allowed_by", "flaw"), "", (), "name")
+
+
+def errors(
+    job: UUID | None, source: str | None, since: datetime | None, before: int | None, limit: int
+) -> Call[list[dict[str, Any]]]:
+    """The error log, newest first."""
+    return _rows(
+        "dibs.errors",
+        ("id", "at", "source", "job_id", "queue", "kind", "message"),
+        "(%s::uuid is null or job_id = %s) and (%s::text is null or source = %s)"
+        " and (%s::timestamptz is null or at >= %s) and (%s::bigint is null or id < %s)",
+        (job, job, source, source, since, since, before, before),
+        "id desc limit %s",
+        limit,
+    )
+
+
+DELIVERY = (
+    "job_id", "kind", "provider", "sends", "interrupted", "sent_at", "accepted_at", "refused_at", "recorded_at", "step",
+)  # fmt: skip
+
+
+def deliveries(interrupted: bool, limit: int) -> Call[list[dict[str, Any]]]:
+    """What channels sent, newest first."""
+    where = "interrupted > 0" if interrupted else ""
+    return _rows("dibs.deliveries", DELIVERY, where, (), "sent_at desc nulls last, job_id desc limit %s", limit)
+
+
+def delivery_totals() -> Call[dict[str, int]]:
+    """How many deliveries there are, and what became of them."""
+    names = ("messages", "sends", "accepted", "refused", "interrupted", "unrecorded")
+    return Call(
+        "select count(*), coalesce(sum(sends), 0)::bigint, count(accepted_at), count(refused_at),"
+        " coalesce(sum(interrupted), 0)::bigint, count(*) filter (where step in ('accepted', 'refused'))"
+        " from dibs.deliveries",
+        (),
+        lambda rows: dict(zip(names, rows[0], strict=True)),
+    )
+
+
+def _rows(
+    view: str, columns: Sequence[str], where: str, args: tuple[Any, ...], order: str, *limit: int
+) -> Call[list[dict[str, Any]]]:
+    return Call(
+        f"select {', '.join(columns)} from {view} where {where or 'true'} order by {order}",
+        (*args, *limit),
+        lambda rows: [dict(zip(columns, row, strict=True)) for row in rows],
+    )

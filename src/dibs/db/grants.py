@@ -1,0 +1,163 @@
+"""Who may do what: giving roles to logins, and finding what is wrong with what they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from dibs.db.translate import translated
+from dibs.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROLES = ("producer", "worker", "observer", "admin")
+
+HOLDERS: LiteralString = """
+with recursive held (member, roleid) as (
+  select m.member, m.roleid from pg_auth_members as m join pg_roles as r on r.oid = m.roleid
+  where r.rolname in ('dibs_producer', 'dibs_worker', 'dibs_observer', 'dibs_admin')
+  union
+  select m.member, h.roleid from held as h join pg_auth_members as m on m.roleid = h.member
+)
+select r.rolname as role, r.rolcanlogin as login, array_agg(distinct d.rolname order by d.rolname)::text[] as roles,
+  (select c.queues from dibs.confinements as c where c.role = r.oid::regrole::text) as queues,
+  array(
+    select f.name from dibs.functions as f
+    where has_function_privilege(r.oid, to_regprocedure(f.name || '(jsonb)'), 'execute') order by f.name) as functions
+from held as h join pg_roles as r on r.oid = h.member join pg_roles as d on d.oid = h.roleid
+group by r.oid, r.rolname, r.rolcanlogin order by r.rolname
+"""
+
+CHECKS: dict[str, LiteralString] = {
+    "PUBLIC may execute a function of dibs": """
+        select p.oid::regprocedure::text from pg_proc as p,
+          aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
+        where p.pronamespace = 'dibs'::regnamespace and a.grantee = 0""",
+    "a SECURITY DEFINER function of dibs pins no search_path that ends in pg_temp": """
+        select p.oid::regprocedure::text from pg_proc as p
+        where p.pronamespace = 'dibs'::regnamespace and p.prosecdef and not exists (
+          select from unnest(p.proconfig) as c where c ~ '^search_path=.*pg_temp"?$')""",
+    "a table of dibs is open to somebody beside its owner": """
+        select c.oid::regclass || ' to ' || coalesce(r.rolname, 'public')
+        from pg_class as c, aclexplode(c.relacl) as a left join pg_roles as r on r.oid = a.grantee
+        where c.relnamespace = 'dibs'::regnamespace and c.relkind in ('r', 'p') and a.grantee <> c.relowner""",
+    "somebody beside its owner may create things in the schema dibs": """
+        select coalesce(r.rolname, 'public') from pg_namespace as n, aclexplode(n.nspacl) as a
+          left join pg_roles as r on r.oid = a.grantee
+        where n.nspname = 'dibs' and a.privilege_type = 'CREATE' and a.grantee <> n.nspowner""",
+    "a role of dibs is missing": """
+        select r.r from unnest(array['dibs_producer', 'dibs_worker', 'dibs_observer', 'dibs_admin']) as r (r)
+        where not exists (select from pg_roles as p where p.rolname = r.r)""",
+    "a role of dibs can log in": """
+        select rolname from pg_roles
+        where rolcanlogin and rolname in ('dibs_producer', 'dibs_worker', 'dibs_observer', 'dibs_admin')""",
+    "a function on the allow-list would not be run": """
+        select name || ': ' || flaw from dibs.functions where flaw is not null""",
+    "a function on the allow-list can be executed by no worker": """
+        select f.name from dibs.functions as f
+        where f.flaw is null and exists (select from pg_roles where rolname = 'dibs_worker')
+          and not has_function_privilege('dibs_worker', to_regprocedure(f.name || '(jsonb)'), 'execute')
+          and not exists (
+            select from pg_auth_members as m
+            where m.roleid = (select oid from pg_roles where rolname = 'dibs_worker')
+              and has_function_privilege(m.member, to_regprocedure(f.name || '(jsonb)'), 'execute'))""",
+    "PUBLIC may create things in a schema of allowed functions": """
+        select distinct n.nspname from dibs.functions as f
+        join pg_namespace as n on n.nspname = (parse_ident(f.name))[1], aclexplode(n.nspacl) as a
+        where a.grantee = 0 and a.privilege_type = 'CREATE'""",
+    "a worker has a table in a schema of allowed functions": """
+        select distinct c.oid::regclass || ' to ' || w.rolname
+        from (
+          select m.member as oid, r.rolname from pg_auth_members as m join pg_roles as r on r.oid = m.member
+          where m.roleid = (select oid from pg_roles where rolname = 'dibs_worker') and not r.rolsuper
+          union all select oid, rolname from pg_roles where rolname = 'dibs_worker'
+        ) as w
+        cross join pg_class as c join pg_namespace as n on n.oid = c.relnamespace
+        where c.relkind in ('r', 'p', 'v', 'm') and n.nspname in (
+            select (parse_ident(f.name))[1] from dibs.functions as f)
+          and has_table_privilege(w.oid, c.oid, 'select, insert, update, delete, truncate')""",
+    "a confined role is an administrator as well": """
+        select c.role from dibs.confinements as c
+        where exists (select from pg_roles where rolname = 'dibs_admin')
+          and pg_has_role(c.role::regrole, 'dibs_admin', 'member')""",
+}
+"""What may be wrong, and the question that finds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a login is to get: one of the four roles, these queues and no others, these functions."""
+
+    role: str
+    login: str
+    queues: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    create: bool = False
+
+
+def grant(dsn: str, asked: Asked, *, dry_run: bool = False) -> list[str]:
+    """Give a login what was asked for, all or nothing; the statements, which a dry run only shows."""
+    if asked.role not in ROLES:
+        raise InvalidArgument(f"there is no role {asked.role!r}", hint=f"it is one of {', '.join(ROLES)}")
+    with translated(), psycopg.connect(dsn) as conn:
+        statements = [*_role(asked), *_functions(conn, asked), *_confinement(asked)]
+        for statement in statements:
+            if not dry_run:
+                conn.execute(statement)
+        return [statement.as_string(conn) for statement in statements]
+
+
+def _role(asked: Asked) -> list[sql.Composed]:
+    login = sql.Identifier(asked.login)
+    made = [sql.SQL("create role {} login").format(login)] if asked.create else []
+    return [*made, sql.SQL("grant {} to {}").format(sql.Identifier(f"dibs_{asked.role}"), login)]
+
+
+def _functions(conn: psycopg.Connection[Any], asked: Asked) -> list[sql.Composed]:
+    """EXECUTE on the allowed functions, each found by its name on the list; all of them for a worker."""
+    found = conn.execute(
+        "select f.name, parse_ident(f.name) from dibs.functions as f order by f.name",
+    ).fetchall()
+    known: dict[str, list[str]] = dict(found)
+    if unknown := set(asked.functions) - known.keys():
+        raise InvalidArgument(
+            f"{min(unknown)} is not on the allow-list", hint="allow it first: dibs functions allow " + min(unknown)
+        )
+    names = asked.functions or (tuple(known) if asked.role == "worker" else ())
+    login = sql.Identifier(asked.login)
+    usage = [
+        sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(schema), login)
+        for schema in sorted({known[name][0] for name in names})
+    ]
+    return usage + [
+        sql.SQL("grant execute on function {}(jsonb) to {}").format(sql.Identifier(*known[name]), login)
+        for name in names
+    ]
+
+
+def _confinement(asked: Asked) -> list[sql.Composed]:
+    if not asked.queues:
+        return []
+    role = sql.Literal(sql.Identifier(asked.login).as_string(None))
+    return [sql.SQL("select dibs.confine({}, {})").format(role, sql.Literal(list(asked.queues)))]
+
+
+def holders(dsn: str) -> list[dict[str, Any]]:
+    """Every role that has a role of dibs: which, whether it logs in, its queues and the functions it may run."""
+    with translated(), psycopg.connect(dsn, autocommit=True) as conn, conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(HOLDERS).fetchall()
+
+
+def check(dsn: str) -> list[tuple[str, str]]:
+    """What is wrong with who may do what: what it is, and where."""
+    with translated(), psycopg.connect(dsn, autocommit=True) as conn:
+        return [(what, row[0]) for what, question in CHECKS.items() for row in _ask(conn, question)]
+
+
+def _ask(conn: psycopg.Connection[Any], question: LiteralString) -> Sequence[tuple[Any, ...]]:
+    return conn.execute(question).fetchall()

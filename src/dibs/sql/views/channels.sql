@@ -1,0 +1,74 @@
+-- What people may look at of functions, deliveries, processes and errors.
+
+create or replace view dibs.functions as
+select f.name, f.timeout, f.owner, f.allowed_at, f.allowed_by,
+  case
+    when pg_get_userbyid(p.proowner) <> f.owner then format('it belongs to %I now', pg_get_userbyid(p.proowner))
+    else dibs.function_flaw(coalesce(p.oid, 0))
+  end as flaw
+from dibs.allowed_function as f
+left join pg_catalog.pg_namespace as n on n.nspname = f.schema_name
+left join pg_catalog.pg_proc as p
+  on p.pronamespace = n.oid and p.proname = f.function_name and p.pronargs = 1
+    and p.proargtypes[0] = 'jsonb'::regtype;
+
+comment on view dibs.functions is 'The allow-list, and what keeps a function on it from being run.';
+
+create or replace view dibs.deliveries as
+select d.job_id, j.kind, max(d.provider) as provider, count(*) filter (where d.step = 'sending') as sends,
+  count(*) filter (where d.step = 'sending' and (
+    d.next = 'sending' or d.next is null and l.id is null or d.next_detail ? 'unknown')) as interrupted,
+  min(d.at) filter (where d.step = 'sending') as sent_at,
+  max(d.at) filter (where d.step = 'accepted') as accepted_at,
+  max(d.at) filter (where d.step = 'refused') as refused_at,
+  max(d.at) filter (where d.step = 'recorded') as recorded_at,
+  (array_agg(d.step order by d.seq desc))[1] as step
+from (
+  select d.*, lead(d.step) over steps as next, lead(d.detail) over steps as next_detail
+  from dibs.delivery as d window steps as (partition by d.job_id order by d.seq)
+) as d
+left join dibs.job as j on j.id = d.job_id
+left join dibs.lease as l on l.id = d.job_id
+where (select dibs.confined_to()) is null or j.queue_id = any ((select dibs.confined_to())::integer[])
+group by d.job_id, j.kind;
+
+comment on view dibs.deliveries is
+'What channels sent: how often, when it was accepted or refused, and how many sends were interrupted between the provider
+and the record, so that the message may have gone out twice.';
+
+create or replace view dibs.processes as
+select p.name, p.job_id,
+  case
+    when r.id is not null and r.due_at > n.at then 'scheduled'
+    when r.id is not null then 'ready'
+    when b.id is not null then 'blocked'
+    when l.id is not null then 'running'
+    else 'none'
+  end as state,
+  r.due_at
+from dibs.process as p
+cross join lateral (select dibs.now() as at) as n
+left join dibs.ready as r on r.id = p.job_id
+left join dibs.blocked as b on b.id = p.job_id
+left join dibs.lease as l on l.id = p.job_id
+where (select dibs.confined_to()) is null
+  or exists (
+    select from dibs.job as j where j.id = p.job_id and j.queue_id = any ((select dibs.confined_to())::integer[]));
+
+comment on view dibs.processes is 'Processes under a supervisor, and the state of its next look: `none` when nobody looks at them any more.';
+
+create or replace view dibs.errors as
+select e.id, e.at, e.source, e.job_id, q.name as queue, j.kind, e.message
+from dibs.error as e
+left join dibs.job as j on j.id = e.job_id
+left join dibs.queue as q on q.id = j.queue_id
+where (select dibs.confined_to()) is null or j.queue_id = any ((select dibs.confined_to())::integer[]);
+
+comment on view dibs.errors is 'The log of operational errors, with the queue and the kind of the job it is about.';
+
+create or replace view dibs.confinements as
+select c.role::text as role, array_agg(q.name order by q.name) as queues
+from dibs.confinement as c join dibs.queue as q on q.id = c.queue_id
+group by c.role;
+
+comment on view dibs.confinements is 'Roles that are confined, and the queues they may use.';

@@ -1,0 +1,598 @@
+"""Channels, end to end: a worker, a database, and real servers on loopback that take the messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import ssl
+import subprocess
+import sys
+from base64 import b64encode
+from contextlib import asynccontextmanager
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import pytest
+import trustme
+from examples.loopback import MailServer, WebServer
+from psycopg.types.json import Jsonb
+
+import dibs
+from dibs import channels
+from dibs.worker import Settings, Worker
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import psycopg
+
+    from dibs.testing import Clock
+
+SHOP = """
+create schema shop;
+create table shop.told (n bigint generated always as identity, what text, payload jsonb);
+create table shop.plan (name text primary key, answers jsonb[]);
+create function shop.answer(name text, payload jsonb, otherwise jsonb) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare v_answer jsonb;
+begin
+  -- A sequence is not rolled back with the function.
+  select p.answers[nextval(('shop.turn_' || p.name)::regclass)] into v_answer
+  from shop.plan as p where p.name = answer.name;
+  if v_answer ? 'raise' then raise exception '%', v_answer ->> 'raise'; end if;
+  if v_answer is null or (v_answer ->> 'success')::boolean then
+    insert into shop.told (what, payload) values (name, payload);
+  end if;
+  return coalesce(v_answer, otherwise);
+end $$;
+create function shop.work(payload jsonb) returns jsonb
+language sql security definer set search_path = pg_catalog, pg_temp
+return shop.answer('work', payload, dibs.result_ok('{"done": true}'));
+create function shop.before(payload jsonb) returns jsonb
+language sql security definer set search_path = pg_catalog, pg_temp
+return shop.answer('before', payload, dibs.result_ok(payload -> 'mail'));
+create function shop.success(payload jsonb) returns jsonb
+language sql security definer set search_path = pg_catalog, pg_temp
+return shop.answer('success', payload, dibs.result_ok());
+create function shop.error(payload jsonb) returns jsonb
+language sql security definer set search_path = pg_catalog, pg_temp
+return shop.answer('error', payload, dibs.result_ok());
+revoke execute on all functions in schema shop from public;
+select dibs.allow_function(p.oid) from pg_proc as p
+where p.pronamespace = 'shop'::regnamespace and p.proname <> 'answer';
+"""
+HANDLERS = {"before_handler": "shop.before", "success_handler": "shop.success", "error_handler": "shop.error"}
+MAIL = {"to": "ann@example.org", "subject": "Hi", "text": "Hello"}
+SMS = {"to": "+15550001", "text": "Hello"}
+
+
+@pytest.fixture
+def shop(db: psycopg.Connection[Any], client: dibs.Client) -> psycopg.Connection[Any]:
+    db.execute(SHOP)
+    client.set_queue("q", backoff=dibs.constant(0), max_attempts=3)
+    return db
+
+
+def plan(db: psycopg.Connection[Any], name: str, *answers: Any) -> None:
+    """What a function answers in its first calls; then it does what it is there for."""
+    db.execute("insert into shop.plan values (%s, %s)", (name, [Jsonb(a) for a in answers]))
+    db.execute(f"create sequence shop.turn_{name}")
+
+
+def told(db: psycopg.Connection[Any]) -> list[tuple[str, Any]]:
+    return list(db.execute("select what, payload from shop.told order by n").fetchall())
+
+
+def errors(db: psycopg.Connection[Any]) -> list[str]:
+    return [row[0] for row in db.execute("select message from dibs.errors order by id")]
+
+
+def totals(db: psycopg.Connection[Any]) -> tuple[int, int]:
+    row = db.execute("select coalesce(sum(sends), 0)::int, coalesce(sum(interrupted), 0)::int from dibs.deliveries")
+    found = row.fetchone()
+    assert found
+    return found[0], found[1]
+
+
+async def drain(app: dibs.App) -> Worker:
+    """Run what is due, to its end."""
+    worker = Worker(app, Settings(("q",), drain=True, upkeep=False))
+    async with asyncio.timeout(60):
+        await worker.run()
+    return worker
+
+
+@asynccontextmanager
+async def channel_app(dsn: str, **environment: str) -> AsyncIterator[channels.ChannelApp]:
+    app = channels.app(dsn, queue="q", environment=environment)
+    yield app
+    await app.aclose()
+    app.close()
+
+
+# Functions of the database
+
+
+async def test_a_db_function_runs_and_its_payload_is_the_result(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    payload = {"task_type": "db_function", "db_function": "shop.work", "order": 7}
+    made = client.enqueue("q", "db_function", payload)
+    async with channel_app(dsn) as app:
+        await drain(app)
+    assert client.state(made.id) is dibs.State.SUCCEEDED
+    assert told(shop) == [("work", payload)]
+    shown = client.show(made.id)
+    assert shown
+    assert shown["attempts"][0]["result"] == {"done": True}
+
+
+async def test_errors_are_logged_and_retried_and_validation_failures_are_final(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    plan(shop, "work", {"success": False, "error": "no disk"}, {"raise": "out of luck"})
+    work = client.enqueue("q", "db_function", {"db_function": "shop.work"})
+    async with channel_app(dsn) as app:
+        await drain(app)
+        assert client.state(work.id) is dibs.State.SUCCEEDED
+        assert errors(shop) == ["shop.work: no disk", "shop.work: out of luck"]
+
+        shop.execute("truncate shop.plan; drop sequence shop.turn_work")
+        plan(shop, "work", {"success": False, "validation_failure_message": "no such order"}, {"hello": "world"})
+        invalid = client.enqueue("q", "db_function", {"db_function": "shop.work"})
+        await drain(app)
+        broken = client.enqueue("q", "db_function", {"db_function": "shop.work"})
+        await drain(app)
+    assert (client.state(invalid.id), client.state(broken.id)) == ("failed", "failed")
+    assert "shop.work: no such order" in client.why(invalid.id)
+    assert "broke its contract" in client.why(broken.id)
+    assert len(errors(shop)) == 3, "a validation failure is not an error of the worker"
+
+
+async def test_bad_payloads_and_names_end_and_harm_nothing(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    bad: list[tuple[str, Any]] = [
+        ("db_function", None),
+        ("db_function", {"db_function": 5}),
+        ("db_function", {"db_function": "shop.work", "task_type": "email"}),
+        ("email", {"before_handler": "shop.before", "task_type": "sms"}),
+        ("email", {"success_handler": "shop.success"}),
+        ("email", {"message": MAIL, "on_error": "panic"}),
+        ("email", [1]),
+    ]
+    made = [client.enqueue("q", kind, payload) for kind, payload in bad]
+    forbidden = [
+        client.enqueue("q", "db_function", {"db_function": "shop.work('{}'); drop table shop.told; --"}),
+        client.enqueue("q", "email", {"message": MAIL, "success_handler": "shop.gone"}),
+    ]
+    with MailServer() as server:
+        async with channel_app(dsn, **server.environment) as app:
+            await drain(app)
+    assert {client.state(m.id) for m in made} == {dibs.State.FAILED}
+    assert {client.state(m.id) for m in forbidden} == {dibs.State.EXHAUSTED}
+    assert server.mailbox.messages == []
+    assert told(shop) == []
+
+
+# E-mail
+
+
+async def test_an_email_goes_out_and_its_handler_is_told(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    payload = {"task_type": "email", "mail": MAIL, "order": 7, **HANDLERS}
+    made = client.enqueue("q", "email", payload)
+    with MailServer() as server:
+        async with channel_app(dsn, **server.environment) as app:
+            await drain(app)
+    [sent] = server.mailbox.messages
+    assert (sent["To"], sent["From"], sent["Subject"]) == ("ann@example.org", "shop@example.org", "Hi")
+    assert sent["Message-ID"] == f"<{made.id}@example.org>"
+    assert sent["Idempotency-Key"] == str(made.id)
+    [before, success] = told(shop)
+    assert before == ("before", payload)
+    assert success[1]["original_payload"] == payload
+    assert success[1]["worker_payload"]["id"] == f"<{made.id}@example.org>"
+    assert (client.state(made.id), totals(shop)) == ("succeeded", (1, 0))
+
+
+async def test_an_email_may_have_everything(dsn: str, shop: psycopg.Connection[Any], client: dibs.Client) -> None:
+    picture = bytes(range(256))
+    message = {
+        "to": ["Žofie <zofie@example.org>", "jörg@bücher.example"],
+        "cc": "cc@example.org",
+        "bcc": ["bcc@example.org"],
+        "from": "Der Händler <shop@example.org>",
+        "reply_to": "help@example.org",
+        "subject": "Grüße — 你好",
+        "text": "Hallo Žofie\n.\nEnde",
+        "html": "<p>Hallo <b>Žofie</b></p>",
+        "headers": {"X-Order": "7"},
+        "attachments": [
+            {"filename": "bild.png", "content": b64encode(picture).decode()},
+            {"filename": "übersicht.csv", "text": "a;b\n", "content_type": "text/csv"},
+        ],
+    }
+    client.enqueue("q", "email", {"message": message})
+    with MailServer() as server:
+        async with channel_app(dsn, **server.environment) as app:
+            await drain(app)
+    assert errors(shop) == []
+    [sent] = server.mailbox.messages
+    [recipients] = server.mailbox.recipients
+    assert recipients == ["zofie@example.org", "jörg@xn--bcher-kva.example", "cc@example.org", "bcc@example.org"]
+    assert (sent["Subject"], sent["Bcc"], sent["X-Order"]) == ("Grüße — 你好", None, "7")
+    text, html = sent.get_body(("plain",)), sent.get_body(("html",))
+    assert text
+    assert html
+    assert text.get_content().replace("\r\n", "\n").strip() == "Hallo Žofie\n.\nEnde"
+    assert "<b>Žofie</b>" in html.get_content()
+    files = list(sent.iter_attachments())
+    assert [f.get_filename() for f in files] == ["bild.png", "übersicht.csv"]
+    assert files[0].get_content() == picture
+
+
+async def test_messages_that_cannot_be_sent_are_refused_and_told(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    bad: list[dict[str, Any]] = [
+        {**MAIL, "to": "nobody"},
+        {**MAIL, "to": "a@example.org, b@example.org"},
+        {**MAIL, "to": "a@example.org\r\nBcc: b@example.org"},
+        {**MAIL, "subject": "Hi\r\nBcc: b@example.org"},
+        {**MAIL, "headers": {"X-A\r\nBcc": "b@example.org"}},
+        {**MAIL, "headers": {"To": "b@example.org"}},
+        {**MAIL, "headers": {"X-A": "1\r\nBcc: b@example.org"}},
+        {**MAIL, "attachments": [{"filename": "a"}]},
+        {**MAIL, "attachments": [{"filename": "a", "content": "%%%"}]},
+        {**MAIL, "colour": "red"},
+        {"to": "a@example.org"},
+        {"subject": "to nobody", "text": ""},
+        {**MAIL, "to": "gone@example.org"},
+    ]
+    made = [client.enqueue("q", "email", {"mail": message, **HANDLERS}) for message in bad]
+    with MailServer() as server:
+        server.mailbox.refused.add("gone@example.org")
+        async with channel_app(dsn, **server.environment) as app:
+            await drain(app)
+    assert {client.state(m.id) for m in made} == {dibs.State.FAILED}
+    assert server.mailbox.messages == []
+    reported = [payload["error"] for what, payload in told(shop) if what == "error"]
+    assert len(reported) == len(bad)
+    assert "550 5.1.1 no such mailbox" in reported
+
+
+async def test_one_refused_recipient_does_not_stop_the_others(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    client.enqueue("q", "email", {"mail": {**MAIL, "to": ["ann@example.org", "gone@example.org"]}, **HANDLERS})
+    with MailServer() as server:
+        server.mailbox.refused.add("gone@example.org")
+        async with channel_app(dsn, **server.environment) as app:
+            await drain(app)
+    assert server.mailbox.recipients == [["ann@example.org"]]
+    assert told(shop)[-1][1]["worker_payload"]["refused"] == {"gone@example.org": "550 5.1.1 no such mailbox"}
+
+
+async def test_tls_login_and_a_wrong_password(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(tls)
+    trusted = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(trusted))
+    with MailServer(tls=tls, login=("shop", "correct-horse")) as server:
+        good = {
+            **server.environment, "DIBS_SMTP_HOST": "localhost", "DIBS_SMTP_TLS": "starttls",
+            "DIBS_SMTP_CA": str(trusted), "DIBS_SMTP_USER": "shop", "DIBS_SMTP_PASSWORD": "correct-horse",
+        }  # fmt: skip
+        for number, (environment, words) in enumerate(
+            [
+                (good, None),
+                ({**good, "DIBS_SMTP_PASSWORD": "wrong-horse"}, "refused our login: 535"),
+                ({**good, "DIBS_SMTP_CA": ""}, "CERTIFICATE_VERIFY_FAILED"),
+            ]
+        ):
+            made = client.enqueue("q", "email", {"message": MAIL}, max_attempts=1)
+            async with channel_app(dsn, **environment) as app:
+                await drain(app)
+            assert len(server.mailbox.messages) == 1, number
+            if words:
+                assert words in client.why(made.id)
+    with pytest.raises(dibs.InvalidArgument, match="plain text"):
+        channels.app(dsn, environment={**good, "DIBS_SMTP_TLS": "none"})
+
+
+async def test_what_the_mail_server_says_decides(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    payload = {"mail": MAIL, **HANDLERS}
+    with MailServer() as server:
+        async with channel_app(dsn, **server.environment) as app:
+            server.mailbox.rules = ["451 4.3.0 not now", "452 4.2.2 full"]
+            retried = client.enqueue("q", "email", payload)
+            await drain(app)
+            assert client.state(retried.id) is dibs.State.SUCCEEDED
+            assert errors(shop) == ["451 4.3.0 not now", "452 4.2.2 full"]
+
+            server.mailbox.rules = ["450 4.7.1 greylisted"]
+            throttled = client.enqueue("q", "email", payload)
+            await drain(app)
+            assert client.state(throttled.id) is dibs.State.SCHEDULED
+            shown = client.show(throttled.id)
+            assert shown
+            assert shown["charged"] == 0
+            clock.move(31)
+            await drain(app)
+            assert client.state(throttled.id) is dibs.State.SUCCEEDED
+
+            server.mailbox.rules = ["554 5.6.0 spam"]
+            refused = client.enqueue("q", "email", payload)
+            server.mailbox.rules += ["451 no"] * 3
+            await drain(app)
+            exhausted = client.enqueue("q", "email", payload)
+            await drain(app)
+            server.mailbox.rules = ["451 no"]
+            reported = client.enqueue("q", "email", {**payload, "on_error": "report"})
+            await drain(app)
+    assert {client.state(j.id) for j in (refused, exhausted, reported)} == {dibs.State.FAILED}
+    assert [p["error"] for what, p in told(shop) if what == "error"] == ["554 5.6.0 spam", "451 no", "451 no"]
+    assert max(server.mailbox.counts.values()) == 1
+
+
+async def test_a_failing_handler_loses_no_outcome_and_sends_nothing_again(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    failing = [{"raise": "locked"}, {"success": False, "error": "not now"}] * 4
+    plan(shop, "success", *failing)
+    plan(shop, "error", *failing)
+    good = client.enqueue("q", "email", {"mail": MAIL, **HANDLERS})
+    bad = client.enqueue("q", "email", {"mail": {**MAIL, "to": "gone@example.org"}, **HANDLERS})
+    with MailServer() as server:
+        server.mailbox.refused.add("gone@example.org")
+        async with channel_app(dsn, **server.environment) as app:
+            for _ in range(9):
+                assert not client.state(good.id).has_ended
+                await drain(app)
+                clock.move(61)
+    assert (client.state(good.id), client.state(bad.id)) == ("succeeded", "failed")
+    assert len(server.mailbox.messages) == 1
+    assert sorted(what for what, _ in told(shop)) == ["before", "before", "error", "success"]
+    assert len(errors(shop)) == 16
+    shown = client.show(good.id)
+    assert shown
+    assert [a["outcome"] for a in shown["attempts"]] == ["snoozed"] * 8 + ["succeeded"]
+
+
+async def test_an_answer_that_never_came_is_an_interrupted_send(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    made = client.enqueue("q", "email", {"mail": MAIL, "on_error": "report", **HANDLERS})
+    with MailServer() as server:
+        server.mailbox.rules = ["hang up"]
+        async with channel_app(dsn, **server.environment) as app:
+            await drain(app)
+    assert client.state(made.id) is dibs.State.SUCCEEDED
+    assert totals(shop) == (2, 1)
+    assert any("may go out twice" in text for text in errors(shop))
+
+
+async def test_an_idle_connection_that_was_closed_is_replaced(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    first = MailServer()
+    with first:
+        async with channel_app(dsn, **first.environment) as app:
+            client.enqueue("q", "email", {"message": MAIL})
+            await drain(app)
+            provider: Any = app.channels.providers["email"]
+            for idle in provider._idle:
+                idle.transport.abort()
+            client.enqueue("q", "email", {"message": MAIL})
+            await drain(app)
+    assert len(first.mailbox.messages) == 2
+    assert errors(shop) == []
+
+
+# Text messages
+
+
+def sms_environment(server: WebServer) -> dict[str, str]:
+    return {
+        "DIBS_SMS_URL": server.url, "DIBS_SMS_ACCOUNT": "AC1", "DIBS_SMS_TOKEN": "top-secret-token",
+        "DIBS_SMS_FROM": "+15559999",
+    }  # fmt: skip
+
+
+async def test_a_text_message_goes_out(dsn: str, shop: psycopg.Connection[Any], client: dibs.Client) -> None:
+    made = client.enqueue("q", "sms", {"task_type": "sms", "mail": SMS, **HANDLERS})
+    with WebServer() as server:
+        async with channel_app(dsn, **sms_environment(server)) as app:
+            await drain(app)
+    [request] = server.requests
+    assert request.path == "/2010-04-01/Accounts/AC1/Messages.json"
+    assert parse_qs(request.body) == {"To": ["+15550001"], "From": ["+15559999"], "Body": ["Hello"]}
+    assert request.headers["idempotency-key"] == str(made.id)
+    assert request.headers["authorization"] == "Basic " + b64encode(b"AC1:top-secret-token").decode()
+    assert told(shop)[-1][1]["worker_payload"] == {"provider": "twilio", "id": "SM1", "status": "queued"}
+
+
+async def test_what_the_service_says_decides(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    later = {"Retry-After": "120"}
+    cases: list[tuple[int, dict[str, str], Any, str]] = [
+        (500, {}, {}, "succeeded"),
+        (401, {}, {"code": 20003, "message": "authenticate"}, "succeeded"),
+        (0, {}, {}, "succeeded"),
+        (504, {}, {}, "succeeded"),
+        (429, later, {"code": 20429, "message": "too many"}, "scheduled"),
+        (503, later, {}, "scheduled"),
+        (400, {}, {"code": 21211, "message": "not a number"}, "failed"),
+        (302, {"Location": "http://127.0.0.1:9/"}, {}, "succeeded"),
+    ]
+    with WebServer() as server:
+        async with channel_app(dsn, **sms_environment(server)) as app:
+            for status, headers, said, expected in cases:
+                server.answers = [(status, headers, said)]
+                made = client.enqueue("q", "sms", {"mail": SMS, **HANDLERS})
+                await drain(app)
+                assert client.state(made.id) == expected, status
+                if expected == "scheduled":
+                    asked = "select extract(epoch from due_at - dibs.now())::float from dibs.jobs where id = %s"
+                    [(wait,)] = shop.execute(asked, (made.id,)).fetchall()
+                    assert 100 < wait <= 120
+            clock.move(121)
+            await drain(app)
+    assert {j.state for j in client.jobs(queue="q", limit=100)} == {"succeeded", "failed"}
+    assert totals(shop)[1] == 2, "no answer, and a gateway's answer, leave it open whether it was sent"
+
+
+async def test_a_webhook_is_a_template(dsn: str, shop: psycopg.Connection[Any], client: dibs.Client) -> None:
+    with WebServer() as server:
+        template = {
+            "url": server.url + "/send?channel=sms",
+            "headers": {"Authorization": "Bearer ${SMS_KEY}"},
+            "body": {"recipients": ["{to}"], "body": "Shop: {text}", "dedupe": "{key}"},
+            "id": "/data/ids/0",
+        }
+        environment = {
+            "DIBS_SMS_PROVIDER": "webhook", "DIBS_SMS_WEBHOOK": json.dumps(template), "SMS_KEY": "hush-hush"
+        }  # fmt: skip
+        made = client.enqueue("q", "sms", {"mail": SMS, **HANDLERS})
+        async with channel_app(dsn, **environment) as app:
+            await drain(app)
+    [request] = server.requests
+    assert json.loads(request.body) == {"recipients": ["+15550001"], "body": "Shop: Hello", "dedupe": str(made.id)}
+    assert request.headers["authorization"] == "Bearer hush-hush"
+    assert told(shop)[-1][1]["worker_payload"]["id"] == 1
+
+
+def test_settings_are_checked_before_anything_runs(dsn: str) -> None:
+    bad = [
+        ({"DIBS_EMAIL_PROVIDER": "smtps"}, "did you mean 'smtp'"),
+        ({"DIBS_EMAIL_PROVIDER": "smtp"}, "DIBS_SMTP_HOST is not set"),
+        ({"DIBS_SMTP_HOST": "h", "DIBS_SMTP_TLS": "ssl"}, "starttls, tls, none"),
+        ({"DIBS_SMTP_HOST": "h", "DIBS_SMTP_PORT": "smtp"}, "a number above zero"),
+        ({"DIBS_SMTP_HOST": "h", "DIBS_SMTP_USER": "u"}, "DIBS_SMTP_PASSWORD is not set"),
+        ({"DIBS_SMS_ACCOUNT": "AC1"}, "DIBS_SMS_TOKEN is not set"),
+        ({"DIBS_SMS_PROVIDER": "webhook", "DIBS_SMS_WEBHOOK": "{"}, "not a template"),
+        ({"DIBS_SMS_PROVIDER": "webhook", "DIBS_SMS_WEBHOOK": '{"url": "ftp://x"}'}, "not an address of HTTP"),
+        ({"DIBS_SMS_PROVIDER": "webhook", "DIBS_SMS_WEBHOOK": '{"url": "https://x/${NOPE}"}'}, "NOPE is not set"),
+    ]
+    for environment, words in bad:
+        with pytest.raises(dibs.InvalidArgument) as refused:
+            channels.app(dsn, environment=environment)
+        assert words in str(refused.value)
+    assert sorted(channels.app(dsn, environment={}).tasks) == ["db_function"]
+
+
+async def test_secrets_are_nowhere_to_be_seen(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service that repeats our password in its answer does not get it into a log, an error or a table."""
+    caplog.set_level(logging.DEBUG)
+    proof = b64encode(b"AC1:top-secret-token").decode()
+    echo = f"you said top-secret-token, which is {proof}"
+    with WebServer() as server:
+        environment = sms_environment(server)
+        async with channel_app(dsn, **environment) as app:
+            for status in (400, 401, 429, 504, 201):
+                server.answers = [(status, {}, {"message": echo, "code": 1, "sid": echo, "status": echo})] * 3
+                client.enqueue("q", "sms", {"mail": SMS, **HANDLERS})
+                await drain(app)
+            assert "top-secret" not in repr(app.channels.__dict__)
+    rows: list[Any] = []
+    for table in ("error", "delivery", "attempt", "dead", "job", "worker"):
+        rows += shop.execute(f"select t::text from dibs.{table} as t").fetchall()
+    rows += shop.execute("select t::text from shop.told as t").fetchall()
+    shown = " ".join(row[0] for row in rows) + caplog.text
+    assert "***" in shown
+    for secret in ("top-secret-token", proof):
+        assert secret not in shown
+
+
+# Others' channels, and the command
+
+
+class Pigeon:
+    name = "pigeon"
+    sent: list[tuple[Any, str]]
+
+    def __init__(self) -> None:
+        self.sent = []
+
+    async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
+        self.sent.append((message, key))
+        return {"id": len(self.sent)}
+
+    async def close(self) -> None: ...
+
+
+async def test_others_can_register_a_channel(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pigeon = Pigeon()
+    monkeypatch.setattr("dibs.channels.registry._registered", {})
+    channels.register("pigeon", lambda environment: pigeon if environment.get("LOFT") else None)
+    with pytest.raises(dibs.InvalidArgument):
+        channels.register("db_function", lambda _: None)
+    assert "pigeon" not in channels.app(dsn, environment={}).tasks
+    made = client.enqueue("q", "pigeon", {"mail": {"to": "tower"}, **HANDLERS})
+    async with channel_app(dsn, LOFT="attic") as app:
+        await drain(app)
+    assert pigeon.sent == [({"to": "tower"}, str(made.id))]
+    assert told(shop)[-1][1]["worker_payload"] == {"provider": "pigeon", "id": 1}
+
+
+def test_a_package_offers_its_channel_by_an_entry_point(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = EntryPoint("pigeon", "tests.integration.test_channels:make_pigeon", "dibs.channels")
+    monkeypatch.setattr("dibs.channels.registry.entry_points", lambda **_: [offered])
+    assert sorted(channels.app(dsn, environment={}).tasks) == ["db_function", "pigeon"]
+
+
+def make_pigeon(environment: channels.Environment) -> Pigeon:
+    return Pigeon()
+
+
+async def test_channels_beside_an_apps_own_tasks(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = dibs.App(dsn, queue="q")
+
+    @app.task(name="double")
+    async def double(n: int) -> int:
+        return 2 * n
+
+    channels.add(app, {"DIBS_EMAIL_PROVIDER": "console"})
+    job = double.enqueue(4)
+    mail = client.enqueue("q", "email", {"mail": MAIL, **HANDLERS})
+    await drain(app)
+    assert (job.result(), client.state(mail.id)) == (8, "succeeded")
+    assert f"email {mail.id}: " in capsys.readouterr().err
+    await app.aclose()
+    app.close()
+
+
+def test_the_worker_command_needs_no_python(dsn: str, shop: psycopg.Connection[Any], client: dibs.Client) -> None:
+    made = [
+        client.enqueue("q", "db_function", {"db_function": "shop.work"}),
+        client.enqueue("q", "email", {"mail": MAIL, **HANDLERS}),
+    ]
+    with MailServer() as server:
+        command = [sys.executable, "-m", "dibs", "worker", "--channels", "--queue", "q", "--dsn", dsn, "--drain"]
+        done = subprocess.run(
+            command, env={**os.environ, **server.environment}, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert {client.state(m.id) for m in made} == {dibs.State.SUCCEEDED}
+    wait_until(lambda: len(server.mailbox.messages) == 1, what="the mail is there")
+    nothing = subprocess.run([*command[:4]], capture_output=True, text=True, timeout=60, check=False)
+    assert "give --channels" in nothing.stderr
