@@ -119,6 +119,13 @@ class WholePayload(Arguments):
         """The payload, under the argument's name."""
         return {self._names[0]: payload}
 
+    def read(self, raw: str | None) -> dict[str, Any]:
+        """The payload from JSON text, under the argument's name."""
+        try:
+            return self.unpack(None if raw is None else msgspec.json.decode(raw))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidArgument(f"task {self.name}: the payload cannot be read: {error}") from None
+
 
 def _default(value: Any) -> Any:
     # A mutable default is made anew for each call, as msgspec wants it.
