@@ -430,6 +430,22 @@ async def test_a_job_that_repeats_goes_on_until_cancelled(app: dibs.App, clock: 
     assert len(runs) == 4
 
 
+async def test_a_job_that_repeats_goes_on_after_its_own_transaction(app: dibs.App, clock: Any) -> None:
+    runs: list[int] = []
+
+    @app.task(name="polls", repeat=60)
+    async def polls() -> None:
+        async with dibs.context().transaction():
+            runs.append(1)
+
+    polls.enqueue()
+    for _ in range(3):
+        await drain(app)
+        clock.move(61)
+    assert runs == [1, 1, 1]
+    assert app.client.depth("q").waiting == 1
+
+
 # Results
 
 

@@ -56,6 +56,8 @@ class Executor:
             arguments = task.arguments.read(job.raw_payload)
         except InvalidArgument as error:
             return failed(here, task.settings.retry, error, began, final=True)
+        if task.settings.repeat is not None:
+            here.follow_ups.extend(again(task, job))
         enter(here)
         if self._events.wants(JobStarted):
             self._events.tell(_started(job))
@@ -147,7 +149,7 @@ def _succeeded(task: Task[Any, Any], here: Context, result: Any, began: float) -
             result = result_of(result)
         except InvalidArgument as error:
             return failed(here, task.settings.retry, error, began, final=True)
-    return succeeded(here, result, began, None if task.settings.repeat is None else again(task, here.job))
+    return succeeded(here, result, began)
 
 
 def _started(job: Claimed) -> JobStarted:
