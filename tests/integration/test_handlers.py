@@ -122,6 +122,17 @@ async def test_an_abandoned_thread_gives_its_place_back(app: dibs.App) -> None:
     assert stuck.state() is dibs.State.EXHAUSTED
 
 
+async def test_waiting_for_a_thread_is_not_the_handlers_time(app: dibs.App) -> None:
+    @app.task(name="naps", timeout=2, retry=dibs.Retry(max_attempts=1))
+    def naps() -> str:
+        threading.Event().wait(0.7)
+        return "slept"
+
+    jobs = [naps.enqueue() for _ in range(4)]
+    await drain(app, threads=1)
+    assert [job.wait(5) for job in jobs] == ["slept"] * 4
+
+
 # Transactions
 
 
