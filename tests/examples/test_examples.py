@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
@@ -83,13 +84,13 @@ def test_a_web_application(module: str, command: str, dsn: str, client: dibs.Cli
     with serving(command, dsn) as port:
         status, sold = ask(port, {"item": 1, "count": 7})
         assert status == 201
-        assert client.show(sold["job"]) is not None
+        assert client.show(UUID(sold["job"])) is not None
         assert ask(port, {"item": 1, "count": 7}) == (409, {"detail": "not enough in stock"})
         assert client.depth("shop").waiting == 1  # the other one was rolled back, and its job with it
         assert ask(port) == (200, {str(sold["sale"]): 0})
         drain(module, dsn)
         assert ask(port) == (200, {str(sold["sale"]): 1})
-    assert client.state(sold["job"]) is dibs.State.SUCCEEDED
+    assert client.state(UUID(sold["job"])) is dibs.State.SUCCEEDED
 
 
 @pytest.mark.parametrize("option", [(), ("--async",)], ids=["sync", "async"])
