@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 RUN = {"python", "sql", "console"}
-NOT_RUN = {"text", "sh", "json", "ini", "toml"}
+NOT_RUN = {"text", "sh", "json", "ini", "toml", "yaml", "dockerfile"}
 """What is shown and not run; ``text`` is the word for anything else."""
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

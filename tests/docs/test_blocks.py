@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,10 +18,9 @@ from tests.docs.pages import NOT_RUN, PAGES, ROOT, RUN, Block, blocks, name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 WITH_CODE = [page for page in PAGES if any(block.language in RUN for block in blocks(page))]
-ENDLESS = {"demo", "embedded", "maintain"}
+ENDLESS = {"demo", "embedded", "maintain", "worker"}
 """Commands that go on until they are stopped, or start something that does: tested elsewhere."""
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -35,7 +35,10 @@ def run_command(line: str, empty_dsn: Callable[[], str], server: Server) -> None
     words = shlex.split(line, comments=True)
     if words[0] == "make":
         assert set(words[1:]) <= TARGETS, f"the Makefile has no {words[1:]}"
-    if words[0] != "dibs" or ENDLESS & set(words) - {"maintain" if "--once" in words else ""}:
+    if words[0] == "python" and words[1:2] != ["-m"]:
+        subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True, timeout=60)
+    ends = {"maintain" if "--once" in words else "", "worker" if "--drain" in words else ""}
+    if words[0] != "dibs" or ENDLESS & set(words) - ends:
         return
     if "psql" in words:
         script = dibs_command("sql")
@@ -76,8 +79,9 @@ def test_blocks_run(
     with psycopg.connect(dsn, autocommit=True) as conn:
         for block in blocks(page):
             if block.file is not None:
-                continue  # part of a project that its own test runs
-            if block.language == "python":
+                Path(block.file).parent.mkdir(parents=True, exist_ok=True)
+                Path(block.file).write_text(block.text, encoding="utf-8")
+            elif block.language == "python":
                 exec(compile(placed(block), name(page), "exec"), names)
             elif block.language == "sql":
                 conn.execute(placed(block))

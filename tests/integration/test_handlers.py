@@ -122,6 +122,17 @@ async def test_an_abandoned_thread_gives_its_place_back(app: dibs.App) -> None:
     assert stuck.state() is dibs.State.EXHAUSTED
 
 
+async def test_waiting_for_a_thread_is_not_the_handlers_time(app: dibs.App) -> None:
+    @app.task(name="naps", timeout=2, retry=dibs.Retry(max_attempts=1))
+    def naps() -> str:
+        threading.Event().wait(0.7)
+        return "slept"
+
+    jobs = [naps.enqueue() for _ in range(4)]
+    await drain(app, threads=1)
+    assert [job.wait(5) for job in jobs] == ["slept"] * 4
+
+
 # Transactions
 
 
@@ -428,6 +439,22 @@ async def test_a_job_that_repeats_goes_on_until_cancelled(app: dibs.App, clock: 
     clock.move(61)
     await drain(app)
     assert len(runs) == 4
+
+
+async def test_a_job_that_repeats_goes_on_after_its_own_transaction(app: dibs.App, clock: Any) -> None:
+    runs: list[int] = []
+
+    @app.task(name="polls", repeat=60)
+    async def polls() -> None:
+        async with dibs.context().transaction():
+            runs.append(1)
+
+    polls.enqueue()
+    for _ in range(3):
+        await drain(app)
+        clock.move(61)
+    assert runs == [1, 1, 1]
+    assert app.client.depth("q").waiting == 1
 
 
 # Results

@@ -92,6 +92,20 @@ def test_arguments_are_checked_when_enqueued(app: dibs.App) -> None:
     assert app.client.depth("q").waiting == 0
 
 
+def test_options_are_checked_when_declared(app: dibs.App) -> None:
+    with pytest.raises(dibs.InvalidArgument, match="no option 'retires'") as raised:
+        app.task(retires=3)(len)  # type: ignore[call-overload]
+    assert raised.value.hint == "did you mean 'retry'?"
+    with pytest.raises(dibs.InvalidArgument, match="no option 'prioritty'"):
+
+        @app.batch(prioritty=3)  # type: ignore[call-arg]
+        def index(items: list[int]) -> None: ...
+
+    with pytest.raises(dibs.InvalidArgument, match="no option 'colour'") as raised:
+        app.task(colour="red")(len)  # type: ignore[call-overload]
+    assert "dedup_key" in str(raised.value.hint)
+
+
 async def test_a_payload_that_no_longer_fits_fails_for_good(app: dibs.App) -> None:
     @app.task(name="resize")
     def resize(width: int) -> None: ...
@@ -194,6 +208,85 @@ async def test_a_cancelled_handler_is_told(app: dibs.App) -> None:
     await running
     assert told.is_set()
     assert job.state() is dibs.State.CANCELLED
+
+
+async def test_a_late_failure_does_not_revive_a_cancelled_job(app: dibs.App) -> None:
+    """FACTS 9: terminal is terminal, whatever the handler of a cancelled job does next."""
+    went: dict[str, asyncio.Event] = {how: asyncio.Event() for how in ("raises", "asks for more", "snoozes")}
+    errors = {"raises": RuntimeError("late"), "asks for more": dibs.RetryAfter(0), "snoozes": dibs.Snooze(0)}
+    go, ran = asyncio.Event(), []
+
+    @app.task(retry=dibs.Retry(max_attempts=10, backoff=dibs.constant(0)))
+    async def fails(how: str) -> None:
+        ran.append(how)
+        went[how].set()
+        await go.wait()
+        raise errors[how]
+
+    jobs = [fails.enqueue(how) for how in errors]
+    running = asyncio.create_task(drain(app))
+    for event in went.values():
+        await event.wait()
+    assert [await asyncio.to_thread(job.cancel) for job in jobs] == ["requested"] * 3
+    go.set()
+    await running
+    assert [job.state() for job in jobs] == ["cancelled"] * 3
+    await drain(app)
+    assert sorted(ran) == sorted(errors)
+
+
+async def test_a_failure_after_the_lease_was_lost_changes_nothing(app: dibs.App, clock: Clock) -> None:
+    """FACTS 9: the job was taken back and cancelled meanwhile; what its former holder says is refused."""
+    began, go = asyncio.Event(), asyncio.Event()
+    lost: list[dibs.events.LeaseLost] = []
+    app.events.on(dibs.events.LeaseLost, lost.append)
+
+    @app.task(retry=dibs.Retry(max_attempts=10, backoff=dibs.constant(0)))
+    async def fails() -> None:
+        began.set()
+        await go.wait()
+        raise RuntimeError("late")
+
+    job = fails.enqueue()
+    running = asyncio.create_task(drain(app, concurrency=1))  # it has no room to claim it again
+    await began.wait()
+    clock.move(31)
+    await asyncio.to_thread(app.client.rescue)
+    assert await asyncio.to_thread(job.cancel) == "cancelled"
+    go.set()
+    await running
+    assert job.state() is dibs.State.CANCELLED
+    shown = app.client.show(job.id) or {}
+    assert [a["outcome"] for a in shown["attempts"]] == ["lost"]
+    assert len(lost) == 1
+
+
+async def test_what_a_row_says_is_looked_up_and_never_imported(app: dibs.App) -> None:
+    """FACTS 35: a kind is a key of the registry, a payload is JSON, an error is text."""
+    seen: list[Any] = []
+
+    @app.task(name="takes")
+    async def takes(anything: Any) -> None:
+        seen.append(anything)
+        raise ValueError("!!python/object/apply:os.system ['true']")
+
+    lures = [
+        {"__class__": "os.system", "py/object": "subprocess.Popen", "args": ["true"]},
+        {"__reduce__": ["eval", "1"]},
+    ]
+    made = [app.client.enqueue("q", "takes", {"anything": lure}, max_attempts=1) for lure in lures]
+    strange = [
+        app.client.enqueue("q", kind) for kind in ("this.d", "os.system", "builtins:eval", "dibs.errors.LeaseLost")
+    ]
+    assert "this" not in sys.modules
+    await drain(app)
+    assert "this" not in sys.modules
+    assert seen == lures
+    assert app.client.states([m.id for m in strange]) == ["scheduled"] * 4
+    shown = app.client.show(made[0].id) or {}
+    assert shown["attempts"][0]["error"].startswith("ValueError: !!python/object/apply")
+    with pytest.raises(dibs.JobEnded):
+        dibs.Job(app.client, made[0].id).wait(5)
 
 
 async def test_a_job_cancelled_before_it_began_is_never_run(app: dibs.App) -> None:

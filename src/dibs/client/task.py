@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from dibs.errors import InvalidArgument
 from dibs.job import NewJob
-from dibs.policy import Seconds, seconds
+from dibs.policy import JobOptions, Seconds, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from dibs.client.app import App
     from dibs.client.handle import Job
     from dibs.client.handle_async import AsyncJob
-    from dibs.policy import JobOptions
     from dibs.retry import Retry
 
 P = ParamSpec("P")
@@ -26,6 +27,10 @@ R = TypeVar("R")
 
 REPEATED_KEY = "dibs-dedup-key"
 """The header in which a job that repeats carries its dedup key along: elsewhere only a hash of it is kept."""
+
+
+OWN = ("timeout", "process", "memory", "repeat", "batch")
+"""What a task is given that is not an option of its jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class Task(Generic[P, R]):
 
     def using(self, *, queue: str | None = None, conn: Any = None, **options: Unpack[JobOptions]) -> Task[P, R]:
         """The same task with other options, or in the transaction of ``conn``."""
+        _check_options(options)
         changed = replace(
             self.settings,
             queue=queue or self.settings.queue,
@@ -140,14 +146,31 @@ class Task(Generic[P, R]):
 
 def kind_of(function: Callable[..., Any]) -> str:
     """The kind a function's jobs have when none is named."""
-    return f"{function.__module__}.{function.__qualname__}".replace("<locals>.", "")
+    return f"{_module_of(function)}.{function.__qualname__}".replace("<locals>.", "")
+
+
+def _module_of(function: Callable[..., Any]) -> str:
+    """The module's name as others import it: a script that is run calls itself ``__main__``."""
+    names = getattr(function, "__globals__", {})
+    if function.__module__ not in {"__main__", "__mp_main__"}:
+        return function.__module__
+    if names.get("__spec__") is not None:
+        return str(names["__spec__"].name)
+    return Path(names["__file__"]).stem if "__file__" in names else function.__module__
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in options.keys() - JobOptions.__annotations__.keys():
+        near = get_close_matches(name, [*JobOptions.__annotations__, *OWN, "name", "queue", "retry", "conn"], 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"a job has {', '.join(sorted(JobOptions.__annotations__))}"
+        raise InvalidArgument(f"a task has no option {name!r}", hint=hint)
 
 
 def settings_of(app: App, queue: str | None, retry: Retry, given: Mapping[str, Any]) -> TaskSettings:
     """A task's settings from what its decorator was given."""
-    own = {"timeout", "process", "memory", "repeat", "batch"}
-    options = {name: value for name, value in given.items() if name not in own}
-    kept: dict[str, Any] = {name: value for name, value in given.items() if name in own and value is not None}
+    options = {name: value for name, value in given.items() if name not in OWN}
+    _check_options(options)
+    kept: dict[str, Any] = {name: value for name, value in given.items() if name in OWN and value is not None}
     for name in ("timeout", "repeat"):
         if name in kept:
             kept[name] = seconds(cast("Seconds", kept[name]))

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -34,7 +35,6 @@ from dibs.stats import Statistics, Totals
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
-    from uuid import UUID
 
 R = TypeVar("R")
 Row = tuple[Any, ...]
@@ -88,7 +88,8 @@ def _jsonb(value: Any) -> str | None:
 
 
 def _uuids(ids: Iterable[UUID]) -> str:
-    return "{" + ",".join([f"{id.int:032x}" for id in ids]) + "}"
+    # The number is written faster than the UUID; an id given as text is taken as it is.
+    return "{" + ",".join([f"{id.int:032x}" if isinstance(id, UUID) else str(id) for id in ids]) + "}"
 
 
 def _keys(held: Sequence[Held]) -> tuple[str, str]:

@@ -101,6 +101,7 @@ def _begin(app: App, job: Claimed, dsn: str | None) -> Begun | Ran:
         return Ran(failed(here, task.settings.retry, error, time.monotonic(), final=True), error)
     if task.settings.batch is not None:
         arguments = [arguments["item"]]
+    here.follow_ups.extend(again(task, job))
     handler = wrapped(task, app.middleware)
     begun = Begun(task, here, lambda: handler(here, arguments), databases)
     begun.variables.run(enter, here)
@@ -158,9 +159,7 @@ def _ended(begun: Begun, value: Any) -> Ran:
         kept = result_of(value)
     except InvalidArgument as error:
         return Ran(failed(here, task.settings.retry, error, begun.began, final=True), error)
-    repeat = again(task, here.job)
-    follow_ups = (*here.follow_ups, *(() if repeat is None else (repeat,)))
-    return Ran(succeeded(here, kept, begun.began, repeat), follow_ups=follow_ups)
+    return Ran(succeeded(here, kept, begun.began), follow_ups=tuple(here.follow_ups))
 
 
 def _of_batch(task: Task[Any, Any], told: Any) -> Any:

@@ -61,6 +61,7 @@ def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> Repo
         task = find(request.module, request.job.kind)
         retry = task.settings.retry
         arguments = task.arguments.read(request.job.raw_payload)
+        here.follow_ups.extend(again(task, request.job))
         enter(here)
         with _memory(request.memory):
             outcome = wrapped(task, task.app.middleware)(here, arguments)
@@ -69,7 +70,7 @@ def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> Repo
         return failed(here, retry, error, began, final=True)
     except Exception as error:
         return failed(here, retry, error, began)
-    return succeeded(here, result, began, again(task, here.job))
+    return succeeded(here, result, began)
 
 
 def find(module: str, kind: str) -> Task[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from dibs.worker.handler import again, wrapped
 from dibs.worker.report import Report, failed, succeeded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from dibs.client.app import App
     from dibs.client.task import Task
@@ -56,42 +57,36 @@ class Executor:
             arguments = task.arguments.read(job.raw_payload)
         except InvalidArgument as error:
             return failed(here, task.settings.retry, error, began, final=True)
+        if task.settings.repeat is not None:
+            here.follow_ups.extend(again(task, job))
         enter(here)
         if self._events.wants(JobStarted):
             self._events.tell(_started(job))
         reach("worker.before_run")
         try:
-            if task.settings.timeout is not None:
-                report = await self._timed(task, here, arguments, began)
-            elif not task.is_async or task.settings.process:
-                report = await self._run(task, here, arguments, began)
-            else:
+            if task.is_async and task.settings.timeout is None and not task.settings.process:
                 report = _succeeded(task, here, await self._handlers[task.name](here, arguments), began)
+            else:
+                report = await self._run(task, here, arguments, began)
         except Exception as error:
             report = failed(here, task.settings.retry, error, began)
         reach("worker.after_run")
         return report
 
-    async def _timed(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> Report:
-        try:
-            async with asyncio.timeout(task.settings.timeout) as limit:
-                return await self._run(task, here, arguments, began)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise TimeoutError(f"{task.name} took longer than {task.settings.timeout:g} s") from error
-
     async def _run(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> Report:
         if task.settings.process:
-            return await self._processes.run(task, here.job)
+            return await self._processes.run(task, here.job, lambda: _within(task))
         return _succeeded(task, here, await self._call(task, here, arguments), began)
 
     async def _call(self, task: Task[Any, Any], here: Context, arguments: Any) -> Any:
         handler = self._handlers[task.name]
-        if task.is_async:
+        if not task.is_async:
+            # An abandoned thread goes on to its end, but its job's token is no longer good for anything.
+            return await self._threads.run(lambda: handler(here, arguments), lambda: _within(task))
+        if task.settings.timeout is None:
             return await handler(here, arguments)
-        # An abandoned thread goes on to its end, but its job's token is no longer good for anything.
-        return await self._threads.run(lambda: handler(here, arguments))
+        async with _within(task):
+            return await handler(here, arguments)
 
     async def attempt_batch(self, task: Task[Any, Any], jobs: Sequence[Claimed]) -> list[Report]:
         """Run many attempts as one call of a batch handler; a report for each."""
@@ -120,10 +115,9 @@ class Executor:
             for here in contexts:
                 self._events.tell(_started(here.job))
         try:
-            async with asyncio.timeout(task.settings.timeout):
-                reach("worker.before_run")
-                told = await self._call(task, first, items)
-                reach("worker.after_run")
+            reach("worker.before_run")
+            told = await self._call(task, first, items)
+            reach("worker.after_run")
         except Exception as raised:
             return [raised] * len(items)
         if told is None:
@@ -133,6 +127,18 @@ class Executor:
             error = TypeError(f"{task.name} returned {wrong} for {len(items)} jobs, not one for each or None")
             return [error] * len(items)
         return list(told)
+
+
+@contextlib.asynccontextmanager
+async def _within(task: Task[Any, Any]) -> AsyncIterator[None]:
+    """Let a handler take no longer than its timeout. Waiting for a thread or a process is not the handler's time."""
+    try:
+        async with asyncio.timeout(task.settings.timeout) as limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise TimeoutError(f"{task.name} took longer than {task.settings.timeout:g} s") from error
 
 
 def _outcome(task: Task[Any, Any], here: Context, answer: Any, began: float) -> Report:
@@ -147,7 +153,7 @@ def _succeeded(task: Task[Any, Any], here: Context, result: Any, began: float) -
             result = result_of(result)
         except InvalidArgument as error:
             return failed(here, task.settings.retry, error, began, final=True)
-    return succeeded(here, result, began, None if task.settings.repeat is None else again(task, here.job))
+    return succeeded(here, result, began)
 
 
 def _started(job: Claimed) -> JobStarted:

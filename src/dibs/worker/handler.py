@@ -41,11 +41,11 @@ def _through(
     return hook(context, lambda: chain(context, arguments))
 
 
-def again(task: Task[Any, Any], job: Claimed) -> NewJob | None:
-    """The next of a job that repeats endlessly; it commits with the completion of this one."""
+def again(task: Task[Any, Any], job: Claimed) -> Sequence[NewJob]:
+    """The next of a job that repeats endlessly, to follow it: both commit together."""
     if task.settings.repeat is None:
-        return None
+        return ()
     options: Any = {"delay": task.settings.repeat, "priority": job.priority}
     if (key := (job.headers or {}).get(REPEATED_KEY)) is not None:
         options["dedup_key"] = key
-    return task.using(queue=job.queue, **options).job_of(job.payload)
+    return (task.using(queue=job.queue, **options).job_of(job.payload),)

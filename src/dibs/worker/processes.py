@@ -16,6 +16,7 @@ from dibs.worker.threads import Threads
 if TYPE_CHECKING:
     from dibs.client.task import Task
     from dibs.job import Claimed
+    from dibs.worker.threads import Limit
 
 
 class ProcessDied(DibsError):
@@ -31,8 +32,8 @@ class Processes:
         self._idle: list[Child] = []
         self._all: set[Child] = set()
 
-    async def run(self, task: Task[..., object], job: Claimed) -> Report:
-        """Run one attempt; a process that is not done when we are cancelled is killed."""
+    async def run(self, task: Task[..., object], job: Claimed, limit: Limit) -> Report:
+        """Run one attempt within the limit; a process that is not done when we are cancelled is killed."""
         child: Child | None = None
         request = Request(task.function.__module__, job, task.settings.memory)
 
@@ -43,7 +44,7 @@ class Processes:
             return child.ask(request)
 
         try:
-            report: Report = await self._threads.run(ask)
+            report: Report = await self._threads.run(ask, limit)
         except BaseException:
             if child is not None:
                 child.kill()

@@ -13,7 +13,6 @@ from dibs.retry import Snooze
 
 if TYPE_CHECKING:
     from dibs.client.context import Context
-    from dibs.job import NewJob
     from dibs.retry import Retry
 
 Verb = Literal["complete", "fail", "snooze", "release", "none"]
@@ -40,15 +39,14 @@ class Report(msgspec.Struct, frozen=True):
         return time.monotonic() - self.ended > length
 
 
-def succeeded(here: Context, result: Any, began: float, repeat: NewJob | None = None) -> Report:
+def succeeded(here: Context, result: Any, began: float) -> Report:
     """The handler returned."""
     ran = time.monotonic() - began
     if here.completed:
         return Report(here.job, "none", ran=ran)
-    following = here.follow_ups if repeat is None else [*here.follow_ups, repeat]
-    if not following:
+    if not here.follow_ups:
         return Report(here.job, "complete", here.result if result is None else result, ran=ran)
-    follow_ups = tuple(job.as_json(job.id, inline=True) for job in following)
+    follow_ups = tuple(job.as_json(job.id, inline=True) for job in here.follow_ups)
     return Report(here.job, "complete", here.result if result is None else result, follow_ups=follow_ups, ran=ran)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from queue import SimpleQueue
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
+    Limit = Callable[[], AbstractAsyncContextManager[None]]
     Work = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
 
 
@@ -24,10 +27,10 @@ class Threads:
         self._started = 0
         self._lock = threading.Lock()
 
-    async def run(self, function: Callable[[], Any]) -> Any:
-        """Call the function in a thread, in a copy of this context."""
+    async def run(self, function: Callable[[], Any], limit: Limit = contextlib.nullcontext) -> Any:
+        """Call the function in a thread, in a copy of this context; ``limit`` begins when there is a place for it."""
         loop = asyncio.get_running_loop()
-        async with self._places:
+        async with self._places, limit():
             future: asyncio.Future[Any] = loop.create_future()
             copy = contextvars.copy_context()
             self._submit((lambda: copy.run(function), future, loop))
