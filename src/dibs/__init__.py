@@ -22,6 +22,7 @@ from dibs.errors import (
     ClientClosed,
     ConnectionLost,
     DibsError,
+    DuplicateJob,
     EmbeddedError,
     IdOutOfRange,
     IdTaken,
@@ -33,6 +34,7 @@ from dibs.errors import (
     LeaseLost,
     NotPermitted,
     PayloadTooLarge,
+    QueueFull,
     Refused,
     SchemaError,
     SchemaLocked,
@@ -49,7 +51,7 @@ from dibs.errors import (
     UnknownWorker,
     WrongIsolation,
 )
-from dibs.job import Answer, Claimed, Depth, Enqueued, Failed, NewJob, Redriven, Resumed
+from dibs.job import Answer, Claimed, Depth, DrainEstimate, Enqueued, Failed, NewJob, Redriven, Resumed
 from dibs.policy import Backoff, constant, exponential, progressive
 from dibs.progress import Status
 from dibs.retry import Final, Retry, RetryAfter, Snooze
@@ -73,6 +75,8 @@ __all__ = [
     "Context",
     "Depth",
     "DibsError",
+    "DrainEstimate",
+    "DuplicateJob",
     "EmbeddedError",
     "Enqueued",
     "Failed",
@@ -93,6 +97,7 @@ __all__ = [
     "Outcome",
     "PayloadTooLarge",
     "Queue",
+    "QueueFull",
     "Redriven",
     "Refused",
     "RemoteTask",
