@@ -95,7 +95,9 @@ def _backoff(value: dict[str, Any]) -> str:
 @click.option("--retention", type=DURATION, help="How long jobs are kept, from their enqueue.")
 @click.option("--history-retention", type=DURATION, help="How long attempts are kept.")
 @click.option("--ring/--no-ring", default=None, help="Whether an enqueue wakes waiting workers at once.")
-@click.option("--shards", type=COUNT_OR_NONE, help="Split it, so that one worker at a time pulls from each shard; or none.")
+@click.option(
+    "--shards", type=COUNT_OR_NONE, help="Split it, so that one worker at a time pulls from each shard; or none."
+)
 @click.option("--exclusive/--no-exclusive", default=None, help="Let one worker at a time pull from it.")
 @click.option("--shard-lease", type=DURATION, help="How long a worker holds it, or a shard, without renewing.")
 @click.option("--max-depth", type=COUNT_OR_NONE, help="How many jobs may wait; none for any number.")
