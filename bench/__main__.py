@@ -21,6 +21,7 @@ SCENARIOS = (
     "claim",
     "idle",
     "horizon",
+    "newest",
     "instant",
     "wal",
     "wakeups",

@@ -23,6 +23,7 @@ from dibs.errors import (
     ClientClosed,
     ConnectionLost,
     DibsError,
+    DuplicateJob,
     EmbeddedError,
     IdOutOfRange,
     IdTaken,
@@ -35,6 +36,7 @@ from dibs.errors import (
     NotAllowed,
     NotPermitted,
     PayloadTooLarge,
+    QueueFull,
     Refused,
     SchemaError,
     SchemaLocked,
@@ -52,7 +54,7 @@ from dibs.errors import (
     UnknownWorker,
     WrongIsolation,
 )
-from dibs.job import Answer, Claimed, Depth, Enqueued, Failed, NewJob, Redriven, Resumed
+from dibs.job import Answer, Claimed, Depth, DrainEstimate, Enqueued, Failed, NewJob, Redriven, Resumed
 from dibs.policy import Backoff, constant, exponential, progressive
 from dibs.progress import Status
 from dibs.retry import Final, Retry, RetryAfter, Snooze
@@ -77,6 +79,8 @@ __all__ = [
     "Context",
     "Depth",
     "DibsError",
+    "DrainEstimate",
+    "DuplicateJob",
     "EmbeddedError",
     "Enqueued",
     "Failed",
@@ -98,6 +102,7 @@ __all__ = [
     "Outcome",
     "PayloadTooLarge",
     "Queue",
+    "QueueFull",
     "Redriven",
     "Refused",
     "RemoteTask",

@@ -14,6 +14,8 @@
     │   ├── PayloadTooLarge  DI012    above the queue's payload limit
     │   ├── IdOutOfRange     DI013    a job id from the future or from before retention
     │   ├── IdTaken          23505    another transaction is enqueueing a job of that id just now
+    │   ├── DuplicateJob     DI040    another job has the dedup key, and the enqueue said to refuse then
+    │   ├── QueueFull        DI041    too many jobs wait, or for too long
     │   ├── UnknownWorker    DI014    no such worker is registered
     │   ├── UnknownTask      DI015    no worker has registered such a task
     │   ├── UnknownSchedule  DI050    no such schedule
@@ -116,6 +118,18 @@ class IdTaken(Refused):
     """Another transaction enqueued a job of that id at the same moment; asked again, it is a duplicate."""
 
     sqlstate = "23505"
+
+
+class DuplicateJob(Refused):
+    """Another job has the dedup key, and the job was to be refused then."""
+
+    sqlstate = "DI040"
+
+
+class QueueFull(Refused):
+    """As many jobs wait in the queue as may, or its oldest has waited for too long."""
+
+    sqlstate = "DI041"
 
 
 class UnknownWorker(Refused):

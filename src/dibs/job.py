@@ -11,7 +11,7 @@ from uuid import UUID  # noqa: TC003 - msgspec reads it
 import msgspec
 
 from dibs.errors import InvalidArgument
-from dibs.policy import FOREVER, Backoff, History, Seconds, seconds
+from dibs.policy import FOREVER, Backoff, DedupScope, History, OnDuplicate, Seconds, seconds
 
 BINARY = "application/octet-stream"
 
@@ -39,6 +39,15 @@ class NewJob:
     history: History | None = None
     dedup_key: str | None = None
     shard_key: str | None = None
+    dedup: bool | None = None
+    dedup_scope: DedupScope | None = None
+    dedup_for: Seconds | None = None
+    on_duplicate: OnDuplicate | None = None
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it has a dedup key, given or made of its payload."""
+        return self.dedup_key is not None or bool(self.dedup)
 
     @property
     def body(self) -> bytes | None:
@@ -66,19 +75,19 @@ class NewJob:
 
 
 _OPTIONS = tuple(name for name in NewJob.__dataclass_fields__ if name not in {"queue", "kind", "payload", "id"})
-_DURATIONS = frozenset({"delay", "ttl", "lease", "lease_cap"})
+_DURATIONS = frozenset({"delay", "ttl", "lease", "lease_cap", "dedup_for"})
 
 
 class Enqueued(msgspec.Struct, frozen=True):
     """What became of an enqueue: the job's id, and whether it is new."""
 
     id: UUID
-    outcome: Literal["enqueued", "duplicate"]
+    outcome: Literal["enqueued", "duplicate", "replaced", "sidelined"]
 
     @property
     def is_new(self) -> bool:
         """Whether this call made the job."""
-        return self.outcome == "enqueued"
+        return self.outcome != "duplicate"
 
 
 class Held(Protocol):
@@ -193,6 +202,7 @@ class Depth:
     cancelled: int = 0
     oldest_ready: timedelta = field(default_factory=timedelta)
     oldest_running: timedelta = field(default_factory=timedelta)
+    oldest_untried: timedelta = field(default_factory=timedelta)
 
     @property
     def waiting(self) -> int:
@@ -203,6 +213,16 @@ class Depth:
     def dead(self) -> int:
         """Everything that ended badly."""
         return self.failed + self.exhausted + self.expired + self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class DrainEstimate:
+    """How many jobs are due, how many a second come and go, and when none is left; None if they do not get fewer."""
+
+    waiting: int
+    arriving: float
+    leaving: float
+    drained_in: timedelta | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +246,7 @@ __all__ = [
     "Answer",
     "Claimed",
     "Depth",
+    "DrainEstimate",
     "Enqueued",
     "Failed",
     "Held",

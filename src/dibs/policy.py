@@ -17,6 +17,15 @@ Seconds = float | timedelta
 
 History = Literal["all", "failures", "none"]
 
+DedupScope = Literal["waiting", "unfinished", "window"]
+"""How long a job holds its dedup key: until it is claimed, until it has ended, or for a time."""
+
+OnDuplicate = Literal["keep", "refuse", "replace"]
+"""What an enqueue does when another job holds the key."""
+
+WhenFull = Literal["refuse", "sideline"]
+"""What an enqueue to a full queue does."""
+
 FOREVER = timedelta(days=3600)
 """A TTL this long never ends: PostgreSQL's 10 years of 12 months of 30 days."""
 
@@ -84,6 +93,10 @@ class QueuePolicy(TypedDict, total=False):
     exclusive: bool
     shards: int | None
     shard_lease: Seconds
+    max_depth: int | None
+    max_age: Seconds | None
+    when_full: WhenFull
+    newest_first: bool
 
 
 class JobOptions(TypedDict, total=False):
@@ -104,3 +117,7 @@ class JobOptions(TypedDict, total=False):
     history: History
     dedup_key: str
     shard_key: str
+    dedup: bool
+    dedup_scope: DedupScope
+    dedup_for: Seconds
+    on_duplicate: OnDuplicate

@@ -104,6 +104,33 @@ def test_a_lost_answer_to_an_enqueue_makes_no_second_job(own_server: Server) -> 
         assert client.depth("q").ready == 3002
 
 
+def test_a_lost_answer_to_a_bulk_enqueue_with_keys_adds_nothing(own_server: Server) -> None:
+    """FACTS 14 and 15: the repeat tells what it made from what was there, also with a key twice and in a full queue."""
+    with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
+        client.set_queue("q", max_depth=2000)
+        there = client.enqueue("q", "k", dedup_key="0")
+        for count in (900, 1500):
+            proxy.lose_the_answer_to(b"keyed-marker")
+            made = client.enqueue_many(
+                dibs.NewJob(
+                    queue="q", payload=f"keyed-marker {n}", dedup_key=f"{n % 600}", on_duplicate="keep", dedup_for=600
+                )
+                for n in range(count)
+            )
+            assert proxy.lost.is_set()
+            assert [m.id for m in made] == [made[n % 600].id for n in range(count)]
+            assert made[0] == dibs.Enqueued(there.id, "duplicate")
+            assert client.depth("q").ready == 600
+        proxy.lose_the_answer_to(b"refused-marker")
+        assert client.enqueue("q", "k", "refused-marker", dedup_key="new", on_duplicate="refuse").is_new
+        proxy.lose_the_answer_to(b"debounced-marker")
+        new = client.enqueue("q", "k", "debounced-marker", dedup_key="new", on_duplicate="replace")
+        assert proxy.lost.is_set()
+        assert new.is_new
+        depth = client.depth("q")
+        assert (depth.ready, depth.cancelled) == (601, 1)
+
+
 def test_a_lost_answer_to_a_completion_is_already(own_server: Server) -> None:
     with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
         client.enqueue("q", "k")

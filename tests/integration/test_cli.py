@@ -179,6 +179,42 @@ def test_enqueue_takes_every_option(run: Dibs, client: dibs.Client) -> None:
     assert again.out.strip() == f"duplicate of {made['id']}"
 
 
+def test_enqueue_and_cancel_by_key(run: Dibs, client: dibs.Client) -> None:
+    old = run("enqueue", "q", "k", "1", "--dedup-key", "a", "--dedup-scope", "waiting", "--json").json
+    new = run("enqueue", "q", "k", "2", "--dedup-key", "a", "--on-duplicate", "replace", "--dedup-for", "1h")
+    assert new.out.startswith("replaced ")
+    assert client.state(UUID(old["id"])) is State.CANCELLED
+    refused = run("enqueue", "q", "k", "--dedup-key", "a", "--on-duplicate", "refuse", "--json", code=1)
+    assert json.loads(refused.err)["error"] == "DuplicateJob"
+    made = run("enqueue", "q", "k", "--many", "--dedup", "--json", stdin="1\n2\n1\n").out.splitlines()
+    assert [json.loads(line)["outcome"] for line in made] == ["enqueued", "enqueued", "duplicate"]
+    [held] = run("cancel", "--queue", "q", "--dedup-key", "a", "--json").json
+    assert (held["id"], held["answer"]) == (new.out.split()[1], "cancelled")
+    assert "no job" in run("cancel", "--queue", "q", "--dedup-key", "a", code=4).err
+    for wrong in (["--queue", "q"], ["--dedup-key", "a"], [], [held["id"], "--queue", "q", "--dedup-key", "a"]):
+        assert "give ids" in run("cancel", *wrong, code=2).err
+
+
+def test_a_bounded_queue(run: Dibs) -> None:
+    shown = run("queues", "set", "q", "--max-depth", 1, "--max-age", "1h", "--newest-first", "--json").json
+    assert (shown["max_depth"], shown["max_age"], shown["when_full"], shown["newest_first"]) == (
+        1,
+        3600,
+        "refuse",
+        True,
+    )
+    run("enqueue", "q", "k")
+    assert "is full" in run("enqueue", "q", "k", code=1).err
+    run("queues", "set", "q", "--when-full", "sideline", "--oldest-first")
+    assert run("enqueue", "q", "k").out.startswith("sidelined ")
+    shown = run("queues", "set", "q", "--max-depth", "none", "--max-age", "none", "--json").json
+    assert (shown["max_depth"], shown["max_age"], shown["newest_first"]) == (None, None, False)
+    assert "is not a number" in run("queues", "set", "q", "--max-depth", "many", code=2).err
+    estimate = run("queues", "drain", "q", "--span", "1m", "--json").json
+    assert (estimate["waiting"], estimate["drained_in"]) == (2, None)
+    assert "waiting" in run("queues", "drain", "q").out
+
+
 def test_enqueue_reads_standard_input_files_and_bytes(run: Dibs, client: dibs.Client, tmp_path: Any) -> None:
     file = tmp_path / "image.png"
     file.write_bytes(b"\x89PNG\xff")

@@ -26,6 +26,7 @@ class Job:
     due: datetime
     expire: datetime
     key: str | None = None
+    scope: str | None = None
     place: str = "ready"
     charged: int = 0
     run: int = 0
@@ -48,10 +49,31 @@ class Model:
     now: datetime
     jobs: dict[UUID, Job] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
+    keys: dict[tuple[str, str], Job] = field(default_factory=dict)
 
     def holder_of(self, queue: str, key: str | None) -> Job | None:
-        live = (j for j in self.jobs.values() if j.queue == queue and j.key == key and j.place in {"ready", "lease"})
-        return next(live, None) if key else None
+        holder = self.keys.get((queue, key)) if key else None
+        held = {"ready"} if holder and holder.scope == "waiting" else {"ready", "lease"}
+        return holder if holder and holder.place in held else None
+
+    def enqueue(self, job: Job, *, replace: bool) -> tuple[Job, str]:
+        holder, outcome = self.holder_of(job.queue, job.key), "enqueued"
+        if holder and not replace:
+            return holder, "duplicate"
+        if holder and holder.place == "ready":
+            self._bury(holder, "cancelled")
+            outcome = "replaced"
+        self.jobs[job.id] = job
+        self._take(job)
+        return job, outcome
+
+    def _take(self, job: Job) -> None:
+        if job.key:
+            self.keys[job.queue, job.key] = job
+
+    def _free(self, job: Job) -> None:
+        if job.key and self.keys.get((job.queue, job.key)) is job:
+            del self.keys[job.queue, job.key]
 
     def claimable(self, queues: list[str]) -> list[Job]:
         due = [
@@ -72,6 +94,7 @@ class Model:
     def complete(self, job: Job) -> None:
         self._leave(job, "succeeded")
         job.place = "succeeded"
+        self._free(job)
 
     def fail(self, job: Job, *, final: bool) -> None:
         self._put_back(job, "failed", self.now + DELAY, dead="failed" if final else None)
@@ -109,6 +132,7 @@ class Model:
         if self.holder_of(job.queue, job.key):
             return "duplicate"
         job.place, job.due, job.expire, job.charged = "ready", self.now, self.now + TTL, 0
+        self._take(job)
         return "redriven"
 
     def _put_back(self, job: Job, outcome: str, due: datetime, dead: str | None = None) -> None:
@@ -130,3 +154,4 @@ class Model:
 
     def _bury(self, job: Job, state: str) -> None:
         job.place, job.ended = state, self.now
+        self._free(job)

@@ -57,6 +57,7 @@ class Verbs(RuleBasedStateMachine):
                 ' "backoff": {"kind": "constant", "delays": [10]}}\')',
                 (name,),
             )
+        self.db.execute("select dibs.set_queue('blue', '{\"newest_first\": true}')")
         self.db.execute("reset all")
         self.model = Model(START)
         self.clock.freeze(START)
@@ -77,20 +78,20 @@ class Verbs(RuleBasedStateMachine):
         priority=st.integers(0, 10),
         delay=st.sampled_from([0, 0, 0, 1, 60]),
         key=st.sampled_from([None, None, "a", "b"]),
+        scope=st.sampled_from([None, "waiting"]),
+        replace=st.booleans(),
     )
-    def enqueue(self, queue: str, priority: int, delay: int, key: str | None) -> Any:
+    def enqueue(self, queue: str, priority: int, delay: int, key: str | None, scope: str | None, replace: bool) -> Any:
         id, outcome = self.one(
-            "select * from dibs.enqueue(%s, 'k', priority => %s, delay => make_interval(secs => %s), dedup_key => %s)",
-            queue, priority, delay, key,
+            "select * from dibs.enqueue(%s, 'k', priority => %s, delay => make_interval(secs => %s), dedup_key => %s,"
+            " dedup_scope => %s, on_duplicate => %s)",
+            queue, priority, delay, key, scope if key else None, "replace" if key and replace else None,
         )  # fmt: skip
-        if holder := self.model.holder_of(queue, key):
-            assert (id, outcome) == (holder.id, "duplicate")
-            return multiple()
-        assert outcome == "enqueued"
         due = self.model.now + timedelta(seconds=delay)
-        job = Job(id, queue, priority, due, due + TTL, key)
-        self.model.jobs[id] = job
-        return job
+        job = Job(id, queue, priority, due, due + TTL, key, scope)
+        stands, expected = self.model.enqueue(job, replace=replace)
+        assert (id, outcome) == (stands.id, expected)
+        return multiple(job) if stands is job else multiple()
 
     @rule(job=jobs)
     def enqueue_the_same_id_again(self, job: Job) -> None:
@@ -228,8 +229,7 @@ class Verbs(RuleBasedStateMachine):
     @invariant()
     def every_live_key_has_one_fingerprint(self) -> None:
         rows = self.db.execute("select id from dibs.fingerprint").fetchall()
-        live = {id for id, j in self.model.jobs.items() if j.key and j.place in {"ready", "lease"}}
-        assert {row[0] for row in rows} == live
+        assert {row[0] for row in rows} == {job.id for job in self.model.keys.values()}
 
 
 def test_the_verbs_do_what_the_model_does(db: psycopg.Connection[Any], clock: Clock) -> None:

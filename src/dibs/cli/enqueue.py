@@ -34,7 +34,17 @@ if TYPE_CHECKING:
 @click.option("--ttl", type=DURATION_OR_NONE, help="Expires that long after it was first due; none for never.")
 @click.option("--deadline", type=MOMENT, help="Expires at that time.")
 @click.option("--shard-key", help="Jobs of one key go to one shard, if the queue has shards.")
-@click.option("--dedup-key", help="Refused as a duplicate while another job of the queue has this key.")
+@click.option("--dedup-key", help="A duplicate while another job of the queue has this key.")
+@click.option("--dedup", is_flag=True, default=None, help="Make the key of the kind and the payload.")
+@click.option(
+    "--dedup-scope",
+    type=click.Choice(["waiting", "unfinished", "window"]),
+    help="While the job does what it has its key.",
+)
+@click.option("--dedup-for", type=DURATION, help="It has its key for that long.")
+@click.option(
+    "--on-duplicate", type=click.Choice(["keep", "refuse", "replace"]), help="What to do if another job has the key."
+)
 @click.option("--header", "headers", type=HEADER, multiple=True, help="Sent along; give it several times.")
 @click.option("--max-attempts", type=int, help="How often it is tried before it is exhausted.")
 @click.option("--lease", type=DURATION, help="How long a worker may hold it without renewing.")
@@ -59,10 +69,10 @@ def enqueue(
         [made] = client.enqueue_many([job])
     if session.as_json:
         session.output.json({"id": made.id, "outcome": made.outcome, "queue": queue, "kind": kind})
-    elif made.is_new:
-        session.output.say(f"enqueued {made.id}")
-    else:
+    elif made.outcome == "duplicate":
         session.output.say(f"duplicate of {made.id}", "yellow")
+    else:
+        session.output.say(f"{made.outcome} {made.id}")
 
 
 def _check(payload: str | None, file: BinaryIO | None, raw: bool, many: bool, options: dict[str, Any]) -> None:

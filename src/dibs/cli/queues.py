@@ -10,10 +10,12 @@ from click.core import ParameterSource
 
 from dibs.cli.command import Group, did_you_mean
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import BACKOFF, DURATION, DURATION_OR_NONE, SHARDS
+from dibs.cli.types import BACKOFF, COUNT_OR_NONE, DURATION, DURATION_OR_NONE
 from dibs.errors import UnknownQueue
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from dibs import Client
     from dibs.job import Depth
 
@@ -93,9 +95,15 @@ def _backoff(value: dict[str, Any]) -> str:
 @click.option("--retention", type=DURATION, help="How long jobs are kept, from their enqueue.")
 @click.option("--history-retention", type=DURATION, help="How long attempts are kept.")
 @click.option("--ring/--no-ring", default=None, help="Whether an enqueue wakes waiting workers at once.")
-@click.option("--shards", type=SHARDS, help="Split it, so that one worker at a time pulls from each shard; or none.")
+@click.option(
+    "--shards", type=COUNT_OR_NONE, help="Split it, so that one worker at a time pulls from each shard; or none."
+)
 @click.option("--exclusive/--no-exclusive", default=None, help="Let one worker at a time pull from it.")
 @click.option("--shard-lease", type=DURATION, help="How long a worker holds it, or a shard, without renewing.")
+@click.option("--max-depth", type=COUNT_OR_NONE, help="How many jobs may wait; none for any number.")
+@click.option("--max-age", type=DURATION_OR_NONE, help="How long the oldest may be due; none for any time.")
+@click.option("--when-full", type=click.Choice(["refuse", "sideline"]), help="What then becomes of new jobs.")
+@click.option("--newest-first/--oldest-first", default=None, help="From which end the queue is served.")
 @pass_session
 def set_queue(session: Session, /, name: str, **options: Any) -> None:
     """Make a queue, or change its policy while it runs; what you do not name stays."""
@@ -109,6 +117,20 @@ def set_queue(session: Session, /, name: str, **options: Any) -> None:
     else:
         changed = ", ".join(sorted(policy)) or "nothing changed"
         session.output.say(f"queue {name}: {changed}")
+
+
+@queues.command()
+@click.argument("name")
+@click.option("--span", type=DURATION, default="5m", show_default=True, help="How far back to look.")
+@pass_session
+def drain(session: Session, name: str, span: timedelta) -> None:
+    """Estimate when a queue's backlog will be gone."""
+    with session.client() as client:
+        estimate = client.drain_estimate(name, span)
+    if session.as_json:
+        session.output.json(estimate)
+    else:
+        session.output.facts(asdict(estimate).items())
 
 
 @queues.command()

@@ -132,8 +132,8 @@ STATES = [state.value for state in State if state is not State.UNKNOWN]
 DEAD_STATES = [state for state in STATES if State(state) in DEAD]
 
 DURATION = Read("duration", duration)
-SHARDS = Read("number or none", _count_or_none)
 DURATION_OR_NONE = Read("duration or none", _span_or_none)
+COUNT_OR_NONE = Read("number or none", _count_or_none)
 MOMENT = Read("time", _moment)
 PAST = Read("time or duration", _past)
 JOB_ID = Read("id", _id)

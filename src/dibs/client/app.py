@@ -172,13 +172,13 @@ class App:
         """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none."""
         made = self._enqueue(jobs, conn)
         self._tell(jobs, made)
-        return [Job(self.client, m.id, m.is_new) for m in made]
+        return [Job(self.client, m.id, m.is_new, m.outcome) for m in made]
 
     async def aenqueue_jobs(self, jobs: Sequence[NewJob], conn: Any = None) -> list[AsyncJob]:
         """Enqueue jobs made by :meth:`Task.call`, from async code."""
         made = await self._aenqueue(jobs, conn)
         self._tell(jobs, made)
-        return [AsyncJob(self.async_client(), m.id, m.is_new) for m in made]
+        return [AsyncJob(self.async_client(), m.id, m.is_new, m.outcome) for m in made]
 
     @functools.cached_property
     def _enqueue(self) -> Callable[[Sequence[NewJob], Any], list[Enqueued]]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Answer,
         Claimed,
         Depth,
+        DrainEstimate,
         Enqueued,
         Failed,
         Held,
@@ -276,6 +277,10 @@ class Client(Scheduling):
         """Cancel many jobs; answers ``cancelled``, ``requested``, ``ended`` or ``unknown`` for each."""
         return self.run(calls.cancel_many(ids, reason))
 
+    def cancel_key(self, queue: str, dedup_key: str, reason: str = "cancelled by request") -> Answer | None:
+        """Cancel the job that holds a dedup key: ``cancelled``, ``requested`` or ``ended``; None when no job does."""
+        return self.run(calls.cancel_key(queue, dedup_key, reason))
+
     def redrive(
         self,
         ids: Sequence[UUID] | None = None,
@@ -398,6 +403,10 @@ class Client(Scheduling):
     def depths(self) -> list[Depth]:
         """The depth of every queue."""
         return self.run(calls.depths())
+
+    def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:
+        """When a queue's backlog will be gone, if it goes on as in the last ``span``."""
+        return self.run(calls.drain_estimate(queue, span))
 
     def jobs(
         self,

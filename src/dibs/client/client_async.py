@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Answer,
         Claimed,
         Depth,
+        DrainEstimate,
         Enqueued,
         Failed,
         Held,
@@ -280,6 +281,10 @@ class AsyncClient(AsyncScheduling):
         """Cancel many jobs; answers ``cancelled``, ``requested``, ``ended`` or ``unknown`` for each."""
         return await self.run(calls.cancel_many(ids, reason))
 
+    async def cancel_key(self, queue: str, dedup_key: str, reason: str = "cancelled by request") -> Answer | None:
+        """Cancel the job that holds a dedup key: ``cancelled``, ``requested`` or ``ended``; None when no job does."""
+        return await self.run(calls.cancel_key(queue, dedup_key, reason))
+
     async def redrive(
         self,
         ids: Sequence[UUID] | None = None,
@@ -402,6 +407,10 @@ class AsyncClient(AsyncScheduling):
     async def depths(self) -> list[Depth]:
         """The depth of every queue."""
         return await self.run(calls.depths())
+
+    async def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:
+        """When a queue's backlog will be gone, if it goes on as in the last ``span``."""
+        return await self.run(calls.drain_estimate(queue, span))
 
     async def jobs(
         self,

@@ -28,6 +28,7 @@ class Job:
     client: Client
     id: UUID
     is_new: bool = True
+    outcome: str = "enqueued"
 
     def state(self) -> State:
         """What it is now."""

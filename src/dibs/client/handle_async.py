@@ -28,6 +28,7 @@ class AsyncJob:
     client: AsyncClient
     id: UUID
     is_new: bool = True
+    outcome: str = "enqueued"
 
     async def state(self) -> State:
         """What it is now."""

@@ -18,6 +18,7 @@ from dibs.job import (
     Answer,
     Claimed,
     Depth,
+    DrainEstimate,
     Enqueued,
     Failed,
     Held,
@@ -242,6 +243,16 @@ def cancel(id: UUID, reason: str) -> Call[str]:
     return Call("select dibs.cancel(%s, %s)", (id, reason), _first, again=False)
 
 
+def cancel_key(queue: str, dedup_key: str, reason: str) -> Call[Answer | None]:
+    """Cancel the job that holds a dedup key."""
+    return Call(
+        "select id, answer from dibs.cancel_key(%s, %s, %s)",
+        (queue, dedup_key, reason),
+        lambda rows: Answer(*rows[0]) if rows else None,
+        again=False,
+    )
+
+
 def rescue(max: int) -> Call[list[tuple[UUID, str]]]:
     """Take back leases that were not renewed."""
     return Call("select id, state from dibs.rescue(%s)", (max,), lambda rows: [(r[0], r[1]) for r in rows])
@@ -387,10 +398,20 @@ def depths() -> Call[list[Depth]]:
     )
 
 
+def drain_estimate(queue: str, span: Seconds) -> Call[DrainEstimate]:
+    """When a queue's backlog will be gone."""
+    return Call(
+        f"select waiting, arriving, leaving, drained_in from dibs.drain_estimate(%s, {_SPAN})",
+        (queue, seconds(span)),
+        lambda rows: DrainEstimate(*rows[0]),
+    )
+
+
 _QUEUE_SETTINGS = (
     "name", "paused_at", "created_at", "priority", "lease", "lease_growth", "lease_cap", "max_attempts", "max_losses",
     "backoff", "ttl", "payload_limit", "history", "retention", "history_retention", "ring", "shards",
     "shard_lease",
+    "max_depth", "max_age", "when_full", "newest_first",
 )  # fmt: skip
 
 

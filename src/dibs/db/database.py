@@ -180,11 +180,14 @@ class Database:
         made = iter(self._ids.make(sum(job.id is None for job in jobs)))
         ids: list[UUID] = [job.id or next(made) for job in jobs]
         own = all(job.id is None for job in jobs)
+        keyed = any(job.has_key for job in jobs)
 
         def chunks(tries: int) -> Iterator[Call[list[Enqueued]]]:
             fresh = own and tries == 0
-            for n in range(0, len(jobs), CHUNK):
-                yield calls.enqueue_many(jobs[n : n + CHUNK], ids[n : n + CHUNK], fresh=fresh)
+            # Two jobs of one key are told apart from a repeat of both only if they come in one statement.
+            size = CHUNK if fresh or not keyed else max(len(jobs), 1)
+            for n in range(0, len(jobs), size):
+                yield calls.enqueue_many(jobs[n : n + size], ids[n : n + size], fresh=fresh)
 
         reach("enqueue.before_send")
         done = self._persist(chunks) if conn is None else [join(conn, call) for call in chunks(0)]

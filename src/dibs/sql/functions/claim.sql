@@ -38,6 +38,7 @@ declare
   v_first_id uuid;
   v_top bigint := dibs.micros(v_now) - 250000;
   v_seen boolean[];
+  v_newest integer[];
 begin
   if current_setting('transaction_isolation') <> 'read committed' or coalesce(cardinality(queues), 0) = 0
     or claim.max is null or claim.max not between 1 and 10000
@@ -53,6 +54,10 @@ begin
     if v_queue.shards is not null or v_queue.shard_of is not null then
       perform dibs.fence_shard(v_queue, claim.worker, v_now);
     end if;
+    if v_queue.newest_first then
+      v_newest := v_newest || v_queue.id;
+      continue;
+    end if;
     v_floor := dibs.read_floor(v_queue.id, v_top);
     v_queues := v_queues || v_queue;
     v_floors := v_floors || v_floor;
@@ -61,6 +66,14 @@ begin
     v_back := v_back || dibs.look_back(v_queue.id, v_floor, v_began);
   end loop;
   v_seen := array_fill(false, array[cardinality(v_due)]);
+  -- Two orders cannot be merged, so which goes first is left to chance and neither starves.
+  if v_newest is not null and random() < 0.5 then
+    return query select n.* from dibs.claim_newest(v_newest, v_left, claim.worker, claim.lease, v_token, v_now) as n;
+    get diagnostics v_count = row_count;
+    v_left := v_left - v_count;
+    v_newest := null;
+    v_began := dibs.micros(clock_timestamp());
+  end if;
 
   -- One look at the head of every queue and priority; n counts them, eleven to a queue.
   for v_head in
@@ -133,10 +146,13 @@ begin
       v_ids[q * 11 - 10 : q * 11], v_seen[q * 11 - 10 : q * 11], v_top, v_back[q],
       v_began, cardinality(v_queues));
   end loop;
+  if v_newest is not null and v_left > 0 then
+    return query select n.* from dibs.claim_newest(v_newest, v_left, claim.worker, claim.lease, v_token, v_now) as n;
+  end if;
 end
 $$;
 
 comment on function dibs.claim is
 'Take up to `max` due jobs of the queues named, by priority and then due time, and hold each under a lease; of several
-queues with jobs of one priority, the one whose oldest has waited longest is served first. All
-carry the token that proves it. `lease` overrides the policy''s. Works in READ COMMITTED only.';
+queues with jobs of one priority, the one whose oldest has waited longest is served first. A
+newest-first queue gives the latest due first. All carry the token that proves it. `lease` overrides the policy''s. Works in READ COMMITTED only.';

@@ -37,7 +37,7 @@ begin
   into v_ended, v_tokens, v_prints, v_any from gone as g;
 
   if v_any then
-    perform dibs.free_fingerprints(v_prints, v_ended);
+    perform dibs.free_fingerprints(v_prints, v_ended, true);
   end if;
   if follow_ups is not null then
     perform dibs.enqueue_follow_ups(ids, tokens, v_ended, v_tokens, follow_ups);

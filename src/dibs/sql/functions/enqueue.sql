@@ -18,27 +18,37 @@ declare
   v_asked record;
   v_ids uuid[];
   v_same uuid[];
+  v_hashes bytea[];
+  v_outcomes text[];
+  v_queues record;
+  v_aside integer[];
   v_done record;
 begin
   select a.* into v_asked from dibs.ask(jobs) as a;
   if v_asked.jobs = 0 then
     return;
   end if;
-  if dibs.ensure_queues(v_asked.queues) then
+  select q.sharded, q.bounded into v_queues from dibs.ensure_queues(v_asked.queues) as q;
+  if v_queues.sharded then
     jobs := dibs.route_jobs(jobs);
   end if;
   if v_asked.given > 0 and not fresh then
     v_same := dibs.known_ids(jobs);
   end if;
   if v_asked.keys > 0 then
-    select k.ids, k.same into v_ids, v_same from dibs.take_fingerprints(jobs, v_same, v_now) as k;
+    select k.ids, k.same, k.hashes, k.outcomes into v_ids, v_same, v_hashes, v_outcomes
+    from dibs.take_fingerprints(jobs, bodies, v_same, v_now) as k;
+  end if;
+  if v_queues.bounded then
+    select p.outcomes, p.aside into v_outcomes, v_aside from dibs.admit(jobs, v_same, v_now, v_outcomes) as p;
   end if;
 
   with asked as materialized (
-    select a.*, coalesce(bodies[a.ord], decode(a.base64, 'base64')) as bytes, q.id as queue_id, coalesce(a.priority, q.priority) as level,
+    select a.*, coalesce(bodies[a.ord], decode(a.base64, 'base64')) as bytes, q.id as queue_id,
+      case when q.id = any (v_aside) then 0 else coalesce(a.priority, q.priority) end as level,
       coalesce(a.id, v_ids[a.ord], dibs.id_at(v_tick + a.ord)) as job_id,
       greatest(coalesce(a.due_at, v_now + a.delay), v_now) as due,
-      case when a.dedup_key is not null then dibs.fingerprint_of(q.id, a.dedup_key) end as hash,
+      v_hashes[a.ord] as hash,
       (v_same is null or v_same[a.ord] is null) and (
         octet_length(bodies[a.ord]) > q.payload_limit or pg_column_size(a.payload) > q.payload_limit
         or length(a.base64) * 3 / 4 > q.payload_limit
@@ -51,15 +61,16 @@ begin
         id uuid, queue text, kind text, payload jsonb, body text, content_type text, headers jsonb,
         priority smallint, delay interval, due_at timestamptz, ttl interval, deadline timestamptz,
         lease interval, lease_growth double precision, lease_cap interval, max_attempts integer,
-        backoff dibs.backoff, history text, dedup_key text)) with ordinality
+        backoff dibs.backoff, history text, dedup_scope text, dedup_for interval)) with ordinality
       as a (id, queue, kind, payload, base64, content_type, headers, priority, delay, due_at, ttl, deadline,
-            lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, ord)
+            lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope, dedup_for, ord)
     join dibs.queue as q on q.name = a.queue
   ), new_job as (
     insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers,
-      fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history)
+      fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope)
     select a.job_id, a.due, a.queue_id, a.level, a.kind, a.payload, a.bytes, a.content_type, a.headers,
-      a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history
+      a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history,
+      nullif(coalesce(a.dedup_scope, case when a.dedup_for is not null then 'window' end), 'unfinished')
     from asked as a
     where v_same is null or v_same[a.ord] is null
     returning job.*
@@ -81,12 +92,12 @@ begin
   if v_done.refused then
     perform dibs.refuse_jobs(jobs, bodies, v_now);
   end if;
-  if cardinality(v_done.new) = cardinality(v_done.ids) then
+  if cardinality(v_done.new) = cardinality(v_done.ids) and v_outcomes is null then
     return query select d.n::integer, d.id, 'enqueued' from unnest(v_done.ids) with ordinality as d (id, n);
   else
     return query
     select d.n::integer, coalesce(v_same[d.n], d.id),
-      case when d.id = any (v_done.new) and v_same[d.n] is null then 'enqueued' else 'duplicate' end
+      case when v_same[d.n] is null then coalesce(v_outcomes[d.n], 'enqueued') else 'duplicate' end
     from unnest(v_done.ids) with ordinality as d (id, n);
   end if;
 end
@@ -95,10 +106,11 @@ $$;
 comment on function dibs.enqueue_many is
 'Put many jobs in, in the caller''s transaction. `jobs` is a JSON array; each object takes the names of
 `enqueue`''s arguments (queue, kind, payload, body in base64, content_type, headers, id, priority, delay, due_at, ttl,
-deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, shard_key; durations in
-seconds or as intervals). `bodies[i]` is the i-th job''s binary payload.
+deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, dedup, dedup_scope, dedup_for,
+on_duplicate, shard_key; durations in seconds or as intervals). `bodies[i]` is the i-th job''s binary payload.
 `fresh` says that ids given were never sent before, and saves looking them up. Answers for each item, in order: its
-place, its id, and `enqueued` or `duplicate` (then the id is that of the job already there).';
+place, its id, and `enqueued`, `duplicate` (then the id is that of the job already there), `replaced` (a waiting job
+of the same dedup key was cancelled for it) or `sidelined` (the queue is full, and the job waits behind all others).';
 
 create or replace function dibs.enqueue(
   queue text,
@@ -121,6 +133,10 @@ create or replace function dibs.enqueue(
   history text default null,
   dedup_key text default null,
   shard_key text default null,
+  dedup boolean default null,
+  dedup_scope text default null,
+  dedup_for interval default null,
+  on_duplicate text default null,
   out job_id uuid,
   out outcome text
 )
@@ -133,7 +149,8 @@ begin atomic
       'queue', queue, 'kind', kind, 'content_type', content_type, 'id', id, 'priority', priority,
       'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
       'lease_growth', lease_growth, 'lease_cap', lease_cap, 'max_attempts', max_attempts,
-      'backoff', backoff, 'history', history, 'dedup_key', dedup_key, 'shard_key', shard_key))
+      'backoff', backoff, 'history', history, 'dedup_key', dedup_key, 'dedup', dedup, 'dedup_scope', dedup_scope, 'dedup_for', dedup_for,
+      'on_duplicate', on_duplicate, 'shard_key', shard_key))
       || jsonb_build_object('payload', payload, 'headers', headers)),
     case when body is not null then array[body] end) as e;
 end;
@@ -141,6 +158,8 @@ end;
 comment on function dibs.enqueue is
 'Put one job in, in the caller''s transaction. Returns its id and `enqueued`, or `duplicate` with the id of the
 job already there. `delay` or `due_at` make it due later; `ttl` counts from when it is due; `backoff` is
-{"kind": "constant" | "list" | "exponential", "delays": […], "factor": 2, "cap": …, "jitter": 0.1}; a job with a
-`dedup_key` is refused as a duplicate while another of the same queue and key waits or runs; the same
-client-made `id` twice is one job; in a sharded queue, jobs of one `shard_key` go to one shard.';
+{"kind": "constant" | "list" | "exponential", "delays": […], "factor": 2, "cap": …, "jitter": 0.1}. A job with a
+`dedup_key`, or with one made of its kind and payload by `dedup`, is a duplicate while another of its queue has that key: while
+it waits or runs, or by `dedup_scope` only while it is `waiting`, or by `dedup_for` for that long. `on_duplicate` is `keep`
+(answer with the job there), `refuse` (raise DI040) or `replace` (cancel it if it still waits, and enqueue this one). The
+same client-made `id` twice is one job; in a sharded queue, jobs of one `shard_key` go to one shard.';

@@ -8,12 +8,6 @@ return least(case when ttl < interval '10 years' then due_at + ttl else 'infinit
 
 comment on function dibs.expiry is 'When a job due at `due_at` expires: a TTL of 10 years or none is never.';
 
-create or replace function dibs.fingerprint_of(queue_id integer, dedup_key text) returns bytea
-language sql immutable strict parallel safe
-return sha256(convert_to(queue_id || ':' || dedup_key, 'UTF8'));
-
-comment on function dibs.fingerprint_of is 'The hash that stands for a dedup key of a queue.';
-
 create or replace function dibs.nearest(word text, words text[]) returns text
 language sql immutable parallel safe
 begin atomic
@@ -35,25 +29,28 @@ end;
 
 comment on function dibs.nearest is 'The word of `words` most like `word`, for "did you mean"; null if none is.';
 
-create or replace function dibs.ensure_queues(names text[]) returns boolean
+create or replace function dibs.ensure_queues(names text[], out sharded boolean, out bounded boolean)
 language plpgsql volatile
 as $$
 declare
   v_missing text[];
-  v_sharded boolean;
 begin
-  select array_agg(n order by n) filter (where q.id is null or q.shard_of is not null or q.guarded), bool_or(q.shards > 1)
-  into v_missing, v_sharded
-  from unnest(names) as n left join dibs.queue as q on q.name = n;
+  select array_agg(n.name) filter (where q.guarded is not false), coalesce(bool_or(q.sharded), false),
+    coalesce(bool_or(q.bounded), false)
+  into v_missing, sharded, bounded
+  from unnest(names) as n (name)
+  left join lateral (
+    select q.guarded, q.shards > 1 as sharded, num_nonnulls(q.max_depth, q.max_age) > 0 as bounded from dibs.queue as q
+    where q.name = n.name and q.shard_of is null offset 0) as q on true;
   if v_missing is null then
-    return v_sharded;
+    return;
   end if;
   perform dibs.check_queues(v_missing);
   v_missing := array(
-    select n from unnest(v_missing) as n
-    where not exists (select from dibs.queue as q where q.name = n and q.shard_of is null));
+    select m from unnest(v_missing) as m
+    where not exists (select from dibs.queue as q where q.name = m and q.shard_of is null) order by m);
   if v_missing = '{}' then
-    return v_sharded;
+    return;
   end if;
   if v_missing[1] = '' then
     raise exception using errcode = 'DI010', message = 'a job needs a queue; it has none or an empty one',
@@ -66,18 +63,20 @@ begin
         || format('make it with: select dibs.set_queue(%L)', v_missing[1]);
   end if;
   insert into dibs.queue (name) select unnest(v_missing) on conflict do nothing;
-  return v_sharded;
 end
 $$;
 
-comment on function dibs.ensure_queues is 'Make the queues that do not exist yet, or refuse them in strict mode. Returns whether one has shards.';
+comment on function dibs.ensure_queues is
+'Make the queues that do not exist yet, or refuse them in strict mode. Says whether one of them has shards, and whether one
+is bounded.';
 
 create or replace function dibs.ask(batch jsonb, out jobs bigint, out given bigint, out keys bigint,
   out queues text[])
 language plpgsql immutable
 as $$
 declare
-  v_names constant text[] := '{queue,kind,payload,body,content_type,headers,id,priority,delay,due_at,ttl,deadline,lease,lease_growth,lease_cap,max_attempts,backoff,history,dedup_key,shard_key}'::text[];
+  v_names constant text[] := '{queue,kind,payload,body,content_type,headers,id,priority,delay,due_at,ttl,deadline,lease,lease_growth,lease_cap,max_attempts,backoff,history,dedup_key,dedup,dedup_scope,dedup_for,on_duplicate,shard_key}'::text[];
+  v_dedup constant text[] := '{dedup_key,dedup,dedup_scope,dedup_for,on_duplicate}'::text[];
   v_unknown text;
 begin
   if coalesce(jsonb_typeof(batch), 'null') <> 'array' then
@@ -86,7 +85,7 @@ begin
                        coalesce('a JSON ' || jsonb_typeof(batch), 'null')),
       hint = 'pass [{"queue": "mail", "kind": "welcome", "payload": {}}, …]';
   end if;
-  select count(*), count(e ->> 'id'), count(e ->> 'dedup_key'), array_agg(distinct coalesce(e ->> 'queue', '')),
+  select count(*), count(e ->> 'id'), count(*) filter (where e ?| v_dedup), array_agg(distinct coalesce(e ->> 'queue', '')),
     min((select k from jsonb_object_keys(e) as k where k <> all (v_names) limit 1))
       filter (where e - v_names <> '{}')
   into ask.jobs, ask.given, ask.keys, ask.queues, v_unknown
@@ -160,56 +159,3 @@ end;
 
 comment on function dibs.known_ids is
 'For each job of a batch whose id is already there, or stands earlier in the batch: that id; else null.';
-
-create or replace function dibs.take_fingerprints(jobs jsonb, known uuid[], at timestamptz,
-  out ids uuid[], out same uuid[])
-language plpgsql volatile
-as $$
-declare
-  v_hashes bytea[];
-  v_mine bytea[] := '{}'::bytea[];
-  v_freed boolean;
-begin
-  select array_agg(coalesce((e.job ->> 'id')::uuid, dibs.id_at(dibs.tick(at) + e.ord)) order by e.ord),
-    array_agg(case when known[e.ord] is null then dibs.fingerprint_of(q.id, e.job ->> 'dedup_key') end
-              order by e.ord)
-  into ids, v_hashes
-  from jsonb_array_elements(jobs) with ordinality as e (job, ord)
-  join dibs.queue as q on q.name = e.job ->> 'queue';
-  -- A holder may end between our failed insert and our look at it: then its key is free again, so try again.
-  loop
-    with new as (
-      insert into dibs.fingerprint (hash, id)
-      select distinct on (k.hash) k.hash, k.id
-      from unnest(v_hashes, ids) with ordinality as k (hash, id, ord)
-      where k.hash is not null and k.hash <> all (v_mine) order by k.hash, k.ord
-      on conflict do nothing
-      returning hash)
-    select v_mine || array_agg(n.hash) into v_mine from new as n;
-
-    select array_agg(coalesce(nullif(k.holder, k.id), known[k.ord]) order by k.ord),
-      bool_or(k.hash is not null and k.holder is null)
-    into same, v_freed
-    from (
-      select k.hash, k.id, k.ord,
-        case when k.hash = any (v_mine) then first_value(k.id) over (partition by k.hash order by k.ord)
-          else (select f.id from dibs.fingerprint as f where f.hash = k.hash limit 1) end as holder
-      from unnest(v_hashes, ids) with ordinality as k (hash, id, ord)
-    ) as k;
-    exit when not v_freed;
-  end loop;
-end
-$$;
-
-comment on function dibs.take_fingerprints is
-'Take the dedup keys of a batch, sorted; for a key that is taken, `same` names the job that holds it.';
-
-create or replace function dibs.free_fingerprints(hashes bytea[], ids uuid[]) returns void
-language sql volatile
-begin atomic
-  delete from dibs.fingerprint as f
-  using (select k.hash, k.id from unnest(hashes, ids) as k (hash, id) where k.hash is not null order by k.hash) as k
-  where f.hash = k.hash and f.id = k.id;
-end;
-
-comment on function dibs.free_fingerprints is 'Give back the dedup keys that these jobs hold.';

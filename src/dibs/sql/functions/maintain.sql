@@ -23,7 +23,7 @@ begin
   return query select 'expired', v_expired;
   return query select 'schedules fired', r.fired from dibs.run_schedules(10000) as r;
   return query select 'runs counted', r.counted from dibs.roll_up() as r;
-  return query select 'hints and workers forgotten', dibs.forget();
+  return query select 'hints, workers and keys forgotten', dibs.forget();
   return query select 'days made', count(*) from dibs.make_days() as d where d.outcome = 'made';
   return query select 'days dropped', count(*) from dibs.prune(10000) as p where p.outcome = 'dropped';
 end
@@ -51,10 +51,10 @@ begin
     delete from dibs.worker as w where w.seen_at < dibs.now() - interval '7 days' returning 1)
   select count(*) into v_workers from gone;
   perform dibs.forget_runs();
-  return v_hints + v_workers + dibs.forget_channels();
+  return v_hints + v_workers + dibs.forget_fingerprints() + dibs.forget_channels();
 end
 $$;
 
 comment on function dibs.forget is
-'Delete old hints of where to scan, workers not seen for 7 days, errors past their retention, the deliveries of jobs
-that are gone, and processes nobody looks at any more. Returns how many rows went.';
+'Delete old hints of where to scan, workers not seen for 7 days, dedup keys whose time is over, errors past their
+retention, the deliveries of jobs that are gone, and processes nobody looks at any more. Returns how many rows went.';

@@ -5,7 +5,8 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring,shards,shard_lease}'::text[];
+  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring,shards,shard_lease,max_depth,max_age,when_full,newest_first}'::text[];
+  v_open constant text[] := '{ttl,shards,max_depth,max_age}'::text[];
   v_unknown text;
 begin
   if policy ? 'exclusive' then
@@ -17,10 +18,10 @@ begin
       hint = coalesce('did you mean ' || quote_literal(dibs.nearest(v_unknown, v_names)) || '? ', '')
         || 'the settings are ' || array_to_string(v_names, ', ');
   end if;
-  v_unknown := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key not in ('ttl', 'shards') limit 1);
+  v_unknown := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key <> all (v_open) limit 1);
   if v_unknown is not null then
     raise exception using errcode = 'DI010', message = format('a queue''s %s cannot be null', v_unknown),
-      hint = 'leave it out to keep it as it is; only ttl and shards may be null, for none';
+      hint = 'leave it out to keep it as it is; only ' || array_to_string(v_open, ', ') || ' may be null, for none';
   end if;
   insert into dibs.queue (name) values (set_queue.name) on conflict do nothing;
   -- Locked in a statement of its own, so that the next reads what another set_queue has just changed.
@@ -29,7 +30,8 @@ begin
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,
     max_attempts = n.max_attempts, max_losses = n.max_losses, backoff = n.backoff, ttl = n.ttl, payload_limit = n.payload_limit,
     history = n.history, retention = n.retention, history_retention = n.history_retention, ring = n.ring,
-    shards = n.shards, shard_lease = n.shard_lease
+    shards = n.shards, shard_lease = n.shard_lease,
+    max_depth = n.max_depth, max_age = n.max_age, when_full = n.when_full, newest_first = n.newest_first
   from (
     select p.* from dibs.queue as o cross join lateral jsonb_populate_record(o, policy) as p
     where o.name = set_queue.name
@@ -42,7 +44,8 @@ $$;
 comment on function dibs.set_queue is
 'Make a queue, or change its policy while it runs: a JSON object of priority, lease, lease_growth, lease_cap,
 max_attempts, max_losses, backoff, ttl (null for none), payload_limit, history (all, failures, none), retention,
-history_retention, ring, shards (null for an ordinary queue) or exclusive (true is one shard), shard_lease. What is not named stays as it is.';
+history_retention, ring, shards (null for an ordinary queue) or exclusive (true is one shard), shard_lease,
+max_depth and max_age (null for none), when_full (refuse, sideline), newest_first. What is not named stays as it is.';
 
 create or replace function dibs.set_strict(strict boolean) returns void
 language sql volatile security definer

@@ -48,10 +48,7 @@ begin
     return;
   end if;
 
-  insert into dibs.fingerprint (hash, id)
-  select distinct on (d.fingerprint) d.fingerprint, d.id from dibs.dead as d
-  where d.id = any (v_ids) and d.fingerprint is not null order by d.fingerprint, d.id
-  on conflict do nothing;
+  perform dibs.retake_fingerprints(v_ids, v_now);
 
   return query
   with chosen as materialized (
@@ -59,7 +56,7 @@ begin
       case when j.deadline > v_now then j.deadline end as deadline,
       row_number() over (order by k.n) as place,
       dibs.own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1) as own_lease,
-      d.fingerprint is not null and f.id is distinct from d.id as taken
+      d.fingerprint is not null and f.id is distinct from d.id and j.dedup_scope is distinct from 'window' as taken
     from unnest(v_ids) with ordinality as k (id, n)
     join dibs.dead as d on d.id = k.id
     join dibs.job as j on j.id = d.id

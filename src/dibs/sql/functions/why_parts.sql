@@ -7,8 +7,10 @@ return (
     when a.n > 1000 then 'more than 1000 jobs are ahead of it' else a.n || ' jobs are ahead of it' end
   from (
     select count(*) as n from (
-      select from dibs.ready as me join dibs.ready as r on r.queue_id = me.queue_id
-        and (r.priority > me.priority or r.priority = me.priority and (r.due_at, r.id) < (me.due_at, me.id))
+      select from dibs.ready as me join dibs.queue as q on q.id = me.queue_id
+      join dibs.ready as r on r.queue_id = me.queue_id
+        and (r.priority > me.priority or r.priority = me.priority and case when q.newest_first
+          then (r.due_at, r.id) > (me.due_at, me.id) else (r.due_at, r.id) < (me.due_at, me.id) end)
         and r.due_at <= dibs.now()
       where me.id = ahead_of.id limit 1001) as x) as a);
 

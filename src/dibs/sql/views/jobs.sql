@@ -33,19 +33,20 @@ comment on view dibs.jobs is 'Every job kept, with its state; no payloads.';
 
 create or replace view dibs.attempts as
 select a.id, coalesce(p.name, q.name) as queue, j.kind, a.run, a.outcome, a.claimed_at, a.ended_at,
-  a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error, a.progress
+  a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error, a.progress,
+  case when a.run = 1 then a.claimed_at - j.due_at end as first_wait
 from dibs.attempt as a
 join dibs.queue as q on q.id = a.queue_id
 left join dibs.queue as p on p.id = q.shard_of
 left join dibs.job as j on j.id = a.id
 where (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
-comment on view dibs.attempts is 'Every ended run kept; no results, and of an error its first line.';
+comment on view dibs.attempts is 'Every ended run kept; no results, and of an error its first line. first_wait is how long a job''s first run was waited for.';
 
 create or replace view dibs.queues as
 select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q.lease_cap, q.max_attempts, q.max_losses,
   to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring,
-  q.shards, q.shard_lease
+  q.shards, q.shard_lease, q.max_depth, q.max_age, q.when_full, q.newest_first
 from dibs.queue as q
 where q.shard_of is null and (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 

@@ -1,0 +1,28 @@
+"""As horizon, for a newest-first queue: rounds on top of an old backlog, in two halves, so that holes come and go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench.stage import Stage
+
+WANTED = {"ratio": ("≥", 0.8)}
+ROUNDS = 10
+JOBS = 10_000
+
+
+def run(stage: Stage) -> dict[str, Any]:
+    with stage.connect() as conn:
+        conn.execute("select dibs.set_queue('q', '{\"newest_first\": true}')")
+        stage.fill(conn, JOBS)
+        holder = stage.pinned()
+        rounds = []
+        for _ in range(ROUNDS):
+            stage.fill(conn, JOBS // 2)
+            half = stage.drain(conn, JOBS // 4)
+            stage.fill(conn, JOBS // 2)
+            rest = stage.drain(conn, JOBS - half[0])
+            rounds.append(round((half[0] + rest[0]) / (half[1] + rest[1])))
+        holder.close()
+    return {"rounds": rounds, "first": rounds[0], "last": rounds[-1], "ratio": rounds[-1] / rounds[0]}

@@ -1,0 +1,127 @@
+-- Backpressure: how full a queue is, and what becomes of what comes on top. Nobody but the owner calls these.
+
+create or replace function dibs.measure_pressure(queue dibs.queue, at timestamptz, first boolean) returns dibs.pressure
+language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  -- What was sidelined is not counted: else the queue would stay full until that is done, too.
+  v_from constant smallint := case when (queue).when_full = 'sideline' then 1 else 0 end;
+  v_queues constant integer[] := dibs.queue_numbers((queue).id);
+  v_found dibs.pressure;
+begin
+  -- Counted in an index, and no further than matters.
+  if (queue).max_depth is not null then
+    v_found.waiting := (
+      select count(*) from (
+        select from dibs.ready as r where r.queue_id = any (v_queues) and r.priority >= v_from
+        limit (queue).max_depth) as r) + (
+      select count(*) from (
+        select from dibs.blocked as b where b.queue_id = any (v_queues) limit (queue).max_depth) as b);
+  end if;
+  if (queue).max_age is not null then
+    select min(r.due_at) into v_found.oldest_due
+    from unnest(v_queues) as q (id) cross join generate_series(v_from, 10) as p (priority)
+    cross join lateral (
+      select r.due_at from dibs.ready as r
+      where r.queue_id = q.id and r.priority = p.priority::smallint and r.due_at <= at
+      order by r.due_at, r.id limit 1) as r;
+  end if;
+  -- As look-backs do, a dear measurement pays for itself and costs about 5 % of the time, also where a million dead rows lie in
+  -- the way. A cheap one is believed for 4 µs a job, so that a small bound is held at once; and so is the first of a
+  -- connection, whose time is that of planning.
+  v_found.good_until_us := dibs.micros(clock_timestamp()) + 4 * coalesce(v_found.waiting, 0)
+    + case when first then 0 else 20 * greatest(dibs.micros(clock_timestamp()) - dibs.micros(v_began) - 2000, 0) end;
+  return v_found;
+end
+$$;
+
+comment on function dibs.measure_pressure is
+'How many jobs of a queue wait, up to its max_depth, and since when its oldest is due; and how long that may be believed.';
+
+create or replace function dibs.read_pressure(queue dibs.queue, at timestamptz) returns dibs.pressure
+language plpgsql volatile
+as $$
+declare
+  v_text text := current_setting('dibs.pressure_' || (queue).id, true);
+  v_body text := substr(v_text, position(':' in v_text) + 1);
+  v_real bigint := dibs.micros(clock_timestamp());
+  v_known dibs.pressure;
+begin
+  if v_text = dibs.sealed(v_body) then
+    v_known := v_body::dibs.pressure;
+  end if;
+  if v_known.good_until_us between v_real and v_real + 60000000
+    and (v_known.waiting is not null or (queue).max_depth is null) then
+    return v_known;
+  end if;
+  return dibs.measure_pressure(queue, at, v_known.good_until_us is null);
+end
+$$;
+
+comment on function dibs.read_pressure is
+'How full a queue is, as this connection knows it; measured again when that is no longer to be believed.';
+
+create or replace function dibs.refuse_full(queue dibs.queue, seen dibs.pressure, more bigint, at timestamptz) returns void
+language plpgsql stable
+as $$
+begin
+  raise exception using errcode = 'DI041',
+    message = case when (seen).waiting + more > (queue).max_depth then format(
+      'queue %L is full: %s jobs wait, at most %s may, and this call brings %s more',
+      (queue).name, least((seen).waiting, (queue).max_depth), (queue).max_depth, more)
+    else format('queue %L is full: its oldest job has been due for %s, and at most %s is allowed',
+      (queue).name, date_trunc('milliseconds', at - (seen).oldest_due), (queue).max_age) end,
+    hint = 'nothing was enqueued; try again later, add workers, or raise the queue''s max_depth or max_age';
+end
+$$;
+
+comment on function dibs.refuse_full is 'Raise DI041.';
+
+create or replace function dibs.admit(
+  jobs jsonb, same uuid[], at timestamptz, told text[], out outcomes text[], out aside integer[])
+language plpgsql volatile
+as $$
+declare
+  v_queue dibs.queue;
+  v_names text[];
+  v_ords bigint[];
+  v_ord bigint;
+  v_found dibs.pressure;
+begin
+  outcomes := told;
+  for v_queue in
+    select q.* from dibs.queue as q
+    where q.id in (
+        select dibs.shown_queue(n.id) from dibs.queue as n
+        where n.name in (select e ->> 'queue' from jsonb_array_elements(jobs) as e))
+      and num_nonnulls(q.max_depth, q.max_age) > 0 order by q.id
+  loop
+    -- A bound is the queue's, not that of each of its shards.
+    v_names := array(select q.name from dibs.queue as q where q.id = any (dibs.queue_numbers(v_queue.id)));
+    -- What is there already, and what only takes another's place, is nothing more.
+    v_ords := array(
+      select e.ord from jsonb_array_elements(jobs) with ordinality as e (job, ord)
+      where e.job ->> 'queue' = any (v_names) and same[e.ord] is null and outcomes[e.ord] is null);
+    continue when v_ords = '{}';
+    v_found := dibs.read_pressure(v_queue, at);
+    if v_found.waiting + cardinality(v_ords) > v_queue.max_depth or at - v_found.oldest_due > v_queue.max_age then
+      if v_queue.when_full = 'sideline' then
+        aside := aside || dibs.queue_numbers(v_queue.id);
+        foreach v_ord in array v_ords loop
+          outcomes[v_ord] := 'sidelined';
+        end loop;
+      elsif coalesce(current_setting('dibs.follow_ups', true), '') <> 'on' then
+        perform dibs.refuse_full(v_queue, v_found, cardinality(v_ords), at);
+      end if;
+    else
+      v_found.waiting := v_found.waiting + cardinality(v_ords);
+    end if;
+    perform set_config('dibs.pressure_' || v_queue.id, dibs.sealed(v_found::text), false);
+  end loop;
+end
+$$;
+
+comment on function dibs.admit is
+'Refuse a batch that a full queue cannot take, or say which queues (`aside`) take it at the lowest priority. Follow-ups of a
+completion are always taken: the work they belong to was let in.';

@@ -1,0 +1,364 @@
+"""Backpressure: full queues refuse or sideline, newest-first queues are served from their end, ages are told apart."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+import dibs
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from dibs.testing import Clock
+    from tests.conftest import Connect
+
+NEWEST = "select dibs.set_queue('q', '{\"newest_first\": true}')"
+
+
+def fill(client: dibs.Client, count: int, **options: Any) -> list[dibs.Enqueued]:
+    return client.enqueue_many(dibs.NewJob(queue="q", payload=n, **options) for n in range(count))
+
+
+def payloads(db: psycopg.Connection[Any], count: int = 1) -> list[Any]:
+    return [row[0] for row in db.execute("select payload from dibs.claim('{q}', %s)", (count,)).fetchall()]
+
+
+# Depth and age
+
+
+def test_a_full_queue_refuses_and_takes_again_when_there_is_room(client: dibs.Client) -> None:
+    client.set_queue("q", max_depth=3)
+    fill(client, 2)
+    with pytest.raises(dibs.QueueFull, match="2 jobs wait, at most 3 may, and this call brings 2 more") as raised:
+        fill(client, 2)
+    assert raised.value.sqlstate == "DI041"
+    assert client.depth("q").ready == 2, "all or none"
+    assert client.enqueue("q", "k").is_new
+    with pytest.raises(dibs.QueueFull):
+        client.enqueue("q", "k", delay=60)
+    client.complete(client.claim("q")[0])
+    wait_until(lambda: succeeds(client), what="there is room again")
+    client.set_queue("q", max_depth=None)
+    fill(client, 10)
+
+
+def succeeds(client: dibs.Client) -> bool:
+    try:
+        return client.enqueue("q", "k").is_new
+    except dibs.QueueFull:
+        return False
+
+
+def test_a_duplicate_a_repeat_and_a_replacement_fit_into_a_full_queue(
+    client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    client.set_queue("q", max_depth=2)
+    row = db.execute("select dibs.make_id()").fetchone()
+    assert row
+    client.enqueue("q", "k", id=row[0])
+    held = client.enqueue("q", "k", dedup_key="same")
+    assert client.enqueue("q", "k", id=row[0]) == dibs.Enqueued(row[0], "duplicate")
+    assert client.enqueue("q", "k", dedup_key="same") == dibs.Enqueued(held.id, "duplicate")
+    assert client.enqueue("q", "k", dedup_key="same", on_duplicate="replace").outcome == "replaced"
+    with pytest.raises(dibs.QueueFull):
+        client.enqueue("q", "k")
+
+
+def test_retries_redrives_and_follow_ups_are_always_taken(client: dibs.Client) -> None:
+    """The work was let in already: refusing it now would lose it."""
+    client.set_queue("q", max_depth=1)
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    wait_until(lambda: succeeds(client), what="there is room again")
+    client.fail(job, delay=0)
+    jobs = client.claim("q", 2, wait=5)
+    assert client.complete(jobs[0], follow_ups=[dibs.NewJob(queue="q"), dibs.NewJob(queue="q")]) == "ok"
+    client.fail(jobs[1], final=True)
+    assert [r.answer for r in client.redrive([jobs[1].id])] == ["redriven"]
+    assert client.depth("q").ready == 3
+
+
+def test_a_queue_whose_oldest_job_is_too_old_is_full(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.set_queue("q", max_age=60)
+    client.enqueue("q", "k", delay=30)
+    clock.move(89)
+    assert client.enqueue("q", "k").is_new
+    clock.move(2)
+    with pytest.raises(dibs.QueueFull, match="due for 00:01:01, and at most 00:01:00"):
+        client.enqueue("q", "k")
+    client.complete(client.claim("q")[0])
+    wait_until(lambda: succeeds(client), what="the next oldest is young")
+
+
+def test_sidelined_jobs_wait_behind_all_others(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.set_queue("q", max_depth=2, when_full="sideline")
+    assert [m.outcome for m in fill(client, 2)] == ["enqueued"] * 2
+    aside = client.enqueue("q", "k", "aside", priority=9)
+    assert (aside.outcome, aside.is_new) == ("sidelined", True)
+    assert payloads(db) == [0]
+    wait_until(lambda: client.enqueue("q", "k", "fresh").outcome == "enqueued", what="what is aside is not counted")
+    told = payloads(db, 10)
+    while "aside" not in told:
+        told += payloads(db, 10)
+    assert told[0] == 1
+    assert told.index("fresh") < told.index("aside")
+
+
+def test_a_queue_without_bounds_measures_nothing(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    db.execute("select dibs.enqueue('q', 'k')")
+    assert db.execute("select current_setting('dibs.pressure_1', true)").fetchone() in {(None,), ("",)}
+
+
+def test_a_made_up_measurement_is_not_believed(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.set_queue("q", max_depth=1)
+    db.execute("select dibs.enqueue('q', 'k')")
+    for lie in ("", "1:(9794743790678413,0,)", "nonsense"):
+        db.execute("select set_config('dibs.pressure_1', %s, false)", (lie,))
+        with pytest.raises(psycopg.DatabaseError) as raised:
+            db.execute("select dibs.enqueue('q', 'k')")
+        assert raised.value.sqlstate == "DI041"
+
+
+@pytest.mark.parametrize(
+    "policy", [{"max_depth": 0}, {"max_depth": 10**9}, {"max_age": 0}, {"when_full": "drop"}, {"when_full": None}]
+)
+def test_bad_bounds_are_refused(client: dibs.Client, policy: Any) -> None:
+    with pytest.raises(dibs.Refused):
+        client.set_queue("q", **policy)
+
+
+def test_measuring_a_large_queue_takes_a_twentieth_of_the_time(
+    client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    """20,000 jobs, counted in an index; the answer is believed for longer than counting takes."""
+    client.set_queue("q", max_depth=50_000)
+    fill(client, 20_000)
+    db.execute("select dibs.enqueue('q', 'k')")
+    row = db.execute("select current_setting('dibs.pressure_1')").fetchone()
+    assert row
+    good_until, waiting, _ = row[0].split("(")[1].split(",")
+    assert int(waiting) == 20_001
+    assert int(good_until) / 1e6 > time.time(), "counted again only when that is paid off"
+
+
+def test_a_sharded_queue_is_bounded_and_deduplicated_as_one(client: dibs.Client) -> None:
+    client.set_queue("q", shards=4, max_depth=8)
+    first = client.enqueue("q", "k", shard_key="a", dedup_key="same")
+    for n in range(7):
+        again = client.enqueue("q", "k", shard_key=f"other {n}", dedup_key="same")
+        assert again == dibs.Enqueued(first.id, "duplicate")
+        client.enqueue("q", "k", shard_key=str(n))
+    with pytest.raises(dibs.QueueFull, match="queue 'q' is full: 8 jobs wait"):
+        client.enqueue("q", "k")
+    assert client.drain_estimate("q").waiting == 8
+    assert client.cancel_key("q", "same") == dibs.Answer(first.id, "cancelled")
+    client.set_queue("q", when_full="sideline", max_depth=1)
+    assert client.enqueue("q", "k").outcome == "sidelined"
+
+
+# Newest first
+
+
+def test_the_latest_due_is_served_first_within_its_priority(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.set_queue("q", newest_first=True)
+    for n in range(6):
+        client.enqueue("q", "k", n, priority=[5, 5, 9][n % 3])
+        clock.move(1)
+    client.enqueue("q", "k", "later", delay=60, priority=10)
+    assert [job.payload for job in client.claim("q", 3)] == [5, 2, 4]
+    clock.move(61)
+    client.enqueue("q", "k", "fresh")
+    assert [job.payload for job in client.claim("q", 10)] == ["later", "fresh", 3, 1, 0]
+    assert client.claim("q") == []
+
+
+def test_why_counts_what_is_newer(client: dibs.Client) -> None:
+    client.set_queue("q", newest_first=True)
+    first, _, last = fill(client, 3)
+    assert "2 jobs are ahead" in client.why(first.id)
+    assert "nothing is ahead" in client.why(last.id)
+
+
+def test_both_orders_in_one_claim_and_neither_starves(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.set_queue("new", newest_first=True)
+    for queue in ("old", "new"):
+        client.enqueue_many(dibs.NewJob(queue=queue, payload=n) for n in range(50))
+    served: dict[str, list[int]] = {"old": [], "new": []}
+    for _ in range(50):
+        for queue, n in db.execute("select queue, payload from dibs.claim('{old,new}')").fetchall():
+            served[queue].append(n)
+    assert len(served["old"]) + len(served["new"]) == 50
+    assert min(map(len, served.values())) > 5
+    assert served["old"] == sorted(served["old"])
+    assert served["new"] == sorted(served["new"], reverse=True)
+
+
+def test_a_random_history_hands_out_every_job_once_and_the_newest_of_what_it_sees(
+    connect: Connect, clock: Clock
+) -> None:
+    """Enqueues, claims, releases and retries at random, by two claimers with holes of their own."""
+    clock.freeze()
+    db = connect()
+    db.execute(NEWEST)
+    claimers = [connect(), connect()]
+    chance = random.Random(7)
+    waiting: set[UUID] = set()
+    for _ in range(250):
+        act = chance.random()
+        if act < 0.5:
+            for _ in range(chance.randint(1, 5)):
+                row = db.execute(
+                    "select job_id from dibs.enqueue('q', 'k', priority => %s)", (chance.choice([3, 5]),)
+                ).fetchone()
+                assert row
+                waiting.add(row[0])
+        elif act < 0.9:
+            claimer = chance.choice(claimers)
+            rows = claimer.execute(
+                "select id, token, priority, due_at from dibs.claim('{q}', %s)", (chance.randint(1, 6),)
+            ).fetchall()
+            assert {row[0] for row in rows} <= waiting
+            order = [(row[2], row[3], row[0]) for row in rows]
+            assert order == sorted(order, reverse=True)
+            for id, token, _, _ in rows:
+                if chance.random() < 0.2:
+                    claimer.execute("select dibs.release(%s, %s)", (id, token))
+                else:
+                    claimer.execute("select dibs.complete(%s, %s)", (id, token))
+                    waiting.discard(id)
+        clock.move(chance.choice([0, 0.05, 0.2, 1, 20]))
+    end = time.monotonic() + 10
+    while waiting:
+        assert time.monotonic() < end, f"{len(waiting)} jobs were never handed out"
+        for id, token in claimers[0].execute("select id, token from dibs.claim('{q}', 50)").fetchall():
+            claimers[0].execute("select dibs.complete(%s, %s)", (id, token))
+            waiting.discard(id)
+
+
+def test_a_late_commit_in_a_hole_is_found_within_2_s(connect: Connect, clock: Clock) -> None:
+    claimer, slow, producer = connect(), connect(), connect()
+    producer.execute(NEWEST)
+    slow.execute("begin")
+    row = slow.execute("select job_id from dibs.enqueue('q', 'k')").fetchone()
+    for _ in range(5):
+        clock.move(5)
+        producer.execute("select dibs.enqueue('q', 'k')")
+        claimer.execute("select * from dibs.claim('{q}', 10)")
+    slow.execute("commit")
+    began = time.monotonic()
+    wait_until(lambda: claimer.execute("select id from dibs.claim('{q}')").fetchall() == [row], what="it is found")
+    assert time.monotonic() - began < 2
+
+
+def test_a_clock_that_steps_back_hides_nothing(connect: Connect, clock: Clock) -> None:
+    db = connect()
+    clock.freeze()
+    db.execute(NEWEST)
+    db.execute("select dibs.enqueue('q', 'k')")
+    clock.move(10)
+    assert len(payloads(db, 10)) == 1
+    clock.move(-5)
+    db.execute("select dibs.enqueue('q', 'k', '\"back\"')")
+    assert payloads(db) == ["back"]
+
+
+def blocks_for_five(db: psycopg.Connection[Any]) -> float:
+    """How many blocks of memory a claim of five jobs touches; the least of a few, since now and then one looks back."""
+    least = math.inf
+    for _ in range(5):
+        row = db.execute("explain (analyze, buffers, format json) select * from dibs.claim('{q}', 5)").fetchone()
+        assert row
+        plan = row[0][0]["Plan"]
+        assert plan["Actual Rows"] == 5
+        least = min(least, plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+    return least
+
+
+def test_with_the_horizon_pinned_a_newest_first_queue_does_not_slow_down(connect: Connect, client: dibs.Client) -> None:
+    """FACTS 3 from the other end: an old backlog, and thousands of jobs that came and were taken on top of it."""
+    db, pin = connect(), connect()
+    db.execute(NEWEST)
+    fill(client, 500)
+    pin.execute("begin isolation level repeatable read")
+    pin.execute("select pg_current_xact_id()")
+    costs = []
+    for _ in range(12):
+        fill(client, 500)
+        taken = 0
+        while taken < 500:
+            taken += len(payloads(db, 100))
+        costs.append(blocks_for_five(db))
+    pin.execute("rollback")
+    assert max(costs[-3:]) < 1.5 * max(costs[:3]), costs
+
+
+# Ages and the end of a backlog
+
+
+def test_the_age_of_what_never_ran_is_told_apart_from_retries(client: dibs.Client, clock: Clock) -> None:
+    """FACTS 19: an age that a retry resets, or a TTL that counts attempts alone, hides how long a backlog waits."""
+    clock.freeze()
+    made = client.enqueue("q", "k", ttl=1000)
+    clock.move(100)
+    client.fail(client.claim("q")[0], delay=0)
+    clock.move(30)
+    client.enqueue("q", "k")
+    clock.move(7)
+    depth = client.depth("q")
+    assert (depth.oldest_ready, depth.oldest_untried) == (timedelta(seconds=37), timedelta(seconds=7))
+    [again, _] = client.claim("q", 2)
+    client.complete(again)
+    rows = client.run(
+        dibs.db.calls.Call("select run, first_wait from dibs.attempts where id = %s order by run", (made.id,), list)
+    )
+    assert rows == [(1, timedelta(seconds=100)), (2, None)]
+
+
+def test_a_backlog_that_waits_for_longer_than_its_attempts_would_take_still_runs(
+    client: dibs.Client, clock: Clock
+) -> None:
+    """FACTS 19: TTL counts from when a job is due, and however many attempts it has, waiting is not one of them."""
+    clock.freeze()
+    client.set_queue("q", lease=1, max_attempts=1, ttl=3600)
+    fill(client, 3)
+    fill(client, 1, delay=3000)
+    clock.move(3599)
+    assert client.expire() == 0
+    assert len(client.claim("q", 10)) == 4
+    fill(client, 1, delay=3000)
+    clock.move(3000 + 3599)
+    assert client.expire() == 0
+    clock.move(1)
+    assert client.expire() == 1
+
+
+def test_the_end_of_a_backlog_is_estimated(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
+    many = "(select jsonb_agg(jsonb_build_object('queue', 'q', 'kind', 'k')) from generate_series(1, 300))"
+    clock.freeze()
+    client.set_queue("q")
+    clock.move(600)
+    assert client.drain_estimate("q") == dibs.DrainEstimate(0, 0.0, 0.0, timedelta())
+    db.execute(f"select from dibs.enqueue_many({many})")
+    clock.move(300)
+    client.complete_many(client.claim("q", 150))
+    clock.move(1)
+    got = client.drain_estimate("q", 300)
+    assert (got.waiting, got.arriving, got.leaving) == (150, 0.0, 0.5)
+    assert got.drained_in == timedelta(seconds=300)
+    db.execute(f"select from dibs.enqueue_many({many})")
+    growing = client.drain_estimate("q")
+    assert (growing.waiting, growing.arriving, growing.drained_in) == (450, 1.0, None)
+    with pytest.raises(dibs.UnknownQueue):
+        client.drain_estimate("none")
+    with pytest.raises(dibs.InvalidArgument):
+        client.drain_estimate("q", 0)
