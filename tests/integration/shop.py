@@ -59,3 +59,8 @@ def grows(size: int) -> int:
 def writes(word: str) -> None:
     with dibs.context().transaction() as conn:
         conn.execute("insert into written values (%s)", (word,))
+
+
+@app.task(process=True, name="tells")
+def tells() -> None:
+    dibs.context().progress(1, message="from there")

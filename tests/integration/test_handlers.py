@@ -535,3 +535,70 @@ async def test_a_producer_without_the_code_enqueues_by_name(app: dibs.App, dsn: 
     assert states == ["succeeded", "succeeded", "succeeded", "failed"]
     await producer.aclose()
     producer.close()
+
+
+# Progress
+
+
+async def test_a_handler_says_how_far_it_has_come(app: dibs.App) -> None:
+    seen, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task(name="resize")
+    async def resize() -> None:
+        dibs.context().progress(1, 10)
+        dibs.context().progress(3, 10, message="resizing", data={"file": "c.png"})
+        seen.set()
+        await go_on.wait()
+
+    @app.task(name="in_a_thread")
+    def in_a_thread() -> None:
+        dibs.context().progress(0.5)
+
+    job = resize.enqueue()
+    in_a_thread.enqueue()
+    draining = asyncio.create_task(drain(app))
+    async with asyncio.timeout(30):
+        await seen.wait()
+        async with dibs.AsyncClient(app.dsn) as client:
+            async for status in client.watch(job.id):
+                if status.message == "resizing":
+                    go_on.set()
+    await draining
+    assert (status.state, status.fraction, status.data) == ("succeeded", 0.3, {"file": "c.png"})
+
+
+async def test_progress_of_a_process_of_its_own(shop_app: dibs.App) -> None:
+    job = shop.tells.enqueue()
+    await drain(shop_app)
+    assert shop_app.client.status(job.id).message == "from there"
+
+
+# One at a time
+
+
+async def test_workers_share_the_shards_of_a_queue_and_pull_alone_from_each(app: dibs.App, dsn: str) -> None:
+    app.client.set_queue("orders", shards=4, shard_lease=5)
+    app.client.set_queue("ledger", exclusive=True, shard_lease=5)
+    running: dict[str, int] = {}
+
+    @app.task(name="counts", queue="orders")
+    async def counts() -> None:
+        me = dibs.context().job.queue
+        running[me] = running.get(me, 0) + 1
+        await asyncio.sleep(0.001)
+
+    counts.enqueue_many(counts.using(shard_key=str(n)).call() for n in range(200))
+    counts.enqueue_many(counts.using(queue="ledger").call() for n in range(20))
+    workers = [Worker(app, Settings(["orders", "ledger"], upkeep=False, poll=0.1)) for _ in range(2)]
+    working = [asyncio.create_task(worker.run()) for worker in workers]
+    async with asyncio.timeout(40):
+        while app.client.depth("orders").waiting + app.client.depth("ledger").waiting:  # noqa: ASYNC110 - the database tells
+            await asyncio.sleep(0.05)
+    holders = {(s.queue, s.shard): s.worker for s in app.client.shards()}
+    for worker in workers:
+        worker.stop()
+    await asyncio.gather(*working)
+    assert sum(running.values()) == 220
+    assert set(running) == {"orders", "orders#1", "orders#2", "orders#3", "ledger"}
+    assert len(holders) == 5
+    assert None not in holders.values()

@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from examples import letters
 from examples.letters import Decision, Facts, decide
 from examples.loopback import Mailbox, MailServer
 
 from dibs.worker import Settings, Worker
+from examples import letters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

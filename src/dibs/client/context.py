@@ -6,14 +6,17 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from dibs.errors import DibsError
+from dibs.progress import progress_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
     from uuid import UUID
 
     from dibs.client.transaction import Databases, Transaction
     from dibs.job import Claimed, NewJob
+
+    Note = Callable[[Claimed, dict[str, Any]], None]
 
 _current: ContextVar[Context] = ContextVar("dibs_context")
 
@@ -21,15 +24,16 @@ _current: ContextVar[Context] = ContextVar("dibs_context")
 class Context:
     """One attempt, as its handler sees it; of a batch handler the first, with all of them in ``batch``."""
 
-    __slots__ = ("_databases", "batch", "completed", "follow_ups", "job", "result")
+    __slots__ = ("_databases", "_note", "batch", "completed", "follow_ups", "job", "result")
 
-    def __init__(self, job: Claimed, databases: Databases | None = None) -> None:
+    def __init__(self, job: Claimed, databases: Databases | None = None, note: Note | None = None) -> None:
         self.job = job
         self.follow_ups: list[NewJob] = []
         self.result: Any = None
         self.completed = False
         self.batch: tuple[Context, ...] = (self,)
         self._databases = databases
+        self._note = note
 
     @property
     def id(self) -> UUID:
@@ -55,6 +59,21 @@ class Context:
         """Enqueue a follow-up together with this job's completion: both or neither."""
         self._still_open("enqueue a follow-up")
         self.follow_ups.append(job)
+
+    def progress(
+        self,
+        done: float | None = None,
+        of: float | None = 1,
+        *,
+        message: str | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Say how far this run has come: ``0.3`` of 1, or ``3`` of ``10``; it is sent within a second.
+
+        Of several only the last is sent. Anybody can watch it: see ``Job.watch``.
+        """
+        if self._note is not None:
+            self._note(self.job, progress_json(done, of, message=message, data=data))
 
     def transaction(self) -> Transaction:
         """A connection whose commit also completes the job, for ``async with`` or ``with``.

@@ -18,6 +18,8 @@ MARGIN = 0.1
 """A hold is believed for this part of its time less than the database does: by then its jobs are to be stopped."""
 LOOK = 0.2
 """How often to look whether a hold has run out, in seconds."""
+NOTHING_HELD = 2.0
+"""The same while there is nothing that could run out."""
 NOT_YET = 0.5
 """In how many seconds to try again while the worker is not registered."""
 
@@ -51,6 +53,10 @@ class Pulling:
         now = time.monotonic()
         return [name for name in self._claimable if now < self._until[name]]
 
+    def of(self, queues: Sequence[str]) -> list[str]:
+        """What to claim from now of these queues: of a sharded one the shards that are held."""
+        return [name for name in self.names() if name.partition("#")[0] in queues]
+
     async def hold(self) -> float:
         """Take, renew and rebalance; in how many seconds to do so again."""
         if self._member.number is None:
@@ -74,7 +80,7 @@ class Pulling:
     async def fence(self) -> float:
         """Give up what could not be renewed in time, by our own clock; in how many seconds to look again."""
         self._give_up(self._until)
-        return LOOK
+        return LOOK if any(until < float("inf") for until in self._until.values()) else NOTHING_HELD
 
     def _give_up(self, these: Mapping[str, float]) -> None:
         now = time.monotonic()

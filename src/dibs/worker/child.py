@@ -18,7 +18,8 @@ import msgspec
 from dibs.client.app import App
 from dibs.client.context import Context, enter
 from dibs.client.transaction import Databases
-from dibs.errors import InvalidArgument
+from dibs.db import calls
+from dibs.errors import DibsError, InvalidArgument
 from dibs.job import Claimed  # noqa: TC001 - msgspec reads it
 from dibs.results import result_of
 from dibs.retry import Retry
@@ -55,7 +56,7 @@ def serve(pipe: Connection, dsn: str) -> None:
 
 def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> Report:
     began = time.monotonic()
-    here = Context(request.job, databases)
+    here = Context(request.job, databases, lambda job, told: _report(databases, job, told))
     retry = Retry()
     try:
         task = find(request.module, request.job.kind)
@@ -71,6 +72,11 @@ def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> Repo
     except Exception as error:
         return failed(here, retry, error, began)
     return succeeded(here, result, began)
+
+
+def _report(databases: Databases, job: Claimed, progress: dict[str, Any]) -> None:
+    with contextlib.suppress(DibsError):  # What cannot be said is not worth failing for.
+        databases.sync.run(calls.report_many([job], [progress]))
 
 
 def find(module: str, kind: str) -> Task[Any, Any]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from dibs.client.app import App
+    from dibs.client.context import Note
     from dibs.client.task import Task
     from dibs.client.transaction import Databases
     from dibs.job import Claimed
@@ -32,7 +33,8 @@ UNKNOWN_KIND_DELAY = 5.0
 class Executor:
     """Runs attempts of an app's tasks: on the loop, in threads, or in processes."""
 
-    def __init__(self, app: App, databases: Databases, threads: Threads, processes: Processes) -> None:
+    def __init__(self, app: App, databases: Databases, threads: Threads, processes: Processes, note: Note) -> None:
+        self._note = note
         self._tasks = app.tasks
         self._events = app.events
         self._databases = databases
@@ -52,7 +54,7 @@ class Executor:
     async def attempt(self, task: Task[Any, Any], job: Claimed) -> Report:
         """Run one attempt to its end; only a cancellation of ours escapes."""
         began = time.monotonic()
-        here = Context(job, self._databases)
+        here = Context(job, self._databases, self._note)
         try:
             arguments = task.arguments.read(job.raw_payload)
         except InvalidArgument as error:
@@ -94,7 +96,7 @@ class Executor:
         reports: dict[int, Report] = {}
         contexts, items = [], []
         for n, job in enumerate(jobs):
-            here = Context(job, self._databases)
+            here = Context(job, self._databases, self._note)
             try:
                 items.append(task.arguments.read(job.raw_payload)["item"])
                 contexts.append((n, here))

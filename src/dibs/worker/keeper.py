@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.db import calls
 from dibs.db.database import Database
@@ -13,7 +13,7 @@ from dibs.events import LeasesRenewed, Trouble
 from dibs.runtime.points import reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from dibs.events import Events
     from dibs.job import Claimed
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 BATCH = 1000
 SHARE = 3
 """A lease is renewed when a third of it has passed."""
+
+
+class _Kept:
+    """A lease that is kept: how long it lasts, until when it does by our clock, and progress that is not sent yet."""
+
+    __slots__ = ("job", "length", "news", "until")
+
+    def __init__(self, job: Claimed, now: float) -> None:
+        self.job = job
+        self.length = (job.lease_until - job.claimed_at).total_seconds()
+        self.until = now + self.length
+        self.news: dict[str, Any] | None = None
 
 
 class Keeper:
@@ -31,7 +43,7 @@ class Keeper:
         self._database = Database(dsn, pool_size=1, patience=1.0)
         self._stop_job = stop_job
         # Shared with the event loop without a lock: every access is one operation of the dict.
-        self._held: dict[int, tuple[Claimed, float, float]] = {}
+        self._held: dict[int, _Kept] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dibs-keeper", daemon=True)
 
@@ -43,8 +55,7 @@ class Keeper:
         """Keep these jobs' leases from now on."""
         now = time.monotonic()
         for job in jobs:
-            length = (job.lease_until - job.claimed_at).total_seconds()
-            self._held[job.id.int] = (job, length, now + length)
+            self._held[job.id.int] = _Kept(job, now)
 
     @property
     def is_alive(self) -> bool:
@@ -59,6 +70,16 @@ class Keeper:
         """Whether this one's lease is kept."""
         return key in self._held
 
+    def of_queues(self, queues: Collection[str]) -> list[Claimed]:
+        """The jobs in hand that are of these queues."""
+        return [kept.job for kept in list(self._held.values()) if kept.job.queue in queues]
+
+    def note(self, job: Claimed, progress: dict[str, Any]) -> None:
+        """Send a run's progress with the next round; of several only the last."""
+        kept = self._held.get(job.id.int)
+        if kept is not None:
+            kept.news = progress
+
     def close(self) -> None:
         """Stop keeping leases."""
         self._ended.set()
@@ -70,34 +91,44 @@ class Keeper:
         while not self._ended.wait(nap):
             now = time.monotonic()
             held = list(self._held.values())
-            due = [job for job, length, until in held if now >= until - length * (1 - 1 / SHARE)]
-            shortest = min((length for _, length, _ in held), default=30.0)
-            nap = min(1.0, shortest / 10)
+            due = [kept for kept in held if now >= kept.until - kept.length * (1 - 1 / SHARE)]
+            nap = min(1.0, min((kept.length for kept in held), default=30.0) / 10)
             for n in range(0, len(due), BATCH):
                 self._renew(due[n : n + BATCH])
+            self._tell_news([kept for kept in held if kept.news is not None])
             self._fence()
 
-    def _renew(self, jobs: list[Claimed]) -> None:
+    def _renew(self, due: list[_Kept]) -> None:
         before = time.monotonic()
         try:
             reach("keeper.before_send")
-            answers = self._database.run(calls.extend_many(jobs, None, None))
+            answers = self._database.run(calls.extend_many([kept.job for kept in due], None, None))
             reach("keeper.after_send")
         except DibsError as error:
             self._events.tell(Trouble("renewing leases", error))
             return
-        self._events.tell(LeasesRenewed(len(jobs), time.monotonic() - before))
-        for job, answer in zip(jobs, answers, strict=True):
-            found = self._held.get(job.id.int)
-            if answer.answer in {"ok", "cancel"} and found is not None and found[0] is job:
-                # Let go meanwhile, it would come back here for one more renewal, and be found lost: harmless.
-                self._held[job.id.int] = (job, found[1], before + found[1])
+        self._events.tell(LeasesRenewed(len(due), time.monotonic() - before))
+        for kept, answer in zip(due, answers, strict=True):
+            if answer.answer in {"ok", "cancel"}:
+                kept.until = before + kept.length
             if answer.answer in {"cancel", "lost"}:
-                self._stop_job(job, answer.answer)
+                self._stop_job(kept.job, answer.answer)
+
+    def _tell_news(self, these: list[_Kept]) -> None:
+        if not these:
+            return
+        news = [kept.news for kept in these]
+        try:
+            self._database.run(calls.report_many([kept.job for kept in these], news))
+        except DibsError as error:
+            self._events.tell(Trouble("reporting progress", error))
+        for kept, told in zip(these, news, strict=True):
+            if kept.news is told:
+                kept.news = None
 
     def _fence(self) -> None:
         # By our own clock, from before the last renewal was sent: never later than the database sees it.
         now = time.monotonic()
-        for job, length, until in list(self._held.values()):
-            if now > until - length / 10:
-                self._stop_job(job, "lost")
+        for kept in list(self._held.values()):
+            if now > kept.until - kept.length / 10:
+                self._stop_job(kept.job, "lost")

@@ -57,12 +57,12 @@ class Shares:
     def took(self, jobs: Sequence[Claimed]) -> None:
         """Count jobs that were claimed."""
         if not self._plain:
-            self.in_hand.update(job.queue for job in jobs)
+            self.in_hand.update(_queue(job) for job in jobs)
 
     def let_go(self, reports: Sequence[Report]) -> None:
         """Count jobs that have ended."""
         if not self._plain:
-            self.in_hand.subtract(report.job.queue for report in reports)
+            self.in_hand.subtract(_queue(report.job) for report in reports)
 
     def _by_weight(self) -> list[tuple[str, Share]]:
         return sorted(self._queues.items(), key=lambda item: -item[1].weight)
@@ -70,3 +70,8 @@ class Shares:
     def _left(self, name: str, room: int) -> int:
         limit = self._queues[name].concurrency
         return room if limit is None else max(0, min(room, limit - self.in_hand[name]))
+
+
+def _queue(job: Claimed) -> str:
+    """The queue as it is named; a shard has a number behind it."""
+    return job.queue.partition("#")[0]

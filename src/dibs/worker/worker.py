@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.client.find import find_database
 from dibs.client.transaction import Databases
-from dibs.cluster import Leader, Member
+from dibs.cluster import Leader, Member, Pulling
 from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
-from dibs.errors import DibsError, NotPermitted
+from dibs.errors import DibsError, NotPermitted, ShardNotHeld
 from dibs.events import (
     JobsClaimed,
     LeaseLost,
@@ -123,15 +123,21 @@ class Worker:
         names = list(self.settings.shares)
         member = Member(self._database, self.settings.name, {"queues": names, "upkeep": self.settings.upkeep})
         self._number = await member.register()
+        self._pulling = Pulling(self._database, member, names, on_lost=self._lost_queues)
         await self._announce()
+        await self._pulling.hold()
         self._keeper.start()
         self._started = True
         databases = Databases(self._database.dsn, self.settings.connections)
         threads = Threads(self.settings.threads)
         processes = Processes(self._database.dsn, self.settings.pool)
-        self._executor = Executor(self.app, databases, threads, processes)
+        self._executor = Executor(self.app, databases, threads, processes, self._keeper.note)
         completing = asyncio.create_task(self._completer.run(), name="completer")
-        beside = [asyncio.create_task(Loop("beat", member.beat, listener=self._stumbled).run(), name="beat")]
+        steps = {"beat": member.beat, "hold": self._pulling.hold, "fence": self._pulling.fence}
+        beside = [
+            asyncio.create_task(Loop(name, step, listener=self._stumbled).run(), name=name)
+            for name, step in steps.items()
+        ]
         if self.settings.upkeep:
             upkeep = Service(loops(self._database, Leader(self._database, member), self._told_of_upkeep))
             beside += [asyncio.create_task(upkeep.run(self._stop), name="upkeep")]
@@ -149,6 +155,7 @@ class Worker:
             processes.close()
             threads.close()
         self._keeper.close()
+        await self._pulling.release()
         await self._bell.stop()
         await member.retire()
         await databases.close()
@@ -178,7 +185,6 @@ class Worker:
 
     async def _produce(self) -> None:
         await self._bell.start(1.0)
-        queues = list(self.settings.shares)
         fast_until = 0.0
         while not self._stop.is_set():
             wanted = self._wanted()
@@ -187,6 +193,7 @@ class Worker:
                 self._room.clear()
                 await self._room.wait()
                 continue
+            queues = self._pulling.names()
             heard = self._bell.heard(queues)
             idle = self._in_hand == 0  # before we look: what ends while we look may come back
             # After a suspect one at a time, for it may have brothers; what is not one ends the caution.
@@ -203,13 +210,19 @@ class Worker:
 
     async def _claim(self, room: int) -> int:
         found = 0
-        for queues, count in self._shares.claims(room):
+        for asked, count in self._shares.claims(room):
+            queues = self._pulling.of(asked)
             if found >= room:
                 break
+            if not queues:
+                continue
             began = time.monotonic()
             try:
                 call = calls.claim(queues, min(count, room - found), self._number, None)
                 jobs = await self._database.run(call)
+            except ShardNotHeld:
+                await self._pulling.hold()
+                return found
             except DibsError as error:
                 self._events.tell(Trouble("claiming", error))
                 await asyncio.sleep(self.settings.poll)
@@ -361,6 +374,11 @@ class Worker:
     def _stop_job(self, job: Claimed, why: str) -> None:
         """From the keeper's thread: a job is to stop."""
         self._loop.call_soon_threadsafe(self._cancel, job.id.int, why)
+
+    def _lost_queues(self, names: frozenset[str]) -> None:
+        """Stop the jobs of what another worker is about to pull from."""
+        for job in self._keeper.of_queues(names):
+            self._cancel(job.id.int, "lost")
 
     def _cancel(self, key: int, why: str) -> None:
         if key in self._told or not self._keeper.holds(key):
