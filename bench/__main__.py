@@ -32,6 +32,11 @@ SCENARIOS = (
     "start",
     "resting",
     "profile",
+    "fairness",
+    "weights",
+    "lanes",
+    "grouped_horizon",
+    "limits",
 )
 
 

@@ -41,13 +41,14 @@ from dibs.errors import (
     SchemaTooOld,
     ServerError,
     UnknownJob,
+    UnknownLimit,
     UnknownQueue,
     UnknownSchedule,
     UnknownTask,
     UnknownWorker,
     WrongIsolation,
 )
-from dibs.job import Answer, Claimed, Depth, Enqueued, Failed, NewJob, Redriven, Resumed
+from dibs.job import Answer, Claimed, Depth, Enqueued, Failed, Limit, NewJob, Redriven, Resumed
 from dibs.policy import Backoff, constant, exponential, progressive
 from dibs.retry import Final, Retry, RetryAfter, Snooze
 from dibs.states import Outcome, State
@@ -82,6 +83,7 @@ __all__ = [
     "JobEnded",
     "JobError",
     "LeaseLost",
+    "Limit",
     "Message",
     "Middleware",
     "NewJob",
@@ -105,6 +107,7 @@ __all__ = [
     "State",
     "Task",
     "UnknownJob",
+    "UnknownLimit",
     "UnknownQueue",
     "UnknownSchedule",
     "UnknownTask",

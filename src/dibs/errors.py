@@ -17,7 +17,8 @@
     │   ├── UnknownWorker    DI014    no such worker is registered
     │   ├── UnknownTask      DI015    no worker has registered such a task
     │   ├── UnknownSchedule  DI050    no such schedule
-    │   └── InvalidSchedule  DI051    a schedule's rule makes no sense
+    │   ├── InvalidSchedule  DI051    a schedule's rule makes no sense
+    │   └── UnknownLimit     DI030    no such limit was set
     ├── NotPermitted         42501    the role lacks the right to this verb
     ├── WrongIsolation       DI020    the verb works in READ COMMITTED only
     ├── SchemaError                   the database's schema does not fit this client
@@ -135,6 +136,12 @@ class InvalidSchedule(Refused):
     """A schedule's rule, time zone or job makes no sense."""
 
     sqlstate = "DI051"
+
+
+class UnknownLimit(Refused):
+    """No limit of that name was set."""
+
+    sqlstate = "DI030"
 
 
 class NotPermitted(DibsError):

@@ -38,6 +38,9 @@ class NewJob:
     backoff: Backoff | None = None
     history: History | None = None
     dedup_key: str | None = None
+    group: str | None = None
+    cost: int | None = None
+    resources: dict[str, int] | None = None
 
     @property
     def body(self) -> bytes | None:
@@ -220,6 +223,23 @@ class JobSummary:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit that was set, and what is used of it. A group without a name stands for every group of its queue."""
+
+    scope: Literal["queue", "kind", "group", "resource"]
+    queue: str | None
+    name: str | None
+    slots: int | None
+    used: int
+    free: int | None
+    rate: float | None
+    burst: int | None
+    weight: int | None
+    blocked: int
+    holders: list[UUID]
+
+
 __all__ = [
     "Answer",
     "Claimed",
@@ -228,6 +248,7 @@ __all__ = [
     "Failed",
     "Held",
     "JobSummary",
+    "Limit",
     "NewJob",
     "Redriven",
     "Resumed",

@@ -81,6 +81,7 @@ class QueuePolicy(TypedDict, total=False):
     retention: Seconds
     history_retention: Seconds
     ring: bool
+    sideline: float | None
 
 
 class JobOptions(TypedDict, total=False):
@@ -100,3 +101,15 @@ class JobOptions(TypedDict, total=False):
     backoff: Backoff
     history: History
     dedup_key: str
+    group: str
+    cost: int
+    resources: dict[str, int]
+
+
+class GroupPolicy(TypedDict, total=False):
+    """What can be set of a group; what is not named stays as it is, and None takes a limit away."""
+
+    weight: int
+    concurrency: int | None
+    rate: float | None
+    burst: int | None

@@ -19,20 +19,21 @@ if TYPE_CHECKING:
 
 
 ROLES = ["dibs_producer", "dibs_worker", "dibs_observer", "dibs_admin"]
-HOT = ["ready", "blocked", "lease", "job", "attempt", "fingerprint", "dead"]
+HOT = ["ready", "blocked", "lease", "job", "attempt", "fingerprint", "dead", "lane", "turn", "slot", "pace"]
 
 HOLDER = (
     "claim extend extend_many complete complete_many fail fail_many snooze snooze_many release release_many"
     " register_worker beat_worker retire_worker leads set_tasks find_task"
 )
-UPKEEP = "rescue expire make_days prune forget maintain run_schedules fire"
+UPKEEP = "rescue expire sort_lanes mend_limits make_days prune forget maintain run_schedules fire"
 LOOK = "state states why now version preview_schedule"
 ALLOWED = {
     "dibs_producer": f"enqueue enqueue_many cancel cancel_many make_id find_task declare_schedules trigger {LOOK}",
     "dibs_worker": f"{HOLDER} {UPKEEP} next_due depth {LOOK}",
     "dibs_observer": f"depth next_due id_time {LOOK}",
     "dibs_admin": f"enqueue enqueue_many cancel cancel_many make_id {HOLDER} {UPKEEP} next_due depth {LOOK}"
-    " redrive set_queue set_strict pause resume show id_time set_schedule unset_schedule declare_schedules"
+    " redrive set_queue set_group unset_group set_limit unset_limit set_strict pause resume show id_time set_schedule"
+    " unset_schedule declare_schedules"
     " pause_schedule resume_schedule trigger show_schedule",
 }
 
@@ -233,7 +234,17 @@ def test_the_functions_read_one_clock(db: psycopg.Connection[Any]) -> None:
             r"(?<![\w.])now\(\)|current_timestamp|transaction_timestamp|localtimestamp", plain, re.IGNORECASE
         ), name
         if "clock_timestamp" in plain:
-            assert name in {"now", "claim", "write_floor", "forget"}, name
+            assert name in {
+                "now",
+                "claim",
+                "write_floor",
+                "forget",
+                "open_lanes",
+                "merge_turns",
+                "put_turns",
+                "claim_turns",
+                "sideline",
+            }, name
 
 
 def test_no_function_waits_in_the_server(db: psycopg.Connection[Any]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = (
-    "demo", "init", "migrate", "sql", "enqueue", "queues", "jobs", "job", "why", "cancel", "redrive", "pause",
+    "demo", "init", "migrate", "sql", "enqueue", "queues", "limits", "jobs", "job", "why", "cancel", "redrive", "pause",
     "resume", "schedules", "worker", "workers", "tasks", "maintain", "embedded", "version",
 )  # fmt: skip
 """Every command, in the order people meet them; each is the function of its name in the module of its name."""

@@ -93,6 +93,7 @@ def _backoff(value: dict[str, Any]) -> str:
 @click.option("--retention", type=DURATION, help="How long jobs are kept, from their enqueue.")
 @click.option("--history-retention", type=DURATION, help="How long attempts are kept.")
 @click.option("--ring/--no-ring", default=None, help="Whether an enqueue wakes waiting workers at once.")
+@click.option("--sideline", type=float, help="Groups with more than this share of what runs are served last.")
 @pass_session
 def set_queue(session: Session, /, name: str, **options: Any) -> None:
     """Make a queue, or change its policy while it runs; what you do not name stays."""

@@ -47,7 +47,9 @@ begin
       ('dibs_worker', '{run_schedules,fire,preview_schedule}'),
       ('dibs_observer', '{preview_schedule}'),
       ('dibs_admin', '{set_schedule,unset_schedule,declare_schedules,pause_schedule,resume_schedule,run_schedules,fire,trigger,
-        preview_schedule,show_schedule}')
+        preview_schedule,show_schedule}'),
+      ('dibs_worker', '{sort_lanes,mend_limits}'),
+      ('dibs_admin', '{sort_lanes,mend_limits,set_group,unset_group,set_limit,unset_limit}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)

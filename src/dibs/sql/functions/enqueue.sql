@@ -28,6 +28,12 @@ begin
   if v_asked.given > 0 and not fresh then
     v_same := dibs.known_ids(jobs);
   end if;
+  if v_asked.resources > 0 then
+    perform dibs.need_check(jobs);
+  end if;
+  if v_asked.groups > 0 then
+    perform dibs.open_groups(jobs, v_now);
+  end if;
   if v_asked.keys > 0 then
     select k.ids, k.same into v_ids, v_same from dibs.take_fingerprints(jobs, v_same, v_now) as k;
   end if;
@@ -49,26 +55,28 @@ begin
         id uuid, queue text, kind text, payload jsonb, body text, content_type text, headers jsonb,
         priority smallint, delay interval, due_at timestamptz, ttl interval, deadline timestamptz,
         lease interval, lease_growth double precision, lease_cap interval, max_attempts integer,
-        backoff dibs.backoff, history text, dedup_key text)) with ordinality
+        backoff dibs.backoff, history text, dedup_key text, "group" text, cost integer, resources jsonb)) with ordinality
       as a (id, queue, kind, payload, base64, content_type, headers, priority, delay, due_at, ttl, deadline,
-            lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, ord)
+            lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, group_name, cost, resources, ord)
     join dibs.queue as q on q.name = a.queue
   ), new_job as (
     insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers,
-      fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history)
+      fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history, group_name, cost, resources)
     select a.job_id, a.due, a.queue_id, a.level, a.kind, a.payload, a.bytes, a.content_type, a.headers,
-      a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history
+      a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history, a.group_name, a.cost,
+      case when jsonb_typeof(a.resources) <> 'null' then a.resources end
     from asked as a
     where v_same is null or v_same[a.ord] is null
     returning job.*
   ), new_ready as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
-      own_lease, history, fingerprint)
+      own_lease, history, fingerprint, lane, cost)
     select j.id, j.due_at, dibs.expiry(j.due_at, coalesce(j.ttl, q.ttl), j.deadline), j.queue_id, 0, 0, 0,
       j.priority,
       q.ring and j.id in (
         select distinct on (n.queue_id) n.id from new_job as n order by n.queue_id, n.due_at, n.id),
-      dibs.own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1), j.history, j.fingerprint
+      dibs.own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1), j.history, j.fingerprint,
+      dibs.lane_of(j.queue_id, j.group_name), j.cost
     from new_job as j join dibs.queue as q on q.id = j.queue_id
     returning ready.id
   )
@@ -93,7 +101,7 @@ $$;
 comment on function dibs.enqueue_many is
 'Put many jobs in, in the caller''s transaction. `jobs` is a JSON array; each object takes the names of
 `enqueue`''s arguments (queue, kind, payload, body in base64, content_type, headers, id, priority, delay, due_at, ttl,
-deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key; durations in
+deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, group, cost, resources; durations in
 seconds or as intervals). `bodies[i]` is the i-th job''s binary payload.
 `fresh` says that ids given were never sent before, and saves looking them up. Answers for each item, in order: its
 place, its id, and `enqueued` or `duplicate` (then the id is that of the job already there).';
@@ -118,6 +126,9 @@ create or replace function dibs.enqueue(
   backoff jsonb default null,
   history text default null,
   dedup_key text default null,
+  "group" text default null,
+  cost integer default null,
+  resources jsonb default null,
   out job_id uuid,
   out outcome text
 )
@@ -130,7 +141,7 @@ begin atomic
       'queue', queue, 'kind', kind, 'content_type', content_type, 'id', id, 'priority', priority,
       'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
       'lease_growth', lease_growth, 'lease_cap', lease_cap, 'max_attempts', max_attempts,
-      'backoff', backoff, 'history', history, 'dedup_key', dedup_key))
+      'backoff', backoff, 'history', history, 'dedup_key', dedup_key, 'group', "group", 'cost', cost, 'resources', resources))
       || jsonb_build_object('payload', payload, 'headers', headers)),
     case when body is not null then array[body] end) as e;
 end;
@@ -139,5 +150,6 @@ comment on function dibs.enqueue is
 'Put one job in, in the caller''s transaction. Returns its id and `enqueued`, or `duplicate` with the id of the
 job already there. `delay` or `due_at` make it due later; `ttl` counts from when it is due; `backoff` is
 {"kind": "constant" | "list" | "exponential", "delays": […], "factor": 2, "cap": …, "jitter": 0.1}; a job with a
-`dedup_key` is refused as a duplicate while another of the same queue and key waits or runs; the same
+`dedup_key` is refused as a duplicate while another of the same queue and key waits or runs; groups of a queue take turns, and `cost` is
+what a job takes of its group''s share (1 if not given); `resources` are the units it needs of named limits, such as {"gpu": 1}; the same
 client-made `id` twice is one job.';

@@ -5,7 +5,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring}'::text[];
+  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring,sideline}'::text[];
   v_unknown text := (select k from jsonb_object_keys(policy) as k where k <> all (v_names) limit 1);
 begin
   if v_unknown is not null then
@@ -13,18 +13,20 @@ begin
       hint = coalesce('did you mean ' || quote_literal(dibs.nearest(v_unknown, v_names)) || '? ', '')
         || 'the settings are ' || array_to_string(v_names, ', ');
   end if;
-  v_unknown := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key <> 'ttl' limit 1);
+  v_unknown := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key not in ('ttl', 'sideline') limit 1);
   if v_unknown is not null then
     raise exception using errcode = 'DI010', message = format('a queue''s %s cannot be null', v_unknown),
-      hint = 'leave it out to keep it as it is; only ttl may be null, for none';
+      hint = 'leave it out to keep it as it is; only ttl and sideline may be null, for none';
   end if;
-  insert into dibs.queue (name) values (set_queue.name) on conflict do nothing;
+  insert into dibs.queue (name, checked)
+  values (set_queue.name, exists (select from dibs.bound as b where b.scope = 'kind')) on conflict do nothing;
   -- Locked in a statement of its own, so that the next reads what another set_queue has just changed.
   perform from dibs.queue as q where q.name = set_queue.name for update;
   update dibs.queue as q
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,
     max_attempts = n.max_attempts, max_losses = n.max_losses, backoff = n.backoff, ttl = n.ttl, payload_limit = n.payload_limit,
-    history = n.history, retention = n.retention, history_retention = n.history_retention, ring = n.ring
+    history = n.history, retention = n.retention, history_retention = n.history_retention, ring = n.ring,
+    sideline = n.sideline
   from (
     select p.* from dibs.queue as o cross join lateral jsonb_populate_record(o, policy) as p
     where o.name = set_queue.name
@@ -36,7 +38,7 @@ $$;
 comment on function dibs.set_queue is
 'Make a queue, or change its policy while it runs: a JSON object of priority, lease, lease_growth, lease_cap,
 max_attempts, max_losses, backoff, ttl (null for none), payload_limit, history (all, failures, none), retention,
-history_retention, ring. What is not named stays as it is.';
+history_retention, ring, sideline (null for none). What is not named stays as it is.';
 
 create or replace function dibs.set_strict(strict boolean) returns void
 language sql volatile security definer
@@ -89,6 +91,7 @@ begin
       update dibs.blocked as b set expire_at = v_now + resume.extend
       where b.queue_id = v_id and b.expire_at <= v_now returning 1)
     select resume.extended + count(*) into resume.extended from more;
+    perform dibs.reopen_lanes(v_id);
   end if;
   update dibs.queue as q set paused_at = null where q.id = v_id;
   if found and (select q.ring from dibs.queue as q where q.id = v_id) then

@@ -7,9 +7,9 @@ return (
     when a.n > 1000 then 'more than 1000 jobs are ahead of it' else a.n || ' jobs are ahead of it' end
   from (
     select count(*) as n from (
-      select from dibs.ready as me join dibs.ready as r on r.queue_id = me.queue_id
+      select from dibs.ready as me join dibs.ready as r on r.queue_id = me.queue_id and r.lane is not distinct from me.lane
         and (r.priority > me.priority or r.priority = me.priority and (r.due_at, r.id) < (me.due_at, me.id))
         and r.due_at <= dibs.now()
       where me.id = ahead_of.id limit 1001) as x) as a);
 
-comment on function dibs.ahead_of is 'How many due jobs of its queue go before a job.';
+comment on function dibs.ahead_of is 'How many due jobs of its queue, or of its group, go before a job.';

@@ -18,7 +18,7 @@ select j.id, q.name as queue, j.kind,
   coalesce(j.max_attempts, q.max_attempts) as max_attempts,
   coalesce(r.losses, b.losses, l.losses, d.losses) as losses,
   l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel is not null as cancel_requested,
-  d.ended_at, split_part(d.reason, E'\n', 1) as reason
+  d.ended_at, split_part(d.reason, E'\n', 1) as reason, j.group_name as "group"
 from dibs.job as j
 join dibs.queue as q on q.id = j.queue_id
 cross join lateral (select dibs.now() as at) as n
@@ -40,7 +40,8 @@ comment on view dibs.attempts is 'Every ended run kept; no results, and of an er
 
 create or replace view dibs.queues as
 select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q.lease_cap, q.max_attempts, q.max_losses,
-  to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring
+  to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring,
+  q.sideline
 from dibs.queue as q;
 
 comment on view dibs.queues is 'Every queue and its policy.';
