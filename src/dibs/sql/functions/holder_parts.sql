@@ -25,6 +25,7 @@ create or replace function dibs.answer_batch(
 returns table (item integer, id uuid, answer text, place bigint)
 language sql stable
 set enable_hashjoin = on
+set enable_nestloop = off
 begin atomic
   select k.n::integer, k.id,
     case

@@ -55,13 +55,17 @@ comment on function dibs.take_turns is 'Take the turns at the front of a queue''
 create or replace function dibs.see_turns(
   queue_id integer, from_at timestamptz, from_n bigint, want integer, at timestamptz)
 returns dibs.turn[]
-language sql volatile
-return (
+language plpgsql volatile
+as $$
+begin
+  return (
   select array_agg(s.t) from (
     select t from dibs.turn as t
     where t.queue_id = see_turns.queue_id and t.late = false and (t.place, t.n) >= (from_at, from_n) and t.place <= at
       and (select g.concurrency is null and g.rate is null from dibs.lane as g where g.id = t.lane)
     order by t.place, t.n limit want) as s);
+end
+$$;
 
 comment on function dibs.see_turns is
 'The turns of groups without limits that others hold just now: their jobs may be taken all the same.';
@@ -84,10 +88,10 @@ end;
 comment on function dibs.merge_turns is 'One turn for each lane, of all that were taken.';
 
 create or replace function dibs.plan_visits(turns dibs.turn[], want integer, skip boolean, at timestamptz) returns dibs.visit[]
-language sql volatile
-set enable_hashjoin = off
-set enable_mergejoin = off
-begin atomic
+language plpgsql volatile
+as $$
+begin
+  return (
   select array_agg(row(
       s.lane, s.n, s.place, s.base_at, s.floor_at, s.floor_id, s.swept_at, s.tat, s.next, null,
       s.units, s.budget, case when s.last_part > 0 then s.last_quantum - s.last_part when s.first_round then s.credit end,
@@ -127,8 +131,9 @@ begin atomic
         window w as (order by f.place, f.n rows unbounded preceding)
       ) as q
     ) as r
-  ) as s;
-end;
+  ) as s);
+end
+$$;
 
 comment on function dibs.plan_visits is
 'What the lanes whose turns were taken may have: their quanta by weight, at most their free units and what their rate lets through.';
@@ -190,12 +195,35 @@ $$;
 comment on function dibs.follow_order is
 'Where the order is strict, a group waits for the job that began; when it was cancelled or expired, the next one''s turn has come.';
 
+create or replace function dibs.tally(
+  visits integer, ords integer[], costs integer[], dues timestamptz[], ids uuid[], levels smallint[],
+  out counts bigint[], out sums bigint[], out first_dues timestamptz[], out first_ids uuid[], out first_levels smallint[])
+language plpgsql stable
+set enable_nestloop = off
+set enable_hashjoin = on
+as $$
+begin
+  select array_agg(coalesce(s.taken, 0) order by v.ord), array_agg(coalesce(s.spent, 0) order by v.ord),
+    array_agg(s.due_at order by v.ord), array_agg(s.id order by v.ord), array_agg(s.level order by v.ord)
+  into counts, sums, first_dues, first_ids, first_levels
+  from generate_series(1, visits) as v (ord)
+  left join (
+    select distinct on (k.ord) k.ord, count(*) over w as taken, sum(k.cost) over w as spent, k.due_at, k.id, k.level
+    from unnest(ords, costs, dues, ids, levels) as k (ord, cost, due_at, id, level)
+    window w as (partition by k.ord)
+    order by k.ord, k.level, k.due_at, k.id
+  ) as s on s.ord = v.ord;
+end
+$$;
+
+comment on function dibs.tally is
+'What each visit took: how many, for how much, and the first ticket of its last level.';
+
 create or replace function dibs.put_turns(
   queue dibs.queue, visits dibs.visit[], ords integer[], costs integer[], dues timestamptz[], ids uuid[],
   levels smallint[], at timestamptz)
 returns void
 language plpgsql volatile
-set enable_hashjoin = on
 as $$
 declare
   v_real timestamptz := clock_timestamp();
@@ -207,24 +235,13 @@ declare
   v_bases timestamptz[];
   v_nexts uuid[];
 begin
-  -- What each visit took; the floor is the first ticket of the last level.
-  select array_agg(coalesce(s.taken, 0) order by v.ord) as counts, array_agg(coalesce(s.spent, 0) order by v.ord) as sums,
-    array_agg(s.due_at order by v.ord) as dues, array_agg(s.id order by v.ord) as ids,
-    array_agg(s.level order by v.ord) as levels
-  into v_took
-  from generate_series(1, cardinality(visits)) as v (ord)
-  left join (
-    select distinct on (k.ord) k.ord, count(*) over w as taken, sum(k.cost) over w as spent, k.due_at, k.id, k.level
-    from unnest(ords, costs, dues, ids, levels) as k (ord, cost, due_at, id, level)
-    window w as (partition by k.ord)
-    order by k.ord, k.level, k.due_at, k.id
-  ) as s on s.ord = v.ord;
+  select t.* into v_took from dibs.tally(cardinality(visits), ords, costs, dues, ids, levels) as t;
 
   -- Only under its lane's lock may a turn leave the present: no enqueue is under way then, and the next statement sees all.
   -- It is tried for lanes that ran out, and now and then to move a lane's base on.
   select array_agg(g.id is not null order by v.ordinality) into v_locked
-  from rows from (unnest(visits), unnest(v_took.counts), unnest(v_took.sums), unnest(v_took.dues), unnest(v_took.ids),
-      unnest(v_took.levels)) with ordinality
+  from rows from (unnest(visits), unnest(v_took.counts), unnest(v_took.sums), unnest(v_took.first_dues), unnest(v_took.first_ids),
+      unnest(v_took.first_levels)) with ordinality
     as v (lane, n, place, base_at, floor_at, floor_id, swept_at, tat, next, until, units, budget, keep, front, floor_level,
       idle, late, weight, concurrency, rate, burst, debt, allow, taken, spent, first_at, first_id, first_level, ordinality)
   left join lateral (
@@ -262,14 +279,17 @@ begin
       where t.ctid = s.spot
       returning s.ord, t.units, t.base_at, t.next
     )
-    select array_agg(g.units order by v.ord), array_agg(g.base_at order by v.ord), array_agg(g.next order by v.ord)
+    select array_agg(g.units order by g.ord), array_agg(g.base_at order by g.ord), array_agg(g.next order by g.ord)
     into v_units, v_bases, v_nexts
-    from generate_series(1, cardinality(visits)) as v (ord)
-    left join (
+    from (
       select g.ord, sum(g.units)::integer as units,
-        case when bool_and(g.base_at is not null) then min(g.base_at) else '-infinity' end as base_at,
+        case when bool_or(g.base_at is null and g.units is not null) then '-infinity' else min(g.base_at) end as base_at,
         (array_agg(g.next) filter (where g.next is not null))[1] as next
-      from gone as g group by g.ord) as g on g.ord = v.ord;
+      from (
+        select g.ord, g.units, g.base_at, g.next from gone as g
+        union all select n, null, null, null from generate_series(1, cardinality(visits)) as n
+      ) as g
+      group by g.ord) as g;
   end if;
 
   with visit as materialized (
@@ -278,8 +298,8 @@ begin
       v.allow > 0 and v.taken < v.allow and v.spent < v.budget as short,
       case when v.rate is not null and v.taken > 0
         then greatest(v.tat, at) + dibs.token_time(v.rate, v.taken) else v.tat end as new_tat
-    from rows from (unnest(visits), unnest(v_took.counts), unnest(v_took.sums), unnest(v_took.dues), unnest(v_took.ids),
-        unnest(v_took.levels), unnest(v_locked), unnest(v_units), unnest(v_bases), unnest(v_nexts)) with ordinality
+    from rows from (unnest(visits), unnest(v_took.counts), unnest(v_took.sums), unnest(v_took.first_dues), unnest(v_took.first_ids),
+        unnest(v_took.first_levels), unnest(v_locked), unnest(v_units), unnest(v_bases), unnest(v_nexts)) with ordinality
       as v (lane, n, place, base_at, floor_at, floor_id, swept_at, tat, next, until, units, budget, keep, front, floor_level,
         idle, late, weight, concurrency, rate, burst, debt, allow, taken, spent, first_at, first_id, first_level,
         locked, other_units, other_base, other_next, ord)
