@@ -33,6 +33,11 @@ SCENARIOS = (
     "start",
     "resting",
     "profile",
+    "fairness",
+    "weights",
+    "lanes",
+    "grouped_horizon",
+    "limits",
 )
 
 

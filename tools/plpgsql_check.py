@@ -14,7 +14,7 @@ select p.oid::regprocedure::text, c.*
 from pg_proc as p
 join pg_language as l on l.oid = p.prolang and l.lanname = 'plpgsql'
 cross join lateral plpgsql_check_function(
-  p.oid, relid => case when p.prorettype = 'trigger'::regtype then 'dibs.ready'::regclass else 0 end,
+  p.oid, relid => coalesce((select t.tgrelid from pg_trigger as t where t.tgfoid = p.oid order by t.oid limit 1), 0),
   fatal_errors => false, other_warnings => true, performance_warnings => false, extra_warnings => true,
   security_warnings => true) as c
 where p.pronamespace = 'dibs'::regnamespace

@@ -48,13 +48,14 @@ from dibs.errors import (
     StillSharded,
     UnfitFunction,
     UnknownJob,
+    UnknownLimit,
     UnknownQueue,
     UnknownSchedule,
     UnknownTask,
     UnknownWorker,
     WrongIsolation,
 )
-from dibs.job import Answer, Claimed, Depth, DrainEstimate, Enqueued, Failed, NewJob, Redriven, Resumed
+from dibs.job import Answer, Claimed, Depth, DrainEstimate, Enqueued, Failed, Limit, NewJob, Redriven, Resumed
 from dibs.policy import Backoff, constant, exponential, progressive
 from dibs.progress import Status
 from dibs.retry import Final, Retry, RetryAfter, Snooze
@@ -94,6 +95,7 @@ __all__ = [
     "JobEnded",
     "JobError",
     "LeaseLost",
+    "Limit",
     "Message",
     "Middleware",
     "NewJob",
@@ -125,6 +127,7 @@ __all__ = [
     "Totals",
     "UnfitFunction",
     "UnknownJob",
+    "UnknownLimit",
     "UnknownQueue",
     "UnknownSchedule",
     "UnknownTask",

@@ -20,6 +20,7 @@
     │   ├── UnknownTask      DI015    no worker has registered such a task
     │   ├── UnknownSchedule  DI050    no such schedule
     │   ├── InvalidSchedule  DI051    a schedule's rule makes no sense
+    │   ├── UnknownLimit     DI030    no such limit was set
     │   ├── ShardNotHeld     DI060    only the worker that holds the queue or shard may claim from it
     │   ├── StillSharded     DI061    a queue with shards cannot be an ordinary one again
     │   ├── NotAllowed       DI070    the function is not on the allow-list
@@ -166,6 +167,12 @@ class InvalidSchedule(Refused):
     """A schedule's rule, time zone or job makes no sense."""
 
     sqlstate = "DI051"
+
+
+class UnknownLimit(Refused):
+    """No limit of that name was set."""
+
+    sqlstate = "DI030"
 
 
 class NotAllowed(Refused):

@@ -43,6 +43,9 @@ class NewJob:
     dedup_scope: DedupScope | None = None
     dedup_for: Seconds | None = None
     on_duplicate: OnDuplicate | None = None
+    group: str | None = None
+    cost: int | None = None
+    resources: dict[str, int] | None = None
 
     @property
     def has_key(self) -> bool:
@@ -242,6 +245,23 @@ class JobSummary:
     progress: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit that was set, and what is used of it. A group without a name stands for every group of its queue."""
+
+    scope: Literal["queue", "kind", "group", "resource"]
+    queue: str | None
+    name: str | None
+    slots: int | None
+    used: int
+    free: int | None
+    rate: float | None
+    burst: int | None
+    weight: int | None
+    blocked: int
+    holders: list[UUID]
+
+
 __all__ = [
     "Answer",
     "Claimed",
@@ -251,6 +271,7 @@ __all__ = [
     "Failed",
     "Held",
     "JobSummary",
+    "Limit",
     "NewJob",
     "Redriven",
     "Resumed",

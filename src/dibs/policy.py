@@ -97,6 +97,7 @@ class QueuePolicy(TypedDict, total=False):
     max_age: Seconds | None
     when_full: WhenFull
     newest_first: bool
+    sideline: float | None
 
 
 class JobOptions(TypedDict, total=False):
@@ -121,3 +122,15 @@ class JobOptions(TypedDict, total=False):
     dedup_scope: DedupScope
     dedup_for: Seconds
     on_duplicate: OnDuplicate
+    group: str
+    cost: int
+    resources: dict[str, int]
+
+
+class GroupPolicy(TypedDict, total=False):
+    """What can be set of a group; what is not named stays as it is, and None takes a limit away."""
+
+    weight: int
+    concurrency: int | None
+    rate: float | None
+    burst: int | None

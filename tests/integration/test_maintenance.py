@@ -129,7 +129,7 @@ async def test_once_does_every_chore(client: dibs.Client, database: AsyncDatabas
     done = {d.chore: dict(d.counts) for d in await once(database)}
     assert done["rescue"] == {"ready": 2}
     assert done["expire"] == {"expired": 1}
-    assert list(done) == ["rescue", "schedule", "expire", "make_days", "prune", "forget", "roll_up"]
+    assert list(done) == ["rescue", "schedule", "expire", "mend", "make_days", "prune", "forget", "roll_up"]
 
 
 @asynccontextmanager

@@ -27,6 +27,8 @@ class Job:
     expire: datetime
     key: str | None = None
     scope: str | None = None
+    kind: str = "k"
+    group: str | None = None
     place: str = "ready"
     charged: int = 0
     run: int = 0
@@ -50,6 +52,26 @@ class Model:
     jobs: dict[UUID, Job] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     keys: dict[tuple[str, str], Job] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
+    waits: dict[tuple[str, str | None], Job] = field(default_factory=dict)
+
+    def may_start(self, job: Job) -> bool:
+        """Whether the limits of its kind and its group let a job start; a strict group also its place."""
+        running = [j for j in self.jobs.values() if j.place == "lease"]
+        if sum(j.kind == job.kind for j in running) >= self.kinds.get(job.kind, 1000):
+            return False
+        mine = [j for j in running if (j.queue, j.group) == (job.queue, job.group)]
+        if job.group is None or len(mine) < self.groups.get(job.group, 1000) != 1:
+            return True
+        return not mine and job in self._heads(job)
+
+    def _heads(self, job: Job) -> list[Job]:
+        line = [j for j in self.claimable([job.queue]) if j.group == job.group]
+        began = self.waits.get((job.queue, job.group))
+        if began and began.place == "ready" and self.now < began.expire:
+            return [began]
+        return line[:1] + ([began] if began else [])
 
     def holder_of(self, queue: str, key: str | None) -> Job | None:
         holder = self.keys.get((queue, key)) if key else None
@@ -147,6 +169,7 @@ class Model:
             self._bury(job, dead)
         else:
             job.place, job.due = "ready", due
+            self.waits[job.queue, job.group] = job
 
     def _leave(self, job: Job, outcome: str) -> None:
         job.attempts.append(outcome)

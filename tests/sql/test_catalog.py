@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 ROLES = ["dibs_producer", "dibs_worker", "dibs_observer", "dibs_admin"]
-HOT = ["ready", "blocked", "lease", "job", "attempt", "fingerprint", "dead"]
+HOT = ["ready", "blocked", "lease", "job", "attempt", "fingerprint", "dead", "lane", "turn", "slot", "pace"]
 
 INVOKER = {"run_function", "run_job", "run_handler"}
 """What runs others' functions does so with the caller's own rights."""
@@ -46,6 +46,11 @@ THROTTLED = {
     "measure_pressure",
     "read_pressure",
     "read_again",
+    "open_lanes",
+    "merge_turns",
+    "put_turns",
+    "claim_turns",
+    "sideline",
 }
 """What reads the real clock: the clock itself, and what throttles."""
 

@@ -365,14 +365,11 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     client.expire()
     assert "ended as expired" in client.why(ready.id)
     assert client.why(job.id).startswith("It ended as expired")
-    db.execute(
-        "insert into dibs.blocked select id, due_at, 'infinity', queue_id, run, charged, losses, priority, null,"
-        " history, 'a slot of limit gpu' from dibs.dead where id = %s",
-        (ready.id,),
-    )
-    db.execute("delete from dibs.dead where id = %s", (ready.id,))
+    client.set_limit(kind="k", slots=0)
+    client.redrive([ready.id])
+    assert client.claim("q") == []
     assert client.state(ready.id) is dibs.State.BLOCKED
-    assert "waits for a slot of limit gpu" in client.why(ready.id)
+    assert "waits for 1 of the limit of kind k, which is 0; nobody holds it" in client.why(ready.id)
     assert client.depth("q").blocked == 1
     assert client.cancel(ready.id) == "cancelled"
 

@@ -27,14 +27,32 @@ if TYPE_CHECKING:
     from dibs.testing import Clock
 
 QUEUES = ["red", "blue"]
+GROUPS = {"two": 2, "strict": 1}
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FOUND_WITHIN = 3.0
 Claim = tuple[Job, UUID]
 
 TICKETS = """
 select t.id, array_agg(t.place) from (
-  select id, 'ready' as place from dibs.ready union all select id, 'blocked' from dibs.blocked
+  select id, 'ready' as place from dibs.ready union all select id, 'ready' from dibs.blocked
   union all select id, 'lease' from dibs.lease union all select id, state from dibs.dead) as t group by t.id
+"""
+
+UNITS = """
+select b.name, b.slots + b.debt, (select coalesce(sum(s.units), 0) from dibs.slot as s where s.limit_id = b.id) + (
+  select coalesce(sum(l.slots[i + 1]), 0) from dibs.lease as l, generate_series(1, cardinality(l.slots), 2) as i
+  where l.slots[i] = b.id)
+from dibs.bound as b
+union all
+select g.name, g.concurrency + g.debt, (select coalesce(sum(t.units), 0) from dibs.turn as t where t.lane = g.id)
+  + dibs.held_turns(g.id)
+from dibs.lane as g where g.concurrency is not null
+"""
+
+STRANDED = """
+select r.id from dibs.ready as r
+where r.lane is not null and (not exists (select from dibs.lane as g where g.id = r.lane)
+  or not exists (select from dibs.turn as t where t.lane = r.lane) and dibs.held_turns(r.lane) = 0)
 """
 
 
@@ -50,16 +68,20 @@ class Verbs(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.db.execute("truncate dibs.job, dibs.attempt, dibs.ready, dibs.blocked, dibs.lease, dibs.dead,"
-                        " dibs.fingerprint, dibs.floor_hint, dibs.queue")  # fmt: skip
+                        " dibs.fingerprint, dibs.floor_hint, dibs.queue, dibs.lane, dibs.turn, dibs.group_policy,"
+                        " dibs.bound, dibs.slot, dibs.pace")  # fmt: skip
         for name in QUEUES:
             self.db.execute(
                 'select dibs.set_queue(%s, \'{"lease": 30, "max_attempts": 3, "ttl": 3600,'
                 ' "backoff": {"kind": "constant", "delays": [10]}}\')',
                 (name,),
             )
+            for group, concurrency in GROUPS.items():
+                policy = f'{{"concurrency": {concurrency}}}'
+                self.db.execute("select dibs.set_group(%s, %s, %s)", (name, group, policy))
         self.db.execute("select dibs.set_queue('blue', '{\"newest_first\": true}')")
         self.db.execute("reset all")
-        self.model = Model(START)
+        self.model = Model(START, groups=dict(GROUPS))
         self.clock.freeze(START)
 
     def one(self, statement: str, *args: Any) -> Any:
@@ -80,15 +102,27 @@ class Verbs(RuleBasedStateMachine):
         key=st.sampled_from([None, None, "a", "b"]),
         scope=st.sampled_from([None, "waiting"]),
         replace=st.booleans(),
+        kind=st.sampled_from(["k", "k", "limited"]),
+        group=st.sampled_from([None, None, "free", "two", "strict"]),
     )
-    def enqueue(self, queue: str, priority: int, delay: int, key: str | None, scope: str | None, replace: bool) -> Any:
+    def enqueue(
+        self,
+        queue: str,
+        priority: int,
+        delay: int,
+        key: str | None,
+        scope: str | None,
+        replace: bool,
+        kind: str,
+        group: str | None,
+    ) -> Any:
         id, outcome = self.one(
-            "select * from dibs.enqueue(%s, 'k', priority => %s, delay => make_interval(secs => %s), dedup_key => %s,"
-            " dedup_scope => %s, on_duplicate => %s)",
-            queue, priority, delay, key, scope if key else None, "replace" if key and replace else None,
+            "select * from dibs.enqueue(%s, %s, priority => %s, delay => make_interval(secs => %s), dedup_key => %s,"
+            ' dedup_scope => %s, on_duplicate => %s, "group" => %s)',
+            queue, kind, priority, delay, key, scope if key else None, "replace" if key and replace else None, group,
         )  # fmt: skip
         due = self.model.now + timedelta(seconds=delay)
-        job = Job(id, queue, priority, due, due + TTL, key, scope)
+        job = Job(id, queue, priority, due, due + TTL, key, scope, kind, group)
         stands, expected = self.model.enqueue(job, replace=replace)
         assert (id, outcome) == (stands.id, expected)
         return multiple(job) if stands is job else multiple()
@@ -101,22 +135,22 @@ class Verbs(RuleBasedStateMachine):
     @rule(target=claims, queues=st.sampled_from([["red"], ["blue"], QUEUES]), count=st.integers(1, 4))
     def claim(self, queues: list[str], count: int) -> Any:
         # What lies below the floor is found a little later, never lost; so ask again while something is missing.
-        wanted = min(count, len(self.model.claimable(queues)))
         taken: list[Claim] = []
         end = time.monotonic() + FOUND_WITHIN
-        while len(taken) < wanted or not taken:
+        while len(taken) < count:
             rows = self.db.execute(
                 "select id, token, run, attempt from dibs.claim(%s, %s)", (queues, count - len(taken))
             ).fetchall()
             for id, token, run, attempt in rows:
                 job = self.model.jobs[id]
                 assert job in self.model.claimable(queues)
+                assert self.model.may_start(job)
                 self.model.claim(job, token)
                 assert (run, attempt) == (job.run, job.charged)
                 taken.append((job, token))
-            if wanted == 0:
+            if not any(map(self.model.may_start, self.model.claimable(queues))):
                 break
-            assert time.monotonic() < end, f"claimed {len(taken)} of {wanted}"
+            assert time.monotonic() < end, f"claimed {len(taken)} of {count}"
         return multiple(*taken)
 
     @rule(claim=claims)
@@ -207,12 +241,26 @@ class Verbs(RuleBasedStateMachine):
     def move_the_clock(self, by: float) -> None:
         self.clock.move(by)
         self.model.now += timedelta(seconds=by)
+        if by < 0:
+            self.db.execute("select dibs.sort_lanes(), dibs.mend_limits()")
+
+    @rule(kind=st.sampled_from(["limited", "k"]), slots=st.sampled_from([1, 2, 5]))
+    def set_limit(self, kind: str, slots: int) -> None:
+        self.db.execute("select dibs.set_limit(kind => %s, slots => %s)", (kind, slots))
+        self.model.kinds[kind] = slots
+
+    @rule(kind=st.sampled_from(["limited", "k"]))
+    def unset_limit(self, kind: str) -> None:
+        known = self.model.kinds.pop(kind, None) is not None
+        assert self.answer("select dibs.unset_limit(kind => %s)", kind) == ("True" if known else "DI030")
 
     @invariant()
     def every_state_is_the_models(self) -> None:
         ids = list(self.model.jobs)
         rows = self.db.execute("select id, state from dibs.states(%s)", (ids,)).fetchall()
-        assert dict(rows) == {id: job.state(self.model.now) for id, job in self.model.jobs.items()}
+        # Which of those that wait have been found to lack a slot is not the model's business.
+        states = {id: job.state(self.model.now) for id, job in self.model.jobs.items()}
+        assert {id: states[id] if state == "blocked" else state for id, state in rows} == states
 
     @invariant()
     def every_ticket_is_in_one_table_or_nowhere(self) -> None:
@@ -230,6 +278,15 @@ class Verbs(RuleBasedStateMachine):
     def every_live_key_has_one_fingerprint(self) -> None:
         rows = self.db.execute("select id from dibs.fingerprint").fetchall()
         assert {row[0] for row in rows} == {job.id for job in self.model.keys.values()}
+
+    @invariant()
+    def every_unit_is_free_or_held(self) -> None:
+        rows = self.db.execute(UNITS).fetchall()
+        assert [row for row in rows if row[1] != row[2]] == []
+
+    @invariant()
+    def every_ticket_of_a_group_has_a_lane_and_a_turn(self) -> None:
+        assert self.db.execute(STRANDED).fetchall() == []
 
 
 def test_the_verbs_do_what_the_model_does(db: psycopg.Connection[Any], clock: Clock) -> None:

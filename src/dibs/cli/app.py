@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = (
-    "demo", "init", "migrate", "sql", "enqueue", "queues", "jobs", "job", "why", "cancel", "redrive", "stats",
+    "demo", "init", "migrate", "sql", "enqueue", "queues", "limits", "jobs", "job", "why", "cancel", "redrive", "stats",
     "shards", "pause", "resume", "schedules", "worker", "workers", "tasks", "functions", "deliveries", "errors",
     "grant", "grants", "maintain", "embedded", "version",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from dibs.cli.command import Command
 from dibs.cli.enqueuing import enqueue_lines
 from dibs.cli.payload import read_payload
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import DURATION, DURATION_OR_NONE, HEADER, JOB_ID, MOMENT
+from dibs.cli.types import DURATION, DURATION_OR_NONE, HEADER, JOB_ID, MOMENT, UNITS
 from dibs.job import NewJob
 from dibs.policy import FOREVER
 
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 @click.option(
     "--on-duplicate", type=click.Choice(["keep", "refuse", "replace"]), help="What to do if another job has the key."
 )
+@click.option("--group", help="The groups of a queue take turns.")
+@click.option("--cost", type=int, help="What it takes of its group's share; 1 if not given.")
+@click.option("--resource", "resources", type=UNITS, multiple=True, help="Units it needs of a limit, such as gpu=1.")
 @click.option("--header", "headers", type=HEADER, multiple=True, help="Sent along; give it several times.")
 @click.option("--max-attempts", type=int, help="How often it is tried before it is exhausted.")
 @click.option("--lease", type=DURATION, help="How long a worker may hold it without renewing.")
@@ -59,6 +62,8 @@ def enqueue(
     given = {name: value for name, value in options.items() if value is not None and value != ()}
     if "headers" in given:
         given["headers"] = dict(given["headers"])
+    if "resources" in given:
+        given["resources"] = dict(given["resources"])
     if click.get_current_context().get_parameter_source("ttl") is not ParameterSource.DEFAULT:
         given.setdefault("ttl", FOREVER)
     if many:

@@ -94,6 +94,13 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _units(text: str) -> tuple[str, int]:
+    name, equals, units = text.partition("=")
+    if not equals or not name or not units.isdecimal():
+        raise ValueError(f"{text!r} is not a resource and its units; write gpu=1")
+    return name, int(units)
+
+
 def _span_or_none(text: str) -> timedelta | None:
     return None if text == "none" else duration(text)
 
@@ -139,6 +146,7 @@ PAST = Read("time or duration", _past)
 JOB_ID = Read("id", _id)
 JSON = Read("json", _json)
 HEADER = Read("name=value", _header)
+UNITS = Read("name=units", _units)
 BACKOFF = Read("backoff", backoff)
 STATE = Read("state", _one_of(STATES, "state"), choices=STATES)
 DEAD_STATE = Read("dead state", _one_of(DEAD_STATES, "dead state"), choices=DEAD_STATES)

@@ -37,10 +37,11 @@ if TYPE_CHECKING:
         Failed,
         Held,
         JobSummary,
+        Limit,
         Redriven,
         Resumed,
     )
-    from dibs.policy import JobOptions, QueuePolicy, Seconds
+    from dibs.policy import GroupPolicy, JobOptions, QueuePolicy, Seconds
     from dibs.progress import Status
     from dibs.shards import Hold, Shard
     from dibs.stats import Statistics, Totals
@@ -371,6 +372,51 @@ class AsyncClient(AsyncScheduling):
     async def set_queue(self, name: str, **policy: Unpack[QueuePolicy]) -> None:
         """Make a queue, or change its policy while it runs."""
         await self.run(calls.set_queue(name, policy))
+
+    async def set_group(self, queue: str, name: str | None = None, **policy: Unpack[GroupPolicy]) -> None:
+        """Set weight, concurrency or rate of a group, or of every group of the queue that has nothing of its own."""
+        await self.run(calls.set_group(queue, name, policy))
+
+    async def unset_group(self, queue: str, name: str | None = None) -> bool:
+        """Take away what was set for a group; whether something was."""
+        return await self.run(calls.unset_group(queue, name))
+
+    async def set_limit(
+        self,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        resource: str | None = None,
+        slots: int | None = None,
+        rate: float | None = None,
+        burst: int | None = None,
+    ) -> None:
+        """Limit how many jobs of a queue, a kind or by units of a resource run at once, or start in a second."""
+        target = {"queue": queue, "kind": kind, "resource": resource}
+        await self.run(calls.set_limit(target, slots, rate, burst))
+
+    async def unset_limit(
+        self, *, queue: str | None = None, kind: str | None = None, resource: str | None = None
+    ) -> None:
+        """Take a limit away; raises UnknownLimit."""
+        await self.run(calls.unset_limit({"queue": queue, "kind": kind, "resource": resource}))
+
+    async def limits(self) -> list[Limit]:
+        """Every limit that was set, with what is used of it and by whom."""
+        return await self.run(calls.limits())
+
+    async def sort_lanes(self) -> int:
+        """See that each group that has jobs has its turns; how many had to be mended."""
+        mended = 0
+        after: UUID | None = UUID(int=0)
+        while after is not None:
+            count, after = await self.run(calls.sort_lanes(10_000, after))
+            mended += count
+        return mended
+
+    async def mend_limits(self) -> int:
+        """See that each limit has all its units; how many had to be mended."""
+        return await self.run(calls.mend_limits())
 
     async def set_strict(self, strict: bool) -> None:
         """Refuse enqueues to queues that do not exist, or take them."""

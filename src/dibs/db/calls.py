@@ -23,11 +23,12 @@ from dibs.job import (
     Failed,
     Held,
     JobSummary,
+    Limit,
     NewJob,
     Redriven,
     Resumed,
 )
-from dibs.policy import Backoff, QueuePolicy, Seconds, seconds
+from dibs.policy import Backoff, GroupPolicy, QueuePolicy, Seconds, seconds
 from dibs.progress import Status
 from dibs.shards import Hold, Shard
 from dibs.states import State
@@ -358,6 +359,55 @@ def resume(queue: str, extend: Seconds | None) -> Call[Resumed]:
 def set_queue(name: str, policy: QueuePolicy) -> Call[None]:
     """Make a queue, or change its policy."""
     return Call("select dibs.set_queue(%s, %s::jsonb)", (name, _json(policy)), _nothing)
+
+
+def set_group(queue: str, name: str | None, policy: GroupPolicy) -> Call[None]:
+    """Set weight and limits of a group, or of all groups of a queue."""
+    return Call("select dibs.set_group(%s, %s, %s::jsonb)", (queue, name, _json(policy)), _nothing)
+
+
+def unset_group(queue: str, name: str | None) -> Call[bool]:
+    """Take away what was set for a group; whether something was."""
+    return Call("select dibs.unset_group(%s, %s)", (queue, name), _first)
+
+
+def set_limit(target: Mapping[str, str | None], slots: int | None, rate: float | None, burst: int | None) -> Call[None]:
+    """Limit a queue, a kind or a resource."""
+    return Call(
+        "select dibs.set_limit(%s, %s, %s, %s, %s, %s)",
+        (target["queue"], target["kind"], target["resource"], slots, rate, burst),
+        _nothing,
+    )
+
+
+def unset_limit(target: Mapping[str, str | None]) -> Call[None]:
+    """Take a limit away."""
+    return Call(
+        "select dibs.unset_limit(%s, %s, %s)",
+        (target["queue"], target["kind"], target["resource"]),
+        _nothing,
+        again=False,
+    )
+
+
+def limits() -> Call[list[Limit]]:
+    """Every limit, and what is used of it."""
+    return Call(
+        "select scope, queue, name, slots, used, free, rate, burst, weight, blocked, holders from dibs.limits"
+        " order by scope, queue, name",
+        (),
+        lambda rows: [Limit(*row) for row in rows],
+    )
+
+
+def sort_lanes(max: int, after: UUID) -> Call[tuple[int, UUID | None]]:
+    """Mend groups that lack a turn, a chunk at a time."""
+    return Call("select mended, next from dibs.sort_lanes(%s, %s)", (max, after), lambda rows: (rows[0][0], rows[0][1]))
+
+
+def mend_limits() -> Call[int]:
+    """Mend limits that lack units."""
+    return Call("select dibs.mend_limits()", (), _first)
 
 
 def set_strict(strict: bool) -> Call[None]:

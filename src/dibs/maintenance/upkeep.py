@@ -9,6 +9,7 @@ from dibs.cluster import Leader, Member
 from dibs.maintenance.done import Chore, Done, Report, Trouble
 from dibs.maintenance.expirer import expire
 from dibs.maintenance.forgetter import forget
+from dibs.maintenance.mender import mend
 from dibs.maintenance.partitions import make_days
 from dibs.maintenance.pruner import prune
 from dibs.maintenance.rescuer import rescue
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
     from dibs.runtime import Stepped
 
-CHORES: tuple[Chore, ...] = (rescue, schedule, expire, make_days, prune, forget, roll_up)
+CHORES: tuple[Chore, ...] = (rescue, schedule, expire, mend, make_days, prune, forget, roll_up)
 """Every chore, the most urgent first."""
 
 EVERYBODYS: frozenset[Chore] = frozenset({rescue})

@@ -73,12 +73,13 @@ return hashtextextended(body, 20001) || ':' || body;
 
 comment on function dibs.sealed is 'A text with its checksum in front of it.';
 
--- The setting is the caller's to change, so it carries a checksum and is not believed without it.
+-- The setting is the caller's to change, so it carries a checksum and is not believed without it. The floor of a queue's
+-- rotation of groups is kept under the queue's number below zero.
 create or replace function dibs.read_floor(queue_id integer, top_us bigint) returns dibs.floor
 language plpgsql volatile
 as $$
 declare
-  v_text text := current_setting('dibs.floor_' || queue_id, true);
+  v_text text := current_setting(replace('dibs.floor_' || queue_id, '-', 't'), true);
   v_body text := substr(v_text, position(':' in v_text) + 1);
   v_floor dibs.floor;
 begin
@@ -172,7 +173,7 @@ begin
   end if;
   floor.due_us := due_us;
   floor.ids := ids;
-  perform set_config('dibs.floor_' || queue_id, dibs.sealed(floor::text), false);
+  perform set_config(replace('dibs.floor_' || queue_id, '-', 't'), dibs.sealed(floor::text), false);
 end
 $$;
 

@@ -18,6 +18,10 @@ declare
   v_tokens uuid[];
   v_prints bytea[];
   v_any boolean;
+  v_lanes uuid[];
+  v_turns smallint[];
+  v_queues integer[];
+  v_slots text[];
 begin
   perform dibs.check_batch('complete', ids, tokens, cardinality(results));
   with asked as materialized (
@@ -25,7 +29,8 @@ begin
   ), gone as (
     delete from dibs.lease as l using asked as a
     where l.id = a.id and l.token = a.token
-    returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, a.result
+    returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, a.result,
+      l.lane, l.turn, l.slots
   ), kept as (
     insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, result,
       progress)
@@ -33,8 +38,18 @@ begin
     from gone as g join dibs.queue as q on q.id = g.queue_id
     where coalesce(g.history, q.history) = 'all'
   )
-  select array_agg(g.id), array_agg(g.token), array_agg(g.fingerprint), bool_or(g.fingerprint is not null)
-  into v_ended, v_tokens, v_prints, v_any from gone as g;
+  select array_agg(g.id), array_agg(g.token), array_agg(g.fingerprint), bool_or(g.fingerprint is not null),
+    array_agg(g.lane) filter (where g.turn > 0), array_agg(g.turn) filter (where g.turn > 0),
+    array_agg(g.queue_id) filter (where g.turn > 0), array_agg(g.slots::text) filter (where g.slots is not null)
+  into v_ended, v_tokens, v_prints, v_any, v_lanes, v_turns, v_queues, v_slots from gone as g;
+
+  if v_slots is not null then
+    perform dibs.return_slots(v_slots, v_now);
+  end if;
+
+  if v_lanes is not null then
+    perform dibs.return_turns(v_lanes, v_turns, v_queues, null, null, v_now);
+  end if;
 
   if v_any then
     perform dibs.free_fingerprints(v_prints, v_ended, true);

@@ -14,10 +14,20 @@ begin atomic
     and (not q.guarded or coalesce(q.id = any (dibs.confined_to()), true))
   cross join lateral (select dibs.queue_numbers(q.id) as ids) as s
   cross join lateral (
-    select count(*) filter (where t.due_at > n.at) as scheduled, count(*) filter (where t.due_at <= n.at) as ready,
-      coalesce(n.at - min(t.due_at) filter (where t.due_at <= n.at), interval '0') as oldest,
-      coalesce(n.at - min(t.due_at) filter (where t.due_at <= n.at and t.run = 0), interval '0') as untried
-    from dibs.ready as t where t.queue_id = any (s.ids)) as r
+    -- Each half has an index of its own.
+    select coalesce(sum(t.scheduled), 0)::bigint as scheduled, coalesce(sum(t.ready), 0)::bigint as ready,
+      coalesce(max(t.oldest), interval '0') as oldest, coalesce(max(t.untried), interval '0') as untried
+    from (
+      select count(*) filter (where t.due_at > n.at) as scheduled, count(*) filter (where t.due_at <= n.at) as ready,
+        n.at - min(t.due_at) filter (where t.due_at <= n.at) as oldest,
+        n.at - min(t.due_at) filter (where t.due_at <= n.at and t.run = 0) as untried
+      from dibs.ready as t where t.queue_id = any (s.ids) and t.lane is null
+      union all
+      select count(*) filter (where t.due_at > n.at), count(*) filter (where t.due_at <= n.at),
+        n.at - min(t.due_at) filter (where t.due_at <= n.at),
+        n.at - min(t.due_at) filter (where t.due_at <= n.at and t.run = 0)
+      from dibs.ready as t where t.queue_id = any (s.ids) and t.lane is not null
+    ) as t) as r
   cross join lateral (select count(*) as blocked from dibs.blocked as t where t.queue_id = any (s.ids)) as b
   cross join lateral (
     select count(*) as running, coalesce(n.at - min(t.claimed_at), interval '0') as oldest
@@ -43,11 +53,23 @@ begin atomic
   select min(r.due_at)
   from (select dibs.now() as at) as n
   cross join dibs.queue as q
-  cross join generate_series(0, 10) as p (priority)
+  cross join generate_series(-1, 10) as p (priority)
   cross join lateral (
-    select t.due_at from dibs.ready as t
-    where t.queue_id = q.id and t.priority = p.priority::smallint and t.due_at > n.at
-    order by t.due_at limit 1) as r
+    (select t.due_at from dibs.ready as t
+     where t.queue_id = q.id and t.priority = p.priority::smallint and t.due_at > n.at and t.lane is null
+     order by t.due_at limit 1)
+    union all
+    (select t.place from dibs.turn as t
+     where p.priority = -1 and q.levels <> '{}' and t.queue_id = q.id and t.late = false and t.place > n.at
+     order by t.place limit 1)
+    union all
+    -- When a rate that is spent lets the next one start.
+    (select o.tat - dibs.token_time(b.rate, coalesce(b.burst, dibs.default_burst(b.rate)) - 1)
+     from dibs.bound as b cross join lateral (
+       select o.tat from dibs.pace as o where o.limit_id = b.id order by o.n desc limit 1) as o
+     where p.priority = -1 and q.gated and b.scope = 'queue' and b.name = q.name and b.rate is not null
+       and o.tat - dibs.token_time(b.rate, coalesce(b.burst, dibs.default_burst(b.rate)) - 1) > n.at)
+  ) as r
   where q.name = any (queues) and q.paused_at is null
     and (not q.guarded or coalesce(q.id = any (dibs.confined_to()), true));
 end;

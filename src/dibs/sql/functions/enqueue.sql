@@ -35,6 +35,12 @@ begin
   if v_asked.given > 0 and not fresh then
     v_same := dibs.known_ids(jobs);
   end if;
+  if v_asked.resources > 0 then
+    perform dibs.need_check(jobs);
+  end if;
+  if v_asked.groups > 0 then
+    perform dibs.open_groups(jobs, v_now);
+  end if;
   if v_asked.keys > 0 then
     select k.ids, k.same, k.hashes, k.outcomes into v_ids, v_same, v_hashes, v_outcomes
     from dibs.take_fingerprints(jobs, bodies, v_same, v_now) as k;
@@ -61,27 +67,32 @@ begin
         id uuid, queue text, kind text, payload jsonb, body text, content_type text, headers jsonb,
         priority smallint, delay interval, due_at timestamptz, ttl interval, deadline timestamptz,
         lease interval, lease_growth double precision, lease_cap interval, max_attempts integer,
-        backoff dibs.backoff, history text, dedup_scope text, dedup_for interval)) with ordinality
+        backoff dibs.backoff, history text, dedup_scope text, dedup_for interval, "group" text, cost integer,
+        resources jsonb)) with ordinality
       as a (id, queue, kind, payload, base64, content_type, headers, priority, delay, due_at, ttl, deadline,
-            lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope, dedup_for, ord)
+            lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope, dedup_for, group_name, cost, resources,
+            ord)
     join dibs.queue as q on q.name = a.queue
   ), new_job as (
     insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers,
-      fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope)
+      fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope, group_name,
+      cost, resources)
     select a.job_id, a.due, a.queue_id, a.level, a.kind, a.payload, a.bytes, a.content_type, a.headers,
       a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history,
-      nullif(coalesce(a.dedup_scope, case when a.dedup_for is not null then 'window' end), 'unfinished')
+      nullif(coalesce(a.dedup_scope, case when a.dedup_for is not null then 'window' end), 'unfinished'), a.group_name,
+      a.cost, case when jsonb_typeof(a.resources) <> 'null' then a.resources end
     from asked as a
     where v_same is null or v_same[a.ord] is null
     returning job.*
   ), new_ready as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
-      own_lease, history, fingerprint)
+      own_lease, history, fingerprint, lane, cost)
     select j.id, j.due_at, dibs.expiry(j.due_at, coalesce(j.ttl, q.ttl), j.deadline), j.queue_id, 0, 0, 0,
       j.priority,
       q.ring and j.id in (
         select distinct on (n.queue_id) n.id from new_job as n order by n.queue_id, n.due_at, n.id),
-      dibs.own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1), j.history, j.fingerprint
+      dibs.own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1), j.history, j.fingerprint,
+      dibs.lane_of(j.queue_id, j.group_name), j.cost
     from new_job as j join dibs.queue as q on q.id = j.queue_id
     returning ready.id
   )
@@ -107,7 +118,7 @@ comment on function dibs.enqueue_many is
 'Put many jobs in, in the caller''s transaction. `jobs` is a JSON array; each object takes the names of
 `enqueue`''s arguments (queue, kind, payload, body in base64, content_type, headers, id, priority, delay, due_at, ttl,
 deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, dedup, dedup_scope, dedup_for,
-on_duplicate, shard_key; durations in seconds or as intervals). `bodies[i]` is the i-th job''s binary payload.
+on_duplicate, shard_key, group, cost, resources; durations in seconds or as intervals). `bodies[i]` is the i-th job''s binary payload.
 `fresh` says that ids given were never sent before, and saves looking them up. Answers for each item, in order: its
 place, its id, and `enqueued`, `duplicate` (then the id is that of the job already there), `replaced` (a waiting job
 of the same dedup key was cancelled for it) or `sidelined` (the queue is full, and the job waits behind all others).';
@@ -137,6 +148,9 @@ create or replace function dibs.enqueue(
   dedup_scope text default null,
   dedup_for interval default null,
   on_duplicate text default null,
+  "group" text default null,
+  cost integer default null,
+  resources jsonb default null,
   out job_id uuid,
   out outcome text
 )
@@ -150,7 +164,7 @@ begin atomic
       'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
       'lease_growth', lease_growth, 'lease_cap', lease_cap, 'max_attempts', max_attempts,
       'backoff', backoff, 'history', history, 'dedup_key', dedup_key, 'dedup', dedup, 'dedup_scope', dedup_scope, 'dedup_for', dedup_for,
-      'on_duplicate', on_duplicate, 'shard_key', shard_key))
+      'on_duplicate', on_duplicate, 'shard_key', shard_key, 'group', "group", 'cost', cost, 'resources', resources))
       || jsonb_build_object('payload', payload, 'headers', headers)),
     case when body is not null then array[body] end) as e;
 end;
@@ -161,5 +175,6 @@ job already there. `delay` or `due_at` make it due later; `ttl` counts from when
 {"kind": "constant" | "list" | "exponential", "delays": […], "factor": 2, "cap": …, "jitter": 0.1}. A job with a
 `dedup_key`, or with one made of its kind and payload by `dedup`, is a duplicate while another of its queue has that key: while
 it waits or runs, or by `dedup_scope` only while it is `waiting`, or by `dedup_for` for that long. `on_duplicate` is `keep`
-(answer with the job there), `refuse` (raise DI040) or `replace` (cancel it if it still waits, and enqueue this one). The
-same client-made `id` twice is one job; in a sharded queue, jobs of one `shard_key` go to one shard.';
+(answer with the job there), `refuse` (raise DI040) or `replace` (cancel it if it still waits, and enqueue this one). Groups of
+a queue take turns, and `cost` is what a job takes of its group''s share (1 if not given); `resources` are the units it needs of
+named limits, such as {"gpu": 1}. The same client-made `id` twice is one job; in a sharded queue, jobs of one `shard_key` go to one shard.';

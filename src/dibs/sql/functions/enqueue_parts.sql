@@ -62,7 +62,8 @@ begin
       hint = coalesce('did you mean ' || quote_literal(dibs.nearest(v_missing[1], array(select q.name from dibs.queue as q))) || '? ', '')
         || format('make it with: select dibs.set_queue(%L)', v_missing[1]);
   end if;
-  insert into dibs.queue (name) select unnest(v_missing) on conflict do nothing;
+  insert into dibs.queue (name, checked)
+  select unnest(v_missing), exists (select from dibs.bound as b where b.scope = 'kind') on conflict do nothing;
 end
 $$;
 
@@ -70,12 +71,12 @@ comment on function dibs.ensure_queues is
 'Make the queues that do not exist yet, or refuse them in strict mode. Says whether one of them has shards, and whether one
 is bounded.';
 
-create or replace function dibs.ask(batch jsonb, out jobs bigint, out given bigint, out keys bigint,
+create or replace function dibs.ask(batch jsonb, out jobs bigint, out given bigint, out keys bigint, out groups bigint, out resources bigint,
   out queues text[])
 language plpgsql immutable
 as $$
 declare
-  v_names constant text[] := '{queue,kind,payload,body,content_type,headers,id,priority,delay,due_at,ttl,deadline,lease,lease_growth,lease_cap,max_attempts,backoff,history,dedup_key,dedup,dedup_scope,dedup_for,on_duplicate,shard_key}'::text[];
+  v_names constant text[] := '{queue,kind,payload,body,content_type,headers,id,priority,delay,due_at,ttl,deadline,lease,lease_growth,lease_cap,max_attempts,backoff,history,dedup_key,dedup,dedup_scope,dedup_for,on_duplicate,shard_key,group,cost,resources}'::text[];
   v_dedup constant text[] := '{dedup_key,dedup,dedup_scope,dedup_for,on_duplicate}'::text[];
   v_unknown text;
 begin
@@ -85,10 +86,11 @@ begin
                        coalesce('a JSON ' || jsonb_typeof(batch), 'null')),
       hint = 'pass [{"queue": "mail", "kind": "welcome", "payload": {}}, …]';
   end if;
-  select count(*), count(e ->> 'id'), count(*) filter (where e ?| v_dedup), array_agg(distinct coalesce(e ->> 'queue', '')),
+  select count(*), count(e ->> 'id'), count(*) filter (where e ?| v_dedup), count(e ->> 'group'), count(e ->> 'resources'),
+    array_agg(distinct coalesce(e ->> 'queue', '')),
     min((select k from jsonb_object_keys(e) as k where k <> all (v_names) limit 1))
       filter (where e - v_names <> '{}')
-  into ask.jobs, ask.given, ask.keys, ask.queues, v_unknown
+  into ask.jobs, ask.given, ask.keys, ask.groups, ask.resources, ask.queues, v_unknown
   from jsonb_array_elements(batch) as e;
   if v_unknown is not null then
     raise exception using errcode = 'DI010', message = format('a job has no option %L', v_unknown),

@@ -25,6 +25,7 @@ create or replace function dibs.answer_batch(
 returns table (item integer, id uuid, answer text, place bigint)
 language sql stable
 set enable_hashjoin = on
+set enable_nestloop = off
 begin atomic
   select k.n::integer, k.id,
     case
@@ -92,7 +93,7 @@ begin
     select * from unnest(ids, tokens, errors, delays, finals) as k (id, token, error, delay, final)
     order by k.id
   ), held as materialized (
-    select l.*, a.error, q.ring,
+    select l.*, a.error, q.ring, j.group_name,
       coalesce(l.history, q.history) as keep,
       l.charged - (outcome in ('snoozed', 'released'))::integer as charge,
       case
@@ -118,7 +119,7 @@ begin
     join dibs.queue as q on q.id = l.queue_id
     -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
     left join lateral (
-      select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap from dibs.job as j where j.id = l.id offset 0) as j on true
+      select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap, j.group_name from dibs.job as j where j.id = l.id offset 0) as j on true
   ), gone as (
     delete from dibs.lease as l using held as h where l.id = h.id returning h.*
   ), kept as (
@@ -130,9 +131,9 @@ begin
     where g.keep = 'all' or g.keep = 'failures' and outcome in ('failed', 'lost')
   ), waiting as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
-      own_lease, history, fingerprint)
+      own_lease, history, fingerprint, lane, cost)
     select g.id, g.due, g.expire_at, g.queue_id, g.run, g.charge, g.lost, g.priority,
-      g.ring and g.due <= at + interval '1 minute', g.next_lease, g.history, g.fingerprint
+      g.ring and g.due <= at + interval '1 minute', g.next_lease, g.history, g.fingerprint, g.lane, g.cost
     from gone as g where g.verdict is null
   ), ended as (
     insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state,
@@ -146,8 +147,23 @@ begin
       case when g.due > at then 'scheduled' else 'ready' end)) as states,
     array_agg(case when g.verdict is null then g.due end) as dues,
     array_agg(case when g.verdict is not null then g.fingerprint end) as prints,
-    bool_or(g.verdict is not null and g.fingerprint is not null) as free
+    bool_or(g.verdict is not null and g.fingerprint is not null) as free,
+    array_agg(g.queue_id) as queues, array_agg(g.lane) as lanes, array_agg(g.turn) as turns, bool_or(g.turn > 0) as held,
+    array_agg(g.slots::text) filter (where g.slots is not null) as slots,
+    array_agg(g.group_name) filter (where g.verdict is null and g.lane is not null and g.turn < 2) as groups,
+    array_agg(g.queue_id) filter (where g.verdict is null and g.lane is not null and g.turn < 2) as group_queues,
+    array_agg(g.due) filter (where g.verdict is null and g.lane is not null and g.turn < 2) as group_dues
   into v_put from gone as g;
+
+  if v_put.slots is not null then
+    perform dibs.return_slots(v_put.slots, at);
+  end if;
+  if v_put.held then
+    perform dibs.return_turns(v_put.lanes, v_put.turns, v_put.queues, v_put.ids, v_put.dues, at);
+  end if;
+  if v_put.groups is not null then
+    perform dibs.open_lanes(v_put.group_queues, v_put.groups, v_put.group_dues);
+  end if;
 
   if v_put.free then
     perform dibs.free_fingerprints(v_put.prints, v_put.ids);

@@ -23,6 +23,19 @@ begin
   return query select 'expired', v_expired;
   return query select 'schedules fired', r.fired from dibs.run_schedules(10000) as r;
   return query select 'runs counted', r.counted from dibs.roll_up() as r;
+  if exists (select from dibs.queue as q where q.levels <> '{}') then
+    v_next := '00000000-0000-0000-0000-000000000000';
+    v_expired := 0;
+    while v_next is not null loop
+      select * into v_chunk from dibs.sort_lanes(10000, v_next);
+      v_expired := v_expired + v_chunk.mended;
+      v_next := v_chunk.next;
+    end loop;
+    return query select 'groups mended', v_expired;
+  end if;
+  if exists (select from dibs.bound) then
+    return query select 'limits mended', dibs.mend_limits();
+  end if;
   return query select 'hints, workers and keys forgotten', dibs.forget();
   return query select 'days made', count(*) from dibs.make_days() as d where d.outcome = 'made';
   return query select 'days dropped', count(*) from dibs.prune(10000) as p where p.outcome = 'dropped';
@@ -30,7 +43,7 @@ end
 $$;
 
 comment on function dibs.maintain is
-'One round of all the upkeep: rescue, expire, run_schedules, roll_up, make_days, prune, forget. For a cron job or pg_cron where no `dibs
+'One round of all the upkeep: rescue, expire, run_schedules, roll_up, sort_lanes, mend_limits, make_days, prune, forget. For a cron job or pg_cron where no `dibs
 maintain` runs; call it each few seconds. Returns what it did; nothing when another round is running.';
 
 create or replace function dibs.forget() returns bigint

@@ -160,7 +160,7 @@ begin
       from dibs.gaps(v_holes, v_back, at) as g
       cross join lateral (
         select r.due_at from dibs.ready as r
-        where r.queue_id = v_queue.id and r.priority = g.level and (r.due_at, r.id) < (g.upto_at, g.upto_id)
+        where r.queue_id = v_queue.id and r.priority = g.level and r.lane is null and (r.due_at, r.id) < (g.upto_at, g.upto_id)
           and r.due_at >= g.from_at
         order by r.due_at desc, r.id desc limit 1) as r
       order by g.level desc, g.n
@@ -172,7 +172,7 @@ begin
       return query
       with pick as materialized (
         select r.ctid as place from dibs.ready as r
-        where r.queue_id = v_queue.id and r.priority = v_gap.level and (r.due_at, r.id) < (v_gap.upto_at, v_gap.upto_id)
+        where r.queue_id = v_queue.id and r.priority = v_gap.level and r.lane is null and (r.due_at, r.id) < (v_gap.upto_at, v_gap.upto_id)
           and r.due_at >= v_gap.from_at and r.expire_at > at
         order by r.due_at desc, r.id desc limit v_left
         for update skip locked

@@ -14,7 +14,10 @@ begin
   if (queue).max_depth is not null then
     v_found.waiting := (
       select count(*) from (
-        select from dibs.ready as r where r.queue_id = any (v_queues) and r.priority >= v_from
+        select from dibs.ready as r where r.queue_id = any (v_queues) and r.priority >= v_from and r.lane is null
+        limit (queue).max_depth) as r) + (
+      select count(*) from (
+        select from dibs.ready as r where r.queue_id = any (v_queues) and r.priority >= v_from and r.lane is not null
         limit (queue).max_depth) as r) + (
       select count(*) from (
         select from dibs.blocked as b where b.queue_id = any (v_queues) limit (queue).max_depth) as b);
@@ -24,8 +27,11 @@ begin
     from unnest(v_queues) as q (id) cross join generate_series(v_from, 10) as p (priority)
     cross join lateral (
       select r.due_at from dibs.ready as r
-      where r.queue_id = q.id and r.priority = p.priority::smallint and r.due_at <= at
+      where r.queue_id = q.id and r.priority = p.priority::smallint and r.lane is null and r.due_at <= at
       order by r.due_at, r.id limit 1) as r;
+    -- The turn of a group that waits is as old as its oldest job, or older.
+    v_found.oldest_due := least(v_found.oldest_due, (
+      select min(t.place) from dibs.turn as t where t.queue_id = any (v_queues) and t.place <= at));
   end if;
   -- As look-backs do, a dear measurement pays for itself and costs about 5 % of the time, also where a million dead rows lie in
   -- the way. A cheap one is believed for 4 µs a job, so that a small bound is held at once; and so is the first of a

@@ -5,8 +5,8 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring,shards,shard_lease,max_depth,max_age,when_full,newest_first}'::text[];
-  v_open constant text[] := '{ttl,shards,max_depth,max_age}'::text[];
+  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring,shards,shard_lease,max_depth,max_age,when_full,newest_first,sideline}'::text[];
+  v_open constant text[] := '{ttl,shards,max_depth,max_age,sideline}'::text[];
   v_unknown text;
 begin
   if policy ? 'exclusive' then
@@ -23,14 +23,15 @@ begin
     raise exception using errcode = 'DI010', message = format('a queue''s %s cannot be null', v_unknown),
       hint = 'leave it out to keep it as it is; only ' || array_to_string(v_open, ', ') || ' may be null, for none';
   end if;
-  insert into dibs.queue (name) values (set_queue.name) on conflict do nothing;
+  insert into dibs.queue (name, checked)
+  values (set_queue.name, exists (select from dibs.bound as b where b.scope = 'kind')) on conflict do nothing;
   -- Locked in a statement of its own, so that the next reads what another set_queue has just changed.
   perform from dibs.queue as q where q.name = set_queue.name for update;
   update dibs.queue as q
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,
     max_attempts = n.max_attempts, max_losses = n.max_losses, backoff = n.backoff, ttl = n.ttl, payload_limit = n.payload_limit,
     history = n.history, retention = n.retention, history_retention = n.history_retention, ring = n.ring,
-    shards = n.shards, shard_lease = n.shard_lease,
+    shards = n.shards, shard_lease = n.shard_lease, sideline = n.sideline,
     max_depth = n.max_depth, max_age = n.max_age, when_full = n.when_full, newest_first = n.newest_first
   from (
     select p.* from dibs.queue as o cross join lateral jsonb_populate_record(o, policy) as p
@@ -45,7 +46,7 @@ comment on function dibs.set_queue is
 'Make a queue, or change its policy while it runs: a JSON object of priority, lease, lease_growth, lease_cap,
 max_attempts, max_losses, backoff, ttl (null for none), payload_limit, history (all, failures, none), retention,
 history_retention, ring, shards (null for an ordinary queue) or exclusive (true is one shard), shard_lease,
-max_depth and max_age (null for none), when_full (refuse, sideline), newest_first. What is not named stays as it is.';
+max_depth and max_age (null for none), when_full (refuse, sideline), newest_first, sideline (null for none). What is not named stays as it is.';
 
 create or replace function dibs.set_strict(strict boolean) returns void
 language sql volatile security definer
@@ -102,6 +103,7 @@ begin
       update dibs.blocked as b set expire_at = v_now + resume.extend
       where b.queue_id = any (dibs.queue_numbers(v_id)) and b.expire_at <= v_now returning 1)
     select resume.extended + count(*) into resume.extended from more;
+    perform dibs.reopen_lanes(v_id);
   end if;
   update dibs.queue as q set paused_at = null where q.id = v_id;
   perform dibs.share_policy(v_id);

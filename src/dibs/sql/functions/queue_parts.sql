@@ -6,6 +6,9 @@ as $$
 declare
   v_id integer := (select q.id from dibs.queue as q where q.name = queue_number.name);
 begin
+  if dibs.is_guarded() then
+    perform dibs.check_queues(array[name]);
+  end if;
   if v_id is null then
     raise exception using errcode = 'DI011', message = format('there is no queue %L', name),
       hint = coalesce('did you mean ' || quote_literal(dibs.nearest(name, array(select q.name from dibs.queue as q))) || '? ', '')

@@ -48,11 +48,15 @@ begin
     return;
   end if;
 
+  perform dibs.open_lanes(array_agg(d.queue_id), array_agg(j.group_name), array_agg(v_now + redrive.delay))
+  from unnest(v_ids) as k (id) join dibs.dead as d on d.id = k.id join dibs.job as j on j.id = d.id
+  where j.group_name is not null;
+
   perform dibs.retake_fingerprints(v_ids, v_now);
 
   return query
   with chosen as materialized (
-    select d.*, q.name, q.ring, j.kind, coalesce(j.ttl, q.ttl) as alive,
+    select d.*, q.name, q.ring, j.kind, j.group_name, j.cost, coalesce(j.ttl, q.ttl) as alive,
       case when j.deadline > v_now then j.deadline end as deadline,
       row_number() over (order by k.n) as place,
       dibs.own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1) as own_lease,
@@ -68,9 +72,9 @@ begin
       as due
   ), waiting as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease,
-      history, fingerprint)
+      history, fingerprint, lane, cost)
     select g.id, g.due, dibs.expiry(g.due, g.alive, g.deadline), g.queue_id, g.run, 0, 0, g.priority,
-      g.ring and g.place = 1, g.own_lease, g.history, g.fingerprint
+      g.ring and g.place = 1, g.own_lease, g.history, g.fingerprint, dibs.lane_of(g.queue_id, g.group_name), g.cost
     from gone as g
     returning ready.id
   )

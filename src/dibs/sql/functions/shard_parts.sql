@@ -47,7 +47,7 @@ begin
   insert into dibs.queue overriding system value
   select n.* from gone as g join dibs.queue as q on q.id = parent
   cross join lateral jsonb_populate_record(q, jsonb_build_object(
-    'id', g.id, 'name', g.name, 'created_at', g.created_at, 'shards', null, 'shard_of', parent, 'shard', g.shard)) as n;
+    'id', g.id, 'name', g.name, 'created_at', g.created_at, 'shards', null, 'shard_of', parent, 'shard', g.shard, 'levels', g.levels, 'checked', g.checked)) as n;
 end
 $$;
 
@@ -69,6 +69,11 @@ begin
     delete from dibs.puller as p where p.parent = make_shards.parent;
     return;
   end if;
+  if v_queue.shards > 1 and (v_queue.gated or exists (select from dibs.group_policy as p where p.queue_id = parent)) then
+    raise exception using errcode = 'DI010',
+      message = format('queue %L has a limit or a group policy of its own and cannot be split into shards', v_queue.name),
+      hint = 'take it away first, with dibs.unset_limit or dibs.unset_group; limits of kinds and resources may stay';
+  end if;
   insert into dibs.queue (name, shard_of, shard)
   select v_queue.name || '#' || n, parent, n from generate_series(1, v_queue.shards - 1) as n
   on conflict (name) do nothing;
@@ -80,6 +85,20 @@ end
 $$;
 
 comment on function dibs.make_shards is 'Make the shards that a queue''s policy asks for. None is ever taken away: what lies there is served.';
+
+create or replace function dibs.refuse_sharded(queue text, what text) returns void
+language plpgsql stable
+as $$
+begin
+  if (select q.shards > 1 from dibs.queue as q where q.name = refuse_sharded.queue) then
+    raise exception using errcode = 'DI010',
+      message = format('queue %L is split into shards, each of which is pulled from alone; it takes no %s', queue, what),
+      hint = 'limit its kinds or resources, which count for all shards together';
+  end if;
+end
+$$;
+
+comment on function dibs.refuse_sharded is 'Refuse what would count for one shard only.';
 
 create or replace function dibs.fence_shard(queue dibs.queue, worker bigint, at timestamptz) returns void
 language plpgsql volatile

@@ -14,6 +14,7 @@ as $$
 declare
   v_now timestamptz := dibs.now();
   v_queue integer := case when statistics.queue is not null then dibs.queue_number(statistics.queue) end;
+  v_mine integer[] := dibs.confined_to();
   v_grain text := case when since <= (select o.stat_minutes from dibs.setting as o) then 'minute' else 'hour' end;
 begin
   if since is null or since not between interval '1 minute' and interval '10 years' then
@@ -37,7 +38,7 @@ begin
       from dibs.stat_early as e
     ) as s
     where s.at > v_now - since - case v_grain when 'hour' then interval '1 hour' else interval '1 minute' end
-      and (v_queue is null or s.queue_id = v_queue) and (statistics.kind is null or s.kind = statistics.kind)
+      and (v_queue is null or s.queue_id = v_queue) and (v_mine is null or s.queue_id = any (v_mine)) and (statistics.kind is null or s.kind = statistics.kind)
   ), told as (
     select f.queue_id, f.kind, f.slot, sum(f.succeeded)::bigint as succeeded, sum(f.failed)::bigint as failed,
       sum(f.lost)::bigint as lost, sum(f.snoozed)::bigint as snoozed, sum(f.released)::bigint as released,

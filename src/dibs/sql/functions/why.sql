@@ -10,7 +10,8 @@ declare
   v_state text := dibs.state(why.id);
   v_job record;
 begin
-  select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, r.expire_at, r.charged, b.waits_for, l.claimed_at, l.lease_until,
+  select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, r.expire_at, r.charged, b.waits_for, b.limit_id, j.group_name, r.lane,
+    l.claimed_at, l.lease_until,
     l.cancel, l.charged as attempt, l.worker, w.name as worker_name, w.seen_at, d.reason, d.ended_at,
     coalesce(j.max_attempts, q.max_attempts) as max_attempts, r.priority,
     (select a.error from dibs.attempt as a where a.id = why.id and a.error is not null order by a.run desc limit 1) as error
@@ -31,10 +32,11 @@ begin
         format('It is due, but queue %L has been paused since %s; resume it.', v_job.queue, v_job.paused_at)
       when v_job.expire_at <= v_now then
         format('It is past its time since %s and is about to be expired.', v_job.expire_at)
-      else format('It has been due for %s and waits for a worker: %s%s.', v_now - v_job.due_at, dibs.ahead_of(why.id),
+      else format('It has been due for %s and waits for a worker: %s%s.', v_now - v_job.due_at,
+        coalesce(dibs.why_gated(v_job.queue, v_job.group_name, v_job.lane, v_now), dibs.ahead_of(why.id)),
         dibs.shard_note(v_job.queue_id, v_now))
       end
-    when 'blocked' then format('It is due, but waits for %s.', v_job.waits_for)
+    when 'blocked' then dibs.why_blocked(v_job.limit_id, v_job.waits_for, why.id)
     when 'running' then format('%s has held it since %s, in attempt %s of %s; %s.%s',
       coalesce('Worker ' || v_job.worker || coalesce(' (' || v_job.worker_name || ', last seen ' || v_job.seen_at || ')', ''), 'A client'),
       v_job.claimed_at, v_job.attempt, v_job.max_attempts,
@@ -56,7 +58,7 @@ begin atomic
   select to_jsonb(v) - 'attempts'
     || jsonb_build_object(
       'charged', v.attempts,
-      'content_type', j.content_type, 'headers', j.headers, 'payload', j.payload,
+      'cost', j.cost, 'resources', j.resources, 'content_type', j.content_type, 'headers', j.headers, 'payload', j.payload,
       'body', encode(j.body, 'base64'), 'reason', (select d.reason from dibs.dead as d where d.id = j.id), 'deadline', j.deadline,
       'policy', jsonb_strip_nulls(jsonb_build_object('ttl', j.ttl, 'lease', j.lease, 'lease_growth', j.lease_growth,
         'lease_cap', j.lease_cap, 'max_attempts', j.max_attempts, 'backoff', j.backoff, 'history', j.history)),

@@ -8,10 +8,10 @@ return (
   from (
     select count(*) as n from (
       select from dibs.ready as me join dibs.queue as q on q.id = me.queue_id
-      join dibs.ready as r on r.queue_id = me.queue_id
+      join dibs.ready as r on r.queue_id = me.queue_id and r.lane is not distinct from me.lane
         and (r.priority > me.priority or r.priority = me.priority and case when q.newest_first
           then (r.due_at, r.id) > (me.due_at, me.id) else (r.due_at, r.id) < (me.due_at, me.id) end)
         and r.due_at <= dibs.now()
       where me.id = ahead_of.id limit 1001) as x) as a);
 
-comment on function dibs.ahead_of is 'How many due jobs of its queue go before a job.';
+comment on function dibs.ahead_of is 'How many due jobs of its queue, or of its group, go before a job.';

@@ -38,6 +38,10 @@ create table dibs.queue (
   retention interval not null default interval '1 month',
   history_retention interval not null default interval '1 month',
   ring boolean not null default true,
+  sideline double precision,
+  levels smallint[] not null default '{}',
+  gated boolean not null default false,
+  checked boolean not null default false,
   constraint queue_name_shape check (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,126}(#[0-9]{1,3})?$'),
   constraint queue_priority_range check (priority between 0 and 10),
   constraint queue_lease_range check (
@@ -51,12 +55,15 @@ create table dibs.queue (
   constraint queue_ttl_range check (ttl > interval '0' and ttl <= interval '10 years'),
   constraint queue_payload_limit_range check (payload_limit between 1 and 256000000),
   constraint queue_history_known check (history in ('all', 'failures', 'none')),
+  constraint queue_sideline_range check (sideline > 0 and sideline < 1),
   constraint queue_retention_range check (
     retention between interval '1 day' and interval '10 years'),
   constraint queue_history_retention_range check (
     history_retention between interval '1 day' and interval '10 years')
 );
 
+-- levels: the priorities that its jobs with a group have had; none, and it has no groups and pays nothing for them. gated: it has
+-- a limit or a rate of its own, looked at before its jobs are. checked: its jobs may need slots of a kind or a resource.
 comment on table dibs.queue is 'A queue''s policy and switches, under a small number.';
 
 create table dibs.setting (

@@ -20,6 +20,9 @@ create table dibs.job (
   max_attempts integer,
   backoff dibs.backoff,
   history text,
+  group_name text,
+  cost integer,
+  resources jsonb,
   constraint job_pkey primary key (id),
   constraint job_kind_shape check (length(kind) between 1 and 200 and kind not like E'%\n%'),
   constraint job_priority_range check (priority between 0 and 10),
@@ -34,7 +37,10 @@ create table dibs.job (
   constraint job_lease_cap_range check (
     lease_cap between interval '100 milliseconds' and interval '7 days'),
   constraint job_max_attempts_range check (max_attempts between 1 and 10000),
-  constraint job_history_known check (history in ('all', 'failures', 'none'))
+  constraint job_history_known check (history in ('all', 'failures', 'none')),
+  constraint job_group_shape check (length(group_name) between 1 and 200 and group_name !~ '[[:cntrl:]]'),
+  constraint job_cost_range check (cost between 1 and 1000000),
+  constraint job_resources_object check (jsonb_typeof(resources) = 'object' and resources <> '{}')
 ) partition by range (id);
 
 comment on table dibs.job is 'What was asked: payload and options. Never updated.';

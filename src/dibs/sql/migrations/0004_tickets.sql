@@ -1,6 +1,8 @@
 -- A job has one ticket, and the table its ticket sits in is its state.
 -- These tables are hot: narrow, without foreign keys, and vacuumed early. own_lease is how long the next lease lasts
--- where the job's own policy says so, and not the queue's.
+-- where the job's own policy says so, and not the queue's. lane is the group's, found by a hash of queue and name. turn is what
+-- a ticket took of its lane's turns: 0 nothing, 1 one of several, 2 the only one (strict order). slots is what it holds of limits: the
+-- number of a limit and how many of its units, again and again.
 
 create table dibs.ready (
   id uuid not null constraint ready_pkey primary key,
@@ -14,7 +16,9 @@ create table dibs.ready (
   ring boolean not null,
   own_lease interval,
   history text,
-  fingerprint bytea
+  fingerprint bytea,
+  lane uuid,
+  cost integer
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
@@ -22,7 +26,8 @@ create table dibs.ready (
 );
 
 comment on table dibs.ready is 'Tickets waiting for a worker, now or later.';
-create index ready_claim_idx on dibs.ready (queue_id, priority, due_at, id);
+create index ready_claim_idx on dibs.ready (queue_id, priority, due_at, id) where lane is null;
+create index ready_lane_idx on dibs.ready (queue_id, lane, priority, due_at, id) where lane is not null;
 
 create table dibs.blocked (
   id uuid not null constraint blocked_pkey primary key,
@@ -36,13 +41,19 @@ create table dibs.blocked (
   own_lease interval,
   history text,
   waits_for text not null,
-  fingerprint bytea
+  fingerprint bytea,
+  lane uuid,
+  cost integer,
+  turn smallint not null default 0,
+  limit_id integer not null default 0,
+  units integer not null default 1
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
 
 comment on table dibs.blocked is 'Tickets waiting for a slot of a limit.';
+create index blocked_limit_idx on dibs.blocked (limit_id, priority desc, due_at, id);
 
 -- Nothing but the key is indexed, so a heartbeat is a HOT update; fillfactor leaves it room. cancel is why its end was
 -- asked for, if it was.
@@ -63,7 +74,11 @@ create table dibs.lease (
   history text,
   worker bigint,
   progress jsonb,
-  fingerprint bytea
+  fingerprint bytea,
+  lane uuid,
+  cost integer,
+  turn smallint not null default 0,
+  slots integer[]
 ) with (
   fillfactor = 80,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,

@@ -18,7 +18,8 @@ select j.id, coalesce(p.name, q.name) as queue, j.kind,
   coalesce(j.max_attempts, q.max_attempts) as max_attempts,
   coalesce(r.losses, b.losses, l.losses, d.losses) as losses,
   l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel is not null as cancel_requested,
-  d.ended_at, split_part(d.reason, E'\n', 1) as reason, case when p.id is not null then q.shard when q.shards > 1 then 0 end as shard
+  d.ended_at, split_part(d.reason, E'\n', 1) as reason, case when p.id is not null then q.shard when q.shards > 1 then 0 end as shard,
+  j.group_name as "group"
 from dibs.job as j
 join dibs.queue as q on q.id = j.queue_id
 left join dibs.queue as p on p.id = q.shard_of
@@ -46,7 +47,7 @@ comment on view dibs.attempts is 'Every ended run kept; no results, and of an er
 create or replace view dibs.queues as
 select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q.lease_cap, q.max_attempts, q.max_losses,
   to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring,
-  q.shards, q.shard_lease, q.max_depth, q.max_age, q.when_full, q.newest_first
+  q.shards, q.shard_lease, q.max_depth, q.max_age, q.when_full, q.newest_first, q.sideline
 from dibs.queue as q
 where q.shard_of is null and (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 

@@ -2,7 +2,9 @@
 
 create or replace view dibs.schedule_runs as
 select s.name as schedule, r.slot, r.id, r.triggered, r.fired_at, r.failures, r.outcome, r.ended_at, r.duration
-from dibs.schedule_run as r join dibs.schedule as s on s.id = r.schedule_id;
+from dibs.schedule_run as r join dibs.schedule as s on s.id = r.schedule_id
+where (select dibs.confined_to()) is null or exists (
+  select from dibs.queue as q where q.name = s.job ->> 'queue' and q.id = any ((select dibs.confined_to())::integer[]));
 
 comment on view dibs.schedule_runs is
 'The jobs made for schedules in the last 8 days; outcome and end are empty until a scheduler has seen that it ended.';
@@ -34,7 +36,9 @@ cross join lateral (
     avg(r.duration) filter (where r.ended_at > n.at - interval '1 day') as average_day,
     avg(r.duration) as average_week
   from (select dibs.now() as at) as n
-  join dibs.schedule_run as r on r.schedule_id = s.id and r.outcome = 'succeeded' and r.ended_at > n.at - interval '7 days') as h;
+  join dibs.schedule_run as r on r.schedule_id = s.id and r.outcome = 'succeeded' and r.ended_at > n.at - interval '7 days') as h
+where (select dibs.confined_to()) is null or exists (
+  select from dibs.queue as q where q.name = s.job ->> 'queue' and q.id = any ((select dibs.confined_to())::integer[]));
 
 comment on view dibs.schedules is
 'Every schedule: its rule, its next slot (next_scheduled, which no failure moves) and its next attempt (a retry of a run

@@ -64,7 +64,8 @@ cross join lateral (
     select e.run_us, e.runs, e.wait_us, e.waits from dibs.stat_early as e
     where e.queue_id = k.queue_id and e.kind = k.kind and e.at > n.at - interval '169 hours'
   ) as a
-) as w;
+) as w
+where (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.stats is
 'Each kind of job with its totals, its last run, and how long its runs took and were waited for on average, ever and in the

@@ -1,0 +1,30 @@
+"""Ten rounds of 20,000 jobs in 100 groups, while a transaction holds the horizon back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bench.grouped import fill
+
+if TYPE_CHECKING:
+    from bench.stage import Stage
+
+WANTED = {"ratio": ("≥", 0.8)}
+ROUNDS = 10
+JOBS = 20_000
+GROUPS = 100
+
+
+def run(stage: Stage) -> dict[str, Any]:
+    names = [f"group {n % GROUPS}" for n in range(JOBS)]
+    with stage.connect() as conn:
+        fill(conn, names[:2000])
+        stage.drain(conn)
+        holder = stage.pinned()
+        rounds = []
+        for _ in range(ROUNDS):
+            fill(conn, names)
+            done, seconds = stage.drain(conn)
+            rounds.append(round(done / seconds))
+        holder.close()
+    return {"rounds": rounds, "first": rounds[0], "last": rounds[-1], "ratio": rounds[-1] / rounds[0]}

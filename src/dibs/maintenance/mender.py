@@ -1,0 +1,25 @@
+"""Sees that groups have their turns and limits their units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from dibs.db import calls
+from dibs.maintenance.done import Done
+
+if TYPE_CHECKING:
+    from dibs.db.database_async import AsyncDatabase
+
+EVERY = 30.0
+CHUNK = 10_000
+
+
+async def mend(database: AsyncDatabase) -> Done:
+    """Walk all groups, a chunk in each transaction, and look at every limit; there should be nothing to mend."""
+    groups = 0
+    after: UUID | None = UUID(int=0)
+    while after is not None:
+        count, after = await database.run(calls.sort_lanes(CHUNK, after))
+        groups += count
+    return Done("mend", EVERY, {"groups": groups, "limits": await database.run(calls.mend_limits())})

@@ -1,0 +1,406 @@
+-- What limits are made of: taking units, giving them back, waiting for them. Nobody but the owner calls these.
+
+create or replace function dibs.take_units(limit_id integer, want integer, at timestamptz) returns integer
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_got integer;
+  v_paid integer;
+  v_debt integer := (select b.debt from dibs.bound as b where b.id = take_units.limit_id);
+begin
+  with pick as materialized (
+    select s.ctid as spot from dibs.slot as s
+    where s.limit_id = take_units.limit_id and s.freed_at <= at order by s.n desc limit want + v_debt for update skip locked
+  ), gone as (
+    delete from dibs.slot as s using pick as p where s.ctid = p.spot returning s.units
+  )
+  select coalesce(sum(g.units), 0) into v_got from gone as g;
+  if v_got > 0 and v_debt > 0 then
+    -- The limit was lowered: what comes back pays for it first.
+    update dibs.bound as b set debt = b.debt - least(b.debt, v_got)
+    from (select b.id, b.debt from dibs.bound as b where b.id = take_units.limit_id for no key update) as o
+    where b.id = o.id
+    returning o.debt - b.debt into v_paid;
+    v_got := v_got - v_paid;
+  end if;
+  if v_got > want then
+    insert into dibs.slot (limit_id, units, freed_at) values (take_units.limit_id, v_got - want, at);
+  end if;
+  return least(v_got, want);
+end
+$$;
+
+comment on function dibs.take_units is 'Take up to `want` free units of a limit; how many it got.';
+
+create or replace function dibs.give_units(limit_id integer, units integer, at timestamptz, ring boolean default false) returns void
+language sql volatile
+begin atomic
+  insert into dibs.slot (limit_id, units, freed_at, ring)
+  select b.id, units, at, ring from dibs.bound as b where b.id = give_units.limit_id and b.slots is not null and units <> 0;
+end;
+
+comment on function dibs.give_units is 'Give units back to a limit, if it is still there.';
+
+create or replace function dibs.return_slots(slots text[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_limit record;
+begin
+  for v_limit in
+    select h.held[i] as id, sum(h.held[i + 1])::integer as units
+    from (select s::integer[] as held from unnest(slots) as s where s is not null) as h
+    cross join lateral generate_series(1, cardinality(h.held), 2) as i
+    group by 1 order by 1
+  loop
+    perform dibs.give_units(v_limit.id, v_limit.units, at, true);
+  end loop;
+end
+$$;
+
+comment on function dibs.return_slots is 'Give back what leases held of limits.';
+
+create or replace function dibs.ring_for(limit_id integer) returns void
+language sql volatile
+begin atomic
+  select pg_notify('dibs', q.name)
+  from (
+    select q.id, q.name, q.ring from dibs.bound as b join dibs.queue as q on b.scope = 'queue' and q.name = b.name
+    where b.id = ring_for.limit_id
+    union
+    select q.id, q.name, q.ring from (
+      select b.queue_id from dibs.blocked as b where b.limit_id = ring_for.limit_id order by b.priority desc, b.due_at, b.id limit 1
+    ) as b join dibs.queue as q on q.id = b.queue_id
+  ) as q
+  where q.ring and pg_try_advisory_xact_lock(20002, q.id);
+end;
+
+comment on function dibs.ring_for is 'Ring for the queues whose jobs wait for a limit.';
+
+create or replace function dibs.enter_gate(queue dibs.queue, want integer, at timestamptz,
+  out limit_id integer, out has_slots boolean, out allowed integer, out tat timestamptz)
+language plpgsql volatile
+as $$
+#variable_conflict use_variable
+declare
+  v_bound dibs.bound;
+begin
+  select b.* into v_bound from dibs.bound as b where b.scope = 'queue' and b.name = (queue).name;
+  limit_id := v_bound.id;
+  has_slots := v_bound.slots is not null;
+  allowed := want;
+  if v_bound.rate is not null then
+    -- Whoever holds the pace is spending of it just now.
+    delete from dibs.pace as p
+    where p.ctid = (select o.ctid from dibs.pace as o where o.limit_id = v_bound.id order by o.n desc limit 1 for update skip locked)
+    returning p.tat into tat;
+    if not found then
+      allowed := 0;
+      return;
+    end if;
+    allowed := least(allowed, dibs.tokens(v_bound.rate, coalesce(v_bound.burst, dibs.default_burst(v_bound.rate)), tat, at));
+  end if;
+  if has_slots and allowed > 0 then
+    allowed := dibs.take_units(v_bound.id, allowed, at);
+  end if;
+end
+$$;
+
+comment on function dibs.enter_gate is 'How many jobs of a queue may start by its own limit and rate; these are taken, until leave_gate.';
+
+create or replace function dibs.leave_gate(limit_id integer, has_slots boolean, allowed integer, tat timestamptz, used integer, at timestamptz)
+returns void
+language plpgsql volatile
+as $$
+begin
+  if tat is not null then
+    insert into dibs.pace (limit_id, tat)
+    select b.id, case when used = 0 then tat else greatest(tat, at) + dibs.token_time(b.rate, used) end
+    from dibs.bound as b where b.id = leave_gate.limit_id;
+  end if;
+  if has_slots and used < allowed then
+    perform dibs.give_units(limit_id, allowed - used, at);
+  end if;
+end
+$$;
+
+comment on function dibs.leave_gate is 'Give back what was taken of a queue''s limit and rate and not used.';
+
+create or replace function dibs.admit_tickets(tickets dibs.ready[], held integer[], at timestamptz,
+  out slots text[], out limits integer[])
+language plpgsql volatile
+as $$
+declare
+  v_needs record;
+  v_ids integer[];
+  v_free integer[];
+  v_at integer;
+  v_missing integer;
+  v_got integer[];
+begin
+  -- The limits that matter, in their order, with as many of their units as can be had and are needed.
+  select array_agg(n.id order by n.id), array_agg(dibs.take_units(n.id, n.units, at) order by n.id) into v_ids, v_free
+  from (
+    select n.id, least(sum(n.units), 1000000)::integer as units
+    from unnest(tickets) as t cross join lateral dibs.needs(t.id) as n group by n.id order by n.id
+  ) as n;
+  slots := array_fill(held::text, array[cardinality(tickets)]);
+  limits := array_fill(null::integer, array[cardinality(tickets)]);
+  if v_ids is null then
+    return;
+  end if;
+  for v_needs in
+    select t.ordinality::integer as ord, array_agg(n.id order by n.id) as ids, array_agg(n.units order by n.id) as units
+    from unnest(tickets) with ordinality as t cross join lateral dibs.needs(t.id) as n
+    group by t.ordinality order by t.ordinality
+  loop
+    v_missing := null;
+    v_got := held;
+    for i in 1 .. cardinality(v_needs.ids) loop
+      v_at := array_position(v_ids, v_needs.ids[i]);
+      if v_free[v_at] < v_needs.units[i] then
+        v_missing := v_needs.ids[i];
+        exit;
+      end if;
+      v_got := v_got || v_needs.ids[i] || v_needs.units[i];
+    end loop;
+    if v_missing is not null then
+      limits[v_needs.ord] := v_missing;
+      continue;
+    end if;
+    for i in 1 .. cardinality(v_needs.ids) loop
+      v_at := array_position(v_ids, v_needs.ids[i]);
+      v_free[v_at] := v_free[v_at] - v_needs.units[i];
+    end loop;
+    slots[v_needs.ord] := v_got::text;
+  end loop;
+  perform dibs.give_units(f.id, f.units, at) from unnest(v_ids, v_free) as f (id, units);
+end
+$$;
+
+comment on function dibs.admit_tickets is
+'Which of the tickets get what they need of limits, in order, and what they then hold; for the others the limit that has too little.';
+
+create or replace function dibs.needs(job_id uuid) returns table (id integer, units integer)
+language sql stable
+begin atomic
+  select b.id, 1 from dibs.job as j
+  cross join lateral (select b.id from dibs.bound as b where b.scope = 'kind' and b.name = j.kind and b.slots is not null) as b
+  where j.id = job_id
+  union all
+  select b.id, r.value::integer from dibs.job as j
+  cross join lateral jsonb_each_text(j.resources) as r
+  cross join lateral (select b.id from dibs.bound as b where b.scope = 'resource' and b.name = r.key and b.slots is not null) as b
+  where j.id = job_id and j.resources is not null;
+end;
+
+comment on function dibs.needs is 'What a job needs of limits: of its kind''s, and of the resources it names.';
+
+create or replace function dibs.hold(
+  queue dibs.queue, tickets dibs.ready[], turns smallint[], slots text[], limits integer[], new_token uuid, worker bigint,
+  lease interval, at timestamptz)
+returns integer
+language plpgsql volatile
+as $$
+declare
+  v_back record;
+begin
+  with ticket as materialized (
+    select t.*, turns[t.ordinality] as turn, slots[t.ordinality] as slots, limits[t.ordinality] as limit_id
+    from unnest(tickets) with ordinality as t
+  ), held as (
+    insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run,
+      charged, losses, priority, own_lease, history, worker, fingerprint, lane, cost, turn, slots)
+    select t.id, new_token, t.due_at, t.expire_at, at,
+      at + coalesce(hold.lease, t.own_lease, dibs.lease_for((queue).lease, (queue).lease_growth, (queue).lease_cap, t.charged + 1)),
+      t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, hold.worker, t.fingerprint,
+      t.lane, t.cost, coalesce(t.turn, 0), t.slots::integer[]
+    from ticket as t where t.limit_id is null order by t.ordinality
+    returning 1
+  ), waiting as (
+    -- In strict order the group waits with its job.
+    insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
+      lane, cost, turn, limit_id, units, waits_for)
+    select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority, t.own_lease, t.history, t.fingerprint,
+      t.lane, t.cost, case when t.turn = 2 then 2 else 0 end, t.limit_id,
+      coalesce((select n.units from dibs.needs(t.id) as n where n.id = t.limit_id), 1), b.scope || ' ' || b.name
+    from ticket as t join dibs.bound as b on b.id = t.limit_id
+  )
+  select (select count(*) from held) as held,
+    array_agg(t.lane) filter (where t.turn = 1 and t.limit_id is not null) as lanes,
+    array_agg(t.turn) filter (where t.turn = 1 and t.limit_id is not null) as turns,
+    array_agg(t.queue_id) filter (where t.turn = 1 and t.limit_id is not null) as queues
+  into v_back from ticket as t;
+  if v_back.lanes is not null then
+    perform dibs.return_turns(v_back.lanes, v_back.turns, v_back.queues, null, null, at);
+  end if;
+  return v_back.held;
+end
+$$;
+
+comment on function dibs.hold is 'Lease the tickets a claim took, and let those wait for which a limit has no slot.';
+
+create or replace function dibs.held_jobs(queue dibs.queue, tickets dibs.ready[], limits integer[], new_token uuid, at timestamptz)
+returns table (
+  id uuid, token uuid, queue_name text, kind text, payload jsonb, body bytea, content_type text,
+  headers jsonb, priority smallint, run integer, attempt smallint, max_attempts integer,
+  losses smallint, due_at timestamptz, deadline timestamptz, claimed_at timestamptz, lease_until timestamptz)
+language sql stable
+begin atomic
+  select t.id, new_token, (queue).name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, t.priority,
+    t.run + 1, (t.charged + 1)::smallint, coalesce(j.max_attempts, (queue).max_attempts), t.losses, t.due_at, j.deadline, at,
+    (select l.lease_until from dibs.lease as l where l.id = t.id)
+  from unnest(tickets) with ordinality as t
+  left join lateral (
+    select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
+    from dibs.job as j where j.id = t.id offset 0) as j on true
+  where limits[t.ordinality] is null
+  order by t.ordinality;
+end;
+
+comment on function dibs.held_jobs is 'The jobs that were leased just now, as a claim returns them.';
+
+create or replace function dibs.claim_checked(
+  queue dibs.queue, level smallint, from_at timestamptz, from_id uuid, new_token uuid, max integer, worker bigint,
+  lease interval, held integer[], at timestamptz)
+returns table (
+  id uuid, token uuid, queue_name text, kind text, payload jsonb, body bytea, content_type text,
+  headers jsonb, priority smallint, run integer, attempt smallint, max_attempts integer,
+  losses smallint, due_at timestamptz, deadline timestamptz, claimed_at timestamptz, lease_until timestamptz)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_left integer := claim_checked.max;
+  v_tickets dibs.ready[];
+  v_admitted record;
+begin
+  while v_left > 0 loop
+    with pick as materialized (
+      select r.ctid as place from dibs.ready as r
+      where r.queue_id = (claim_checked.queue).id and r.priority = level and r.lane is null
+        and (r.due_at, r.id) >= (from_at, from_id) and r.due_at <= at and r.expire_at > at
+      order by r.due_at, r.id limit v_left
+      for update skip locked
+    ), gone as (
+      delete from dibs.ready as r using pick as p where r.ctid = p.place returning r
+    )
+    select array_agg(g.r) into v_tickets from gone as g;
+    exit when v_tickets is null;
+    from_at := v_tickets[1].due_at;
+    from_id := v_tickets[1].id;
+    perform set_config('dibs.first', dibs.micros(from_at) || ' ' || from_id, true);
+    select a.* into v_admitted from dibs.admit_tickets(v_tickets, held, at) as a;
+    v_left := v_left - dibs.hold(claim_checked.queue, v_tickets, null, v_admitted.slots, v_admitted.limits, new_token,
+      claim_checked.worker, claim_checked.lease, at);
+    return query select h.* from dibs.held_jobs(claim_checked.queue, v_tickets, v_admitted.limits, new_token, at) as h;
+  end loop;
+end
+$$;
+
+comment on function dibs.claim_checked is
+'Take tickets of one queue and priority whose jobs may need slots; those that get none wait in blocked.';
+
+create or replace function dibs.unblock(queue_ids integer[], at timestamptz, floors bigint[], out lower bigint[])
+language plpgsql volatile
+as $$
+#variable_conflict use_variable
+declare
+  v_limit record;
+  v_moved record;
+begin
+  lower := floors;
+  for v_limit in
+    select b.id from dibs.bound as b
+    where b.slots is not null and exists (select from dibs.blocked as w where w.limit_id = b.id)
+      and exists (select from dibs.slot as s where s.limit_id = b.id and s.freed_at <= at)
+    order by b.id
+  loop
+    select m.* into v_moved from dibs.unblock_limit(v_limit.id, queue_ids, at) as m;
+    for i in 1 .. coalesce(cardinality(v_moved.dues), 0) loop
+      continue when v_moved.lanes[i] is not null;
+      lower[array_position(queue_ids, v_moved.queues[i]) * 11 - 10 + v_moved.levels[i]] := least(
+        lower[array_position(queue_ids, v_moved.queues[i]) * 11 - 10 + v_moved.levels[i]], dibs.micros(v_moved.dues[i]) - 1);
+    end loop;
+  end loop;
+end
+$$;
+
+comment on function dibs.unblock is
+'Bring those back to ready that wait for a slot which is free now. They keep their place, so the floors of this claim are lowered to them.';
+
+create or replace function dibs.unblock_limit(of_limit integer, queue_ids integer[], at timestamptz,
+  out queues integer[], out levels smallint[], out dues timestamptz[], out lanes uuid[])
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_free bigint := (select sum(s.units) from dibs.slot as s where s.limit_id = of_limit and s.freed_at <= at)
+    - coalesce((select b.debt from dibs.bound as b where b.id = of_limit), 0);
+  v_waiting record;
+  v_ids uuid[] := '{}'::uuid[];
+  v_turns smallint[];
+  v_groups text[];
+begin
+  -- As many as the free units may serve: one that needs more stands in nobody's way. One may find its slot taken by another;
+  -- then it waits again.
+  for v_waiting in
+    select b.id, b.units from dibs.blocked as b
+    where b.limit_id = of_limit and b.units <= v_free and (queue_ids is null or b.queue_id = any (queue_ids))
+    order by b.priority desc, b.due_at, b.id
+  loop
+    continue when v_waiting.units > v_free;
+    v_ids := v_ids || v_waiting.id;
+    v_free := v_free - v_waiting.units;
+    exit when v_free = 0 or cardinality(v_ids) = 10000;
+  end loop;
+  with pick as materialized (
+    select b.spot, k.n from unnest(v_ids) with ordinality as k (id, n)
+    cross join lateral (select b.ctid as spot from dibs.blocked as b where b.id = k.id for update skip locked) as b
+  ), gone as (
+    delete from dibs.blocked as b using pick as p where b.ctid = p.spot returning b.*
+  ), back as (
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
+      fingerprint, lane, cost)
+    select g.id, g.due_at, g.expire_at, g.queue_id, g.run, g.charged, g.losses, g.priority, queue_ids is null, g.own_lease, g.history,
+      g.fingerprint, g.lane, g.cost
+    from gone as g
+  )
+  select array_agg(g.queue_id), array_agg(g.priority), array_agg(g.due_at), array_agg(g.lane), array_agg(g.id), array_agg(g.turn),
+    array_agg((select j.group_name from dibs.job as j where j.id = g.id))
+  into queues, levels, dues, lanes, v_ids, v_turns, v_groups from gone as g;
+  if exists (select from unnest(lanes) as l where l is not null) then
+    perform dibs.return_turns(lanes, v_turns, queues, v_ids, dues, at);
+    perform dibs.open_lanes(array_agg(g.queue_id), array_agg(g.name), array_agg(g.due))
+    from unnest(queues, v_groups, dues, v_turns) as g (queue_id, name, due, turn) where g.name is not null and g.turn = 0;
+  end if;
+end
+$$;
+
+comment on function dibs.unblock_limit is 'Bring back who waits for one limit, as far as its free units go.';
+
+create or replace function dibs.need_check(jobs jsonb) returns void
+language plpgsql volatile
+as $$
+declare
+  v_bad text;
+begin
+  select min(r.key) into v_bad
+  from jsonb_array_elements(jobs) as e (job)
+  cross join lateral jsonb_each(case when jsonb_typeof(e.job -> 'resources') = 'object' then e.job -> 'resources' else '{"": ""}' end) as r
+  where e.job -> 'resources' is not null and jsonb_typeof(e.job -> 'resources') <> 'null'
+    and (jsonb_typeof(r.value) <> 'number' or length(r.key) not between 1 and 200
+      or case when jsonb_typeof(r.value) = 'number' then (r.value)::numeric not between 1 and 1000000 or (r.value)::numeric % 1 <> 0 end);
+  if v_bad is not null then
+    raise exception using errcode = 'DI010',
+      message = format('a job needs whole units of a resource, from 1 to 1000000; %s is not that', coalesce(nullif(quote_literal(v_bad), ''''''), 'what was given')),
+      hint = 'give resources as {"gpu": 1, "licence": 2}';
+  end if;
+  update dibs.queue as q set checked = true
+  where not q.checked and q.name in (
+    select e.job ->> 'queue' from jsonb_array_elements(jobs) as e (job) where jsonb_typeof(e.job -> 'resources') = 'object');
+end
+$$;
+
+comment on function dibs.need_check is 'Refuse resources that make no sense, and note that a queue has jobs which name some.';

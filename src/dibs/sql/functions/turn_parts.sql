@@ -1,0 +1,568 @@
+-- How a claim serves the groups of a queue: takes turns, takes jobs, puts the turns back. Nobody but the owner calls these.
+
+create or replace function dibs.turn_key(n bigint) returns uuid
+language sql immutable strict parallel safe
+return lpad(to_hex(n), 32, '0')::uuid;
+
+comment on function dibs.turn_key is 'A turn''s number in the form floors are kept in.';
+
+create or replace function dibs.turn_number(key uuid) returns bigint
+language sql immutable strict parallel safe
+return ('x' || right(replace(key::text, '-', ''), 16))::bit(64)::bigint;
+
+comment on function dibs.turn_number is 'A turn''s number from its key.';
+
+create or replace function dibs.take_turns(
+  queue_id integer, late boolean, from_at timestamptz, from_n bigint, want integer, at timestamptz)
+returns dibs.turn[]
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_turns dibs.turn[];
+  v_more dibs.turn[];
+  v_pings uuid[];
+begin
+  with pick as materialized (
+    select t.ctid as spot from dibs.turn as t
+    where t.queue_id = take_turns.queue_id and t.late = take_turns.late
+      and (t.place, t.n) >= (from_at, from_n) and t.place <= at
+    order by t.place, t.n limit want
+    for update skip locked
+  ), gone as (
+    delete from dibs.turn as t using pick as p where t.ctid = p.spot returning t
+  )
+  select array_agg(g.t), array_agg((g.t).lane) filter (where (g.t).ping) into v_turns, v_pings from gone as g;
+  if v_pings is null then
+    return v_turns;
+  end if;
+  -- A ping stands for the lane's other turns, which may lie ahead.
+  with pick as materialized (
+    select s.spot from unnest(v_pings) as p (lane)
+    cross join lateral (
+      select t.ctid as spot from dibs.turn as t where t.lane = p.lane and (t.freed_at is null or t.freed_at <= at)
+      for update skip locked) as s
+  ), gone as (
+    delete from dibs.turn as t using pick as p where t.ctid = p.spot returning t
+  )
+  select array_agg(g.t) into v_more from gone as g;
+  return v_turns || v_more;
+end
+$$;
+
+comment on function dibs.take_turns is 'Take the turns at the front of a queue''s rotation, and with a ping the others of its lane.';
+
+create or replace function dibs.see_turns(
+  queue_id integer, from_at timestamptz, from_n bigint, want integer, at timestamptz)
+returns dibs.turn[]
+language plpgsql volatile
+as $$
+begin
+  return (
+  select array_agg(s.t) from (
+    select t from dibs.turn as t
+    where t.queue_id = see_turns.queue_id and t.late = false and (t.place, t.n) >= (from_at, from_n) and t.place <= at
+      and (select g.concurrency is null and g.rate is null from dibs.lane as g where g.id = t.lane)
+    order by t.place, t.n limit want) as s);
+end
+$$;
+
+comment on function dibs.see_turns is
+'The turns of groups without limits that others hold just now: their jobs may be taken all the same.';
+
+create or replace function dibs.merge_turns(turns dibs.turn[])
+returns table (
+  lane uuid, n bigint, place timestamptz, base_at timestamptz, floor_at timestamptz, floor_id uuid, floor_level smallint,
+  swept_at timestamptz, tat timestamptz, next uuid, units integer, credit integer, idle smallint, late boolean)
+language sql stable
+begin atomic
+  select t.lane, min(t.n), min(t.place), case when bool_and(t.base_at is not null) then min(t.base_at) end,
+    (array_agg(t.floor_at order by t.n desc))[1], (array_agg(t.floor_id order by t.n desc))[1],
+    -- Below the floor lies what was committed late: now and then a lane is looked at from its base on.
+    case when count(*) = 1 and min(t.swept_at) > clock_timestamp() - interval '1 second' then min(t.floor_level) end,
+    min(t.swept_at), max(t.tat), (array_agg(t.next) filter (where t.next is not null))[1],
+    sum(t.units)::integer, max(t.credit), min(t.idle), bool_or(t.late)
+  from unnest(turns) as t group by t.lane;
+end;
+
+comment on function dibs.merge_turns is 'One turn for each lane, of all that were taken.';
+
+create or replace function dibs.plan_visits(turns dibs.turn[], want integer, skip boolean, at timestamptz) returns dibs.visit[]
+language plpgsql volatile
+as $$
+begin
+  return (
+  select array_agg(row(
+      s.lane, s.n, s.place, s.base_at, s.floor_at, s.floor_id, s.swept_at, s.tat, s.next, null,
+      s.units, s.budget, case when s.last_part > 0 then s.last_quantum - s.last_part when s.first_round then s.credit end,
+      s.last_part < s.last_quantum and (s.last_part > 0 or s.partial), s.floor_level, s.idle, s.noisy, s.weight, s.concurrency,
+      s.rate, s.burst, s.debt,
+      greatest(0, least(s.budget, case when s.concurrency is not null then s.units - s.debt end,
+        dibs.tokens(s.rate, s.burst, s.tat, at))))::dibs.visit order by s.place, s.n)
+  from (
+    -- As if the turns went round one quantum at a time until as many jobs as wanted were handed out: whole rounds, and then
+    -- a part of one. Who got nothing of that part, or not all of its quantum, keeps its place.
+    select r.*, r.want < r.first_sum as first_round, r.want < r.first_sum or r.rest > 0 as partial,
+      case when r.want < r.first_sum then r.quantum else r.weight end as last_quantum,
+      case when r.want < r.first_sum then least(greatest(r.quantum, 0), greatest(0, r.want - r.first_before))
+        else least(r.weight, greatest(0, r.rest - r.weight_before)) end::integer as last_part,
+      case when r.want < r.first_sum then least(r.quantum, greatest(0, r.want - r.first_before))
+        else least(r.quantum + r.rounds * r.weight + least(r.weight, greatest(0, r.rest - r.weight_before)), 1000000000)
+        end::integer as budget
+    from (
+      select q.*, (q.want - q.first_sum) / q.weight_sum as rounds,
+        case when q.want >= q.first_sum then (q.want - q.first_sum) % q.weight_sum end as rest
+      from (
+        select f.*, plan_visits.want::bigint as want,
+          sum(greatest(f.quantum, 0)) over () as first_sum,
+          sum(greatest(f.quantum, 0)) over w - greatest(f.quantum, 0) as first_before,
+          sum(f.weight) over () as weight_sum, sum(f.weight) over w - f.weight as weight_before
+        from (
+          select c.*, case when c.credit > 0 then c.credit
+            -- When all are overdrawn and nobody else waits, the rounds in which nobody gets anything are skipped.
+            else coalesce(c.credit, 0) + c.weight * (1 + case when plan_visits.skip then
+              greatest(0, min(-coalesce(c.credit, 0) / c.weight) over ()) else 0 end) end::integer as quantum
+          from (
+            select m.*, g.weight, g.concurrency, g.rate, coalesce(g.burst, dibs.default_burst(g.rate)) as burst, g.debt, g.noisy
+            from dibs.merge_turns(turns) as m
+            cross join lateral (select g.* from dibs.lane as g where g.id = m.lane offset 0) as g
+          ) as c
+        ) as f
+        window w as (order by f.place, f.n rows unbounded preceding)
+      ) as q
+    ) as r
+  ) as s);
+end
+$$;
+
+comment on function dibs.plan_visits is
+'What the lanes whose turns were taken may have: their quanta by weight, at most their free units and what their rate lets through.';
+
+create or replace function dibs.settle_debts(visits dibs.visit[], at timestamptz) returns dibs.visit[]
+language plpgsql volatile
+as $$
+declare
+  v_paid integer;
+begin
+  -- A concurrency was lowered: turns that come back pay for it before they let anything run.
+  for i in 1 .. cardinality(visits) loop
+    continue when visits[i].debt = 0 or visits[i].concurrency is null;
+    update dibs.lane as g set debt = g.debt - least(g.debt, visits[i].units)
+    from (
+      select g.id, g.debt from dibs.lane as g where g.id = visits[i].lane for no key update skip locked
+    ) as o
+    where g.id = o.id
+    returning o.debt - g.debt into v_paid;
+    if v_paid is null then
+      visits[i].allow := 0;
+      visits[i].until := at + interval '5 milliseconds';
+    else
+      visits[i].units := visits[i].units - v_paid;
+    end if;
+  end loop;
+  return visits;
+end
+$$;
+
+comment on function dibs.settle_debts is 'Let the turns of lanes whose concurrency was lowered be used up.';
+
+create or replace function dibs.follow_order(visits dibs.visit[], at timestamptz) returns dibs.visit[]
+language plpgsql volatile
+as $$
+declare
+  v_job record;
+begin
+  for i in 1 .. cardinality(visits) loop
+    continue when visits[i].next is null;
+    select r.due_at, r.id, r.priority into v_job from dibs.ready as r
+    where r.id = visits[i].next and r.lane = visits[i].lane and r.expire_at > at;
+    if not found then
+      visits[i].next := null;
+    elsif v_job.due_at > at then
+      visits[i].allow := 0;
+      visits[i].until := v_job.due_at;
+    else
+      visits[i].allow := least(visits[i].allow, 1);
+      visits[i].floor_at := v_job.due_at;
+      visits[i].floor_id := v_job.id;
+      visits[i].floor_level := v_job.priority;
+    end if;
+  end loop;
+  return visits;
+end
+$$;
+
+comment on function dibs.follow_order is
+'Where the order is strict, a group waits for the job that began; when it was cancelled or expired, the next one''s turn has come.';
+
+create or replace function dibs.tally_visits(
+  visits integer, ords integer[], costs integer[], dues timestamptz[], ids uuid[], levels smallint[],
+  out counts bigint[], out sums bigint[], out first_dues timestamptz[], out first_ids uuid[], out first_levels smallint[])
+language plpgsql stable
+set enable_nestloop = off
+set enable_hashjoin = on
+as $$
+begin
+  select array_agg(coalesce(s.taken, 0) order by v.ord), array_agg(coalesce(s.spent, 0) order by v.ord),
+    array_agg(s.due_at order by v.ord), array_agg(s.id order by v.ord), array_agg(s.level order by v.ord)
+  into counts, sums, first_dues, first_ids, first_levels
+  from generate_series(1, visits) as v (ord)
+  left join (
+    select distinct on (k.ord) k.ord, count(*) over w as taken, sum(k.cost) over w as spent, k.due_at, k.id, k.level
+    from unnest(ords, costs, dues, ids, levels) as k (ord, cost, due_at, id, level)
+    window w as (partition by k.ord)
+    order by k.ord, k.level, k.due_at, k.id
+  ) as s on s.ord = v.ord;
+end
+$$;
+
+comment on function dibs.tally_visits is
+'What each visit took: how many, for how much, and the first ticket of its last level.';
+
+create or replace function dibs.put_turns(
+  queue dibs.queue, visits dibs.visit[], ords integer[], costs integer[], dues timestamptz[], ids uuid[],
+  levels smallint[], at timestamptz)
+returns void
+language plpgsql volatile
+as $$
+declare
+  v_real timestamptz := clock_timestamp();
+  v_top timestamptz := at - interval '250 milliseconds';
+  v_nil constant uuid := '00000000-0000-0000-0000-000000000000'::uuid;
+  v_took record;
+  v_locked boolean[];
+  v_units integer[];
+  v_bases timestamptz[];
+  v_nexts uuid[];
+begin
+  select t.* into v_took from dibs.tally_visits(cardinality(visits), ords, costs, dues, ids, levels) as t;
+
+  -- Only under its lane's lock may a turn leave the present: no enqueue is under way then, and the next statement sees all.
+  -- It is tried for lanes that ran out, and now and then to move a lane's base on.
+  select array_agg(g.id is not null order by v.ordinality) into v_locked
+  from rows from (unnest(visits), unnest(v_took.counts), unnest(v_took.sums), unnest(v_took.first_dues), unnest(v_took.first_ids),
+      unnest(v_took.first_levels)) with ordinality
+    as v (lane, n, place, base_at, floor_at, floor_id, swept_at, tat, next, until, units, budget, keep, front, floor_level,
+      idle, late, weight, concurrency, rate, burst, debt, allow, taken, spent, first_at, first_id, first_level, ordinality)
+  left join lateral (
+    select g.id from dibs.lane as g
+    where g.id = v.lane and case
+      when v.allow = 0 then false
+      when v.taken < v.allow and v.spent < v.budget then true
+      when v.floor_level is null and coalesce(v.swept_at, '-infinity') < v_real - interval '1 second' then true
+      -- Or its last ticket was taken: nothing follows the first that was.
+      else not exists (
+        select from unnest(queue.levels) as p (level)
+        cross join lateral (
+          select from dibs.ready as r
+          where r.queue_id = queue.id and r.lane = v.lane and r.priority = p.level
+            and (r.due_at, r.id) >= (
+              case when p.level = v.first_level then v.first_at else coalesce(v.base_at, '-infinity') end,
+              case when p.level = v.first_level then v.first_id else v_nil end)
+          order by r.due_at, r.id limit 1) as r) end
+    for update skip locked) as g on true;
+  if true = any (v_locked) then
+    with gone as (
+      delete from dibs.turn as t using (
+        select s.spot, v.ord
+        from rows from (unnest(visits), unnest(v_locked)) with ordinality
+          as v (lane, n, place, base_at, floor_at, floor_id, swept_at, tat, next, until, units, budget, keep, front, floor_level,
+            idle, late, weight, concurrency, rate, burst, debt, allow, locked, ord)
+        cross join lateral (
+          -- Turns older than a lane's own come to it by themselves; but units are put together, wherever they are.
+          select t.ctid as spot from dibs.turn as t
+          where t.lane = v.lane and t.n > case when v.concurrency is null then v.n else 0 end
+            and (t.freed_at is null or t.freed_at <= at)
+          for update skip locked) as s
+        where v.locked
+      ) as s
+      where t.ctid = s.spot
+      returning s.ord, t.units, t.base_at, t.next
+    )
+    select array_agg(g.units order by g.ord), array_agg(g.base_at order by g.ord), array_agg(g.next order by g.ord)
+    into v_units, v_bases, v_nexts
+    from (
+      select g.ord, sum(g.units)::integer as units,
+        case when bool_or(g.base_at is null and g.units is not null) then '-infinity' else min(g.base_at) end as base_at,
+        (array_agg(g.next) filter (where g.next is not null))[1] as next
+      from (
+        select g.ord, g.units, g.base_at, g.next from gone as g
+        union all select n, null, null, null from generate_series(1, cardinality(visits)) as n
+      ) as g
+      group by g.ord) as g;
+  end if;
+
+  with visit as materialized (
+    select v.*, coalesce(v.next, v.other_next) as waits_for, least(v.base_at, v.other_base) as base,
+      v.units - case when v.concurrency is null then 0 else v.taken end + coalesce(v.other_units, 0) as free,
+      v.allow > 0 and v.taken < v.allow and v.spent < v.budget as short,
+      case when v.rate is not null and v.taken > 0
+        then greatest(v.tat, at) + dibs.token_time(v.rate, v.taken) else v.tat end as new_tat
+    from rows from (unnest(visits), unnest(v_took.counts), unnest(v_took.sums), unnest(v_took.first_dues), unnest(v_took.first_ids),
+        unnest(v_took.first_levels), unnest(v_locked), unnest(v_units), unnest(v_bases), unnest(v_nexts)) with ordinality
+      as v (lane, n, place, base_at, floor_at, floor_id, swept_at, tat, next, until, units, budget, keep, front, floor_level,
+        idle, late, weight, concurrency, rate, burst, debt, allow, taken, spent, first_at, first_id, first_level,
+        locked, other_units, other_base, other_next, ord)
+  ), looked as materialized (
+    select v.*, h.due_at as head, h.live_at as live_head,
+      v.locked and h.due_at is null as is_empty,
+      v.locked and h.due_at is null and v.waits_for is null and (v.new_tat is null or v.new_tat <= at)
+        and (v.concurrency is null or v.free = v.concurrency and v.debt = 0) as over
+    from visit as v
+    left join lateral (
+      select min(h.due_at) as due_at,
+        min(case when h.expire_at > at then h.due_at else (
+          select r.due_at from dibs.ready as r
+          where r.queue_id = queue.id and r.lane = v.lane and r.priority = p.level
+            and r.due_at >= h.due_at and r.expire_at > at
+          order by r.due_at, r.id limit 1) end) as live_at
+      from unnest(queue.levels) as p (level)
+      cross join lateral (
+        select r.due_at, r.expire_at from dibs.ready as r
+        where r.queue_id = queue.id and r.lane = v.lane and r.priority = p.level
+          and r.due_at >= coalesce(v.base, '-infinity')
+        order by r.due_at, r.id limit 1
+      ) as h
+    ) as h on v.locked
+  ), collected as (
+    delete from dibs.lane as g where g.id = any (array(select l.lane from looked as l where l.over))
+  ), calmed as (
+    update dibs.lane as g set noisy = false
+    where g.id = any (array(select l.lane from looked as l where l.late and l.locked and not l.over
+      and (l.live_head is null or l.live_head > at)))
+  )
+  insert into dibs.turn (n, queue_id, lane, place, base_at, floor_at, floor_id, floor_level, swept_at, freed_at, tat, next, units,
+    credit, idle, late, ping)
+  select case when p.front and p.spent = 0 and not p.short then p.n else nextval('dibs.turn_n_seq') end, queue.id, p.lane,
+    greatest(case
+      when p.until is not null then p.until
+      when p.free = 0 and p.concurrency is not null or p.short and (not p.locked or p.waits_for is not null) then at + interval '5 milliseconds' * (1 << p.idle)
+      -- Only its leases can bring it to life again, or a ping; this is for the case that neither came through.
+      when p.is_empty then greatest(p.new_tat, at + interval '10 seconds')
+      -- All there is waits to be expired.
+      when p.locked and p.live_head is null then at + interval '1 second'
+      when p.locked and p.live_head > at then p.live_head
+      when p.front and p.spent <= p.budget then p.place
+      else at
+    end, case when p.rate is not null then p.new_tat - dibs.token_time(p.rate, p.burst - 1) end),
+    case when p.locked then least(p.head, v_top) else p.base end,
+    case when p.first_at is null then p.floor_at else least(p.first_at, v_top) end,
+    case when p.first_at is null then p.floor_id when p.first_at > v_top then v_nil else p.first_id end,
+    case when p.locked or p.other_units is not null then null when p.first_at is null then p.floor_level
+      else p.first_level end,
+    case when p.locked then v_real else p.swept_at end, case when p.concurrency is not null then at end, p.new_tat, p.waits_for, p.free,
+    case when p.short then null when p.spent > p.budget then p.budget - p.spent + coalesce(p.keep, 0) when p.front then p.keep
+      when p.budget < 0 then p.budget end,
+    case when p.free = 0 and p.concurrency is not null or p.short and not p.locked then least(p.idle + 1, 8) else 0 end,
+    p.late and not (p.locked and (p.live_head is null or p.live_head > at)),
+    p.free = 0 and p.concurrency is not null
+  from looked as p
+  -- A ping that found no free unit stays while there are some which it could not take.
+  where not p.over and (p.concurrency is null or p.free <> 0 or p.taken = 0 and exists (
+    select from dibs.turn as t where t.lane = p.lane and t.units <> 0))
+  order by p.ord;
+end
+$$;
+
+comment on function dibs.put_turns is
+'Put the turns back that a claim took: at the end, at the front with what is left of the quantum when the claim was full, or at the
+time of the lane''s next job; and collect the lanes that are empty.';
+
+create or replace function dibs.sideline(queue dibs.queue) returns void
+language plpgsql volatile
+as $$
+declare
+  v_name text := 'dibs.sidelined_' || (queue).id;
+  v_real bigint := dibs.micros(clock_timestamp());
+begin
+  -- Looked at once a second by each connection: it counts all that runs.
+  if abs(v_real - coalesce(nullif(current_setting(v_name, true), ''), '0')::bigint) < 1000000 then
+    return;
+  end if;
+  perform set_config(v_name, v_real::text, false);
+  update dibs.lane as g set noisy = true
+  from (
+    select o.id from (
+      select l.lane, count(*) as jobs, sum(count(*)) over () as total from dibs.lease as l
+      where l.queue_id = (queue).id group by l.lane
+    ) as r
+    cross join lateral (
+      select g.id from dibs.lane as g where g.id = r.lane and not g.noisy for no key update skip locked) as o
+    where r.jobs > 1 and r.jobs > r.total * (queue).sideline
+  ) as o
+  where g.id = o.id;
+end
+$$;
+
+comment on function dibs.sideline is 'Mark the groups that have more than their share of a queue''s running jobs: they are served last.';
+
+create or replace function dibs.claim_turns(
+  of_queue dibs.queue, new_token uuid, max integer, worker bigint, lease interval, slots integer[], at timestamptz)
+returns table (
+  id uuid, token uuid, queue_name text, kind text, payload jsonb, body bytea, content_type text,
+  headers jsonb, priority smallint, run integer, attempt smallint, max_attempts integer,
+  losses smallint, due_at timestamptz, deadline timestamptz, claimed_at timestamptz, lease_until timestamptz
+)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_queue dibs.queue := of_queue;
+  v_left integer := claim_turns.max;
+  v_width integer := claim_turns.max;
+  v_top bigint := dibs.micros(at) - 250000;
+  v_began bigint := dibs.micros(clock_timestamp());
+  v_floor dibs.floor := dibs.read_floor(-v_queue.id, v_top);
+  v_back bigint := dibs.look_back(-v_queue.id, v_floor, v_began);
+  v_from timestamptz := dibs.from_micros(v_floor.due_us[1] - v_back);
+  v_from_n bigint := case when v_back = 0 then dibs.turn_number(v_floor.ids[1]) else 0 end;
+  v_mark bigint := (select s.last_value from dibs.turn_n_seq as s);
+  -- First the rotation; then what others hold just now, where nothing is limited; then those that were sidelined.
+  v_phase integer := 1;
+  v_turns dibs.turn[];
+  v_visits dibs.visit[];
+  v_first_us bigint;
+  v_first_id uuid;
+  v_got record;
+begin
+  if v_queue.sideline is not null then
+    perform dibs.sideline(v_queue);
+  end if;
+  while v_left > 0 loop
+    v_turns := case when v_phase = 2 then dibs.see_turns(v_queue.id, v_from, v_from_n, v_width, at)
+      else dibs.take_turns(v_queue.id, v_phase = 3, case when v_phase = 1 then v_from else '-infinity' end,
+        case when v_phase = 1 then v_from_n else 0 end, v_width, at) end;
+    v_visits := case when v_turns is not null then
+      dibs.plan_visits(v_turns, v_left, cardinality(v_turns) < v_width, at) end;
+    if v_visits is null then
+      exit when v_phase = 3 or v_phase = 2 and v_queue.sideline is null;
+      v_phase := v_phase + 1;
+      v_mark := (select s.last_value from dibs.turn_n_seq as s);
+      continue;
+    end if;
+    if v_first_us is null and v_phase = 1 then
+      v_first_us := dibs.micros(v_visits[1].place);
+      v_first_id := dibs.turn_key(v_visits[1].n);
+    end if;
+    if v_phase <> 2 and (select bool_or(v.debt <> 0 or v.next is not null) from unnest(v_visits) as v) then
+      v_visits := dibs.follow_order(dibs.settle_debts(v_visits, at), at);
+    end if;
+
+    with lanes as materialized (
+      select v.*, v.ordinality::integer as ord from unnest(v_visits) with ordinality as v where v.allow > 0
+    ), pick as materialized (
+      select p.spot, l.ord, case when l.concurrency is null then 0 when l.concurrency = 1 then 2 else 1 end as turn
+      from lanes as l
+      cross join lateral (
+        select c.spot from (
+          select x.spot, sum(x.cost) over (rows unbounded preceding) - x.cost as before
+          from (
+            select r.spot, r.cost from unnest(v_queue.levels) as p (level)
+            cross join lateral (
+              select r.ctid as spot, coalesce(r.cost, 1) as cost from dibs.ready as r
+              where r.queue_id = v_queue.id and r.lane = l.lane and r.priority = p.level
+                and (r.due_at, r.id) >= (
+                  case when p.level = l.floor_level then l.floor_at else coalesce(l.base_at, '-infinity') end,
+                  case when p.level = l.floor_level then l.floor_id else '00000000-0000-0000-0000-000000000000' end)
+                and r.due_at <= at and r.expire_at > at and (l.next is null or r.id = l.next)
+              order by r.due_at, r.id limit l.allow
+              for update skip locked
+            ) as r
+            limit l.allow
+          ) as x
+        ) as c
+        where c.before < l.budget
+      ) as p
+      limit v_left
+    ), gone as (
+      delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r, p.ord, p.turn
+    )
+    select array_agg(g.r) as tickets, array_agg(g.ord) as ords, array_agg(g.turn::smallint) as turns,
+      array_agg(coalesce((g.r).cost, 1)) as costs, array_agg((g.r).due_at) as dues, array_agg((g.r).id) as ids,
+      array_agg((g.r).priority) as levels, null::text[] as slots, null::integer[] as limits
+    into v_got from gone as g;
+    if v_got.tickets is not null then
+      if v_queue.checked then
+        select a.* into v_got.slots, v_got.limits from dibs.admit_tickets(v_got.tickets, claim_turns.slots, at) as a;
+      elsif claim_turns.slots is not null then
+        v_got.slots := array_fill(claim_turns.slots::text, array[cardinality(v_got.ids)]);
+      end if;
+      v_left := v_left - dibs.hold(v_queue, v_got.tickets, v_got.turns, v_got.slots, v_got.limits, new_token,
+        claim_turns.worker, claim_turns.lease, at);
+    end if;
+    if v_phase <> 2 then
+      perform dibs.put_turns(v_queue, v_visits, v_got.ords, v_got.costs, v_got.dues, v_got.ids, v_got.levels, at);
+    end if;
+    if v_got.ids is not null then
+      return query select h.* from dibs.held_jobs(v_queue, v_got.tickets, v_got.limits, new_token, at) as h;
+      v_width := v_left;
+    elsif v_phase <> 2 and cardinality(v_turns) >= v_width then
+      -- These have nothing now; more are looked at together.
+      v_width := least(v_width * 4, 10000);
+    elsif v_phase = 2 or (select min(v.n) from unnest(v_visits) as v) > v_mark then
+      -- Nothing more is to be had here: all that is left are turns we put back ourselves.
+      exit when v_phase = 3 or v_phase = 2 and v_queue.sideline is null;
+      v_phase := v_phase + 1;
+      v_mark := (select s.last_value from dibs.turn_n_seq as s);
+    end if;
+  end loop;
+
+  if v_first_us >= v_top then
+    v_floor.due_us[1] := v_top;
+    v_floor.ids[1] := '00000000-0000-0000-0000-000000000000';
+  elsif v_left = 0 or (v_first_us, v_first_id) > (v_floor.due_us[1], v_floor.ids[1]) then
+    v_floor.due_us[1] := v_first_us;
+    v_floor.ids[1] := v_first_id;
+  end if;
+  perform dibs.write_floor(-v_queue.id, v_floor, v_floor.due_us, v_floor.ids,
+    array[v_first_us is not null, true, true, true, true, true, true, true, true, true, true], v_top, v_back, v_began, 1);
+end
+$$;
+
+comment on function dibs.claim_turns is
+'Take up to `max` jobs of a queue''s groups, in the rotation of their turns.';
+
+create or replace function dibs.shuffled(places integer[]) returns integer[]
+language sql volatile
+return case when cardinality(places) = 1 then places else array(select p from unnest(places) as p order by random()) end;
+
+comment on function dibs.shuffled is 'In any order, so that no queue with groups is always the first.';
+
+create or replace function dibs.gate_slots(gates dibs.gate[], place integer) returns integer[]
+language sql immutable parallel safe
+return (select array[g.limit_id, 1] from unnest(gates) as g where g.place = gate_slots.place and g.has_slots);
+
+comment on function dibs.gate_slots is 'What each job of a queue holds of its queue''s limit; null if that has none.';
+
+create or replace function dibs.plain_share(
+  queues dibs.queue[], floors bigint[], backs bigint[], grouped integer[], want integer, at timestamptz)
+returns integer
+language plpgsql volatile
+as $$
+declare
+  v_only_groups boolean := cardinality(queues) = cardinality(grouped);
+  v_turns integer;
+begin
+  if not exists (
+    select from unnest(floors) with ordinality as f (due_us, n)
+    cross join lateral (
+      select from dibs.ready as r
+      where r.queue_id = (queues[(f.n - 1) / 11 + 1]).id and r.priority = ((f.n - 1) % 11)::smallint and r.lane is null
+        and r.due_at >= dibs.from_micros(f.due_us - backs[(f.n - 1) / 11 + 1]) and r.due_at <= at
+      limit 1) as r) then
+    return 0;
+  end if;
+  -- A queue without groups gets half; jobs without a group count as one group among those that wait, up to a hundred.
+  v_turns := case when v_only_groups then (
+    select count(*) from (
+      select from unnest(grouped) as q
+      cross join lateral (
+        select from dibs.turn as t where t.queue_id = (queues[q]).id and t.late = false and t.place <= at
+          and t.place >= at - interval '1 minute' limit 100) as t limit 100) as t)
+    else 1 end;
+  return least(want, floor(want / (1.0 + v_turns) + random()));
+end
+$$;
+
+comment on function dibs.plain_share is
+'How many of a claim''s jobs are kept for those without a group, when there are both.';

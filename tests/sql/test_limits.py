@@ -1,0 +1,373 @@
+"""Limits: exact across claimers and crashes, changed while running, and never in front of others."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from dibs.testing import Clock
+    from tests.conftest import Connect
+
+Row = tuple[Any, ...]
+
+
+def fill(db: psycopg.Connection[Any], count: int, kind: str = "k", queue: str = "q", **options: Any) -> list[UUID]:
+    job = {"queue": queue, "kind": kind, **options}
+    return [row[0] for row in db.execute("select id from dibs.enqueue_many(%s)", (json.dumps([job] * count),))]
+
+
+def take(db: psycopg.Connection[Any], count: int, queue: str = "q") -> list[Row]:
+    return db.execute("select id, token, kind from dibs.claim(array[%s], %s)", (queue, count)).fetchall()
+
+
+def done(db: psycopg.Connection[Any], rows: list[Row]) -> None:
+    ids, tokens = [r[0] for r in rows], [r[1] for r in rows]
+    answers = db.execute("select answer from dibs.complete_many(%s, %s)", (ids, tokens)).fetchall()
+    assert answers == [("ok",)] * len(rows)
+
+
+def set_limit(db: psycopg.Connection[Any], **limit: Any) -> None:
+    names = ", ".join(f"{name} => %({name})s" for name in limit)
+    db.execute(f"select dibs.set_limit({names})", limit)
+
+
+def units(db: psycopg.Connection[Any]) -> dict[str, tuple[int, int]]:
+    """Of each limit: what it is, and what is free and held, less what is owed."""
+    rows = db.execute(
+        "select b.name, b.slots, (select coalesce(sum(units), 0) from dibs.slot where limit_id = b.id) - b.debt + ("
+        " select coalesce(sum(l.slots[i + 1]), 0) from dibs.lease as l,"
+        " generate_series(1, cardinality(l.slots), 2) as i"
+        " where l.slots[i] = b.id) from dibs.bound as b where b.slots is not null"
+    )
+    return {name: (slots, int(counted)) for name, slots, counted in rows}
+
+
+@pytest.mark.parametrize(
+    ("limit", "options"),
+    [({"queue": "q"}, {}), ({"kind": "k"}, {}), ({"resource": "gpu"}, {"resources": {"gpu": 1}})],
+)
+def test_no_more_run_than_the_limit(db: psycopg.Connection[Any], limit: dict[str, str], options: Any) -> None:
+    set_limit(db, **limit, slots=3)
+    fill(db, 10, **options)
+    first = take(db, 50)
+    assert len(first) == 3
+    assert take(db, 50) == []
+    done(db, first[:2])
+    assert len(take(db, 50)) == 2
+    [(used, free, holders)] = db.execute("select used, free, cardinality(holders) from dibs.limits").fetchall()
+    assert (used, free, holders) == (3, 0, 3)
+    assert {slots - counted for slots, counted in units(db).values()} == {0}
+
+
+def test_a_limited_job_stands_in_nobodys_way(db: psycopg.Connection[Any]) -> None:
+    set_limit(db, kind="slow", slots=1)
+    slow = fill(db, 20, "slow")
+    fast = fill(db, 5, "fast")
+    got = take(db, 6)
+    assert [r[0] for r in got] == [slow[0], *fast]
+    states = db.execute("select state, count(*) from dibs.jobs group by 1 order by 1").fetchall()
+    assert states == [("blocked", 19), ("running", 6)]
+    done(db, got[:1])
+    assert [r[0] for r in take(db, 6)] == [slow[1]]
+
+
+def test_resources_are_counted_in_units(db: psycopg.Connection[Any]) -> None:
+    set_limit(db, resource="gpu", slots=4)
+    set_limit(db, resource="licence", slots=2)
+    big = fill(db, 1, resources={"gpu": 3, "licence": 1})
+    two = fill(db, 2, resources={"gpu": 2})
+    small = fill(db, 3, resources={"gpu": 1})
+    unlimited = fill(db, 1, resources={"disk": 99})
+    got = take(db, 50)
+    assert [r[0] for r in got] == [*big, small[0], *unlimited]
+    done(db, [r for r in got if r[0] in big])
+    assert [r[0] for r in take(db, 50)] == [two[0], small[1]]
+
+
+def test_why_names_the_limit_and_who_holds_it(db: psycopg.Connection[Any]) -> None:
+    set_limit(db, kind="k", slots=1)
+    set_limit(db, queue="one", slots=1)
+    first, second = fill(db, 2)
+    other, another = fill(db, 2, "x", "one")
+    take(db, 10)
+    take(db, 10, "one")
+    [(blocked,)] = db.execute("select dibs.why(%s)", (second,)).fetchall()
+    assert "limit of kind k" in blocked
+    assert str(first) in blocked
+    [(waiting,)] = db.execute("select dibs.why(%s)", (another,)).fetchall()
+    assert "queue 'one' may run 1 at once" in waiting
+    assert str(other) in waiting
+    db.execute("select dibs.set_group('one', null, '{\"concurrency\": 1}')")
+    db.execute("select dibs.unset_limit(queue => 'one')")
+    holder, waiter = fill(db, 2, "x", "one", group="acme")
+    take(db, 10, "one")
+    [(grouped,)] = db.execute("select dibs.why(%s)", (waiter,)).fetchall()
+    assert "its group 'acme' may run 1 at once" in grouped
+    assert str(holder) in grouped
+
+
+def test_limits_change_while_jobs_run(db: psycopg.Connection[Any]) -> None:
+    fill(db, 40)
+    early = take(db, 2)
+    set_limit(db, kind="k", slots=5)
+    first = early + take(db, 50)
+    assert len(first) == 5
+    set_limit(db, kind="k", slots=2)
+    done(db, first[:3])
+    assert take(db, 50) == []
+    done(db, first[3:4])
+    second = take(db, 50)
+    assert len(second) == 1
+    set_limit(db, kind="k", slots=6)
+    third = take(db, 50)
+    assert len(third) == 4
+    assert {slots - counted for slots, counted in units(db).values()} == {0}
+    db.execute("select dibs.unset_limit(kind => 'k')")
+    assert len(take(db, 50)) == 30
+    done(db, first[4:] + second + third)
+    assert db.execute("select count(*) from dibs.slot").fetchone() == (0,)
+
+
+def test_every_exit_gives_its_slot_back(db: psycopg.Connection[Any], clock: Clock) -> None:
+    clock.freeze()
+    set_limit(db, kind="k", slots=1)
+    fill(db, 10)
+    exits = (
+        "select dibs.complete(%s, %s)",
+        "select dibs.fail(%s, %s, 'x')",
+        "select dibs.fail(%s, %s, 'x', final => true)",
+        "select dibs.snooze(%s, %s, '1 hour')",
+        "select dibs.release(%s, %s, '1 hour')",
+    )
+    for statement in exits:
+        [(id, token, _)] = take(db, 10)
+        assert take(db, 10) == []
+        db.execute(statement, (id, token))
+    [(id, token, _)] = take(db, 10)
+    db.execute("select dibs.cancel(%s)", (id,))
+    db.execute("select dibs.fail(%s, %s)", (id, token))
+    take(db, 10)
+    clock.move(31)
+    assert len(db.execute("select * from dibs.rescue()").fetchall()) == 1
+    assert len(take(db, 10)) == 1
+    assert units(db) == {"k": (1, 1)}
+
+
+def test_blocked_jobs_can_be_cancelled_and_expire(db: psycopg.Connection[Any], clock: Clock) -> None:
+    clock.freeze()
+    db.execute("""select dibs.set_queue('q', '{"ttl": 60}')""")
+    set_limit(db, kind="k", slots=1)
+    _, second, third, fourth = fill(db, 4)
+    [held] = take(db, 10)
+    assert db.execute("select dibs.cancel(%s)", (second,)).fetchone() == ("cancelled",)
+    clock.move(61)
+    db.execute("select dibs.extend(%s, %s)", held[:2])
+    assert db.execute("select expired from dibs.expire()").fetchone() == (2,)
+    assert len(db.execute("select * from dibs.redrive(array[%s, %s]::uuid[])", (third, fourth)).fetchall()) == 2
+    done(db, [held])
+    assert [r[0] for r in take(db, 10)] == [third]
+
+
+def test_a_strict_group_waits_for_its_blocked_job(db: psycopg.Connection[Any]) -> None:
+    set_limit(db, resource="gpu", slots=1)
+    db.execute("select dibs.set_group('q', null, '{\"concurrency\": 1}')")
+    fill(db, 1, resources={"gpu": 1})
+    [holder] = take(db, 10)
+    first = fill(db, 1, group="a", resources={"gpu": 1})
+    second = fill(db, 1, group="a")
+    other = fill(db, 1, group="b")
+    assert [r[0] for r in take(db, 10)] == other
+    assert take(db, 10) == []
+    done(db, [holder])
+    [got] = take(db, 10)
+    assert got[0] == first[0]
+    assert take(db, 10) == []
+    done(db, [got])
+    assert [r[0] for r in take(db, 10)] == second
+
+
+def test_groups_and_limits_of_kinds_together(db: psycopg.Connection[Any]) -> None:
+    set_limit(db, kind="slow", slots=2)
+    set_limit(db, queue="q", slots=7)
+    db.execute("select dibs.set_group('q', null, '{\"concurrency\": 3}')")
+    for group in ("a", "b"):
+        fill(db, 10, "slow", group=group)
+    fill(db, 10, "fast", group="c")
+    served = 0
+    running: list[Row] = []
+    for _ in range(60):
+        running += take(db, 20)
+        assert len(running) <= 7
+        assert sum(r[2] == "slow" for r in running) <= 2
+        assert sum(r[2] == "fast" for r in running) <= 3
+        if running:
+            done(db, [running.pop(0)])
+            served += 1
+        if served == 30:
+            break
+    assert served == 30
+    assert {slots - counted for slots, counted in units(db).values()} == {0}
+    lanes = "select count(*) from dibs.lane"
+    wait_until(lambda: take(db, 5) == [] and db.execute(lanes).fetchone() == (0,), what="no lane is left")
+
+
+def test_a_rate_lets_through_what_it_says(connect: Connect, db: psycopg.Connection[Any], clock: Clock) -> None:
+    """The issue's showing: 100 a second with four workers for ten seconds of virtual time."""
+    clock.freeze()
+    set_limit(db, queue="q", rate=100, burst=20)
+    fill(db, 2000)
+    conns = [connect() for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        burst = sum(pool.map(lambda conn: len(take(conn, 50)), conns))
+        while rows := take(db, 50):
+            burst += len(rows)
+        assert burst == 20
+        started = 0
+        for _ in range(100):
+            clock.move(0.1)
+            started += sum(pool.map(lambda conn: len(take(conn, 7)), conns))
+    assert 990 <= started <= 1010
+    while rows := take(db, 50):
+        started += len(rows)
+    assert 990 <= started <= 1000
+    [(due,)] = db.execute("select dibs.next_due('{q}') - dibs.now()").fetchall()
+    assert due.total_seconds() == pytest.approx(0.005, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("limit", "options", "top"),
+    [
+        ({"queue": "q", "slots": 5}, {}, 5),
+        ({"kind": "k", "slots": 5}, {}, 5),
+        ({"resource": "gpu", "slots": 10}, {"resources": {"gpu": 2}}, 5),
+        ({}, {"group": "a"}, 5),
+    ],
+)
+def test_sixteen_claimers_never_exceed_a_limit(
+    connect: Connect, db: psycopg.Connection[Any], limit: dict[str, Any], options: dict[str, Any], top: int
+) -> None:
+    """FACTS 5: counting and then claiming overshoots. Crashes are leases that nobody renews; read from the history."""
+    db.execute('select dibs.set_queue(\'q\', \'{"lease": 0.3, "max_attempts": 100, "max_losses": 100}\')')
+    if limit:
+        set_limit(db, **limit)
+    else:
+        db.execute("select dibs.set_group('q', 'a', '{\"concurrency\": 5}')")
+    fill(db, 150, **options)
+    conns = [connect() for _ in range(16)]
+    left = [150]
+    lock = threading.Lock()
+
+    def work(n: int) -> None:
+        rng = random.Random(n)
+        db = conns[n]
+        while left[0] > 0:
+            if n == 0:
+                db.execute("select from dibs.rescue()")
+            for id, token, _ in take(db, rng.choice([1, 2, 10])):
+                if rng.random() < 0.03:
+                    continue  # As if the worker had died.
+                try:
+                    if rng.random() < 0.1:
+                        db.execute("select dibs.release(%s, %s)", (id, token))
+                    else:
+                        db.execute("select dibs.complete(%s, %s)", (id, token))
+                        with lock:
+                            left[0] -= 1
+                except psycopg.DatabaseError as error:
+                    if error.sqlstate != "DI001":
+                        raise
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, range(16)))
+    runs = db.execute("select claimed_at, ended_at from dibs.attempt").fetchall()
+    events = sorted([(end, 0) for _, end in runs] + [(start, 1) for start, _ in runs])
+    running = most = 0
+    for _, starts in events:
+        running += 1 if starts else -1
+        most = max(most, running)
+    assert most == top
+    assert {slots - counted for slots, counted in units(db).values()} <= {0}
+    assert db.execute("select dibs.mend_limits()").fetchone() == (0,)
+    assert db.execute("select mended from dibs.sort_lanes()").fetchone() == (0,)
+
+
+def test_a_rolled_back_claim_leaves_its_slots(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    set_limit(db, kind="k", slots=2)
+    fill(db, 5)
+    other = connect()
+    other.execute("begin")
+    assert len(take(other, 10)) == 2
+    assert take(db, 10) == []
+    other.execute("rollback")
+    wait_until(lambda: len(take(db, 10)) == 2, what="the slots are there again")
+
+
+def test_what_went_wrong_with_slots_is_mended(db: psycopg.Connection[Any]) -> None:
+    set_limit(db, kind="k", slots=3)
+    set_limit(db, queue="q", rate=5)
+    fill(db, 5)
+    assert len(take(db, 1)) == 1
+    assert db.execute("select dibs.mend_limits()").fetchone() == (0,)
+    db.execute("delete from dibs.slot; delete from dibs.pace")
+    assert take(db, 5) == []
+    assert db.execute("select dibs.mend_limits()").fetchone() == (2,)
+    assert len(take(db, 5)) == 2
+
+
+def test_an_exit_rings_for_who_waits(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    set_limit(db, kind="k", slots=1)
+    fill(db, 2)
+    [held] = take(db, 10)
+    listener = connect()
+    listener.execute("listen dibs")
+    done(db, [held])
+    assert [note.payload for note in listener.notifies(timeout=5, stop_after=1)] == ["q"]
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ("set_limit(slots => 1)", "DI010"),
+        ("set_limit(queue => 'q', kind => 'k', slots => 1)", "DI010"),
+        ("set_limit(queue => 'q')", "DI010"),
+        ("set_limit(kind => 'k', rate => 1)", "DI010"),
+        ("set_limit(queue => 'q', slots => 1, burst => 1)", "DI010"),
+        ("set_limit(queue => 'q', slots => -1)", "23514"),
+        ("set_limit(queue => 'q', rate => 0)", "23514"),
+        ("unset_limit(kind => 'nobody')", "DI030"),
+        ("set_group('q', 'a', '{\"wait\": 1}')", "DI010"),
+        ("set_group('q', 'a', '{\"weight\": 0}')", "23514"),
+        ("set_group('q', '', '{\"weight\": 1}')", "DI010"),
+        ("enqueue('q', 'k', resources => '{\"gpu\": 0}')", "DI010"),
+        ("enqueue('q', 'k', resources => '{\"gpu\": 1.5}')", "DI010"),
+        ("enqueue('q', 'k', resources => '[1]')", "DI010"),
+        ("enqueue('q', 'k', \"group\" => '')", "23514"),
+        ("enqueue('q', 'k', \"group\" => 'a', cost => 0)", "23514"),
+    ],
+)
+def test_nonsense_is_refused_by_name(db: psycopg.Connection[Any], call: str, code: str) -> None:
+    with pytest.raises(psycopg.DatabaseError) as caught:
+        db.execute(f"select dibs.{call}")
+    assert caught.value.sqlstate == code
+
+
+def test_queues_without_limits_run_nothing_of_this(db: psycopg.Connection[Any]) -> None:
+    fill(db, 3)
+    set_limit(db, queue="other", slots=1)
+    db.execute("select dibs.enqueue('other', 'k', resources => '{\"gpu\": 1}', \"group\" => 'a')")
+    row = db.execute("select levels, gated, checked from dibs.queue where name = 'q'").fetchone()
+    assert row == ([], False, False)
+    counted = defaultdict(int, {row[0]: 1 for row in take(db, 3)})
+    assert len(counted) == 3
