@@ -396,6 +396,29 @@ async def test_a_queue_has_its_own_concurrency(app: dibs.App) -> None:
     assert app.client.depth("narrow").waiting == 0
 
 
+async def test_a_task_has_a_limit_for_all_workers_together(app: dibs.App) -> None:
+    running = most = 0
+
+    @app.task(name="narrow", limit=3)
+    async def narrow() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    jobs = narrow.enqueue_many(narrow.call() for _ in range(30))
+    workers = [Worker(app, Settings(["q"], upkeep=False, poll=0.05)) for _ in range(2)]
+    working = [asyncio.create_task(worker.run()) for worker in workers]
+    async with asyncio.timeout(40):
+        while not all(job.state().has_ended for job in jobs):  # noqa: ASYNC110 - the database tells
+            await asyncio.sleep(0.05)
+    for worker in workers:
+        worker.stop()
+    await asyncio.gather(*working)
+    assert most == 3
+
+
 async def test_weights_share_the_room(app: dibs.App) -> None:
     order: list[str] = []
 

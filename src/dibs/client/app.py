@@ -69,6 +69,7 @@ class App:
         process: bool = False,
         memory: int | None = None,
         repeat: Seconds | None = None,
+        limit: int | None = None,
         raw: bool = False,
         **options: Unpack[JobOptions],
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
@@ -89,6 +90,7 @@ class App:
         ``timeout`` is how many seconds a run may take. With ``process`` it runs in a process of its own, which is
         killed when it takes longer or, with ``memory``, when it needs more bytes. With ``repeat`` each success enqueues
         the same job again, due that many seconds later. A ``raw`` task takes one argument, the whole payload as it is.
+        ``limit`` is how many of its jobs run at once, of all workers together; a worker sets it when it starts.
         What else is given is each job's: priority, ttl, lease and so on.
         """
 

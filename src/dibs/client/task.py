@@ -29,7 +29,7 @@ REPEATED_KEY = "dibs-dedup-key"
 """The header in which a job that repeats carries its dedup key along: elsewhere only a hash of it is kept."""
 
 
-OWN = ("timeout", "process", "memory", "repeat", "batch")
+OWN = ("timeout", "process", "memory", "repeat", "batch", "limit")
 """What a task is given that is not an option of its jobs."""
 
 
@@ -57,6 +57,7 @@ class TaskSettings:
     memory: int | None = None
     repeat: float | None = None
     batch: Batch | None = None
+    limit: int | None = None
     conn: Any = None
 
     def __post_init__(self) -> None:
@@ -64,7 +65,12 @@ class TaskSettings:
             raise InvalidArgument("a memory cap needs a process of its own", hint="say process=True, too")
         if self.batch is not None and (self.process or self.repeat is not None):
             raise InvalidArgument("a batch handler runs in the worker itself and does not repeat")
-        for name, value in (("timeout", self.timeout), ("memory", self.memory), ("repeat", self.repeat)):
+        for name, value in (
+            ("timeout", self.timeout),
+            ("memory", self.memory),
+            ("repeat", self.repeat),
+            ("limit", self.limit),
+        ):
             if value is not None and value < 0:
                 raise InvalidArgument(f"a task's {name} is 0 or more, not {value}")
 

@@ -163,13 +163,17 @@ class Worker:
         self._events.tell(WorkerStopped(self.ended))
 
     async def _announce(self) -> None:
-        """Bring what the code declares to the database: its tasks and its schedules."""
+        """Bring what the code declares to the database: its tasks, their limits, and its schedules."""
         await self._database.run(calls.set_tasks([task.facts() for task in self.app.tasks.values()]))
+        # A worker's role may neither enqueue, which is what a schedule does, nor change limits.
         try:
             await declare(self._database, self.app.schedules)
+            for task in self.app.tasks.values():
+                if task.settings.limit is not None:
+                    kind = {"queue": None, "kind": task.name, "resource": None}
+                    await self._database.run(calls.set_limit(kind, task.settings.limit, None, None))
         except NotPermitted as error:
-            # Who declares a schedule decides what is enqueued, and a worker's role may not enqueue.
-            self._events.tell(Trouble("declaring schedules", error))
+            self._events.tell(Trouble("declaring schedules and limits", error))
 
     def _stumbled(self, fact: Stepped | Stumbled) -> None:
         if isinstance(fact, Stumbled):

@@ -26,6 +26,8 @@ as $$
 declare
   v_lane record;
 begin
+  update dibs.queue as q set tuned = exists (select from dibs.group_policy as p where p.queue_id = q.id)
+  where q.id = sync_lanes.queue_id;
   for v_lane in
     select g.id, g.queue_id, g.concurrency as had, coalesce(p.weight, 1) as weight, p.concurrency, p.rate, p.burst
     from dibs.lane as g

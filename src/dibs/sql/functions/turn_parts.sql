@@ -239,6 +239,9 @@ begin
 
   -- Only under its lane's lock may a turn leave the present: no enqueue is under way then, and the next statement sees all.
   -- It is tried for lanes that ran out, and now and then to move a lane's base on.
+  with level as materialized (
+    select l.level from unnest(queue.levels) as l (level)
+  )
   select array_agg(g.id is not null order by v.ordinality) into v_locked
   from rows from (unnest(visits), unnest(v_took.counts), unnest(v_took.sums), unnest(v_took.first_dues), unnest(v_took.first_ids),
       unnest(v_took.first_levels)) with ordinality
@@ -252,7 +255,7 @@ begin
       when v.floor_level is null and coalesce(v.swept_at, '-infinity') < v_real - interval '1 second' then true
       -- Or its last ticket was taken: nothing follows the first that was.
       else not exists (
-        select from unnest(queue.levels) as p (level)
+        select from level as p
         cross join lateral (
           select from dibs.ready as r
           where r.queue_id = queue.id and r.lane = v.lane and r.priority = p.level
@@ -261,7 +264,8 @@ begin
               case when p.level = v.first_level then v.first_id else v_nil end)
           order by r.due_at, r.id limit 1) as r) end
     for update skip locked) as g on true;
-  if true = any (v_locked) then
+  -- Turns of a lane without limits come to it by themselves; but units are put together, wherever they are.
+  if true = any (v_locked) and (select bool_or(v.concurrency is not null) from unnest(visits) as v) then
     with gone as (
       delete from dibs.turn as t using (
         select s.spot, v.ord
@@ -292,7 +296,9 @@ begin
       group by g.ord) as g;
   end if;
 
-  with visit as materialized (
+  with level as materialized (
+    select l.level from unnest(queue.levels) as l (level)
+  ), visit as materialized (
     select v.*, coalesce(v.next, v.other_next) as waits_for, least(v.base_at, v.other_base) as base,
       v.units - case when v.concurrency is null then 0 else v.taken end + coalesce(v.other_units, 0) as free,
       v.allow > 0 and v.taken < v.allow and v.spent < v.budget as short,
@@ -316,7 +322,7 @@ begin
           where r.queue_id = queue.id and r.lane = v.lane and r.priority = p.level
             and r.due_at >= h.due_at and r.expire_at > at
           order by r.due_at, r.id limit 1) end) as live_at
-      from unnest(queue.levels) as p (level)
+      from level as p
       cross join lateral (
         select r.due_at, r.expire_at from dibs.ready as r
         where r.queue_id = queue.id and r.lane = v.lane and r.priority = p.level
@@ -367,6 +373,151 @@ $$;
 comment on function dibs.put_turns is
 'Put the turns back that a claim took: at the end, at the front with what is left of the quantum when the claim was full, or at the
 time of the lane''s next job; and collect the lanes that are empty.';
+
+create or replace function dibs.visit_each(
+  queue dibs.queue, turns dibs.turn[], new_token uuid, worker bigint, lease interval, slots integer[], at timestamptz,
+  out others dibs.turn[], out ids uuid[], out levels smallint[], out runs integer[], out charges smallint[], out losses smallint[],
+  out dues timestamptz[], out untils timestamptz[])
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_real timestamptz := clock_timestamp();
+  v_top timestamptz := at - interval '250 milliseconds';
+  v_nil constant uuid := '00000000-0000-0000-0000-000000000000'::uuid;
+  v_simple boolean[];
+  v_ords integer[];
+  v_dues timestamptz[];
+  v_ids uuid[];
+  v_levels smallint[];
+  v_locked tid[];
+begin
+  with level as materialized (
+    select l.level from unnest(queue.levels) as l (level)
+  ), turn as materialized (
+    select t.*, case
+        when t.credit is not null or t.next is not null or t.ping then false
+        when not queue.tuned and queue.sideline is null then true
+        else coalesce((
+          select g.weight = 1 and g.concurrency is null and g.rate is null and not g.noisy
+          from dibs.lane as g where g.id = t.lane), false) end as is_simple
+    from unnest(turns) with ordinality as t
+  ), pick as materialized (
+    select t.ordinality::integer as ord, r.spot
+    from turn as t
+    cross join lateral (
+      select r.spot from level as p
+      cross join lateral (
+        select r.ctid as spot from dibs.ready as r
+        where r.queue_id = queue.id and r.lane = t.lane and r.priority = p.level
+          and (r.due_at, r.id) >= (
+            case when p.level = t.floor_level and t.swept_at > v_real - interval '1 second' then t.floor_at
+              else coalesce(t.base_at, '-infinity') end,
+            case when p.level = t.floor_level and t.swept_at > v_real - interval '1 second' then t.floor_id else v_nil end)
+          and r.due_at <= at and r.expire_at > at
+        order by r.due_at, r.id limit 1
+        for update skip locked) as r
+      limit 1) as r
+    where t.is_simple
+  ), gone as (
+    delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r.*, p.ord
+  ), due as (
+    select g.*, at + coalesce(visit_each.lease, g.own_lease,
+        dibs.lease_for(queue.lease, queue.lease_growth, queue.lease_cap, g.charged + 1)) as until
+    from gone as g
+  ), held as (
+    insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run,
+      charged, losses, priority, own_lease, history, worker, fingerprint, lane, cost, slots)
+    select d.id, new_token, d.due_at, d.expire_at, at, d.until, d.queue_id, d.run + 1, d.charged + 1, d.losses,
+      d.priority, d.own_lease, d.history, visit_each.worker, d.fingerprint, d.lane, d.cost, visit_each.slots
+    from due as d
+  )
+  select array_agg(d.id), array_agg(d.priority), array_agg(d.run + 1), array_agg((d.charged + 1)::smallint), array_agg(d.losses),
+    array_agg(d.due_at), array_agg(d.until), array_agg(d.ord), (select array_agg(t.is_simple order by t.ordinality) from turn as t)
+  into ids, levels, runs, charges, losses, dues, untils, v_ords, v_simple
+  from due as d;
+  v_dues[cardinality(turns)] := null;
+  v_ids[cardinality(turns)] := null;
+  v_levels[cardinality(turns)] := null;
+  for i in 1 .. coalesce(cardinality(v_ords), 0) loop
+    v_dues[v_ords[i]] := dues[i];
+    v_ids[v_ords[i]] := ids[i];
+    v_levels[v_ords[i]] := levels[i];
+  end loop;
+
+  with level as materialized (
+    select l.level from unnest(queue.levels) as l (level)
+  )
+  select array_agg(g.spot order by t.ord) into v_locked
+  from rows from (unnest(turns), unnest(v_simple), unnest(v_dues), unnest(v_ids), unnest(v_levels)) with ordinality
+    as t (n, place, lane, base_at, floor_at, floor_id, swept_at, freed_at, tat, next, queue_id, units, credit, floor_level,
+        idle, late, ping, ring,
+        is_simple, first_at, first_id, first_level, ord)
+  left join lateral (
+    select g.ctid as spot from dibs.lane as g
+    where t.is_simple and g.id = t.lane and (t.first_id is null or t.swept_at < v_real - interval '1 second' or not exists (
+      select from level as p
+      cross join lateral (
+        select from dibs.ready as r
+        where r.queue_id = queue.id and r.lane = t.lane and r.priority = p.level
+          and (r.due_at, r.id) >= (
+            case when p.level = t.first_level then t.first_at else coalesce(t.base_at, '-infinity') end,
+            case when p.level = t.first_level then t.first_id else v_nil end)
+        order by r.due_at, r.id limit 1) as r))
+    for update skip locked) as g on true;
+
+  with level as materialized (
+    select l.level from unnest(queue.levels) as l (level)
+  ), looked as materialized (
+    select t.*, h.due_at as head, h.live_at as live_head
+    from rows from (unnest(turns), unnest(v_simple), unnest(v_dues), unnest(v_ids), unnest(v_levels), unnest(v_locked)) with ordinality
+      as t (n, place, lane, base_at, floor_at, floor_id, swept_at, freed_at, tat, next, queue_id, units, credit, floor_level,
+        idle, late, ping, ring,
+        is_simple, first_at, first_id, first_level, spot, ord)
+    left join lateral (
+      select min(h.due_at) as due_at,
+        min(case when h.expire_at > at then h.due_at else (
+          select r.due_at from dibs.ready as r
+          where r.queue_id = queue.id and r.lane = t.lane and r.priority = p.level
+            and r.due_at >= h.due_at and r.expire_at > at
+          order by r.due_at, r.id limit 1) end) as live_at
+      from level as p
+      cross join lateral (
+        select r.due_at, r.expire_at from dibs.ready as r
+        where r.queue_id = queue.id and r.lane = t.lane and r.priority = p.level
+          and r.due_at >= coalesce(t.base_at, '-infinity')
+        order by r.due_at, r.id limit 1) as h
+    ) as h on t.spot is not null
+    where t.is_simple
+  ), collected as (
+    delete from dibs.lane as g where g.ctid = any (array(select l.spot from looked as l where l.spot is not null and l.head is null))
+  )
+  insert into dibs.turn (queue_id, lane, place, base_at, floor_at, floor_id, floor_level, swept_at, idle)
+  select queue.id, l.lane,
+    case
+      when l.first_id is null and l.spot is null then at + interval '5 milliseconds' * (1 << l.idle)
+      when l.spot is not null and l.live_head is null then at + interval '1 second'
+      when l.spot is not null then greatest(l.live_head, at)
+      else at
+    end,
+    case when l.spot is not null then least(l.head, v_top) else l.base_at end,
+    case when l.first_id is null then l.floor_at else least(l.first_at, v_top) end,
+    case when l.first_id is null then l.floor_id when l.first_at > v_top then v_nil else l.first_id end,
+    case when l.spot is not null then null when l.first_id is null then l.floor_level else l.first_level end,
+    case when l.spot is not null then v_real else l.swept_at end,
+    case when l.first_id is null and l.spot is null then least(l.idle + 1, 8) else 0 end
+  from looked as l
+  where not (l.spot is not null and l.head is null)
+  order by l.ord;
+  if false = any (v_simple) then
+    others := array(select turns[i] from generate_subscripts(turns, 1) as i where not v_simple[i]);
+  end if;
+end
+$$;
+
+comment on function dibs.visit_each is
+'Take one job from each of many lanes that have no limits and the usual weight, and put their turns back: what a claim mostly does when
+more groups wait than it wants jobs. Turns that need more thought are left in `others`.';
 
 create or replace function dibs.sideline(queue dibs.queue) returns void
 language plpgsql volatile
@@ -424,6 +575,7 @@ declare
   v_first_us bigint;
   v_first_id uuid;
   v_got record;
+  v_each record;
 begin
   if v_queue.sideline is not null then
     perform dibs.sideline(v_queue);
@@ -432,6 +584,36 @@ begin
     v_turns := case when v_phase = 2 then dibs.see_turns(v_queue.id, v_from, v_from_n, v_width, at)
       else dibs.take_turns(v_queue.id, v_phase = 3, case when v_phase = 1 then v_from else '-infinity' end,
         case when v_phase = 1 then v_from_n else 0 end, v_width, at) end;
+    if v_phase = 1 and v_first_us is null and v_turns is not null then
+      select dibs.micros(t.place), dibs.turn_key(t.n) into v_first_us, v_first_id
+      from unnest(v_turns) as t order by t.place, t.n limit 1;
+    end if;
+    if v_phase = 1 and cardinality(v_turns) = v_left and not v_queue.checked then
+      select e.* into v_each from dibs.visit_each(v_queue, v_turns, new_token, claim_turns.worker, claim_turns.lease,
+        claim_turns.slots, at) as e;
+      if v_each.ids is not null then
+        v_left := v_left - cardinality(v_each.ids);
+        return query
+        select k.id, new_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers,
+          k.level, k.run, k.charge, coalesce(j.max_attempts, v_queue.max_attempts), k.losses, k.due_at, j.deadline, at, k.until
+        from unnest(v_each.ids, v_each.levels, v_each.runs, v_each.charges, v_each.losses, v_each.dues, v_each.untils)
+          as k (id, level, run, charge, losses, due_at, until)
+        left join lateral (
+          select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
+          from dibs.job as j where j.id = k.id offset 0) as j on true;
+      end if;
+      if v_each.others is null then
+        if v_each.ids is not null then
+          v_width := v_left;
+        elsif (select min(t.n) from unnest(v_turns) as t) > v_mark then
+          v_phase := 2;
+        else
+          v_width := least(v_width * 4, 10000);
+        end if;
+        continue;
+      end if;
+      v_turns := v_each.others;
+    end if;
     v_visits := case when v_turns is not null then
       dibs.plan_visits(v_turns, v_left, cardinality(v_turns) < v_width, at) end;
     if v_visits is null then
@@ -440,15 +622,13 @@ begin
       v_mark := (select s.last_value from dibs.turn_n_seq as s);
       continue;
     end if;
-    if v_first_us is null and v_phase = 1 then
-      v_first_us := dibs.micros(v_visits[1].place);
-      v_first_id := dibs.turn_key(v_visits[1].n);
-    end if;
     if v_phase <> 2 and (select bool_or(v.debt <> 0 or v.next is not null) from unnest(v_visits) as v) then
       v_visits := dibs.follow_order(dibs.settle_debts(v_visits, at), at);
     end if;
 
-    with lanes as materialized (
+    with level as materialized (
+      select l.level from unnest(v_queue.levels) as l (level)
+    ), lanes as materialized (
       select v.*, v.ordinality::integer as ord from unnest(v_visits) with ordinality as v where v.allow > 0
     ), pick as materialized (
       select p.spot, l.ord, case when l.concurrency is null then 0 when l.concurrency = 1 then 2 else 1 end as turn
@@ -457,7 +637,7 @@ begin
         select c.spot from (
           select x.spot, sum(x.cost) over (rows unbounded preceding) - x.cost as before
           from (
-            select r.spot, r.cost from unnest(v_queue.levels) as p (level)
+            select r.spot, r.cost from level as p
             cross join lateral (
               select r.ctid as spot, coalesce(r.cost, 1) as cost from dibs.ready as r
               where r.queue_id = v_queue.id and r.lane = l.lane and r.priority = p.level

@@ -40,6 +40,7 @@ create table dibs.queue (
   ring boolean not null default true,
   sideline double precision,
   levels smallint[] not null default '{}',
+  tuned boolean not null default false,
   gated boolean not null default false,
   checked boolean not null default false,
   constraint queue_name_shape check (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,126}(#[0-9]{1,3})?$'),
@@ -62,7 +63,8 @@ create table dibs.queue (
     history_retention between interval '1 day' and interval '10 years')
 );
 
--- levels: the priorities that its jobs with a group have had; none, and it has no groups and pays nothing for them. gated: it has
+-- levels: the priorities that its jobs with a group have had; none, and it has no groups and pays nothing for them. tuned: something was set for
+-- groups. gated: it has
 -- a limit or a rate of its own, looked at before its jobs are. checked: its jobs may need slots of a kind or a resource.
 comment on table dibs.queue is 'A queue''s policy and switches, under a small number.';
 
