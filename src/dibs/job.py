@@ -260,6 +260,8 @@ class Limit:
     weight: int | None
     blocked: int
     holders: list[UUID]
+    max_depth: int | None = None
+    max_age: timedelta | None = None
 
 
 __all__ = [

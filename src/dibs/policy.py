@@ -134,3 +134,5 @@ class GroupPolicy(TypedDict, total=False):
     concurrency: int | None
     rate: float | None
     burst: int | None
+    max_depth: int | None
+    max_age: Seconds | None

@@ -362,3 +362,34 @@ def test_the_end_of_a_backlog_is_estimated(client: dibs.Client, clock: Clock, db
         client.drain_estimate("none")
     with pytest.raises(dibs.InvalidArgument):
         client.drain_estimate("q", 0)
+
+
+def test_a_group_has_bounds_of_its_own(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.set_group("q", "acme", max_depth=2, max_age=60)
+    client.set_group("q", max_depth=3)
+
+    def put(group: str, count: int = 1) -> list[str]:
+        return [
+            e.outcome for e in client.enqueue_many(dibs.NewJob(queue="q", kind="k", group=group) for _ in range(count))
+        ]
+
+    put("acme", 2)
+    with pytest.raises(dibs.QueueFull, match="group 'acme' of queue 'q' is full: 2 of its jobs wait"):
+        put("acme")
+    put("globex", 3)
+    with pytest.raises(dibs.QueueFull, match="'globex'"):
+        put("globex")
+    assert client.depth("q").ready == 5
+    client.set_queue("q", when_full="sideline")
+    assert put("acme", 2) == ["sidelined"] * 2
+    taken = client.claim("q", 10)
+    assert sorted(job.priority for job in taken) == [0, 0, 5, 5, 5, 5, 5]
+    client.complete_many(taken)
+    assert put("acme") == ["enqueued"]
+    clock.move(61)
+    assert put("acme") == ["sidelined"]
+    client.set_group("q", "acme", max_depth=None, max_age=None)
+    assert put("acme", 5) == ["enqueued"] * 5
+    [acme, _] = sorted((limit for limit in client.limits()), key=lambda limit: limit.name or "~")
+    assert (acme.name, acme.max_depth, acme.max_age) == ("acme", None, None)

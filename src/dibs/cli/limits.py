@@ -9,11 +9,15 @@ import click
 
 from dibs.cli.command import Group
 from dibs.cli.session import Session, pass_session
+from dibs.cli.types import DURATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.job import Limit
+
+GROUPS = ("weight", "max_depth", "max_age")
+"""What is set of groups only."""
 
 COLUMNS = ("of", "queue", "name", ">slots", ">used", ">blocked", ">rate", ">burst", ">weight")
 
@@ -65,19 +69,21 @@ def _target(command: Callable[..., None]) -> Callable[..., None]:
     "--burst", type=int, help="How many may start at once before the rate counts; one second's worth if not given."
 )
 @click.option("--weight", type=int, help="The share of a group against the others; 1 is usual.")
+@click.option("--max-depth", type=int, help="How many jobs of a group may wait.")
+@click.option("--max-age", type=DURATION, help="How long the oldest job of a group may be due.")
 @pass_session
-def set_limit(session: Session, /, group: str | None, weight: int | None, **options: Any) -> None:
+def set_limit(session: Session, /, group: str | None, **options: Any) -> None:
     """Set a limit while everything runs: more counts at once, less as jobs end."""
     queue = options.pop("queue")
     with session.client() as client:
         if group is not None:
             _need_queue(queue, options)
-            slots = options.pop("slots")
-            policy: Any = {"weight": weight, "concurrency": slots, "rate": options["rate"], "burst": options["burst"]}
+            policy: Any = {"concurrency": options.pop("slots"), **options}
             given = {key: value for key, value in policy.items() if value is not None}
             client.set_group(queue, None if group == "*" else group, **given)
-        elif weight is not None:
-            raise click.UsageError("only a group has a weight; name one with --group")
+        elif others := [name for name in GROUPS if options.pop(name) is not None]:
+            named = others[0].replace("_", "-")
+            raise click.UsageError(f"only a group has a {named} here; name one with --group, or see: dibs queues set")
         else:
             client.set_limit(queue=queue, **options)
     _say(session, "set")

@@ -393,8 +393,8 @@ def unset_limit(target: Mapping[str, str | None]) -> Call[None]:
 def limits() -> Call[list[Limit]]:
     """Every limit, and what is used of it."""
     return Call(
-        "select scope, queue, name, slots, used, free, rate, burst, weight, blocked, holders from dibs.limits"
-        " order by scope, queue, name",
+        "select scope, queue, name, slots, used, free, rate, burst, weight, blocked, holders, max_depth, max_age"
+        " from dibs.limits order by scope, queue, name",
         (),
         lambda rows: [Limit(*row) for row in rows],
     )

@@ -49,9 +49,13 @@ begin
     select p.outcomes, p.aside into v_outcomes, v_aside from dibs.admit(jobs, v_same, v_now, v_outcomes) as p;
   end if;
 
+  if v_asked.groups > 0 then
+    v_outcomes := dibs.admit_groups(jobs, v_same, v_now, v_outcomes);
+  end if;
+
   with asked as materialized (
     select a.*, coalesce(bodies[a.ord], decode(a.base64, 'base64')) as bytes, q.id as queue_id,
-      case when q.id = any (v_aside) then 0 else coalesce(a.priority, q.priority) end as level,
+      case when q.id = any (v_aside) or v_outcomes[a.ord] = 'sidelined' then 0 else coalesce(a.priority, q.priority) end as level,
       coalesce(a.id, v_ids[a.ord], dibs.id_at(v_tick + a.ord)) as job_id,
       greatest(coalesce(a.due_at, v_now + a.delay), v_now) as due,
       v_hashes[a.ord] as hash,

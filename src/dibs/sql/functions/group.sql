@@ -5,7 +5,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_names constant text[] := '{weight,concurrency,rate,burst}'::text[];
+  v_names constant text[] := '{weight,concurrency,rate,burst,max_depth,max_age}'::text[];
   v_unknown text := (select k from jsonb_object_keys(policy) as k where k <> all (v_names) limit 1);
   v_queue integer;
   v_lane uuid;
@@ -35,17 +35,20 @@ begin
   if v_new.rate is null then
     v_new.burst := null;
   end if;
-  insert into dibs.group_policy (queue_id, lane, name, weight, concurrency, rate, burst)
-  values (v_queue, v_lane, set_group.name, v_new.weight, v_new.concurrency, v_new.rate, v_new.burst)
+  insert into dibs.group_policy (queue_id, lane, name, weight, concurrency, rate, burst, max_depth, max_age)
+  values (v_queue, v_lane, set_group.name, v_new.weight, v_new.concurrency, v_new.rate, v_new.burst, v_new.max_depth,
+    v_new.max_age)
   on conflict (queue_id, lane) do update
-  set weight = excluded.weight, concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst;
+  set weight = excluded.weight, concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst,
+    max_depth = excluded.max_depth, max_age = excluded.max_age;
   perform dibs.sync_lanes(v_queue);
 end
 $$;
 
 comment on function dibs.set_group is
 'Set what a group of a queue may have, while it runs: a JSON object of weight (its share against other groups, 1 to 1000), concurrency
-(how many of its jobs run at once; 1 is strict order), rate (starts a second) and burst. Null takes a limit away. Without a name it is for every
+(how many of its jobs run at once; 1 is strict order), rate (starts a second) and burst, max_depth and max_age (how many of its jobs may wait, and how long; what comes then is refused or sidelined, as the
+queue''s when_full says). Null takes a limit away. Without a name it is for every
 group of the queue that has nothing of its own. What is not named stays as it is.';
 
 create or replace function dibs.unset_group(queue text, name text default null) returns boolean

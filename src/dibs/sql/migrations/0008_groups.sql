@@ -9,11 +9,15 @@ create table dibs.group_policy (
   concurrency integer,
   rate double precision,
   burst integer,
+  max_depth integer,
+  max_age interval,
   constraint group_policy_pkey primary key (queue_id, lane),
   constraint group_policy_weight_range check (weight between 1 and 1000),
   constraint group_policy_concurrency_range check (concurrency between 1 and 1000000),
   constraint group_policy_rate_range check (rate > 0 and rate <= 1000000),
-  constraint group_policy_burst_range check (burst between 1 and 1000000)
+  constraint group_policy_burst_range check (burst between 1 and 1000000),
+  constraint group_policy_max_depth_range check (max_depth between 1 and 100000000),
+  constraint group_policy_max_age_range check (max_age between interval '1 second' and interval '10 years')
 );
 
 comment on table dibs.group_policy is 'Weight and limits of a group, or of all groups of a queue.';

@@ -5,7 +5,8 @@ select b.scope, case when b.scope = 'queue' then b.name end as queue, b.name, b.
   case when b.slots is not null then greatest(b.slots - h.used, 0) end as free, b.rate,
   case when b.rate is not null then coalesce(b.burst, least(ceil(b.rate), 1000000)::integer) end as burst,
   null::integer as weight,
-  (select count(*) from dibs.blocked as w where w.limit_id = b.id) as blocked, h.holders
+  (select count(*) from dibs.blocked as w where w.limit_id = b.id) as blocked, h.holders, null::integer as max_depth,
+  null::interval as max_age
 from dibs.bound as b
 cross join lateral (
   select coalesce(sum(l.slots[i + 1]), 0)::integer as used,
@@ -20,7 +21,7 @@ where (select dibs.confined_to()) is null or exists (
 union all
 select 'group', q.name, p.name, p.concurrency, h.used,
   case when p.concurrency is not null and p.name is not null then greatest(p.concurrency - h.used, 0) end, p.rate,
-  case when p.rate is not null then coalesce(p.burst, least(ceil(p.rate), 1000000)::integer) end, p.weight, 0, h.holders
+  case when p.rate is not null then coalesce(p.burst, least(ceil(p.rate), 1000000)::integer) end, p.weight, 0, h.holders, p.max_depth, p.max_age
 from dibs.group_policy as p
 join dibs.queue as q on q.id = p.queue_id
 cross join lateral (
