@@ -135,7 +135,7 @@ begin
       select min(t.place) as place, max(t.freed_at) as freed_at, bool_or(t.next is not null or t.tat > at) as waits
       from dibs.turn as t where t.lane = g.id) as t
     where g.id > from_id and (to_id is null or g.id <= to_id)
-      and (t.freed_at > at + interval '1 second' or t.place > at + interval '2 seconds' and not t.waits and exists (
+      and (t.freed_at > at + interval '500 milliseconds' or t.place > at + interval '500 milliseconds' and not t.waits and exists (
         select from dibs.queue as q cross join lateral unnest(q.levels) as p (level)
         cross join lateral (
           select from dibs.ready as r

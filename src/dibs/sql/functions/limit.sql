@@ -87,9 +87,9 @@ begin
   )
   select (select count(*) from mended) + (select count(*) from paced) into v_mended;
   -- The clock was stepped back.
-  update dibs.slot as s set freed_at = dibs.now() where s.freed_at > dibs.now() + interval '1 second';
+  update dibs.slot as s set freed_at = dibs.now() where s.freed_at > dibs.now() + interval '500 milliseconds';
   update dibs.pace as p set tat = dibs.now() from dibs.bound as b
-  where b.id = p.limit_id and p.tat > dibs.now() + interval '1 second'
+  where b.id = p.limit_id and p.tat > dibs.now() + interval '500 milliseconds'
     + dibs.token_time(b.rate, coalesce(b.burst, dibs.default_burst(b.rate)));
   update dibs.queue as q set checked = true
   where not q.checked and exists (select from dibs.bound as b where b.scope = 'kind');
