@@ -18,6 +18,7 @@ from tests.chaos.working import working
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -52,6 +53,21 @@ def passed(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
+def stop_with_jobs_in_hand(client: dibs.Client, worker: subprocess.Popen[str]) -> int:
+    """Stop a worker (SIGSTOP) at a moment when it holds jobs; its number."""
+    found: list[int] = []
+
+    def holds() -> bool:
+        worker.send_signal(signal.SIGSTOP)
+        found[:] = [w["id"] for w in client.workers() if w["facts"]["pid"] == worker.pid and w["running"]]
+        if not found:
+            worker.send_signal(signal.SIGCONT)
+        return bool(found)
+
+    wait_until(holds, what="it holds jobs")
+    return found[0]
+
+
 def check_record(db: psycopg.Connection[Any], count: int) -> None:
     """Every job succeeded, once, in the record."""
     succeeded, jobs = db.execute(
@@ -65,11 +81,7 @@ def test_killing_one_of_two_workers_in_the_middle(tmp_path: Path, dsn: str, db: 
     with dibs.Client(dsn) as client:
         enqueue(client, "noop", 20_000)
         with working(tmp_path, dsn, 2) as (victim, _):
-            wait_until(
-                lambda: {w["facts"]["pid"] for w in client.workers() if w["running"]} >= {victim.pid},
-                what="the victim holds jobs",
-            )
-            number = next(w["id"] for w in client.workers() if w["facts"]["pid"] == victim.pid)
+            number = stop_with_jobs_in_hand(client, victim)
             victim.kill()
             killed = db.execute("select now()").fetchone()
             wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")
@@ -91,11 +103,7 @@ def test_a_stopped_worker_is_refused_when_it_comes_back(tmp_path: Path, dsn: str
     with dibs.Client(dsn) as client:
         enqueue(client, "writes", 1500)
         with working(tmp_path, dsn, 2) as (stopped, _):
-            wait_until(
-                lambda: {w["facts"]["pid"] for w in client.workers() if w["running"]} >= {stopped.pid},
-                what="it holds jobs",
-            )
-            stopped.send_signal(signal.SIGSTOP)
+            stop_with_jobs_in_hand(client, stopped)
             wait_until(passed(2 * LEASE), what="two leases are over")
             stopped.send_signal(signal.SIGCONT)
             wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")

@@ -97,7 +97,8 @@ def test_sql_prints_the_install_script(run: Dibs) -> None:
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_unreachable_database_is_exit_code_3() -> None:
+def test_an_unreachable_database_is_exit_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dibs.cli.session.PATIENCE", 0.5)
     run = Dibs(NOWHERE)
     assert "cannot be reached" in run("jobs", code=3).err
     told = json.loads(run("jobs", "--json", code=3).err)

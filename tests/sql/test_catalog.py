@@ -50,6 +50,7 @@ THROTTLED = {
     "merge_turns",
     "put_turns",
     "claim_turns",
+    "visit_each",
     "sideline",
 }
 """What reads the real clock: the clock itself, and what throttles."""
