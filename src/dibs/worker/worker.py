@@ -81,6 +81,7 @@ class Worker:
         self._batched: set[int] = set()
         self._told: dict[int, str] = {}
         self._started = False
+        self._waking = False
         self._in_hand = 0
         self._careful = False
         self._rate = 0.0
@@ -246,17 +247,20 @@ class Worker:
         self._shares.took(jobs)
         self._keeper.take(jobs)
         self._stock.extend(jobs)
-        self._wake(len(jobs))
+        self._wake()
         if jobs:
             reach("worker.claimed")
 
-    def _wake(self, count: int) -> None:
-        """Wake so many of the runners that have nothing to do."""
-        while count > 0 and self._idle:
+    def _wake(self) -> None:
+        """Wake a runner that has nothing to do, unless one is waking up: it will wake the next, if that is needed.
+
+        Handlers that never wait are then all run by one runner, and the others are not woken for nothing.
+        """
+        while self._idle and not self._waking:
             future = self._idle.popleft()
             if not future.done():
                 future.set_result(None)
-                count -= 1
+                self._waking = True
 
     def _wanted(self) -> int:
         return self.settings.concurrency + min(int(self._rate * AHEAD), 4 * BATCH)
@@ -284,7 +288,7 @@ class Worker:
                 await self._until_in_hand(1)
         others = self._in_hand - 1
         self._stock.append(job)
-        self._wake(1)
+        self._wake()
         await self._until_in_hand(others)
         self._careful = True
 
@@ -297,13 +301,18 @@ class Worker:
 
     async def _work(self) -> None:
         turn = time.monotonic() + TURN
+        me = asyncio.current_task()
+        assert me is not None
         while True:
             if not self._stock:
                 future = self._loop.create_future()
                 self._idle.append(future)
                 await future
+                self._waking = False
                 continue
             job = self._stock.popleft()
+            if self._stock:
+                self._wake()
             if self._told and job.id.int in self._told:
                 self._finish(job, self._told.pop(job.id.int))
                 continue
@@ -311,17 +320,15 @@ class Worker:
             if task is None:
                 self._report([self._executor.unknown(job)])
             else:
-                await self._run(job, task)
+                await self._run(job, task, me)
             if time.monotonic() > turn:
                 await asyncio.sleep(0)
                 turn = time.monotonic() + TURN
 
-    async def _run(self, job: Claimed, task: Task[Any, Any]) -> None:
+    async def _run(self, job: Claimed, task: Task[Any, Any], me: asyncio.Task[Any]) -> None:
         if task.settings.batch is not None and self._batches.join(task, job):
             return  # Whoever opened the batch runs it.
         jobs = [job]
-        me = asyncio.current_task()
-        assert me is not None
         self._running[job.id.int] = me
         self._quiet.clear()
         try:
