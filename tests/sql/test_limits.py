@@ -237,7 +237,7 @@ def test_a_rate_lets_through_what_it_says(connect: Connect, db: psycopg.Connecti
         started = 0
         for _ in range(100):
             clock.move(0.1)
-            started += sum(pool.map(lambda conn: len(take(conn, 7)), conns))
+            started += sum(pool.map(lambda conn: len(take(conn, 20)), conns))
     assert 990 <= started <= 1010
     while rows := take(db, 50):
         started += len(rows)

@@ -153,7 +153,8 @@ begin
       order by r.due_at, r.id limit v_share
       for update skip locked
     ), gone as (
-      delete from dibs.ready as r using pick as p where r.ctid = p.place returning r.*
+      delete from dibs.ready as r using pick as p where r.ctid = p.place
+      returning r.id, r.due_at, r.expire_at, r.queue_id, r.run, r.charged, r.losses, r.priority, r.own_lease, r.history, r.fingerprint
     ), held as (
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run,
         charged, losses, priority, own_lease, history, worker, fingerprint, slots)

@@ -18,10 +18,7 @@ declare
   v_tokens uuid[];
   v_prints bytea[];
   v_any boolean;
-  v_lanes uuid[];
-  v_turns smallint[];
-  v_queues integer[];
-  v_slots text[];
+  v_held dibs.holding[];
 begin
   perform dibs.check_batch('complete', ids, tokens, cardinality(results));
   with asked as materialized (
@@ -39,16 +36,11 @@ begin
     where coalesce(g.history, q.history) = 'all'
   )
   select array_agg(g.id), array_agg(g.token), array_agg(g.fingerprint), bool_or(g.fingerprint is not null),
-    array_agg(g.lane) filter (where g.turn > 0), array_agg(g.turn) filter (where g.turn > 0),
-    array_agg(g.queue_id) filter (where g.turn > 0), array_agg(g.slots::text) filter (where g.slots is not null)
-  into v_ended, v_tokens, v_prints, v_any, v_lanes, v_turns, v_queues, v_slots from gone as g;
+    array_agg(row(g.lane, g.turn, g.queue_id, g.slots::text)::dibs.holding) filter (where g.turn > 0 or g.slots is not null)
+  into v_ended, v_tokens, v_prints, v_any, v_held from gone as g;
 
-  if v_slots is not null then
-    perform dibs.return_slots(v_slots, v_now);
-  end if;
-
-  if v_lanes is not null then
-    perform dibs.return_turns(v_lanes, v_turns, v_queues, null, null, v_now);
+  if v_held is not null then
+    perform dibs.give_back(v_held, v_now);
   end if;
 
   if v_any then

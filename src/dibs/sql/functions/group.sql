@@ -3,6 +3,7 @@
 create or replace function dibs.set_group(queue text, name text default null, policy jsonb default '{}') returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
   v_names constant text[] := '{weight,concurrency,rate,burst,max_depth,max_age}'::text[];
@@ -54,6 +55,7 @@ group of the queue that has nothing of its own. What is not named stays as it is
 create or replace function dibs.unset_group(queue text, name text default null) returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
   v_queue integer := dibs.queue_number(unset_group.queue);
@@ -78,6 +80,7 @@ create or replace function dibs.sort_lanes(max integer default 1000, after uuid 
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_now timestamptz := dibs.now();

@@ -31,6 +31,7 @@ language plpgsql volatile
 set enable_seqscan = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 declare
   v_left record;

@@ -6,6 +6,7 @@ create or replace function dibs.set_limit(
 returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_variable
 declare
@@ -32,6 +33,7 @@ Setting it again replaces both slots and rate.';
 create or replace function dibs.unset_limit(queue text default null, kind text default null, resource text default null) returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_variable
 declare
@@ -62,6 +64,7 @@ comment on function dibs.unset_limit is 'Take a limit away; raises DI030 when th
 create or replace function dibs.mend_limits() returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
   v_mended bigint;

@@ -61,6 +61,18 @@ $$;
 
 comment on function dibs.return_slots is 'Give back what leases held of limits.';
 
+create or replace function dibs.give_back(holdings dibs.holding[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  perform dibs.return_slots(array_agg(h.slots), at) from unnest(holdings) as h where h.slots is not null having count(*) > 0;
+  perform dibs.return_turns(array_agg(h.lane), array_agg(h.turn), array_agg(h.queue_id), null, null, at)
+  from unnest(holdings) as h where h.turn > 0 having count(*) > 0;
+end
+$$;
+
+comment on function dibs.give_back is 'Give back what leases that ended held of limits, and of their groups'' turns.';
+
 create or replace function dibs.ring_for(limit_id integer) returns void
 language sql volatile
 begin atomic

@@ -377,7 +377,7 @@ time of the lane''s next job; and collect the lanes that are empty.';
 create or replace function dibs.visit_each(
   queue dibs.queue, turns dibs.turn[], new_token uuid, worker bigint, lease interval, slots integer[], at timestamptz,
   out others dibs.turn[], out ids uuid[], out levels smallint[], out runs integer[], out charges smallint[], out losses smallint[],
-  out dues timestamptz[], out untils timestamptz[])
+  out dues timestamptz[], out ends timestamptz[])
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -434,7 +434,7 @@ begin
   )
   select array_agg(d.id), array_agg(d.priority), array_agg(d.run + 1), array_agg((d.charged + 1)::smallint), array_agg(d.losses),
     array_agg(d.due_at), array_agg(d.until), array_agg(d.ord), (select array_agg(t.is_simple order by t.ordinality) from turn as t)
-  into ids, levels, runs, charges, losses, dues, untils, v_ords, v_simple
+  into ids, levels, runs, charges, losses, dues, ends, v_ords, v_simple
   from due as d;
   v_dues[cardinality(turns)] := null;
   v_ids[cardinality(turns)] := null;
@@ -596,7 +596,7 @@ begin
         return query
         select k.id, new_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers,
           k.level, k.run, k.charge, coalesce(j.max_attempts, v_queue.max_attempts), k.losses, k.due_at, j.deadline, at, k.until
-        from unnest(v_each.ids, v_each.levels, v_each.runs, v_each.charges, v_each.losses, v_each.dues, v_each.untils)
+        from unnest(v_each.ids, v_each.levels, v_each.runs, v_each.charges, v_each.losses, v_each.dues, v_each.ends)
           as k (id, level, run, charge, losses, due_at, until)
         left join lateral (
           select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline

@@ -73,3 +73,11 @@ create type dibs.gate as (
   allowed integer,
   tat timestamptz
 );
+
+-- What a lease that ended held of its group's turns and of limits.
+create type dibs.holding as (
+  lane uuid,
+  turn smallint,
+  queue_id integer,
+  slots text
+);
