@@ -294,6 +294,14 @@ def test_the_functions_read_one_clock(db: psycopg.Connection[Any]) -> None:
             assert name in THROTTLED, name
 
 
+def test_what_disables_plans_is_not_compiled(db: psycopg.Connection[Any]) -> None:
+    """A disabled plan counts as very dear: where PostgreSQL has JIT, each call would be compiled for half a second."""
+    assert db.execute(
+        "select proname from pg_proc where pronamespace = 'dibs'::regnamespace"
+        " and 'enable_seqscan=off' = any (proconfig) and 'jit=off' <> all (proconfig)"
+    ).fetchall() == []  # fmt: skip
+
+
 def test_no_function_waits_in_the_server(db: psycopg.Connection[Any]) -> None:
     """FACTS 23: a function that loops with pg_sleep pins the horizon."""
     assert db.execute(

@@ -78,6 +78,7 @@ class Verbs(RuleBasedStateMachine):
                 self.db.execute("select dibs.set_group(%s, %s, %s)", (name, group, policy))
         self.db.execute("select dibs.set_queue('blue', '{\"newest_first\": true}')")
         self.db.execute("reset all")
+        self.db.execute("set jit = off")
         self.model = Model(START, groups=dict(GROUPS))
         self.made: list[Job] = []
         self.taken: list[Claim] = []

@@ -48,6 +48,7 @@ create or replace function dibs.next_due(queues text[]) returns timestamptz
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set plan_cache_mode = force_generic_plan
 begin atomic
   select min(r.due_at)

@@ -67,6 +67,7 @@ create or replace function dibs.status(
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 begin atomic
   select
     case

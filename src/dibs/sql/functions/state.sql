@@ -4,6 +4,7 @@ create or replace function dibs.states(ids uuid[]) returns table (id uuid, state
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 begin atomic
   select k.id, case when (select s.confined from dibs.setting as s) and dibs.is_hidden(k.id) then 'unknown' else coalesce(
     (select case when r.due_at > n.at then 'scheduled' else 'ready' end from dibs.ready as r where r.id = k.id),
