@@ -53,19 +53,36 @@ def passed(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-def stop_with_jobs_in_hand(client: dibs.Client, worker: subprocess.Popen[str]) -> int:
-    """Stop a worker (SIGSTOP) at a moment when it holds jobs; its number."""
-    found: list[int] = []
+def stop_with_jobs_in_hand(
+    client: dibs.Client, db: psycopg.Connection[Any], worker: subprocess.Popen[str]
+) -> tuple[int, int]:
+    """Stop a worker (SIGSTOP) in the middle of naps, whose ends cannot be on their way then.
 
-    def holds() -> bool:
+    Returns its number, and how many naps were enqueued until it had one.
+    """
+    found: list[int] = []
+    count = 0
+
+    def naps() -> bool:
+        nonlocal count
+        enqueue(client, "naps", 10, seconds=1, priority=9)
+        count += 10
         worker.send_signal(signal.SIGSTOP)
-        found[:] = [w["id"] for w in client.workers() if w["facts"]["pid"] == worker.pid and w["running"]]
+        found[:] = [
+            number
+            for (number,) in db.execute(
+                "select distinct j.worker from dibs.jobs as j join dibs.workers as w on w.id = j.worker"
+                " where j.kind = 'naps' and j.state = 'running' and w.facts -> 'pid' = to_jsonb(%s::integer)"
+                " and j.claimed_at > now() - interval '500 milliseconds'",
+                (worker.pid,),
+            )
+        ]
         if not found:
             worker.send_signal(signal.SIGCONT)
         return bool(found)
 
-    wait_until(holds, what="it holds jobs")
-    return found[0]
+    wait_until(naps, timeout=60, what="it holds jobs")
+    return found[0], count
 
 
 def check_record(db: psycopg.Connection[Any], count: int) -> None:
@@ -81,11 +98,11 @@ def test_killing_one_of_two_workers_in_the_middle(tmp_path: Path, dsn: str, db: 
     with dibs.Client(dsn) as client:
         enqueue(client, "noop", 20_000)
         with working(tmp_path, dsn, 2) as (victim, _):
-            number = stop_with_jobs_in_hand(client, victim)
+            number, naps = stop_with_jobs_in_hand(client, db, victim)
             victim.kill()
             killed = db.execute("select now()").fetchone()
             wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")
-    check_record(db, 20_000)
+    check_record(db, 20_000 + naps)
     assert killed
     # What the dead one held was taken back, and run by the other, within a lease and two seconds.
     lost, again = db.execute(
@@ -103,11 +120,11 @@ def test_a_stopped_worker_is_refused_when_it_comes_back(tmp_path: Path, dsn: str
     with dibs.Client(dsn) as client:
         enqueue(client, "writes", 1500)
         with working(tmp_path, dsn, 2) as (stopped, _):
-            stop_with_jobs_in_hand(client, stopped)
+            _, naps = stop_with_jobs_in_hand(client, db, stopped)
             wait_until(passed(2 * LEASE), what="two leases are over")
             stopped.send_signal(signal.SIGCONT)
             wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")
-    check_record(db, 1500)
+    check_record(db, 1500 + naps)
     assert db.execute("select count(*), count(distinct n) from effect").fetchone() == (1500, 1500)
     assert db.execute("select count(*) > 0 from dibs.attempts where outcome = 'lost'").fetchone() == (True,)
 

@@ -555,6 +555,7 @@ async def test_others_can_register_a_channel(
 def test_a_package_offers_its_channel_by_an_entry_point(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     offered = EntryPoint("pigeon", "tests.integration.test_channels:make_pigeon", "dibs.channels")
     monkeypatch.setattr("dibs.channels.registry.entry_points", lambda **_: [offered])
+    monkeypatch.setattr("dibs.channels.registry._registered", {})
     assert sorted(channels.app(dsn, environment={}).tasks) == ["db_function", "pigeon"]
 
 
