@@ -509,6 +509,39 @@ async def test_a_completion_that_is_refused_spoils_no_other(app: dibs.App) -> No
     assert "the completion was refused" in app.client.why(jobs[7].id)
 
 
+async def test_a_follow_up_that_cannot_be_sent_spoils_no_other(app: dibs.App) -> None:
+    @app.task(name="follows")
+    async def follows(bad: bool) -> None:
+        if bad:
+            dibs.context().enqueue(dibs.NewJob(queue="q", kind="k", payload=object()))
+
+    jobs = follows.enqueue_many(follows.call(n == 3) for n in range(10))
+    await drain(app)
+    assert [job.state() for job in jobs].count(dibs.State.SUCCEEDED) == 9
+    assert jobs[3].state() is dibs.State.FAILED
+
+
+async def test_a_handler_that_exits_or_cancels_itself_ends_its_own_job_only(app: dibs.App) -> None:
+    @app.task(name="exits", retry=dibs.Retry(max_attempts=1))
+    async def exits(how: str) -> None:
+        if how == "exit":
+            raise SystemExit(3)
+        if how == "cancel":
+            task = asyncio.create_task(asyncio.sleep(60))
+            task.cancel()
+            await task
+
+    @app.task(name="exits_in_a_thread", retry=dibs.Retry(max_attempts=1))
+    def exits_in_a_thread() -> None:
+        raise SystemExit(3)
+
+    jobs = [exits.enqueue(how) for how in ("exit", "cancel", "fine")]
+    jobs.append(exits_in_a_thread.enqueue())
+    await drain(app, concurrency=1)
+    assert [job.state() for job in jobs] == ["exhausted", "exhausted", "succeeded", "exhausted"]
+    assert "SystemExit: 3" in app.client.why(jobs[0].id)
+
+
 async def test_handles_for_async_code(app: dibs.App) -> None:
     @app.task(name="double")
     async def double(n: int) -> int:

@@ -69,7 +69,7 @@ def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> Repo
             result = result_of(runner.run(outcome) if task.is_async else outcome)
     except InvalidArgument as error:
         return failed(here, retry, error, began, final=True)
-    except Exception as error:
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
         return failed(here, retry, error, began)
     return succeeded(here, result, began)
 

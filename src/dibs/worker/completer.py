@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dibs.db import calls
-from dibs.errors import ConnectionLost, DibsError
+from dibs.errors import ConnectionLost
 from dibs.events import JobEnded, LeaseLost, OutcomesSent, Trouble
 from dibs.runtime.points import reach
 from dibs.states import Outcome, State
@@ -79,7 +79,7 @@ class Completer:
                 reports = [r for r in reports if not self._is_too_late(r)]
                 if not reports:
                     return None
-            except DibsError as error:
+            except Exception as error:
                 return await self._send_apart(verb, reports, error)
 
     def _is_too_late(self, report: Report) -> bool:
@@ -88,7 +88,7 @@ class Completer:
             self._events.tell(LeaseLost(report.job))  # It runs out, and the job is run again.
         return late
 
-    async def _send_apart(self, verb: str, reports: list[Report], error: DibsError) -> None:
+    async def _send_apart(self, verb: str, reports: list[Report], error: Exception) -> None:
         """One outcome that is refused must not spoil the others: halve the batch until it stands alone."""
         self._events.tell(Trouble(f"sending outcomes ({verb})", error))
         if len(reports) > 1:

@@ -70,7 +70,9 @@ class Executor:
                 report = _succeeded(task, here, await self._handlers[task.name](here, arguments), began)
             else:
                 report = await self._run(task, here, arguments, began)
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if _is_ours(error):
+                raise
             report = failed(here, task.settings.retry, error, began)
         reach("worker.after_run")
         return report
@@ -120,7 +122,9 @@ class Executor:
             reach("worker.before_run")
             told = await self._call(task, first, items)
             reach("worker.after_run")
-        except Exception as raised:
+        except (Exception, SystemExit, asyncio.CancelledError) as raised:
+            if _is_ours(raised):
+                raise
             return [raised] * len(items)
         if told is None:
             return [None] * len(items)
@@ -129,6 +133,12 @@ class Executor:
             error = TypeError(f"{task.name} returned {wrong} for {len(items)} jobs, not one for each or None")
             return [error] * len(items)
         return list(told)
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether a cancellation is the worker's. One of the handler's own making, or its sys.exit(), ends its job only."""
+    me = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and me is not None and me.cancelling() > 0
 
 
 @contextlib.asynccontextmanager

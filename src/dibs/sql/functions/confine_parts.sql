@@ -16,7 +16,7 @@ begin atomic
 end;
 
 comment on function dibs.confined_to is
-'The queues this session is confined to, through its user and every role that is a member of; null when it is not.';
+'The queues the caller is confined to, through its login and every role that is a member of; null when it is not.';
 
 create or replace function dibs.check_queues(names text[]) returns void
 language plpgsql stable
@@ -36,7 +36,7 @@ begin
 end
 $$;
 
-comment on function dibs.check_queues is 'Refuse queues that this session is not confined to.';
+comment on function dibs.check_queues is 'Refuse queues that the caller, being confined, may not use.';
 
 create or replace function dibs.is_hidden(id uuid) returns boolean
 language sql stable
@@ -46,4 +46,4 @@ begin atomic
     from (select dibs.confined_to() as mine) as m, dibs.job as j where j.id = is_hidden.id and m.mine is not null), false);
 end;
 
-comment on function dibs.is_hidden is 'Whether a job is in a queue that this session is not confined to.';
+comment on function dibs.is_hidden is 'Whether a job is in a queue that the caller, being confined, may not use.';
