@@ -35,17 +35,20 @@ class Processes:
     async def run(self, task: Task[..., object], job: Claimed, limit: Limit) -> Report:
         """Run one attempt within the limit; a process that is not done when we are cancelled is killed."""
         child: Child | None = None
+        given_up = False
         request = Request(task.function.__module__, job, task.settings.memory)
 
         def ask() -> Report:
             nonlocal child
-            child = self._idle.pop() if self._idle else Child(self._dsn)
-            self._all.add(child)
+            child = self._child()
+            if given_up:  # While it was starting: nobody else knows it yet.
+                child.kill()
             return child.ask(request)
 
         try:
             report: Report = await self._threads.run(ask, limit)
         except BaseException:
+            given_up = True
             if child is not None:
                 child.kill()
                 self._all.discard(child)
@@ -54,9 +57,18 @@ class Processes:
             self._idle.append(child)
         return report
 
+    def _child(self) -> Child:
+        """One that is idle, or a new one; called in threads."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            made = Child(self._dsn)
+            self._all.add(made)
+            return made
+
     def close(self) -> None:
         """End them all, whatever they do."""
-        for child in self._all:
+        for child in list(self._all):
             child.kill()
         self._threads.close()
 
