@@ -215,16 +215,16 @@ class Worker:
 
     async def _claim(self, room: int) -> int:
         found = 0
-        for asked, count in self._shares.claims(room):
-            queues = self._pulling.of(asked)
+        empty: set[str] = set()
+        for asked, most in self._shares.claims(room):
+            queues, count = self._pulling.of(asked), min(most, room - found)
             if found >= room:
                 break
-            if not queues:
+            if not queues or empty.issuperset(asked):
                 continue
             began = time.monotonic()
             try:
-                call = calls.claim(queues, min(count, room - found), self._number, None)
-                jobs = await self._database.run(call)
+                jobs = await self._database.run(calls.claim(queues, count, self._number, None))
             except ShardNotHeld:
                 await self._pulling.hold()
                 return found
@@ -236,6 +236,8 @@ class Worker:
             if self._events.wants(JobsClaimed):
                 self._events.tell(JobsClaimed(tuple(queues), len(jobs), self._claimed_at - began))
             found += len(jobs)
+            if len(jobs) < count:
+                empty.update(asked)
             self._take(jobs)
             if any(job.losses >= SUSPECT for job in jobs):
                 await self._run_alone(next(job for job in jobs if job.losses >= SUSPECT))
