@@ -32,7 +32,7 @@ SCENARIOS = (
     "sustained",
     "start",
     "resting",
-    "profile",
+    "costs",
     "fairness",
     "weights",
     "lanes",

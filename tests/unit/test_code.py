@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import bench
+from bench.__main__ import SCENARIOS
+
 import dibs
 
 ROOT = Path(dibs.__file__).parent
@@ -35,3 +38,10 @@ def test_sync_and_async_clients_have_the_same_verbs() -> None:
     assert public[0] == public[1]
     public = [{n for n in vars(c) if not n.startswith("_")} for c in (dibs.Queue, dibs.AsyncQueue)]
     assert public[0] == public[1]
+
+
+def test_every_scenario_of_the_bench_can_be_run() -> None:
+    modules = {
+        file.stem for file in Path(bench.__file__).parent.glob("*.py") if "\ndef run(" in file.read_text("utf-8")
+    }
+    assert modules == set(SCENARIOS)
