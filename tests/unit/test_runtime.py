@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
-from dibs.runtime import Loop, Retrying, Service, Stepped, Stumbled
+from dibs.runtime import Loop, Retrying, Service, Step, Stepped, Stumbled, end, ending
 from dibs.runtime.wake import wait_for
 
 
@@ -169,3 +170,41 @@ async def test_a_cancelled_service_leaves_no_loop_behind() -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     assert [task.get_name() for task in asyncio.all_tasks()].count("a") == 0
+
+
+def swallow(began: asyncio.Event) -> Step:
+    """A step that loses its first cancellation, as asyncio.wait_for may before Python 3.12."""
+
+    async def step() -> float:
+        began.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return 3600.0
+
+    return step
+
+
+async def test_a_service_ends_when_a_step_swallows_its_cancellation() -> None:
+    began = asyncio.Event()
+    running = asyncio.create_task(Service([Loop("a", swallow(began))]).run(asyncio.Event()))
+    await began.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_task_that_swallows_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "AGAIN", 0.01)
+    began = asyncio.Event()
+    loop = asyncio.create_task(Loop("a", swallow(began)).run())
+    await began.wait()
+    await end([loop])
+    assert loop.cancelled()
+
+
+async def test_what_ended_tasks_raised_is_dropped() -> None:
+    async def broken() -> None:
+        raise ValueError("a defect")
+
+    await end([asyncio.create_task(broken())])
+    await end([])

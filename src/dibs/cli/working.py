@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.client.find import find_database
 from dibs.db.database_async import AsyncDatabase
 from dibs.metrics import Prometheus
+from dibs.runtime import end
 from dibs.runtime.fleet import is_child, orphaned
 from dibs.runtime.http import Pages
 from dibs.worker import Worker
@@ -74,7 +75,7 @@ async def work(app: App, settings: Settings, shown: Shown) -> int:
             await stack.enter_async_context(shown.serve(pages(worker.trouble, worker.unready), metrics))
         if shown.health_file is not None:
             beside.append(keep_fresh(shown.health_file, lambda: worker.trouble() or worker.unready()))
-        stack.push_async_callback(_end, [asyncio.create_task(coroutine) for coroutine in beside])
+        stack.push_async_callback(end, [asyncio.create_task(coroutine) for coroutine in beside])
         await worker.run()
     return worker.ended
 
@@ -84,12 +85,6 @@ async def _share(app: App, stack: AsyncExitStack) -> None:
         shared = Prometheus(app.events).share(Path(folder))
         await shared.open()
         stack.push_async_callback(shared.close)
-
-
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _obey_signals(worker: Worker) -> None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
+from dibs.runtime import end
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -132,9 +134,7 @@ class AsyncBell(_Rings):
     async def stop(self) -> None:
         """Stop listening."""
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await end([self._task])
 
     async def _listen(self) -> None:
         tries = 0

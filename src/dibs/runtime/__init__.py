@@ -1,6 +1,7 @@
 """Loops and waiting; knows no jobs."""
 
+from dibs.runtime.ending import end
 from dibs.runtime.loop import Loop, Retrying, Step, Stepped, Stumbled
 from dibs.runtime.service import Service
 
-__all__ = ["Loop", "Retrying", "Service", "Step", "Stepped", "Stumbled"]
+__all__ = ["Loop", "Retrying", "Service", "Step", "Stepped", "Stumbled", "end"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from dibs.runtime.ending import end
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,18 +29,16 @@ class Service:
         told = asyncio.create_task(until.wait())
         try:
             await asyncio.wait({*tasks, told}, return_when=asyncio.FIRST_COMPLETED)
-            for loop in self._loops:
-                loop.stop()
+            self._stop_loops()
             if tasks:
                 await asyncio.wait(tasks, timeout=self._grace)
         finally:
-            await _end({*tasks, told})
+            self._stop_loops()
+            await end([*tasks, told])
         for task in tasks:
             if not task.cancelled():
                 task.result()
 
-
-async def _end(tasks: set[asyncio.Task[None] | asyncio.Task[bool]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    def _stop_loops(self) -> None:
+        for loop in self._loops:
+            loop.stop()

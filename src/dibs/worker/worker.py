@@ -25,7 +25,7 @@ from dibs.events import (
     WorkerStopping,
 )
 from dibs.maintenance import Done, loops
-from dibs.runtime import Loop, Service, Stumbled
+from dibs.runtime import Loop, Service, Stumbled, end
 from dibs.runtime.points import reach
 from dibs.scheduler import declare
 from dibs.worker.batches import Batches
@@ -150,7 +150,7 @@ class Worker:
             await self._wind_up()
         finally:
             self._stop.set()
-            await _end([*runners, *beside])
+            await end([*runners, *beside])
             self._completer.end()
             await completing
             processes.close()
@@ -278,7 +278,7 @@ class Worker:
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({ring, stopped}, return_when=asyncio.FIRST_COMPLETED)
         rang = ring.done() and not ring.cancelled() and ring.result()
-        await _end([ring, stopped])
+        await end([ring, stopped])
         return rang
 
     async def _run_alone(self, job: Claimed) -> None:
@@ -424,13 +424,7 @@ class Worker:
         self._give_back_stock()
         quiet, hurry = asyncio.create_task(self._quiet.wait()), asyncio.create_task(self._hurry.wait())
         await asyncio.wait({quiet, hurry}, timeout=self.settings.grace, return_when=asyncio.FIRST_COMPLETED)
-        await _end([quiet, hurry])
+        await end([quiet, hurry])
         for key in list(self._running):
             self._cancel(key, "stopping")
         await self._quiet.wait()
-
-
-async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
