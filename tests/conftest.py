@@ -27,7 +27,7 @@ settings.load_profile("dibs")
 SETTINGS = {
     **UNSAFE_FAST,
     "shared_buffers": "128MB",
-    "max_wal_size": "4GB",
+    "max_wal_size": "1GB",
     "max_connections": "120",
     "max_prepared_transactions": "10",
     "checkpoint_timeout": "30min",
@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """The server of this test process."""
-    with Server.temporary(settings=SETTINGS) as server:
+    with Server.temporary(settings=SETTINGS, in_memory=True) as server:
         yield server
 
 
@@ -71,7 +71,7 @@ def empty_dsn(server: Server, admin_dsn: str) -> Iterator[str]:
 def dsn(server: Server, admin_dsn: str, template: str) -> Iterator[str]:
     """A database with dibs, of this test alone."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
-    create_database(admin_dsn, name, template=template)
+    create_database(admin_dsn, name, template=template, by_files=True)
     yield server.dsn(name)
     drop_database(admin_dsn, name)
 

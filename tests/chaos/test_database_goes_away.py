@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def own_server() -> Iterator[Server]:
     """A server this test may restart; TCP through the proxy goes to its Unix socket."""
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}) as server:
+    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}, in_memory=True) as server:
         migrate(server.dsn())
         yield server
 

@@ -28,7 +28,7 @@ LEASE = 2.0
 @pytest.fixture
 def own_server() -> Iterator[Server]:
     """A server this test may restart."""
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}) as server:
+    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}, in_memory=True) as server:
         migrate(server.dsn())
         yield server
 

@@ -431,6 +431,17 @@ def test_a_temporary_server_ends_with_its_context() -> None:
     assert not server.data_dir.parent.exists()
 
 
+def test_a_temporary_server_is_in_memory_only_if_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    account, disk = account_for(), Path("/var/tmp")
+    monkeypatch.setattr(paths, "MEMORY", disk)
+    monkeypatch.setattr(paths, "ROOM", 0)
+    assert paths.memory_base(account) == disk
+    monkeypatch.setattr(paths, "ROOM", 2**60)
+    assert paths.memory_base(account) == paths.temp_base(account)
+    monkeypatch.setattr(paths, "MEMORY", Path("/not/there"))
+    assert paths.memory_base(account) == paths.temp_base(account)
+
+
 def test_a_temporary_server_ends_with_its_killed_owner() -> None:
     owner = child(OWN_TEMPORARY)
     assert owner.stdout

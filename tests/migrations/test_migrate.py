@@ -137,7 +137,7 @@ def as_user(dsn: str, user: str) -> str:
 
 
 def test_without_the_right_to_make_roles_everything_else_is_installed() -> None:
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "16MB"}) as server:
+    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "16MB"}, in_memory=True) as server:
         execute(server.dsn("postgres"), "create role plain login")
         execute(server.dsn("postgres"), "create database plain owner plain")
         done = migrate(as_user(server.dsn("plain"), "plain"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -24,6 +25,9 @@ PLAIN = re.compile(r"[\w/. +@-]+")
 """What unix_socket_directories takes as it is."""
 LONGEST_TEMP = 48
 """Leaves room for what we put below."""
+MEMORY = Path("/dev/shm")  # noqa: S108
+ROOM = 4 * 2**30
+"""With less free memory than this, in bytes, a folder in it is not used."""
 
 
 def default_data_dir(major: int) -> Path:
@@ -86,6 +90,15 @@ def temp_base(account: Account) -> Path:
         f"no folder for temporary files that the user {account.name} can enter",
         hint="set TMPDIR to a folder with a short path",
     )
+
+
+def memory_base(account: Account) -> Path:
+    """The same in memory, if there is such a folder with room enough; else like ``temp_base``."""
+    try:
+        roomy = shutil.disk_usage(MEMORY).free >= ROOM and os.access(MEMORY, os.W_OK)
+    except OSError:
+        roomy = False
+    return MEMORY if roomy and account.can_enter(MEMORY) else temp_base(account)
 
 
 def _for_root() -> Path:

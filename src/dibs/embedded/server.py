@@ -50,10 +50,17 @@ class Server:
     @classmethod
     @contextmanager
     def temporary(
-        cls, *, binaries: Binaries | None = None, settings: Mapping[str, str] | None = None
+        cls,
+        *,
+        binaries: Binaries | None = None,
+        settings: Mapping[str, str] | None = None,
+        in_memory: bool = False,
     ) -> Iterator[Self]:
-        """A server that is ended and removed with this context, or at the latest with us."""
-        with guarded_folder() as folder:
+        """A server that is ended and removed with this context, or at the latest with us.
+
+        ``in_memory`` keeps its data in ``/dev/shm`` if that has 4 GiB free: making many databases is then much quicker.
+        """
+        with guarded_folder(in_memory=in_memory) as folder:
             server = cls(folder / "data", binaries=binaries, settings=settings)
             try:
                 yield server.start()

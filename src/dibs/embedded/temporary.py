@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def guarded_folder() -> Iterator[Path]:
-    """A fresh folder; a server in its subfolder ``data`` is ended with it."""
+def guarded_folder(*, in_memory: bool = False) -> Iterator[Path]:
+    """A fresh folder, on disk or in memory; a server in its subfolder ``data`` is ended with it."""
     account = account_for()
-    folder = Path(tempfile.mkdtemp(dir=paths.temp_base(account), prefix="dibs-"))
+    base = paths.memory_base(account) if in_memory else paths.temp_base(account)
+    folder = Path(tempfile.mkdtemp(dir=base, prefix="dibs-"))
     account.own(folder)
     with _guard(folder) as guard:
         try:

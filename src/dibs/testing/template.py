@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INSTALLING = (20004, 1)
 """The lock of whoever makes a template: dibs' roles belong to the whole server, and are made once."""
 
-SETTINGS = {**UNSAFE_FAST, "checkpoint_timeout": "30min", "max_wal_size": "4GB"}
+SETTINGS = {**UNSAFE_FAST, "checkpoint_timeout": "30min", "max_wal_size": "1GB"}
 
 
 class Databases:
@@ -48,7 +48,10 @@ def databases(dsn: str | None = None, prepare: Callable[[str], object] | None = 
     The role of ``dsn`` must be allowed to create databases. Those made are named ``dibs_test_…``.
     """
     if dsn is None:
-        with Server.temporary(settings=SETTINGS) as server, _template(server.dsn("postgres"), prepare) as template:
+        with (
+            Server.temporary(settings=SETTINGS, in_memory=True) as server,
+            _template(server.dsn("postgres"), prepare) as template,
+        ):
             yield Databases(server.dsn("postgres"), template, by_files=True)
     else:
         with _template(dsn, prepare) as template:
