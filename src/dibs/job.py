@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol
-from uuid import UUID  # noqa: TC003 - msgspec reads it
+from uuid import UUID
 
 import msgspec
 
@@ -104,10 +104,13 @@ class Held(Protocol):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A job held under a lease."""
+    """A job held under a lease.
 
-    id: UUID
-    token: UUID
+    Claims are large and most of this is never looked at, so ids and times stay as the database sent them until then.
+    """
+
+    key: bytes
+    raw_token: bytes
     queue: str
     kind: str
     raw_payload: str | None
@@ -119,10 +122,51 @@ class Claimed(msgspec.Struct, frozen=True):
     attempt: int
     max_attempts: int
     losses: int
-    due_at: datetime
-    deadline: datetime | None
-    claimed_at: datetime
-    lease_until: datetime
+    raw_due_at: bytes
+    raw_deadline: bytes | None
+    raw_claimed_at: bytes
+    raw_lease_until: bytes
+
+    def __repr__(self) -> str:
+        return (
+            f"Claimed(id={self.id}, queue={self.queue!r}, kind={self.kind!r}, attempt={self.attempt},"
+            f" lease_until={self.lease_until.isoformat()})"
+        )
+
+    @property
+    def id(self) -> UUID:
+        """The job's id; ``key`` is the same as bytes, and quicker to look up by."""
+        return UUID(bytes=self.key)
+
+    @property
+    def token(self) -> UUID:
+        """What proves that the lease is ours."""
+        return UUID(bytes=self.raw_token)
+
+    @property
+    def due_at(self) -> datetime:
+        """When it was to run."""
+        return read_time(self.raw_due_at)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When it must have been done, if it was said."""
+        return None if self.raw_deadline is None else read_time(self.raw_deadline)
+
+    @property
+    def claimed_at(self) -> datetime:
+        """When this run began, by the database's clock."""
+        return read_time(self.raw_claimed_at)
+
+    @property
+    def lease_until(self) -> datetime:
+        """When the lease ends unless it is renewed, by the database's clock."""
+        return read_time(self.raw_lease_until)
+
+    @property
+    def lease(self) -> float:
+        """How many seconds the lease lasts."""
+        return (int.from_bytes(self.raw_lease_until) - int.from_bytes(self.raw_claimed_at)) / 1e6
 
     @property
     def payload(self) -> Any:
@@ -143,6 +187,19 @@ class Claimed(msgspec.Struct, frozen=True):
     def is_last_attempt(self) -> bool:
         """Whether a failure of this attempt would exhaust the job."""
         return self.attempt >= self.max_attempts
+
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def read_time(raw: bytes) -> datetime:
+    """A time as PostgreSQL sends it: in microseconds since the year 2000."""
+    return _EPOCH + timedelta(microseconds=int.from_bytes(raw, signed=True))
+
+
+def write_time(time: datetime) -> bytes:
+    """A time as PostgreSQL sends it."""
+    return ((time - _EPOCH) // timedelta(microseconds=1)).to_bytes(8, signed=True)
 
 
 def _read(text: str) -> Any:

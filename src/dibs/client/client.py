@@ -17,7 +17,7 @@ from dibs.db.adapters.client import join
 from dibs.db.database import Database
 from dibs.db.listen import Bell
 from dibs.errors import LeaseLost, UnknownJob
-from dibs.job import NewJob
+from dibs.job import Answer, NewJob
 from dibs.progress import progress_json
 from dibs.states import State
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dibs.db.adapters.detect import Connection
     from dibs.db.calls import Call
     from dibs.job import (
-        Answer,
         Claimed,
         Depth,
         DrainEstimate,
@@ -216,7 +215,7 @@ class Client(Scheduling):
         """End a job as succeeded, with the jobs that follow it: ``ok`` or ``already``; raises LeaseLost."""
         jobs = [job.as_json(job.id, inline=True) for job in follow_ups]
         call = calls.complete_many([held], [result], [jobs] if jobs else None)
-        return _one("complete", self.run(call, conn))
+        return _one("complete", [Answer(held.id, answer) for answer in self.run(call, conn)])
 
     def complete_many(
         self,
@@ -227,7 +226,8 @@ class Client(Scheduling):
     ) -> list[Answer]:
         """End many jobs as succeeded, each with those that follow it; ``ok``, ``already`` or ``lost`` for each."""
         following = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups or ()]
-        return self.run(calls.complete_many(held, results, following or None))
+        answers = self.run(calls.complete_many(held, results, following or None))
+        return [Answer(h.id, answer) for h, answer in zip(held, answers, strict=True)]
 
     def fail(
         self,

@@ -17,7 +17,7 @@ from dibs.db.adapters.client_async import join
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
 from dibs.errors import LeaseLost, UnknownJob
-from dibs.job import NewJob
+from dibs.job import Answer, NewJob
 from dibs.progress import progress_json
 from dibs.states import State
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dibs.db.adapters.detect import AsyncConnection
     from dibs.db.calls import Call
     from dibs.job import (
-        Answer,
         Claimed,
         Depth,
         DrainEstimate,
@@ -218,7 +217,7 @@ class AsyncClient(AsyncScheduling):
         """End a job as succeeded, with the jobs that follow it: ``ok`` or ``already``; raises LeaseLost."""
         jobs = [job.as_json(job.id, inline=True) for job in follow_ups]
         call = calls.complete_many([held], [result], [jobs] if jobs else None)
-        return _one("complete", await self.run(call, conn))
+        return _one("complete", [Answer(held.id, answer) for answer in await self.run(call, conn)])
 
     async def complete_many(
         self,
@@ -229,7 +228,8 @@ class AsyncClient(AsyncScheduling):
     ) -> list[Answer]:
         """End many jobs as succeeded, each with those that follow it; ``ok``, ``already`` or ``lost`` for each."""
         following = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups or ()]
-        return await self.run(calls.complete_many(held, results, following or None))
+        answers = await self.run(calls.complete_many(held, results, following or None))
+        return [Answer(h.id, answer) for h, answer in zip(held, answers, strict=True)]
 
     async def fail(
         self,

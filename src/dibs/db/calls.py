@@ -51,6 +51,8 @@ class Call(Generic[R]):
     read: Callable[[list[Row]], R]
     again: bool = True
     """Whether it may be repeated when its answer was lost: true if that does no more than once would have."""
+    binary: bool = False
+    """Whether the answer is to come in binary, where the driver can choose: quicker for many bytes and numbers."""
 
 
 def _first(rows: list[Row]) -> Any:
@@ -95,7 +97,9 @@ def _uuids(ids: Iterable[UUID]) -> str:
 
 
 def _keys(held: Sequence[Held]) -> tuple[str, str]:
-    return _uuids(h.id for h in held), _uuids(h.token for h in held)
+    ids = [h.key.hex() if isinstance(h, Claimed) else str(h.id) for h in held]
+    tokens = [h.raw_token.hex() if isinstance(h, Claimed) else str(h.token) for h in held]
+    return "{" + ",".join(ids) + "}", "{" + ",".join(tokens) + "}"
 
 
 def _span(duration: Seconds | None) -> float | None:
@@ -126,11 +130,13 @@ def enqueue_many(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) ->
 def claim(queues: Sequence[str], max: int, worker: int | None, lease: Seconds | None) -> Call[list[Claimed]]:
     """Take up to ``max`` due jobs."""
     return Call(
-        "select id, token, queue, kind, payload::text, body, content_type, headers::text, priority, run, attempt,"
-        " max_attempts, losses, due_at, deadline, claimed_at, lease_until"
+        "select uuid_send(id), uuid_send(token), queue, kind, payload::text, body, content_type, headers::text,"
+        " priority, run, attempt, max_attempts, losses, timestamptz_send(due_at), timestamptz_send(deadline),"
+        " timestamptz_send(claimed_at), timestamptz_send(lease_until)"
         f" from dibs.claim(%s::text[], %s, %s, {_SPAN})",
         (list(queues), max, worker, _span(lease)),
         lambda rows: [Claimed(*row) for row in rows],
+        binary=True,
     )
 
 
@@ -179,16 +185,24 @@ def complete_many(
     held: Sequence[Held],
     results: Sequence[Any] | None,
     follow_ups: Sequence[Sequence[dict[str, Any]]] | None,
-) -> Call[list[Answer]]:
-    """End jobs as succeeded."""
+) -> Call[list[str]]:
+    """End jobs as succeeded; what was answered for each."""
+
+    def read(rows: list[Row]) -> list[str]:
+        answers = ["ok"] * len(held)
+        for item, answer in rows:
+            answers[item - 1] = answer
+        return answers
+
     return Call(
-        "select id, answer from dibs.complete_many(%s::uuid[], %s::uuid[], %s::jsonb[], %s::jsonb)",
+        "select item, answer from dibs.complete_many(%s::uuid[], %s::uuid[], %s::jsonb[], %s::jsonb)"
+        " where answer <> 'ok'",
         (
             *_keys(held),
             None if results is None else [_jsonb(r) for r in results],
             None if follow_ups is None else _json(follow_ups),
         ),
-        _answers,
+        read,
     )
 
 

@@ -56,6 +56,13 @@ class Database:
         self._pid = os.getpid()
         self._parents: object = None
         self._ids = IdMaker()
+        self._is_known = False
+
+    def another(self, *, pool_size: int) -> Database:
+        """The same database with a pool of its own, where nothing waits for what is done here."""
+        database = Database(self.dsn, pool_size=pool_size, patience=self.patience)
+        database._ids, database._is_known = self._ids, True
+        return database
 
     @property
     def dsn(self) -> str:
@@ -76,7 +83,8 @@ class Database:
                 return
             if not isinstance(self._locate, str):
                 self._locate = self._locate()
-            self._check_schema()
+            if not self._is_known:
+                self._check_schema()
             pool = ConnectionPool(
                 self.dsn,
                 kwargs={"autocommit": True},
@@ -88,7 +96,9 @@ class Database:
             )
             pool.open()
             self._pool = pool
-        self.learn_time()
+        if not self._is_known:
+            self.learn_time()
+            self._is_known = True
 
     def close(self) -> None:
         """Close the pool, for good."""
@@ -216,7 +226,7 @@ def _run_together(conn: Connection, these: Iterator[Call[R]]) -> list[R]:
     with conn.transaction(), conn.pipeline():
         for call in these:
             cursor = conn.cursor(row_factory=tuple_row)
-            started.append((call, cursor.execute(call.sql, call.args)))
+            started.append((call, cursor.execute(call.sql, call.args, binary=call.binary)))
         return [call.read(cursor.fetchall()) for call, cursor in started]
 
 

@@ -55,6 +55,13 @@ class AsyncDatabase:
         self._pid = os.getpid()
         self._parents: object = None
         self._ids = IdMaker()
+        self._is_known = False
+
+    def another(self, *, pool_size: int) -> AsyncDatabase:
+        """The same database with a pool of its own, where nothing waits for what is done here."""
+        database = AsyncDatabase(self.dsn, pool_size=pool_size, patience=self.patience)
+        database._ids, database._is_known = self._ids, True
+        return database
 
     @property
     def dsn(self) -> str:
@@ -75,7 +82,8 @@ class AsyncDatabase:
                 return
             if not isinstance(self._locate, str):
                 self._locate = await asyncio.to_thread(self._locate)
-            await self._check_schema()
+            if not self._is_known:
+                await self._check_schema()
             pool = AsyncConnectionPool(
                 self.dsn,
                 kwargs={"autocommit": True},
@@ -87,7 +95,9 @@ class AsyncDatabase:
             )
             await pool.open()
             self._pool = pool
-        await self.learn_time()
+        if not self._is_known:
+            await self.learn_time()
+            self._is_known = True
 
     async def close(self) -> None:
         """Close the pool, for good."""
@@ -215,7 +225,7 @@ async def _run_together(conn: AsyncConnection, these: Iterator[Call[R]]) -> list
     async with conn.transaction(), conn.pipeline():
         for call in these:
             cursor = conn.cursor(row_factory=tuple_row)
-            started.append((call, await cursor.execute(call.sql, call.args)))
+            started.append((call, await cursor.execute(call.sql, call.args, binary=call.binary)))
         return [call.read(await cursor.fetchall()) for call, cursor in started]
 
 

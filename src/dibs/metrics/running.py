@@ -13,13 +13,13 @@ class Running:
     """The runs under way. One is over when its outcome is recorded or its lease is lost, whichever comes first."""
 
     def __init__(self) -> None:
-        self._began: dict[tuple[int, int], float] = {}
+        self._began: dict[tuple[bytes, int], float] = {}
 
     def began(self, job: Claimed) -> None:
         """Note that a handler is about to be called."""
-        self._began[job.id.int, job.run] = time.monotonic()
+        self._began[job.key, job.run] = time.monotonic()
 
     def ended(self, job: Claimed) -> float | None:
         """How many seconds ago this run began; None if it never began here, or is over already."""
-        began = self._began.pop((job.id.int, job.run), None)
+        began = self._began.pop((job.key, job.run), None)
         return None if began is None else time.monotonic() - began

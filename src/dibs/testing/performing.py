@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from dibs.ids import IdMaker
-from dibs.job import Claimed
+from dibs.job import Claimed, write_time
 from dibs.states import Outcome
 from dibs.testing.attempting import attempt as run
 
@@ -59,8 +59,8 @@ def perform(task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Performed:
 def _claimed(asked: NewJob) -> Claimed:
     now = datetime.now(UTC)
     return Claimed(
-        id=IdMaker().make(1)[0],
-        token=uuid4(),
+        key=IdMaker().make(1)[0].bytes,
+        raw_token=uuid4().bytes,
         queue=asked.queue,
         kind=asked.kind,
         raw_payload=msgspec.json.encode(asked.payload).decode(),
@@ -72,8 +72,8 @@ def _claimed(asked: NewJob) -> Claimed:
         attempt=1,
         max_attempts=asked.max_attempts or DEFAULT_ATTEMPTS,
         losses=0,
-        due_at=now,
-        deadline=asked.deadline,
-        claimed_at=now,
-        lease_until=now + timedelta(seconds=30),
+        raw_due_at=write_time(now),
+        raw_deadline=None if asked.deadline is None else write_time(asked.deadline),
+        raw_claimed_at=write_time(now),
+        raw_lease_until=write_time(now + timedelta(seconds=30)),
     )

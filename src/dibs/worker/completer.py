@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dibs.db.calls import Call
     from dibs.db.database_async import AsyncDatabase
     from dibs.events import Events
-    from dibs.job import Answer, Claimed
+    from dibs.job import Claimed
 
 BATCH = 500
 VERBS = ("complete", "fail", "snooze", "release", "none")
@@ -120,8 +120,8 @@ class Completer:
             call = calls.fail_many(held, [r.error for r in reports], [r.final for r in reports], delays)
             return [(f.answer, f.state) for f in await self._database.run(call)]
         if verb == "complete":
-            answers = await self._database.run(_completion(held, reports))
-        elif verb == "snooze":
+            return [(answer, None) for answer in await self._database.run(_completion(held, reports))]
+        if verb == "snooze":
             answers = await self._database.run(calls.snooze_many(held, [d or 0.0 for d in delays]))
         else:
             answers = await self._database.run(calls.release_many(held, delays))
@@ -145,7 +145,7 @@ def _ended(verb: str, report: Report, state: str | None) -> JobEnded:
     return JobEnded(report.job, outcome, str(state), report.ran, error)
 
 
-def _completion(held: list[Claimed], reports: list[Report]) -> Call[list[Answer]]:
+def _completion(held: list[Claimed], reports: list[Report]) -> Call[list[str]]:
     results = [r.result for r in reports] if any(r.result is not None for r in reports) else None
     follow_ups = [r.follow_ups for r in reports] if any(r.follow_ups for r in reports) else None
     return calls.complete_many(held, results, follow_ups)

@@ -30,7 +30,7 @@ class _Kept:
 
     def __init__(self, job: Claimed, now: float) -> None:
         self.job = job
-        self.length = (job.lease_until - job.claimed_at).total_seconds()
+        self.length = job.lease
         self.until = now + self.length
         self.news: dict[str, Any] | None = None
 
@@ -43,7 +43,7 @@ class Keeper:
         self._database = Database(dsn, pool_size=1, patience=1.0)
         self._stop_job = stop_job
         # Shared with the event loop without a lock: every access is one operation of the dict.
-        self._held: dict[int, _Kept] = {}
+        self._held: dict[bytes, _Kept] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dibs-keeper", daemon=True)
 
@@ -55,18 +55,18 @@ class Keeper:
         """Keep these jobs' leases from now on."""
         now = time.monotonic()
         for job in jobs:
-            self._held[job.id.int] = _Kept(job, now)
+            self._held[job.key] = _Kept(job, now)
 
     @property
     def is_alive(self) -> bool:
         """Whether leases are being kept."""
         return self._thread.is_alive()
 
-    def let_go(self, key: int) -> None:
+    def let_go(self, key: bytes) -> None:
         """Keep this one no longer."""
         self._held.pop(key, None)
 
-    def holds(self, key: int) -> bool:
+    def holds(self, key: bytes) -> bool:
         """Whether this one's lease is kept."""
         return key in self._held
 
@@ -76,7 +76,7 @@ class Keeper:
 
     def note(self, job: Claimed, progress: dict[str, Any]) -> None:
         """Send a run's progress with the next round; of several only the last."""
-        kept = self._held.get(job.id.int)
+        kept = self._held.get(job.key)
         if kept is not None:
             kept.news = progress
 

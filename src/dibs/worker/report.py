@@ -35,8 +35,7 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def is_too_late(self) -> bool:
         """Whether the lease has run out by now, renewed as it was at most when the attempt ended."""
-        length = (self.job.lease_until - self.job.claimed_at).total_seconds()
-        return time.monotonic() - self.ended > length
+        return time.monotonic() - self.ended > self.job.lease
 
 
 def succeeded(here: Context, result: Any, began: float) -> Report:

@@ -12,7 +12,6 @@ from dibs.client.find import find_database
 from dibs.client.transaction import Databases
 from dibs.cluster import Leader, Member, Pulling
 from dibs.db import calls
-from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
 from dibs.errors import DibsError, NotPermitted, ShardNotHeld
 from dibs.events import (
@@ -32,6 +31,7 @@ from dibs.worker.batches import Batches
 from dibs.worker.completer import Completer
 from dibs.worker.executor import Executor
 from dibs.worker.keeper import Keeper
+from dibs.worker.pools import Pools
 from dibs.worker.processes import Processes, check_importable
 from dibs.worker.report import Report
 from dibs.worker.shares import Shares
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 BATCH = 500
 AHEAD = 0.2
 """How many seconds of work to have in hand beyond what runs: short jobs fly, long ones are not hoarded."""
+WINDOW = 0.1
+"""Over how many seconds the rate is measured; over fewer at first, after a pause."""
 FAST_POLL = 0.05
 TURN = 0.01
 """A runner that never waits gives the others a turn after this many seconds."""
@@ -67,7 +69,7 @@ class Worker:
         self.settings = settings
         self.ended = 0
         self._events = app.events
-        self._database = AsyncDatabase(lambda: find_database(app.dsn))
+        self._pools = Pools(lambda: find_database(app.dsn))
         self._shares = Shares(settings.shares)
         self._stock: deque[Claimed] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -76,16 +78,15 @@ class Worker:
         self._quiet.set()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        # By the number a job's id is: hashing a UUID itself costs a microsecond.
-        self._running: dict[int, asyncio.Task[Any]] = {}
-        self._batched: set[int] = set()
-        self._told: dict[int, str] = {}
+        self._running: dict[bytes, asyncio.Task[Any]] = {}
+        self._batched: set[bytes] = set()
+        self._told: dict[bytes, str] = {}
         self._started = False
         self._waking = False
         self._in_hand = 0
         self._careful = False
         self._rate = 0.0
-        self._counted = (time.monotonic(), 0)
+        self._measure_anew()
         self._claimed_at = time.monotonic()
         self._batches = Batches()
 
@@ -116,22 +117,22 @@ class Worker:
         for task in self.app.tasks.values():
             if task.settings.process:
                 check_importable(task)
-        await self._database.connect()
+        await self._pools.open()
         self._loop = asyncio.get_running_loop()
-        self._keeper = Keeper(self._database.dsn, self._events, self._stop_job)
-        self._completer = Completer(self._database, self._events, self._settle)
-        self._bell = AsyncBell(self._database.dsn)
+        self._keeper = Keeper(self._pools.dsn, self._events, self._stop_job)
+        self._completer = Completer(self._pools.outcomes, self._events, self._settle)
+        self._bell = AsyncBell(self._pools.dsn)
         names = list(self.settings.shares)
-        member = Member(self._database, self.settings.name, {"queues": names, "upkeep": self.settings.upkeep})
+        member = Member(self._pools.life, self.settings.name, {"queues": names, "upkeep": self.settings.upkeep})
         self._number = await member.register()
-        self._pulling = Pulling(self._database, member, names, on_lost=self._lost_queues)
+        self._pulling = Pulling(self._pools.life, member, names, on_lost=self._lost_queues)
         await self._announce()
         await self._pulling.hold()
         self._keeper.start()
         self._started = True
-        databases = Databases(self._database.dsn, self.settings.connections)
+        databases = Databases(self._pools.dsn, self.settings.connections)
         threads = Threads(self.settings.threads)
-        processes = Processes(self._database.dsn, self.settings.pool)
+        processes = Processes(self._pools.dsn, self.settings.pool)
         self._executor = Executor(self.app, databases, threads, processes, self._keeper.note)
         completing = asyncio.create_task(self._completer.run(), name="completer")
         steps = {"beat": member.beat, "hold": self._pulling.hold, "fence": self._pulling.fence}
@@ -140,7 +141,7 @@ class Worker:
             for name, step in steps.items()
         ]
         if self.settings.upkeep:
-            upkeep = Service(loops(self._database, Leader(self._database, member), self._told_of_upkeep))
+            upkeep = Service(loops(self._pools.upkeep, Leader(self._pools.life, member), self._told_of_upkeep))
             beside += [asyncio.create_task(upkeep.run(self._stop), name="upkeep")]
         runners = [asyncio.create_task(self._work(), name=f"runner-{n}") for n in range(self.settings.concurrency)]
         self._events.tell(WorkerStarted(self._number, tuple(names)))
@@ -160,19 +161,19 @@ class Worker:
         await self._bell.stop()
         await member.retire()
         await databases.close()
-        await self._database.close()
+        await self._pools.close()
         self._events.tell(WorkerStopped(self.ended))
 
     async def _announce(self) -> None:
         """Bring what the code declares to the database: its tasks, their limits, and its schedules."""
-        await self._database.run(calls.set_tasks([task.facts() for task in self.app.tasks.values()]))
+        await self._pools.life.run(calls.set_tasks([task.facts() for task in self.app.tasks.values()]))
         # A worker's role may neither enqueue, which is what a schedule does, nor change limits.
         try:
-            await declare(self._database, self.app.schedules)
+            await declare(self._pools.life, self.app.schedules)
             for task in self.app.tasks.values():
                 if task.settings.limit is not None:
                     kind = {"queue": None, "kind": task.name, "resource": None}
-                    await self._database.run(calls.set_limit(kind, task.settings.limit, None, None))
+                    await self._pools.life.run(calls.set_limit(kind, task.settings.limit, None, None))
         except NotPermitted as error:
             self._events.tell(Trouble("declaring schedules and limits", error))
 
@@ -191,6 +192,7 @@ class Worker:
     async def _produce(self) -> None:
         await self._bell.start(1.0)
         fast_until = 0.0
+        self._measure_anew()
         while not self._stop.is_set():
             wanted = self._wanted()
             room = wanted - self._in_hand
@@ -212,6 +214,7 @@ class Worker:
                 continue
             if await self._wait_for_work(queues, heard):
                 fast_until = time.monotonic() + FAST_POLL
+            self._measure_anew()
 
     async def _claim(self, room: int) -> int:
         found = 0
@@ -224,7 +227,7 @@ class Worker:
                 continue
             began = time.monotonic()
             try:
-                jobs = await self._database.run(calls.claim(queues, count, self._number, None))
+                jobs = await self._pools.claims.run(calls.claim(queues, count, self._number, None))
             except ShardNotHeld:
                 await self._pulling.hold()
                 return found
@@ -270,7 +273,7 @@ class Worker:
     async def _wait_for_work(self, queues: list[str], heard: int) -> bool:
         nap = self.settings.poll
         with contextlib.suppress(DibsError):
-            due = await self._database.run(calls.wait_hint(queues))
+            due = await self._pools.claims.run(calls.wait_hint(queues))
             nap = nap if due is None else max(0.0, min(nap, due))
         if self.settings.drain:
             nap = min(nap, 0.05)
@@ -302,7 +305,7 @@ class Worker:
     # Running
 
     async def _work(self) -> None:
-        turn = time.monotonic() + TURN
+        turn = 0.0
         me = asyncio.current_task()
         assert me is not None
         while True:
@@ -311,12 +314,13 @@ class Worker:
                 self._idle.append(future)
                 await future
                 self._waking = False
+                turn = time.monotonic() + TURN
                 continue
             job = self._stock.popleft()
             if self._stock:
                 self._wake()
-            if self._told and job.id.int in self._told:
-                self._finish(job, self._told.pop(job.id.int))
+            if self._told and job.key in self._told:
+                self._finish(job, self._told.pop(job.key))
                 continue
             task = self._executor.task(job.kind)
             if task is None:
@@ -331,7 +335,7 @@ class Worker:
         if task.settings.batch is not None and self._batches.join(task, job):
             return  # Whoever opened the batch runs it.
         jobs = [job]
-        self._running[job.id.int] = me
+        self._running[job.key] = me
         self._quiet.clear()
         try:
             if task.settings.batch is None:
@@ -341,33 +345,33 @@ class Worker:
                 self._begin_batch(jobs, me)
                 reports = await self._executor.attempt_batch(task, jobs)
         except asyncio.CancelledError:
-            if not any(one.id.int in self._told for one in jobs):
+            if not any(one.key in self._told for one in jobs):
                 raise
             me.uncancel()
             for one in jobs:
-                self._finish(one, self._told.pop(one.id.int, "stopping"))
+                self._finish(one, self._told.pop(one.key, "stopping"))
         else:
             self._report(reports)
         # Only now: whoever waits for quiet ends us next.
         for one in jobs:
-            self._running.pop(one.id.int, None)
+            self._running.pop(one.key, None)
             if self._batched:
-                self._batched.discard(one.id.int)
+                self._batched.discard(one.key)
         if not self._running:
             self._quiet.set()
 
     def _begin_batch(self, jobs: list[Claimed], me: asyncio.Task[Any]) -> None:
-        for job in [job for job in jobs if job.id.int in self._told]:
+        for job in [job for job in jobs if job.key in self._told]:
             jobs.remove(job)
-            self._running.pop(job.id.int, None)
-            self._finish(job, self._told.pop(job.id.int))
+            self._running.pop(job.key, None)
+            self._finish(job, self._told.pop(job.key))
         for job in jobs:
-            self._running[job.id.int] = me
-            self._batched.add(job.id.int)
+            self._running[job.key] = me
+            self._batched.add(job.key)
 
     def _report(self, reports: list[Report]) -> None:
         for report in reports:
-            key = report.job.id.int
+            key = report.job.key
             if self._told:
                 self._told.pop(key, None)
             self._keeper.let_go(key)
@@ -376,7 +380,7 @@ class Worker:
     def _finish(self, job: Claimed, told: str) -> None:
         """End a job that was told to stop: what is lost is no longer ours to report."""
         if told == "lost":
-            self._keeper.let_go(job.id.int)
+            self._keeper.let_go(job.key)
             self._events.tell(LeaseLost(job))
             self._settle([Report(job, "none")])
         elif told == "cancel":
@@ -386,14 +390,14 @@ class Worker:
 
     def _stop_job(self, job: Claimed, why: str) -> None:
         """From the keeper's thread: a job is to stop."""
-        self._loop.call_soon_threadsafe(self._cancel, job.id.int, why)
+        self._loop.call_soon_threadsafe(self._cancel, job.key, why)
 
     def _lost_queues(self, names: frozenset[str]) -> None:
         """Stop the jobs of what another worker is about to pull from."""
         for job in self._keeper.of_queues(names):
-            self._cancel(job.id.int, "lost")
+            self._cancel(job.key, "lost")
 
-    def _cancel(self, key: int, why: str) -> None:
+    def _cancel(self, key: bytes, why: str) -> None:
         if key in self._told or not self._keeper.holds(key):
             return
         self._told[key] = why
@@ -405,12 +409,21 @@ class Worker:
         self._in_hand -= len(reports)
         self.ended += len(reports)
         self._shares.let_go(reports)
+        self._measure(max(report.ran for report in reports))
+        self._room.set()
+
+    def _measure_anew(self) -> None:
+        self._counted = (time.monotonic(), self.ended)
+        self._window = WINDOW / 20
+
+    def _measure(self, ran: float) -> None:
+        """Learn how many jobs a second end here, over no less time than one of them takes."""
         since, then = self._counted
         passed = time.monotonic() - since
-        if passed >= 0.1:
+        if passed >= max(self._window, ran):
             self._rate = 0.5 * self._rate + 0.5 * (self.ended - then) / passed
             self._counted = (time.monotonic(), self.ended)
-        self._room.set()
+            self._window = min(2 * self._window, WINDOW)
 
     # Stopping
 

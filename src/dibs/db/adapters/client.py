@@ -33,5 +33,5 @@ def join(conn: detect.Connection, call: Call[R]) -> R:
 def run_on(conn: psycopg.Connection[Any], call: Call[R]) -> R:
     """Run a call on any psycopg connection, in whatever transaction it is."""
     with conn.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(call.sql, call.args)
+        cursor.execute(call.sql, call.args, binary=call.binary)
         return call.read(cursor.fetchall())

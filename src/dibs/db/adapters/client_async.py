@@ -33,5 +33,5 @@ async def join(conn: detect.AsyncConnection, call: Call[R]) -> R:
 async def run_on(conn: psycopg.AsyncConnection[Any], call: Call[R]) -> R:
     """Run a call on any psycopg connection, in whatever transaction it is."""
     async with conn.cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(call.sql, call.args)
+        await cursor.execute(call.sql, call.args, binary=call.binary)
         return call.read(await cursor.fetchall())
