@@ -156,7 +156,8 @@ class Client(Scheduling):
             if found or now >= end:
                 return found
             if now < fast_until:
-                time.sleep(0.005)
+                if bell.wait(names, heard, FAST_POLL / 10):
+                    fast_until = time.monotonic() + FAST_POLL
                 continue
             self._rescue_now_and_then(now)
             due = self.run(calls.wait_hint(names))

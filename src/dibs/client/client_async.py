@@ -158,7 +158,8 @@ class AsyncClient(AsyncScheduling):
             if found or now >= end:
                 return found
             if now < fast_until:
-                await asyncio.sleep(0.005)
+                if await bell.wait(names, heard, FAST_POLL / 10):
+                    fast_until = time.monotonic() + FAST_POLL
                 continue
             await self._rescue_now_and_then(now)
             due = await self.run(calls.wait_hint(names))

@@ -110,7 +110,7 @@ class AsyncBell(_Rings):
     def __init__(self, dsn: str) -> None:
         super().__init__()
         self._dsn = dsn
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
         self._listening = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -123,13 +123,13 @@ class AsyncBell(_Rings):
 
     async def wait(self, queues: Sequence[str], since: int, timeout: float) -> bool:
         """Wait until these queues had more than ``since`` rings; False if they had not within ``timeout``."""
-        async with self._changed:
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._changed.wait_for(lambda: self.heard(queues) > since)
-            except TimeoutError:
-                return False
-            return True
+        try:
+            async with asyncio.timeout(timeout):
+                while self.heard(queues) <= since:
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -146,14 +146,15 @@ class AsyncBell(_Rings):
                         return
                     await conn.execute("listen dibs")
                     tries = 0
-                    await self._ring(None)
+                    self.ring()
                     self._listening.set()
                     async for ring in conn.notifies():
-                        await self._ring(ring.payload)
+                        self.ring(ring.payload)
             tries += 1
             await asyncio.sleep(_pause(tries))
 
-    async def _ring(self, queue: str | None) -> None:
-        async with self._changed:
-            self._count(queue)
-            self._changed.notify_all()
+    def ring(self, queue: str | None = None) -> None:
+        """Wake whoever waits for this queue, or for any."""
+        self._count(queue)
+        self._changed.set()
+        self._changed.clear()

@@ -53,6 +53,7 @@ AHEAD = 0.2
 WINDOW = 0.1
 """Over how many seconds the rate is measured; over fewer at first, after a pause."""
 FAST_POLL = 0.05
+"""How many seconds to poll fast after a ring, for commits that overlapped the ringer's."""
 TURN = 0.01
 """A runner that never waits gives the others a turn after this many seconds."""
 SUSPECT = 2
@@ -94,6 +95,8 @@ class Worker:
         """Take no more jobs, and end when those that run are done or the grace time is over."""
         self._stop.set()
         self._room.set()
+        if self._started:
+            self._bell.ring()
 
     def hurry(self) -> None:
         """Having been told to stop, give back now what still runs."""
@@ -205,12 +208,16 @@ class Worker:
             idle = self._in_hand == 0  # before we look: what ends while we look may come back
             # After a suspect one at a time, for it may have brothers; what is not one ends the caution.
             careful, self._careful = self._careful, False
-            if await self._claim(1 if careful else min(room, BATCH)):
+            asked = 1 if careful else min(room, BATCH)
+            if found := await self._claim(asked):
+                if found < asked:
+                    await asyncio.sleep(0)  # Nothing is urgent but what came.
                 continue
             if self.settings.drain and idle:
                 return
             if time.monotonic() < fast_until:
-                await asyncio.sleep(0.005)
+                if await self._bell.wait(queues, heard, FAST_POLL / 10):
+                    fast_until = time.monotonic() + FAST_POLL
                 continue
             if await self._wait_for_work(queues, heard):
                 fast_until = time.monotonic() + FAST_POLL
@@ -277,12 +284,7 @@ class Worker:
             nap = nap if due is None else max(0.0, min(nap, due))
         if self.settings.drain:
             nap = min(nap, 0.05)
-        ring = asyncio.create_task(self._bell.wait(queues, heard, nap))
-        stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait({ring, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        rang = ring.done() and not ring.cancelled() and ring.result()
-        await end([ring, stopped])
-        return rang
+        return await self._bell.wait(queues, heard, nap)
 
     async def _run_alone(self, job: Claimed) -> None:
         """Run a job that may kill this process when nothing else of ours can be lost with it."""
