@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def fill(conn: psycopg.Connection[Any], groups: Iterable[str], *, batch: int = 200, **options: Any) -> None:
     """Enqueue one small job for each group named, in batches."""
-    jobs = [{"queue": "q", "kind": "k", "payload": group, "group": group, **options} for group in groups]
+    shared = {"queue": "q", "kind": "k", **options}
+    jobs = [{**shared, "payload": group, "group": group} for group in groups]
     for at in range(0, len(jobs), batch):
         conn.execute("select count(*) from dibs.enqueue_many(%s::jsonb)", (json.dumps(jobs[at : at + batch]),))
 

@@ -54,13 +54,13 @@ class Stage:
             conn.execute("select count(*) from dibs.enqueue_many(%s::jsonb)", (document,))
         return time.perf_counter() - began
 
-    def drain(self, conn: psycopg.Connection[Any], jobs: int | None = None) -> tuple[int, float]:
+    def drain(self, conn: psycopg.Connection[Any], jobs: int | None = None, queue: str = "q") -> tuple[int, float]:
         """Claim and complete in batches until nothing is left; how many jobs, and how many seconds."""
         done = 0
         began = time.perf_counter()
         while jobs is None or done < jobs:
-            claimed = "select id::text, token::text, payload::text from dibs.claim('{q}', %s)"
-            rows = conn.execute(claimed, (BATCH,)).fetchall()
+            claimed = "select id::text, token::text, payload::text from dibs.claim(array[%s], %s)"
+            rows = conn.execute(claimed, (queue, BATCH)).fetchall()
             if not rows:
                 break
             ids, tokens = ("{" + ",".join(row[n] for row in rows) + "}" for n in (0, 1))

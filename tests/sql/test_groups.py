@@ -99,6 +99,46 @@ def test_weights_are_shares(db: psycopg.Connection[Any], batch: int) -> None:
         assert served[name] / total == pytest.approx(share, rel=0.1)
 
 
+def test_claimers_who_meet_give_every_group_its_share(
+    connect: Connect, db: psycopg.Connection[Any], clock: Clock
+) -> None:
+    """While one holds the turns another serves all groups, and it still finds those that are put back in front."""
+    clock.freeze()
+    for name in "ab":
+        fill(db, name, 100)
+    clock.move(1)
+    other = connect()
+    other.execute("begin")
+    assert Counter(r[2] for r in take(other, 3)) == {"a": 2, "b": 1}
+    assert Counter(r[2] for r in take(db, 20)) == {"a": 10, "b": 10}
+    other.execute("commit")
+    clock.move(0.1)
+    for _ in range(3):
+        assert Counter(r[2] for r in take(db, 20)) == {"a": 10, "b": 10}
+
+
+@pytest.mark.parametrize("batch", [10, 50])
+def test_weights_are_shares_among_many_claimers(connect: Connect, db: psycopg.Connection[Any], batch: int) -> None:
+    weights = {"a": 1, "b": 2, "c": 4}
+    for name, weight in weights.items():
+        set_group(db, name, weight=weight)
+        fill(db, name, 1500)
+    served: list[str] = []
+
+    def work(conn: psycopg.Connection[Any]) -> None:
+        while len(served) < 2000:
+            rows = take(conn, batch)
+            served.extend(r[2] for r in rows)
+            done(conn, rows)
+
+    conns = [connect() for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, conns))
+    counts = Counter(served)
+    for name, weight in weights.items():
+        assert counts[name] / len(served) == pytest.approx(weight / 7, rel=0.1)
+
+
 def test_a_dear_job_counts_for_more(db: psycopg.Connection[Any]) -> None:
     fill(db, "dear", 300, cost=5)
     fill(db, "cheap", 900)

@@ -180,6 +180,20 @@ def test_blocked_jobs_can_be_cancelled_and_expire(db: psycopg.Connection[Any], c
     assert [r[0] for r in take(db, 10)] == [third]
 
 
+def test_a_group_whose_job_waited_long_for_a_slot_is_found_at_once(db: psycopg.Connection[Any], clock: Clock) -> None:
+    clock.freeze()
+    set_limit(db, kind="k", slots=1)
+    [first, second] = [fill(db, 1, group=group)[0] for group in "ab"]
+    [held] = take(db, 10)
+    assert held[0] == first
+    for _ in range(5):  # Each raises the floor.
+        clock.move(10)
+        db.execute("select dibs.extend(%s, %s)", held[:2])
+        assert take(db, 10) == []
+    done(db, [held])
+    assert [r[0] for r in take(db, 10)] == [second]
+
+
 def test_a_strict_group_waits_for_its_blocked_job(db: psycopg.Connection[Any]) -> None:
     set_limit(db, resource="gpu", slots=1)
     db.execute("select dibs.set_group('q', null, '{\"concurrency\": 1}')")

@@ -26,7 +26,7 @@ return least(ceil(rate), 1000000)::integer;
 
 comment on function dibs.default_burst is 'The burst of a rate that names none: one second''s worth.';
 
-create or replace function dibs.open_lanes(queues integer[], names text[], dues timestamptz[]) returns void
+create or replace function dibs.open_lanes(queues integer[], names text[], dues timestamptz[], at timestamptz) returns void
 language plpgsql volatile
 set enable_seqscan = off
 set enable_mergejoin = off
@@ -60,7 +60,7 @@ begin
       returning id, concurrency
     ), begun as (
       insert into dibs.turn (queue_id, lane, place, base_at, swept_at, units)
-      select a.queue_id, a.lane, a.due, a.due, clock_timestamp(), coalesce(n.concurrency, 0)
+      select a.queue_id, a.lane, greatest(a.due, at), a.due, clock_timestamp(), coalesce(n.concurrency, 0)
       from new as n
       join unnest(v_left.lanes, v_left.queues, v_left.dues) as a (lane, queue_id, due) on a.lane = n.id
       returning lane
@@ -75,7 +75,7 @@ begin
       ) as a
       cross join lateral (select g.id from dibs.lane as g where g.id = a.lane for key share) as g
     ) as k;
-    perform dibs.ping_lanes(array_agg(a.lane), array_agg(a.queue_id), array_agg(a.due),
+    perform dibs.ping_lanes(array_agg(a.lane), array_agg(a.queue_id), array_agg(a.due), at,
       current_setting('transaction_isolation') <> 'read committed')
     from unnest(v_left.lanes, v_left.queues, v_left.dues) as a (lane, queue_id, due)
     where exists (select from unnest(v_there) as d (lane) where d.lane = a.lane);
@@ -90,20 +90,21 @@ end
 $$;
 
 comment on function dibs.open_lanes is
-'See that the groups which get a ticket have a lane and, by the time it is due, a turn. The lanes stay locked, shared, until
-the end of the transaction, so that nobody collects them before the ticket can be seen.';
+'See that the groups which get a ticket have a lane and, by the time it is due, a turn: at `at` at the earliest, for
+below are the floors of claims. The lanes stay locked, shared, until the end of the transaction, so that nobody collects them before
+the ticket can be seen.';
 
-create or replace function dibs.ping_lanes(lanes uuid[], queues integer[], dues timestamptz[], always boolean) returns void
+create or replace function dibs.ping_lanes(lanes uuid[], queues integer[], dues timestamptz[], at timestamptz, always boolean) returns void
 language sql volatile
 begin atomic
   insert into dibs.turn (queue_id, lane, place, base_at, ping)
-  select a.queue_id, a.lane, a.due, a.due, true
+  select a.queue_id, a.lane, greatest(a.due, at), a.due, true
   from unnest(lanes, queues, dues) as a (lane, queue_id, due)
   left join lateral (
     select t.place, t.base_at, t.next from dibs.turn as t where t.lane = a.lane order by t.n desc limit 1) as t on true
   -- A turn that returned by itself has no base and looks at everything; one that waits for a job of its own is kept waiting.
   where always or t.place is null
-    or t.next is null and (t.place > a.due or coalesce(t.base_at, '-infinity') > a.due);
+    or t.next is null and (t.place > greatest(a.due, at) or coalesce(t.base_at, '-infinity') > a.due);
 end;
 
 comment on function dibs.ping_lanes is 'Add a turn to lanes whose newest turn would come too late for a ticket due then.';
@@ -140,7 +141,7 @@ begin
   from jsonb_array_elements(jobs) as e (job) join dibs.queue as q on q.name = e.job ->> 'queue'
   where e.job ->> 'group' is not null;
   perform dibs.add_levels(jobs);
-  perform dibs.open_lanes(v_asked.queues, v_asked.names, v_asked.dues);
+  perform dibs.open_lanes(v_asked.queues, v_asked.names, v_asked.dues, at);
 end
 $$;
 

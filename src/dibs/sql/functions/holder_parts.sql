@@ -162,7 +162,7 @@ begin
     perform dibs.return_turns(v_put.lanes, v_put.turns, v_put.queues, v_put.ids, v_put.dues, at);
   end if;
   if v_put.groups is not null then
-    perform dibs.open_lanes(v_put.group_queues, v_put.groups, v_put.group_dues);
+    perform dibs.open_lanes(v_put.group_queues, v_put.groups, v_put.group_dues, at);
   end if;
 
   if v_put.free then

@@ -87,7 +87,7 @@ comment on function dibs.change_lane is 'Give a lane more turns, or make it owe 
 create or replace function dibs.reopen_lanes(queue_id integer) returns void
 language sql volatile
 begin atomic
-  select dibs.open_lanes(array_agg(g.queue_id), array_agg(g.group_name), array_agg(g.due_at))
+  select dibs.open_lanes(array_agg(g.queue_id), array_agg(g.group_name), array_agg(g.due_at), dibs.now())
   from (
     select r.queue_id, j.group_name, min(r.due_at) as due_at
     from dibs.ready as r join dibs.job as j on j.id = r.id
@@ -170,7 +170,7 @@ begin
       select l.id from lane as l
       where not exists (select from dibs.lane as g where g.id = l.lane) limit mend_tickets.max);
   end loop;
-  perform dibs.open_lanes(array_agg(r.queue_id), array_agg(j.group_name), array_agg(r.due_at))
+  perform dibs.open_lanes(array_agg(r.queue_id), array_agg(j.group_name), array_agg(r.due_at), dibs.now())
   from unnest(v_lost) as k (id) join dibs.ready as r on r.id = k.id join dibs.job as j on j.id = r.id;
   return coalesce(cardinality(v_lost), 0);
 end

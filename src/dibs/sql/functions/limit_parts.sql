@@ -384,7 +384,7 @@ begin
   into queues, levels, dues, lanes, v_ids, v_turns, v_groups from gone as g;
   if exists (select from unnest(lanes) as l where l is not null) then
     perform dibs.return_turns(lanes, v_turns, queues, v_ids, dues, at);
-    perform dibs.open_lanes(array_agg(g.queue_id), array_agg(g.name), array_agg(g.due))
+    perform dibs.open_lanes(array_agg(g.queue_id), array_agg(g.name), array_agg(g.due), at)
     from unnest(queues, v_groups, dues, v_turns) as g (queue_id, name, due, turn) where g.name is not null and g.turn = 0;
   end if;
 end

@@ -48,7 +48,7 @@ begin
     return;
   end if;
 
-  perform dibs.open_lanes(array_agg(d.queue_id), array_agg(j.group_name), array_agg(v_now + redrive.delay))
+  perform dibs.open_lanes(array_agg(d.queue_id), array_agg(j.group_name), array_agg(v_now + redrive.delay), v_now)
   from unnest(v_ids) as k (id) join dibs.dead as d on d.id = k.id join dibs.job as j on j.id = d.id
   where j.group_name is not null;
 

@@ -61,7 +61,9 @@ begin
   return (
   select array_agg(s.t) from (
     select t from dibs.turn as t
-    where t.queue_id = see_turns.queue_id and t.late = false and (t.place, t.n) >= (from_at, from_n) and t.place <= at
+    where t.queue_id = see_turns.queue_id and t.late = false and (t.place, t.n) >= (from_at, from_n)
+      -- What is past is known when the query has begun: others may have put turns back since we did.
+      and t.place <= (select greatest(at, dibs.now()))
       and (select g.concurrency is null and g.rate is null from dibs.lane as g where g.id = t.lane)
     order by t.place, t.n limit want) as s);
 end
@@ -69,6 +71,28 @@ $$;
 
 comment on function dibs.see_turns is
 'The turns of groups without limits that others hold just now: their jobs may be taken all the same.';
+
+create or replace function dibs.turns_beside(turns dibs.turn[], seen dibs.turn[]) returns dibs.turn[]
+language sql immutable parallel safe
+begin atomic
+  select array_agg(s) from (
+    select distinct on (s.lane) s from unnest(seen) as s
+    where not exists (select from unnest(turns) as t where t.lane = s.lane)
+    order by s.lane, s.n) as s;
+end;
+
+comment on function dibs.turns_beside is 'Of the turns that others hold, one for each lane that is not among ours.';
+
+create or replace function dibs.own_first(visits dibs.visit[], seen dibs.turn[], out sorted dibs.visit[], out own integer)
+language sql immutable parallel safe
+begin atomic
+  select array_agg(visits[v.i] order by v.is_seen, v.i), count(*) filter (where not v.is_seen)
+  from (
+    select i, exists (select from unnest(seen) as s where s.lane = (visits[i]).lane) as is_seen
+    from generate_subscripts(visits, 1) as i) as v;
+end;
+
+comment on function dibs.own_first is 'The visits whose turns are ours in front of those of others, and how many these are.';
 
 create or replace function dibs.merge_turns(turns dibs.turn[])
 returns table (
@@ -87,9 +111,19 @@ end;
 
 comment on function dibs.merge_turns is 'One turn for each lane, of all that were taken.';
 
-create or replace function dibs.plan_visits(turns dibs.turn[], want integer, skip boolean, at timestamptz) returns dibs.visit[]
+create or replace function dibs.overlap(start bigint, length bigint, whole bigint, wanted bigint) returns bigint
+language sql immutable parallel safe
+return greatest(0, least(start + length, wanted) - start) + greatest(0, least(wanted, start + length - whole));
+
+comment on function dibs.overlap is 'How much of the first `wanted` of a ring lies in a piece of it, which may go on past its end.';
+
+create or replace function dibs.plan_visits(turns dibs.turn[], want integer, skip boolean, is_shifted boolean, at timestamptz)
+returns dibs.visit[]
 language plpgsql volatile
 as $$
+declare
+  -- Where turns of others count nobody remembers whose a part of a round was, so where it begins is left to chance.
+  v_shift double precision := case when is_shifted then random() else 0 end;
 begin
   return (
   select array_agg(row(
@@ -104,14 +138,17 @@ begin
     -- a part of one. Who got nothing of that part, or not all of its quantum, keeps its place.
     select r.*, r.want < r.first_sum as first_round, r.want < r.first_sum or r.rest > 0 as partial,
       case when r.want < r.first_sum then r.quantum else r.weight end as last_quantum,
-      case when r.want < r.first_sum then least(greatest(r.quantum, 0), greatest(0, r.want - r.first_before))
-        else least(r.weight, greatest(0, r.rest - r.weight_before)) end::integer as last_part,
-      case when r.want < r.first_sum then least(r.quantum, greatest(0, r.want - r.first_before))
-        else least(r.quantum + r.rounds * r.weight + least(r.weight, greatest(0, r.rest - r.weight_before)), 1000000000)
+      case when r.want < r.first_sum then dibs.overlap(r.first_start, greatest(r.quantum, 0), r.first_sum, r.want)
+        else dibs.overlap(r.weight_start, r.weight, r.weight_sum, r.rest) end::integer as last_part,
+      case when r.want < r.first_sum
+        then least(r.quantum, dibs.overlap(r.first_start, greatest(r.quantum, 0), r.first_sum, r.want))
+        else least(r.quantum + r.rounds * r.weight + dibs.overlap(r.weight_start, r.weight, r.weight_sum, r.rest), 1000000000)
         end::integer as budget
     from (
       select q.*, (q.want - q.first_sum) / q.weight_sum as rounds,
-        case when q.want >= q.first_sum then (q.want - q.first_sum) % q.weight_sum end as rest
+        case when q.want >= q.first_sum then (q.want - q.first_sum) % q.weight_sum end as rest,
+        (q.first_before + floor(v_shift * q.first_sum)::bigint) % nullif(q.first_sum, 0) as first_start,
+        (q.weight_before + floor(v_shift * q.weight_sum)::bigint) % q.weight_sum as weight_start
       from (
         select f.*, plan_visits.want::bigint as want,
           sum(greatest(f.quantum, 0)) over () as first_sum,
@@ -391,6 +428,8 @@ declare
   v_ids uuid[];
   v_levels smallint[];
   v_locked tid[];
+  v_over integer[];
+  v_all integer[] := array(select n from generate_series(1, cardinality(turns)) as n);
 begin
   with level as materialized (
     select l.level from unnest(queue.levels) as l (level)
@@ -436,14 +475,20 @@ begin
     array_agg(d.due_at), array_agg(d.until), array_agg(d.ord), (select array_agg(t.is_simple order by t.ordinality) from turn as t)
   into ids, levels, runs, charges, losses, dues, ends, v_ords, v_simple
   from due as d;
-  v_dues[cardinality(turns)] := null;
-  v_ids[cardinality(turns)] := null;
-  v_levels[cardinality(turns)] := null;
-  for i in 1 .. coalesce(cardinality(v_ords), 0) loop
-    v_dues[v_ords[i]] := dues[i];
-    v_ids[v_ords[i]] := ids[i];
-    v_levels[v_ords[i]] := levels[i];
-  end loop;
+  if v_ords = v_all then
+    v_dues := dues;
+    v_ids := ids;
+    v_levels := levels;
+  else
+    v_dues[cardinality(turns)] := null;
+    v_ids[cardinality(turns)] := null;
+    v_levels[cardinality(turns)] := null;
+    for i in 1 .. coalesce(cardinality(v_ords), 0) loop
+      v_dues[v_ords[i]] := dues[i];
+      v_ids[v_ords[i]] := ids[i];
+      v_levels[v_ords[i]] := levels[i];
+    end loop;
+  end if;
 
   with level as materialized (
     select l.level from unnest(queue.levels) as l (level)
@@ -468,6 +513,27 @@ begin
 
   with level as materialized (
     select l.level from unnest(queue.levels) as l (level)
+  ), over as materialized (
+    select t.spot, t.ord::integer as ord
+    from rows from (unnest(turns), unnest(v_locked)) with ordinality
+      as t (n, place, lane, base_at, floor_at, floor_id, swept_at, freed_at, tat, next, queue_id, units, credit, floor_level,
+        idle, late, ping, ring, spot, ord)
+    where t.spot is not null and not exists (
+      select from level as p
+      cross join lateral (
+        select from dibs.ready as r
+        where r.queue_id = queue.id and r.lane = t.lane and r.priority = p.level and r.due_at >= coalesce(t.base_at, '-infinity')
+        limit 1) as r)
+  ), collected as (
+    delete from dibs.lane as g using over as o where g.ctid = o.spot
+  )
+  select array_agg(o.ord) into v_over from over as o;
+  if v_over = v_all then
+    return;
+  end if;
+
+  with level as materialized (
+    select l.level from unnest(queue.levels) as l (level)
   ), looked as materialized (
     select t.*, h.due_at as head, h.live_at as live_head
     from rows from (unnest(turns), unnest(v_simple), unnest(v_dues), unnest(v_ids), unnest(v_levels), unnest(v_locked)) with ordinality
@@ -488,9 +554,7 @@ begin
           and r.due_at >= coalesce(t.base_at, '-infinity')
         order by r.due_at, r.id limit 1) as h
     ) as h on t.spot is not null
-    where t.is_simple
-  ), collected as (
-    delete from dibs.lane as g where g.ctid = any (array(select l.spot from looked as l where l.spot is not null and l.head is null))
+    where t.is_simple and t.ord <> all (coalesce(v_over, '{}'))
   )
   insert into dibs.turn (queue_id, lane, place, base_at, floor_at, floor_id, floor_level, swept_at, idle)
   select queue.id, l.lane,
@@ -507,7 +571,6 @@ begin
     case when l.spot is not null then v_real else l.swept_at end,
     case when l.first_id is null and l.spot is null then least(l.idle + 1, 8) else 0 end
   from looked as l
-  where not (l.spot is not null and l.head is null)
   order by l.ord;
   if false = any (v_simple) then
     others := array(select turns[i] from generate_subscripts(turns, 1) as i where not v_simple[i]);
@@ -571,6 +634,10 @@ declare
   -- First the rotation; then what others hold just now, where nothing is limited; then those that were sidelined.
   v_phase integer := 1;
   v_turns dibs.turn[];
+  v_seen dibs.turn[];
+  v_own integer;
+  -- Whether we have put turns back ourselves; until then those in sight are of others.
+  v_put boolean := false;
   v_visits dibs.visit[];
   v_first_us bigint;
   v_first_id uuid;
@@ -580,15 +647,16 @@ begin
   if v_queue.sideline is not null then
     perform dibs.sideline(v_queue);
   end if;
+  -- The floor is the first turn there is, also if another holds it: that one may put it back where it was.
+  select dibs.micros(t.place), dibs.turn_key(t.n) into v_first_us, v_first_id from dibs.turn as t
+  where t.queue_id = v_queue.id and t.late = false and (t.place, t.n) >= (v_from, v_from_n) and t.place <= at
+  order by t.place, t.n limit 1;
   while v_left > 0 loop
     v_turns := case when v_phase = 2 then dibs.see_turns(v_queue.id, v_from, v_from_n, v_width, at)
       else dibs.take_turns(v_queue.id, v_phase = 3, case when v_phase = 1 then v_from else '-infinity' end,
         case when v_phase = 1 then v_from_n else 0 end, v_width, at) end;
-    if v_phase = 1 and v_first_us is null and v_turns is not null then
-      select dibs.micros(t.place), dibs.turn_key(t.n) into v_first_us, v_first_id
-      from unnest(v_turns) as t order by t.place, t.n limit 1;
-    end if;
     if v_phase = 1 and cardinality(v_turns) = v_left and not v_queue.checked then
+      v_put := true;
       select e.* into v_each from dibs.visit_each(v_queue, v_turns, new_token, claim_turns.worker, claim_turns.lease,
         claim_turns.slots, at) as e;
       if v_each.ids is not null then
@@ -614,8 +682,15 @@ begin
       end if;
       v_turns := v_each.others;
     end if;
+    -- Turns that others hold just now count, too: with a part of the groups in sight, those would get more than their share.
+    v_seen := case when v_phase = 1 and not v_put and v_turns is not null and cardinality(v_turns) < v_width then
+      dibs.turns_beside(v_turns, dibs.see_turns(v_queue.id, v_from, v_from_n, v_width, at)) end;
     v_visits := case when v_turns is not null then
-      dibs.plan_visits(v_turns, v_left, cardinality(v_turns) < v_width, at) end;
+      dibs.plan_visits(v_turns || v_seen, v_left, cardinality(v_turns || v_seen) < v_width, v_phase = 2 or v_seen is not null, at) end;
+    v_own := cardinality(v_visits);
+    if v_seen is not null then
+      select o.sorted, o.own into v_visits, v_own from dibs.own_first(v_visits, v_seen) as o;
+    end if;
     if v_visits is null then
       exit when v_phase = 3 or v_phase = 2 and v_queue.sideline is null;
       v_phase := v_phase + 1;
@@ -671,7 +746,8 @@ begin
         claim_turns.worker, claim_turns.lease, at);
     end if;
     if v_phase <> 2 then
-      perform dibs.put_turns(v_queue, v_visits, v_got.ords, v_got.costs, v_got.dues, v_got.ids, v_got.levels, at);
+      v_put := true;
+      perform dibs.put_turns(v_queue, v_visits[: v_own], v_got.ords, v_got.costs, v_got.dues, v_got.ids, v_got.levels, at);
     end if;
     if v_got.ids is not null then
       return query select h.* from dibs.held_jobs(v_queue, v_got.tickets, v_got.limits, new_token, at) as h;
@@ -679,7 +755,7 @@ begin
     elsif v_phase <> 2 and cardinality(v_turns) >= v_width then
       -- These have nothing now; more are looked at together.
       v_width := least(v_width * 4, 10000);
-    elsif v_phase = 2 or (select min(v.n) from unnest(v_visits) as v) > v_mark then
+    elsif v_phase = 2 or (select min(v.n) from unnest(v_visits[: v_own]) as v) > v_mark then
       -- Nothing more is to be had here: all that is left are turns we put back ourselves.
       exit when v_phase = 3 or v_phase = 2 and v_queue.sideline is null;
       v_phase := v_phase + 1;
