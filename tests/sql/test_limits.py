@@ -317,6 +317,42 @@ def test_sixteen_claimers_never_exceed_a_limit(
     assert db.execute("select mended from dibs.sort_lanes()").fetchone() == (0,)
 
 
+@pytest.mark.parametrize(
+    ("limit", "options"),
+    [
+        ({"queue": "q", "slots": 5}, {}),
+        ({"kind": "k", "slots": 5}, {}),
+        ({"resource": "gpu", "slots": 10}, {"resources": {"gpu": 2}}),
+        ({}, {"group": "a"}),
+    ],
+)
+def test_a_crash_costs_its_slots_for_one_lease(
+    db: psycopg.Connection[Any], clock: Clock, limit: dict[str, Any], options: dict[str, Any]
+) -> None:
+    """The issue's showing: full use of a limit within one lease after a crash."""
+    clock.freeze()
+    db.execute("""select dibs.set_queue('q', '{"lease": 30}')""")
+    if limit:
+        set_limit(db, **limit)
+    else:
+        db.execute("select dibs.set_group('q', 'a', '{\"concurrency\": 5}')")
+    fill(db, 100, **options)
+    crashed = take(db, 50)[:3]
+    clock.move(29.9)
+    db.execute("select dibs.rescue()")
+    living = [
+        row
+        for row in db.execute("select id, token from dibs.lease").fetchall()
+        if row[0] not in {r[0] for r in crashed}
+    ]
+    db.execute("select dibs.extend_many(%s, %s)", ([r[0] for r in living], [r[1] for r in living]))
+    assert (len(living), take(db, 50)) == (2, [])
+    clock.move(0.1)
+    assert len(db.execute("select * from dibs.rescue()").fetchall()) == 3
+    assert len(take(db, 50)) == 3
+    assert take(db, 50) == []
+
+
 def test_a_rolled_back_claim_leaves_its_slots(connect: Connect, db: psycopg.Connection[Any]) -> None:
     set_limit(db, kind="k", slots=2)
     fill(db, 5)
