@@ -38,6 +38,7 @@ SCENARIOS = (
     "lanes",
     "grouped_horizon",
     "limits",
+    "limited_horizon",
 )
 
 

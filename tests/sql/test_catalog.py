@@ -52,6 +52,10 @@ THROTTLED = {
     "claim_turns",
     "visit_each",
     "sideline",
+    "slot_floor",
+    "raise_slot_floor",
+    "take_units",
+    "first_blocked",
 }
 """What reads the real clock: the clock itself, and what throttles."""
 

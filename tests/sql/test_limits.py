@@ -194,6 +194,38 @@ def test_a_group_whose_job_waited_long_for_a_slot_is_found_at_once(db: psycopg.C
     assert [r[0] for r in take(db, 10)] == [second]
 
 
+def test_what_others_let_wait_is_found_at_once(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    set_limit(db, kind="k", slots=1)
+    fill(db, 3)
+    [held] = take(db, 10)
+    assert take(db, 10) == []
+    other = connect()
+    [urgent] = fill(other, 1, priority=9)
+    assert take(other, 10) == []
+    done(db, [held])
+    assert [r[0] for r in take(db, 10)] == [urgent]
+
+
+def test_a_slot_that_is_freed_late_is_found(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    """A completion that commits long after others have taken and given back hundreds of slots."""
+    set_limit(db, kind="k", slots=2)
+    fill(db, 400)
+    [late, *_] = take(db, 1)
+    other = connect()
+    other.execute("begin")
+    done(other, [late])
+    for _ in range(300):
+        done(db, take(db, 1))
+    other.execute("commit")
+    held: list[Row] = []
+
+    def both_are_used() -> bool:
+        held.extend(take(db, 2))
+        return len(held) == 2
+
+    wait_until(both_are_used, what="both slots are used again")
+
+
 def test_a_strict_group_waits_for_its_blocked_job(db: psycopg.Connection[Any]) -> None:
     set_limit(db, resource="gpu", slots=1)
     db.execute("select dibs.set_group('q', null, '{\"concurrency\": 1}')")

@@ -51,7 +51,7 @@ begin
   end if;
   -- Who waited for it has nothing to wait for.
   insert into dibs.slot (limit_id, units, freed_at) values (v_id, 1000000000, '-infinity');
-  perform dibs.unblock_limit(v_id, null, dibs.now());
+  perform dibs.unblock_limit(v_id, -1, '-infinity', '00000000-0000-0000-0000-000000000000', null, dibs.now());
   delete from dibs.slot as s where s.limit_id = v_id;
   delete from dibs.pace as p where p.limit_id = v_id;
   update dibs.queue as q set gated = false where q.name = queue;

@@ -29,8 +29,10 @@ comment on table dibs.ready is 'Tickets waiting for a worker, now or later.';
 create index ready_claim_idx on dibs.ready (queue_id, priority, due_at, id) where lane is null;
 create index ready_lane_idx on dibs.ready (queue_id, lane, priority, due_at, id) where lane is not null;
 
+create sequence dibs.blocked_n_seq;
 create table dibs.blocked (
   id uuid not null constraint blocked_pkey primary key,
+  n bigint not null default nextval('dibs.blocked_n_seq'),
   due_at timestamptz not null,
   expire_at timestamptz not null,
   queue_id integer not null,
@@ -52,8 +54,10 @@ create table dibs.blocked (
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
 
-comment on table dibs.blocked is 'Tickets waiting for a slot of a limit.';
-create index blocked_limit_idx on dibs.blocked (limit_id, priority desc, due_at, id);
+alter sequence dibs.blocked_n_seq owned by dibs.blocked.n;
+comment on table dibs.blocked is 'Tickets waiting for a slot of a limit. n counts them, so that what came since the last look is found.';
+create index blocked_limit_idx on dibs.blocked (limit_id, (10 - priority), due_at, id);
+create index blocked_n_idx on dibs.blocked (limit_id, n);
 
 -- Nothing but the key is indexed, so a heartbeat is a HOT update; fillfactor leaves it room. cancel is why its end was
 -- asked for, if it was.

@@ -1,0 +1,34 @@
+"""Limits while the horizon is held back: rounds of jobs through a limit of their queue, and one of their kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench.stage import Stage
+
+WANTED = {"queue_ratio": ("≥", 0.8), "kind_ratio": ("≥", 0.8)}
+JOBS = 3_000
+ROUNDS = 8
+LIMITS = {
+    "queue": "select dibs.set_limit(queue => 'queue', slots => 20)",
+    "kind": "select dibs.set_limit(kind => 'kind', slots => 20)",
+}
+
+
+def run(stage: Stage) -> dict[str, float]:
+    measured: dict[str, float] = {}
+    with stage.connect() as conn:
+        for sort, statement in LIMITS.items():
+            conn.execute(statement)
+            stage.fill(conn, JOBS, queue=sort, kind=sort)
+            stage.drain(conn, queue=sort)
+            rounds = []
+            with stage.pinned():
+                for _ in range(ROUNDS):
+                    stage.fill(conn, JOBS, queue=sort, kind=sort)
+                    done, seconds = stage.drain(conn, queue=sort)
+                    rounds.append(done / seconds)
+            measured[f"{sort}_first"], measured[f"{sort}_last"] = rounds[0], rounds[-1]
+            measured[f"{sort}_ratio"] = rounds[-1] / rounds[0]
+    return measured
