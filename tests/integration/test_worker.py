@@ -289,7 +289,7 @@ async def test_what_a_row_says_is_looked_up_and_never_imported(app: dibs.App) ->
         dibs.Job(app.client, made[0].id).wait(5)
 
 
-async def test_a_job_cancelled_before_it_began_is_never_run(app: dibs.App) -> None:
+async def test_a_job_cancelled_before_it_began_is_never_run(app: dibs.App, monkeypatch: pytest.MonkeyPatch) -> None:
     app.client.set_queue("q", lease=0.6)
     began, finish, ran = asyncio.Event(), asyncio.Event(), []
 
@@ -302,7 +302,7 @@ async def test_a_job_cancelled_before_it_began_is_never_run(app: dibs.App) -> No
     jobs = [waits.enqueue(n) for n in range(2)]
     # Taken ahead, as if the jobs before it had been short.
     worker = Worker(app, Settings(("q",), concurrency=1, drain=True, upkeep=False))
-    worker._rate = 1000.0
+    monkeypatch.setattr(worker, "_wanted", lambda: 10)
     running = asyncio.create_task(worker.run())
     await began.wait()
     await asyncio.to_thread(wait_until, lambda: jobs[1].state() is dibs.State.RUNNING, what="it was taken ahead")
@@ -312,6 +312,30 @@ async def test_a_job_cancelled_before_it_began_is_never_run(app: dibs.App) -> No
     async with asyncio.timeout(30):
         await running
     assert (ran, jobs[1].state()) == ([0], "cancelled")
+
+
+async def test_long_jobs_after_a_pause_are_not_hoarded(app: dibs.App) -> None:
+    """However fast it was before: what comes after a pause may be of another sort."""
+    finish = asyncio.Event()
+
+    @app.task
+    async def quick() -> None: ...
+
+    @app.task
+    async def slow() -> None:
+        await finish.wait()
+
+    quick.enqueue_many(quick.call() for _ in range(2000))
+    worker = Worker(app, Settings(("q",), concurrency=5, upkeep=False, poll=0.1))
+    running = asyncio.create_task(worker.run())
+    await asyncio.to_thread(wait_until, lambda: worker.ended == 2000, what="the quick ones are done")
+    await asyncio.to_thread(wait_until, lambda: worker._rate == 0, what="it has waited for more")
+    slow.enqueue_many(slow.call() for _ in range(100))
+    await asyncio.to_thread(wait_until, lambda: app.client.depth("q").running > 0, what="it has taken some")
+    assert app.client.depth("q").running == 5
+    worker.stop()
+    finish.set()
+    await running
 
 
 async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: dibs.App) -> None:

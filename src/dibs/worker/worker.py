@@ -86,7 +86,6 @@ class Worker:
         self._waking = False
         self._in_hand = 0
         self._careful = False
-        self._rate = 0.0
         self._measure_anew()
         self._claimed_at = time.monotonic()
         self._batches = Batches()
@@ -415,6 +414,8 @@ class Worker:
         self._room.set()
 
     def _measure_anew(self) -> None:
+        """After a pause: what comes next may be of another sort, and is not taken ahead before it is known."""
+        self._rate = 0.0
         self._counted = (time.monotonic(), self.ended)
         self._window = WINDOW / 20
 
