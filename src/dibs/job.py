@@ -166,7 +166,12 @@ class Claimed(msgspec.Struct, frozen=True):
     @property
     def lease(self) -> float:
         """How many seconds the lease lasts."""
-        return (int.from_bytes(self.raw_lease_until) - int.from_bytes(self.raw_claimed_at)) / 1e6
+        return _seconds_between(self.raw_claimed_at, self.raw_lease_until)
+
+    @property
+    def waited(self) -> float:
+        """How many seconds it was due before this run began."""
+        return _seconds_between(self.raw_due_at, self.raw_claimed_at)
 
     @property
     def payload(self) -> Any:
@@ -195,6 +200,10 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 def read_time(raw: bytes) -> datetime:
     """A time as PostgreSQL sends it: in microseconds since the year 2000."""
     return _EPOCH + timedelta(microseconds=int.from_bytes(raw, signed=True))
+
+
+def _seconds_between(earlier: bytes, later: bytes) -> float:
+    return (int.from_bytes(later, signed=True) - int.from_bytes(earlier, signed=True)) / 1e6
 
 
 def write_time(time: datetime) -> bytes:

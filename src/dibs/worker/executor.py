@@ -169,4 +169,4 @@ def _succeeded(task: Task[Any, Any], here: Context, result: Any, began: float) -
 
 
 def _started(job: Claimed) -> JobStarted:
-    return JobStarted(job, (job.claimed_at - job.due_at).total_seconds())
+    return JobStarted(job, job.waited)
