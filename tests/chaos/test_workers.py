@@ -62,6 +62,9 @@ def stop_with_jobs_in_hand(
     """
     found: list[int] = []
     count = 0
+    there = "select from dibs.workers as w where w.facts -> 'pid' = to_jsonb(%s::integer)"
+    # Before that, naps would only pile up for the others, who then had no room for what is lost.
+    wait_until(lambda: db.execute(there, (worker.pid,)).rowcount, timeout=60, what="it is registered")
 
     def naps() -> bool:
         nonlocal count

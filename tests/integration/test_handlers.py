@@ -419,7 +419,8 @@ async def test_a_task_has_a_limit_for_all_workers_together(app: dibs.App) -> Non
     assert most == 3
 
 
-async def test_weights_share_the_room(app: dibs.App) -> None:
+async def test_weights_share_the_room(app: dibs.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dibs.worker.worker.AHEAD", 0.0)  # Else a few large claims are all there is.
     order: list[str] = []
 
     @app.task(name="notes")
