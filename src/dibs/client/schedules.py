@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from dibs.cron import Cron
@@ -23,12 +24,12 @@ WRITTEN = 10
 """How many of the next slots of a new cron schedule are written down at once."""
 
 
-class Scheduling:
+class Scheduling(ABC):
     """What a client can do with schedules."""
 
+    @abstractmethod
     def run(self, call: Call[R]) -> R:
         """Run one of ``dibs.db.calls``."""
-        raise NotImplementedError
 
     def set_schedule(self, name: str, job: NewJob | None = None, **rule: Unpack[ScheduleRule]) -> str:
         """Make a schedule of this job, or change one: ``created``, ``changed`` or ``unchanged``."""

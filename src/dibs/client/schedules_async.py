@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from dibs.cron import Cron
@@ -22,12 +23,12 @@ WRITTEN = 10
 """How many of the next slots of a new cron schedule are written down at once."""
 
 
-class AsyncScheduling:
+class AsyncScheduling(ABC):
     """What a client can do with schedules."""
 
+    @abstractmethod
     async def run(self, call: Call[R]) -> R:
         """Run one of ``dibs.db.calls``."""
-        raise NotImplementedError
 
     async def set_schedule(self, name: str, job: NewJob | None = None, **rule: Unpack[ScheduleRule]) -> str:
         """Make a schedule of this job, or change one: ``created``, ``changed`` or ``unchanged``."""

@@ -6,6 +6,7 @@ then needs nothing beyond a plain install. An observation has to be cheap as wel
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,7 +18,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = tuple[str, ...]
 
 
-class Family:
+class Family(ABC):
     """One metric: its name, what it means, and the names of its labels. Not safe from several threads by itself."""
 
     type: ClassVar[str]
@@ -27,9 +28,9 @@ class Family:
         self.help = help
         self.labels = labels
 
+    @abstractmethod
     def samples(self) -> Iterator[str]:
         """A line for each value."""
-        raise NotImplementedError
 
     def lines(self) -> Iterator[str]:
         """All lines of the metric, without their ends."""

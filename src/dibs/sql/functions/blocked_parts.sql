@@ -42,8 +42,8 @@ end
 $$;
 
 comment on function dibs.first_blocked is
-'The first that waits for a limit; nothing if nobody does. What this session saw is not read again, but for a look at everything now
-and then, for what was committed late or rolled back.';
+'The first that waits for a limit; nothing if nobody does. What the connection saw is not read again, but for a look at everything
+now and then, for what was committed late or rolled back.';
 
 create or replace function dibs.ring_for(limit_id integer) returns void
 language sql volatile

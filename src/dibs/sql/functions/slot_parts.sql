@@ -16,7 +16,7 @@ end
 $$;
 
 comment on function dibs.slot_floor is
-'From which number on this session looks for free units of a limit; 0 when it is time to look at all.';
+'From which number on the connection looks for free units of a limit; 0 when it is time to look at all.';
 
 create or replace function dibs.raise_slot_floor(limit_id integer, floor bigint, top bigint, began bigint) returns void
 language plpgsql volatile

@@ -69,7 +69,6 @@ begin
               case when p.level = v.first_level then v.first_id else v_nil end)
           order by r.due_at, r.id limit 1) as r) end
     for update skip locked) as g on true;
-  -- Turns of a lane without limits come to it by themselves; but units are put together, wherever they are.
   if true = any (v_locked) and (select bool_or(v.concurrency is not null) from unnest(visits) as v) then
     with gone as (
       delete from dibs.turn as t using (
