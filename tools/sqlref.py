@@ -42,12 +42,12 @@ OPENING = """\
 
 <!-- Written by tools/sqlref.py from an installed database: change the SQL's comments and run `make docs`. -->
 
-Every function, view and table of the schema `dibs`. [Using dibs from SQL](../sql.md) shows how they go together.
+Every function, view and table of the schema `dibs`. [Using dibs from SQL](../use/sql.md) shows how they go together.
 
 The functions are the API. Roles are granted functions and views, never tables. P, W, O and A stand for the roles
 `dibs_producer`, `dibs_worker`, `dibs_observer` and `dibs_admin`; the schema's owner may call everything.
 
-What a function raises by itself is listed with it, as [SQLSTATEs](../errors.md). Three more can come from almost any
+What a function raises by itself is listed with it, as [SQLSTATEs](errors.md). Three more can come from almost any
 of them: `23514` when a value breaks a named constraint, a code of class `22` when a value cannot be read, and `42501`
 when the role may not call the function.
 """

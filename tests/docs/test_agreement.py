@@ -53,13 +53,15 @@ def test_errors_are_drawn_and_explained(cls: type[errors.DibsError]) -> None:
     drawn = re.search(rf"^[ │├└─]*{cls.__name__}(?: +(\w{{5}})\b)?", errors.__doc__, re.MULTILINE)
     assert drawn, f"{cls.__name__} is not in the tree of errors.py"
     assert drawn[1] == cls.__dict__.get("sqlstate") or cls is errors.DibsError
-    explained = {row[0]: row[1] for row in table(DOCS / "errors.md", "What each one means")}
+    explained = {row[0]: row[1] for row in table(DOCS / "reference/errors.md", "What each one means")}
     assert explained[cls.__name__] == (cls.sqlstate or "")
 
 
 def test_states_are_those_of_the_code() -> None:
-    assert [row[0] for row in table(DOCS / "states.md", "States")] == [state.value for state in states.State]
-    assert [row[0] for row in table(DOCS / "states.md", "Outcomes")] == [outcome.value for outcome in states.Outcome]
+    assert [row[0] for row in table(DOCS / "reference/states.md", "States")] == [state.value for state in states.State]
+    assert [row[0] for row in table(DOCS / "reference/states.md", "Outcomes")] == [
+        outcome.value for outcome in states.Outcome
+    ]
 
 
 def test_outcomes_are_those_of_the_database(db: psycopg.Connection[Any]) -> None:
@@ -78,7 +80,7 @@ def test_roles_may_do_what_the_docs_say(db: psycopg.Connection[Any]) -> None:
     ).fetchall()
     documented = {
         (verb, role)
-        for verb, *marks in table(DOCS / "security.md", "Roles and verbs")
+        for verb, *marks in table(DOCS / "run/security.md", "Roles and verbs")
         for role, mark in zip(sqlref.ROLES, marks, strict=True)
         if mark == "✓"
     }
@@ -87,17 +89,19 @@ def test_roles_may_do_what_the_docs_say(db: psycopg.Connection[Any]) -> None:
 
 def test_settings_of_a_queue_are_documented(db: psycopg.Connection[Any]) -> None:
     columns = [column.name for column in db.execute("select * from dibs.queues").description or ()]
-    settings = [row[0] for row in table(DOCS / "policy.md", "Settings")]
+    settings = [row[0] for row in table(DOCS / "reference/settings.md", "Settings")]
     assert sorted(settings) == sorted(set(columns) - {"name", "paused_at", "created_at"})
 
 
 def test_every_queue_default_is_documented(db: psycopg.Connection[Any]) -> None:
     db.execute("select dibs.set_queue('fresh')")
     asked = ", ".join(
-        f"coalesce({row[0]}::text, 'none')" for row in table(DOCS / "policy.md", "Settings") if row[0] != "backoff"
+        f"coalesce({row[0]}::text, 'none')"
+        for row in table(DOCS / "reference/settings.md", "Settings")
+        if row[0] != "backoff"
     )
     defaults = db.execute(f"select {asked} from dibs.queues where name = 'fresh'").fetchone()
-    documented = [row[1] for row in table(DOCS / "policy.md", "Settings") if row[0] != "backoff"]
+    documented = [row[1] for row in table(DOCS / "reference/settings.md", "Settings") if row[0] != "backoff"]
     assert documented == list(defaults or ())
 
 
@@ -126,7 +130,7 @@ def test_decisions_are_numbered_in_turn() -> None:
 
 
 def test_every_defect_is_shown_by_tests_that_exist() -> None:
-    page = (DOCS / "defects.md").read_text()
+    page = (DOCS / "reference/defects.md").read_text()
     tests = {n for file in (ROOT / "tests").rglob("test_*.py") for n in re.findall(r"def (test_\w+)", file.read_text())}
     named = set(re.findall(r"`(test_\w+)`", page))
     assert named <= tests, named - tests

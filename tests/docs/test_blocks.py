@@ -105,4 +105,4 @@ def test_blocks_say_what_they_are(page: Path) -> None:
 
 
 def test_there_are_blocks() -> None:
-    assert {"README.md", "docs/quickstart.md", "docs/sql.md"} <= {name(page) for page in WITH_CODE}
+    assert {"README.md", "docs/start/quickstart.md", "docs/use/sql.md"} <= {name(page) for page in WITH_CODE}

@@ -13,7 +13,7 @@ from dibs.metrics.families import Families
 from dibs.metrics.lines import LEVELS
 from tests.docs.pages import ROOT, Block, blocks, table
 
-PAGE = ROOT / "docs" / "metrics.md"
+PAGE = ROOT / "docs" / "run" / "metrics.md"
 
 
 def words(cell: str) -> list[str]:

@@ -215,9 +215,9 @@ def test_an_app_that_is_not_there(path: str, words: str) -> None:
 
 
 def test_the_tests_in_the_docs_pass(project: pytest.Pytester, shared: str) -> None:
-    """docs/testing.md is a project."""
+    """docs/use/testing.md is a project."""
     files: dict[str, str] = {}
-    for block in blocks(ROOT / "docs" / "testing.md"):
+    for block in blocks(ROOT / "docs" / "use" / "testing.md"):
         if block.file is not None:
             files[block.file] = files.get(block.file, "") + block.text
     for name, text in files.items():

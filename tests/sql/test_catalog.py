@@ -26,7 +26,7 @@ INVOKER = {"run_function", "run_job", "run_handler"}
 
 
 def declared() -> dict[str, set[str]]:
-    """Who may call what: grants.sql is the one declaration, and docs/security.md shows it."""
+    """Who may call what: grants.sql is the one declaration, and docs/run/security.md shows it."""
     allowed: dict[str, set[str]] = {role: set() for role in ROLES}
     text = (files("dibs.sql") / "grants.sql").read_text(encoding="utf-8")
     for role, verbs in re.findall(r"\('(dibs_\w+)', '\{([^}]*)\}'", text):

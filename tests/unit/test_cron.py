@@ -1,4 +1,4 @@
-"""Cron expressions over both changes of the clock, by the rules in docs/schedules.md."""
+"""Cron expressions over both changes of the clock, by the rules in docs/use/schedules.md."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_every_point_is_placed_and_every_place_is_listed() -> None:
 
 
 def test_points_are_documented() -> None:
-    assert dict(table(ROOT / "docs" / "testing.md", "Crash points")) == dict(POINTS)
+    assert dict(table(ROOT / "docs" / "use" / "testing.md", "Crash points")) == dict(POINTS)
 
 
 def test_an_armed_point_acts_at_the_nth_time_and_only_within_its_block() -> None:

@@ -1,4 +1,4 @@
-"""Every metric dibs has, by name. The page docs/metrics.md lists the same, by a test."""
+"""Every metric dibs has, by name. The page docs/run/metrics.md lists the same, by a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
--- What roll_up and statistics are made of. Nobody but the owner calls these. docs/statistics.md says how the counting
+-- What roll_up and statistics are made of. Nobody but the owner calls these. docs/run/statistics.md says how the counting
 -- comes to be exact.
 
 create or replace function dibs.bar_of(us bigint) returns integer
