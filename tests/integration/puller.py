@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from dibs.cluster import Member, Pulling
+from dibs.cluster import Holding, Member
 from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
 from dibs.errors import ShardNotHeld
@@ -26,11 +26,11 @@ async def pull(dsn: str, queue: str) -> None:
     database = AsyncDatabase(dsn, pool_size=3)
     member = Member(database, "puller")
     print(await member.register(), flush=True)  # noqa: T201
-    pulling = Pulling(database, member, [queue])
+    holding = Holding(database, member, [queue])
 
     async def work() -> float:
         jobs: list[Claimed] = []
-        for name in pulling.names():
+        for name in holding.names():
             with contextlib.suppress(ShardNotHeld):
                 found = await database.run(calls.claim([name], 2, member.number, None))
                 jobs += found
@@ -39,9 +39,9 @@ async def pull(dsn: str, queue: str) -> None:
             await database.run(calls.complete_many(jobs, None, None))
         return 0.0 if jobs else 0.01
 
-    loops = [Loop("hold", pulling.hold), Loop("fence", pulling.fence), Loop("work", work)]
+    loops = [Loop("hold", holding.hold), Loop("fence", holding.fence), Loop("work", work)]
     await Service(loops).run(stop)
-    await pulling.release()
+    await holding.release()
     await member.retire()
     await database.close()
 

@@ -18,10 +18,10 @@ import dibs
 from dibs.__main__ import main
 from dibs.cli.app import COMMANDS
 from dibs.cli.app import dibs as app
-from dibs.cli.demo.display import picture
-from dibs.cli.demo.plan import FEWEST, KINDS, MOST, make_jobs
-from dibs.cli.demo.tally import Tally
-from dibs.cli.demo.verdict import judge
+from dibs.cli.commands.demo.display import picture
+from dibs.cli.commands.demo.plan import FEWEST, KINDS, MOST, make_jobs
+from dibs.cli.commands.demo.tally import Tally
+from dibs.cli.commands.demo.verdict import judge
 from dibs.cli.types import backoff
 from dibs.cli.units import duration, spoken
 from dibs.db import calls
@@ -411,7 +411,7 @@ def test_redrive_by_id_state_and_time(run: Dibs, client: dibs.Client, dead: list
 def test_a_rate_spreads_a_redrive_over_its_batches(
     run: Dibs, client: dibs.Client, monkeypatch: pytest.MonkeyPatch, dead: list[UUID]
 ) -> None:
-    monkeypatch.setattr("dibs.cli.redriving.BATCH", 2)
+    monkeypatch.setattr("dibs.cli.commands.redrive.BATCH", 2)
     run("redrive", "--all", "--rate", "0.1", "--yes")
     due = sorted(job.due_at for job in client.jobs(queue="q"))
     gaps = [round((later - due[0]).total_seconds(), -1) for later in due]

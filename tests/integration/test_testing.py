@@ -33,7 +33,7 @@ from dibs.testing import (
     pointed,
     refute_enqueued,
 )
-from dibs.testing.performing import DEFAULT_ATTEMPTS
+from dibs.testing._perform import DEFAULT_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

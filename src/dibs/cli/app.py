@@ -24,7 +24,7 @@ COMMANDS = (
     "shards", "pause", "resume", "schedules", "worker", "workers", "tasks", "functions", "deliveries", "errors",
     "grant", "grants", "maintain", "embedded", "version",
 )  # fmt: skip
-"""Every command, in the order people meet them; each is the function of its name in the module of its name."""
+"""Every command, in the order people meet them; ``commands/x.py`` holds the function ``x``."""
 
 
 class App(Group):
@@ -38,7 +38,7 @@ class App(Group):
         """The command of that name."""
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(import_module(f"dibs.cli.{cmd_name}"), cmd_name)
+        found: click.Command = getattr(import_module(f"dibs.cli.commands.{cmd_name}"), cmd_name)
         return found
 
     def main(

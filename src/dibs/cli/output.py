@@ -129,3 +129,8 @@ def plain(value: Any) -> Any:
             return value.total_seconds()
         case _:
             return value
+
+
+def first_line(text: str | None) -> str | None:
+    """The first line of an error; the trace below it is left out."""
+    return text.split("\n", 1)[0] if text else text

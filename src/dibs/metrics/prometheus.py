@@ -29,8 +29,8 @@ from dibs.ids import id_time
 from dibs.metrics.depths import Depths, Runs
 from dibs.metrics.exposition import CONTENT_TYPE, merge, render
 from dibs.metrics.families import BUCKETS, Families, KindFamilies
-from dibs.metrics.fleet import Shared, gather
 from dibs.metrics.running import Running
+from dibs.metrics.sharing import Shared, gather
 from dibs.runtime.http import Page
 from dibs.states import WAITING, Outcome, State
 

@@ -8,13 +8,13 @@ at what was enqueued. ``at`` and ``run_worker`` make things go wrong at named po
 
 from dibs.runtime.points import POINTS, Armed, crash_at
 from dibs.runtime.points import armed as at
-from dibs.testing.asserting import Seen, assert_enqueued, enqueued, refute_enqueued
+from dibs.testing._assert import Seen, assert_enqueued, enqueued, refute_enqueued
+from dibs.testing._crash import Ended, run_worker
+from dibs.testing._drain import Drained, HandlerFailed, adrain, drain
+from dibs.testing._inline import inline
+from dibs.testing._perform import Performed, perform
+from dibs.testing._point import pointed
 from dibs.testing.clock import Clock
-from dibs.testing.crashing import Ended, run_worker
-from dibs.testing.draining import Drained, HandlerFailed, adrain, drain
-from dibs.testing.inlining import inline
-from dibs.testing.performing import Performed, perform
-from dibs.testing.pointing import pointed
 from dibs.testing.template import Databases, databases
 
 __all__ = [

@@ -27,9 +27,9 @@ import pytest
 
 from dibs.client.app import App
 from dibs.client.client import Client
+from dibs.testing._crash import Ended, run_worker
+from dibs.testing._point import pointed
 from dibs.testing.clock import Clock
-from dibs.testing.crashing import Ended, run_worker
-from dibs.testing.pointing import pointed
 from dibs.testing.template import databases
 
 if TYPE_CHECKING:

@@ -17,21 +17,21 @@ class Pools:
     """
 
     def __init__(self, locate: str | Callable[[], str]) -> None:
-        self.life = AsyncDatabase(locate, pool_size=1)
+        self.registry = AsyncDatabase(locate, pool_size=1)
 
     async def open(self) -> None:
         """Connect, once it is known where to."""
-        await self.life.connect()
-        self.claims = self.life.another(pool_size=1)
-        self.outcomes = self.life.another(pool_size=1)
-        self.upkeep = self.life.another(pool_size=2)
+        await self.registry.connect()
+        self.claims = self.registry.another(pool_size=1)
+        self.outcomes = self.registry.another(pool_size=1)
+        self.upkeep = self.registry.another(pool_size=2)
 
     @property
     def dsn(self) -> str:
         """Where the database is."""
-        return self.life.dsn
+        return self.registry.dsn
 
     async def close(self) -> None:
         """Close all."""
-        for database in (self.claims, self.outcomes, self.upkeep, self.life):
+        for database in (self.claims, self.outcomes, self.upkeep, self.registry):
             await database.close()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.client.find import find_database
 from dibs.client.transaction import Databases
-from dibs.cluster import Leader, Member, Pulling
+from dibs.cluster import Holding, Leader, Member
 from dibs.db import calls
 from dibs.db.listen import AsyncBell
 from dibs.errors import DibsError, NotPermitted, ShardNotHeld
@@ -125,11 +125,11 @@ class Worker:
         self._completer = Completer(self._pools.outcomes, self._events, self._settle)
         self._bell = AsyncBell(self._pools.dsn)
         names = list(self.settings.shares)
-        member = Member(self._pools.life, self.settings.name, {"queues": names, "upkeep": self.settings.upkeep})
+        member = Member(self._pools.registry, self.settings.name, {"queues": names, "upkeep": self.settings.upkeep})
         self._number = await member.register()
-        self._pulling = Pulling(self._pools.life, member, names, on_lost=self._lost_queues)
+        self._holding = Holding(self._pools.registry, member, names, on_lost=self._lost_queues)
         await self._announce()
-        await self._pulling.hold()
+        await self._holding.hold()
         self._keeper.start()
         self._started = True
         databases = Databases(self._pools.dsn, self.settings.connections)
@@ -137,13 +137,13 @@ class Worker:
         processes = Processes(self._pools.dsn, self.settings.pool)
         self._executor = Executor(self.app, databases, threads, processes, self._keeper.note)
         completing = asyncio.create_task(self._completer.run(), name="completer")
-        steps = {"beat": member.beat, "hold": self._pulling.hold, "fence": self._pulling.fence}
+        steps = {"beat": member.beat, "hold": self._holding.hold, "fence": self._holding.fence}
         beside = [
             asyncio.create_task(Loop(name, step, listener=self._stumbled).run(), name=name)
             for name, step in steps.items()
         ]
         if self.settings.upkeep:
-            upkeep = Service(loops(self._pools.upkeep, Leader(self._pools.life, member), self._told_of_upkeep))
+            upkeep = Service(loops(self._pools.upkeep, Leader(self._pools.registry, member), self._told_of_upkeep))
             beside += [asyncio.create_task(upkeep.run(self._stop), name="upkeep")]
         runners = [asyncio.create_task(self._work(), name=f"runner-{n}") for n in range(self.settings.concurrency)]
         self._events.tell(WorkerStarted(self._number, tuple(names)))
@@ -159,7 +159,7 @@ class Worker:
             processes.close()
             threads.close()
         self._keeper.close()
-        await self._pulling.release()
+        await self._holding.release()
         await self._bell.stop()
         await member.retire()
         await databases.close()
@@ -168,14 +168,14 @@ class Worker:
 
     async def _announce(self) -> None:
         """Bring what the code declares to the database: its tasks, their limits, and its schedules."""
-        await self._pools.life.run(calls.set_tasks([task.facts() for task in self.app.tasks.values()]))
+        await self._pools.registry.run(calls.set_tasks([task.facts() for task in self.app.tasks.values()]))
         # A worker's role may neither enqueue, which is what a schedule does, nor change limits.
         try:
-            await declare(self._pools.life, self.app.schedules)
+            await declare(self._pools.registry, self.app.schedules)
             for task in self.app.tasks.values():
                 if task.settings.limit is not None:
                     kind = {"queue": None, "kind": task.name, "resource": None}
-                    await self._pools.life.run(calls.set_limit(kind, task.settings.limit, None, None))
+                    await self._pools.registry.run(calls.set_limit(kind, task.settings.limit, None, None))
         except NotPermitted as error:
             self._events.tell(Trouble("declaring schedules and limits", error))
 
@@ -202,7 +202,7 @@ class Worker:
                 self._room.clear()
                 await self._room.wait()
                 continue
-            queues = self._pulling.names()
+            queues = self._holding.names()
             heard = self._bell.heard(queues)
             idle = self._in_hand == 0  # before we look: what ends while we look may come back
             # After a suspect one at a time, for it may have brothers; what is not one ends the caution.
@@ -226,7 +226,7 @@ class Worker:
         found = 0
         empty: set[str] = set()
         for asked, most in self._shares.claims(room):
-            queues, count = self._pulling.of(asked), min(most, room - found)
+            queues, count = self._holding.of(asked), min(most, room - found)
             if found >= room:
                 break
             if not queues or empty.issuperset(asked):
@@ -235,7 +235,7 @@ class Worker:
             try:
                 jobs = await self._pools.claims.run(calls.claim(queues, count, self._number, None))
             except ShardNotHeld:
-                await self._pulling.hold()
+                await self._holding.hold()
                 return found
             except DibsError as error:
                 self._events.tell(Trouble("claiming", error))

@@ -11,53 +11,53 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dibs.cli.working import FOLDER, STOPS
+from dibs.cli.foreground import FOLDER, STOPS
 from dibs.db.database_async import AsyncDatabase
 from dibs.events import ChildDied, ChildStarted, CodeChanged
 from dibs.metrics import Prometheus
-from dibs.runtime.fleet import Fleet
+from dibs.runtime.children import Children
 from dibs.runtime.http import Page
 from dibs.runtime.watch import changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.cli.working import Shown
+    from dibs.cli.foreground import Shown
     from dibs.events import Events
     from dibs.runtime.http import Route
 
 
-async def run_fleet(
+async def run_children(
     count: int, events: Events, shown: Shown, locate: Callable[[], str | None], reload: bool, drain: bool
 ) -> int:
     """Run the workers until a signal says stop; the exit status."""
-    fleet = Fleet(
+    children = Children(
         lambda _: [sys.executable, "-m", "dibs", *sys.argv[1:]],
         count,
         until_done=drain,
         started=lambda pid: events.tell(ChildStarted(pid)),
         died=lambda pid, status: events.tell(ChildDied(pid, status)),
     )
-    _obey_signals(fleet)
+    _obey_signals(children)
     async with AsyncExitStack() as stack:
         if reload:
-            watching = asyncio.create_task(_reload(fleet, events))
+            watching = asyncio.create_task(_reload(children, events))
             stack.callback(watching.cancel)
         metrics = None if shown.metrics is None else _metrics(events, locate(), stack)
-        probes = {"/live": _well(lambda: True), "/ready": _well(lambda: fleet.alive == count)}
+        probes = {"/live": _well(lambda: True), "/ready": _well(lambda: children.alive == count)}
         await stack.enter_async_context(shown.serve(probes, metrics))
-        return await fleet.run()
+        return await children.run()
 
 
-def _obey_signals(fleet: Fleet) -> None:
+def _obey_signals(children: Children) -> None:
     asked = False
 
     def stop() -> None:
         nonlocal asked
         if asked:
-            fleet.hurry()
+            children.hurry()
         else:
-            fleet.stop()
+            children.stop()
         asked = True
 
     for number in STOPS:
@@ -74,11 +74,11 @@ def _metrics(events: Events, dsn: str | None, stack: AsyncExitStack) -> Route:
     return Prometheus(events, database, children=Path(folder)).page
 
 
-async def _reload(fleet: Fleet, events: Events) -> None:
+async def _reload(children: Children, events: Events) -> None:
     while True:
         files = await changed(Path.cwd())
         events.tell(CodeChanged(tuple(map(str, files))))
-        fleet.restart()
+        children.restart()
 
 
 def _well(check: Callable[[], bool]) -> Route:

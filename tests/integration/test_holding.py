@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from dibs.cluster import Member, Pulling, pulling
+from dibs.cluster import Holding, Member, holding
 from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
 from tests.waiting import wait_until
@@ -120,10 +120,10 @@ async def database(dsn: str) -> AsyncIterator[AsyncDatabase]:
     await database.close()
 
 
-async def make(database: AsyncDatabase, lost: list[frozenset[str]] | None = None) -> Pulling:
+async def make(database: AsyncDatabase, lost: list[frozenset[str]] | None = None) -> Holding:
     member = Member(database, "test")
     await member.register()
-    return Pulling(database, member, ["q", "mail"], on_lost=(lost if lost is not None else []).append)
+    return Holding(database, member, ["q", "mail"], on_lost=(lost if lost is not None else []).append)
 
 
 async def test_what_is_held_is_what_to_claim_from(client: dibs.Client, database: AsyncDatabase) -> None:
@@ -146,7 +146,7 @@ async def test_what_is_held_is_what_to_claim_from(client: dibs.Client, database:
 async def test_what_could_not_be_renewed_is_given_up_in_time(
     client: dibs.Client, database: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulling, "MARGIN", 0.5)
+    monkeypatch.setattr(holding, "MARGIN", 0.5)
     client.set_queue("q", exclusive=True, shard_lease=1)
     lost: list[frozenset[str]] = []
     one = await make(database, lost)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dibs.cli.command import Command
-from dibs.cli.installing import install, install_options
+from dibs.cli.install import install, install_options
 from dibs.cli.session import Session, pass_session
 
 

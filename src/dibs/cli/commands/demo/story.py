@@ -7,8 +7,8 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from dibs.cli.demo.plan import BY_NAME, IMAGES, POLICY, QUEUES, Trouble, make_jobs
-from dibs.cli.demo.worker import DemoWorker
+from dibs.cli.commands.demo.plan import BY_NAME, IMAGES, POLICY, QUEUES, Trouble, make_jobs
+from dibs.cli.commands.demo.worker import DemoWorker
 from dibs.db import calls
 from dibs.errors import DibsError
 from dibs.runtime.wake import wait_for
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from uuid import UUID
 
-    from dibs.cli.demo.tally import Tally
+    from dibs.cli.commands.demo.tally import Tally
     from dibs.client.client_async import AsyncClient
 
 LOOK = 0.1

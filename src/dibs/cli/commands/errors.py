@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dibs.cli.command import Command
-from dibs.cli.jobs import first_line
+from dibs.cli.output import first_line
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import DURATION, JOB_ID, PAST
 from dibs.db import channel_calls as calls

@@ -14,7 +14,7 @@ from dibs.client.find import find_database
 from dibs.db.database_async import AsyncDatabase
 from dibs.metrics import Prometheus
 from dibs.runtime import end
-from dibs.runtime.fleet import is_child, orphaned
+from dibs.runtime.children import is_child, orphaned
 from dibs.runtime.http import Pages
 from dibs.worker import Worker
 from dibs.worker.health import keep_fresh, pages
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
-FOLDER = "DIBS_FLEET_METRICS"
+FOLDER = "DIBS_METRICS_FOLDER"
 """The environment variable that tells a child where to share its metrics."""
 
 
@@ -100,7 +100,7 @@ def _stop(worker: Worker) -> Callable[[], None]:
 
     def stop() -> None:
         nonlocal asked
-        # A process manager may signal a whole group: in a fleet only the parent's own signal means "now".
+        # A process manager may signal a whole group: under a parent, only the parent's own signal means "now".
         if asked and is_alone:
             worker.hurry()
         asked = True

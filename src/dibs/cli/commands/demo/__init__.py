@@ -1,5 +1,5 @@
 """``dibs demo``: a few hundred jobs live their lives before your eyes."""
 
-from dibs.cli.demo.command import demo
+from dibs.cli.commands.demo.command import demo
 
 __all__ = ["demo"]

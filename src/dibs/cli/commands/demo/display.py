@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from dibs.cli.demo.tally import Event, Tally
+    from dibs.cli.commands.demo.tally import Event, Tally
     from dibs.cli.output import Output
 
 SHOWN = [state.value for state in State if state not in {State.UNKNOWN, State.BLOCKED}]

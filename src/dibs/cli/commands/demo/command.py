@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dibs.cli.command import Command
-from dibs.cli.demo.display import showing
-from dibs.cli.demo.plan import FEWEST, MOST
-from dibs.cli.demo.story import Story
-from dibs.cli.demo.tally import Tally
-from dibs.cli.demo.verdict import Verdict, judge, summarize
+from dibs.cli.commands.demo.display import showing
+from dibs.cli.commands.demo.plan import FEWEST, MOST
+from dibs.cli.commands.demo.story import Story
+from dibs.cli.commands.demo.tally import Tally
+from dibs.cli.commands.demo.verdict import Verdict, judge, summarize
 from dibs.cli.exits import Exit
 from dibs.cli.session import Session, pass_session
 from dibs.client.client_async import AsyncClient

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dibs.db import calls
-from dibs.testing.attempting import aattempt, attempt
+from dibs.testing._attempt import aattempt, attempt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dibs.client.client_async import AsyncClient
     from dibs.db.calls import Call
     from dibs.job import Enqueued, NewJob
-    from dibs.testing.attempting import Ran
+    from dibs.testing._attempt import Ran
     from dibs.worker.report import Report
 
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 HEALTHY = 10.0
 """One that lived this many seconds was started well: its death is no reason to wait before the next."""
 
-PARENT = "DIBS_FLEET_PARENT"
+PARENT = "DIBS_PARENT"
 """The environment variable that tells a child whose it is."""
 
 
-class Fleet:
+class Children:
     """Runs ``count`` processes until told to stop.
 
     ``command`` makes the n-th one's command line. A process that ends with 0 although nobody asked is replaced too,
@@ -103,11 +103,11 @@ class Fleet:
 
 
 def is_child() -> bool:
-    """Whether this process is one of a fleet."""
+    """Whether this process is such a child."""
     return os.environ.get(PARENT) == str(os.getppid())
 
 
 async def orphaned() -> None:
-    """Return when the parent of this process, one of a fleet, is gone."""
+    """Return when the parent of this process, such a child, is gone."""
     while is_child():  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(1.0)

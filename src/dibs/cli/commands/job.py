@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from dibs.cli.command import Command
-from dibs.cli.jobs import first_line
+from dibs.cli.output import first_line
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID
 from dibs.errors import UnknownJob

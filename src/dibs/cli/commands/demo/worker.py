@@ -6,10 +6,10 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from dibs.cli.demo.plan import BY_NAME, QUEUES, Kind, Trouble
+from dibs.cli.commands.demo.plan import BY_NAME, QUEUES, Kind, Trouble
 
 if TYPE_CHECKING:
-    from dibs.cli.demo.tally import Tally
+    from dibs.cli.commands.demo.tally import Tally
     from dibs.client.client_async import AsyncClient
     from dibs.job import Claimed
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dibs.cli.command import Command
+from dibs.cli.output import first_line
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID, STATE
 from dibs.progress import spoken
@@ -47,8 +48,3 @@ def jobs(
     )  # fmt: skip
     if len(found) == limit:
         session.output.note(f"perhaps there are more: --before {found[-1].id}")
-
-
-def first_line(text: str | None) -> str | None:
-    """The first line of an error."""
-    return text.split("\n", 1)[0] if text else text

@@ -12,7 +12,7 @@ import msgspec
 from dibs.ids import IdMaker
 from dibs.job import Claimed, write_time
 from dibs.states import Outcome
-from dibs.testing.attempting import attempt as run
+from dibs.testing._attempt import attempt as run
 
 if TYPE_CHECKING:
     from dibs.client.task import Task

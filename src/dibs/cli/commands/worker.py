@@ -11,16 +11,16 @@ from typing import Any, Literal
 import click
 
 from dibs.cli.command import Command, did_you_mean
-from dibs.cli.fleet import run_fleet
+from dibs.cli.foreground import Shown, work
+from dibs.cli.parent import run_children
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import Read
-from dibs.cli.working import Shown, work
 from dibs.client.app import App
 from dibs.config import configured_dsn
 from dibs.errors import InvalidArgument
 from dibs.events import Events
 from dibs.metrics import log_events
-from dibs.runtime.fleet import is_child
+from dibs.runtime.children import is_child
 from dibs.worker import Settings, Share
 
 
@@ -97,8 +97,8 @@ def worker(
     shown = Shown(host, health, metrics, health_file)
     if (processes > 1 or reload) and not is_child():
         log = log_events(events := Events(), log_format, level=log_level)
-        fleet = run_fleet(processes, events, shown, lambda: _database(session, app), reload, options["drain"])
-        status = asyncio.run(fleet)
+        running = run_children(processes, events, shown, lambda: _database(session, app), reload, options["drain"])
+        status = asyncio.run(running)
         log.close()
         sys.exit(status)
     found = with_channels(app) if channels else load(app)

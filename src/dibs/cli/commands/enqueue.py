@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from dibs.cli.command import Command
-from dibs.cli.enqueuing import enqueue_lines
 from dibs.cli.payload import read_payload
+from dibs.cli.progress import counting
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import DURATION, DURATION_OR_NONE, HEADER, JOB_ID, MOMENT, UNITS
+from dibs.errors import DibsError
 from dibs.job import NewJob
 from dibs.policy import FOREVER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import BinaryIO
+
+BATCH = 1000
 
 
 @click.command(cls=Command, short_help="Put a job into a queue, or one for each line.")
@@ -67,7 +73,7 @@ def enqueue(
     if click.get_current_context().get_parameter_source("ttl") is not ParameterSource.DEFAULT:
         given.setdefault("ttl", FOREVER)
     if many:
-        enqueue_lines(session, file or sys.stdin.buffer, queue, kind, given)
+        _enqueue_lines(session, file or sys.stdin.buffer, queue, kind, given)
         return
     job = NewJob(queue=queue, kind=kind, payload=read_payload(payload, file, raw=raw), **given)
     with session.client() as client:
@@ -87,3 +93,34 @@ def _check(payload: str | None, file: BinaryIO | None, raw: bool, many: bool, op
         raise click.UsageError("--many takes JSON lines, and no --bytes, --id or --dedup-key")
     if options["content_type"] and not raw:
         raise click.UsageError("--content-type is for --bytes; JSON is JSON")
+
+
+def _enqueue_lines(session: Session, lines: BinaryIO, queue: str, kind: str, options: dict[str, Any]) -> None:
+    """Enqueue a job for each line; each batch is a transaction of its own."""
+    jobs = _jobs(lines, queue, kind, options)
+    done = 0
+    try:
+        with session.client() as client, counting(session.output, "enqueued") as advance:
+            while batch := list(islice(jobs, BATCH)):
+                made = client.enqueue_many(batch)
+                done += len(made)
+                advance(len(made))
+                if session.as_json:
+                    for m in made:
+                        session.output.json({"id": m.id, "outcome": m.outcome})
+    except (DibsError, click.ClickException):
+        session.output.note(f"{done} jobs were enqueued before this:")
+        raise
+    if not session.as_json:
+        session.output.say(f"enqueued {done} jobs")
+
+
+def _jobs(lines: BinaryIO, queue: str, kind: str, options: dict[str, Any]) -> Iterator[NewJob]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            payload = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise click.ClickException(f"line {number} is not JSON: {error}") from None
+        yield NewJob(queue=queue, kind=kind, payload=payload, **options)

@@ -24,7 +24,7 @@ NOT_YET = 0.5
 """In how many seconds to try again while the worker is not registered."""
 
 
-class Pulling:
+class Holding:
     """Holds exclusive queues and shards for a worker, renews them, and shares them with the others.
 
     Run ``hold`` and ``fence`` as the steps of two loops. Claim from ``names`` only, and from nothing when it is empty.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dibs.cli.demo.plan import expected_end
+from dibs.cli.commands.demo.plan import expected_end
 from dibs.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from dibs.cli.demo.tally import Tally
+    from dibs.cli.commands.demo.tally import Tally
     from dibs.cli.output import Output
 
 

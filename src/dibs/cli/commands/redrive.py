@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +10,23 @@ import click
 
 from dibs.cli.command import Command
 from dibs.cli.exits import Exit
-from dibs.cli.redriving import bring_back, report
+from dibs.cli.output import first_line
+from dibs.cli.progress import counting
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import DEAD_STATE, JOB_ID, PAST
 from dibs.db import calls
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from dibs import Client
+    from dibs.cli.output import Output
+    from dibs.job import Redriven
+
+BATCH = 500
+SHOWN = 20
+COLUMNS = ("id", "queue", "kind", "state", "answer", "reason")
 
 
 @click.command(cls=Command, short_help="Bring dead jobs back; a dry run unless --yes.")
@@ -55,11 +64,45 @@ def redrive(
     with session.client() as client:
         asked = {name: _at(client, value) for name, value in filters.items()}
         found = client.redrive(ids or None, **asked, max=limit, dry_run=True)
-        done = bring_back(client, session.output, found, rate) if yes else found
-    report(session.output, done, limit, dry_run=not yes)
+        done = _bring_back(client, session.output, found, rate) if yes else found
+    _report(session.output, done, limit, dry_run=not yes)
     return Exit.FAILED if ids and not found else Exit.OK
 
 
 def _at(client: Client, value: Any) -> Any:
     # "An hour ago" is an hour before the database's now, which is what ended_at was written by.
     return client.run(calls.now()) - value if isinstance(value, timedelta) else value
+
+
+def _bring_back(client: Client, output: Output, found: Sequence[Redriven], rate: float | None) -> list[Redriven]:
+    """Redrive what a dry run found, by id: those that stay dead are not found again and again."""
+    done: list[Redriven] = []
+    with counting(output, "redriven", len(found)) as advance:
+        for n in range(0, len(found), BATCH):
+            ids = [job.id for job in found[n : n + BATCH]]
+            done += client.redrive(ids, max=BATCH, rate=rate, delay=n / rate if rate else 0.0)
+            advance(len(ids))
+    return done
+
+
+def _report(output: Output, jobs: Sequence[Redriven], limit: int, *, dry_run: bool) -> None:
+    """Say what was, or would be, brought back."""
+    counts = Counter(job.answer for job in jobs)
+    if output.as_json:
+        output.json({"dry_run": dry_run, "counts": dict(counts), "jobs": jobs})
+        return
+    if not jobs:
+        output.say("no dead job matches")
+        return
+    rows = [(j.id, j.queue, j.kind, j.was, j.answer, first_line(j.reason)) for j in jobs]
+    output.table(COLUMNS, rows[:SHOWN])
+    if len(rows) > SHOWN:
+        output.say(f"… and {len(rows) - SHOWN} more")
+    if dry_run:
+        output.say(f"{len(jobs)} would be redriven; nothing was changed. Add --yes to do it.")
+    else:
+        output.say(f"{counts['redriven']} redriven", "green")
+    if counts["duplicate"]:
+        output.say(f"{counts['duplicate']} stay dead: another job has their dedup key now", "yellow")
+    if len(jobs) == limit:
+        output.note(f"that is the most one call takes (--max {limit}); there may be more")
