@@ -53,12 +53,13 @@ from dibs.errors import (
     UnknownSchedule,
     UnknownTask,
     UnknownWorker,
+    WaitTimeout,
     WrongIsolation,
 )
 from dibs.job import Answer, Claimed, Depth, DrainEstimate, Enqueued, Failed, Limit, NewJob, Redriven, Resumed
 from dibs.policy import Backoff, constant, exponential, progressive
 from dibs.progress import Status
-from dibs.retry import Final, Retry, RetryAfter, Snooze
+from dibs.retry import GiveUp, Retry, RetryAfter, Snooze
 from dibs.states import Outcome, State
 from dibs.stats import Statistics, Totals
 
@@ -85,7 +86,7 @@ __all__ = [
     "EmbeddedError",
     "Enqueued",
     "Failed",
-    "Final",
+    "GiveUp",
     "IdOutOfRange",
     "IdTaken",
     "InvalidArgument",
@@ -132,6 +133,7 @@ __all__ = [
     "UnknownSchedule",
     "UnknownTask",
     "UnknownWorker",
+    "WaitTimeout",
     "WrongIsolation",
     "constant",
     "context",

@@ -6,14 +6,15 @@
     ├── JobError                      what you asked of a job cannot be done
     │   ├── LeaseLost        DI001    the token is not the one that holds the job
     │   ├── UnknownJob       DI002    no such job: never committed, or pruned
-    │   └── JobEnded         DI003    the job has already ended
+    │   ├── JobEnded         DI003    the job has already ended
+    │   └── WaitTimeout               the job had not ended when a wait for it did; also a TimeoutError
     ├── Refused                       what you sent was not accepted; nothing was changed
-    │   ├── InvalidArgument  DI010    a value is out of range or malformed
+    │   ├── InvalidArgument  DI010    a value is out of range or malformed; also a ValueError
     │   ├── InvalidPolicy    23514    a policy breaks a named constraint
     │   ├── UnknownQueue     DI011    no such queue, where there must be one
     │   ├── PayloadTooLarge  DI012    above the queue's payload limit
     │   ├── IdOutOfRange     DI013    a job id from the future or from before retention
-    │   ├── IdTaken          23505    another transaction is enqueueing a job of that id just now
+    │   ├── IdTaken          23505    another transaction is enqueueing a job of that id now
     │   ├── DuplicateJob     DI040    another job has the dedup key, and the enqueue said to refuse then
     │   ├── QueueFull        DI041    too many jobs wait, or for too long
     │   ├── UnknownWorker    DI014    no such worker is registered
@@ -33,7 +34,7 @@
     │   ├── SchemaTooOld              run ``dibs migrate``
     │   ├── SchemaTooNew              upgrade the dibs package
     │   └── SchemaLocked              another migration holds the lock
-    ├── ServerError                   PostgreSQL refused for a reason of its own (disk full, time-out, …)
+    ├── ServerError                   PostgreSQL refused for a reason of its own (disk full, timeout, …)
     ├── ConnectionLost                the database cannot be reached, or went away
     ├── ClientClosed                  the client was closed before the call
     └── EmbeddedError                 the embedded PostgreSQL cannot start
@@ -81,11 +82,15 @@ class JobEnded(JobError):
     sqlstate = "DI003"
 
 
+class WaitTimeout(JobError, TimeoutError):
+    """The job had not ended when the time given to a wait was over."""
+
+
 class Refused(DibsError):
     """What was sent was not accepted, and nothing was changed."""
 
 
-class InvalidArgument(Refused):
+class InvalidArgument(Refused, ValueError):
     """A value is out of range or malformed."""
 
     sqlstate = "DI010"
@@ -228,7 +233,7 @@ class SchemaLocked(SchemaError):
 
 
 class ServerError(DibsError):
-    """PostgreSQL refused for a reason of its own: disk full, statement time-out, deadlock and the like."""
+    """PostgreSQL refused for a reason of its own: disk full, statement timeout, deadlock and the like."""
 
 
 class ConnectionLost(DibsError):

@@ -49,7 +49,7 @@ class JobStarted(Event, frozen=True):
     waited: float
 
 
-class JobEnded(Event, frozen=True):
+class RunEnded(Event, frozen=True):
     """A run ended and its outcome is recorded.
 
     ``state`` is where the job went (``succeeded``, ``ready``, ``scheduled``, or a dead one); ``ran`` is how long the
@@ -63,7 +63,7 @@ class JobEnded(Event, frozen=True):
     error: str | None = None
 
 
-class LeaseLost(Event, frozen=True):
+class RunLost(Event, frozen=True):
     """A job was no longer ours: its lease ran out, or could not be renewed in time. Its handler was stopped."""
 
     job: Claimed

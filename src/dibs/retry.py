@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Final(Exception):
+class GiveUp(Exception):
     """Raise it to say that this job can never work: it is dead at once."""
 
 
@@ -46,7 +46,7 @@ class Retry:
 
     def ends(self, error: BaseException) -> bool:
         """Whether an error ends the job at once."""
-        return isinstance(error, Final) or (isinstance(error, self.never) and self.delay(error) is None)
+        return isinstance(error, GiveUp) or (isinstance(error, self.never) and self.delay(error) is None)
 
     def delay(self, error: BaseException) -> float | None:
         """The delay an error asks for, if it does."""

@@ -347,7 +347,7 @@ async def test_events_tell_what_happens(app: dibs.App) -> None:
         return [event for event in told if type(event) is kind]
 
     assert [e.outcome for e in of(dibs.events.JobEnqueued)] == ["enqueued"] * 2
-    ends = sorted((e.job.kind, e.outcome, e.state, e.error) for e in of(dibs.events.JobEnded))
+    ends = sorted((e.job.kind, e.outcome, e.state, e.error) for e in of(dibs.events.RunEnded))
     assert ends == [
         ("fails", "failed", "exhausted", "ValueError: no"),
         ("fails", "failed", "ready", "ValueError: no"),
@@ -363,8 +363,8 @@ async def test_events_tell_what_happens(app: dibs.App) -> None:
 
 
 async def test_a_subscriber_that_raises_changes_nothing(app: dibs.App, caplog: pytest.LogCaptureFixture) -> None:
-    @app.on(dibs.events.JobEnded)
-    def breaks(event: dibs.events.JobEnded) -> None:
+    @app.on(dibs.events.RunEnded)
+    def breaks(event: dibs.events.RunEnded) -> None:
         raise RuntimeError("subscriber")
 
     @app.task(name="works")
@@ -373,7 +373,7 @@ async def test_a_subscriber_that_raises_changes_nothing(app: dibs.App, caplog: p
     job = works.enqueue()
     await drain(app)
     assert job.state() is dibs.State.SUCCEEDED
-    assert "a subscriber to JobEnded failed" in caplog.text
+    assert "a subscriber to RunEnded failed" in caplog.text
 
 
 # Sharing
@@ -556,7 +556,7 @@ async def test_handles_for_async_code(app: dibs.App) -> None:
     assert [await job.wait(5) for job in (*jobs, one)] == [0, 2, 8]
     with pytest.raises(dibs.JobEnded, match="ended as cancelled"):
         await gone.wait(5)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(dibs.WaitTimeout, match="still scheduled"):
         await (await double.using(delay=60).aenqueue(6)).wait(0.01)
     await app.aclose()
 

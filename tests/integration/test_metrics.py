@@ -75,12 +75,12 @@ async def work(app: dibs.App, end: Callable[[Claimed], str] = lambda _: "complet
         verb = end(job)
         if verb == "complete":
             await client.complete(job)
-            events.tell(facts.JobEnded(job, Outcome.SUCCEEDED, "succeeded", 0.02))
+            events.tell(facts.RunEnded(job, Outcome.SUCCEEDED, "succeeded", 0.02))
         elif verb == "fail":
             went = await client.fail(job, "ValueError: no such user\n  in welcome")
-            events.tell(facts.JobEnded(job, Outcome.FAILED, went.state, 0.3, "ValueError: no such user\n  in welcome"))
+            events.tell(facts.RunEnded(job, Outcome.FAILED, went.state, 0.3, "ValueError: no such user\n  in welcome"))
         elif verb == "lose":
-            events.tell(facts.LeaseLost(job))
+            events.tell(facts.RunLost(job))
     events.tell(facts.OutcomesSent("complete", len(jobs), 0.004))
     return jobs
 
@@ -361,7 +361,7 @@ async def test_what_a_collector_is_told_goes_up_and_down(app: dibs.App) -> None:
         ("mail", "lose", "lost"),
     ]
     # A run that never began here, or is over already, is not counted down.
-    app.events.tell(facts.LeaseLost(jobs[0]))
+    app.events.tell(facts.RunLost(jobs[0]))
     assert (collected.busy, len(collected.measured)) == (idle, 3)
 
 
@@ -390,11 +390,11 @@ async def test_json_lines_tell_what_failed_and_sum_up_what_did_not(app: dibs.App
     log.close()
     read = lines(stream)
     assert [line["event"] for line in read] == [
-        "WorkerStarted", "Summary", "JobEnded", "JobEnded", "Summary", "WorkerStopping",
+        "WorkerStarted", "Summary", "RunEnded", "RunEnded", "Summary", "WorkerStopping",
     ]  # fmt: skip
     failed, dead = read[2:4]
     assert failed == {
-        "ts": failed["ts"], "level": "warning", "event": "JobEnded", "worker": 12, "job_id": str(made.id),
+        "ts": failed["ts"], "level": "warning", "event": "RunEnded", "worker": 12, "job_id": str(made.id),
         "queue": "mail", "kind": "welcome", "attempt": 1, "outcome": "failed", "state": "ready", "ran": 0.3,
         "error": "ValueError: no such user", "message": failed["message"],
     }  # fmt: skip
@@ -413,7 +413,7 @@ async def test_text_lines_are_for_people(app: dibs.App, stream: io.StringIO) -> 
     async with client_of(app):
         await welcome.aenqueue()
         (job,) = await work(app)
-    app.events.tell(facts.JobEnded(job, Outcome.FAILED, "exhausted", 1.5, "Odd: a\r\x1b[31mline\nand another"))
+    app.events.tell(facts.RunEnded(job, Outcome.FAILED, "exhausted", 1.5, "Odd: a\r\x1b[31mline\nand another"))
     app.events.tell(facts.Trouble("claim", dibs.ConnectionLost("it went\naway")))
     log.close()
     read = stream.getvalue().splitlines()
@@ -441,7 +441,7 @@ def test_what_is_not_read_is_not_subscribed_to() -> None:
     for level, wanted in (
         ("debug", set(EVENTS)),
         ("info", set(EVENTS) - hot),
-        ("error", {facts.JobEnded, facts.ChildDied}),
+        ("error", {facts.RunEnded, facts.ChildDied}),
     ):
         events = facts.Events()
         log = log_events(events, "text", level=level, stream=io.StringIO())
@@ -629,7 +629,7 @@ def test_a_batch_links_to_every_producer(app: dibs.App, traces: Traces) -> None:
 
 
 def test_a_run_inside_another_span_is_its_child_and_links(app: dibs.App, traces: Traces) -> None:
-    app.enqueue_jobs([dibs.NewJob(queue="mail")])
+    app.enqueue_many([dibs.NewJob(queue="mail")])
     (claimed,) = app.client.claim("mail")
     with traces.tracer.start_as_current_span("loop"):
         run(app, [claimed], lambda: None)

@@ -98,10 +98,10 @@ async def test_a_worker_tells_what_it_did(app: dibs.App) -> None:
     assert (busy.now, busy.measured) == (0, {("welcome", "succeeded"): 99, ("welcome", "failed"): 2})
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     told = Counter((line["event"], line["level"]) for line in lines)
-    assert told["JobEnded", "warning"] == told["JobEnded", "error"] == 1
+    assert told["RunEnded", "warning"] == told["RunEnded", "error"] == 1
     assert told["WorkerStarted", "info"] == told["WorkerStopped", "info"] == 1
     assert len(lines) < 15, "what is hot is summed up"
-    assert {line["error"] for line in lines if line["event"] == "JobEnded"} == {"ValueError: no such user"}
+    assert {line["error"] for line in lines if line["event"] == "RunEnded"} == {"ValueError: no such user"}
     numbers = {line["worker"] for line in lines}
     assert len(numbers) == 1
     assert sum(line["claimed"] for line in lines if line["event"] == "Summary") == 101
@@ -110,8 +110,8 @@ async def test_a_worker_tells_what_it_did(app: dibs.App) -> None:
 async def test_an_outcome_is_told_when_it_is_recorded(app: dibs.App) -> None:
     states: list[tuple[str, str]] = []
 
-    @app.on(events.JobEnded)
-    def ended(event: events.JobEnded) -> None:
+    @app.on(events.RunEnded)
+    def ended(event: events.RunEnded) -> None:
         states.append((event.state, app.client.state(event.job.id).value))
 
     @app.task(name="welcome", retry=dibs.Retry(max_attempts=1))
@@ -119,7 +119,7 @@ async def test_an_outcome_is_told_when_it_is_recorded(app: dibs.App) -> None:
         if n == 1:
             raise ValueError
         if n == 2:
-            raise dibs.Final("never")
+            raise dibs.GiveUp("never")
         if n == 3 and dibs.context().job.run == 1:
             raise dibs.Snooze(0)
 
@@ -139,7 +139,7 @@ async def test_nothing_is_told_to_nobody(app: dibs.App, monkeypatch: pytest.Monk
 
     welcome.enqueue()
     await drain(app)
-    hot = (events.JobStarted, events.JobEnded, events.JobsClaimed, events.OutcomesSent)
+    hot = (events.JobStarted, events.RunEnded, events.JobsClaimed, events.OutcomesSent)
     assert not [event for event in told if isinstance(event, hot)]
 
 

@@ -67,7 +67,7 @@ def add_tasks(app: dibs.App) -> dict[str, dibs.Task[Any, Any]]:
         here = dibs.context()
         assert (here.attempt, here.is_last_attempt) == (here.job.attempt, here.job.attempt == 2)
         errors = {
-            "again": RuntimeError("again"), "value": ValueError("bad"), "final": dibs.Final("no"),
+            "again": RuntimeError("again"), "value": ValueError("bad"), "final": dibs.GiveUp("no"),
             "throttled": Throttled("slow"), "later": dibs.RetryAfter(1800), "snooze": dibs.Snooze(900),
         }  # fmt: skip
         if how in errors:
@@ -238,7 +238,7 @@ async def test_inline_in_async_code(app: dibs.App) -> None:
 
     @app.task
     async def fails() -> None:
-        raise dibs.Final("no")
+        raise dibs.GiveUp("no")
 
     with inline(app):
         first, second = await on_the_loop.aenqueue(1), await in_a_thread.aenqueue(2)
@@ -248,7 +248,7 @@ async def test_inline_in_async_code(app: dibs.App) -> None:
     loop = asyncio.get_running_loop()
     assert (seen[0], seen[2] is loop, seen[3]) == (loop, False, loop)
     assert seen[1] is not threading.current_thread()
-    with inline(app, raise_errors=True), pytest.raises(dibs.Final):
+    with inline(app, raise_errors=True), pytest.raises(dibs.GiveUp):
         await fails.aenqueue()
     await app.aclose()
 
@@ -459,7 +459,7 @@ def test_perform_needs_no_database(app: dibs.App) -> None:
             dibs.Outcome.SUCCEEDED, {"how": "returns", "at": "2026-01-02T00:00:00Z", "marked": 1}
         )
         final, snoozed, throttled = (perform(task, how) for how in ("final", "snooze", "throttled"))
-        assert (final.outcome, final.final, type(final.error)) == ("failed", True, dibs.Final)
+        assert (final.outcome, final.final, type(final.error)) == ("failed", True, dibs.GiveUp)
         assert (snoozed.outcome, snoozed.delay) == ("snoozed", 900)
         assert (throttled.outcome, throttled.delay, throttled.final) == ("failed", 3600, False)
         assert [job.kind for job in perform(task, "follows").follow_ups] == ["next"]

@@ -136,7 +136,7 @@ async def test_errors_retry_by_their_rules(app: dibs.App) -> None:
     async def fails(how: str) -> None:
         seen.append(how)
         raise {
-            "retry": RuntimeError("again"), "value": ValueError("bad"), "final": dibs.Final("no"),
+            "retry": RuntimeError("again"), "value": ValueError("bad"), "final": dibs.GiveUp("no"),
             "throttled": Throttled("slow"), "later": dibs.RetryAfter(1800), "snooze": dibs.Snooze(900),
         }[how]  # fmt: skip
 
@@ -178,7 +178,7 @@ async def test_follow_ups_come_with_the_completion(app: dibs.App) -> None:
     async def first(fail: bool) -> None:
         dibs.context().enqueue(second.using(priority=9).call(dibs.context().attempt))
         if fail:
-            raise dibs.Final("nothing follows")
+            raise dibs.GiveUp("nothing follows")
 
     first.enqueue(False)
     first.enqueue(True)
@@ -238,8 +238,8 @@ async def test_a_late_failure_does_not_revive_a_cancelled_job(app: dibs.App) -> 
 async def test_a_failure_after_the_lease_was_lost_changes_nothing(app: dibs.App, clock: Clock) -> None:
     """FACTS 9: the job was taken back and cancelled meanwhile; what its former holder says is refused."""
     began, go = asyncio.Event(), asyncio.Event()
-    lost: list[dibs.events.LeaseLost] = []
-    app.events.on(dibs.events.LeaseLost, lost.append)
+    lost: list[dibs.events.RunLost] = []
+    app.events.on(dibs.events.RunLost, lost.append)
 
     @app.task(retry=dibs.Retry(max_attempts=10, backoff=dibs.constant(0)))
     async def fails() -> None:

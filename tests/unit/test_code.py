@@ -45,3 +45,10 @@ def test_every_scenario_of_the_bench_can_be_run() -> None:
         file.stem for file in Path(bench.__file__).parent.glob("*.py") if "\ndef run(" in file.read_text("utf-8")
     }
     assert modules == set(SCENARIOS)
+
+
+def test_errors_python_has_a_class_for_are_of_that_class_too() -> None:
+    assert issubclass(dibs.InvalidArgument, ValueError)
+    assert issubclass(dibs.WaitTimeout, TimeoutError)
+    told = dibs.WaitTimeout("still ready", hint="no worker")
+    assert (str(told), told.hint) == ("still ready\nhint: no worker", "no worker")

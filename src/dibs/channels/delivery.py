@@ -18,7 +18,7 @@ from dibs.channels.provider import NotSent, Refusal, Throttled
 from dibs.client.context import context
 from dibs.db import channel_calls as calls
 from dibs.errors import ConnectionLost
-from dibs.retry import Final, Snooze
+from dibs.retry import GiveUp, Snooze
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -89,13 +89,13 @@ class Delivery:
         try:
             order = msgspec.convert(payload, Order)
         except msgspec.ValidationError as error:
-            raise Final(f"the payload is not one of kind {self.kind}: {error}") from None
+            raise GiveUp(f"the payload is not one of kind {self.kind}: {error}") from None
         if order.task_type not in {None, self.kind}:
-            raise Final(f"the payload says task_type {order.task_type!r}, and the job is of kind {self.kind!r}")
+            raise GiveUp(f"the payload says task_type {order.task_type!r}, and the job is of kind {self.kind!r}")
         if (order.message is None) == (order.before_handler is None):
-            raise Final("the payload needs either a message or a before_handler that makes one")
+            raise GiveUp("the payload needs either a message or a before_handler that makes one")
         if order.on_error not in {"retry", "report"}:
-            raise Final(f"on_error is retry or report, not {order.on_error!r}")
+            raise GiveUp(f"on_error is retry or report, not {order.on_error!r}")
         return order
 
     # Sending
@@ -150,7 +150,7 @@ class Delivery:
         detail: dict[str, Any] = {"error": text, **({"unknown": True} if unknown else {})}
         await self._record(job, "refused" if order.error_handler else "failed", detail)
         if order.error_handler is None:
-            raise Final(text)
+            raise GiveUp(text)
         return calls.Stage("refused", detail)
 
     def _told(self, error: Exception) -> str:
@@ -180,7 +180,7 @@ class Delivery:
             if order.error_handler is not None:
                 told = {"original_payload": payload, "error": error}
                 await self._tell(here, order.error_handler, self._functions.tell_error(here, order.error_handler, told))
-            raise Final(error)
+            raise GiveUp(error)
         return stage.detail
 
     async def _tell(self, here: Context, handler: str, telling: Awaitable[None]) -> None:
@@ -189,6 +189,6 @@ class Delivery:
             await telling
         except Invalid as error:
             await self._functions.note(str(error), here.id, handler)
-            raise Final(str(error)) from None
+            raise GiveUp(str(error)) from None
         except Failed:
             raise Snooze(min(2.0 ** min(here.job.run - 1, 10), LONGEST)) from None

@@ -15,7 +15,7 @@ from dibs.client.app import App
 from dibs.client.context import context
 from dibs.client.find import find_database
 from dibs.db.database_async import AsyncDatabase
-from dibs.retry import Final
+from dibs.retry import GiveUp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,13 +56,13 @@ class Channels:
     async def run_function(self, payload: Any) -> None:
         """Run the function of the database that a job of kind db_function names; what it answers is the result."""
         if not isinstance(payload, dict) or not isinstance(payload.get("db_function"), str):
-            raise Final('the payload of a db_function is an object with the function\'s name: {"db_function": "…"}')
+            raise GiveUp('the payload of a db_function is an object with the function\'s name: {"db_function": "…"}')
         if payload.get("task_type", "db_function") != "db_function":
-            raise Final(f"the payload says task_type {payload['task_type']!r}, and the job is of kind 'db_function'")
+            raise GiveUp(f"the payload says task_type {payload['task_type']!r}, and the job is of kind 'db_function'")
         try:
             await self.functions().finish(context(), payload["db_function"], payload)
         except Invalid as error:
-            raise Final(str(error)) from None
+            raise GiveUp(str(error)) from None
 
     def delivery(self, kind: str) -> Delivery:
         """What sends the messages of a kind."""

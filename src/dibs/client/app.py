@@ -170,13 +170,13 @@ class App:
 
     # Enqueueing
 
-    def enqueue_jobs(self, jobs: Sequence[NewJob], conn: Any = None) -> list[Job]:
+    def enqueue_many(self, jobs: Sequence[NewJob], conn: Any = None) -> list[Job]:
         """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none."""
         made = self._enqueue(jobs, conn)
         self._tell(jobs, made)
         return [Job(self.client, m.id, m.is_new, m.outcome) for m in made]
 
-    async def aenqueue_jobs(self, jobs: Sequence[NewJob], conn: Any = None) -> list[AsyncJob]:
+    async def aenqueue_many(self, jobs: Sequence[NewJob], conn: Any = None) -> list[AsyncJob]:
         """Enqueue jobs made by :meth:`Task.call`, from async code."""
         made = await self._aenqueue(jobs, conn)
         self._tell(jobs, made)

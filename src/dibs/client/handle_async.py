@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dibs.errors import JobEnded
+from dibs.errors import JobEnded, WaitTimeout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -40,13 +40,15 @@ class AsyncJob:
         return next((a["result"] for a in reversed(shown["attempts"]) if a["outcome"] == "succeeded"), None)
 
     async def wait(self, timeout: float = 60.0) -> Any:
-        """Wait until it has ended and return its result; a bad end raises JobEnded, none in time TimeoutError."""
+        """Wait until it has ended and return its result; a bad end raises JobEnded, none in time WaitTimeout."""
         end = time.monotonic() + timeout
         pause = SOONEST
         while not (state := await self.state()).has_ended:
             left = end - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"job {self.id} is still {state} after {timeout:g} s")
+                raise WaitTimeout(
+                    f"job {self.id} is still {state} after {timeout:g} s", hint=await self.client.why(self.id)
+                )
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, LATEST)
         if state.is_dead:

@@ -45,13 +45,13 @@ class RemoteTask:
         """Enqueue one call; with ``conn``, in the transaction of that connection of yours."""
         if self._facts is None:
             self._facts = self._app.client.run(calls.find_task(self.kind))
-        return self._app.enqueue_jobs([self._job(self._facts, args, kwargs)], conn)[0]
+        return self._app.enqueue_many([self._job(self._facts, args, kwargs)], conn)[0]
 
     async def aenqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> AsyncJob:
         """Enqueue one call, from async code."""
         if self._facts is None:
             self._facts = await self._app.async_client().run(calls.find_task(self.kind))
-        return (await self._app.aenqueue_jobs([self._job(self._facts, args, kwargs)], conn))[0]
+        return (await self._app.aenqueue_many([self._job(self._facts, args, kwargs)], conn))[0]
 
     def _job(self, facts: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         payload = _named(self.kind, facts["arguments"], args, kwargs)

@@ -124,19 +124,19 @@ class Task(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Enqueue one call."""
-        return self.app.enqueue_jobs([self.call(*args, **kwargs)], self.settings.conn)[0]
+        return self.app.enqueue_many([self.call(*args, **kwargs)], self.settings.conn)[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob:
         """Enqueue one call, from async code."""
-        return (await self.app.aenqueue_jobs([self.call(*args, **kwargs)], self.settings.conn))[0]
+        return (await self.app.aenqueue_many([self.call(*args, **kwargs)], self.settings.conn))[0]
 
     def enqueue_many(self, calls: Iterable[NewJob]) -> list[Job]:
         """Enqueue many calls, made by :meth:`call`, all or none."""
-        return self.app.enqueue_jobs(list(calls), self.settings.conn)
+        return self.app.enqueue_many(list(calls), self.settings.conn)
 
     async def aenqueue_many(self, calls: Iterable[NewJob]) -> list[AsyncJob]:
         """Enqueue many calls, made by :meth:`call`, all or none, from async code."""
-        return await self.app.aenqueue_jobs(list(calls), self.settings.conn)
+        return await self.app.aenqueue_many(list(calls), self.settings.conn)
 
     def facts(self) -> dict[str, Any]:
         """What a producer without this code needs to know to enqueue it."""

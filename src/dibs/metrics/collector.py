@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from dibs.events import Events, JobEnded, JobStarted, LeaseLost
+from dibs.events import Events, JobStarted, RunEnded, RunLost
 from dibs.metrics.running import Running
 from dibs.states import Outcome
 
@@ -40,5 +40,5 @@ def collect(events: Events, collector: MetricsCollector) -> None:
             collector.measure_task_duration(job.queue, job.kind, outcome, passed if seconds is None else seconds)
 
     events.on(JobStarted, began)
-    events.on(JobEnded, lambda event: over(event.job, event.outcome, event.ran))
-    events.on(LeaseLost, lambda event: over(event.job, Outcome.LOST, None))
+    events.on(RunEnded, lambda event: over(event.job, event.outcome, event.ran))
+    events.on(RunLost, lambda event: over(event.job, Outcome.LOST, None))

@@ -10,14 +10,14 @@ from dibs.events import (
     ChildStarted,
     CodeChanged,
     Event,
-    JobEnded,
     JobEnqueued,
     JobsClaimed,
     JobStarted,
     KindUnknown,
-    LeaseLost,
     LeasesRenewed,
     OutcomesSent,
+    RunEnded,
+    RunLost,
     Trouble,
     UpkeepDone,
     WorkerStarted,
@@ -82,7 +82,7 @@ def _started(event: JobStarted) -> Line:
     return Line(DEBUG, f"{_job(event.job)} begins after {event.waited:.3f} s", facts)
 
 
-def _ended(event: JobEnded) -> Line:
+def _ended(event: RunEnded) -> Line:
     facts = {**facts_of(event.job), "outcome": event.outcome.value, "state": event.state, "ran": event.ran}
     text = f"{_job(event.job)} {event.outcome.value} after {event.ran:.3f} s"
     if event.state != event.outcome.value:
@@ -93,7 +93,7 @@ def _ended(event: JobEnded) -> Line:
     return Line(_gravity(event), text, facts)
 
 
-def _gravity(event: JobEnded) -> int:
+def _gravity(event: RunEnded) -> int:
     if event.outcome is Outcome.FAILED:
         return WARNING if event.state in WAITING else ERROR
     if event.outcome is Outcome.LOST:
@@ -101,7 +101,7 @@ def _gravity(event: JobEnded) -> int:
     return INFO if event.outcome is Outcome.CANCELLED else DEBUG
 
 
-def _lost(event: LeaseLost) -> Line:
+def _lost(event: RunLost) -> Line:
     return Line(WARNING, f"{_job(event.job)} is no longer ours; its handler was stopped", facts_of(event.job))
 
 
@@ -162,8 +162,8 @@ _LINES: dict[type[Event], Callable[[Any], Line]] = {
     JobEnqueued: _enqueued,
     JobsClaimed: _claimed,
     JobStarted: _started,
-    JobEnded: _ended,
-    LeaseLost: _lost,
+    RunEnded: _ended,
+    RunLost: _lost,
     LeasesRenewed: _renewed,
     KindUnknown: _unknown,
     OutcomesSent: _sent,
@@ -183,6 +183,6 @@ LEVELS: dict[type[Event], int] = {
     **dict.fromkeys(
         (JobsClaimed, WorkerStarted, WorkerStopping, WorkerStopped, UpkeepDone, ChildStarted, CodeChanged), INFO
     ),
-    **dict.fromkeys((JobEnded, ChildDied), ERROR),
+    **dict.fromkeys((RunEnded, ChildDied), ERROR),
 }
 """How serious an event can be at most: a log that shows only more serious ones does not subscribe to it."""

@@ -11,9 +11,9 @@ from dibs.errors import InvalidArgument
 from dibs.events import (
     Event,
     Events,
-    JobEnded,
     JobsClaimed,
     KindUnknown,
+    RunEnded,
     Trouble,
     WorkerStarted,
     WorkerStopped,
@@ -94,7 +94,7 @@ class EventLog:
     def _subscriber(self, kind: type[Event]) -> Callable[[Any], None]:
         special: dict[type[Event], Callable[[Any], None]] = {
             JobsClaimed: self._claimed,
-            JobEnded: self._ended,
+            RunEnded: self._ended,
             KindUnknown: self._unknown,
             Trouble: self._trouble,
             WorkerStarted: self._started,
@@ -124,7 +124,7 @@ class EventLog:
         if self._claims.waits and self._seldom.now(JobsClaimed, SUMMARY) is not None:
             self._sum_up(event)
 
-    def _ended(self, event: JobEnded) -> None:
+    def _ended(self, event: RunEnded) -> None:
         # The hot one: a success is only counted, unless somebody wants to read of each.
         self._claims.ended(event.outcome)
         if event.outcome is not Outcome.SUCCEEDED or self._level <= logging.DEBUG:

@@ -12,14 +12,14 @@ from dibs.events import (
     ChildStarted,
     Event,
     Events,
-    JobEnded,
     JobEnqueued,
     JobsClaimed,
     JobStarted,
     KindUnknown,
-    LeaseLost,
     LeasesRenewed,
     OutcomesSent,
+    RunEnded,
+    RunLost,
     Trouble,
     UpkeepDone,
     WorkerStarted,
@@ -96,8 +96,8 @@ class Prometheus:
             (JobEnqueued, self._enqueued),
             (JobsClaimed, self._claimed),
             (JobStarted, self._started),
-            (JobEnded, self._ended),
-            (LeaseLost, self._lost),
+            (RunEnded, self._ended),
+            (RunLost, self._lost),
             (LeasesRenewed, self._renewed),
             (KindUnknown, lambda e: self._of.unknown_kinds.add(1, e.job.queue, e.job.kind)),
             (OutcomesSent, self._sent),
@@ -137,7 +137,7 @@ class Prometheus:
             age = job.due_at.timestamp() - id_time(job.id) + event.waited
             kind.ages.observe(max(age, 0.0))
 
-    def _ended(self, event: JobEnded) -> None:
+    def _ended(self, event: RunEnded) -> None:
         kind = self._kind(event.job)
         kind.ended(event.outcome, event.state).value += 1
         if self._running.ended(event.job) is not None:
@@ -148,7 +148,7 @@ class Prometheus:
         elif event.state == "expired":
             self._of.expired.add(1)
 
-    def _lost(self, event: LeaseLost) -> None:
+    def _lost(self, event: RunLost) -> None:
         kind = self._kind(event.job)
         self._of.lost_leases.add(1, event.job.queue, event.job.kind)
         passed = self._running.ended(event.job)

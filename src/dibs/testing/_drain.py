@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.db import calls
 from dibs.errors import InvalidArgument
-from dibs.events import JobEnded
+from dibs.events import RunEnded
 from dibs.policy import Seconds, seconds
 from dibs.retry import Snooze
 from dibs.states import Outcome, State
@@ -131,7 +131,7 @@ class _Drain:
         self._loop = asyncio.get_running_loop()
         self._worker: Worker | None = None
         self._raised: Exception | None = None
-        self._failed: JobEnded | None = None
+        self._failed: RunEnded | None = None
 
     def jobs(self) -> list[JobSummary]:
         """Every job there is, oldest first."""
@@ -209,11 +209,11 @@ class _Drain:
         kept = {task: task.function for task in self._app.tasks.values()}
         for task in kept:
             task.function = _telling(task, self._on_error)
-        self._app.events.on(JobEnded, self._on_end)
+        self._app.events.on(RunEnded, self._on_end)
         try:
             yield
         finally:
-            self._app.events.off(JobEnded, self._on_end)
+            self._app.events.off(RunEnded, self._on_end)
             for task, function in kept.items():
                 task.function = function
 
@@ -224,7 +224,7 @@ class _Drain:
             if self._worker is not None:
                 self._loop.call_soon_threadsafe(self._worker.stop)
 
-    def _on_end(self, event: JobEnded) -> None:
+    def _on_end(self, event: RunEnded) -> None:
         if event.outcome == Outcome.FAILED and self._failed is None:
             self._failed = event
             if self._worker is not None:

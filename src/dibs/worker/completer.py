@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dibs.db import calls
 from dibs.errors import ConnectionLost
-from dibs.events import JobEnded, LeaseLost, OutcomesSent, Trouble
+from dibs.events import OutcomesSent, RunEnded, RunLost, Trouble
 from dibs.runtime.points import reach
 from dibs.states import Outcome, State
 from dibs.worker.report import Report
@@ -85,7 +85,7 @@ class Completer:
     def _is_too_late(self, report: Report) -> bool:
         late = self._ending or report.is_too_late
         if late:
-            self._events.tell(LeaseLost(report.job))  # It runs out, and the job is run again.
+            self._events.tell(RunLost(report.job))  # It runs out, and the job is run again.
         return late
 
     async def _send_apart(self, verb: str, reports: list[Report], error: Exception) -> None:
@@ -99,7 +99,7 @@ class Completer:
             refused = Report(reports[0].job, "fail", error=f"the completion was refused: {error}", final=True)
             await self._send("fail", [refused])
         else:
-            self._events.tell(LeaseLost(reports[0].job))
+            self._events.tell(RunLost(reports[0].job))
 
     async def _try(self, verb: str, reports: list[Report]) -> None:
         began = time.monotonic()
@@ -128,21 +128,21 @@ class Completer:
         return [(a.answer, None) for a in answers]
 
     def _tell(self, verb: str, reports: list[Report], answers: list[tuple[str, str | None]]) -> None:
-        wants = self._events.wants(JobEnded)
+        wants = self._events.wants(RunEnded)
         for report, (answer, state) in zip(reports, answers, strict=True):
             if answer == "lost":
-                self._events.tell(LeaseLost(report.job))
+                self._events.tell(RunLost(report.job))
             elif wants:
                 self._events.tell(_ended(verb, report, state))
 
 
-def _ended(verb: str, report: Report, state: str | None) -> JobEnded:
+def _ended(verb: str, report: Report, state: str | None) -> RunEnded:
     outcome = Outcome.CANCELLED if state == State.CANCELLED else OUTCOMES[verb]
     if state is None:
         waits = State.SCHEDULED if report.delay else State.READY
         state = State.SUCCEEDED if outcome is Outcome.SUCCEEDED else waits
     error = report.error.partition("\n")[0] if report.error else None
-    return JobEnded(report.job, outcome, str(state), report.ran, error)
+    return RunEnded(report.job, outcome, str(state), report.ran, error)
 
 
 def _completion(held: list[Claimed], reports: list[Report]) -> Call[list[str]]:

@@ -16,7 +16,7 @@ from dibs.db.listen import AsyncBell
 from dibs.errors import DibsError, NotPermitted, ShardNotHeld
 from dibs.events import (
     JobsClaimed,
-    LeaseLost,
+    RunLost,
     Trouble,
     UpkeepDone,
     WorkerStarted,
@@ -382,7 +382,7 @@ class Worker:
         """End a job that was told to stop: what is lost is no longer ours to report."""
         if told == "lost":
             self._keeper.let_go(job.key)
-            self._events.tell(LeaseLost(job))
+            self._events.tell(RunLost(job))
             self._settle([Report(job, "none")])
         elif told == "cancel":
             self._report([Report(job, "fail", error="cancelled", final=True)])
