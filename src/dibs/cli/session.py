@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,7 +16,9 @@ from dibs.db.schema import migrate
 from dibs.embedded import ensure_running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+T = TypeVar("T")
 
 PATIENCE = 5.0
 """How long a command waits for a database that is away, in seconds."""
@@ -52,6 +54,23 @@ class Session:
         """A client of that database, for as long as the block lasts."""
         with Client(self.find(), patience=PATIENCE, pool_size=2) as client:
             yield client
+
+    def show(
+        self,
+        found: Sequence[T],
+        columns: Sequence[str],
+        row: Callable[[T], Sequence[Any]],
+        *,
+        empty: str,
+        as_json: Callable[[T], Any] = lambda one: one,
+    ) -> None:
+        """List what was found: as JSON or as a table; without anything to list, say ``empty``."""
+        if self.as_json:
+            self.output.json([as_json(one) for one in found])
+        elif found:
+            self.output.table(columns, map(row, found))
+        else:
+            self.output.note(empty)
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)

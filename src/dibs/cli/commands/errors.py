@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,18 +43,13 @@ def errors(
     after = datetime.now(UTC) - since if isinstance(since, timedelta) else since
     with session.client() as client:
         found = client.run(calls.errors(job, source, after, before, limit))
-    if session.as_json:
-        session.output.json(found)
-        return
-    if not found:
-        session.output.note("no errors")
-        return
-    session.output.table(
-        COLUMNS,
-        ((e["id"], e["at"], e["source"], e["queue"], e["kind"], e["job_id"], first_line(e["message"])) for e in found),
-    )
+    session.show(found, COLUMNS, _row, empty="no errors")
     if len(found) == limit:
-        session.output.note(f"perhaps there are more: --before {found[-1]['id']}")
+        session.output.note(f"there may be more: --before {found[-1]['id']}")
+
+
+def _row(e: dict[str, Any]) -> tuple[Any, ...]:
+    return e["id"], e["at"], e["source"], e["queue"], e["kind"], e["job_id"], first_line(e["message"])
 
 
 def _keep(session: Session, keep: timedelta) -> None:

@@ -14,7 +14,7 @@ from dibs.db import channel_calls as calls
 if TYPE_CHECKING:
     from datetime import timedelta
 
-COLUMNS = ("name", "time-out", "owner", "allowed", "by", "reason")
+COLUMNS = ("name", "timeout", "owner", "allowed", "by", "reason")
 
 
 @click.group(cls=Group, invoke_without_command=True, no_args_is_help=False)
@@ -26,12 +26,8 @@ def functions(session: Session, ctx: click.Context) -> None:
         return
     with session.client() as client:
         found = client.run(calls.functions())
-    if session.as_json:
-        session.output.json(found)
-    elif not found:
-        session.output.note("no function is allowed yet: dibs functions allow 'shop.close_order(jsonb)'")
-    else:
-        session.output.table(COLUMNS, ((*list(row.values())[:5], row["flaw"] or "may be run") for row in found))
+    empty = "no function is allowed yet; allow one with: dibs functions allow 'shop.close_order(jsonb)'"
+    session.show(found, COLUMNS, lambda f: (*list(f.values())[:5], f["flaw"] or "may be run"), empty=empty)
 
 
 @functions.command(cls=Command)

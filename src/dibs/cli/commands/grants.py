@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from dibs.cli.command import Command
@@ -21,20 +23,13 @@ def grants(session: Session, check: bool) -> int:
     if check:
         return _check(session)
     found = holders(session.find())
-    if session.as_json:
-        session.output.json(found)
-    elif not found:
-        session.output.note("nobody has a role of dibs yet: dibs grant worker LOGIN --create")
-    else:
-        session.output.table(
-            COLUMNS,
-            (
-                (h["role"], h["login"], ", ".join(h["roles"]), ", ".join(h["queues"] or ["all"]),
-                 ", ".join(h["functions"]) or None)
-                for h in found
-            ),
-        )  # fmt: skip
+    session.show(found, COLUMNS, _row, empty="nobody has a role of dibs yet: dibs grant worker LOGIN --create")
     return Exit.OK
+
+
+def _row(h: dict[str, Any]) -> tuple[Any, ...]:
+    queues, functions = ", ".join(h["queues"] or ["all"]), ", ".join(h["functions"]) or None
+    return h["role"], h["login"], ", ".join(h["roles"]), queues, functions
 
 
 def _check(session: Session) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,8 @@ from dibs.progress import spoken
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+    from dibs.job import JobSummary
 
 COLUMNS = ("id", "queue", "kind", "state", ">priority", "due", ">attempts", "progress", "reason")
 
@@ -31,20 +33,12 @@ def jobs(
     """List jobs, newest first."""
     with session.client() as client:
         found = client.jobs(queue=queue, kind=kind, state=state, limit=limit, before=before)
-    if session.as_json:
-        session.output.json(found)
-        return
-    if not found:
-        session.output.note("no such jobs")
-        return
-    session.output.table(
-        COLUMNS,
-        (
-            (j.id, j.queue, j.kind, j.state, j.priority, j.due_at,
-             None if j.attempts is None else f"{j.attempts}/{j.max_attempts}", spoken(j.progress),
-             first_line(j.reason))
-            for j in found
-        ),
-    )  # fmt: skip
+    session.show(found, COLUMNS, _row, empty="no such jobs")
     if len(found) == limit:
-        session.output.note(f"perhaps there are more: --before {found[-1].id}")
+        session.output.note(f"there may be more: --before {found[-1].id}")
+
+
+def _row(j: JobSummary) -> tuple[Any, ...]:
+    attempts = None if j.attempts is None else f"{j.attempts}/{j.max_attempts}"
+    told = spoken(j.progress), first_line(j.reason)
+    return (j.id, j.queue, j.kind, j.state, j.priority, j.due_at, attempts, *told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,12 +33,7 @@ def limits(ctx: click.Context) -> None:
 def _list(session: Session) -> None:
     with session.client() as client:
         known = client.limits()
-    if session.as_json:
-        session.output.json([asdict(limit) for limit in known])
-    elif not known:
-        session.output.note("there are no limits; set one with: dibs limits set")
-    else:
-        session.output.table(COLUMNS, (_row(limit) for limit in known))
+    session.show(known, COLUMNS, _row, empty="there are no limits; set one with: dibs limits set")
 
 
 def _row(limit: Limit) -> tuple[Any, ...]:

@@ -34,12 +34,9 @@ def queues(ctx: click.Context) -> None:
 def _list(session: Session) -> None:
     with session.client() as client:
         depths = client.depths()
-    if session.as_json:
-        session.output.json([_depth(depth) for depth in depths])
-    elif not depths:
-        session.output.note("there are no queues yet; the first job of a queue makes it")
-    else:
-        session.output.table(COLUMNS, (_row(depth) for depth in depths))
+    session.show(
+        depths, COLUMNS, _row, empty="there are no queues yet; a queue is made by its first job", as_json=_depth
+    )
 
 
 def _row(d: Depth) -> tuple[Any, ...]:

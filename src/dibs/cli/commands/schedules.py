@@ -60,12 +60,7 @@ def schedules(ctx: click.Context) -> None:
 def _list(session: Session) -> None:
     with session.client() as client:
         found = client.schedules()
-    if session.as_json:
-        session.output.json([asdict(schedule) for schedule in found])
-    elif not found:
-        session.output.note("there are no schedules yet; make one with: dibs schedules set")
-    else:
-        session.output.table(COLUMNS, (_row(schedule) for schedule in found))
+    session.show(found, COLUMNS, _row, empty="there are no schedules yet; make one with: dibs schedules set")
 
 
 def _row(s: Schedule) -> tuple[Any, ...]:

@@ -22,12 +22,8 @@ def shards(session: Session, queue: str | None) -> None:
     """Show every exclusive queue and every shard, with the worker that holds it."""
     with session.client() as client:
         found = client.shards(queue)
-    if session.as_json:
-        session.output.json(found)
-    elif not found:
-        session.output.note("no queue is exclusive or has shards; make one with: dibs queues set NAME --shards 8")
-    else:
-        session.output.table(COLUMNS, (_row(shard) for shard in found))
+    empty = "no queue is exclusive or has shards; make one with: dibs queues set NAME --shards 8"
+    session.show(found, COLUMNS, _row, empty=empty)
 
 
 def _row(s: Shard) -> tuple[Any, ...]:

@@ -16,12 +16,12 @@ def tasks(session: Session) -> None:
     """List the tasks that workers have registered, with what each takes."""
     with session.client() as client:
         found = client.tasks()
-    if session.as_json:
-        session.output.json(found)
-    elif not found:
-        session.output.note("no task is registered; a worker registers its tasks when it starts")
-    else:
-        session.output.table(("kind", "queue", "arguments"), ((t["kind"], t["queue"], _signature(t)) for t in found))
+    empty = "no task is registered; a worker registers its tasks when it starts"
+    session.show(found, ("kind", "queue", "arguments"), _row, empty=empty)
+
+
+def _row(task: dict[str, Any]) -> tuple[Any, ...]:
+    return task["kind"], task["queue"], _signature(task)
 
 
 def _signature(task: dict[str, Any]) -> str:

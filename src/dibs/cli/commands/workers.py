@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from dibs.cli.command import Command
@@ -16,16 +18,12 @@ def workers(session: Session) -> None:
     """List the worker processes, with when each was last seen and how many jobs it holds."""
     with session.client() as client:
         found = client.workers()
-    if session.as_json:
-        session.output.json(found)
-    elif not found:
-        session.output.note("no worker is registered; start one with: dibs worker MODULE:APP")
-    else:
-        session.output.table(
-            COLUMNS,
-            (
-                (w["id"], w["name"], w["facts"].get("host"), w["facts"].get("pid"), w["started_at"], w["seen_at"],
-                 w["running"], ", ".join(w["facts"].get("queues", ())))
-                for w in found
-            ),
-        )  # fmt: skip
+    session.show(found, COLUMNS, _row, empty="no worker is registered; start one with: dibs worker MODULE:APP")
+
+
+def _row(w: dict[str, Any]) -> tuple[Any, ...]:
+    facts = w["facts"]
+    queues = ", ".join(facts.get("queues", ()))
+    return (
+        w["id"], w["name"], facts.get("host"), facts.get("pid"), w["started_at"], w["seen_at"], w["running"], queues
+    )  # fmt: skip
