@@ -27,14 +27,16 @@ check: $(READY)  ## Everything a machine can see without running the suite.
 	$(BIN)/codespell
 	$(BIN)/python tools/unasync.py --check
 	$(BIN)/python tools/sqlref.py --check
+	$(BIN)/python tools/website.py --check
 	$(BIN)/python tools/lint_sql.py
 	DIBS_PG_BIN=$$($(BIN)/python -m tools.postgres15 --plpgsql-check) $(BIN)/python tools/plpgsql_check.py
 
 bench: $(READY)  ## A table of all measurements.
 	$(BIN)/python -m bench
 
-docs: $(READY)  ## Write what is generated: the SQL reference.
+docs: $(READY)  ## Write the references, and build the pages into site/.
 	$(BIN)/python tools/sqlref.py
+	$(BIN)/python tools/website.py
 
 sync: $(READY)  ## Write the sync half of the library from the async half.
 	$(BIN)/python tools/unasync.py
@@ -47,4 +49,4 @@ $(READY): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site

@@ -1,11 +1,13 @@
-"""The tools that guard the SQL see what they are there to see."""
+"""The tools that guard the SQL and the pages see what they are there to see."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tools import lint_sql
+from tools import lint_sql, website
+
+from tests.docs.pages import PAGES, ROOT
 
 COMMENT = "comment on function dibs.x is 'Says what it does.';\n"
 PINNED = "set search_path = pg_catalog, pg_temp\n"
@@ -37,3 +39,20 @@ def test_sql_rules(file: str, text: str, seen: int) -> None:
 
 def test_a_disabled_rule_has_a_reason() -> None:
     assert all(len(reason) > 20 for reason in lint_sql.NOT_FOR_US.values())
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    menu = {
+        page for section in website.navigation() for pages in section.values() for p in pages for page in p.values()
+    }
+    assert menu - {"examples/README.md"} == {str(page.relative_to(ROOT)) for page in PAGES}
+
+
+def test_a_page_that_loads_from_another_host_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "fine.html").write_text('<a href="https://example.org/">there</a><script src="/own.js"></script>')
+    (tmp_path / "font.html").write_text('<link rel="stylesheet" href="https://fonts.example.org/css">')
+    (tmp_path / "font.css").write_text("@font-face { src: url(//fonts.example.org/a.woff2) }")
+    assert website.outside_requests(tmp_path) == [
+        "font.html: https://fonts.example.org/css",
+        "font.css: //fonts.example.org/a.woff2",
+    ]
