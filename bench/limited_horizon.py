@@ -11,8 +11,8 @@ WANTED = {"queue_ratio": ("≥", 0.8), "kind_ratio": ("≥", 0.8)}
 JOBS = 3_000
 ROUNDS = 8
 LIMITS = {
-    "queue": "select dibs.set_limit(queue => 'queue', slots => 20)",
-    "kind": "select dibs.set_limit(kind => 'kind', slots => 20)",
+    "queue": "select dibs.set_limit(queue => 'queue', concurrency => 20)",
+    "kind": "select dibs.set_limit(kind => 'kind', concurrency => 20)",
 }
 
 

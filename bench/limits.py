@@ -17,9 +17,9 @@ WANTED = {"worst_excess": ("≤", 0), "rate_started_in_10_s": ("≤", 1010)}
 TOP = 5
 JOBS = 1_000
 SORTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "queue": ("select dibs.set_limit(queue => 'queue', slots => 5)", {}),
-    "kind": ("select dibs.set_limit(kind => 'kind', slots => 5)", {}),
-    "resource": ("select dibs.set_limit(resource => 'gpu', slots => 10)", {"resources": {"gpu": 2}}),
+    "queue": ("select dibs.set_limit(queue => 'queue', concurrency => 5)", {}),
+    "kind": ("select dibs.set_limit(kind => 'kind', concurrency => 5)", {}),
+    "resource": ("select dibs.set_limit(resource => 'gpu', concurrency => 10)", {"resources": {"gpu": 2}}),
     "group": ("select dibs.set_group('group', null, '{\"concurrency\": 5}')", {"group": "a"}),
 }
 

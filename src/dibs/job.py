@@ -318,7 +318,7 @@ class Limit:
     scope: Literal["queue", "kind", "group", "resource"]
     queue: str | None
     name: str | None
-    slots: int | None
+    concurrency: int | None
     used: int
     free: int | None
     rate: float | None

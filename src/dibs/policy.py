@@ -97,7 +97,7 @@ class QueuePolicy(TypedDict, total=False):
     max_age: Seconds | None
     when_full: WhenFull
     newest_first: bool
-    sideline: float | None
+    noisy_share: float | None
 
 
 class JobOptions(TypedDict, total=False):

@@ -17,8 +17,8 @@ PINNED = "set search_path = pg_catalog, pg_temp\n"
     ("file", "text", "seen"),
     [
         ("claim.sql", "begin execute format('drop table %I', t); end", 1),
-        ("partition_parts.sql", "begin execute format('drop table %I', t); end", 0),
-        ("ring.sql", "create trigger t after insert on dibs.ready execute function dibs.ring();", 0),
+        ("_days.sql", "begin execute format('drop table %I', t); end", 0),
+        ("ring.sql", "create trigger t after insert on dibs.ready execute function dibs._ring();", 0),
         ("claim.sql", "begin x; exception when others then null; end", 1),
         ("prune.sql", "begin x; exception when others then null; end", 0),
         ("claim.sql", "begin raise exception using errcode = 'DI010'; end", 0),

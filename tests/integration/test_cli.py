@@ -268,22 +268,22 @@ def test_queues_are_listed_with_their_depths(run: Dibs, client: dibs.Client) -> 
 
 def test_limits_are_set_listed_and_taken_away(run: Dibs, client: dibs.Client) -> None:
     assert run("limits").out == ""
-    run("limits", "set", "--kind", "render", "--slots", 2)
+    run("limits", "set", "--kind", "render", "--concurrency", 2)
     run("limits", "set", "--queue", "mail", "--rate", 10, "--burst", 3)
-    run("limits", "set", "--queue", "mail", "--group", "acme", "--slots", 1, "--weight", 4)
-    run("limits", "set", "--queue", "mail", "--group", "*", "--slots", 5)
+    run("limits", "set", "--queue", "mail", "--group", "acme", "--concurrency", 1, "--weight", 4)
+    run("limits", "set", "--queue", "mail", "--group", "*", "--concurrency", 5)
     run("enqueue", "mail", "render", "--group", "acme", "--cost", 2, "--resource", "gpu=1")
     [job] = client.claim("mail", 10)
     told = {(limit["scope"], limit["name"]): limit for limit in run("limits", "--json").json}
     assert set(told) == {("kind", "render"), ("queue", "mail"), ("group", "acme"), ("group", None)}
     assert told["kind", "render"]["holders"] == [str(job.id)]
-    assert (told["group", "acme"]["slots"], told["group", "acme"]["weight"]) == (1, 4)
+    assert (told["group", "acme"]["concurrency"], told["group", "acme"]["weight"]) == (1, 4)
     assert "every group" in run("limits").out
     run("limits", "unset", "--kind", "render")
     run("limits", "unset", "--queue", "mail", "--group", "acme")
     assert len(client.limits()) == 2
     assert run("limits", "unset", "--kind", "rendr", code=1).err
-    assert run("limits", "set", "--group", "acme", "--slots", 1, code=2).err
+    assert run("limits", "set", "--group", "acme", "--concurrency", 1, code=2).err
 
 
 def test_a_policy_is_set_and_shown(run: Dibs) -> None:

@@ -132,7 +132,7 @@ def test_a_setting_that_is_not_ours_is_ignored(db: psycopg.Connection[Any]) -> N
     ahead = "{" + ",".join(["9" * 16] * 11) + "}"
     ids = "{" + ",".join(["00000000-0000-0000-0000-000000000000"] * 11) + "}"
     forged = f'("{ahead}","{ids}",0,0,0,0)'
-    db.execute("select set_config('dibs.floor_1', dibs.sealed(%s), false)", (forged,))
+    db.execute("select set_config('dibs.floor_1', dibs._sealed(%s), false)", (forged,))
     assert db.execute("select id from dibs.claim('{q}')").fetchall() == [(first,)]
 
 
@@ -147,8 +147,8 @@ def test_a_fresh_connection_starts_from_the_newest_hint(connect: Connect, client
     hints = claimer.execute("select max(swept_at), max(due_us[6]) from dibs.floor_hint").fetchone()
     assert hints
     assert hints[0] is not None
-    top = "dibs.micros(dibs.now()) - 250000"
-    row = fresh.execute(f"select (dibs.read_floor(1, {top})).due_us[6]").fetchone()
+    top = "dibs._micros(dibs.now()) - 250000"
+    row = fresh.execute(f"select (dibs._read_floor(1, {top})).due_us[6]").fetchone()
     assert row
     assert row[0] == hints[1] > 0
     client.enqueue("q", "after")
@@ -186,7 +186,7 @@ def test_a_locked_or_expired_head_does_not_hold_the_floor_down(connect: Connect,
     later = sorted(enqueue(producer) for _ in range(3))
     clock.move(10)
     assert claimer.execute("select id from dibs.claim('{q}', 1)").fetchall() == [(later[0],)]
-    row = claimer.execute("select (dibs.read_floor(1, dibs.micros(dibs.now()))).ids[6]").fetchone()
+    row = claimer.execute("select (dibs._read_floor(1, dibs._micros(dibs.now()))).ids[6]").fetchone()
     assert row == (later[0],)
 
 
@@ -211,7 +211,7 @@ def test_a_batch_that_was_committed_late_is_drained_at_once(connect: Connect, cl
 def test_a_sweep_in_an_open_transaction_stops_no_other(connect: Connect) -> None:
     one, other = connect(), connect()
     floor = "row(null, null, 0, 5000, 9e15::bigint, 0)::dibs.floor"
-    dear = f"select dibs.look_back(1, {floor}, dibs.micros(clock_timestamp()))"
+    dear = f"select dibs._look_back(1, {floor}, dibs._micros(clock_timestamp()))"
     enqueue(one)
     one.execute("begin")
     zeros = "array_fill(0::bigint, array[11]), array_fill(gen_random_uuid(), array[11]), array_fill(true, array[11])"
@@ -219,18 +219,18 @@ def test_a_sweep_in_an_open_transaction_stops_no_other(connect: Connect) -> None
     assert swept == (4_000_000_000_000_000,)
     assert other.execute(dear).fetchone() != swept
     one.execute(
-        f"select dibs.write_floor(1, row(null, null, 0, 5000, 0, 0)::dibs.floor, {zeros}, 1, %s,"
-        " dibs.micros(clock_timestamp()), 1)",
+        f"select dibs._write_floor(1, row(null, null, 0, 5000, 0, 0)::dibs.floor, {zeros}, 1, %s,"
+        " dibs._micros(clock_timestamp()), 1)",
         swept,
     )
     assert other.execute(dear).fetchone() == swept
 
 
 def test_a_clock_stepped_back_stops_no_look_back(db: psycopg.Connection[Any]) -> None:
-    ahead = "dibs.micros(clock_timestamp()) + 3600000000"
+    ahead = "dibs._micros(clock_timestamp()) + 3600000000"
     row = db.execute(
-        f"select dibs.look_back(1, row(null, null, {ahead}, 100, 0, 0)::dibs.floor, dibs.micros(clock_timestamp())),"
-        f" dibs.look_back(1, row(null, null, dibs.micros(clock_timestamp()) + 19000, 1000, {ahead}, 3)::dibs.floor,"
-        " dibs.micros(clock_timestamp()))"
+        f"select dibs._look_back(1, row(null, null, {ahead}, 100, 0, 0)::dibs.floor, dibs._micros(clock_timestamp())),"
+        f" dibs._look_back(1, row(null, null, dibs._micros(clock_timestamp()) + 19000, 1000, {ahead}, 3)::dibs.floor,"
+        " dibs._micros(clock_timestamp()))"
     ).fetchone()
     assert row == (4_000_000_000_000_000, 4_000_000)

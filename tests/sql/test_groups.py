@@ -376,13 +376,13 @@ def test_what_went_wrong_with_turns_is_mended(db: psycopg.Connection[Any]) -> No
     fill(db, "limited", 9)
     fill(db, "free", 2)
     fill(db, "gone", 2)
-    assert db.execute("select mended from dibs.sort_lanes()").fetchone() == (0,)
+    assert db.execute("select mended from dibs.repair_groups()").fetchone() == (0,)
     held = [r for r in take(db, 2) if r[2] == "limited"]
     db.execute("delete from dibs.turn")
     db.execute("delete from dibs.lane where name = 'gone'")
     assert take(db, 50) == []
-    assert db.execute("select mended from dibs.sort_lanes()").fetchone() == (3,)
-    assert db.execute("select mended from dibs.sort_lanes()").fetchone() == (0,)
+    assert db.execute("select mended from dibs.repair_groups()").fetchone() == (3,)
+    assert db.execute("select mended from dibs.repair_groups()").fetchone() == (0,)
     got = Counter(r[2] for r in held + take(db, 50))
     assert got["limited"] == 3
     assert got["gone"] >= 1
@@ -415,7 +415,7 @@ def test_a_resumed_queue_finds_its_groups_again(db: psycopg.Connection[Any], clo
 
 
 def test_a_group_above_its_share_is_served_last(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    db.execute("""select dibs.set_queue('q', '{"sideline": 0.5}')""")
+    db.execute("""select dibs.set_queue('q', '{"noisy_share": 0.5}')""")
     fill(db, "noisy", 100)
     assert len(take(db, 20)) == 20
     fill(db, "calm", 30)

@@ -48,15 +48,15 @@ def test_jitter_shortens_and_no_attempt_number_overflows(db: psycopg.Connection[
     """FACTS 16: an unbounded backoff overflowed and poisoned a whole queue."""
     spread = db.execute(
         "select min(d), max(d) from generate_series(1, 500) as g,"
-        " lateral (select dibs.backoff_delay(row('exponential', '{1 second}', 2, '10 min', 0.5), 5 + g * 0) as d) as x"
+        " lateral (select dibs._backoff_delay(row('exponential', '{1 second}', 2, '10 min', 0.5), 5 + g * 0) as d) as x"
     ).fetchone()
     assert spread
     assert timedelta(seconds=8) <= spread[0] < timedelta(seconds=9) < timedelta(seconds=15) < spread[1]
     assert spread[1] <= timedelta(seconds=16)
     huge = db.execute(
-        "select dibs.backoff_delay(row('exponential', '{1 year}', 100, '1 year', 0), 2147483647),"
-        " dibs.backoff_delay(row('exponential', '{1 year}', 100, null, 0), 10000),"
-        " dibs.lease_for('7 days', 100, '7 days', 32767)"
+        "select dibs._backoff_delay(row('exponential', '{1 year}', 100, '1 year', 0), 2147483647),"
+        " dibs._backoff_delay(row('exponential', '{1 year}', 100, null, 0), 10000),"
+        " dibs._lease_for('7 days', 100, '7 days', 32767)"
     ).fetchone()
     assert huge
     assert all(timedelta(0) < d <= timedelta(days=366) for d in huge)
@@ -365,7 +365,7 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     client.expire()
     assert "ended as expired" in client.why(ready.id)
     assert client.why(job.id).startswith("It ended as expired")
-    client.set_limit(kind="k", slots=0)
+    client.set_limit(kind="k", concurrency=0)
     client.redrive([ready.id])
     assert client.claim("q") == []
     assert client.state(ready.id) is dibs.State.BLOCKED

@@ -46,10 +46,11 @@ def set_limit(db: psycopg.Connection[Any], **limit: Any) -> None:
 def units(db: psycopg.Connection[Any]) -> dict[str, tuple[int, int]]:
     """Of each limit: what it is, and what is free and held, less what is owed."""
     rows = db.execute(
-        "select b.name, b.slots, (select coalesce(sum(units), 0) from dibs.slot where limit_id = b.id) - b.debt + ("
+        "select b.name, b.concurrency,"
+        " (select coalesce(sum(units), 0) from dibs.limit_unit where limit_id = b.id) - b.debt + ("
         " select coalesce(sum(l.slots[i + 1]), 0) from dibs.lease as l,"
         " generate_series(1, cardinality(l.slots), 2) as i"
-        " where l.slots[i] = b.id) from dibs.bound as b where b.slots is not null"
+        " where l.slots[i] = b.id) from dibs.limit_rule as b where b.concurrency is not null"
     )
     return {name: (slots, int(counted)) for name, slots, counted in rows}
 
@@ -59,7 +60,7 @@ def units(db: psycopg.Connection[Any]) -> dict[str, tuple[int, int]]:
     [({"queue": "q"}, {}), ({"kind": "k"}, {}), ({"resource": "gpu"}, {"resources": {"gpu": 1}})],
 )
 def test_no_more_run_than_the_limit(db: psycopg.Connection[Any], limit: dict[str, str], options: Any) -> None:
-    set_limit(db, **limit, slots=3)
+    set_limit(db, **limit, concurrency=3)
     fill(db, 10, **options)
     first = take(db, 50)
     assert len(first) == 3
@@ -72,7 +73,7 @@ def test_no_more_run_than_the_limit(db: psycopg.Connection[Any], limit: dict[str
 
 
 def test_a_limited_job_stands_in_nobodys_way(db: psycopg.Connection[Any]) -> None:
-    set_limit(db, kind="slow", slots=1)
+    set_limit(db, kind="slow", concurrency=1)
     slow = fill(db, 20, "slow")
     fast = fill(db, 5, "fast")
     got = take(db, 6)
@@ -84,8 +85,8 @@ def test_a_limited_job_stands_in_nobodys_way(db: psycopg.Connection[Any]) -> Non
 
 
 def test_resources_are_counted_in_units(db: psycopg.Connection[Any]) -> None:
-    set_limit(db, resource="gpu", slots=4)
-    set_limit(db, resource="licence", slots=2)
+    set_limit(db, resource="gpu", concurrency=4)
+    set_limit(db, resource="licence", concurrency=2)
     big = fill(db, 1, resources={"gpu": 3, "licence": 1})
     two = fill(db, 2, resources={"gpu": 2})
     small = fill(db, 3, resources={"gpu": 1})
@@ -97,8 +98,8 @@ def test_resources_are_counted_in_units(db: psycopg.Connection[Any]) -> None:
 
 
 def test_why_names_the_limit_and_who_holds_it(db: psycopg.Connection[Any]) -> None:
-    set_limit(db, kind="k", slots=1)
-    set_limit(db, queue="one", slots=1)
+    set_limit(db, kind="k", concurrency=1)
+    set_limit(db, queue="one", concurrency=1)
     first, second = fill(db, 2)
     other, another = fill(db, 2, "x", "one")
     take(db, 10)
@@ -121,28 +122,28 @@ def test_why_names_the_limit_and_who_holds_it(db: psycopg.Connection[Any]) -> No
 def test_limits_change_while_jobs_run(db: psycopg.Connection[Any]) -> None:
     fill(db, 40)
     early = take(db, 2)
-    set_limit(db, kind="k", slots=5)
+    set_limit(db, kind="k", concurrency=5)
     first = early + take(db, 50)
     assert len(first) == 5
-    set_limit(db, kind="k", slots=2)
+    set_limit(db, kind="k", concurrency=2)
     done(db, first[:3])
     assert take(db, 50) == []
     done(db, first[3:4])
     second = take(db, 50)
     assert len(second) == 1
-    set_limit(db, kind="k", slots=6)
+    set_limit(db, kind="k", concurrency=6)
     third = take(db, 50)
     assert len(third) == 4
     assert {slots - counted for slots, counted in units(db).values()} == {0}
     db.execute("select dibs.unset_limit(kind => 'k')")
     assert len(take(db, 50)) == 30
     done(db, first[4:] + second + third)
-    assert db.execute("select count(*) from dibs.slot").fetchone() == (0,)
+    assert db.execute("select count(*) from dibs.limit_unit").fetchone() == (0,)
 
 
 def test_every_exit_gives_its_slot_back(db: psycopg.Connection[Any], clock: Clock) -> None:
     clock.freeze()
-    set_limit(db, kind="k", slots=1)
+    set_limit(db, kind="k", concurrency=1)
     fill(db, 10)
     exits = (
         "select dibs.complete(%s, %s)",
@@ -168,7 +169,7 @@ def test_every_exit_gives_its_slot_back(db: psycopg.Connection[Any], clock: Cloc
 def test_blocked_jobs_can_be_cancelled_and_expire(db: psycopg.Connection[Any], clock: Clock) -> None:
     clock.freeze()
     db.execute("""select dibs.set_queue('q', '{"ttl": 60}')""")
-    set_limit(db, kind="k", slots=1)
+    set_limit(db, kind="k", concurrency=1)
     _, second, third, fourth = fill(db, 4)
     [held] = take(db, 10)
     assert db.execute("select dibs.cancel(%s)", (second,)).fetchone() == ("cancelled",)
@@ -182,7 +183,7 @@ def test_blocked_jobs_can_be_cancelled_and_expire(db: psycopg.Connection[Any], c
 
 def test_a_group_whose_job_waited_long_for_a_slot_is_found_at_once(db: psycopg.Connection[Any], clock: Clock) -> None:
     clock.freeze()
-    set_limit(db, kind="k", slots=1)
+    set_limit(db, kind="k", concurrency=1)
     [first, second] = [fill(db, 1, group=group)[0] for group in "ab"]
     [held] = take(db, 10)
     assert held[0] == first
@@ -195,7 +196,7 @@ def test_a_group_whose_job_waited_long_for_a_slot_is_found_at_once(db: psycopg.C
 
 
 def test_what_others_let_wait_is_found_at_once(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    set_limit(db, kind="k", slots=1)
+    set_limit(db, kind="k", concurrency=1)
     fill(db, 3)
     [held] = take(db, 10)
     assert take(db, 10) == []
@@ -208,7 +209,7 @@ def test_what_others_let_wait_is_found_at_once(connect: Connect, db: psycopg.Con
 
 def test_a_slot_that_is_freed_late_is_found(connect: Connect, db: psycopg.Connection[Any]) -> None:
     """A completion that commits long after others have taken and given back hundreds of slots."""
-    set_limit(db, kind="k", slots=2)
+    set_limit(db, kind="k", concurrency=2)
     fill(db, 400)
     [late, *_] = take(db, 1)
     other = connect()
@@ -227,7 +228,7 @@ def test_a_slot_that_is_freed_late_is_found(connect: Connect, db: psycopg.Connec
 
 
 def test_a_strict_group_waits_for_its_blocked_job(db: psycopg.Connection[Any]) -> None:
-    set_limit(db, resource="gpu", slots=1)
+    set_limit(db, resource="gpu", concurrency=1)
     db.execute("select dibs.set_group('q', null, '{\"concurrency\": 1}')")
     fill(db, 1, resources={"gpu": 1})
     [holder] = take(db, 10)
@@ -245,8 +246,8 @@ def test_a_strict_group_waits_for_its_blocked_job(db: psycopg.Connection[Any]) -
 
 
 def test_groups_and_limits_of_kinds_together(db: psycopg.Connection[Any]) -> None:
-    set_limit(db, kind="slow", slots=2)
-    set_limit(db, queue="q", slots=7)
+    set_limit(db, kind="slow", concurrency=2)
+    set_limit(db, queue="q", concurrency=7)
     db.execute("select dibs.set_group('q', null, '{\"concurrency\": 3}')")
     for group in ("a", "b"):
         fill(db, 10, "slow", group=group)
@@ -295,9 +296,9 @@ def test_a_rate_lets_through_what_it_says(connect: Connect, db: psycopg.Connecti
 @pytest.mark.parametrize(
     ("limit", "options", "top"),
     [
-        ({"queue": "q", "slots": 5}, {}, 5),
-        ({"kind": "k", "slots": 5}, {}, 5),
-        ({"resource": "gpu", "slots": 10}, {"resources": {"gpu": 2}}, 5),
+        ({"queue": "q", "concurrency": 5}, {}, 5),
+        ({"kind": "k", "concurrency": 5}, {}, 5),
+        ({"resource": "gpu", "concurrency": 10}, {"resources": {"gpu": 2}}, 5),
         ({}, {"group": "a"}, 5),
     ],
 )
@@ -345,16 +346,16 @@ def test_sixteen_claimers_never_exceed_a_limit(
         most = max(most, running)
     assert most == top
     assert {slots - counted for slots, counted in units(db).values()} <= {0}
-    assert db.execute("select dibs.mend_limits()").fetchone() == (0,)
-    assert db.execute("select mended from dibs.sort_lanes()").fetchone() == (0,)
+    assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
+    assert db.execute("select mended from dibs.repair_groups()").fetchone() == (0,)
 
 
 @pytest.mark.parametrize(
     ("limit", "options"),
     [
-        ({"queue": "q", "slots": 5}, {}),
-        ({"kind": "k", "slots": 5}, {}),
-        ({"resource": "gpu", "slots": 10}, {"resources": {"gpu": 2}}),
+        ({"queue": "q", "concurrency": 5}, {}),
+        ({"kind": "k", "concurrency": 5}, {}),
+        ({"resource": "gpu", "concurrency": 10}, {"resources": {"gpu": 2}}),
         ({}, {"group": "a"}),
     ],
 )
@@ -386,7 +387,7 @@ def test_a_crash_costs_its_slots_for_one_lease(
 
 
 def test_a_rolled_back_claim_leaves_its_slots(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    set_limit(db, kind="k", slots=2)
+    set_limit(db, kind="k", concurrency=2)
     fill(db, 5)
     other = connect()
     other.execute("begin")
@@ -397,19 +398,19 @@ def test_a_rolled_back_claim_leaves_its_slots(connect: Connect, db: psycopg.Conn
 
 
 def test_what_went_wrong_with_slots_is_mended(db: psycopg.Connection[Any]) -> None:
-    set_limit(db, kind="k", slots=3)
+    set_limit(db, kind="k", concurrency=3)
     set_limit(db, queue="q", rate=5)
     fill(db, 5)
     assert len(take(db, 1)) == 1
-    assert db.execute("select dibs.mend_limits()").fetchone() == (0,)
-    db.execute("delete from dibs.slot; delete from dibs.pace")
+    assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
+    db.execute("delete from dibs.limit_unit; delete from dibs.limit_rate")
     assert take(db, 5) == []
-    assert db.execute("select dibs.mend_limits()").fetchone() == (2,)
+    assert db.execute("select dibs.repair_limits()").fetchone() == (2,)
     assert len(take(db, 5)) == 2
 
 
 def test_an_exit_rings_for_who_waits(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    set_limit(db, kind="k", slots=1)
+    set_limit(db, kind="k", concurrency=1)
     fill(db, 2)
     [held] = take(db, 10)
     listener = connect()
@@ -421,12 +422,12 @@ def test_an_exit_rings_for_who_waits(connect: Connect, db: psycopg.Connection[An
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        ("set_limit(slots => 1)", "DI010"),
-        ("set_limit(queue => 'q', kind => 'k', slots => 1)", "DI010"),
+        ("set_limit(concurrency => 1)", "DI010"),
+        ("set_limit(queue => 'q', kind => 'k', concurrency => 1)", "DI010"),
         ("set_limit(queue => 'q')", "DI010"),
         ("set_limit(kind => 'k', rate => 1)", "DI010"),
-        ("set_limit(queue => 'q', slots => 1, burst => 1)", "DI010"),
-        ("set_limit(queue => 'q', slots => -1)", "23514"),
+        ("set_limit(queue => 'q', concurrency => 1, burst => 1)", "DI010"),
+        ("set_limit(queue => 'q', concurrency => -1)", "23514"),
         ("set_limit(queue => 'q', rate => 0)", "23514"),
         ("unset_limit(kind => 'nobody')", "DI030"),
         ("set_group('q', 'a', '{\"wait\": 1}')", "DI010"),
@@ -447,9 +448,9 @@ def test_nonsense_is_refused_by_name(db: psycopg.Connection[Any], call: str, cod
 
 def test_queues_without_limits_run_nothing_of_this(db: psycopg.Connection[Any]) -> None:
     fill(db, 3)
-    set_limit(db, queue="other", slots=1)
+    set_limit(db, queue="other", concurrency=1)
     db.execute("select dibs.enqueue('other', 'k', resources => '{\"gpu\": 1}', \"group\" => 'a')")
-    row = db.execute("select levels, gated, checked from dibs.queue where name = 'q'").fetchone()
+    row = db.execute("select group_priorities, has_limit, has_job_limits from dibs.queue where name = 'q'").fetchone()
     assert row == ([], False, False)
     counted = defaultdict(int, {row[0]: 1 for row in take(db, 3)})
     assert len(counted) == 3

@@ -36,20 +36,21 @@ select t.id, array_agg(t.place) from (
 """
 
 UNITS = """
-select b.name, b.slots + b.debt, (select coalesce(sum(s.units), 0) from dibs.slot as s where s.limit_id = b.id) + (
+select b.name, b.concurrency + b.debt, (
+  select coalesce(sum(s.units), 0) from dibs.limit_unit as s where s.limit_id = b.id) + (
   select coalesce(sum(l.slots[i + 1]), 0) from dibs.lease as l, generate_series(1, cardinality(l.slots), 2) as i
   where l.slots[i] = b.id)
-from dibs.bound as b
+from dibs.limit_rule as b
 union all
 select g.name, g.concurrency + g.debt, (select coalesce(sum(t.units), 0) from dibs.turn as t where t.lane = g.id)
-  + dibs.held_turns(g.id)
+  + dibs._held_turns(g.id)
 from dibs.lane as g where g.concurrency is not null
 """
 
 STRANDED = """
 select r.id from dibs.ready as r
 where r.lane is not null and (not exists (select from dibs.lane as g where g.id = r.lane)
-  or not exists (select from dibs.turn as t where t.lane = r.lane) and dibs.held_turns(r.lane) = 0)
+  or not exists (select from dibs.turn as t where t.lane = r.lane) and dibs._held_turns(r.lane) = 0)
 """
 
 
@@ -66,7 +67,7 @@ class Verbs(RuleBasedStateMachine):
     def begin(self) -> None:
         self.db.execute("truncate dibs.job, dibs.attempt, dibs.ready, dibs.blocked, dibs.lease, dibs.dead,"
                         " dibs.fingerprint, dibs.floor_hint, dibs.queue, dibs.lane, dibs.turn, dibs.group_policy,"
-                        " dibs.bound, dibs.slot, dibs.pace")  # fmt: skip
+                        " dibs.limit_rule, dibs.limit_unit, dibs.limit_rate")  # fmt: skip
         for name in QUEUES:
             self.db.execute(
                 'select dibs.set_queue(%s, \'{"lease": 30, "max_attempts": 3, "ttl": 3600,'
@@ -279,12 +280,12 @@ class Verbs(RuleBasedStateMachine):
         self.clock.move(by)
         self.model.now += timedelta(seconds=by)
         if by < 0:
-            self.db.execute("select dibs.sort_lanes(), dibs.mend_limits()")
+            self.db.execute("select dibs.repair_groups(), dibs.repair_limits()")
 
-    @rule(kind=st.sampled_from(["limited", "k"]), slots=st.sampled_from([1, 2, 5]))
-    def set_limit(self, kind: str, slots: int) -> None:
-        self.db.execute("select dibs.set_limit(kind => %s, slots => %s)", (kind, slots))
-        self.model.kinds[kind] = slots
+    @rule(kind=st.sampled_from(["limited", "k"]), concurrency=st.sampled_from([1, 2, 5]))
+    def set_limit(self, kind: str, concurrency: int) -> None:
+        self.db.execute("select dibs.set_limit(kind => %s, concurrency => %s)", (kind, concurrency))
+        self.model.kinds[kind] = concurrency
 
     @rule(kind=st.sampled_from(["limited", "k"]))
     def unset_limit(self, kind: str) -> None:

@@ -388,13 +388,13 @@ class AsyncClient(AsyncScheduling):
         queue: str | None = None,
         kind: str | None = None,
         resource: str | None = None,
-        slots: int | None = None,
+        concurrency: int | None = None,
         rate: float | None = None,
         burst: int | None = None,
     ) -> None:
         """Limit how many jobs of a queue, a kind or by units of a resource run at once, or start in a second."""
         target = {"queue": queue, "kind": kind, "resource": resource}
-        await self.run(calls.set_limit(target, slots, rate, burst))
+        await self.run(calls.set_limit(target, concurrency, rate, burst))
 
     async def unset_limit(
         self, *, queue: str | None = None, kind: str | None = None, resource: str | None = None

@@ -348,7 +348,7 @@ def statistics(queue: str | None, kind: str | None, since: Seconds, every: Secon
 def totals(queue: str | None, kind: str | None) -> Call[list[Totals]]:
     """What happened for all time, by queue and kind."""
     return Call(
-        f"select {', '.join(Totals.__dataclass_fields__)} from dibs.stats"
+        f"select {', '.join(Totals.__dataclass_fields__)} from dibs.totals"
         " where (%s::text is null or queue = %s) and (%s::text is null or kind = %s) order by queue, kind",
         (queue, queue, kind, kind),
         lambda rows: [Totals(*row) for row in rows],
@@ -385,11 +385,13 @@ def unset_group(queue: str, name: str | None) -> Call[bool]:
     return Call("select dibs.unset_group(%s, %s)", (queue, name), _first)
 
 
-def set_limit(target: Mapping[str, str | None], slots: int | None, rate: float | None, burst: int | None) -> Call[None]:
+def set_limit(
+    target: Mapping[str, str | None], concurrency: int | None, rate: float | None, burst: int | None
+) -> Call[None]:
     """Limit a queue, a kind or a resource."""
     return Call(
         "select dibs.set_limit(%s, %s, %s, %s, %s, %s)",
-        (target["queue"], target["kind"], target["resource"], slots, rate, burst),
+        (target["queue"], target["kind"], target["resource"], concurrency, rate, burst),
         _nothing,
     )
 
@@ -407,7 +409,7 @@ def unset_limit(target: Mapping[str, str | None]) -> Call[None]:
 def limits() -> Call[list[Limit]]:
     """Every limit, and what is used of it."""
     return Call(
-        "select scope, queue, name, slots, used, free, rate, burst, weight, blocked, holders, max_depth, max_age"
+        "select scope, queue, name, concurrency, used, free, rate, burst, weight, blocked, holders, max_depth, max_age"
         " from dibs.limits order by scope, queue, name",
         (),
         lambda rows: [Limit(*row) for row in rows],
@@ -416,12 +418,14 @@ def limits() -> Call[list[Limit]]:
 
 def sort_lanes(max: int, after: UUID) -> Call[tuple[int, UUID | None]]:
     """Mend groups that lack a turn, a chunk at a time."""
-    return Call("select mended, next from dibs.sort_lanes(%s, %s)", (max, after), lambda rows: (rows[0][0], rows[0][1]))
+    return Call(
+        "select mended, next from dibs.repair_groups(%s, %s)", (max, after), lambda rows: (rows[0][0], rows[0][1])
+    )
 
 
 def mend_limits() -> Call[int]:
     """Mend limits that lack units."""
-    return Call("select dibs.mend_limits()", (), _first)
+    return Call("select dibs.repair_limits()", (), _first)
 
 
 def set_strict(strict: bool) -> Call[None]:

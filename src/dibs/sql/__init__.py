@@ -1,8 +1,8 @@
 """The core: the SQL files, and the one script that installs or migrates them.
 
 ``dibs init`` and ``dibs migrate`` run the same script that ``dibs sql`` prints for ``psql``. It is safe to run twice
-and by two at once: it takes a lock, applies the numbered migrations that are missing, and then applies the functions,
-the views and the grants anew.
+and by two at once: it takes a lock, applies the versions that are missing, and then the functions, the views and the
+grants again. Version 1 is ``schema/``; from the first release on, each change of a table is a file in ``migrations/``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,22 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 ROOT = files(__name__)
+
+TABLES = (
+    "values", "queues", "jobs", "claiming", "dedup", "backpressure", "groups", "limits", "shards", "schedules",
+    "history", "workers", "db_functions", "channels", "security",
+)  # fmt: skip
+"""The files of ``schema/``, in the order in which they are applied."""
+
+FOLDERS = (
+    "functions/values", "functions/security", "functions/db_functions", "views", "functions/shards",
+    "functions/queues", "functions/history", "functions/dedup", "functions/groups", "functions/limits",
+    "functions/backpressure", "functions/jobs", "functions/claiming", "functions/schedules", "functions/workers",
+    "functions/channels", "functions/upkeep",
+)  # fmt: skip
+"""Where the code is, in the order in which it is applied; within a folder by name, so that internal files, whose names
+begin with ``_``, come first. A function whose body PostgreSQL binds early (``return`` and ``begin atomic``) may use
+only what stands before it."""
 
 PREAMBLE = """\
 -- dibs: the whole install, for psql -v ON_ERROR_STOP=1 -f. Safe to run again.
@@ -29,7 +45,7 @@ create table if not exists dibs.migration (
   name text not null,
   applied_at timestamptz not null default pg_catalog.clock_timestamp()
 );
-comment on table dibs.migration is 'Which schema version this is: one row for each migration applied.';
+comment on table dibs.migration is 'Which schema version this is: one row for each version applied.';
 create table if not exists dibs.code (
   one boolean not null default true constraint code_pkey primary key constraint code_one_row check (one),
   digest text not null
@@ -38,30 +54,36 @@ comment on table dibs.code is 'Which functions, views and grants are installed: 
 """
 
 
-def _scripts(folder: str) -> list[tuple[str, str]]:
-    found: list[Traversable] = sorted(
-        (f for f in (ROOT / folder).iterdir() if f.name.endswith(".sql")), key=lambda f: f.name
-    )
-    return [(f.name.removesuffix(".sql"), f.read_text(encoding="utf-8")) for f in found]
+def _scripts(*folder: str) -> list[tuple[str, str]]:
+    """The SQL files of a folder as (stem, text), by name; none if there is no such folder."""
+    where = ROOT.joinpath(*folder)
+    found: list[Traversable] = [f for f in where.iterdir() if f.name.endswith(".sql")] if where.is_dir() else []
+    return [(f.name.removesuffix(".sql"), f.read_text(encoding="utf-8")) for f in sorted(found, key=lambda f: f.name)]
+
+
+def _schema() -> str:
+    return "\n".join((ROOT / "schema" / f"{name}.sql").read_text(encoding="utf-8") for name in TABLES)
 
 
 def migrations() -> list[tuple[int, str, str]]:
-    """Every numbered migration as (version, name, text), in order."""
-    return [(int(stem.split("_", 1)[0]), stem.split("_", 1)[1], text) for stem, text in _scripts("migrations")]
+    """Every version of the schema as (number, name, text), in order."""
+    later = [(int(stem.split("_", 1)[0]), stem.split("_", 1)[1], text) for stem, text in _scripts("migrations")]
+    return [(1, "schema", _schema()), *later]
+
+
+def modules() -> list[tuple[str, str]]:
+    """What is applied again each time, as (path, text), in order."""
+    found = [(f"{folder}/{stem}", text) for folder in FOLDERS for stem, text in _scripts(*folder.split("/"))]
+    return [*found, ("grants", (ROOT / "grants.sql").read_text(encoding="utf-8"))]
 
 
 def code() -> str:
-    """What is applied anew each time: parts first, then views, then verbs, then grants."""
-    functions = _scripts("functions")
-    parts = [text for stem, text in functions if stem.endswith("_parts")]
-    verbs = [text for stem, text in functions if not stem.endswith("_parts")]
-    views = [text for _, text in _scripts("views")]
-    grants = (ROOT / "grants.sql").read_text(encoding="utf-8")
-    return "\n".join([*parts, *views, *verbs, grants])
+    """What is applied again each time, as one text."""
+    return "\n".join(text for _, text in modules())
 
 
 def latest_version() -> int:
-    """The number of the newest migration this package brings."""
+    """The number of the newest version this package brings."""
     return migrations()[-1][0]
 
 
@@ -83,7 +105,7 @@ end if; end $guard$;
 
 
 def install_script(*, lock_timeout: str = "10s", upto: int | None = None) -> str:
-    """The whole install as one script; ``upto`` stops after that migration and applies no code."""
+    """The whole install as one script; ``upto`` stops after that version and applies no code."""
     steps = [_guarded(*m) for m in migrations() if upto is None or m[0] <= upto]
     if upto is not None:
         return "\n".join([PREAMBLE.format(lock_timeout=lock_timeout), *steps, "commit;\n"])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GROUPS = ("weight", "max_depth", "max_age")
 """What is set of groups only."""
 
-COLUMNS = ("of", "queue", "name", ">slots", ">used", ">blocked", ">rate", ">burst", ">weight")
+COLUMNS = ("of", "queue", "name", ">concurrency", ">used", ">blocked", ">rate", ">burst", ">weight")
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -40,7 +40,7 @@ def _row(limit: Limit) -> tuple[Any, ...]:
     name = limit.name or "every group"
     used = limit.used if limit.name else None
     return (
-        limit.scope, limit.queue, name, limit.slots, used, limit.blocked, limit.rate, limit.burst, limit.weight,
+        limit.scope, limit.queue, name, limit.concurrency, used, limit.blocked, limit.rate, limit.burst, limit.weight,
     )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def _target(command: Callable[..., None]) -> Callable[..., None]:
 
 @limits.command("set")
 @_target
-@click.option("--slots", type=int, help="How many run at once; of a resource, how many units there are.")
+@click.option("--concurrency", type=int, help="How many run at once; of a resource, how many units there are.")
 @click.option("--rate", type=float, help="How many start in a second; of a queue or a group.")
 @click.option(
     "--burst", type=int, help="How many may start at once before the rate counts; one second's worth if not given."
@@ -72,7 +72,7 @@ def set_limit(session: Session, /, group: str | None, **options: Any) -> None:
     with session.client() as client:
         if group is not None:
             _need_queue(queue, options)
-            policy: Any = {"concurrency": options.pop("slots"), **options}
+            policy: Any = options
             given = {key: value for key, value in policy.items() if value is not None}
             client.set_group(queue, None if group == "*" else group, **given)
         elif others := [name for name in GROUPS if options.pop(name) is not None]:

@@ -28,7 +28,7 @@ left join dibs.ready as r on r.id = j.id
 left join dibs.blocked as b on b.id = j.id
 left join dibs.lease as l on l.id = j.id
 left join dibs.dead as d on d.id = j.id
-where (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
+where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.jobs is 'Every job kept, with its state; no payloads.';
 
@@ -40,16 +40,16 @@ from dibs.attempt as a
 join dibs.queue as q on q.id = a.queue_id
 left join dibs.queue as p on p.id = q.shard_of
 left join dibs.job as j on j.id = a.id
-where (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
+where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.attempts is 'Every ended run kept; no results, and of an error its first line. first_wait is how long a job''s first run was waited for.';
 
 create or replace view dibs.queues as
 select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q.lease_cap, q.max_attempts, q.max_losses,
   to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring,
-  q.shards, q.shard_lease, q.max_depth, q.max_age, q.when_full, q.newest_first, q.sideline
+  q.shards, q.shard_lease, q.max_depth, q.max_age, q.when_full, q.newest_first, q.noisy_share
 from dibs.queue as q
-where q.shard_of is null and (not q.guarded or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
+where q.shard_of is null and (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.queues is 'Every queue and its policy.';
 

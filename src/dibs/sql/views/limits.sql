@@ -1,13 +1,13 @@
 -- Limits, and what is used of them.
 
 create or replace view dibs.limits as
-select b.scope, case when b.scope = 'queue' then b.name end as queue, b.name, b.slots, h.used,
-  case when b.slots is not null then greatest(b.slots - h.used, 0) end as free, b.rate,
+select b.scope, case when b.scope = 'queue' then b.name end as queue, b.name, b.concurrency, h.used,
+  case when b.concurrency is not null then greatest(b.concurrency - h.used, 0) end as free, b.rate,
   case when b.rate is not null then coalesce(b.burst, least(ceil(b.rate), 1000000)::integer) end as burst,
   null::integer as weight,
   (select count(*) from dibs.blocked as w where w.limit_id = b.id) as blocked, h.holders, null::integer as max_depth,
   null::interval as max_age
-from dibs.bound as b
+from dibs.limit_rule as b
 cross join lateral (
   select coalesce(sum(l.slots[i + 1]), 0)::integer as used,
     coalesce(array_agg(l.id order by l.claimed_at, l.id), '{}') as holders

@@ -9,7 +9,7 @@ join dibs.queue as c on c.id = s.queue_id
 join dibs.queue as p on p.id = s.parent
 cross join lateral (select dibs.now() as at) as n
 left join dibs.worker as w on w.id = s.worker
-where (not p.guarded or coalesce(p.id = any ((select dibs.confined_to())::integer[]), true));
+where (not p.is_confined or coalesce(p.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.shards is
 'Every exclusive queue and every shard, with the worker that holds it, and whether that may claim from it yet.';

@@ -1,0 +1,123 @@
+-- What happens to jobs that come when a queue or a group is full.
+
+create or replace function dibs._refuse_full(queue dibs.queue, seen dibs.pressure, more bigint, at timestamptz) returns void
+language plpgsql stable
+as $$
+begin
+  raise exception using errcode = 'DI041',
+    message = case when (seen).waiting + more > (queue).max_depth then format(
+      'queue %L is full: %s jobs wait, at most %s may, and this call brings %s more',
+      (queue).name, least((seen).waiting, (queue).max_depth), (queue).max_depth, more)
+    else format('queue %L is full: its oldest job has been due for %s, and at most %s is allowed',
+      (queue).name, date_trunc('milliseconds', at - (seen).oldest_due), (queue).max_age) end,
+    hint = 'nothing was enqueued; try again later, add workers, or raise the queue''s max_depth or max_age';
+end
+$$;
+
+comment on function dibs._refuse_full is 'Raise DI041.';
+
+create or replace function dibs._check_depth(
+  jobs jsonb, same uuid[], at timestamptz, told text[], out outcomes text[], out aside integer[])
+language plpgsql volatile
+as $$
+declare
+  v_queue dibs.queue;
+  v_names text[];
+  v_ords bigint[];
+  v_ord bigint;
+  v_found dibs.pressure;
+begin
+  outcomes := told;
+  for v_queue in
+    select q.* from dibs.queue as q
+    where q.id in (
+        select dibs._shown_queue(n.id) from dibs.queue as n
+        where n.name in (select e ->> 'queue' from jsonb_array_elements(jobs) as e))
+      and num_nonnulls(q.max_depth, q.max_age) > 0 order by q.id
+  loop
+    -- A bound is the queue's, not that of each of its shards.
+    v_names := array(select q.name from dibs.queue as q where q.id = any (dibs._queue_numbers(v_queue.id)));
+    -- What is there already, and what only takes another's place, is nothing more.
+    v_ords := array(
+      select e.ord from jsonb_array_elements(jobs) with ordinality as e (job, ord)
+      where e.job ->> 'queue' = any (v_names) and same[e.ord] is null and outcomes[e.ord] is null);
+    continue when v_ords = '{}';
+    v_found := dibs._read_pressure(v_queue, at);
+    if v_found.waiting + cardinality(v_ords) > v_queue.max_depth or at - v_found.oldest_due > v_queue.max_age then
+      if v_queue.when_full = 'sideline' then
+        aside := aside || dibs._queue_numbers(v_queue.id);
+        foreach v_ord in array v_ords loop
+          outcomes[v_ord] := 'sidelined';
+        end loop;
+      elsif coalesce(current_setting('dibs.follow_ups', true), '') <> 'on' then
+        perform dibs._refuse_full(v_queue, v_found, cardinality(v_ords), at);
+      end if;
+    else
+      v_found.waiting := v_found.waiting + cardinality(v_ords);
+    end if;
+    perform set_config('dibs.pressure_' || v_queue.id, dibs._sealed(v_found::text), false);
+  end loop;
+end
+$$;
+
+comment on function dibs._check_depth is
+'Refuse a batch that a full queue cannot take, or say which queues (`aside`) take it at the lowest priority. Follow-ups of a
+completion are always taken: the work they belong to was let in.';
+
+create or replace function dibs._check_group_depths(jobs jsonb, same uuid[], at timestamptz, told text[]) returns text[]
+language plpgsql volatile
+as $$
+declare
+  v_group record;
+  v_waiting bigint;
+  v_oldest timestamptz;
+  v_ord bigint;
+begin
+  for v_group in
+    select g.queue_id, g.queue, g.when_full, g.name, g.lane, p.max_depth, p.max_age, g.ords
+    from (
+      select q.id as queue_id, q.name as queue, q.when_full, e.job ->> 'group' as name,
+        dibs._lane_of(q.id, e.job ->> 'group') as lane, array_agg(e.ord) as ords
+      from jsonb_array_elements(jobs) with ordinality as e (job, ord) join dibs.queue as q on q.name = e.job ->> 'queue'
+      where e.job ->> 'group' is not null and q.has_group_policy and same[e.ord] is null and told[e.ord] is null
+      group by 1, 2, 3, 4, 5
+    ) as g
+    cross join lateral (
+      select p.max_depth, p.max_age from dibs.group_policy as p
+      where p.queue_id = g.queue_id and p.lane in (g.lane, '00000000-0000-0000-0000-000000000000')
+      order by p.lane desc limit 1) as p
+    where num_nonnulls(p.max_depth, p.max_age) > 0 order by g.queue_id, g.name
+  loop
+    -- What was sidelined, which has priority 0, is not counted, as with queues.
+    v_waiting := (select count(*) from (
+      select from generate_series(case when v_group.when_full = 'sideline' then 1 else 0 end, 10) as p (level)
+      cross join lateral (
+        select from dibs.ready as r
+        where r.queue_id = v_group.queue_id and r.lane = v_group.lane and r.priority = p.level::smallint limit v_group.max_depth) as r
+      limit v_group.max_depth) as r);
+    v_oldest := (
+      select min(r.due_at)
+      from generate_series(case when v_group.when_full = 'sideline' then 1 else 0 end, 10) as p (level)
+      cross join lateral (
+        select r.due_at from dibs.ready as r
+        where r.queue_id = v_group.queue_id and r.lane = v_group.lane and r.priority = p.level::smallint and r.due_at <= at
+        order by r.due_at, r.id limit 1) as r);
+    continue when coalesce(v_waiting + cardinality(v_group.ords) <= v_group.max_depth, true)
+      and coalesce(at - v_oldest <= v_group.max_age, true);
+    if v_group.when_full = 'sideline' then
+      foreach v_ord in array v_group.ords loop
+        told[v_ord] := 'sidelined';
+      end loop;
+    elsif coalesce(current_setting('dibs.follow_ups', true), '') <> 'on' then
+      raise exception using errcode = 'DI041',
+        message = format('group %L of queue %L is full: %s of its jobs wait, the oldest due since %s, and this call brings %s more', v_group.name,
+          v_group.queue, v_waiting, coalesce(v_oldest::text, 'never'), cardinality(v_group.ords)),
+        hint = format('nothing was enqueued; at most %s may wait, and for at most %s: try again later, or set the group anew with dibs.set_group',
+          coalesce(v_group.max_depth::text, 'any number'), coalesce(v_group.max_age::text, 'any time'));
+    end if;
+  end loop;
+  return told;
+end
+$$;
+
+comment on function dibs._check_group_depths is 'The same for groups that have a maximum depth or age: refuse a batch, or say which of its jobs are sidelined.';

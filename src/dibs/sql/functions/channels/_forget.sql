@@ -1,0 +1,44 @@
+-- What channels and supervisors leave behind.
+
+create or replace function dibs._forget_channels() returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_at timestamptz := dibs.now();
+  v_errors bigint;
+  v_deliveries bigint;
+  v_processes bigint;
+begin
+  with gone as (
+    delete from dibs.error as e
+    where e.id in (
+      select o.id from dibs.error as o
+      where o.at < v_at - (select s.error_retention from dibs.setting as s) order by o.id limit 10000)
+    returning 1)
+  select count(*) into v_errors from gone;
+  -- A delivery is needed for as long as its job can run again.
+  with gone as (
+    delete from dibs.delivery as d
+    where d.seq in (
+      select o.seq from dibs.delivery as o
+      where o.at < v_at - interval '1 day' and not exists (select from dibs.job as j where j.id = o.job_id)
+      order by o.seq limit 10000)
+    returning 1)
+  select count(*) into v_deliveries from gone;
+  with gone as (
+    delete from dibs.process as p
+    where p.name in (
+      select o.name from dibs.process as o
+      where o.job_id < dibs._id_floor(v_at - interval '1 day')
+        and not exists (select from dibs.ready as r where r.id = o.job_id)
+        and not exists (select from dibs.blocked as b where b.id = o.job_id)
+        and not exists (select from dibs.lease as l where l.id = o.job_id)
+      order by o.job_id limit 10000 for update skip locked)
+    returning 1)
+  select count(*) into v_processes from gone;
+  return v_errors + v_deliveries + v_processes;
+end
+$$;
+
+comment on function dibs._forget_channels is
+'Delete errors past their retention, the deliveries of jobs that are gone, and processes nobody looks at any more.';

@@ -1,0 +1,113 @@
+-- What a channel did for a job. Each step is a transaction of its own, and the newest says where a run goes on.
+
+create or replace function dibs.delivery_stage(id uuid, out stage text, out detail jsonb)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select
+    case
+      when d.step is null then 'none'
+      when d.step = 'recorded' and d.before = 'accepted' then 'done'
+      when d.step = 'recorded' then 'none'
+      else d.step
+    end, d.detail
+  from (select) as one
+  left join lateral (
+    select d.step, d.detail, (
+      select b.step from dibs.delivery as b where b.job_id = d.job_id and b.seq < d.seq order by b.seq desc limit 1) as before
+    from dibs.delivery as d where d.job_id = delivery_stage.id order by d.seq desc limit 1) as d on true;
+end;
+
+comment on function dibs.delivery_stage is
+'How far the delivery of a job is: `none` (nothing sent, or all over again), `sending` (may or may not have gone out),
+`failed` (was not sent, will be again), `accepted` or `refused` (its handler was not told yet), `done`.';
+
+create or replace function dibs.begin_delivery(
+  id uuid, token uuid, provider text, handlers text[] default '{}', out stage text, out detail jsonb)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_run integer := (select l.run from dibs.lease as l where l.id = begin_delivery.id and l.token = begin_delivery.token);
+  v_last record;
+begin
+  if v_run is null then
+    perform dibs._require_lease('begin_delivery', begin_delivery.id, 'lost');
+  end if;
+  -- A handler that cannot be run is found out before anything is sent.
+  perform dibs.find_function(h) from unnest(handlers) as h;
+  select s.stage, s.detail into begin_delivery.stage, begin_delivery.detail from dibs.delivery_stage(begin_delivery.id) as s;
+  if stage in ('accepted', 'refused', 'done') then
+    return;
+  end if;
+  select d.token, d.step into v_last from dibs.delivery as d where d.job_id = begin_delivery.id order by d.seq desc limit 1;
+  -- The same call again after a lost answer has not interrupted anything.
+  if v_last.step = 'sending' and v_last.token = begin_delivery.token then
+    stage := 'none';
+    return;
+  end if;
+  insert into dibs.delivery (job_id, token, at, run, step, provider)
+  values (begin_delivery.id, begin_delivery.token, dibs.now(), v_run, 'sending', begin_delivery.provider);
+end
+$$;
+
+comment on function dibs.begin_delivery is
+'Mark that a message is about to be handed to a provider. Answers with the stage before: go on and send when it is
+`none`, `failed` or `sending` (then an earlier send was interrupted and may have gone out), else do not send again.
+Raises DI001 when the token does not hold the job.';
+
+create or replace function dibs.record_delivery(id uuid, token uuid, step text, detail jsonb default null) returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_last record;
+begin
+  if record_delivery.step is null or record_delivery.step not in ('accepted', 'failed', 'refused', 'recorded') then
+    raise exception using errcode = 'DI010',
+      message = format('a delivery is recorded as accepted, failed, refused or recorded, not as %L', record_delivery.step);
+  end if;
+  select d.token, d.step, d.run into v_last
+  from dibs.delivery as d where d.job_id = record_delivery.id order by d.seq desc limit 1;
+  if v_last.step = record_delivery.step and v_last.token = record_delivery.token then
+    return;
+  end if;
+  -- What a provider did is worth knowing even when the lease is over: the token of the send proves it as well.
+  if v_last.token is distinct from record_delivery.token
+    and not exists (select from dibs.lease as l where l.id = record_delivery.id and l.token = record_delivery.token)
+  then
+    perform dibs._require_lease('record_delivery', record_delivery.id, 'lost');
+  end if;
+  insert into dibs.delivery (job_id, token, at, run, step, detail)
+  values (record_delivery.id, record_delivery.token, dibs.now(), coalesce(v_last.run, 0), record_delivery.step, record_delivery.detail);
+end
+$$;
+
+comment on function dibs.record_delivery is
+'Say what became of a send: `accepted` or `refused` by the provider, `failed` (certainly not sent, try again), or
+`recorded` when the handler knows. The same step again is no error. Raises DI001 when the token neither sent it nor
+holds the job.';
+
+create or replace function dibs.run_handler(
+  id uuid, token uuid, name text, payload jsonb, completes boolean default false, result jsonb default null)
+returns jsonb
+language plpgsql volatile security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_result jsonb := dibs.run_function(run_handler.name, run_handler.payload);
+begin
+  if (v_result ->> 'success')::boolean then
+    perform dibs.record_delivery(run_handler.id, run_handler.token, 'recorded');
+    if completes then
+      perform dibs.complete(run_handler.id, run_handler.token, run_handler.result);
+    end if;
+  end if;
+  return v_result;
+end
+$$;
+
+comment on function dibs.run_handler is
+'Tell a handler what became of a delivery, remember that it knows and, if asked, complete the job with a result: all of
+it or nothing, so the handler is told once. Returns its envelope; without success only what the handler itself did counts.';

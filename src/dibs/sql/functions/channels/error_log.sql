@@ -1,0 +1,25 @@
+-- The log of operational errors.
+
+create or replace function dibs.append_error(message text, job_id uuid default null, source text default 'sql')
+returns bigint
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  insert into dibs.error (at, job_id, source, message)
+  values (dibs.now(), append_error.job_id, coalesce(append_error.source, 'sql'),
+    dibs._clip_error(coalesce(append_error.message, 'an error that said nothing')))
+  returning id;
+end;
+
+comment on function dibs.append_error is
+'Write an operational error into the log: what happened, about which job, seen by whom. Returns its number.';
+
+create or replace function dibs.set_error_retention(keep interval) returns void
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  update dibs.setting as s set error_retention = set_error_retention.keep;
+end;
+
+comment on function dibs.set_error_retention is
+'How long the error log is kept, from an hour to 10 years; a month at first. `forget` deletes what is older.';

@@ -1,0 +1,55 @@
+-- The next look of a supervisor at its process: at most one waits, however often it is asked for.
+
+create or replace function dibs.supervise(
+  process text, payload jsonb, delay interval default '0', queue text default 'supervisors',
+  kind text default 'db_function', options jsonb default '{}', out job_id uuid, out outcome text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_due timestamptz := dibs.now() + dibs._check_delay('supervise', coalesce(delay, interval '0'));
+  v_was timestamptz;
+begin
+  insert into dibs.process (name, job_id) values (process, '00000000-0000-0000-0000-000000000000') on conflict do nothing;
+  select p.job_id into supervise.job_id from dibs.process as p where p.name = process for update;
+  select r.due_at into v_was from dibs.ready as r where r.id = supervise.job_id for update;
+  if found then
+    outcome := 'duplicate';
+    if v_was > v_due then
+      update dibs.ready as r set due_at = v_due where r.id = supervise.job_id;
+      outcome := 'hastened';
+    end if;
+    return;
+  end if;
+  if exists (select from dibs.blocked as b where b.id = supervise.job_id) then
+    outcome := 'duplicate';
+    return;
+  end if;
+  select e.id, e.outcome into supervise.job_id, outcome
+  from dibs.enqueue_many(jsonb_build_array(
+    '{"max_attempts": 10000, "ttl": "10 years", "backoff": {"kind": "exponential", "delays": [1], "factor": 2, "cap": 300, "jitter": 0.1}}'::jsonb
+    || coalesce(options, '{}')
+    || jsonb_build_object('queue', queue, 'kind', kind, 'payload', payload, 'due_at', v_due))) as e;
+  update dibs.process as p set job_id = supervise.job_id where p.name = process;
+end
+$$;
+
+comment on function dibs.supervise is
+'See to it that a process is looked at again after `delay`, by a job of that kind and payload. At most one such job
+waits for a process: a second call answers `duplicate`, or `hastened` when it wants it sooner. The run that is going on
+does not count, so a supervisor asks for its own next run. `options` are those of a job. Lock the process''s root row
+first.';
+
+create or replace function dibs.supervised(process text) returns text
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select coalesce((
+    select case when s.state in ('scheduled', 'ready', 'blocked', 'running') then s.state end
+    from dibs.process as p cross join lateral (select dibs.state(p.job_id) as state) as s
+    where p.name = supervised.process), 'none');
+end;
+
+comment on function dibs.supervised is
+'The state of a process''s next look: `scheduled`, `ready`, `blocked`, `running`, or `none` when nobody looks at it any more.';

@@ -1,0 +1,35 @@
+-- next_due: when the next job of some queues is due.
+
+create or replace function dibs.next_due(queues text[]) returns timestamptz
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+begin atomic
+  select min(r.due_at)
+  from (select dibs.now() as at) as n
+  cross join dibs.queue as q
+  cross join generate_series(-1, 10) as p (priority)
+  cross join lateral (
+    (select t.due_at from dibs.ready as t
+     where t.queue_id = q.id and t.priority = p.priority::smallint and t.due_at > n.at and t.lane is null
+     order by t.due_at limit 1)
+    union all
+    (select t.place from dibs.turn as t
+     where p.priority = -1 and q.group_priorities <> '{}' and t.queue_id = q.id and t.is_noisy = false and t.place > n.at
+     order by t.place limit 1)
+    union all
+    -- When a rate that is spent lets the next one start.
+    (select o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1)
+     from dibs.limit_rule as b cross join lateral (
+       select o.tat from dibs.limit_rate as o where o.limit_id = b.id order by o.n desc limit 1) as o
+     where p.priority = -1 and q.has_limit and b.scope = 'queue' and b.name = q.name and b.rate is not null
+       and o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1) > n.at)
+  ) as r
+  where q.name = any (queues) and q.paused_at is null
+    and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true));
+end;
+
+comment on function dibs.next_due is
+'When the next job of these queues that waits for its time is due; null when none does. A waiting worker sleeps until then.';

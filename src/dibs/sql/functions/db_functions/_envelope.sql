@@ -1,0 +1,27 @@
+-- What is wrong with a function or an envelope, and how to mend it.
+
+create or replace function dibs._envelope_flaw(result jsonb) returns text
+language sql immutable
+begin atomic
+  select case
+    when result is null then 'it returned null'
+    when jsonb_typeof(result) <> 'object' then format('it returned a JSON %s, not an object', jsonb_typeof(result))
+    when result - '{success,error,validation_failure_message,payload}'::text[] <> '{}' then format(
+      'it has the key %L, which no envelope has',
+      (select min(k) from jsonb_object_keys(result - '{success,error,validation_failure_message,payload}'::text[]) as k))
+    when jsonb_typeof(result -> 'success') is distinct from 'boolean' then '"success" is not true or false'
+    when coalesce(jsonb_typeof(result -> 'error'), 'null') not in ('string', 'null') then '"error" is not a text'
+    when coalesce(jsonb_typeof(result -> 'validation_failure_message'), 'null') not in ('string', 'null')
+      then '"validation_failure_message" is not a text'
+    when coalesce(jsonb_typeof(result -> 'payload'), 'null') not in ('object', 'null')
+      then '"payload" is not an object'
+    when (result ->> 'success')::boolean
+      and coalesce(result ->> 'error', '') || coalesce(result ->> 'validation_failure_message', '') <> ''
+      then 'it says success and an error at once'
+    when not (result ->> 'success')::boolean
+      and (coalesce(result ->> 'error', '') = '') = (coalesce(result ->> 'validation_failure_message', '') = '')
+      then 'without success it needs either an error or a validation_failure_message, and not both'
+  end;
+end;
+
+comment on function dibs._envelope_flaw is 'What is wrong with an envelope, in words; null when nothing is.';

@@ -1,0 +1,45 @@
+-- function_flaw: why a function cannot be run as a job.
+
+create or replace function dibs.function_flaw(oid oid) returns text
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select case
+    when p.oid is null then 'there is no such function'
+    when p.pronamespace in ('dibs'::regnamespace, 'pg_catalog'::regnamespace)
+      or n.nspname ~ '^pg_(temp|toast)' or n.nspname = 'information_schema'
+      then 'it is not a business function: it lives in ' || n.nspname
+    when p.prokind <> 'f' or p.proretset or p.provariadic <> 0 or p.pronargs <> 1
+      or p.proargtypes[0] <> 'jsonb'::regtype or p.prorettype <> 'jsonb'::regtype
+      then format('it is %s returning %s, and not a plain function of one jsonb that returns one jsonb',
+        p.oid::regprocedure, pg_get_function_result(p.oid))
+    when p.prosecdef and not exists (
+      select from unnest(p.proconfig) as c where c ~ '^search_path=(.*[, ])?"?pg_temp"?$')
+      then 'it is SECURITY DEFINER and pins no search_path that ends in pg_temp, so a temporary table can capture it'
+    when p.prosecdef and exists (
+      select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
+      where a.grantee = 0 and a.privilege_type = 'EXECUTE')
+      then 'it is SECURITY DEFINER and PUBLIC may execute it'
+  end
+  from (select function_flaw.oid) as f
+  left join pg_catalog.pg_proc as p on p.oid = f.oid
+  left join pg_catalog.pg_namespace as n on n.oid = p.pronamespace;
+end;
+
+comment on function dibs.function_flaw is
+'What keeps a function from being run by a worker, in words; null when nothing does.';
+
+create or replace function dibs._function_cure(oid oid) returns text
+language sql stable
+begin atomic
+  select case
+    when dibs.function_flaw(p.oid) ~ 'PUBLIC'
+      then format('run: revoke execute on function %s from public', p.oid::regprocedure)
+    when dibs.function_flaw(p.oid) ~ 'search_path'
+      then format('run: alter function %s set search_path = pg_catalog, pg_temp', p.oid::regprocedure)
+    else 'it takes the payload as jsonb and answers with an envelope, as dibs.result_ok makes it'
+  end
+  from pg_catalog.pg_proc as p where p.oid = _function_cure.oid;
+end;
+
+comment on function dibs._function_cure is 'What to do about a function''s flaw.';

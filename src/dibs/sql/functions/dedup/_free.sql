@@ -1,0 +1,42 @@
+-- Keys are freed when their time is over.
+
+-- Skipping what is locked: whoever locked it is taking the key over, and nobody who ends a job waits for a producer. If
+-- that producer rolls back, the key stays behind with a job that has ended, and is_held says that it is free.
+create or replace function dibs._free_fingerprints(hashes bytea[], ids uuid[], keep_windows boolean default false)
+returns void
+language sql volatile
+begin atomic
+  delete from dibs.fingerprint as f
+  using (
+    select f.hash from unnest(hashes, ids) as k (hash, id)
+    join dibs.fingerprint as f on f.hash = k.hash and f.id = k.id
+    where k.hash is not null and not (keep_windows and f.until is not null)
+    order by f.hash for update of f skip locked
+  ) as k
+  where f.hash = k.hash;
+end;
+
+comment on function dibs._free_fingerprints is
+'Give back the dedup keys that these jobs hold; those held for a time stay with `keep_windows`, until `forget`.';
+
+create or replace function dibs._forget_fingerprints() returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_now timestamptz := dibs.now();
+  v_gone bigint;
+begin
+  with gone as (
+    delete from dibs.fingerprint as f
+    using (
+      select f.hash from dibs.fingerprint as f where f.until <= v_now and not dibs._is_held(f, v_now)
+      order by f.hash limit 10000 for update skip locked
+    ) as k
+    where f.hash = k.hash
+    returning 1)
+  select count(*) into v_gone from gone;
+  return v_gone;
+end
+$$;
+
+comment on function dibs._forget_fingerprints is 'Delete dedup keys whose time is over and whose job does not need them.';

@@ -1,0 +1,15 @@
+-- A redriven job takes its key again.
+
+create or replace function dibs._retake_fingerprints(ids uuid[], at timestamptz) returns void
+language sql volatile
+begin atomic
+  -- A window counts from the enqueue, so a job that has no more than that takes nothing again and is stopped by nobody.
+  select dibs._take_fingerprint(d.fingerprint, d.id, d.dedup_scope, null, false, at)
+  from (
+    select d.fingerprint, d.id, j.dedup_scope from dibs.dead as d join dibs.job as j on j.id = d.id
+    where d.id = any (ids) and d.fingerprint is not null and j.dedup_scope is distinct from 'window'
+    order by d.fingerprint, d.id offset 0
+  ) as d;
+end;
+
+comment on function dibs._retake_fingerprints is 'Take the dedup keys of dead jobs again, where no other job has them now.';

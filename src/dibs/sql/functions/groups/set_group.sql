@@ -1,0 +1,76 @@
+-- Weight and limits of groups.
+
+create or replace function dibs.set_group(queue text, name text default null, policy jsonb default '{}') returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+declare
+  v_names constant text[] := '{weight,concurrency,rate,burst,max_depth,max_age}'::text[];
+  v_unknown text := (select k from jsonb_object_keys(policy) as k where k <> all (v_names) limit 1);
+  v_queue integer;
+  v_lane uuid;
+  v_old dibs.group_policy;
+  v_new dibs.group_policy;
+begin
+  perform dibs._check_isolation('set_group');
+  if v_unknown is not null then
+    raise exception using errcode = 'DI010', message = format('a group has no setting %L', v_unknown),
+      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(v_unknown, v_names)) || '? ', '')
+        || 'the settings are ' || array_to_string(v_names, ', ');
+  end if;
+  if policy ? 'weight' and policy -> 'weight' = 'null' then
+    raise exception using errcode = 'DI010', message = 'a group''s weight cannot be null', hint = 'the usual weight is 1';
+  end if;
+  perform dibs._check_group(set_group.name);
+  perform dibs._ensure_queues(array[set_group.queue]);
+  perform dibs._refuse_sharded(set_group.queue, 'group policy');
+  v_queue := dibs._queue_number(set_group.queue);
+  v_lane := coalesce(dibs._lane_of(v_queue, set_group.name), '00000000-0000-0000-0000-000000000000');
+  -- One at a time for a queue: what follows reads what the one before wrote.
+  perform from dibs.queue as q where q.id = v_queue for no key update;
+  select p.* into v_old from dibs.group_policy as p
+  where p.queue_id = v_queue and p.lane in (v_lane, '00000000-0000-0000-0000-000000000000') order by p.lane desc limit 1;
+  v_old.weight := coalesce(v_old.weight, 1);
+  v_new := jsonb_populate_record(v_old, policy);
+  if v_new.rate is null then
+    v_new.burst := null;
+  end if;
+  insert into dibs.group_policy (queue_id, lane, name, weight, concurrency, rate, burst, max_depth, max_age)
+  values (v_queue, v_lane, set_group.name, v_new.weight, v_new.concurrency, v_new.rate, v_new.burst, v_new.max_depth,
+    v_new.max_age)
+  on conflict (queue_id, lane) do update
+  set weight = excluded.weight, concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst,
+    max_depth = excluded.max_depth, max_age = excluded.max_age;
+  perform dibs._sync_lanes(v_queue);
+end
+$$;
+
+comment on function dibs.set_group is
+'Set what a group of a queue may have, while it runs: a JSON object of weight (its share against other groups, 1 to 1000), concurrency
+(how many of its jobs run at once; 1 is strict order), rate (starts a second) and burst, max_depth and max_age (how many of its jobs may wait, and how long; what comes then is refused or sidelined, as the
+queue''s when_full says). Null takes a limit away. Without a name it is for every
+group of the queue that has nothing of its own. What is not named stays as it is.';
+
+create or replace function dibs.unset_group(queue text, name text default null) returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+declare
+  v_queue integer := dibs._queue_number(unset_group.queue);
+  v_found boolean;
+begin
+  perform dibs._check_isolation('unset_group');
+  perform from dibs.queue as q where q.id = v_queue for no key update;
+  delete from dibs.group_policy as p
+  where p.queue_id = v_queue
+    and p.lane = coalesce(dibs._lane_of(v_queue, unset_group.name), '00000000-0000-0000-0000-000000000000');
+  v_found := found;
+  perform dibs._sync_lanes(v_queue);
+  return v_found;
+end
+$$;
+
+comment on function dibs.unset_group is
+'Take away what was set for a group, or for all groups of a queue. Returns whether something was set.';

@@ -1,0 +1,62 @@
+-- Durations as counts by size: histograms with bars of equal ratio.
+
+create or replace function dibs._bar_of(us bigint) returns integer
+language sql immutable parallel safe
+return case when us is not null then least(greatest(
+  ceil(4 * ln(greatest(us, 1) / 100.0::double precision) / ln(2::double precision))::integer + 1, 1), 160) end;
+
+comment on function dibs._bar_of is
+'Which bar of a histogram a duration falls into: bar 1 is up to 100 µs, and each bar reaches 2^(1/4) times further.';
+
+create or replace function dibs._bar_end(bar integer) returns double precision
+language sql immutable strict parallel safe
+return 100 * power(2::double precision, (bar - 1) / 4.0::double precision);
+
+comment on function dibs._bar_end is 'How far a bar of a histogram reaches, in microseconds.';
+
+create or replace function dibs._bars(these integer[], counts numeric[]) returns bigint[]
+language sql immutable parallel safe
+return coalesce((
+  select array_agg(coalesce(c.n, 0)::bigint order by s.bar)
+  from generate_series(1, (select max(b) from unnest(these) as b)) as s (bar)
+  left join (select b.bar, sum(b.n) as n from unnest(these, counts) as b (bar, n) group by b.bar) as c on c.bar = s.bar), '{}');
+
+comment on function dibs._bars is
+'A histogram as an array of how many there are in each bar, from how many are in these; what is beyond its end is zero.';
+
+create or replace function dibs._add_bars(one bigint[], other bigint[]) returns bigint[]
+language sql immutable parallel safe
+return coalesce((
+  select array_agg(coalesce(b.one, 0) + coalesce(b.other, 0) order by b.n)
+  from unnest(one, other) with ordinality as b (one, other, n)), '{}');
+
+comment on function dibs._add_bars is 'The sum of two histograms.';
+
+create or replace function dibs._quantile(counts bigint[], part double precision, max_us bigint) returns interval
+language sql immutable parallel safe
+begin atomic
+  -- Inside a bar durations are taken to be spread evenly on the scale of the bars.
+  select least(max_us, dibs._bar_end(c.bar::integer) * power(2::double precision,
+      ((c.total * part - (c.upto - c.count)) / c.count - 1) / 4.0)) * interval '1 microsecond'
+  from (
+    select b.bar, b.count, sum(b.count) over (order by b.bar) as upto, sum(b.count) over () as total
+    from unnest(counts) with ordinality as b (count, bar) where b.count > 0
+  ) as c
+  where c.upto >= c.total * part
+  order by c.bar limit 1;
+end;
+
+comment on function dibs._quantile is
+'The duration that `part` of the durations in a histogram do not exceed, to within a bar''s width; null when it is empty.';
+
+create or replace function dibs._mean_of(us numeric, times numeric) returns interval
+language sql immutable parallel safe
+return case when times > 0 then (us / times)::double precision * interval '1 microsecond' end;
+
+comment on function dibs._mean_of is 'A sum of microseconds divided by how many they are; null for none.';
+
+create or replace function dibs._span_of(us bigint, times numeric) returns interval
+language sql immutable parallel safe
+return case when times > 0 then us * interval '1 microsecond' end;
+
+comment on function dibs._span_of is 'Microseconds as an interval, null if there was nothing to measure.';

@@ -1,0 +1,138 @@
+-- Days of job and attempt: made ahead, dropped behind. Statements are built as text here, with the names of partitions.
+-- DDL waits 50 ms at most for its lock, because everybody else queues behind a waiting DDL.
+
+create or replace function dibs._day_start(day date) returns timestamptz
+language sql immutable strict parallel safe
+return day::timestamp at time zone 'UTC';
+
+comment on function dibs._day_start is 'When a day begins; days are days of UTC.';
+
+create or replace function dibs._day_name(parent text, day date) returns text
+language sql immutable strict parallel safe
+return parent || '_' || lpad(extract(year from day)::text, 4, '0')
+  || lpad(extract(month from day)::text, 2, '0') || lpad(extract(day from day)::text, 2, '0');
+
+comment on function dibs._day_name is 'The name of a day''s partition.';
+
+create or replace function dibs._day_of(name text) returns date
+language sql immutable strict parallel safe
+return make_date(left(right(name, 8), 4)::integer, substr(right(name, 8), 5, 2)::integer, right(name, 2)::integer);
+
+comment on function dibs._day_of is 'The day in the name of a partition.';
+
+create or replace function dibs._days(parent text) returns table (name text, day date)
+language sql stable
+begin atomic
+  select c.relname::text, dibs._day_of(c.relname::text)
+  from pg_catalog.pg_inherits as i
+  join pg_catalog.pg_class as c on c.oid = i.inhrelid
+  where i.inhparent = ('dibs.' || parent)::regclass and c.relname ~ '_[0-9]{8}$'
+  order by 2;
+end;
+
+comment on function dibs._days is 'The daily partitions of a table, oldest first.';
+
+create or replace function dibs._make_day(parent text, day date) returns text
+language plpgsql volatile
+set lock_timeout = '50ms'
+as $$
+declare
+  v_name text := dibs._day_name(parent, day);
+  v_from uuid := dibs._id_floor(dibs._day_start(day));
+  v_to uuid := dibs._id_floor(dibs._day_start(day + 1));
+  v_early bigint;
+begin
+  if exists (select from dibs._days(parent) as d where d.day = _make_day.day) then
+    return 'exists';
+  end if;
+  execute format('select count(*) from (select from dibs.%I where id >= $1 and id < $2 limit 10001) as e',
+                 parent || '_default') into v_early using v_from, v_to;
+  if v_early > 10000 then
+    return 'crowded';  -- Moving them would hold the lock too long; they are trimmed in the default partition.
+  end if;
+  execute format('create table dibs.%I (like dibs.%I including all)', v_name, parent);
+  execute format('lock table dibs.%I in access exclusive mode', parent || '_default');
+  if parent = 'attempt' and v_early > 0 then
+    perform dibs._count_moving(v_name, v_from, v_to);
+  end if;
+  execute format(
+    'with early as (delete from dibs.%I where id >= $1 and id < $2 returning *) insert into dibs.%I select * from early',
+    parent || '_default', v_name) using v_from, v_to;
+  execute format('alter table dibs.%I attach partition dibs.%I for values from (%L) to (%L)',
+                 parent, v_name, v_from, v_to);
+  return 'made';
+exception when lock_not_available or deadlock_detected then
+  return 'locked';
+end
+$$;
+
+comment on function dibs._make_day is
+'Make a day''s partition and move its rows there from the default one. Answers `made`, `exists`, `locked` (try
+again later) or `crowded` (too many rows wait in the default partition; they stay there).';
+
+create or replace function dibs._is_full(parent text) returns boolean
+language sql stable
+return (select c.relpages > 1000 or pg_relation_size(c.oid) > 8000000 from pg_class as c
+        where c.relnamespace = 'dibs'::regnamespace and c.relname = parent || '_default');
+
+comment on function dibs._is_full is 'Whether there is so much in a default partition that looking through it takes time.';
+
+create or replace function dibs._is_live(id uuid, at timestamptz) returns boolean
+language sql stable
+return exists (select from dibs.ready as r where r.id = _is_live.id)
+  or exists (select from dibs.lease as l where l.id = _is_live.id)
+  or exists (select from dibs.blocked as b where b.id = _is_live.id)
+  or exists (select from dibs.dead as d join dibs.queue as q on q.id = d.queue_id
+             where d.id = _is_live.id and d.ended_at > at - q.retention);
+
+comment on function dibs._is_live is 'Whether a job still waits, runs, or is dead within its queue''s retention.';
+
+create or replace function dibs._live_in(from_id uuid, to_id uuid, at timestamptz, max integer) returns uuid[]
+language sql stable
+return array(
+  select t.id from (
+    select r.id from dibs.ready as r where r.id >= from_id and r.id < to_id
+    union all select l.id from dibs.lease as l where l.id >= from_id and l.id < to_id
+    union all select b.id from dibs.blocked as b where b.id >= from_id and b.id < to_id
+    union all select d.id from dibs.dead as d join dibs.queue as q on q.id = d.queue_id
+    where d.id >= from_id and d.id < to_id and d.ended_at > at - q.retention
+  ) as t limit max);
+
+comment on function dibs._live_in is 'The live jobs in a range of ids, up to `max` of them.';
+
+create or replace function dibs._drop_day(parent text, name text, at timestamptz) returns text
+language plpgsql volatile
+set lock_timeout = '50ms'
+as $$
+declare
+  v_day date := dibs._day_of(name);
+  v_from uuid := dibs._id_floor(dibs._day_start(v_day));
+  v_to uuid := dibs._id_floor(dibs._day_start(v_day + 1));
+  v_live uuid[] := '{}'::uuid[];
+begin
+  if parent = 'job' then
+    if cardinality(dibs._live_in(v_from, v_to, at, 1001)) > 1000 then
+      return 'crowded';  -- Too many are alive to move them under the lock.
+    end if;
+  end if;
+  execute format('lock table dibs.%I in access exclusive mode', parent);
+  if parent = 'job' then
+    -- Looked at again now that nobody can write a job: what is alive goes to the default partition.
+    v_live := dibs._live_in(v_from, v_to, at, null);
+    delete from dibs.dead as d where d.id >= v_from and d.id < v_to and d.id <> all (v_live);
+  end if;
+  execute format('alter table dibs.%I detach partition dibs.%I', parent, name);
+  if v_live <> '{}' then
+    execute format('insert into dibs.%I select j.* from dibs.%I as j where j.id = any ($1)', parent, name)
+      using v_live;
+  end if;
+  execute format('drop table dibs.%I', name);
+  return 'dropped';
+exception when lock_not_available or deadlock_detected then
+  return 'locked';
+end
+$$;
+
+comment on function dibs._drop_day is
+'Drop a day''s partition; what is still alive in it moves to the default one. Answers `dropped`, `locked` (try again
+later) or `crowded` (more than 1,000 are alive).';

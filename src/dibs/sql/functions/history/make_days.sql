@@ -1,0 +1,34 @@
+-- make_days: the days ahead.
+
+create or replace function dibs.make_days(ahead integer default 7)
+returns table (name text, outcome text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_today date := (dibs.now() at time zone 'UTC')::date;
+  v_parent text;
+begin
+  perform dibs._check_isolation('make_days');
+  if ahead is null or ahead not between 1 and 366 then
+    raise exception using errcode = 'DI010', message = format('days are made 1 to 366 ahead, not %s', ahead);
+  end if;
+  if not pg_try_advisory_xact_lock(20003, 1) then
+    return query select t, 'locked' from unnest(array['job', 'attempt']) as t;
+    return;
+  end if;
+  foreach v_parent in array array['job', 'attempt'] loop
+    for n in -1 .. ahead loop
+      name := dibs._day_name(v_parent, v_today + n);
+      outcome := dibs._make_day(v_parent, v_today + n);
+      return next;
+      -- A day takes a look at all of the default partition under its lock, so with much in there it is one in a call.
+      exit when outcome = 'locked' or outcome = 'made' and dibs._is_full(v_parent);
+    end loop;
+  end loop;
+end
+$$;
+
+comment on function dibs.make_days is
+'Make the daily partitions of `job` and `attempt` from yesterday to `ahead` days from now; with much in the default
+partition, one in a call. Answers for each it came to: `made`, `exists`, `locked` or `crowded`. An enqueue never needs them: without its day a job goes to the default partition.';

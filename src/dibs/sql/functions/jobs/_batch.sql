@@ -1,0 +1,138 @@
+-- A batch of jobs, as a verb reads and answers it.
+
+create or replace function dibs._read_batch(batch jsonb, out jobs bigint, out given bigint, out keys bigint, out groups bigint, out resources bigint,
+  out queues text[])
+language plpgsql immutable
+as $$
+declare
+  v_names constant text[] := '{queue,kind,payload,body,content_type,headers,id,priority,delay,due_at,ttl,deadline,lease,lease_growth,lease_cap,max_attempts,backoff,history,dedup_key,dedup,dedup_scope,dedup_for,on_duplicate,shard_key,group,cost,resources}'::text[];
+  v_dedup constant text[] := '{dedup_key,dedup,dedup_scope,dedup_for,on_duplicate}'::text[];
+  v_unknown text;
+begin
+  if coalesce(jsonb_typeof(batch), 'null') <> 'array' then
+    raise exception using errcode = 'DI010',
+      message = format('enqueue_many takes a JSON array of jobs, not %s',
+                       coalesce('a JSON ' || jsonb_typeof(batch), 'null')),
+      hint = 'pass [{"queue": "mail", "kind": "welcome", "payload": {}}, …]';
+  end if;
+  select count(*), count(e ->> 'id'), count(*) filter (where e ?| v_dedup), count(e ->> 'group'), count(e ->> 'resources'),
+    array_agg(distinct coalesce(e ->> 'queue', '')),
+    min((select k from jsonb_object_keys(e) as k where k <> all (v_names) limit 1))
+      filter (where e - v_names <> '{}')
+  into _read_batch.jobs, _read_batch.given, _read_batch.keys, _read_batch.groups, _read_batch.resources, _read_batch.queues, v_unknown
+  from jsonb_array_elements(batch) as e;
+  if v_unknown is not null then
+    raise exception using errcode = 'DI010', message = format('a job has no option %L', v_unknown),
+      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(v_unknown, v_names)) || '? ', '')
+        || 'the options are ' || array_to_string(v_names, ', ');
+  end if;
+end
+$$;
+
+comment on function dibs._read_batch is 'What a batch of jobs asks for; refuses what is not a batch of jobs.';
+
+create or replace function dibs._refuse_jobs(jobs jsonb, bodies bytea[], at timestamptz) returns void
+language plpgsql stable
+as $$
+declare
+  v_job record;
+begin
+  for v_job in
+    select e.ord, e.job ->> 'queue' as queue, q.payload_limit, q.retention,
+      coalesce(octet_length(bodies[e.ord]), length(e.job ->> 'body') * 3 / 4, pg_column_size(e.job -> 'payload')) as size,
+      (e.job ->> 'delay')::interval as delay, (e.job ->> 'due_at')::timestamptz as due_at, (e.job ->> 'deadline')::timestamptz as deadline,
+      (e.job ->> 'id')::uuid as id
+    from jsonb_array_elements(jobs) with ordinality as e (job, ord)
+    join dibs.queue as q on q.name = e.job ->> 'queue' order by e.ord
+  loop
+    if v_job.size > v_job.payload_limit then
+      raise exception using errcode = 'DI012',
+        message = format('the payload of job %s has %s bytes; queue %L takes at most %s',
+                         v_job.ord, v_job.size, v_job.queue, v_job.payload_limit),
+        hint = 'store it elsewhere and send its address, or raise the queue''s payload_limit';
+    end if;
+    if v_job.deadline >= timestamptz '9000-01-01' then
+      raise exception using errcode = 'DI010',
+        message = format('job %s has the deadline %s, which is too far away', v_job.ord, v_job.deadline),
+        hint = 'give a deadline before the year 9000, or none';
+    end if;
+    if v_job.delay not between interval '0' and interval '10 years'
+      or v_job.due_at > at + interval '10 years' or num_nonnulls(v_job.delay, v_job.due_at) = 2 then
+      raise exception using errcode = 'DI010',
+        message = format('job %s cannot be due then: delay %s, due_at %s', v_job.ord,
+                         coalesce(v_job.delay::text, 'none'), coalesce(v_job.due_at::text, 'none')),
+        hint = 'give either a delay from 0 to 10 years, or a due_at at most 10 years ahead';
+    end if;
+    if v_job.id >= dibs._id_floor(at + interval '1 hour') or v_job.id < dibs._id_floor(at - v_job.retention) then
+      raise exception using errcode = 'DI013',
+        message = format('job %s has the id %s, whose time %s is more than an hour ahead or older than retention',
+                         v_job.ord, v_job.id, dibs.id_time(v_job.id)),
+        hint = 'ids are UUIDv7 by the database''s clock: make them with dibs.make_id(), or give none';
+    end if;
+  end loop;
+end
+$$;
+
+comment on function dibs._refuse_jobs is 'Say in a sentence why the first job of a batch that cannot be taken is refused.';
+
+create or replace function dibs._known_ids(jobs jsonb) returns uuid[]
+language sql stable
+begin atomic
+  select array_agg(
+    case when j.id is not null or a.n > 1 then a.id end order by a.ord)
+  from (
+    select (e.job ->> 'id')::uuid as id, e.ord,
+      row_number() over (partition by (e.job ->> 'id')::uuid order by e.ord) as n
+    from jsonb_array_elements(jobs) with ordinality as e (job, ord)
+  ) as a
+  left join dibs.job as j on j.id = a.id;
+end;
+
+comment on function dibs._known_ids is
+'For each job of a batch whose id is already there, or stands earlier in the batch: that id; else null.';
+
+-- Joined by hash: the verbs switch that off for their own statements, and an array searched for each item is quadratic.
+create or replace function dibs._answer_batch(
+  ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], outcomes dibs.outcome[])
+returns table (item integer, id uuid, answer text, place bigint)
+language sql stable
+set enable_hashjoin = on
+set enable_nestloop = off
+begin atomic
+  select k.n::integer, k.id,
+    case
+      when e.n is not null then 'ok'
+      -- A scalar subquery and not EXISTS, which the planner may turn into a hash of the whole history.
+      when (
+        select true from dibs.attempt as a
+        where a.id = k.id and a.token = k.token and a.outcome = any (outcomes) limit 1) then 'already'
+      else 'lost'
+    end,
+    e.n
+  from unnest(ids, tokens) with ordinality as k (id, token, n)
+  left join unnest(ended, ended_tokens) with ordinality as e (id, token, n) on e.id = k.id and e.token = k.token
+  order by k.n;
+end;
+
+comment on function dibs._answer_batch is
+'The answer for each item of a batch that ended runs: `ok`, `already` by the same token, or `lost`; and its place among
+those that ended.';
+
+create or replace function dibs._answer_failures(
+  ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], states text[], dues timestamptz[])
+returns table (item integer, id uuid, answer text, state text, due_at timestamptz)
+language plpgsql volatile
+set enable_hashjoin = on
+as $$
+begin
+  return query
+  select a.item, a.id, a.answer,
+    case a.answer when 'ok' then p.state when 'already' then dibs.state(a.id) end, p.due_at
+  from dibs._answer_batch(ids, tokens, ended, ended_tokens, '{failed,cancelled}') as a
+  left join unnest(states, dues) with ordinality as p (state, due_at, n) on p.n = a.place
+  order by a.item;
+end
+$$;
+
+comment on function dibs._answer_failures is
+'As answer_batch, and where each job went that failed.';

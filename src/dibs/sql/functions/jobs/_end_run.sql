@@ -1,0 +1,113 @@
+-- How a run ends without success: back to ready, or dead.
+
+create or replace function dibs._put_back(
+  outcome dibs.outcome, ids uuid[], tokens uuid[], errors text[], delays interval[], finals boolean[],
+  at timestamptz)
+returns table (id uuid, token uuid, state text, due_at timestamptz)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_put record;
+begin
+  with asked as materialized (
+    select * from unnest(ids, tokens, errors, delays, finals) as k (id, token, error, delay, final)
+    order by k.id
+  ), held as materialized (
+    select l.*, a.error, q.ring, j.group_name,
+      coalesce(l.history, q.history) as keep,
+      l.charged - (outcome in ('snoozed', 'released'))::integer as charge,
+      case
+        when l.cancel is not null then 'cancelled'
+        when a.final then 'failed'
+        when outcome in ('failed', 'lost') and l.charged >= coalesce(j.max_attempts, q.max_attempts)
+          then 'exhausted'
+        when outcome = 'lost' and l.losses + 1 >= q.max_losses then 'exhausted'
+      end as verdict,
+      l.losses + (outcome = 'lost')::integer as lost,
+      case
+        when a.delay > interval '0' then at + a.delay
+        when outcome = 'released' then l.due_at
+        when outcome = 'failed' and a.delay is null
+          then at + dibs._backoff_delay(coalesce(j.backoff, q.backoff), l.charged)
+        else at
+      end as due,
+      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q,
+        l.charged + (outcome not in ('snoozed', 'released'))::integer) as next_lease
+    from asked as a
+    cross join lateral (
+      select l.* from dibs.lease as l where l.id = a.id and l.token = a.token for update) as l
+    join dibs.queue as q on q.id = l.queue_id
+    -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
+    left join lateral (
+      select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap, j.group_name from dibs.job as j where j.id = l.id offset 0) as j on true
+  ), gone as (
+    delete from dibs.lease as l using held as h where l.id = h.id returning h.*
+  ), kept as (
+    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, error,
+      progress)
+    select g.id, g.token, g.claimed_at, at, g.queue_id, g.run,
+      case when g.verdict = 'cancelled' then 'cancelled' else outcome end, g.worker, g.error, g.progress
+    from gone as g
+    where g.keep = 'all' or g.keep = 'failures' and outcome in ('failed', 'lost')
+  ), waiting as (
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
+      own_lease, history, fingerprint, lane, cost)
+    select g.id, g.due, g.expire_at, g.queue_id, g.run, g.charge, g.lost, g.priority,
+      g.ring and g.due <= at + interval '1 minute', g.next_lease, g.history, g.fingerprint, g.lane, g.cost
+    from gone as g where g.verdict is null
+  ), ended as (
+    insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state,
+      reason, fingerprint)
+    select g.id, g.due_at, at, g.queue_id, g.run, g.charge, g.lost, g.priority, g.history,
+      g.verdict, coalesce(g.cancel, nullif(g.error, ''), 'attempt ' || g.charged || ' ended as ' || outcome)
+        || case when outcome = 'lost' and g.cancel is null then format(' (%s times)', g.lost) else '' end, g.fingerprint
+    from gone as g where g.verdict is not null
+  )
+  select array_agg(g.id) as ids, array_agg(g.token) as tokens, array_agg(coalesce(g.verdict,
+      case when g.due > at then 'scheduled' else 'ready' end)) as states,
+    array_agg(case when g.verdict is null then g.due end) as dues,
+    array_agg(case when g.verdict is not null then g.fingerprint end) as prints,
+    bool_or(g.verdict is not null and g.fingerprint is not null) as free,
+    array_agg(g.queue_id) as queues, array_agg(g.lane) as lanes, array_agg(g.turn) as turns, bool_or(g.turn > 0) as held,
+    array_agg(g.slots::text) filter (where g.slots is not null) as slots,
+    array_agg(g.group_name) filter (where g.verdict is null and g.lane is not null and g.turn < 2) as groups,
+    array_agg(g.queue_id) filter (where g.verdict is null and g.lane is not null and g.turn < 2) as group_queues,
+    array_agg(g.due) filter (where g.verdict is null and g.lane is not null and g.turn < 2) as group_dues
+  into v_put from gone as g;
+
+  if v_put.slots is not null then
+    perform dibs._return_units(v_put.slots, at);
+  end if;
+  if v_put.held then
+    perform dibs._return_turns(v_put.lanes, v_put.turns, v_put.queues, v_put.ids, v_put.dues, at);
+  end if;
+  if v_put.groups is not null then
+    perform dibs._open_lanes(v_put.group_queues, v_put.groups, v_put.group_dues, at);
+  end if;
+
+  if v_put.free then
+    perform dibs._free_fingerprints(v_put.prints, v_put.ids);
+  end if;
+  return query select p.* from unnest(v_put.ids, v_put.tokens, v_put.states, v_put.dues) as p;
+end
+$$;
+
+comment on function dibs._put_back is
+'End the runs of leases that did not succeed: back to ready, or to dead when cancelled, final or out of attempts.
+For each run ended, the job''s state now and when it is due again.';
+
+create or replace function dibs._require_lease(verb text, id uuid, answer text) returns text
+language plpgsql stable
+as $$
+begin
+  if answer = 'lost' then
+    raise exception using errcode = 'DI001',
+      message = format('%s refused: this token does not hold job %s', verb, id),
+      hint = 'the lease ended and was taken back, or the job has ended; do not report this run again';
+  end if;
+  return answer;
+end
+$$;
+
+comment on function dibs._require_lease is 'Pass a single verb''s answer on, or raise DI001 when the lease is lost.';

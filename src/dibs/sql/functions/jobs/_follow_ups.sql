@@ -1,0 +1,36 @@
+-- Jobs that a completion enqueues.
+
+create or replace function dibs._enqueue_follow_ups(
+  ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], follow_ups jsonb) returns void
+language plpgsql volatile
+as $$
+declare
+  v_jobs jsonb;
+begin
+  if jsonb_typeof(follow_ups) <> 'array' or jsonb_array_length(follow_ups) <> cardinality(ids) then
+    raise exception using errcode = 'DI010',
+      message = format('follow_ups must be a JSON array of %s elements, one for each id', cardinality(ids)),
+      hint = 'each element is null or an array of jobs';
+  end if;
+  select jsonb_agg(j.job order by f.n, j.n) into v_jobs
+  from jsonb_array_elements(follow_ups) with ordinality as f (jobs, n)
+  cross join lateral jsonb_array_elements(
+    case when jsonb_typeof(f.jobs) = 'null' then '[]' else f.jobs end) with ordinality as j (job, n)
+  where tokens[f.n] = ended_tokens[array_position(ended, ids[f.n])];
+  if v_jobs is null then
+    return;
+  end if;
+  -- The completion runs as the schema's owner; the right to enqueue is the caller's own.
+  if not has_function_privilege(session_user, 'dibs.enqueue_many(jsonb, bytea[], boolean)', 'execute') then
+    raise exception using errcode = '42501',
+      message = format('role %I may complete jobs but not enqueue, so its completions carry no follow-ups',
+                       session_user),
+      hint = 'grant dibs_producer to it, or let someone else enqueue';
+  end if;
+  perform set_config('dibs.follow_ups', 'on', true);
+  perform dibs.enqueue_many(v_jobs);
+  perform set_config('dibs.follow_ups', '', true);
+end
+$$;
+
+comment on function dibs._enqueue_follow_ups is 'Enqueue the follow-up jobs of those items of a batch that ended.';

@@ -1,0 +1,80 @@
+-- cancel: ready, blocked → dead; a running job's holder is asked to stop.
+
+create or replace function dibs.cancel_many(ids uuid[], reason text default 'cancelled by request')
+returns table (item integer, id uuid, answer text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_left uuid[] := array(select distinct k from unnest(ids) as k where k is not null order by k);
+  v_dead uuid[] := '{}'::uuid[];
+  v_asked uuid[] := '{}'::uuid[];
+begin
+  perform dibs._check_isolation('cancel');
+  if dibs._is_confined() then
+    v_left := array(select k from unnest(v_left) as k where not dibs._is_hidden(k) order by k);
+  end if;
+  -- A ticket may move while we look for it, so look again for those that still have one.
+  loop
+    v_dead := v_dead || array(select b.id from dibs._bury(v_left, 'cancelled', cancel_many.reason, v_now) as b);
+    with held as materialized (
+      select l.id from unnest(v_left) as k (id)
+      cross join lateral (select l.id from dibs.lease as l where l.id = k.id for update) as l
+    ), told as (
+      update dibs.lease as l set cancel = coalesce(l.cancel, cancel_many.reason, 'cancelled') from held as h where l.id = h.id returning l.id
+    )
+    select v_asked || array_agg(t.id) into v_asked from told as t;
+    v_left := array(
+      select k from unnest(v_left) as k
+      where k <> all (v_dead || v_asked) and coalesce(
+        (select true from dibs.ready as r where r.id = k),
+        (select true from dibs.blocked as b where b.id = k),
+        (select true from dibs.lease as l where l.id = k), false)
+      order by k);
+    exit when v_left = '{}';
+  end loop;
+  return query
+  select k.n::integer, k.id,
+    case
+      when k.id = any (v_dead) then 'cancelled'
+      when k.id = any (v_asked) then 'requested'
+      when (select s.confined from dibs.setting as s) and dibs._is_hidden(k.id) then 'unknown'
+      when (select true from dibs.job as j where j.id = k.id) then 'ended'
+      else 'unknown'
+    end
+  from unnest(ids) with ordinality as k (id, n) order by k.n;
+end
+$$;
+
+comment on function dibs.cancel_many is
+'Cancel many jobs. Answers for each: `cancelled` (it was waiting and is dead now); `requested` (it runs; its holder
+is told by `extend`, and whatever the holder reports but success ends it as cancelled); `ended`; `unknown`.';
+
+create or replace function dibs.cancel(id uuid, reason text default 'cancelled by request') returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_answer text := (select c.answer from dibs.cancel_many(array[cancel.id], cancel.reason) as c);
+begin
+  if v_answer = 'unknown' then
+    perform dibs._no_such_job(cancel.id);
+  elsif v_answer = 'ended' then
+    raise exception using errcode = 'DI003',
+      message = format('job %s has already ended as %s', cancel.id, dibs.state(cancel.id)),
+      hint = 'what has ended stays ended; a dead job can be redriven';
+  end if;
+  return v_answer;
+end
+$$;
+
+comment on function dibs.cancel is
+'Cancel a job. Answers `cancelled` when it was waiting, `requested` when it runs and its holder was asked to stop;
+raises DI003 when it has ended and DI002 when there is no such job.';

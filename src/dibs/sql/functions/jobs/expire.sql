@@ -1,0 +1,53 @@
+-- expire: waiting past its TTL or deadline → dead.
+
+create or replace function dibs.expire(
+  chunk integer default 10000, after uuid default '00000000-0000-0000-0000-000000000000',
+  out expired bigint, out next uuid)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_now timestamptz := dibs.now();
+  v_late uuid[];
+  v_paused integer[] := array(select q.id from dibs.queue as q where q.paused_at is not null);
+begin
+  perform dibs._check_isolation('expire');
+  perform dibs._check_count('expire', expire.chunk);
+  -- It walks the key in chunks, so nothing hot needs an index on expire_at.
+  with waiting as materialized (
+    (select r.id, r.expire_at, r.queue_id from dibs.ready as r
+     where r.id > expire.after order by r.id limit expire.chunk)
+    union all
+    (select b.id, b.expire_at, b.queue_id from dibs.blocked as b
+     where b.id > expire.after order by b.id limit expire.chunk)
+  ), walked as materialized (
+    select w.* from waiting as w order by w.id limit expire.chunk
+  )
+  select array_agg(w.id order by w.id) filter (
+      where w.expire_at <= v_now and w.queue_id <> all (v_paused)),
+    (select l.id from walked as l offset expire.chunk - 1 limit 1)
+  into v_late, expire.next from walked as w;
+  -- Those locked just now are being claimed or cancelled; the next walk looks again. And a queue may have been paused,
+  -- or its jobs given more time, since we looked.
+  v_paused := array(select q.id from dibs.queue as q where q.paused_at is not null);
+  v_late := array(
+    select r.id from dibs.ready as r
+    where r.id = any (v_late) and r.expire_at <= v_now and r.queue_id <> all (v_paused)
+    order by r.id for update skip locked)
+    || array(
+    select b.id from dibs.blocked as b
+    where b.id = any (v_late) and b.expire_at <= v_now and b.queue_id <> all (v_paused)
+    order by b.id for update skip locked);
+  select count(*) into expire.expired
+  from dibs._bury(v_late, 'expired', 'past its time to live or its deadline', v_now);
+end
+$$;
+
+comment on function dibs.expire is
+'End waiting jobs that are past their TTL or deadline, a chunk at a time: looks at up to `chunk` of them above the id
+`after`, and returns how many it ended and where to go on (null at the end). Paused queues expire nothing.';

@@ -1,0 +1,90 @@
+-- redrive: dead → ready.
+
+create or replace function dibs.redrive(
+  ids uuid[] default null,
+  queue text default null,
+  kind text default null,
+  state text default null,
+  reason text default null,
+  ended_after timestamptz default null,
+  ended_before timestamptz default null,
+  max integer default 1000,
+  rate double precision default null,
+  delay interval default interval '0',
+  dry_run boolean default false
+)
+returns table (id uuid, in_queue text, of_kind text, was text, cause text, answer text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set plan_cache_mode = force_custom_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_queues integer[] := (select dibs._queue_numbers(q.id) from dibs.queue as q where q.name = redrive.queue);
+  v_ids uuid[];
+begin
+  perform dibs._check_isolation('redrive');
+  perform dibs._check_redrive(redrive.ids, redrive.queue, redrive.state, redrive.max, redrive.rate, redrive.delay);
+  v_ids := array(
+    select d.id from dibs.dead as d join dibs.job as j on j.id = d.id
+    where (redrive.ids is null or d.id = any (redrive.ids))
+      and (redrive.queue is null or d.queue_id = any (v_queues))
+      and (redrive.kind is null or j.kind = redrive.kind)
+      and (redrive.state is null or d.state = redrive.state)
+      and (redrive.reason is null or d.reason like redrive.reason)
+      and (redrive.ended_after is null or d.ended_at >= redrive.ended_after)
+      and (redrive.ended_before is null or d.ended_at < redrive.ended_before)
+    order by d.ended_at, d.id limit redrive.max
+    for update of d skip locked);
+  if dry_run then
+    return query
+    select d.id, q.name, j.kind, d.state, d.reason, 'matched'
+    from unnest(v_ids) with ordinality as k (id, n)
+    join dibs.dead as d on d.id = k.id join dibs.job as j on j.id = d.id join dibs.queue as q on q.id = d.queue_id
+    order by k.n;
+    return;
+  end if;
+
+  perform dibs._open_lanes(array_agg(d.queue_id), array_agg(j.group_name), array_agg(v_now + redrive.delay), v_now)
+  from unnest(v_ids) as k (id) join dibs.dead as d on d.id = k.id join dibs.job as j on j.id = d.id
+  where j.group_name is not null;
+
+  perform dibs._retake_fingerprints(v_ids, v_now);
+
+  return query
+  with chosen as materialized (
+    select d.*, q.name, q.ring, j.kind, j.group_name, j.cost, coalesce(j.ttl, q.ttl) as alive,
+      case when j.deadline > v_now then j.deadline end as deadline,
+      row_number() over (order by k.n) as place,
+      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1) as own_lease,
+      d.fingerprint is not null and f.id is distinct from d.id and j.dedup_scope is distinct from 'window' as taken
+    from unnest(v_ids) with ordinality as k (id, n)
+    join dibs.dead as d on d.id = k.id
+    join dibs.job as j on j.id = d.id
+    join dibs.queue as q on q.id = d.queue_id
+    left join dibs.fingerprint as f on f.hash = d.fingerprint
+  ), gone as (
+    delete from dibs.dead as d using chosen as c where d.id = c.id and not c.taken
+    returning c.*, v_now + redrive.delay + coalesce((c.place - 1) / redrive.rate * interval '1 second', interval '0')
+      as due
+  ), waiting as (
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease,
+      history, fingerprint, lane, cost)
+    select g.id, g.due, dibs._expiry(g.due, g.alive, g.deadline), g.queue_id, g.run, 0, 0, g.priority,
+      g.ring and g.place = 1, g.own_lease, g.history, g.fingerprint, dibs._lane_of(g.queue_id, g.group_name), g.cost
+    from gone as g
+    returning ready.id
+  )
+  select c.id, c.name, c.kind, c.state, c.reason, case when c.taken then 'duplicate' else 'redriven' end
+  from chosen as c left join waiting as w on w.id = c.id order by c.place;
+end
+$$;
+
+comment on function dibs.redrive is
+'Bring dead jobs back, by id or by filter (`reason` is a LIKE pattern), at most `max` in a call, oldest end first. Each
+gets its attempts and its TTL anew; a deadline that has passed no longer counts. `rate` spreads them, so many a second,
+from `delay` on. `dry_run` only says what would be brought back. Answers for each: `redriven`, `matched` in a dry run, or
+`duplicate` when another job holds its dedup key now (it stays dead).';

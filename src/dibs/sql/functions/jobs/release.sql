@@ -1,0 +1,44 @@
+-- release: lease → ready, without charging an attempt.
+
+create or replace function dibs.release_many(ids uuid[], tokens uuid[], delays interval[] default null)
+returns table (item integer, id uuid, answer text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_ended uuid[];
+  v_tokens uuid[];
+begin
+  perform dibs._check_isolation('release');
+  perform dibs._check_batch('release', ids, tokens, cardinality(delays));
+  select array_agg(p.id), array_agg(p.token) into v_ended, v_tokens
+  from dibs._put_back('released', ids, tokens, null, dibs._check_delays('release', delays), null, dibs.now()) as p;
+  return query
+  select a.item, a.id, a.answer from dibs._answer_batch(ids, tokens, v_ended, v_tokens, '{released,cancelled}') as a;
+end
+$$;
+
+comment on function dibs.release_many is
+'Give many jobs back unrun, to their old place or after their `delays`, without charging an attempt. A job whose cancel was asked for ends as
+cancelled instead. Answers `ok`, `already` or `lost` for each item.';
+
+create or replace function dibs.release(id uuid, token uuid, delay interval default null)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return dibs._require_lease('release', release.id, (
+    select r.answer from dibs.release_many(array[release.id], array[token], array[delay]) as r));
+end
+$$;
+
+comment on function dibs.release is
+'Give a job back unrun, to its old place or after `delay`, without charging an attempt. Answers `ok` or `already`; raises DI001 when
+the token does not hold it.';

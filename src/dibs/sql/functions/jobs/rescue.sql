@@ -1,0 +1,32 @@
+-- rescue: expired lease → ready or dead.
+
+create or replace function dibs.rescue(max integer default 1000)
+returns table (id uuid, state text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_ids uuid[];
+  v_tokens uuid[];
+begin
+  perform dibs._check_isolation('rescue');
+  perform dibs._check_count('rescue', rescue.max);
+  select array_agg(l.id order by l.id), array_agg(l.token order by l.id) into v_ids, v_tokens
+  from (
+    select l.id, l.token from dibs.lease as l where l.lease_until <= v_now
+    order by l.id limit rescue.max for update skip locked
+  ) as l;
+  return query
+  select p.id, p.state from dibs._put_back('lost', v_ids, v_tokens,
+    array_fill('the lease ran out: its worker died, hung or lost the database'::text,
+               array[coalesce(cardinality(v_ids), 0)]), null, null, v_now) as p;
+end
+$$;
+
+comment on function dibs.rescue is
+'Take back up to `max` leases that were not renewed in time: their runs end as lost and are charged. Returns each
+job and its state now: ready again, or exhausted or cancelled.';

@@ -1,0 +1,121 @@
+-- Free units of limits: taking them, giving them back.
+
+create or replace function dibs._unit_floor(limit_id integer) returns bigint
+language plpgsql stable
+as $$
+declare
+  v_text text := current_setting('dibs.slots_' || limit_id, true);
+  v_body text := substr(v_text, strpos(v_text, ':') + 1);
+begin
+  if v_text = dibs._sealed(v_body)
+    and dibs._micros(clock_timestamp()) between split_part(v_body, ' ', 2)::bigint and split_part(v_body, ' ', 3)::bigint then
+    return split_part(v_body, ' ', 1)::bigint;
+  end if;
+  return 0;
+end
+$$;
+
+comment on function dibs._unit_floor is
+'From which number on the connection looks for free units of a limit; 0 when it is time to look at all.';
+
+create or replace function dibs._raise_unit_floor(limit_id integer, floor bigint, top bigint, began bigint) returns void
+language plpgsql volatile
+as $$
+#variable_conflict use_variable
+declare
+  v_name text := 'dibs.slots_' || limit_id;
+  v_now bigint := dibs._micros(clock_timestamp());
+  v_first bigint := (select s.n from dibs.limit_unit as s where s.limit_id = _raise_unit_floor.limit_id and s.n >= floor order by s.n limit 1);
+  -- Those of the last numbers may not be committed yet.
+  v_floor bigint := greatest(floor, least(coalesce(v_first, top), top - 200));
+  v_until text := case when floor > 0 then split_part(current_setting(v_name, true), ' ', 3) end;
+begin
+  -- Below it may lie what was committed late or rolled back. A look at everything pays for itself: it takes a twentieth of the time.
+  perform set_config(v_name,
+    dibs._sealed(v_floor || ' ' || began || ' ' || coalesce(v_until, (v_now + greatest(250000, 20 * (v_now - began)))::text)), false);
+end
+$$;
+
+comment on function dibs._raise_unit_floor is
+'Note where the first free unit is, after a look that found all there are: dead rows below it are not read again.';
+
+create or replace function dibs._take_units(limit_id integer, want integer, at timestamptz) returns integer
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_got integer;
+  v_rows integer;
+  v_paid integer;
+  v_debt integer := (select b.debt from dibs.limit_rule as b where b.id = _take_units.limit_id);
+  v_began bigint := dibs._micros(clock_timestamp());
+  v_floor bigint := dibs._unit_floor(limit_id);
+  v_top bigint := (select s.last_value from dibs.limit_unit_n_seq as s);
+begin
+  with pick as materialized (
+    select s.ctid as spot from dibs.limit_unit as s
+    where s.limit_id = _take_units.limit_id and s.n >= v_floor and s.freed_at <= at
+    order by s.n desc limit want + v_debt for update skip locked
+  ), gone as (
+    delete from dibs.limit_unit as s using pick as p where s.ctid = p.spot returning s.units
+  )
+  select coalesce(sum(g.units), 0), count(*) into v_got, v_rows from gone as g;
+  if v_rows < want + v_debt then
+    perform dibs._raise_unit_floor(limit_id, v_floor, v_top, v_began);
+  end if;
+  if v_got > 0 and v_debt > 0 then
+    -- The limit was lowered: what comes back pays for it first.
+    update dibs.limit_rule as b set debt = b.debt - least(b.debt, v_got)
+    from (select b.id, b.debt from dibs.limit_rule as b where b.id = _take_units.limit_id for no key update) as o
+    where b.id = o.id
+    returning o.debt - b.debt into v_paid;
+    v_got := v_got - v_paid;
+  end if;
+  if v_got > want then
+    insert into dibs.limit_unit (limit_id, units, freed_at) values (_take_units.limit_id, v_got - want, at);
+  end if;
+  return least(v_got, want);
+end
+$$;
+
+comment on function dibs._take_units is 'Take up to `want` free units of a limit; how many it got.';
+
+create or replace function dibs._give_units(limit_id integer, units integer, at timestamptz, ring boolean default false) returns void
+language sql volatile
+begin atomic
+  insert into dibs.limit_unit (limit_id, units, freed_at, ring)
+  select b.id, units, at, ring from dibs.limit_rule as b where b.id = _give_units.limit_id and b.concurrency is not null and units <> 0;
+end;
+
+comment on function dibs._give_units is 'Give units back to a limit, if it is still there.';
+
+create or replace function dibs._return_units(slots text[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_limit record;
+begin
+  for v_limit in
+    select h.held[i] as id, sum(h.held[i + 1])::integer as units
+    from (select s::integer[] as held from unnest(slots) as s where s is not null) as h
+    cross join lateral generate_series(1, cardinality(h.held), 2) as i
+    group by 1 order by 1
+  loop
+    perform dibs._give_units(v_limit.id, v_limit.units, at, true);
+  end loop;
+end
+$$;
+
+comment on function dibs._return_units is 'Give back what leases held of limits.';
+
+create or replace function dibs._give_back(holdings dibs.holding[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  perform dibs._return_units(array_agg(h.slots), at) from unnest(holdings) as h where h.slots is not null having count(*) > 0;
+  perform dibs._return_turns(array_agg(h.lane), array_agg(h.turn), array_agg(h.queue_id), null, null, at)
+  from unnest(holdings) as h where h.turn > 0 having count(*) > 0;
+end
+$$;
+
+comment on function dibs._give_back is 'Give back what leases that ended held of limits, and of their groups'' turns.';

@@ -1,0 +1,47 @@
+-- repair_limits: what keeps the units of limits in order.
+
+create or replace function dibs.repair_limits() returns bigint
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+declare
+  v_mended bigint;
+begin
+  perform dibs._check_isolation('mend_limits');
+  -- Every transaction that moves a unit keeps their sum, so one statement sees it whole.
+  with held as (
+    select l.slots[i] as id, sum(l.slots[i + 1]) as units
+    from dibs.lease as l cross join lateral generate_series(1, cardinality(l.slots), 2) as i
+    where l.slots is not null group by 1
+  ), free as (
+    select s.limit_id as id, sum(s.units) as units from dibs.limit_unit as s group by 1
+  ), wrong as (
+    select b.id, b.concurrency + b.debt - coalesce(h.units, 0) - coalesce(f.units, 0) as missing
+    from dibs.limit_rule as b left join held as h on h.id = b.id left join free as f on f.id = b.id
+    where b.concurrency is not null and b.concurrency + b.debt <> coalesce(h.units, 0) + coalesce(f.units, 0)
+  ), mended as (
+    insert into dibs.limit_unit (limit_id, units, freed_at) select w.id, w.missing, dibs.now() from wrong as w returning 1
+  ), paced as (
+    insert into dibs.limit_rate (limit_id, tat)
+    select b.id, dibs.now() from dibs.limit_rule as b
+    where b.rate is not null and not exists (select from dibs.limit_rate as p where p.limit_id = b.id) returning 1
+  )
+  select (select count(*) from mended) + (select count(*) from paced) into v_mended;
+  -- The clock was stepped back.
+  update dibs.limit_unit as s set freed_at = dibs.now() where s.freed_at > dibs.now() + interval '500 milliseconds';
+  update dibs.limit_rate as p set tat = dibs.now() from dibs.limit_rule as b
+  where b.id = p.limit_id and p.tat > dibs.now() + interval '500 milliseconds'
+    + dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)));
+  update dibs.queue as q set has_job_limits = true
+  where not q.has_job_limits and exists (select from dibs.limit_rule as b where b.scope = 'kind');
+  update dibs.queue as q set has_limit = true
+  where not q.has_limit and exists (select from dibs.limit_rule as b where b.scope = 'queue' and b.name = q.name);
+  perform dibs._unblock(array(select q.id from dibs.queue as q order by q.id), dibs.now(), array_fill(0::bigint, array[11]));
+  return v_mended;
+end
+$$;
+
+comment on function dibs.repair_limits is
+'See that each limit has all its units, free or held, and that nobody waits for one that is free. Returns how many limits it had to mend (none,
+unless something went wrong).';

@@ -1,0 +1,62 @@
+-- Limits of queues, kinds and named resources; those of groups are set by set_group.
+
+create or replace function dibs.set_limit(
+  queue text default null, kind text default null, resource text default null, concurrency integer default null,
+  rate double precision default null, burst integer default null)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+#variable_conflict use_variable
+declare
+  v_scope text;
+  v_name text;
+begin
+  perform dibs._check_isolation('set_limit');
+  perform dibs._check_limit(queue, kind, resource, concurrency, rate, burst);
+  v_scope := case when queue is not null then 'queue' when kind is not null then 'kind' else 'resource' end;
+  v_name := coalesce(queue, kind, resource);
+  if v_scope = 'queue' then
+    perform dibs._ensure_queues(array[v_name]);
+    perform dibs._refuse_sharded(v_name, 'limit');
+  end if;
+  perform dibs._change_limit(v_scope, v_name, concurrency, rate, burst, dibs.now());
+end
+$$;
+
+comment on function dibs.set_limit is
+'Limit how many jobs run at once, of a queue, of a kind, or by units of a named resource (`concurrency`), or how many of a queue start in a second
+(`rate`, with a `burst`, by default one second''s worth). Give one of queue, kind and resource. More takes effect at once, less as leases end.
+Setting it again replaces both concurrency and rate.';
+
+create or replace function dibs.unset_limit(queue text default null, kind text default null, resource text default null) returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+#variable_conflict use_variable
+declare
+  v_scope text := case when queue is not null then 'queue' when kind is not null then 'kind' else 'resource' end;
+  v_id integer;
+begin
+  perform dibs._check_isolation('unset_limit');
+  perform dibs._check_limit(queue, kind, resource, 1, null, null);
+  delete from dibs.limit_rule as b where b.scope = v_scope and b.name = coalesce(queue, kind, resource) returning b.id into v_id;
+  if v_id is null then
+    raise exception using errcode = 'DI030',
+      message = format('there is no limit of %s %L', v_scope, coalesce(queue, kind, resource)),
+      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(coalesce(queue, kind, resource),
+        array(select b.name from dibs.limit_rule as b where b.scope = v_scope))) || '? ', '') || 'see the view dibs.limits';
+  end if;
+  -- Who waited for it has nothing to wait for.
+  insert into dibs.limit_unit (limit_id, units, freed_at) values (v_id, 1000000000, '-infinity');
+  perform dibs._unblock_limit(v_id, -1, '-infinity', '00000000-0000-0000-0000-000000000000', null, dibs.now());
+  delete from dibs.limit_unit as s where s.limit_id = v_id;
+  delete from dibs.limit_rate as p where p.limit_id = v_id;
+  update dibs.queue as q set has_limit = false where q.name = queue;
+  return true;
+end
+$$;
+
+comment on function dibs.unset_limit is 'Take a limit away; raises DI030 when there is none. Jobs that waited for it are ready at once.';

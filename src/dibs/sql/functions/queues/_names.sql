@@ -1,0 +1,63 @@
+-- Queues by their names, made when first used.
+
+create or replace function dibs._queue_number(name text) returns integer
+language plpgsql stable
+as $$
+declare
+  v_id integer := (select q.id from dibs.queue as q where q.name = _queue_number.name);
+begin
+  if dibs._is_confined() then
+    perform dibs._check_queues(array[name]);
+  end if;
+  if v_id is null then
+    raise exception using errcode = 'DI011', message = format('there is no queue %L', name),
+      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(name, array(select q.name from dibs.queue as q))) || '? ', '')
+        || 'a queue exists from its first job, or from dibs.set_queue';
+  end if;
+  return v_id;
+end
+$$;
+
+comment on function dibs._queue_number is 'The number of a queue by its name; raises DI011 when there is none.';
+
+create or replace function dibs._ensure_queues(names text[], out sharded boolean, out bounded boolean)
+language plpgsql volatile
+as $$
+declare
+  v_missing text[];
+begin
+  select array_agg(n.name) filter (where q.is_confined is not false), coalesce(bool_or(q.sharded), false),
+    coalesce(bool_or(q.bounded), false)
+  into v_missing, sharded, bounded
+  from unnest(names) as n (name)
+  left join lateral (
+    select q.is_confined, q.shards > 1 as sharded, num_nonnulls(q.max_depth, q.max_age) > 0 as bounded from dibs.queue as q
+    where q.name = n.name and q.shard_of is null offset 0) as q on true;
+  if v_missing is null then
+    return;
+  end if;
+  perform dibs._check_queues(v_missing);
+  v_missing := array(
+    select m from unnest(v_missing) as m
+    where not exists (select from dibs.queue as q where q.name = m and q.shard_of is null) order by m);
+  if v_missing = '{}' then
+    return;
+  end if;
+  if v_missing[1] = '' then
+    raise exception using errcode = 'DI010', message = 'a job needs a queue; it has none or an empty one',
+      hint = 'give "queue" in each job, such as "queue": "mail"';
+  end if;
+  if (select strict from dibs.setting) then
+    raise exception using errcode = 'DI011',
+      message = format('there is no queue %L, and this database is strict about queues', v_missing[1]),
+      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(v_missing[1], array(select q.name from dibs.queue as q))) || '? ', '')
+        || format('make it with: select dibs.set_queue(%L)', v_missing[1]);
+  end if;
+  insert into dibs.queue (name, has_job_limits)
+  select unnest(v_missing), exists (select from dibs.limit_rule as b where b.scope = 'kind') on conflict do nothing;
+end
+$$;
+
+comment on function dibs._ensure_queues is
+'Make the queues that do not exist yet, or refuse them in strict mode. Says whether one of them has shards, and whether one
+is bounded.';

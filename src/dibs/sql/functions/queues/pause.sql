@@ -1,0 +1,61 @@
+-- pause, resume: a queue stops and goes on.
+
+create or replace function dibs.pause(queue text) returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_id integer := dibs._queue_number(queue);
+begin
+  update dibs.queue as q set paused_at = dibs.now() where q.id = v_id and q.paused_at is null;
+  if found then
+    perform dibs._share_policy(v_id);
+    return true;
+  end if;
+  return false;
+end
+$$;
+
+comment on function dibs.pause is
+'Stop handing out a queue''s jobs, until `resume`. Enqueues go on, running jobs finish, nothing expires. Returns
+whether it was running before.';
+
+create or replace function dibs.resume(queue text, extend interval default null,
+  out paused_at timestamptz, out late bigint, out extended bigint)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_id integer := dibs._queue_number(queue);
+  v_now timestamptz := dibs.now();
+begin
+  select q.paused_at into resume.paused_at from dibs.queue as q where q.id = v_id for update;
+  select count(*) into resume.late
+  from (select r.expire_at from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id))
+        union all select b.expire_at from dibs.blocked as b where b.queue_id = any (dibs._queue_numbers(v_id))) as w
+  where w.expire_at <= v_now;
+  resume.extended := 0;
+  if resume.extend is not null then
+    perform dibs._check_delay('resume', resume.extend);
+    with more as (
+      update dibs.ready as r set expire_at = v_now + resume.extend
+      where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now returning 1)
+    select count(*) into resume.extended from more;
+    with more as (
+      update dibs.blocked as b set expire_at = v_now + resume.extend
+      where b.queue_id = any (dibs._queue_numbers(v_id)) and b.expire_at <= v_now returning 1)
+    select resume.extended + count(*) into resume.extended from more;
+    perform dibs._reopen_lanes(v_id);
+  end if;
+  update dibs.queue as q set paused_at = null where q.id = v_id;
+  perform dibs._share_policy(v_id);
+  if (select q.ring from dibs.queue as q where q.id = v_id) then
+    perform pg_notify('dibs', q.name) from dibs.queue as q where q.id = any (dibs._queue_numbers(v_id));
+  end if;
+end
+$$;
+
+comment on function dibs.resume is
+'Hand out a queue''s jobs again. Says since when it was paused and how many waiting jobs are past their time; with
+`extend` those live that much longer from now, otherwise they expire.';

@@ -1,0 +1,116 @@
+-- When a schedule is due next.
+
+create or replace function dibs._next_times(s dibs.schedule, next timestamptz, upcoming timestamptz[], at timestamptz)
+returns dibs.schedule
+language plpgsql immutable
+as $$
+begin
+  s.next_scheduled := case when next <= coalesce(s.end_at, 'infinity') then next end;
+  s.upcoming := array(select u from unnest(upcoming) as u where u <= coalesce(s.end_at, 'infinity') order by u);
+  s.tick_at := s.next_scheduled;
+  s.ended_at := case when s.next_scheduled is null then at end;
+  return s;
+end
+$$;
+
+comment on function dibs._next_times is 'A schedule with its next slot, or ended if that is past its end or there is none.';
+
+create or replace function dibs._plan_afresh(s dibs.schedule, at timestamptz) returns dibs.schedule
+language plpgsql stable
+as $$
+begin
+  s.anchor := coalesce(s.start_at, at);
+  s.handled_until := greatest(at, s.start_at - interval '1 microsecond');
+  s.held := '{}';
+  if s.rule = 'cron' then
+    -- Only a client can read cron: the next tick asks it to.
+    s.next_scheduled := null;
+    s.upcoming := '{}';
+    s.ended_at := null;
+    s.tick_at := at;
+    return s;
+  end if;
+  return dibs._next_times(s, case s.rule
+    when 'once' then s.once
+    when 'fixed_rate' then dibs._rate_slot(s.anchor, s.every, s.handled_until)
+    else greatest(at, coalesce(s.start_at, at + s.every)) end, '{}', at);
+end
+$$;
+
+comment on function dibs._plan_afresh is 'A schedule planned anew from now on: what was due before is no longer awaited.';
+
+create or replace function dibs._save_schedule(s dibs.schedule) returns void
+language sql volatile
+begin atomic
+  update dibs.schedule as x
+  set (revision, app, declared, retired_at, job, rule, cron, every, once, zone, start_at, end_at, jitter, overlap, catch_up,
+      grace, on_failure, pause_after, anchor, handled_until, next_scheduled, tick_at, upcoming, held, paused_at, pause_reason,
+      ended_at, last_slot, last_job, last_attempt, last_success, failed_attempts, failed_runs, fired, succeeded, skipped,
+      missed, last_duration, total_duration, status_message)
+    = (s.revision + 1, s.app, s.declared, s.retired_at, s.job, s.rule, s.cron, s.every, s.once, s.zone, s.start_at, s.end_at,
+      s.jitter, s.overlap, s.catch_up, s.grace, s.on_failure, s.pause_after, s.anchor, s.handled_until, s.next_scheduled,
+      s.tick_at, s.upcoming, s.held, s.paused_at, s.pause_reason, s.ended_at, s.last_slot, s.last_job, s.last_attempt,
+      s.last_success, s.failed_attempts, s.failed_runs, s.fired, s.succeeded, s.skipped, s.missed, s.last_duration,
+      s.total_duration, s.status_message)
+  where x.id = s.id;
+end;
+
+comment on function dibs._save_schedule is 'Write a schedule back under a new revision; its row is locked by us.';
+
+create or replace function dibs._put_schedule(
+  name text, rule jsonb, job jsonb, app text, declared jsonb, at timestamptz)
+returns text
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_default constant jsonb := '{"zone": "UTC", "jitter": "0", "overlap": "skip", "catch_up": 1, "grace": "1 minute",
+    "on_failure": "retry", "start_at": null, "end_at": null, "pause_after": null}'::jsonb;
+  s dibs.schedule;
+  v_old dibs.schedule;
+begin
+  perform dibs._check_rule(_put_schedule.rule);
+  select x.* into v_old from dibs.schedule as x where x.name = _put_schedule.name for update;
+  -- What code declares is declared whole; what is set by hand changes what it names.
+  s := jsonb_populate_record(v_old, case when v_old.id is null or _put_schedule.declared is not null then v_default else '{}' end
+    || dibs._rule_columns(_put_schedule.rule));
+  s.job := coalesce(_put_schedule.job, s.job);
+  perform dibs._check_schedule_job(s.job);
+  if s.rule is null then
+    raise exception using errcode = 'DI051', message = format('schedule %L has no rule yet', _put_schedule.name),
+      hint = 'give one of cron, interval, fixed_rate, fixed_delay, once';
+  end if;
+  if _put_schedule.declared is not null then
+    s.app := _put_schedule.app;
+    s.declared := _put_schedule.declared;
+    s.retired_at := null;
+  elsif v_old.retired_at is not null then  -- Whoever sets it by hand takes it over.
+    s.app := null;
+    s.declared := null;
+    s.retired_at := null;
+  end if;
+  if v_old.id is null then
+    insert into dibs.schedule (name, created_at, job, rule, cron, every, once, anchor, handled_until)
+    values (_put_schedule.name, at, s.job, s.rule, s.cron, s.every, s.once, at, at)
+    on conflict do nothing returning id, name, created_at, revision, failed_attempts, failed_runs, fired, succeeded, skipped,
+      missed, total_duration
+    into s.id, s.name, s.created_at, s.revision, s.failed_attempts, s.failed_runs, s.fired, s.succeeded, s.skipped, s.missed,
+      s.total_duration;
+    if not found then  -- Another one has just made it: change that.
+      return dibs._put_schedule(_put_schedule.name, _put_schedule.rule, _put_schedule.job, _put_schedule.app, _put_schedule.declared, at);
+    end if;
+  end if;
+  if v_old.id is null or v_old.retired_at is distinct from s.retired_at
+    or (s.rule, s.cron, s.every, s.once, s.zone, s.start_at, s.end_at)
+      is distinct from (v_old.rule, v_old.cron, v_old.every, v_old.once, v_old.zone, v_old.start_at, v_old.end_at) then
+    s := dibs._plan_afresh(s, at);
+  end if;
+  if v_old is not distinct from s then
+    return 'unchanged';
+  end if;
+  perform dibs._save_schedule(s);
+  return case when v_old.id is null then 'created' else 'changed' end;
+end
+$$;
+
+comment on function dibs._put_schedule is 'Make or change a schedule, set by hand or declared by an app.';

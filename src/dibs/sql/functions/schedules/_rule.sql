@@ -1,0 +1,114 @@
+-- What a schedule is, read and checked.
+
+create or replace function dibs._schedule_named(name text) returns dibs.schedule
+language plpgsql volatile
+as $$
+declare
+  s dibs.schedule;
+begin
+  select x.* into s from dibs.schedule as x where x.name = _schedule_named.name for update;
+  if not found then
+    raise exception using errcode = 'DI050', message = format('there is no schedule %L', name),
+      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(name, array(select x.name from dibs.schedule as x))) || '? ', '')
+        || 'a schedule exists from dibs.set_schedule, or once a worker of the app that declares it has started';
+  end if;
+  return s;
+end
+$$;
+
+comment on function dibs._schedule_named is 'The schedule of a name, locked; raises DI050 when there is none.';
+
+create or replace function dibs._rate_slot(anchor timestamptz, every interval, after timestamptz) returns timestamptz
+language sql stable strict
+return dibs._from_micros(dibs._micros(anchor) + dibs._micros('epoch'::timestamptz + every)
+  * greatest(floor((dibs._micros(after) - dibs._micros(anchor))::numeric / dibs._micros('epoch'::timestamptz + every)) + 1, 0)::bigint);
+
+comment on function dibs._rate_slot is 'The first slot after a time, of those a fixed rate makes from its anchor on.';
+
+create or replace function dibs._check_rule(rule jsonb) returns void
+language plpgsql stable
+as $$
+declare
+  v_rules constant text[] := '{cron,interval,fixed_rate,fixed_delay,once}'::text[];
+  v_names constant text[] := v_rules || '{zone,start_at,end_at,jitter,overlap,catch_up,grace,on_failure,pause_after}'::text[];
+  v_unknown text;
+  v_given text[];
+begin
+  if jsonb_typeof(rule) is distinct from 'object' then
+    raise exception using errcode = 'DI051', message = 'a schedule''s rule is a JSON object',
+      hint = 'pass {"cron": "0 3 * * *", "zone": "Europe/Berlin"} or {"interval": 60}';
+  end if;
+  v_unknown := (select k from jsonb_object_keys(rule) as k where k <> all (v_names) limit 1);
+  if v_unknown is not null then
+    raise exception using errcode = 'DI051', message = format('a schedule has no setting %L', v_unknown),
+      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(v_unknown, v_names)) || '? ', '')
+        || 'the settings are ' || array_to_string(v_names, ', ');
+  end if;
+  v_given := array(select k from unnest(v_rules) as k where rule -> k <> 'null');
+  if cardinality(v_given) > 1 then
+    raise exception using errcode = 'DI051',
+      message = format('a schedule has one rule; it got %s', array_to_string(v_given, ' and ')),
+      hint = 'give one of ' || array_to_string(v_rules, ', ');
+  end if;
+  v_unknown := (select p.key from jsonb_each(rule) as p
+    where p.value = 'null' and p.key <> all (v_rules || '{start_at,end_at,pause_after}'::text[]) limit 1);
+  if v_unknown is not null then
+    raise exception using errcode = 'DI051', message = format('a schedule''s %s cannot be null', v_unknown),
+      hint = 'leave it out to keep it as it is; only start_at, end_at and pause_after may be null, for none';
+  end if;
+  if rule ->> 'cron' !~ '^\s*(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+(\s+\S+){4,5})\s*$' then
+    raise exception using errcode = 'DI051', message = format('%L is not a cron expression', rule ->> 'cron'),
+      hint = 'write five fields (minute, hour, day, month, weekday), six with seconds in front, or @hourly, @daily, @weekly, @monthly, @yearly';
+  end if;
+  if v_given && '{interval,fixed_rate,fixed_delay}'
+    and (select extract(year from e.every) <> 0 or extract(month from e.every) <> 0
+         from (select (rule ->> v_given[1])::interval as every) as e) then
+    raise exception using errcode = 'DI051', message = format('%s is %s, but months differ in length', v_given[1], rule ->> v_given[1]),
+      hint = 'give days, hours or seconds; for months use cron';
+  end if;
+  if rule ->> 'zone' <> 'UTC' and not exists (select from pg_timezone_names as z where z.name = rule ->> 'zone') then
+    raise exception using errcode = 'DI051', message = format('there is no time zone %L', rule ->> 'zone'),
+      hint = coalesce('did you mean ' || quote_literal(split_part(rule ->> 'zone', '/', 1) || '/' || dibs._nearest(
+        split_part(rule ->> 'zone', '/', 2), array(
+          select split_part(z.name, '/', 2) from pg_timezone_names as z
+          where split_part(z.name, '/', 1) = split_part(rule ->> 'zone', '/', 1)))) || '? ', '')
+        || 'give an IANA name such as Europe/Berlin';
+  end if;
+end
+$$;
+
+comment on function dibs._check_rule is 'Refuse a schedule''s rule that makes no sense, with a sentence that says why.';
+
+create or replace function dibs._check_schedule_job(job jsonb) returns void
+language plpgsql immutable
+as $$
+declare
+  v_own text;
+begin
+  if jsonb_typeof(job) is distinct from 'object' or coalesce(job ->> 'queue', '') = '' or coalesce(job ->> 'kind', '') = '' then
+    raise exception using errcode = 'DI051', message = 'a schedule''s job is a JSON object with a queue and a kind',
+      hint = 'pass {"queue": "reports", "kind": "nightly", "payload": {}}';
+  end if;
+  perform dibs._read_batch(jsonb_build_array(job));
+  v_own := (select k from jsonb_object_keys(job) as k where k in ('id', 'delay', 'due_at', 'deadline') limit 1);
+  if v_own is not null then
+    raise exception using errcode = 'DI051', message = format('the job of a schedule cannot have %s', v_own),
+      hint = 'the schedule says when each of its jobs is due; use ttl to let them expire';
+  end if;
+end
+$$;
+
+comment on function dibs._check_schedule_job is 'Refuse a job that a schedule cannot make again and again.';
+
+create or replace function dibs._rule_columns(rule jsonb) returns jsonb
+language sql immutable
+return (rule - '{interval,fixed_rate,fixed_delay}'::text[])
+  || case when rule ->> 'catch_up' in ('none', 'last')
+       then jsonb_build_object('catch_up', (rule ->> 'catch_up' = 'last')::integer) else '{}' end
+  || coalesce((
+    select jsonb_build_object('rule', k, 'cron', null, 'every', null, 'once', null)
+      || case when k in ('cron', 'once') then jsonb_build_object(k, rule -> k)
+           else jsonb_build_object('every', make_interval(secs => extract(epoch from (rule ->> k)::interval)::double precision)) end
+    from unnest('{cron,interval,fixed_rate,fixed_delay,once}'::text[]) as k where rule -> k <> 'null'), '{}');
+
+comment on function dibs._rule_columns is 'A rule as the columns of dibs.schedule.';

@@ -1,0 +1,54 @@
+-- A schedule stops and goes on.
+
+create or replace function dibs.pause_schedule(name text, reason text default 'paused by request') returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  s dibs.schedule := dibs._schedule_named(name);
+begin
+  if s.paused_at is not null then
+    return false;
+  end if;
+  s.paused_at := dibs.now();
+  s.pause_reason := reason;
+  perform dibs._save_schedule(s);
+  return true;
+end
+$$;
+
+comment on function dibs.pause_schedule is
+'Let a schedule make no jobs until `resume_schedule`; the ones it has made go on. Returns whether it was running before.';
+
+create or replace function dibs.resume_schedule(name text) returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := dibs.now();
+  s dibs.schedule := dibs._schedule_named(name);
+begin
+  if s.paused_at is null then
+    return false;
+  end if;
+  s.paused_at := null;
+  s.pause_reason := null;
+  s.failed_runs := 0;
+  s.skipped := s.skipped + cardinality(s.held);
+  s.held := '{}';
+  -- The slots of the pause are gone. A rule that counts from the last run goes on, or is due at once.
+  if coalesce(s.next_scheduled, v_now) <= v_now and s.rule = 'cron' and s.ended_at is null then
+    s.handled_until := v_now;
+    s.next_scheduled := null;
+    s.tick_at := v_now;
+  elsif s.next_scheduled <= v_now and s.rule = 'fixed_rate' then
+    s.handled_until := v_now;
+    s := dibs._next_times(s, dibs._rate_slot(s.anchor, s.every, v_now), '{}', v_now);
+  end if;
+  perform dibs._save_schedule(s);
+  return true;
+end
+$$;
+
+comment on function dibs.resume_schedule is
+'Let a paused schedule go on from now; the slots of the pause are not made up for. Returns whether it was paused.';

@@ -1,0 +1,153 @@
+-- Slots become jobs. The row of the schedule is locked, its revision says whether it is still as it was read, and the
+-- key of schedule_run keeps a second job of a slot out.
+
+create or replace function dibs.run_schedules(max integer default 100,
+  out fired bigint, out skipped bigint, out missed bigint, out troubled bigint,
+  out known boolean, out more boolean, out wait interval, out cron jsonb)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_looked integer := 0;
+  v_ticked integer := 0;
+  v_old dibs.schedule;
+  s dibs.schedule;
+begin
+  perform dibs._check_isolation('run_schedules');
+  perform dibs._check_count('run_schedules', run_schedules.max);
+  fired := 0; skipped := 0; missed := 0; troubled := 0; cron := '[]';
+  for v_old in
+    select x.* from dibs.schedule as x
+    where x.id = any (array(
+        select d.id from dibs.schedule as d where d.tick_at <= v_now and d.paused_at is null and d.retired_at is null
+        order by d.tick_at limit run_schedules.max)
+      || array(select distinct r.schedule_id from dibs.schedule_run as r where r.ended_at is null))
+    order by x.id for update skip locked
+  loop
+    v_looked := v_looked + 1;
+    v_ticked := v_ticked + (v_old.tick_at <= v_now and v_old.paused_at is null)::integer;
+    begin
+      s := dibs._tick_schedule(v_old, v_now);
+    exception when others then
+      -- One schedule whose job is refused must not stop the others: its slot stays and is tried again soon.
+      s := dibs._note_trouble(v_old, sqlerrm, v_now);
+      troubled := troubled + 1;
+    end;
+    if s.rule = 'cron' and s.paused_at is null and s.retired_at is null and s.tick_at <= v_now then
+      cron := cron || jsonb_build_object('name', s.name, 'cron', s.cron, 'zone', s.zone, 'after', s.handled_until, 'until', v_now,
+        'revision', s.revision + (s is distinct from v_old)::integer);
+    end if;
+    if s is distinct from v_old then
+      perform dibs._save_schedule(s);
+      fired := fired + s.fired - v_old.fired;
+      skipped := skipped + s.skipped - v_old.skipped;
+      missed := missed + s.missed - v_old.missed;
+    end if;
+  end loop;
+  more := v_ticked >= run_schedules.max;
+  known := v_looked > 0 or exists (select from dibs.schedule);
+  wait := (select min(x.tick_at) from dibs.schedule as x
+           where x.tick_at is not null and x.paused_at is null and x.retired_at is null) - v_now;
+end
+$$;
+
+comment on function dibs.run_schedules is
+'One round of all schedules: learn what became of their jobs, and make the jobs of the slots that have come, for up to
+`max` schedules. Any number of processes may do so at once: each slot gets one job. Cron is read by the client: `cron`
+lists the schedules that wait for it, to be answered by `fire`. Also says what it did, whether there are schedules at all
+(`known`), whether there may be more to do, and how long it is until the next slot.';
+
+create or replace function dibs.fire(name text, revision bigint, slots timestamptz[], upcoming timestamptz[],
+  trouble text default null, out answer text, out fired bigint, out skipped bigint, out missed bigint)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_old dibs.schedule;
+  s dibs.schedule;
+begin
+  perform dibs._check_isolation('fire');
+  fired := 0; skipped := 0; missed := 0;
+  select x.* into v_old from dibs.schedule as x where x.name = fire.name for update skip locked;
+  if v_old.id is null or v_old.revision is distinct from fire.revision or v_old.rule <> 'cron'
+    or v_old.paused_at is not null or v_old.retired_at is not null then
+    answer := 'stale';
+    return;
+  end if;
+  if fire.trouble is not null then
+    perform dibs._save_schedule(dibs._note_trouble(v_old, fire.trouble, v_now));
+    answer := 'troubled';
+    return;
+  end if;
+  if slots is null or upcoming is null or slots is distinct from array(select k from unnest(slots) as k where k > v_old.handled_until and k <= v_now order by k)
+    or slots[cardinality(slots)] >= upcoming[1] or cardinality(slots) > 10000 then
+    raise exception using errcode = 'DI051',
+      message = format('fire takes the slots of schedule %L after %s and up to now, in order, and the next ones', fire.name, v_old.handled_until),
+      hint = 'compute them from what run_schedules answered';
+  end if;
+  begin
+    s := dibs._take_slots(dibs._settle_runs(v_old, v_now), slots, 0, v_now);
+    s := dibs._next_times(s, upcoming[1], upcoming, v_now);
+    answer := 'ok';
+  exception when others then
+    s := dibs._note_trouble(v_old, sqlerrm, v_now);
+    answer := 'troubled';
+  end;
+  perform dibs._save_schedule(s);
+  fired := s.fired - v_old.fired;
+  skipped := s.skipped - v_old.skipped;
+  missed := s.missed - v_old.missed;
+end
+$$;
+
+comment on function dibs.fire is
+'Make the jobs of the slots of a cron schedule that have come, and remember its next ones (none: it has ended). Answers
+`ok`; `stale` when the schedule is no longer as `run_schedules` told it, because another process was faster or somebody
+changed it (nothing was done); `troubled` when the job was refused, or the client says by `trouble` that it cannot read the
+cron expression: the slot stays and is tried again soon.';
+
+create or replace function dibs.trigger(name text, force boolean default false, out job_id uuid, out answer text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  s dibs.schedule;
+begin
+  perform dibs._check_isolation('trigger');
+  s := dibs._settle_runs(dibs._schedule_named(trigger.name), v_now);
+  if not coalesce(force, false) and s.overlap in ('skip', 'queue') and dibs._is_open(s.id) then
+    answer := 'skipped';
+  else
+    if s.overlap = 'cancel' then
+      perform dibs.cancel_many(array(select r.id from dibs.schedule_run as r where r.schedule_id = s.id and r.ended_at is null),
+        format('schedule %L was triggered', s.name));
+    end if;
+    s := dibs._fire_slots(s, array[v_now], true, v_now);
+    select r.id into job_id from dibs.schedule_run as r
+    where r.schedule_id = s.id and r.slot = v_now and r.triggered order by r.id desc limit 1;
+    answer := case when job_id is null then 'duplicate' else 'triggered' end;
+  end if;
+  perform dibs._save_schedule(s);
+end
+$$;
+
+comment on function dibs.trigger is
+'Make a job of a schedule now, also while it is paused; its slots stay as they are. Answers `triggered` and the job''s id;
+`skipped` when a run has not ended yet and the overlap policy is skip or queue, unless it is forced; `duplicate` when its
+dedup key is taken.';

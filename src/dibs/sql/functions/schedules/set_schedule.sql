@@ -1,0 +1,35 @@
+-- Making, changing, stopping and removing schedules.
+
+create or replace function dibs.set_schedule(name text, rule jsonb default '{}', job jsonb default null) returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform dibs._check_isolation('set_schedule');
+  return dibs._put_schedule(name, rule, job, null, null, dibs.now());
+end
+$$;
+
+comment on function dibs.set_schedule is
+'Make a schedule, or change it while it runs; what is not named stays as it is. `rule` is a JSON object with one of cron
+(five fields, or six with seconds in front; a dibs process must run to read it), interval, fixed_rate, fixed_delay
+(durations in seconds or as intervals) and once (a time); and zone (an IANA name), start_at, end_at, jitter, overlap
+(skip, queue, allow, cancel), catch_up (none, last, or up to how many), grace, on_failure (retry, next) and pause_after.
+`job` is a JSON object as `enqueue_many` takes it: queue, kind, payload and options. Answers `created`, `changed` or
+`unchanged`; raises DI051 when the rule makes no sense.';
+
+create or replace function dibs.unset_schedule(name text) returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_id integer := (dibs._schedule_named(name)).id;
+begin
+  delete from dibs.schedule_run as r where r.schedule_id = v_id;
+  delete from dibs.schedule as s where s.id = v_id;
+end
+$$;
+
+comment on function dibs.unset_schedule is
+'Remove a schedule and its records; the jobs it has made stay. Raises DI050 when there is none of that name.';

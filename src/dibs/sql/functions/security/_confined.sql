@@ -1,0 +1,21 @@
+-- What holds a role to its queues. The session's own user counts: in a definer function the current user is its owner.
+
+create or replace function dibs._check_queues(names text[]) returns void
+language plpgsql stable
+as $$
+declare
+  v_mine integer[] := dibs.confined_to();
+  v_other text := (
+    select n from unnest(names) as n
+    where not exists (select from dibs.queue as q where q.name = n and q.id = any (v_mine)) limit 1);
+begin
+  if v_mine is not null and v_other is not null then
+    raise exception using errcode = '42501',
+      message = format('role %I is confined to other queues and may not use %L', session_user, v_other),
+      hint = format('it may use %s', (
+        select string_agg(q.name, ', ' order by q.name) from dibs.queue as q where q.id = any (v_mine)));
+  end if;
+end
+$$;
+
+comment on function dibs._check_queues is 'Refuse queues that the caller, being confined, may not use.';

@@ -1,0 +1,27 @@
+-- confine: hold a role to some queues.
+
+create or replace function dibs.confine(role regrole, queues text[]) returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if pg_has_role(confine.role, 'dibs_admin', 'member') then
+    raise exception using errcode = 'DI010',
+      message = format('%s may do everything as dibs_admin, so confining it would hold nothing', confine.role),
+      hint = 'give it dibs_producer, dibs_worker or dibs_observer instead';
+  end if;
+  -- Whoever is making a queue ends first, and whoever makes one next sees that it is to be guarded. Readers go on.
+  lock table dibs.queue in share row exclusive mode;
+  update dibs.setting as s set confined = true where not s.confined;
+  perform dibs._ensure_queues(coalesce(queues, '{}'));
+  update dibs.queue as q set is_confined = true where not q.is_confined;
+  delete from dibs.confinement as c where c.role = confine.role;
+  insert into dibs.confinement (role, queue_id)
+  select confine.role, q.id from dibs.queue as q where q.name = any (queues);
+end
+$$;
+
+comment on function dibs.confine is
+'Confine a role, and every role that is a member of it, to these queues: it cannot enqueue to others, claim from them,
+cancel their jobs or see them. Replaces what it was confined to; null or an empty list lifts it.';

@@ -1,0 +1,121 @@
+-- Who holds a shard, and how many are each workers share.
+
+create or replace function dibs._fence_shard(queue dibs.queue, worker bigint, at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  -- Locked against whoever would take it over, until the claim is committed; a renewal does not wait for us.
+  perform from dibs.shard as s
+  where s.queue_id = (queue).id and s.worker = _fence_shard.worker and s.held_until > at and s.clear
+  for key share;
+  if not found then
+    raise exception using errcode = 'DI060',
+      message = format('%s does not hold %L, so it cannot claim from it',
+                       coalesce('worker ' || worker, 'a client without a worker''s number'), (queue).name),
+      hint = 'one worker at a time pulls from it: hold it with dibs.hold_shards, and claim from the names that answers';
+  end if;
+end
+$$;
+
+comment on function dibs._fence_shard is 'Refuse a claim by anyone but the holder, and keep the holder until the claim has ended.';
+
+create or replace function dibs._my_quota(parent integer, worker bigint, shards bigint) returns bigint
+language sql stable
+begin atomic
+  select shards / count(*) + (count(*) filter (where p.worker < _my_quota.worker) < shards % count(*))::integer
+  from dibs.puller as p where p.parent = _my_quota.parent;
+end;
+
+comment on function dibs._my_quota is 'How many shards of a queue are a worker''s share: as many as everybody''s, or one more.';
+
+create or replace function dibs._served_shards(queue dibs.queue) returns integer[]
+language sql stable
+return array(
+  select s.queue_id from dibs.shard as s join dibs.queue as q on q.id = s.queue_id
+  where s.parent = (queue).id and (coalesce(q.shard, 0) < (queue).shards
+    or exists (select from dibs.ready as r where r.queue_id = s.queue_id)
+    or exists (select from dibs.blocked as b where b.queue_id = s.queue_id)
+    or exists (select from dibs.lease as l where l.queue_id = s.queue_id)));
+
+comment on function dibs._served_shards is 'The shards of a queue, and those it no longer has but in which something lies.';
+
+create or replace function dibs._hold_queue(queue dibs.queue, worker bigint, at timestamptz) returns void
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_until timestamptz := at + queue.shard_lease;
+  v_served integer[];
+  v_quota bigint;
+  v_mine integer[];
+  v_taken record;
+  v_lost record;
+begin
+  perform pg_advisory_xact_lock(20005, queue.id);
+  insert into dibs.puller as p (parent, worker, seen_until) values (queue.id, _hold_queue.worker, v_until)
+  on conflict (parent, worker) do update set seen_until = excluded.seen_until;
+  delete from dibs.puller as p where p.parent = queue.id and p.seen_until <= at;
+  v_served := dibs._served_shards(queue);
+  v_quota := dibs._my_quota(queue.id, _hold_queue.worker, cardinality(v_served));
+
+  -- What is above our share is let go, unless a claim of ours is at work there just now.
+  update dibs.shard as s set worker = null, held_until = null
+  where s.queue_id = any (array(
+    select o.queue_id from dibs.shard as o
+    where o.queue_id = any (array(
+      select h.queue_id from dibs.shard as h
+      where h.parent = queue.id and h.worker = _hold_queue.worker and h.held_until > at
+      order by h.queue_id = any (v_served) desc, h.taken_at, h.queue_id offset v_quota))
+    for update skip locked));
+  update dibs.shard as s set held_until = v_until
+  where s.parent = queue.id and s.worker = _hold_queue.worker and s.held_until > at;
+  v_mine := array(
+    select s.queue_id from dibs.shard as s
+    where s.parent = queue.id and s.worker = _hold_queue.worker and s.held_until > at);
+
+  -- What nobody holds, or nobody renewed, is ours up to our share.
+  with free as materialized (
+    select s.queue_id, s.worker from dibs.shard as s
+    where s.queue_id = any (v_served) and (s.worker is null or s.held_until <= at)
+    order by s.queue_id limit greatest(v_quota - cardinality(v_mine), 0)
+    for update skip locked
+  ), took as (
+    update dibs.shard as s set worker = _hold_queue.worker, held_until = v_until, taken_at = at, clear = false
+    from free as f where s.queue_id = f.queue_id
+  )
+  select array_agg(f.queue_id) as ids, array_agg(f.worker) as workers into v_taken from free as f;
+
+  -- A holder that did not renew has stopped its runs by then, or is dead: they end as lost, and are tried again.
+  select array_agg(l.id order by l.id) as ids, array_agg(l.token order by l.id) as tokens into v_lost
+  from (
+    select l.id, l.token from dibs.lease as l
+    join unnest(v_taken.ids, v_taken.workers) as t (queue_id, worker) on t.queue_id = l.queue_id and t.worker = l.worker
+    where l.worker <> _hold_queue.worker
+    order by l.id for update of l skip locked
+  ) as l;
+  if v_lost.ids is not null then
+    perform dibs._put_back('lost', v_lost.ids, v_lost.tokens,
+      array_fill('its worker did not renew its hold on the shard'::text, array[cardinality(v_lost.ids)]), null, null, at);
+  end if;
+  update dibs.shard as s set clear = true
+  where s.parent = queue.id and s.worker = _hold_queue.worker and not s.clear
+    and not exists (
+      select from dibs.lease as l where l.queue_id = s.queue_id and l.worker is distinct from _hold_queue.worker);
+end
+$$;
+
+comment on function dibs._hold_queue is
+'Renew what a worker holds of a queue, let go what is above its share, and take what is free up to it.';
+
+create or replace function dibs._shard_note(queue_id integer, at timestamptz) returns text
+language sql stable
+begin atomic
+  select coalesce((
+    select case
+      when s.worker is null or s.held_until <= _shard_note.at then '; only one worker at a time pulls from there, and none does now'
+      else format('; only worker %s pulls from there, until %s%s', s.worker, s.held_until,
+        case when s.clear then '' else ', as soon as the runs of the one before have ended' end) end
+    from dibs.shard as s where s.queue_id = _shard_note.queue_id), '');
+end;
+
+comment on function dibs._shard_note is 'Who may claim from an exclusive queue or a shard, in words; nothing for any other queue.';

@@ -1,0 +1,68 @@
+-- Shards are made, and follow the policy of their queue.
+
+create or replace function dibs._share_policy(parent integer) returns void
+language plpgsql volatile
+as $$
+begin
+  if not exists (select from dibs.queue as q where q.shard_of = parent) then
+    return;
+  end if;
+  -- Whatever a queue has, its shards have: a row is made anew from the queue's, so no column can be forgotten.
+  with gone as (
+    delete from dibs.queue as q where q.shard_of = parent returning q.*
+  )
+  insert into dibs.queue overriding system value
+  select n.* from gone as g join dibs.queue as q on q.id = parent
+  cross join lateral jsonb_populate_record(q, jsonb_build_object(
+    'id', g.id, 'name', g.name, 'created_at', g.created_at, 'shards', null, 'shard_of', parent, 'shard', g.shard, 'group_priorities', g.group_priorities, 'has_job_limits', g.has_job_limits)) as n;
+end
+$$;
+
+comment on function dibs._share_policy is 'Give the shards of a queue its policy and its switches.';
+
+create or replace function dibs._make_shards(parent integer) returns void
+language plpgsql volatile
+as $$
+declare
+  v_queue dibs.queue := (select q from dibs.queue as q where q.id = parent);
+begin
+  if v_queue.shards is null then
+    if exists (select from dibs.queue as q where q.shard_of = parent) then
+      raise exception using errcode = 'DI061',
+        message = format('queue %L was split into shards and cannot be an ordinary queue again', v_queue.name),
+        hint = 'set shards to 1: one worker at a time then pulls all of it; or use a new queue';
+    end if;
+    delete from dibs.shard as s where s.queue_id = _make_shards.parent;
+    delete from dibs.puller as p where p.parent = _make_shards.parent;
+    return;
+  end if;
+  if v_queue.shards > 1 and (v_queue.has_limit or exists (select from dibs.group_policy as p where p.queue_id = parent)) then
+    raise exception using errcode = 'DI010',
+      message = format('queue %L has a limit or a group policy of its own and cannot be split into shards', v_queue.name),
+      hint = 'take it away first, with dibs.unset_limit or dibs.unset_group; limits of kinds and resources may stay';
+  end if;
+  insert into dibs.queue (name, shard_of, shard)
+  select v_queue.name || '#' || n, parent, n from generate_series(1, v_queue.shards - 1) as n
+  on conflict (name) do nothing;
+  perform dibs._share_policy(parent);
+  insert into dibs.shard (queue_id, parent)
+  select n, _make_shards.parent from unnest(dibs._queue_numbers(parent)) as n
+  on conflict (queue_id) do nothing;
+end
+$$;
+
+comment on function dibs._make_shards is 'Make the shards that a queue''s policy asks for. None is ever taken away: what lies there is served.';
+
+create or replace function dibs._refuse_sharded(queue text, what text) returns void
+language plpgsql stable
+as $$
+begin
+  if (select q.shards > 1 from dibs.queue as q where q.name = _refuse_sharded.queue) then
+    raise exception using errcode = 'DI010',
+      message = format('queue %L is split into shards, each of which is pulled from alone; it takes no %s', queue, what),
+      hint = 'limit its kinds or resources, which count for all shards together';
+  end if;
+end
+$$;
+
+comment on function dibs._refuse_sharded is 'Refuse what would count for one shard only.';

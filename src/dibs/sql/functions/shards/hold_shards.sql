@@ -1,0 +1,75 @@
+-- Pullers: hold an exclusive queue or shards of one, renew, and let go.
+
+create or replace function dibs.hold_shards(worker bigint, queues text[])
+returns table (queue text, shard integer, name text, held_until timestamptz, claimable boolean, again interval)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_queue dibs.queue;
+begin
+  perform dibs._check_isolation('hold_shards');
+  if coalesce(cardinality(queues), 0) = 0 then
+    raise exception using errcode = 'DI010', message = 'hold_shards needs the names of the queues to hold',
+      hint = 'such as: select * from dibs.hold_shards(1, array[''orders''])';
+  end if;
+  if not exists (select from dibs.worker as w where w.id = hold_shards.worker) then
+    raise exception using errcode = 'DI014', message = format('no worker %s is registered', coalesce(worker::text, 'null')),
+      hint = 'register first: select dibs.register_worker(''name'')';
+  end if;
+  for v_queue in
+    select q.* from dibs.queue as q where q.name = any (queues) and q.shards is not null order by q.id
+  loop
+    perform dibs._hold_queue(v_queue, hold_shards.worker, v_now);
+  end loop;
+  return query
+  select k.name, null::integer, k.name, null::timestamptz, true, interval '30 seconds'
+  from unnest(queues) as k (name)
+  where not exists (select from dibs.queue as q where q.name = k.name and q.shards is not null)
+  union all
+  -- A queue of which nothing is ours yet has a row, too: it says when to ask again.
+  select p.name, coalesce(c.shard, 0)::integer, c.name, s.held_until, coalesce(s.clear, false),
+    greatest(least(p.shard_lease / 3,
+      (select min(o.held_until) - v_now from dibs.shard as o where o.parent = p.id and o.worker <> hold_shards.worker),
+      case when not s.clear then interval '0.2 seconds' end), interval '0.1 seconds')
+  from dibs.queue as p
+  left join (
+    dibs.shard as s join dibs.queue as c on c.id = s.queue_id
+  ) on s.parent = p.id and s.worker = hold_shards.worker and s.held_until > v_now
+  where p.name = any (queues) and p.shards is not null
+  order by 1, 2;
+end
+$$;
+
+comment on function dibs.hold_shards is
+'Take, renew and rebalance a worker''s hold on exclusive queues and on shards, in one call to be made again and again. Answers
+what is the worker''s to pull from: `name` is what to claim from, until `held_until`, as soon as it is `claimable` (the runs
+of the holder before have ended); `again` is when to ask again. An ordinary queue is answered as it is.';
+
+create or replace function dibs.release_shards(worker bigint, queues text[] default null) returns bigint
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_parents integer[] := array(
+    select q.id from dibs.queue as q where queues is null or q.name = any (queues) order by q.id);
+  v_released bigint;
+begin
+  perform dibs._check_isolation('release_shards');
+  delete from dibs.puller as p where p.worker = release_shards.worker and p.parent = any (v_parents);
+  with held as materialized (
+    select s.queue_id from dibs.shard as s where s.worker = release_shards.worker and s.parent = any (v_parents)
+    order by s.queue_id for update
+  ), gone as (
+    update dibs.shard as s set worker = null, held_until = null from held as h where s.queue_id = h.queue_id returning 1
+  )
+  select count(*) into v_released from gone;
+  return v_released;
+end
+$$;
+
+comment on function dibs.release_shards is
+'Let go of the exclusive queues and shards that a worker holds, of these queues or of all. The next holder begins as soon as
+the runs that are still going have ended. Returns how many it held.';

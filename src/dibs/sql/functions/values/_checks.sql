@@ -1,0 +1,113 @@
+-- Checks that several verbs share. Each raises with a sentence and a hint.
+
+create or replace function dibs._check_isolation(verb text) returns void
+language plpgsql stable
+as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception using errcode = 'DI020',
+      message = format('%s works in READ COMMITTED only; this transaction is %s', verb,
+                       upper(current_setting('transaction_isolation'))),
+      hint = 'use a transaction of its own: BEGIN ISOLATION LEVEL READ COMMITTED';
+  end if;
+end
+$$;
+
+comment on function dibs._check_isolation is 'Refuse a verb that an older snapshot would mislead.';
+
+create or replace function dibs._check_lease(lease interval) returns void
+language plpgsql immutable
+as $$
+begin
+  if lease not between interval '100 milliseconds' and interval '7 days' then
+    raise exception using errcode = 'DI010',
+      message = format('a lease lasts from 100 milliseconds to 7 days, not %s', lease);
+  end if;
+end
+$$;
+
+comment on function dibs._check_lease is 'Refuse a lease that is too short or too long.';
+
+create or replace function dibs._check_count(verb text, count integer) returns void
+language plpgsql immutable
+as $$
+begin
+  if count is null or count not between 1 and 100000 then
+    raise exception using errcode = 'DI010',
+      message = format('%s takes 1 to 100000 at once, not %s', verb, coalesce(count::text, 'null'));
+  end if;
+end
+$$;
+
+comment on function dibs._check_count is 'Refuse a batch size that makes no sense.';
+
+create or replace function dibs._check_batch(verb text, ids uuid[], tokens uuid[], variadic others integer[])
+returns void
+language plpgsql stable
+as $$
+begin
+  if cardinality(ids) is distinct from cardinality(tokens) or cardinality(ids) <> any (others) then
+    raise exception using errcode = 'DI010',
+      message = format('%s takes arrays of one length; it got %s ids, %s tokens and %s other values', verb,
+        coalesce(cardinality(ids), 0), coalesce(cardinality(tokens), 0),
+        coalesce(nullif(array_to_string(others, ', '), ''), 'no'));
+  end if;
+  if array_position(ids, null) is not null or array_position(tokens, null) is not null then
+    raise exception using errcode = 'DI010', message = format('%s takes no null id and no null token', verb);
+  end if;
+end
+$$;
+
+comment on function dibs._check_batch is 'Refuse a batch whose arrays do not fit together.';
+
+create or replace function dibs._check_delay(verb text, delay interval) returns interval
+language plpgsql immutable
+as $$
+begin
+  if delay not between interval '0' and interval '1 year' then
+    raise exception using errcode = 'DI010',
+      message = format('%s takes a delay from 0 to 1 year, not %s', verb, delay);
+  end if;
+  return delay;
+end
+$$;
+
+comment on function dibs._check_delay is 'Refuse a delay that is negative or without bound.';
+
+create or replace function dibs._check_delays(verb text, delays interval[]) returns interval[]
+language plpgsql immutable
+as $$
+begin
+  perform dibs._check_delay(verb, d) from unnest(delays) as d;
+  return delays;
+end
+$$;
+
+comment on function dibs._check_delays is 'Refuse delays that are negative or without bound.';
+
+create or replace function dibs._clip_error(error text) returns text
+language sql immutable parallel safe
+return left(error, 65536);
+
+comment on function dibs._clip_error is 'An error text, cut to 64 Ki characters.';
+
+create or replace function dibs._nearest(word text, words text[]) returns text
+language sql immutable parallel safe
+begin atomic
+  -- Letters shared by place, from the front and from the back: enough to catch a slip of the hand.
+  select w.w
+  from (
+    select w,
+      array(select regexp_split_to_table(lower(w), '') order by 1)
+        = array(select regexp_split_to_table(lower(word), '') order by 1) as anagram, (
+      select count(*) from generate_series(1, least(length(w), length(word))) as i
+      where lower(substr(w, i, 1)) = lower(substr(word, i, 1))
+        or lower(substr(reverse(w), i, 1)) = lower(substr(reverse(word), i, 1))) as same
+    from unnest(words) as w
+  ) as w
+  where w.same * 2 > greatest(length(w.w), length(word)) or w.anagram
+  order by w.anagram desc, w.same - abs(length(w.w) - length(word)) desc, w.w
+  limit 1;
+end;
+
+comment on function dibs._nearest is 'The word of `words` most like `word`, for "did you mean"; null if none is.';

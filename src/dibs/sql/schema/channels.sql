@@ -1,0 +1,37 @@
+-- What was sent, who watches over a process, and what went wrong around jobs.
+
+-- A `sending` with no step after it is a message that may or may not have gone out: its worker died between the
+-- provider and the record.
+create table dibs.delivery (
+  seq bigint generated always as identity constraint delivery_pkey primary key,
+  job_id uuid not null,
+  token uuid not null,
+  at timestamptz not null,
+  run integer not null,
+  step text not null,
+  provider text,
+  detail jsonb,
+  constraint delivery_step_known check (step in ('sending', 'accepted', 'failed', 'refused', 'recorded')),
+  constraint delivery_provider_shape check (length(provider) between 1 and 200 and provider !~ '[[:cntrl:]]')
+);
+comment on table dibs.delivery is 'What a channel did for a job, step by step. Insert only.';
+create index delivery_job_idx on dibs.delivery (job_id, seq);
+
+create table dibs.process (
+  name text not null constraint process_pkey primary key,
+  job_id uuid not null,
+  constraint process_name_shape check (length(name) between 1 and 500 and name !~ '[[:cntrl:]]')
+) with (fillfactor = 80);
+comment on table dibs.process is 'Processes that a supervisor watches over, and the job that is its next run.';
+create index process_job_idx on dibs.process (job_id);
+
+create table dibs.error (
+  id bigint generated always as identity constraint error_pkey primary key,
+  at timestamptz not null,
+  job_id uuid,
+  source text not null,
+  message text not null,
+  constraint error_source_shape check (length(source) between 1 and 200 and source !~ '[[:cntrl:]]')
+);
+comment on table dibs.error is 'The log of operational errors. Insert only; retention deletes the oldest.';
+create index error_job_idx on dibs.error (job_id) where job_id is not null;

@@ -1,0 +1,15 @@
+-- Dedup keys that are held: while the job waits (scope waiting), until it has ended (null), or for a time of its own
+-- (scope window, until then). A hash, not the key itself: a unique violation prints what it stores.
+
+create table dibs.fingerprint (
+  hash bytea not null constraint fingerprint_pkey primary key,
+  id uuid not null,
+  scope text,
+  until timestamptz,
+  constraint fingerprint_scope_known check (scope in ('waiting', 'window'))
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
+);
+comment on table dibs.fingerprint is 'Live dedup keys, hashed.';
+create index fingerprint_until_idx on dibs.fingerprint (until) where until is not null;

@@ -1,0 +1,198 @@
+-- What was asked and what happened: written once, partitioned by the day in the id, dropped by the day.
+-- The columns of fixed width come first, so that no row is padded.
+
+create table dibs.job (
+  id uuid not null,
+  due_at timestamptz not null,
+  queue_id integer not null,
+  priority smallint not null,
+  kind text not null,
+  payload jsonb,
+  body bytea,
+  content_type text,
+  headers jsonb,
+  fingerprint bytea,
+  deadline timestamptz,
+  ttl interval,
+  lease interval,
+  lease_growth double precision,
+  lease_cap interval,
+  max_attempts integer,
+  backoff dibs.backoff,
+  history text,
+  group_name text,
+  cost integer,
+  resources jsonb,
+  dedup_scope text,
+  constraint job_pkey primary key (id),
+  constraint job_kind_shape check (length(kind) between 1 and 200 and kind not like E'%\n%'),
+  constraint job_priority_range check (priority between 0 and 10),
+  constraint job_one_payload check (payload is null or body is null),
+  constraint job_content_type_shape check (
+    length(content_type) between 1 and 200 and content_type !~ '[[:cntrl:]]'),
+  constraint job_headers_object check (jsonb_typeof(headers) = 'object'),
+  constraint job_ttl_range check (ttl > interval '0' and ttl <= interval '10 years'),
+  constraint job_lease_range check (
+    lease between interval '100 milliseconds' and interval '7 days'),
+  constraint job_lease_growth_range check (lease_growth between 1 and 100),
+  constraint job_lease_cap_range check (
+    lease_cap between interval '100 milliseconds' and interval '7 days'),
+  constraint job_max_attempts_range check (max_attempts between 1 and 10000),
+  constraint job_history_known check (history in ('all', 'failures', 'none')),
+  constraint job_group_shape check (length(group_name) between 1 and 200 and group_name !~ '[[:cntrl:]]'),
+  constraint job_cost_range check (cost between 1 and 1000000),
+  constraint job_resources_object check (jsonb_typeof(resources) = 'object' and resources <> '{}'),
+  constraint job_dedup_scope_known check (dedup_scope in ('waiting', 'window'))
+) partition by range (id);
+comment on table dibs.job is 'What was asked: payload and options. Never updated.';
+create table dibs.job_default partition of dibs.job default;
+
+create type dibs.outcome as enum (
+  'succeeded', 'failed', 'lost', 'snoozed', 'released', 'cancelled');
+
+create table dibs.attempt (
+  id uuid not null,
+  token uuid not null,
+  claimed_at timestamptz not null,
+  ended_at timestamptz not null,
+  queue_id integer not null,
+  run integer not null,
+  outcome dibs.outcome not null,
+  worker bigint,
+  result jsonb,
+  error text,
+  progress jsonb,
+  constraint attempt_pkey primary key (id, run)
+) partition by range (id);
+comment on table dibs.attempt is 'What happened: one row for each ended run. Insert only.';
+create table dibs.attempt_default partition of dibs.attempt default;
+
+-- A job has one ticket, and the table its ticket sits in is its state. These tables are hot: narrow, without foreign
+-- keys, and vacuumed early.
+
+create table dibs.ready (
+  id uuid not null constraint ready_pkey primary key,
+  due_at timestamptz not null,
+  expire_at timestamptz not null,
+  queue_id integer not null,
+  run integer not null,
+  charged smallint not null,
+  losses smallint not null,
+  priority smallint not null,
+  ring boolean not null,
+  own_lease interval,
+  history text,
+  fingerprint bytea,
+  lane uuid,
+  cost integer
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
+  autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
+);
+comment on table dibs.ready is 'Tickets waiting for a worker, now or later.';
+create index ready_claim_idx on dibs.ready (queue_id, priority, due_at, id) where lane is null;
+create index ready_lane_idx on dibs.ready (queue_id, lane, priority, due_at, id) where lane is not null;
+
+create sequence dibs.blocked_n_seq;
+create table dibs.blocked (
+  id uuid not null constraint blocked_pkey primary key,
+  n bigint not null default nextval('dibs.blocked_n_seq'),
+  due_at timestamptz not null,
+  expire_at timestamptz not null,
+  queue_id integer not null,
+  run integer not null,
+  charged smallint not null,
+  losses smallint not null,
+  priority smallint not null,
+  own_lease interval,
+  history text,
+  waits_for text not null,
+  fingerprint bytea,
+  lane uuid,
+  cost integer,
+  turn smallint not null default 0,
+  limit_id integer not null default 0,
+  units integer not null default 1
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
+);
+alter sequence dibs.blocked_n_seq owned by dibs.blocked.n;
+comment on table dibs.blocked is 'Tickets waiting for a slot of a limit. n counts them, so that what came since the last look is found.';
+create index blocked_limit_idx on dibs.blocked (limit_id, (10 - priority), due_at, id);
+create index blocked_n_idx on dibs.blocked (limit_id, n);
+create index blocked_queue_idx on dibs.blocked (queue_id);
+
+-- Nothing but the key is indexed, so a heartbeat is a HOT update; fillfactor leaves it room.
+create table dibs.lease (
+  id uuid not null constraint lease_pkey primary key,
+  token uuid not null,
+  due_at timestamptz not null,
+  expire_at timestamptz not null,
+  claimed_at timestamptz not null,
+  lease_until timestamptz not null,
+  queue_id integer not null,
+  run integer not null,
+  charged smallint not null,
+  losses smallint not null,
+  priority smallint not null,
+  cancel text,
+  own_lease interval,
+  history text,
+  worker bigint,
+  progress jsonb,
+  fingerprint bytea,
+  lane uuid,
+  cost integer,
+  turn smallint not null default 0,
+  slots integer[]
+) with (
+  fillfactor = 80,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
+);
+comment on table dibs.lease is 'Tickets held by a worker: token, expiry, progress.';
+comment on column dibs.lease.own_lease is 'How long the next lease lasts where the job''s own policy says so, and not the queue''s.';
+comment on column dibs.lease.cancel is 'Why its end was asked for, if it was.';
+comment on column dibs.lease.lane is 'The group: a hash of queue and name.';
+comment on column dibs.lease.turn is 'What it holds of its lane''s turns: 0 nothing, 1 one of several, 2 the only one (strict order).';
+comment on column dibs.lease.slots is 'What it holds of limits, as flattened pairs (limit id, units).';
+
+create table dibs.dead (
+  id uuid not null constraint dead_pkey primary key,
+  due_at timestamptz not null,
+  ended_at timestamptz not null,
+  queue_id integer not null,
+  run integer not null,
+  charged smallint not null,
+  losses smallint not null,
+  priority smallint not null,
+  history text,
+  state text not null,
+  reason text not null,
+  fingerprint bytea,
+  constraint dead_state_known check (state in ('failed', 'exhausted', 'expired', 'cancelled'))
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+comment on table dibs.dead is 'Tickets of jobs that ended badly and can be redriven.';
+create index dead_queue_idx on dibs.dead (queue_id, ended_at);
+
+-- NOTIFY takes a lock of the whole cluster at commit, so only one committer of a queue at a time rings. The trigger is
+-- deferred so that the try-lock is taken at the end: taken on insert, a long transaction would hold it and silence the
+-- queue for everyone.
+create function dibs._ring() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if pg_try_advisory_xact_lock(20002, new.queue_id) then
+    perform pg_notify('dibs', (select q.name from dibs.queue as q where q.id = new.queue_id));
+  end if;
+  return null;
+end
+$$;
+
+comment on function dibs._ring is 'Ring the bell for a queue, unless another committer is ringing it just now.';
+
+create constraint trigger ready_ring after insert on dibs.ready
+deferrable initially deferred for each row when (new.ring) execute function dibs._ring();

@@ -1,0 +1,80 @@
+-- Limits are tickets, not counts: a limit of k has k units, which are free in limit_unit or held by a lease.
+
+create table dibs.limit_rule (
+  id integer generated always as identity constraint limit_rule_pkey primary key,
+  scope text not null,
+  name text not null,
+  concurrency integer,
+  rate double precision,
+  burst integer,
+  debt integer not null default 0,
+  constraint limit_rule_name_key unique (scope, name),
+  constraint limit_rule_scope_known check (scope in ('queue', 'kind', 'resource')),
+  constraint limit_rule_name_shape check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]'),
+  constraint limit_rule_concurrency_range check (concurrency between 0 and 1000000),
+  constraint limit_rule_rate_range check (rate > 0 and rate <= 1000000),
+  constraint limit_rule_burst_range check (burst between 1 and 1000000),
+  constraint limit_rule_something check (concurrency is not null or rate is not null)
+);
+comment on table dibs.limit_rule is 'Limits that were set, of queues, kinds and named resources. debt: units that are to be used up, after it was lowered.';
+
+create sequence dibs.limit_unit_n_seq;
+create table dibs.limit_unit (
+  n bigint not null default nextval('dibs.limit_unit_n_seq'),
+  freed_at timestamptz not null,
+  limit_id integer not null,
+  units integer not null,
+  ring boolean not null default false
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
+);
+alter sequence dibs.limit_unit_n_seq owned by dibs.limit_unit.n;
+comment on table dibs.limit_unit is 'Free units of limits. Insert, delete.';
+create index limit_unit_limit_idx on dibs.limit_unit (limit_id, n desc);
+
+create function dibs._ring_unit() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform dibs._ring_for(new.limit_id);
+  return null;
+end
+$$;
+
+comment on function dibs._ring_unit is 'Ring for whoever waits for a limit that has a free unit again.';
+
+create constraint trigger limit_unit_ring after insert on dibs.limit_unit
+deferrable initially deferred for each row when (new.ring) execute function dibs._ring_unit();
+
+-- How far a rate is ahead of the clock: one row for each, replaced by whoever spends of it.
+create sequence dibs.limit_rate_n_seq;
+create table dibs.limit_rate (
+  n bigint not null default nextval('dibs.limit_rate_n_seq'),
+  tat timestamptz not null,
+  limit_id integer not null
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
+);
+alter sequence dibs.limit_rate_n_seq owned by dibs.limit_rate.n;
+comment on table dibs.limit_rate is 'How far each rate is spent. Insert, delete.';
+create index limit_rate_limit_idx on dibs.limit_rate (limit_id, n desc);
+
+-- What a claim took of a queue's own limit: which, how many jobs it allows, and how far its rate is spent.
+create type dibs.gate as (
+  place integer,
+  limit_id integer,
+  has_slots boolean,
+  allowed integer,
+  tat timestamptz
+);
+
+-- What a lease that ended held of its group's turns and of limits.
+create type dibs.holding as (
+  lane uuid,
+  turn smallint,
+  queue_id integer,
+  slots text
+);

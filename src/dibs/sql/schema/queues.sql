@@ -1,0 +1,111 @@
+-- What a queue promises: its policy, under a small number that the hot tables carry.
+
+create type dibs.backoff_shape as (
+  kind text,
+  delays interval[],
+  factor double precision,
+  cap interval,
+  jitter double precision
+);
+
+create domain dibs.backoff as dibs.backoff_shape
+  constraint backoff_kind_known check (
+    value is null or coalesce((value).kind in ('constant', 'list', 'exponential'), false))
+  constraint backoff_delays_sane check (
+    value is null or coalesce(
+      cardinality((value).delays) between 1 and 100
+      and interval '0' <= all ((value).delays) and interval '1 year' >= all ((value).delays), false))
+  constraint backoff_factor_sane check ((value).factor between 1 and 100)
+  constraint backoff_cap_sane check ((value).cap between interval '0' and interval '1 year')
+  constraint backoff_jitter_sane check ((value).jitter between 0 and 1);
+
+create table dibs.setting (
+  one boolean not null default true
+    constraint setting_pkey primary key
+    constraint setting_one_row check (one),
+  strict boolean not null default false,
+  confined boolean not null default false,
+  stat_minutes interval not null default interval '2 days',
+  stat_hours interval not null default interval '1 year',
+  error_retention interval not null default interval '1 month',
+  constraint setting_stat_minutes_range check (stat_minutes between interval '2 hours' and interval '1 year'),
+  constraint setting_stat_hours_range check (stat_hours between interval '8 days' and interval '10 years'),
+  constraint setting_error_retention_range check (error_retention between interval '1 hour' and interval '10 years')
+);
+comment on table dibs.setting is 'Switches of the whole install: one row.';
+insert into dibs.setting default values;
+
+create function dibs._is_confined() returns boolean
+language sql stable
+begin atomic
+  select s.confined from dibs.setting as s;
+end;
+
+comment on function dibs._is_confined is 'Whether some role is confined, so that queues have to be guarded.';
+
+create table dibs.queue (
+  id integer generated always as identity constraint queue_pkey primary key,
+  name text not null constraint queue_name_key unique,
+  paused_at timestamptz,
+  created_at timestamptz not null default dibs.now(),
+  priority smallint not null default 5,
+  lease interval not null default interval '30 seconds',
+  lease_growth double precision not null default 1,
+  lease_cap interval not null default interval '12 hours',
+  max_attempts integer not null default 5,
+  max_losses integer not null default 3,
+  backoff dibs.backoff not null
+    default row('exponential', array[interval '1 second'], 2, interval '1 hour', 0.1),
+  ttl interval default interval '1 day',
+  payload_limit integer not null default 256000000,
+  history text not null default 'all',
+  retention interval not null default interval '1 month',
+  history_retention interval not null default interval '1 month',
+  ring boolean not null default true,
+  max_depth integer,
+  max_age interval,
+  when_full text not null default 'refuse',
+  newest_first boolean not null default false,
+  noisy_share double precision,
+  shards smallint,
+  shard_lease interval not null default interval '15 seconds',
+  shard_of integer,
+  shard smallint,
+  group_priorities smallint[] not null default '{}',
+  has_group_policy boolean not null default false,
+  has_limit boolean not null default false,
+  has_job_limits boolean not null default false,
+  is_confined boolean not null default dibs._is_confined(),
+  constraint queue_name_shape check (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,126}(#[0-9]{1,3})?$'),
+  constraint queue_priority_range check (priority between 0 and 10),
+  constraint queue_lease_range check (
+    lease between interval '100 milliseconds' and interval '7 days'),
+  constraint queue_lease_growth_range check (lease_growth between 1 and 100),
+  constraint queue_lease_cap_range check (
+    lease_cap between interval '100 milliseconds' and interval '7 days'),
+  constraint queue_lease_within_cap check (lease <= lease_cap),
+  constraint queue_max_attempts_range check (max_attempts between 1 and 10000),
+  constraint queue_max_losses_range check (max_losses between 1 and 10000),
+  constraint queue_ttl_range check (ttl > interval '0' and ttl <= interval '10 years'),
+  constraint queue_payload_limit_range check (payload_limit between 1 and 256000000),
+  constraint queue_history_known check (history in ('all', 'failures', 'none')),
+  constraint queue_max_depth_range check (max_depth between 1 and 100000000),
+  constraint queue_max_age_range check (max_age between interval '1 second' and interval '10 years'),
+  constraint queue_when_full_known check (when_full in ('refuse', 'sideline')),
+  constraint queue_noisy_share_range check (noisy_share > 0 and noisy_share < 1),
+  constraint queue_shards_range check (shards between 1 and 256),
+  constraint queue_shard_lease_range check (shard_lease between interval '1 second' and interval '1 hour'),
+  constraint queue_shard_named check ((name like '%#%') = (shard_of is not null)),
+  constraint queue_retention_range check (
+    retention between interval '1 day' and interval '10 years'),
+  constraint queue_history_retention_range check (
+    history_retention between interval '1 day' and interval '10 years')
+);
+comment on table dibs.queue is 'A queue''s policy and switches, under a small number.';
+comment on column dibs.queue.group_priorities is
+'The priorities its jobs with a group have had, highest first; none, and it has no groups and pays nothing for them.';
+comment on column dibs.queue.has_group_policy is 'Whether something was set for its groups.';
+comment on column dibs.queue.has_limit is 'Whether it has a limit or a rate of its own, which a claim passes before it looks at jobs.';
+comment on column dibs.queue.has_job_limits is 'Whether its jobs may need units of a kind''s or a resource''s limit.';
+comment on column dibs.queue.is_confined is 'Whether some role is confined, so that verbs check who may use the queue.';
+comment on column dibs.queue.shard_of is 'The queue of which it is a shard, numbered by shard.';

@@ -1,0 +1,25 @@
+-- Who is alive, and which tasks they run.
+
+-- One row for each process start, so a re-used name never hides an orphan.
+create table dibs.worker (
+  id bigint generated always as identity constraint worker_pkey primary key,
+  name text not null,
+  started_at timestamptz not null,
+  seen_at timestamptz not null,
+  facts jsonb not null,
+  constraint worker_name_shape check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]'),
+  constraint worker_facts_object check (jsonb_typeof(facts) = 'object')
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+comment on table dibs.worker is 'Who is alive: one row for each process start.';
+
+-- So that a producer can enqueue by name, without the code.
+create table dibs.task (
+  kind text not null constraint task_pkey primary key,
+  queue text not null,
+  arguments jsonb not null,
+  options jsonb not null,
+  set_at timestamptz not null,
+  constraint task_arguments_array check (jsonb_typeof(arguments) = 'array'),
+  constraint task_options_object check (jsonb_typeof(options) = 'object')
+);
+comment on table dibs.task is 'Tasks that a worker runs: kind, queue, arguments and options.';
