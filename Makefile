@@ -27,6 +27,7 @@ check: $(READY)  ## Everything a machine can see without running the suite.
 	$(BIN)/codespell
 	$(BIN)/python tools/unasync.py --check
 	$(BIN)/python tools/sqlref.py --check
+	$(BIN)/python tools/pyref.py --check
 	$(BIN)/python tools/website.py --check
 	$(BIN)/python tools/lint_sql.py
 	DIBS_PG_BIN=$$($(BIN)/python -m tools.postgres15 --plpgsql-check) $(BIN)/python tools/plpgsql_check.py
@@ -36,6 +37,7 @@ bench: $(READY)  ## A table of all measurements.
 
 docs: $(READY)  ## Write the references, and build the pages into site/.
 	$(BIN)/python tools/sqlref.py
+	$(BIN)/python tools/pyref.py
 	$(BIN)/python tools/website.py
 
 sync: $(READY)  ## Write the sync half of the library from the async half.

@@ -42,7 +42,7 @@ OPENING = """\
 
 <!-- Written by tools/sqlref.py from an installed database: change the SQL's comments and run `make docs`. -->
 
-Every function, view and table of the schema `dibs`. [Using dibs from SQL](../use/sql.md) shows how they go together.
+Every verb, view and table of the schema `dibs`. [Using dibs from SQL](../use/sql.md) shows how they go together.
 
 The functions are the API. Roles are granted functions and views, never tables. P, W, O and A stand for the roles
 `dibs_producer`, `dibs_worker`, `dibs_observer` and `dibs_admin`; the schema's owner may call everything.
@@ -142,7 +142,6 @@ def relation_section(name: str, comment: str, columns: list[tuple[str, str]]) ->
 
 def page(functions: list[Function], views: list[Any], tables: list[Any]) -> str:
     public = [f for f in functions if f.roles]
-    inner = [f for f in functions if not f.roles]
     states = raised(functions)
     lines = [OPENING, "## Functions", "", "| function | what it does | roles |", "|---|---|---|"]
     lines += [f"| [{f.name}](#{f.name}) | {first_sentence(f.comment)} | {f.initials} |" for f in public]
@@ -156,9 +155,7 @@ def page(functions: list[Function], views: list[Any], tables: list[Any]) -> str:
     lines += ["`attempt` have the columns of their parents.", ""]
     for table in tables:
         lines += relation_section(*table)
-    lines += ["## Internal functions", "", "What the functions above are made of. No role may call them.", ""]
-    lines += [f"- `{f.name}`: {one_line(f.comment) or '…'}" for f in inner]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def reference(dsn: str) -> str:

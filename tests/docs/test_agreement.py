@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tools import sqlref
+from tools import pyref, sqlref
 
 import dibs
 from dibs import errors, states
@@ -113,7 +113,12 @@ def test_tables_are_in_the_architecture(db: psycopg.Connection[Any]) -> None:
     assert {row[0] for row in rows} == {row[0] for row in table(ROOT / "ARCHITECTURE.md", "Tables")}
 
 
-def test_the_reference_is_up_to_date(empty_dsn: str) -> None:
+@pytest.mark.parametrize("page", pyref.pages(), ids=name)
+def test_the_python_reference_is_up_to_date(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == pyref.pages()[page], "run `make docs`"
+
+
+def test_the_sql_reference_is_up_to_date(empty_dsn: str) -> None:
     migrate(empty_dsn)
     assert sqlref.TARGET.read_text() == sqlref.reference(empty_dsn), "run `make docs`"
 
