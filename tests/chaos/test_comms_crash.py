@@ -9,7 +9,7 @@ from dibs.embedded import UNSAFE_FAST, Server
 
 
 def test_every_mail_ends_once_and_each_double_is_reported() -> None:
-    """FACTS 30: crashes lose no process, and what was sent twice is exactly what was interrupted before its record."""
+    """Crashes lose no process, and what was sent twice is exactly what was interrupted before its record."""
     with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}, in_memory=True) as server:
         migrate(server.dsn())
         report = play(server, mails=60, kills=5, restarts=1)

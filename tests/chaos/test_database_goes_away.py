@@ -37,7 +37,7 @@ def own_server() -> Iterator[Server]:
 
 
 def test_a_waiting_receiver_and_a_producer_survive_restarts(own_server: Server) -> None:
-    """FACTS 27: after a database restart five of eight peers did not come back."""
+    """A restart of the database must not leave a client behind."""
     received: list[Any] = []
     sent = 0
     with dibs.Client(own_server.dsn(), patience=60) as producer, dibs.Client(own_server.dsn(), patience=60) as consumer:
@@ -89,7 +89,7 @@ def test_a_client_without_patience_says_so(own_server: Server) -> None:
 
 
 def test_a_lost_answer_to_an_enqueue_makes_no_second_job(own_server: Server) -> None:
-    """FACTS 10 and 15: a lost answer to COMMIT is unknown, not failed; repeating with the same id adds nothing."""
+    """A lost answer to COMMIT is unknown, not failed; repeating with the same id adds nothing."""
     with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
         client.enqueue("q", "k", "first")
         proxy.lose_the_answer_to(b"lost-answer")
@@ -105,7 +105,7 @@ def test_a_lost_answer_to_an_enqueue_makes_no_second_job(own_server: Server) -> 
 
 
 def test_a_lost_answer_to_a_bulk_enqueue_with_keys_adds_nothing(own_server: Server) -> None:
-    """FACTS 14 and 15: the repeat tells what it made from what was there, also with a key twice and in a full queue."""
+    """The repeat tells what it made from what was there, also with a key twice and in a full queue."""
     with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
         client.set_queue("q", max_depth=2000)
         there = client.enqueue("q", "k", dedup_key="0")
@@ -185,7 +185,7 @@ def test_a_killed_worker_loses_its_lease_and_not_its_job(dsn: str, client: dibs.
 
 
 def test_two_starts_of_one_name_are_two_workers(db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    """FACTS 26: a re-used name hides no orphan."""
+    """A name used again hides no orphan."""
     first, second = (db.execute("select dibs.register_worker('host-1')").fetchone() for _ in range(2))
     assert first
     assert second

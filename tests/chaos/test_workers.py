@@ -133,7 +133,7 @@ def test_a_stopped_worker_is_refused_when_it_comes_back(tmp_path: Path, dsn: str
 
 
 def test_the_server_is_restarted_three_times(tmp_path: Path, own_server: Server) -> None:
-    """FACTS 27: the worker goes on by itself, and nothing is lost."""
+    """The worker goes on by itself, and nothing is lost."""
     dsn = own_server.dsn()
     with dibs.Client(dsn, patience=60) as client:
         enqueue(client, "noop", 20_000)
@@ -168,7 +168,7 @@ def test_backends_are_terminated_at_random(tmp_path: Path, dsn: str, db: psycopg
 
 
 def test_sigterm_with_many_running_and_prefetched(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
-    """FACTS 29: running jobs finish, the others are claimable at once and uncharged."""
+    """Running jobs finish, the others are claimable at once and uncharged."""
     with dibs.Client(dsn) as client, working(tmp_path, dsn, 1, "--concurrency", "100") as (worker,):
         # Short ones first, so that it learns to take many ahead; then it holds far more than it can run.
         enqueue(client, "naps", 20_000, seconds=0.001)
@@ -189,7 +189,7 @@ def test_sigterm_with_many_running_and_prefetched(tmp_path: Path, dsn: str, db: 
 
 
 def test_a_job_longer_than_its_lease_runs_once(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
-    """FACTS 6: liveness is a lease that is renewed, not an age."""
+    """Liveness is a lease that is renewed, not an age."""
     with dibs.Client(dsn) as client, working(tmp_path, dsn, 2):
         client.set_queue("q", lease=0.5)
         client.enqueue_many(dibs.NewJob(queue="q", kind="naps", payload={"seconds": 2.5}) for _ in range(20))

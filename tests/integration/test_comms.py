@@ -91,7 +91,7 @@ def test_bad_requests_are_validation_failures(comms: psycopg.Connection[Any]) ->
 async def test_giving_up_is_a_fact_and_pauses_grow(
     dsn: str, comms: psycopg.Connection[Any], client: dibs.Client, clock: Clock
 ) -> None:
-    """FACTS 30: giving up wrote no fact; here it is the terminal one, after as many attempts as the policy says."""
+    """Giving up is the terminal fact, written after as many attempts as the policy says."""
     id = kick_off(comms, "email", **MAIL)
     pauses = []
     with MailServer() as server:
@@ -115,7 +115,7 @@ async def test_giving_up_is_a_fact_and_pauses_grow(
 async def test_a_job_that_told_nobody_is_noticed(
     dsn: str, comms: psycopg.Connection[Any], client: dibs.Client, clock: Clock
 ) -> None:
-    """FACTS 30: a crash between claim and work lost the task for ever, and its supervisor waited without end."""
+    """A crash between claim and work must not lose the task and leave its supervisor waiting forever."""
     lost, sent = (kick_off(comms, "email", **{**MAIL, "to": f"{who}@example.org"}) for who in ("lost", "sent"))
     with MailServer() as server:
         await run(dsn)  # the supervisors only: no channel is configured, so e-mails wait
@@ -161,7 +161,7 @@ async def test_a_supervisor_that_is_gone_is_stuck_and_can_be_set_going(
 
 
 def test_a_redelivered_supervisor_changes_nothing(comms: psycopg.Connection[Any], client: dibs.Client) -> None:
-    """FACTS 30: one hundred redeliveries leave one attempt and one recheck."""
+    """One hundred redeliveries leave one attempt and one recheck."""
     id = kick_off(comms, "email", **MAIL)
     for _ in range(100):
         comms.execute("select comms.send_email_supervisor(%s)", (Jsonb({"send_email_task_id": id}),))

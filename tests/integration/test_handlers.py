@@ -496,7 +496,7 @@ async def test_a_result_that_is_no_json_fails_for_good(app: dibs.App) -> None:
 
 
 async def test_a_completion_that_is_refused_spoils_no_other(app: dibs.App) -> None:
-    """FACTS 12: one poison job in a batch must not fail the batch."""
+    """One poison job in a batch must not fail the batch."""
 
     @app.task(name="follows")
     async def follows(bad: bool) -> None:

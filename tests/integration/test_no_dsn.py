@@ -43,7 +43,7 @@ def test_the_embedded_server_is_used_and_said(data_dir: Path) -> None:
 
 
 def test_the_embedded_server_is_not_on_the_network(server: Server) -> None:
-    """FACTS 36: nothing of dibs listens where others could reach it."""
+    """Nothing of dibs listens where others could reach it."""
     done = subprocess.run(
         [server.binaries["psql"], "-X", "-At", "-c", "show listen_addresses", server.dsn("postgres")],
         capture_output=True, text=True, check=True,

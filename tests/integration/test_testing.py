@@ -496,7 +496,7 @@ def test_an_app_is_pointed_elsewhere_and_back(app: dibs.App, empty_dsn: str) -> 
 
 
 def test_a_lost_answer_enqueues_nothing_twice(app: dibs.App) -> None:
-    """FACTS 15: an enqueue whose answer is lost is repeated under the same id."""
+    """An enqueue whose answer is lost is repeated under the same id."""
 
     @app.task
     def noop() -> None: ...

@@ -47,7 +47,7 @@ def test_a_commit_rings_once_for_each_queue(connect: Connect, listener: psycopg.
 
 
 def test_only_one_committer_rings_at_a_time_and_none_waits(connect: Connect, listener: psycopg.Connection[Any]) -> None:
-    """FACTS 13: NOTIFY in every enqueue serializes the commits of the whole cluster."""
+    """NOTIFY in every enqueue would serialize the commits of the whole cluster."""
     ringer, other = connect(), connect()
     other.execute(ENQUEUE)
     assert rings(listener) == ["q"]

@@ -211,7 +211,7 @@ async def test_a_cancelled_handler_is_told(app: dibs.App) -> None:
 
 
 async def test_a_late_failure_does_not_revive_a_cancelled_job(app: dibs.App) -> None:
-    """FACTS 9: terminal is terminal, whatever the handler of a cancelled job does next."""
+    """Terminal is terminal, whatever the handler of a cancelled job does next."""
     went: dict[str, asyncio.Event] = {how: asyncio.Event() for how in ("raises", "asks for more", "snoozes")}
     errors = {"raises": RuntimeError("late"), "asks for more": dibs.RetryAfter(0), "snoozes": dibs.Snooze(0)}
     go, ran = asyncio.Event(), []
@@ -236,7 +236,7 @@ async def test_a_late_failure_does_not_revive_a_cancelled_job(app: dibs.App) -> 
 
 
 async def test_a_failure_after_the_lease_was_lost_changes_nothing(app: dibs.App, clock: Clock) -> None:
-    """FACTS 9: the job was taken back and cancelled meanwhile; what its former holder says is refused."""
+    """The job was taken back and cancelled meanwhile; what its former holder says is refused."""
     began, go = asyncio.Event(), asyncio.Event()
     lost: list[dibs.events.RunLost] = []
     app.events.on(dibs.events.RunLost, lost.append)
@@ -262,7 +262,7 @@ async def test_a_failure_after_the_lease_was_lost_changes_nothing(app: dibs.App,
 
 
 async def test_what_a_row_says_is_looked_up_and_never_imported(app: dibs.App) -> None:
-    """FACTS 35: a kind is a key of the registry, a payload is JSON, an error is text."""
+    """A kind is a key of the registry, a payload is JSON, an error is text."""
     seen: list[Any] = []
 
     @app.task(name="takes")
@@ -339,7 +339,7 @@ async def test_long_jobs_after_a_pause_are_not_hoarded(app: dibs.App) -> None:
 
 
 async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: dibs.App) -> None:
-    """FACTS 28: a handler that blocks the event loop starves its own heartbeat; the keeper has a thread of its own."""
+    """A handler that blocks the event loop starves its own heartbeat; the keeper has a thread of its own."""
     app.client.set_queue("q", lease=0.5)
     runs: list[int] = []
 
@@ -367,7 +367,7 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: dibs.App) -> 
 
 
 async def test_a_stop_gives_back_what_has_not_begun_and_what_does_not_end(app: dibs.App) -> None:
-    """FACTS 29: a shutdown loses no result and leaves no lease behind."""
+    """A shutdown loses no result and leaves no lease behind."""
     began, finish = asyncio.Event(), asyncio.Event()
 
     @app.task

@@ -88,7 +88,7 @@ def test_each_role_may_call_its_verbs_and_no_other(db: psycopg.Connection[Any]) 
 
 
 def test_nobody_else_may_call_anything(db: psycopg.Connection[Any]) -> None:
-    """FACTS 33: functions are executable by PUBLIC until revoked, also after CREATE OR REPLACE."""
+    """Functions are executable by PUBLIC until revoked, even after CREATE OR REPLACE."""
     assert db.execute(
         "select p.proname from pg_proc as p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a"
         " where p.pronamespace = 'dibs'::regnamespace and a.grantee = 0"
@@ -195,7 +195,7 @@ def test_a_worker_cannot_enqueue_through_follow_ups(dsn: str, logins: dict[str, 
 
 
 def test_a_temporary_table_captures_no_function(dsn: str, logins: dict[str, str], client: dibs.Client) -> None:
-    """FACTS 32: a definer function whose search_path does not end in pg_temp was captured by a temporary table."""
+    """A definer function whose search_path does not end in pg_temp can be captured by a temporary table."""
     made = client.enqueue("q", "k")
     with psycopg.connect(re.sub(r"user=\w+", f"user={logins['dibs_admin']}", dsn), autocommit=True) as conn:
         names = [*HOT, "queue", "queues", "jobs", "worker", "setting", "floor_hint", "migration", "pg_proc", "pg_class"]
@@ -269,7 +269,7 @@ def test_hot_tables_have_no_foreign_keys_and_settings_of_their_own(db: psycopg.C
 
 
 def test_every_object_is_named_after_its_table(db: psycopg.Connection[Any]) -> None:
-    """FACTS 17: two tables that asked for one index name left the second without any."""
+    """Two tables that ask for one index name leave the second without any."""
     rows = db.execute(
         "select t.relname, i.relname from pg_index as x join pg_class as i on i.oid = x.indexrelid"
         " join pg_class as t on t.oid = x.indrelid where t.relnamespace = 'dibs'::regnamespace"
@@ -311,7 +311,7 @@ def test_what_disables_plans_is_not_compiled(db: psycopg.Connection[Any]) -> Non
 
 
 def test_no_function_waits_in_the_server(db: psycopg.Connection[Any]) -> None:
-    """FACTS 23: a function that loops with pg_sleep pins the horizon."""
+    """A function that loops with pg_sleep pins the horizon."""
     assert db.execute(
         "select proname from pg_proc where pronamespace = 'dibs'::regnamespace and prosrc ~ 'pg_sleep'"
     ).fetchall() == []  # fmt: skip
@@ -340,7 +340,7 @@ def test_states_outcomes_and_errors_agree(db: psycopg.Connection[Any]) -> None:
 
 
 def test_unique_violations_print_a_hash_not_the_key(db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    """FACTS 34: a unique violation prints the key it stores."""
+    """A unique violation prints the key that is stored, so only a hash is."""
     client.enqueue("q", "k", dedup_key="user@example.org")
     with pytest.raises(psycopg.errors.UniqueViolation) as raised:
         db.execute("insert into dibs.fingerprint select * from dibs.fingerprint")

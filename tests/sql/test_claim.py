@@ -66,7 +66,7 @@ def test_a_claim_takes_no_more_than_asked_and_locks_no_more(connect: Connect, cl
     one, other = connect(), connect()
     with one.transaction():
         assert len(one.execute("select * from dibs.claim('{q}', 30)").fetchall()) == 30
-        # FACTS 2: what the first did not take, the second can, while the first is still open.
+        # What the first did not take, the second can take while the first is still open.
         assert len(other.execute("select * from dibs.claim('{q}', 100)").fetchall()) == 70
 
 
@@ -82,7 +82,7 @@ def test_scheduled_and_expired_jobs_are_not_handed_out(client: dibs.Client, cloc
 
 
 def test_live_rows_in_front_cost_a_claim_nothing(db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    """FACTS 4: 200,000 hidden rows ahead made one read take 151 ms; here they are not in its way."""
+    """Rows that are hidden or not due yet are not in a claim's way."""
     client.enqueue("q", "due")
     db.execute(
         "insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring)"
@@ -125,7 +125,7 @@ def test_the_lease_is_the_policys_the_jobs_or_the_callers(client: dibs.Client, c
 
 
 def test_the_lease_counts_from_the_clock_not_from_the_transaction(connect: Connect, client: dibs.Client) -> None:
-    """FACTS 11: a lease set with now() in a long transaction is born expired."""
+    """A lease counted from now() in a long transaction would be born expired."""
     client.enqueue("q", "k")
     conn = connect()
     with conn.transaction():

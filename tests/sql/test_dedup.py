@@ -218,7 +218,7 @@ def test_a_batch_answers_for_each_item_also_with_a_key_twice(client: dibs.Client
 def test_a_repeat_of_a_batch_adds_nothing_whatever_ended_in_the_meantime(
     client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]
 ) -> None:
-    """FACTS 15: the answer was lost, so the same batch is sent again."""
+    """The answer was lost, so the same batch is sent again."""
     clock.freeze()
     client.set_queue("full", max_depth=2)
     enqueue(client, "there before", dedup_key="kept")
@@ -308,7 +308,7 @@ def test_cancel_by_key(client: dibs.Client, clock: Clock) -> None:
 def test_bad_dedup_options_are_refused_with_a_sentence(
     client: dibs.Client, db: psycopg.Connection[Any], options: dict[str, Any], words: str
 ) -> None:
-    """FACTS 16: no option is without bound, and none is misread in silence."""
+    """No option is without bound, and none is misread in silence."""
     client.set_queue("q")
     job = psycopg.types.json.Jsonb([{"queue": "q", "kind": "k", **options}])
     with pytest.raises(psycopg.DatabaseError) as raised:
@@ -325,7 +325,7 @@ def test_bad_dedup_options_are_refused_with_a_sentence(
 @pytest.mark.parametrize("mode", ["keep", "refuse", "replace"])
 @pytest.mark.parametrize("scope", ["waiting", "unfinished", "window"])
 def test_twenty_at_once_make_one_job(dsn: str, client: dibs.Client, mode: str, scope: str) -> None:
-    """FACTS 14: one job, and 19 answers that name it (or, told to replace, 19 that were replaced)."""
+    """One job, and 19 answers that name it (or, told to replace, 19 that were replaced)."""
     client.set_queue("q")
     together = threading.Barrier(20)
 

@@ -43,7 +43,7 @@ def test_a_bulk_enqueue_answers_for_each_item(client: dibs.Client) -> None:
 
 
 def test_the_same_id_twice_is_one_job(client: dibs.Client) -> None:
-    """FACTS 15: an enqueue can be repeated after a lost answer."""
+    """An enqueue can be repeated after a lost answer."""
     id = IdMaker().make(1)[0]
     assert client.enqueue("q", "k", id=id, dedup_key="x").is_new
     assert client.enqueue("q", "k", id=id, dedup_key="x") == dibs.Enqueued(id, "duplicate")
@@ -121,7 +121,7 @@ def test_ids_of_sql_and_python_are_alike(db: psycopg.Connection[Any]) -> None:
 def test_every_bad_option_is_refused_by_name(
     client: dibs.Client, options: dict[str, Any], error: type[dibs.DibsError] | None, words: str
 ) -> None:
-    """FACTS 16: what is out of bounds is refused in SQL, and poisons nothing."""
+    """What is out of bounds is refused in SQL, and poisons nothing."""
     if error is None:
         assert client.enqueue("q", "k", **options).is_new
         return

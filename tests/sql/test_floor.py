@@ -156,7 +156,7 @@ def test_a_fresh_connection_starts_from_the_newest_hint(connect: Connect, client
 
 
 def test_dead_rows_in_front_of_the_scan_cost_nothing(connect: Connect, client: dibs.Client) -> None:
-    """FACTS 3: with the horizon held back an ordinary queue fell to a twentieth of its speed."""
+    """With the horizon held back, an ordinary queue falls to a twentieth of its speed."""
     holder, claimer = connect(), connect()
     holder.execute("begin isolation level repeatable read")
     holder.execute("select pg_current_xact_id()")

@@ -124,7 +124,7 @@ def test_an_allowed_function_runs_with_its_owners_rights_and_the_callers_name(
 
 
 def test_no_name_smuggles_anything_in(worker: psycopg.Connection[Any], shop: psycopg.Connection[Any]) -> None:
-    """FACTS 31: run_function with pasted text ran any expression."""
+    """A run_function that pastes the name into a statement runs any expression."""
     assert len(set(INJECTIONS)) >= 20
     for name in INJECTIONS:
         with pytest.raises(psycopg.Error) as refused:
@@ -144,7 +144,7 @@ def test_null_and_misspelt_names_get_a_hint(worker: psycopg.Connection[Any]) -> 
 def test_a_worker_cannot_enqueue_or_allow_but_its_supervisor_enqueues(
     worker: psycopg.Connection[Any], client: dibs.Client
 ) -> None:
-    """FACTS 31: nothing was revoked, so the worker could enqueue."""
+    """Unless it is revoked, a worker may enqueue."""
     for statement in (
         "select dibs.enqueue('orders', 'db_function')",
         "select dibs.enqueue_many('[]')",
@@ -436,7 +436,7 @@ def test_a_handler_is_told_once(shop: psycopg.Connection[Any], client: dibs.Clie
 def test_a_supervisor_redelivered_a_hundred_times_has_one_recheck(
     worker: psycopg.Connection[Any], client: dibs.Client, clock: Clock
 ) -> None:
-    """FACTS 30: a redelivered supervisor enqueued itself twice and its chains multiplied."""
+    """A redelivered supervisor must not enqueue itself twice: its chains would multiply."""
     client.enqueue("orders", "db_function", {"db_function": "shop.order_supervisor", "order": 1})
     for _ in range(20):
         [job] = client.claim("orders")

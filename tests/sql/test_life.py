@@ -45,7 +45,7 @@ def test_retries_wait_by_their_backoff(
 
 
 def test_jitter_shortens_and_no_attempt_number_overflows(db: psycopg.Connection[Any]) -> None:
-    """FACTS 16: an unbounded backoff overflowed and poisoned a whole queue."""
+    """A backoff without bound overflows and poisons a whole queue."""
     spread = db.execute(
         "select min(d), max(d) from generate_series(1, 500) as g,"
         " lateral (select dibs._backoff_delay(row('exponential', '{1 second}', 2, '10 min', 0.5), 5 + g * 0) as d) as x"
@@ -99,7 +99,7 @@ def test_snooze_and_release_charge_nothing(client: dibs.Client, clock: Clock) ->
 
 
 def test_an_unknown_kind_is_released_for_others(client: dibs.Client) -> None:
-    """FACTS 25: a rolling deploy must not lose what only the other half of the fleet knows."""
+    """A rolling deploy must not lose what only the other half of the fleet knows."""
     made = client.enqueue("q", "only-the-new-release-knows")
     [job] = client.claim("q")
     assert client.release(job, 5) == "ok"
@@ -130,7 +130,7 @@ def test_a_lost_lease_is_charged_counted_apart_and_quarantined(client: dibs.Clie
 
 
 def test_expiry_counts_from_when_it_is_due(client: dibs.Client, clock: Clock) -> None:
-    """FACTS 18 and 19: nothing is stranded, and waiting for its time does not use its time up."""
+    """Nothing is stranded, and waiting for its time does not use its time up."""
     clock.freeze()
     late = client.enqueue("q", "k", delay=7200, ttl=3600)
     now = client.enqueue("q", "k", ttl=3600)
@@ -240,7 +240,7 @@ def test_cancel_says_what_it_found(client: dibs.Client, db: psycopg.Connection[A
 
 
 def test_redrive_goes_on_past_a_conflict_and_spreads(client: dibs.Client, clock: Clock) -> None:
-    """FACTS 20: one conflict fails one job; lives are not short; not all at once."""
+    """One conflict fails one job only; revived jobs get a full life, and not all at once."""
     clock.freeze()
     dead = [client.enqueue("q", "k", dedup_key=f"key-{n}") for n in range(5)]
     for job in client.claim("q", 5):
@@ -285,7 +285,7 @@ def test_redrive_filters(client: dibs.Client, clock: Clock) -> None:
 
 
 def test_history_keeps_what_the_policy_says(client: dibs.Client) -> None:
-    """FACTS 21: keep everything, failures, or nothing; for queues and for single jobs."""
+    """Keep everything, failures, or nothing; for queues and for single jobs."""
     for history, kept in (("all", ["failed", "succeeded"]), ("failures", ["failed"]), ("none", [])):
         client.set_queue(history, history=history, backoff=dibs.constant(0))  # type: ignore[arg-type]
         by_queue = client.enqueue(history, "k")
@@ -382,7 +382,7 @@ def test_an_error_may_say_anything(client: dibs.Client) -> None:
 
 
 def test_one_payload_that_cannot_be_read_spoils_no_other(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    """FACTS 12: one poison job must not fail its batch, in the client either."""
+    """One poison job must not fail its batch, in the client either."""
     client.enqueue("q", "fine", {"n": 1})
     db.execute("select dibs.enqueue('q', 'deep', (repeat('[', 5000) || repeat(']', 5000))::jsonb)")
     client.enqueue("q", "fine", {"n": 2})

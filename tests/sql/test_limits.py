@@ -305,7 +305,7 @@ def test_a_rate_lets_through_what_it_says(connect: Connect, db: psycopg.Connecti
 def test_sixteen_claimers_never_exceed_a_limit(
     connect: Connect, db: psycopg.Connection[Any], limit: dict[str, Any], options: dict[str, Any], top: int
 ) -> None:
-    """FACTS 5: counting and then claiming overshoots. Crashes are leases that nobody renews; read from the history."""
+    """Counting and then claiming overshoots. Crashes are leases that nobody renews; the history tells how many ran."""
     db.execute('select dibs.set_queue(\'q\', \'{"lease": 0.3, "max_attempts": 100, "max_losses": 100}\')')
     if limit:
         set_limit(db, **limit)

@@ -122,7 +122,7 @@ def test_heartbeats_are_hot_updates(db: psycopg.Connection[Any], client: dibs.Cl
 def test_a_completion_costs_one_transaction_id_and_no_multixact(
     db: psycopg.Connection[Any], client: dibs.Client
 ) -> None:
-    """FACTS 24: no EXCEPTION block's subtransactions, no foreign key's multixacts."""
+    """No EXCEPTION block's subtransactions, no foreign key's multixacts."""
     client.enqueue_many(dibs.NewJob(queue="q") for _ in range(1000))
     before = db.execute("select pg_current_xact_id()::text::bigint, mxid_age('1'::xid)").fetchone()
     rows = db.execute("select id, token from dibs.claim('{q}', 1000)").fetchall()

@@ -285,7 +285,7 @@ def blocks_for_five(db: psycopg.Connection[Any]) -> float:
 
 
 def test_with_the_horizon_pinned_a_newest_first_queue_does_not_slow_down(connect: Connect, client: dibs.Client) -> None:
-    """FACTS 3 from the other end: an old backlog, and thousands of jobs that came and were taken on top of it."""
+    """The horizon is held back: an old backlog, and thousands of jobs that came and were taken on top of it."""
     db, pin = connect(), connect()
     db.execute(NEWEST)
     fill(client, 500)
@@ -306,7 +306,7 @@ def test_with_the_horizon_pinned_a_newest_first_queue_does_not_slow_down(connect
 
 
 def test_the_age_of_what_never_ran_is_told_apart_from_retries(client: dibs.Client, clock: Clock) -> None:
-    """FACTS 19: an age that a retry resets, or a TTL that counts attempts alone, hides how long a backlog waits."""
+    """An age that a retry resets, or a TTL that counts attempts alone, hides how long a backlog waits."""
     clock.freeze()
     made = client.enqueue("q", "k", ttl=1000)
     clock.move(100)
@@ -327,7 +327,7 @@ def test_the_age_of_what_never_ran_is_told_apart_from_retries(client: dibs.Clien
 def test_a_backlog_that_waits_for_longer_than_its_attempts_would_take_still_runs(
     client: dibs.Client, clock: Clock
 ) -> None:
-    """FACTS 19: TTL counts from when a job is due, and however many attempts it has, waiting is not one of them."""
+    """TTL counts from when a job is due, and however many attempts it has, waiting is not one of them."""
     clock.freeze()
     client.set_queue("q", lease=1, max_attempts=1, ttl=3600)
     fill(client, 3)

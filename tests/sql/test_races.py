@@ -67,7 +67,7 @@ def tickets(db: psycopg.Connection[Any], id: UUID) -> list[str]:
 
 
 def test_claim_and_claim(connect: Connect, client: dibs.Client) -> None:
-    """FACTS 1: a second claimer whose snapshot is older must find the row gone, not merely unlocked."""
+    """A second claimer whose snapshot is older must find the row gone, not merely unlocked."""
     client.enqueue("q", "k")
     one, other = connect(), connect()
     one.execute("begin")
@@ -81,7 +81,7 @@ def test_claim_and_claim(connect: Connect, client: dibs.Client) -> None:
 
 
 def test_a_rolled_back_claim_leaves_the_job_for_others(connect: Connect, client: dibs.Client) -> None:
-    """FACTS 10: a claim whose COMMIT failed has claimed nothing."""
+    """A claim whose COMMIT failed has claimed nothing."""
     made = client.enqueue("q", "k")
     one, other = connect(), connect()
     one.execute("begin")
@@ -193,7 +193,7 @@ def test_enqueue_and_prune(connect: Connect, client: dibs.Client, clock: Clock, 
 
 
 def test_twenty_enqueues_of_one_key_make_one_job(dsn: str) -> None:
-    """FACTS 14: the outcome says which job stands for the key."""
+    """The outcome says which job stands for the key."""
     together = threading.Barrier(20)
 
     def enqueue(_: int) -> tuple[UUID, str]:

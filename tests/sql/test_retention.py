@@ -92,7 +92,7 @@ def test_a_job_redriven_after_its_day_was_pruned(
 
 
 def test_a_dead_row_and_its_job_leave_together(db: psycopg.Connection[Any], client: dibs.Client, clock: Clock) -> None:
-    """FACTS 21: every end is covered by retention, and what was never read is not dropped."""
+    """Every end is covered by retention, and what was never read is not dropped."""
     dead = client.enqueue("q", "k")
     client.fail(client.claim("q")[0], final=True)
     waiting = client.enqueue("q", "k", ttl=timedelta(days=3600))
@@ -143,7 +143,7 @@ def test_a_crowded_day_stays_and_its_ended_jobs_are_trimmed(client: dibs.Client,
 def test_a_day_in_use_is_left_alone_and_nobody_waits(
     connect: Connect, client: dibs.Client, clock: Clock, holder: str
 ) -> None:
-    """FACTS 22: a DROP that waits for a lock blocks every reader behind it."""
+    """A DROP that waits for a lock blocks every reader behind it."""
     client.enqueue("q", "k")
     clock.move(40 * DAY)
     busy, other = connect(), connect()

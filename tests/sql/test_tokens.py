@@ -81,7 +81,7 @@ def test_every_refusal_has_its_class_in_python(client: dibs.Client, clock: Clock
 
 
 def test_a_batch_answers_for_each_item(client: dibs.Client, clock: Clock) -> None:
-    """FACTS 12: one poison item must not fail the batch."""
+    """One poison item must not fail the batch."""
     clock.freeze()
     client.enqueue_many(dibs.NewJob(queue="q", payload=n) for n in range(4))
     done, mine, lost, cancelled = client.claim("q", 4)
@@ -107,7 +107,7 @@ def test_an_expired_lease_is_still_the_holders_until_it_is_rescued(client: dibs.
 
 
 def test_tokens_are_random_and_one_for_each_claim(client: dibs.Client) -> None:
-    """FACTS 8: (id, attempt) is issued again after a failover; 122 random bits are not."""
+    """(id, attempt) is issued again after a failover; 122 random bits are not."""
     client.enqueue_many(dibs.NewJob(queue="q") for _ in range(20))
     batches = [client.claim("q", 5) for _ in range(4)]
     assert [len({j.token for j in batch}) for batch in batches] == [1] * 4

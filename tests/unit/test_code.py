@@ -16,7 +16,7 @@ FORBIDDEN_CALLS = {"eval", "exec", "__import__", "compile"}
 
 
 def test_nothing_read_from_a_database_becomes_code() -> None:
-    """FACTS 35: classes named in data, pickle, and tracebacks rebuilt from data are code execution."""
+    """Classes named in data, pickle, and tracebacks rebuilt from data are code execution."""
     for file in ROOT.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
