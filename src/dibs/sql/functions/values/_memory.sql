@@ -1,7 +1,32 @@
--- What a session remembers between calls.
+-- What a session remembers between calls: a setting dibs.<what>_<id> of its connection. It makes no row and nothing to
+-- vacuum, and a rollback restores it. The setting is the caller's to change, so it carries a checksum: that keeps accidents
+-- out, and whoever forges one harms only himself.
 
 create or replace function dibs._sealed(body text) returns text
 language sql immutable parallel safe
 return hashtextextended(body, 20001) || ':' || body;
 
 comment on function dibs._sealed is 'A text with its checksum in front of it.';
+
+create or replace function dibs._remember(what text, id integer, body text) returns void
+language plpgsql volatile
+as $$
+begin
+  perform set_config('dibs.' || what || '_' || id, dibs._sealed(body), false);
+end
+$$;
+
+comment on function dibs._remember is 'Keep a text in the session, under a word and a number.';
+
+create or replace function dibs._recall(what text, id integer) returns text
+language plpgsql stable
+as $$
+declare
+  v_text text := current_setting('dibs.' || what || '_' || id, true);
+  v_body text := substr(v_text, strpos(v_text, ':') + 1);
+begin
+  return case when v_text = dibs._sealed(v_body) then v_body end;
+end
+$$;
+
+comment on function dibs._recall is 'What the session keeps under a word and a number; null if it keeps nothing that can be believed.';
