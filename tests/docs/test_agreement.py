@@ -10,7 +10,9 @@ from tools import pyref, sqlref
 
 import dibs
 from dibs import errors, states
+from dibs.client.task import OWN
 from dibs.db.schema import migrate
+from dibs.policy import JobOptions
 from tests.docs.pages import PAGES, ROOT, name, prose, table
 
 if TYPE_CHECKING:
@@ -103,6 +105,14 @@ def test_every_queue_default_is_documented(db: psycopg.Connection[Any]) -> None:
     defaults = db.execute(f"select {asked} from dibs.queues where name = 'fresh'").fetchone()
     documented = [row[1] for row in table(DOCS / "reference/settings.md", "Settings") if row[0] != "backoff"]
     assert documented == list(defaults or ())
+
+
+def test_options_are_in_the_tables_of_tasks() -> None:
+    page = DOCS / "use/tasks.md"
+    of_task = [row[0] for row in table(page, "Options of a task")]
+    assert sorted(of_task) == sorted({"name", "queue", "retry", "raw", *OWN} - {"batch"})
+    of_job = [option for row in table(page, "Options of a job") for option in re.findall(r"\w+", row[0])]
+    assert sorted(of_job) == sorted(JobOptions.__annotations__)
 
 
 def test_tables_are_in_the_architecture(db: psycopg.Connection[Any]) -> None:
