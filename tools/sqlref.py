@@ -84,7 +84,7 @@ class Function:
 
 def raised(functions: list[Function]) -> dict[str, list[str]]:
     """The SQLSTATEs each function raises, itself or through those it calls."""
-    own = {f.name: set(re.findall(r"errcode = '(\w{5})'", f.body)) for f in functions}
+    own = {f.name: set(re.findall(r"'(DI\d{3}|42501)'", f.body)) for f in functions}
     called = {
         f.name: {c for c in re.findall(r"\bdibs\.(\w+)\(", f.body) if c in own and c != f.name} for f in functions
     }

@@ -68,11 +68,10 @@ begin
       and p.proargtypes[0] = 'jsonb'::regtype
   where f.name = find_function.name;
   if not found then
-    raise exception using errcode = 'DI070',
-      message = format('%s is not a function that may be run', coalesce(quote_literal(left(name, 200)), 'null')),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(left(name, 200), array(
-          select f.name from dibs.allowed_function as f))) || '? ', '')
-        || 'an administrator allows one with: select dibs.allow_function(''schema.function(jsonb)'')';
+    perform dibs._refuse_unknown('DI070',
+      format('%s is not a function that may be run', coalesce(quote_literal(left(name, 200)), 'null')), left(name, 200),
+      array(select f.name from dibs.allowed_function as f),
+      'an administrator allows one with: select dibs.allow_function(''schema.function(jsonb)'')');
   end if;
   v_flaw := case
     when v_found.owner_now <> v_found.owner

@@ -94,13 +94,12 @@ declare
   v_hint text;
 begin
   if scope not in ('waiting', 'window') then
-    v_wrong := format('the dedup_scope %L', scope);
-    v_hint := coalesce('did you mean ' || quote_literal(dibs._nearest(scope, '{waiting,unfinished,window}')) || '? ', '')
-      || 'a key is held while its job is waiting, or unfinished (the default), or for a window of time';
+    perform dibs._refuse_unknown('DI010', format('job %s has the dedup_scope %L', ord, scope), scope,
+      '{waiting,unfinished,window}',
+      'a key is held while its job is waiting, or unfinished (the default), or for a window of time');
   elsif on_duplicate not in ('keep', 'refuse', 'replace') then
-    v_wrong := format('the on_duplicate %L', on_duplicate);
-    v_hint := coalesce('did you mean ' || quote_literal(dibs._nearest(on_duplicate, '{keep,refuse,replace}')) || '? ', '')
-      || 'it is keep (the default), refuse or replace';
+    perform dibs._refuse_unknown('DI010', format('job %s has the on_duplicate %L', ord, on_duplicate), on_duplicate,
+      '{keep,refuse,replace}', 'it is keep (the default), refuse or replace');
   elsif stays <= interval '0' or stays > interval '10 years' then
     v_wrong := format('a dedup_for of %s', stays);
     v_hint := 'it is above 0 and up to 10 years';

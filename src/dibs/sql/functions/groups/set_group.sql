@@ -7,18 +7,13 @@ set jit = off
 as $$
 declare
   v_names constant text[] := '{weight,concurrency,rate,burst,max_depth,max_age}'::text[];
-  v_unknown text := (select k from jsonb_object_keys(policy) as k where k <> all (v_names) limit 1);
   v_queue integer;
   v_lane uuid;
   v_old dibs.group_policy;
   v_new dibs.group_policy;
 begin
   perform dibs._check_isolation('set_group');
-  if v_unknown is not null then
-    raise exception using errcode = 'DI010', message = format('a group has no setting %L', v_unknown),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(v_unknown, v_names)) || '? ', '')
-        || 'the settings are ' || array_to_string(v_names, ', ');
-  end if;
+  perform dibs._check_names('DI010', 'group', 'setting', policy, v_names);
   if policy ? 'weight' and policy -> 'weight' = 'null' then
     raise exception using errcode = 'DI010', message = 'a group''s weight cannot be null', hint = 'the usual weight is 1';
   end if;

@@ -22,9 +22,7 @@ begin
   into _read_batch.jobs, _read_batch.given, _read_batch.keys, _read_batch.groups, _read_batch.resources, _read_batch.queues, v_unknown
   from jsonb_array_elements(batch) as e;
   if v_unknown is not null then
-    raise exception using errcode = 'DI010', message = format('a job has no option %L', v_unknown),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(v_unknown, v_names)) || '? ', '')
-        || 'the options are ' || array_to_string(v_names, ', ');
+    perform dibs._refuse_name('DI010', 'job', 'option', v_unknown, v_names);
   end if;
 end
 $$;

@@ -12,9 +12,8 @@ begin
     perform dibs._queue_number(queue);
   end if;
   if state <> all (v_states) then
-    raise exception using errcode = 'DI010', message = format('a dead job is never %L', state),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(state, v_states)) || '? ', '')
-        || 'the dead states are ' || array_to_string(v_states, ', ');
+    perform dibs._refuse_unknown('DI010', format('a dead job is never %L', state), state, v_states,
+      'the dead states are ' || array_to_string(v_states, ', '));
   end if;
   perform dibs._check_count('redrive', max);
   if rate <= 0 or max / rate > 31536000 then

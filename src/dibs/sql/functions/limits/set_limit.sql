@@ -44,10 +44,9 @@ begin
   perform dibs._check_limit(queue, kind, resource, 1, null, null);
   delete from dibs.limit_rule as b where b.scope = v_scope and b.name = coalesce(queue, kind, resource) returning b.id into v_id;
   if v_id is null then
-    raise exception using errcode = 'DI030',
-      message = format('there is no limit of %s %L', v_scope, coalesce(queue, kind, resource)),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(coalesce(queue, kind, resource),
-        array(select b.name from dibs.limit_rule as b where b.scope = v_scope))) || '? ', '') || 'see the view dibs.limits';
+    perform dibs._refuse_unknown('DI030', format('there is no limit of %s %L', v_scope, coalesce(queue, kind, resource)),
+      coalesce(queue, kind, resource), array(select b.name from dibs.limit_rule as b where b.scope = v_scope),
+      'see the view dibs.limits');
   end if;
   -- Who waited for it has nothing to wait for.
   insert into dibs.limit_unit (limit_id, units, freed_at) values (v_id, 1000000000, '-infinity');

@@ -10,9 +10,8 @@ begin
     perform dibs._check_queues(array[name]);
   end if;
   if v_id is null then
-    raise exception using errcode = 'DI011', message = format('there is no queue %L', name),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(name, array(select q.name from dibs.queue as q))) || '? ', '')
-        || 'a queue exists from its first job, or from dibs.set_queue';
+    perform dibs._refuse_unknown('DI011', format('there is no queue %L', name), name,
+      array(select q.name from dibs.queue as q), 'a queue exists from its first job, or from dibs.set_queue');
   end if;
   return v_id;
 end
@@ -48,10 +47,9 @@ begin
       hint = 'give "queue" in each job, such as "queue": "mail"';
   end if;
   if (select strict from dibs.setting) then
-    raise exception using errcode = 'DI011',
-      message = format('there is no queue %L, and this database is strict about queues', v_missing[1]),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(v_missing[1], array(select q.name from dibs.queue as q))) || '? ', '')
-        || format('make it with: select dibs.set_queue(%L)', v_missing[1]);
+    perform dibs._refuse_unknown('DI011',
+      format('there is no queue %L, and this database is strict about queues', v_missing[1]), v_missing[1],
+      array(select q.name from dibs.queue as q), format('make it with: select dibs.set_queue(%L)', v_missing[1]));
   end if;
   insert into dibs.queue (name, has_job_limits)
   select unnest(v_missing), exists (select from dibs.limit_rule as b where b.scope = 'kind') on conflict do nothing;

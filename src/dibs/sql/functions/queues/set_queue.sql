@@ -7,20 +7,15 @@ as $$
 declare
   v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring,shards,shard_lease,max_depth,max_age,when_full,newest_first,noisy_share}'::text[];
   v_open constant text[] := '{ttl,shards,max_depth,max_age,noisy_share}'::text[];
-  v_unknown text;
+  v_null text;
 begin
   if policy ? 'exclusive' then
     policy := policy - 'exclusive' || jsonb_build_object('shards', case when (policy ->> 'exclusive')::boolean then 1 end);
   end if;
-  v_unknown := (select k from jsonb_object_keys(policy) as k where k <> all (v_names) limit 1);
-  if v_unknown is not null then
-    raise exception using errcode = 'DI010', message = format('a queue has no setting %L', v_unknown),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(v_unknown, v_names)) || '? ', '')
-        || 'the settings are ' || array_to_string(v_names, ', ');
-  end if;
-  v_unknown := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key <> all (v_open) limit 1);
-  if v_unknown is not null then
-    raise exception using errcode = 'DI010', message = format('a queue''s %s cannot be null', v_unknown),
+  perform dibs._check_names('DI010', 'queue', 'setting', policy, v_names);
+  v_null := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key <> all (v_open) limit 1);
+  if v_null is not null then
+    raise exception using errcode = 'DI010', message = format('a queue''s %s cannot be null', v_null),
       hint = 'leave it out to keep it as it is; only ' || array_to_string(v_open, ', ') || ' may be null, for none';
   end if;
   insert into dibs.queue (name, has_job_limits)

@@ -8,9 +8,9 @@ declare
 begin
   select x.* into s from dibs.schedule as x where x.name = _schedule_named.name for update;
   if not found then
-    raise exception using errcode = 'DI050', message = format('there is no schedule %L', name),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(name, array(select x.name from dibs.schedule as x))) || '? ', '')
-        || 'a schedule exists from dibs.set_schedule, or once a worker of the app that declares it has started';
+    perform dibs._refuse_unknown('DI050', format('there is no schedule %L', name), name,
+      array(select x.name from dibs.schedule as x),
+      'a schedule exists from dibs.set_schedule, or once a worker of the app that declares it has started');
   end if;
   return s;
 end
@@ -25,35 +25,47 @@ return dibs._from_micros(dibs._micros(anchor) + dibs._micros('epoch'::timestampt
 
 comment on function dibs._rate_slot is 'The first slot after a time, of those a fixed rate makes from its anchor on.';
 
+create or replace function dibs._check_zone(zone text) returns void
+language plpgsql stable
+as $$
+begin
+  if zone <> 'UTC' and not exists (select from pg_timezone_names as z where z.name = zone) then
+    -- Compared within its continent, whose name would otherwise make them all alike.
+    perform dibs._refuse_unknown('DI051', format('there is no time zone %L', zone), zone,
+      array[split_part(zone, '/', 1) || '/' || dibs._nearest(split_part(zone, '/', 2), array(
+        select split_part(z.name, '/', 2) from pg_timezone_names as z
+        where split_part(z.name, '/', 1) = split_part(zone, '/', 1)))],
+      'give an IANA name such as Europe/Berlin');
+  end if;
+end
+$$;
+
+comment on function dibs._check_zone is 'Refuse a time zone that does not exist.';
+
 create or replace function dibs._check_rule(rule jsonb) returns void
 language plpgsql stable
 as $$
 declare
   v_rules constant text[] := '{cron,interval,fixed_rate,fixed_delay,once}'::text[];
   v_names constant text[] := v_rules || '{zone,start_at,end_at,jitter,overlap,catch_up,grace,on_failure,pause_after}'::text[];
-  v_unknown text;
+  v_null text;
   v_given text[];
 begin
   if jsonb_typeof(rule) is distinct from 'object' then
     raise exception using errcode = 'DI051', message = 'a schedule''s rule is a JSON object',
       hint = 'pass {"cron": "0 3 * * *", "zone": "Europe/Berlin"} or {"interval": 60}';
   end if;
-  v_unknown := (select k from jsonb_object_keys(rule) as k where k <> all (v_names) limit 1);
-  if v_unknown is not null then
-    raise exception using errcode = 'DI051', message = format('a schedule has no setting %L', v_unknown),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(v_unknown, v_names)) || '? ', '')
-        || 'the settings are ' || array_to_string(v_names, ', ');
-  end if;
+  perform dibs._check_names('DI051', 'schedule', 'setting', rule, v_names);
   v_given := array(select k from unnest(v_rules) as k where rule -> k <> 'null');
   if cardinality(v_given) > 1 then
     raise exception using errcode = 'DI051',
       message = format('a schedule has one rule; it got %s', array_to_string(v_given, ' and ')),
       hint = 'give one of ' || array_to_string(v_rules, ', ');
   end if;
-  v_unknown := (select p.key from jsonb_each(rule) as p
+  v_null := (select p.key from jsonb_each(rule) as p
     where p.value = 'null' and p.key <> all (v_rules || '{start_at,end_at,pause_after}'::text[]) limit 1);
-  if v_unknown is not null then
-    raise exception using errcode = 'DI051', message = format('a schedule''s %s cannot be null', v_unknown),
+  if v_null is not null then
+    raise exception using errcode = 'DI051', message = format('a schedule''s %s cannot be null', v_null),
       hint = 'leave it out to keep it as it is; only start_at, end_at and pause_after may be null, for none';
   end if;
   if rule ->> 'cron' !~ '^\s*(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+(\s+\S+){4,5})\s*$' then
@@ -66,14 +78,7 @@ begin
     raise exception using errcode = 'DI051', message = format('%s is %s, but months differ in length', v_given[1], rule ->> v_given[1]),
       hint = 'give days, hours or seconds; for months use cron';
   end if;
-  if rule ->> 'zone' <> 'UTC' and not exists (select from pg_timezone_names as z where z.name = rule ->> 'zone') then
-    raise exception using errcode = 'DI051', message = format('there is no time zone %L', rule ->> 'zone'),
-      hint = coalesce('did you mean ' || quote_literal(split_part(rule ->> 'zone', '/', 1) || '/' || dibs._nearest(
-        split_part(rule ->> 'zone', '/', 2), array(
-          select split_part(z.name, '/', 2) from pg_timezone_names as z
-          where split_part(z.name, '/', 1) = split_part(rule ->> 'zone', '/', 1)))) || '? ', '')
-        || 'give an IANA name such as Europe/Berlin';
-  end if;
+  perform dibs._check_zone(rule ->> 'zone');
 end
 $$;
 

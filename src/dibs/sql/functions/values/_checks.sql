@@ -111,3 +111,31 @@ begin atomic
 end;
 
 comment on function dibs._nearest is 'The word of `words` most like `word`, for "did you mean"; null if none is.';
+
+create or replace function dibs._refuse_unknown(code text, sentence text, word text, known text[], advice text)
+returns void
+language plpgsql immutable
+as $$
+begin
+  raise exception using errcode = code, message = sentence,
+    hint = coalesce('did you mean ' || quote_literal(dibs._nearest(word, known)) || '? ', '') || advice;
+end
+$$;
+
+comment on function dibs._refuse_unknown is 'Raise an error about a word that is none of those known, with the nearest of them.';
+
+create or replace function dibs._refuse_name(code text, owner text, kind text, word text, known text[]) returns void
+language sql immutable
+return dibs._refuse_unknown(code, format('a %s has no %s %L', owner, kind, word), word, known,
+  format('the %ss are %s', kind, array_to_string(known, ', ')));
+
+comment on function dibs._refuse_name is 'Refuse the name of an option or a setting that does not exist.';
+
+create or replace function dibs._check_names(code text, owner text, kind text, given jsonb, known text[]) returns void
+language sql immutable
+begin atomic
+  select dibs._refuse_name(code, owner, kind, min(k), known)
+  from jsonb_object_keys(given) as k where k <> all (known) having count(*) > 0;
+end;
+
+comment on function dibs._check_names is 'Refuse a JSON object with a name that does not exist.';

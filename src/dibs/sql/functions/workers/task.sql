@@ -36,9 +36,8 @@ begin
   return query
   select t.queue, t.arguments, t.options from dibs.task as t where t.kind = find_task.kind;
   if not found then
-    raise exception using errcode = 'DI015', message = format('no worker has registered a task %L', find_task.kind),
-      hint = coalesce('did you mean ' || quote_literal(dibs._nearest(find_task.kind, array(select t.kind from dibs.task as t))) || '? ', '')
-        || 'a worker registers its tasks when it starts';
+    perform dibs._refuse_unknown('DI015', format('no worker has registered a task %L', find_task.kind), find_task.kind,
+      array(select t.kind from dibs.task as t), 'a worker registers its tasks when it starts');
   end if;
 end
 $$;
