@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import inspect
 import re
@@ -10,6 +11,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from dataclasses import fields as dataclass_fields
+from itertools import pairwise
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -17,12 +19,13 @@ from typing import Any
 import msgspec
 
 import dibs
-from dibs import errors, events, testing, worker
+from dibs import errors, events, policy, schedule, testing, worker
+from dibs.db.adapters import detect
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = "dibs.client."
 TASKS = tuple(CLIENT + name for name in ("app", "task", "remote", "context", "middleware"))
-GIVEN = {"AsyncUpkeep", "Context", "Job", "Message", "Queue", "RemoteTask", "Task", "Upkeep"}
+GIVEN = {"AsyncUpkeep", "Context", "Held", "Job", "Message", "Queue", "RemoteTask", "Task", "Transaction", "Upkeep"}
 """Classes one gets and does not make, so nobody calls them."""
 OPENING = "<!-- Written by tools/pyref.py from the docstrings: change those and run `make docs`. -->"
 
@@ -110,14 +113,37 @@ def default(value: object) -> str:
     return repr(value)
 
 
+def alias_docs(*modules: ModuleType) -> dict[str, str]:
+    """What is written below each type that is only a name for others."""
+    found = {}
+    for module in modules:
+        body = ast.parse(inspect.getsource(module)).body
+        for alias, below in pairwise(body):
+            target = alias.targets[0] if isinstance(alias, ast.Assign) else getattr(alias, "target", None)
+            if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                found[target.id] = str(below.value.value)
+    return found
+
+
+ALIASES = alias_docs(policy, schedule, detect)
+
+
+def alias_section(name: str, of: object) -> list[str]:
+    return [f"## {name}", "", "```text", annotation(of).replace("typing.", ""), "```", "", markdown(ALIASES[name]), ""]
+
+
 def prose(of: object) -> str:
     """A docstring as Markdown."""
-    text = re.sub(r":\w+:`(.+?)`", r"`\1`", re.sub(r"``(.+?)``", r"`\1`", inspect.getdoc(of) or ""))
+    return markdown(inspect.getdoc(of) or "")
+
+
+def markdown(text: str) -> str:
+    text = re.sub(r":\w+:`(.+?)`", r"`\1`", re.sub(r"``(.+?)``", r"`\1`", text))
     return re.sub(r"^>>> .*(?:\n.+)*", lambda example: f"```text\n{example[0]}\n```", text, flags=re.MULTILINE)
 
 
-def first_sentence(of: object) -> str:
-    text = " ".join(prose(of).split("\n\n")[0].split())
+def first_sentence(of: object, name: str = "") -> str:
+    text = " ".join((markdown(ALIASES[name]) if name in ALIASES else prose(of)).split("\n\n")[0].split())
     return re.split(r"(?<=[.;]) ", text, maxsplit=1)[0].rstrip(".;").replace("|", "\\|")
 
 
@@ -201,6 +227,8 @@ def class_section(cls: type, twin: str | None) -> list[str]:
 
 
 def section(name: str, of: Any, twin: str | None = None) -> list[str]:
+    if name in ALIASES:
+        return alias_section(name, of)
     if isinstance(of, type):
         return class_section(of, twin)
     if callable(of):
@@ -248,7 +276,7 @@ def index(names: dict[str, Any]) -> list[str]:
     for page in (TASK, CLIENTS, VALUES):
         rows = [(n, of) for n, of in told.items() if page_of(of) is page and n not in twins(names).values()]
         lines += [f"## {page.title.removeprefix('Python: ').capitalize()}", "", "| name | |", "|---|---|"]
-        lines += [f"| [`{n}`]({page.file}#{n.lower()}) | {first_sentence(of)} |" for n, of in rows]
+        lines += [f"| [`{n}`]({page.file}#{n.lower()}) | {first_sentence(of, n)} |" for n, of in rows]
         lines += [""]
     lines += ["## Other modules", "", "| module | |", "|---|---|"]
     lines += [f"| [`{m.__name__}`]({page.file}) | {first_sentence(m)} |" for page, m in MODULES.items()]

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAIRS = {
     "src/dibs/db/database_async.py": "src/dibs/db/database.py",
     "src/dibs/client/client_async.py": "src/dibs/client/client.py",
+    "src/dibs/client/upkeep_async.py": "src/dibs/client/upkeep.py",
     "src/dibs/client/schedules_async.py": "src/dibs/client/schedules.py",
     "src/dibs/client/queue_async.py": "src/dibs/client/queue.py",
     "src/dibs/client/handle_async.py": "src/dibs/client/handle.py",
@@ -22,6 +23,7 @@ WORDS = {
     "AsyncDatabase": "Database",
     "AsyncClient": "Client",
     "AsyncScheduling": "Scheduling",
+    "AsyncUpkeep": "Upkeep",
     "AsyncQueue": "Queue",
     "AsyncMessage": "Message",
     "AsyncBell": "Bell",
@@ -41,6 +43,7 @@ WORDS = {
     "queue_async": "queue",
     "handle_async": "handle",
     "schedules_async": "schedules",
+    "upkeep_async": "upkeep",
     "async with": "with",
     "async for": "for",
     "async def": "def",

@@ -8,7 +8,7 @@
 """
 
 from dibs import events
-from dibs.client.app import App, Task
+from dibs.client.app import App, Task, TaskSettings
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
 from dibs.client.context import Context, context
@@ -18,6 +18,10 @@ from dibs.client.middleware import Middleware
 from dibs.client.queue import Message, Queue
 from dibs.client.queue_async import AsyncMessage, AsyncQueue
 from dibs.client.remote import RemoteTask
+from dibs.client.transaction import Transaction
+from dibs.client.upkeep import Upkeep
+from dibs.client.upkeep_async import AsyncUpkeep
+from dibs.db.adapters.detect import AsyncConnection, Connection
 from dibs.errors import (
     BrokenContract,
     ClientClosed,
@@ -56,29 +60,63 @@ from dibs.errors import (
     WaitTimeout,
     WrongIsolation,
 )
-from dibs.job import Answer, Claimed, Depth, DrainEstimate, Enqueued, Failed, Limit, NewJob, Redriven, Resumed
-from dibs.policy import Backoff, constant, exponential, progressive
+from dibs.info import (
+    Depth,
+    DrainEstimate,
+    JobSummary,
+    Limit,
+    MadeDay,
+    Pruned,
+    QueueInfo,
+    Rescued,
+    Resumed,
+    TaskInfo,
+    WorkerInfo,
+)
+from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
+from dibs.policy import (
+    Backoff,
+    DedupScope,
+    GroupPolicy,
+    History,
+    JobOptions,
+    OnDuplicate,
+    QueuePolicy,
+    Seconds,
+    WhenFull,
+    constant,
+    exponential,
+    progressive,
+)
 from dibs.progress import Status
 from dibs.retry import GiveUp, Retry, RetryAfter, Snooze
-from dibs.states import Outcome, State
+from dibs.schedule import CatchUp, OnFailure, Overlap, Schedule, ScheduleRule, Triggered
+from dibs.shards import Hold, Shard
+from dibs.states import Answer, Outcome, State
 from dibs.stats import Statistics, Totals
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Answer",
+    "Answered",
     "App",
     "AsyncClient",
+    "AsyncConnection",
     "AsyncJob",
     "AsyncMessage",
     "AsyncQueue",
+    "AsyncUpkeep",
     "Backoff",
     "BrokenContract",
+    "CatchUp",
     "Claimed",
     "Client",
     "ClientClosed",
+    "Connection",
     "ConnectionLost",
     "Context",
+    "DedupScope",
     "Depth",
     "DibsError",
     "DrainEstimate",
@@ -87,6 +125,10 @@ __all__ = [
     "Enqueued",
     "Failed",
     "GiveUp",
+    "GroupPolicy",
+    "Held",
+    "History",
+    "Hold",
     "IdOutOfRange",
     "IdTaken",
     "InvalidArgument",
@@ -95,29 +137,43 @@ __all__ = [
     "Job",
     "JobEnded",
     "JobError",
+    "JobOptions",
+    "JobSummary",
     "LeaseLost",
     "Limit",
+    "MadeDay",
     "Message",
     "Middleware",
     "NewJob",
     "NotAllowed",
     "NotPermitted",
+    "OnDuplicate",
+    "OnFailure",
     "Outcome",
+    "Overlap",
     "PayloadTooLarge",
+    "Pruned",
     "Queue",
     "QueueFull",
+    "QueueInfo",
+    "QueuePolicy",
     "Redriven",
     "Refused",
     "RemoteTask",
+    "Rescued",
     "Resumed",
     "Retry",
     "RetryAfter",
+    "Schedule",
+    "ScheduleRule",
     "SchemaError",
     "SchemaLocked",
     "SchemaMissing",
     "SchemaTooNew",
     "SchemaTooOld",
+    "Seconds",
     "ServerError",
+    "Shard",
     "ShardNotHeld",
     "Snooze",
     "State",
@@ -125,7 +181,11 @@ __all__ = [
     "Status",
     "StillSharded",
     "Task",
+    "TaskInfo",
+    "TaskSettings",
     "Totals",
+    "Transaction",
+    "Triggered",
     "UnfitFunction",
     "UnknownJob",
     "UnknownLimit",
@@ -133,7 +193,10 @@ __all__ = [
     "UnknownSchedule",
     "UnknownTask",
     "UnknownWorker",
+    "Upkeep",
     "WaitTimeout",
+    "WhenFull",
+    "WorkerInfo",
     "WrongIsolation",
     "constant",
     "context",

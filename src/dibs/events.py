@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.job import Claimed
-    from dibs.states import Outcome
+    from dibs.states import Answer, Outcome, State
 
 log = logging.getLogger("dibs.events")
 
@@ -31,7 +31,7 @@ class JobEnqueued(Event, frozen=True):
     id: UUID
     queue: str
     kind: str
-    outcome: str
+    outcome: Answer
 
 
 class JobsClaimed(Event, frozen=True):
@@ -58,7 +58,7 @@ class RunEnded(Event, frozen=True):
 
     job: Claimed
     outcome: Outcome
-    state: str
+    state: State
     ran: float
     error: str | None = None
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
 
 from dibs.errors import InvalidArgument
 from dibs.policy import FOREVER, Backoff, DedupScope, History, OnDuplicate, Seconds, seconds
+from dibs.states import Answer, State
 
 BINARY = "application/octet-stream"
 
@@ -85,12 +86,12 @@ class Enqueued(msgspec.Struct, frozen=True):
     """What became of an enqueue: the job's id, and whether it is new."""
 
     id: UUID
-    outcome: Literal["enqueued", "duplicate", "replaced", "sidelined"]
+    outcome: Answer
 
     @property
     def is_new(self) -> bool:
         """Whether this call made the job."""
-        return self.outcome != "duplicate"
+        return self.outcome != Answer.DUPLICATE
 
 
 class Held(Protocol):
@@ -218,19 +219,19 @@ def _read(text: str) -> Any:
         raise InvalidArgument(f"the payload cannot be read: {error}") from error
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """A batch's answer for one item: ``ok``, ``already``, ``lost``, ``busy``, ``cancel`` and so on."""
+class Answered(msgspec.Struct, frozen=True):
+    """What a batch answered for one of its jobs."""
 
     id: UUID
-    answer: str
+    answer: Answer
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """Where a job went after a failed run."""
+    """Where a job went after a failed run; nowhere if the answer is ``lost``."""
 
-    state: str
+    state: State | None
     due_at: datetime | None
-    answer: str = "ok"
+    answer: Answer = Answer.OK
     id: UUID | None = None
 
 
@@ -241,106 +242,17 @@ class Redriven:
     id: UUID
     queue: str
     kind: str
-    was: str
+    was: State
     reason: str
-    answer: Literal["redriven", "matched", "duplicate"]
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """What a resume found: since when the queue was paused, and how many jobs are past their time."""
-
-    paused_at: datetime | None
-    late: int
-    extended: int
-
-
-@dataclass(frozen=True, slots=True)
-class Depth:
-    """How many jobs of a queue are in each state, and how long the oldest has waited and run."""
-
-    queue: str
-    paused: bool = False
-    scheduled: int = 0
-    ready: int = 0
-    blocked: int = 0
-    running: int = 0
-    failed: int = 0
-    exhausted: int = 0
-    expired: int = 0
-    cancelled: int = 0
-    oldest_ready: timedelta = field(default_factory=timedelta)
-    oldest_running: timedelta = field(default_factory=timedelta)
-    oldest_untried: timedelta = field(default_factory=timedelta)
-
-    @property
-    def waiting(self) -> int:
-        """Everything that has still to run."""
-        return self.scheduled + self.ready + self.blocked
-
-    @property
-    def dead(self) -> int:
-        """Everything that ended badly."""
-        return self.failed + self.exhausted + self.expired + self.cancelled
-
-
-@dataclass(frozen=True, slots=True)
-class DrainEstimate:
-    """How many jobs are due, how many a second come and go, and when none is left; None if they do not get fewer."""
-
-    waiting: int
-    arriving: float
-    leaving: float
-    drained_in: timedelta | None
-
-
-@dataclass(frozen=True, slots=True)
-class JobSummary:
-    """One line of a list of jobs."""
-
-    id: UUID
-    queue: str
-    kind: str
-    state: str
-    priority: int
-    enqueued_at: datetime
-    due_at: datetime
-    attempts: int | None
-    max_attempts: int
-    reason: str | None
-    progress: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A limit that was set, and what is used of it. A group without a name stands for every group of its queue."""
-
-    scope: Literal["queue", "kind", "group", "resource"]
-    queue: str | None
-    name: str | None
-    concurrency: int | None
-    used: int
-    free: int | None
-    rate: float | None
-    burst: int | None
-    weight: int | None
-    blocked: int
-    holders: list[UUID]
-    max_depth: int | None = None
-    max_age: timedelta | None = None
+    answer: Answer
 
 
 __all__ = [
-    "Answer",
+    "Answered",
     "Claimed",
-    "Depth",
-    "DrainEstimate",
     "Enqueued",
     "Failed",
     "Held",
-    "JobSummary",
-    "Limit",
     "NewJob",
     "Redriven",
-    "Resumed",
 ]

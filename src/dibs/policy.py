@@ -16,6 +16,7 @@ Seconds = float | timedelta
 """A duration: seconds, or a timedelta."""
 
 History = Literal["all", "failures", "none"]
+"""Which attempts are kept."""
 
 DedupScope = Literal["waiting", "unfinished", "window"]
 """How long a job holds its dedup key: until it is claimed, until it has ended, or for a time."""

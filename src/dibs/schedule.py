@@ -11,12 +11,19 @@ from dibs.policy import Seconds, seconds
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
+    from uuid import UUID
 
     from dibs.job import NewJob
+    from dibs.states import Answer
 
 Overlap = Literal["skip", "queue", "allow", "cancel"]
+"""What to do when a slot comes while an earlier run goes on."""
+
 CatchUp = Literal["none", "last"] | int
+"""How many of the slots that were missed are made up for."""
+
 OnFailure = Literal["retry", "next"]
+"""Whether a failed run is tried again, or left for the next slot."""
 
 RULES = ("cron", "interval", "fixed_rate", "fixed_delay", "once")
 _DURATIONS = frozenset({"interval", "fixed_rate", "fixed_delay", "jitter", "grace"})
@@ -78,8 +85,8 @@ class Declared:
 class Triggered:
     """What became of a trigger: ``triggered`` with the job's id, ``skipped``, or ``duplicate``."""
 
-    job_id: Any
-    answer: Literal["triggered", "skipped", "duplicate"]
+    job_id: UUID | None
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +117,7 @@ class Schedule:
     held: list[datetime]
     open_runs: int
     last_slot: datetime | None
-    last_job: Any
+    last_job: UUID | None
     last_attempt: datetime | None
     last_success: datetime | None
     failed_attempts: int

@@ -1,4 +1,4 @@
-"""The states of a job, defined once. SQL, CLI and docs agree with this file by a test."""
+"""The states of a job and the answers of verbs, defined once. SQL, CLI and docs agree with this file by a test."""
 
 from __future__ import annotations
 
@@ -43,3 +43,28 @@ class Outcome(StrEnum):
     SNOOZED = "snoozed"
     RELEASED = "released"
     CANCELLED = "cancelled"
+
+
+class Answer(StrEnum):
+    """What a verb says of one job or schedule, which is not a state."""
+
+    OK = "ok"
+    ALREADY = "already"  # the same token did that before
+    LOST = "lost"  # this token does not hold the job
+    CANCEL = "cancel"  # done, but the job is to stop
+    BUSY = "busy"  # locked; try again
+    ENQUEUED = "enqueued"
+    DUPLICATE = "duplicate"  # another job has the id or the dedup key
+    REPLACED = "replaced"  # enqueued in the place of a job that waited
+    SIDELINED = "sidelined"  # enqueued behind all others, since the queue is full
+    CANCELLED = "cancelled"
+    REQUESTED = "requested"  # its holder is asked to stop
+    ENDED = "ended"  # too late
+    UNKNOWN = "unknown"  # no such job
+    REDRIVEN = "redriven"
+    MATCHED = "matched"  # a dry run found it
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    TRIGGERED = "triggered"
+    SKIPPED = "skipped"  # by its overlap policy

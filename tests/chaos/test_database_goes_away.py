@@ -119,7 +119,7 @@ def test_a_lost_answer_to_a_bulk_enqueue_with_keys_adds_nothing(own_server: Serv
             )
             assert proxy.lost.is_set()
             assert [m.id for m in made] == [made[n % 600].id for n in range(count)]
-            assert made[0] == dibs.Enqueued(there.id, "duplicate")
+            assert made[0] == dibs.Enqueued(there.id, dibs.Answer.DUPLICATE)
             assert client.depth("q").ready == 600
         proxy.lose_the_answer_to(b"refused-marker")
         assert client.enqueue("q", "k", "refused-marker", dedup_key="new", on_duplicate="refuse").is_new

@@ -66,6 +66,11 @@ def test_states_are_those_of_the_code() -> None:
     ]
 
 
+def test_answers_are_those_of_the_code() -> None:
+    documented = [row[0] for row in table(DOCS / "reference/states.md", "Answers")]
+    assert documented == [answer.value for answer in states.Answer]
+
+
 def test_outcomes_are_those_of_the_database(db: psycopg.Connection[Any]) -> None:
     rows = db.execute("select unnest(enum_range(null::dibs.outcome))::text").fetchall()
     assert [row[0] for row in rows] == [outcome.value for outcome in states.Outcome]

@@ -53,7 +53,7 @@ def working(folder: Path, dsn: str, *options: str) -> Iterator[subprocess.Popen[
 
 
 def workers(client: dibs.Client) -> set[int]:
-    return {w["facts"]["pid"] for w in client.workers()}
+    return {w.facts["pid"] for w in client.workers()}
 
 
 def free_port() -> int:

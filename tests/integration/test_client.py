@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,3 +81,29 @@ def test_the_plain_queue_is_like_sqs(client: dibs.Client, clock: Clock) -> None:
     assert rescued.receive_count == 3
     with pytest.raises(dibs.LeaseLost):
         again.ack()
+
+
+@pytest.mark.parametrize(
+    ("view", "row"),
+    [
+        ("limits", dibs.Limit), ("queues", dibs.QueueInfo), ("schedules", dibs.Schedule), ("shards", dibs.Shard),
+        ("tasks", dibs.TaskInfo), ("totals", dibs.Totals), ("workers", dibs.WorkerInfo),
+    ],
+)  # fmt: skip
+def test_a_list_leaves_out_no_column_of_its_view(db: psycopg.Connection[Any], view: str, row: type[Any]) -> None:
+    columns = [column.name for column in db.execute(f"select * from dibs.{view}").description or ()]
+    assert sorted(field.name for field in fields(row)) == sorted(columns)
+
+
+def test_queues_show_every_setting_that_can_be_set(client: dibs.Client) -> None:
+    client.set_queue("reports", noisy_share=0.3)
+    [queue] = client.queues()
+    assert queue.noisy_share == 0.3
+    assert dibs.QueuePolicy.__annotations__.keys() - {f.name for f in fields(queue)} == {"exclusive"}
+
+
+def test_a_limit_that_is_taken_away_says_so(client: dibs.Client) -> None:
+    client.set_limit(kind="report", concurrency=3)
+    assert client.unset_limit(kind="report") is True
+    with pytest.raises(dibs.UnknownLimit):
+        client.unset_limit(kind="report")

@@ -31,7 +31,7 @@ from dibs.metrics.exposition import CONTENT_TYPE, Counter, Gauge, Histogram, ren
 from dibs.metrics.lines import LEVELS, line_of
 from dibs.metrics.tracing import Tracing
 from dibs.runtime.http import Pages
-from dibs.states import Outcome
+from dibs.states import Outcome, State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from dibs.db import calls
     from dibs.job import Claimed
     from dibs.testing import Clock
 
@@ -75,10 +74,14 @@ async def work(app: dibs.App, end: Callable[[Claimed], str] = lambda _: "complet
         verb = end(job)
         if verb == "complete":
             await client.complete(job)
-            events.tell(facts.RunEnded(job, Outcome.SUCCEEDED, "succeeded", 0.02))
+            events.tell(facts.RunEnded(job, Outcome.SUCCEEDED, State.SUCCEEDED, 0.02))
         elif verb == "fail":
             went = await client.fail(job, "ValueError: no such user\n  in welcome")
-            events.tell(facts.RunEnded(job, Outcome.FAILED, went.state, 0.3, "ValueError: no such user\n  in welcome"))
+            events.tell(
+                facts.RunEnded(
+                    job, Outcome.FAILED, went.state or State.UNKNOWN, 0.3, "ValueError: no such user\n  in welcome"
+                )
+            )
         elif verb == "lose":
             events.tell(facts.RunLost(job))
     events.tell(facts.OutcomesSent("complete", len(jobs), 0.004))
@@ -125,7 +128,7 @@ async def test_prometheus_counts_what_real_jobs_did(app: dibs.App, clock: Clock)
         await welcome.using(priority=1).aenqueue(4)
         await work(app, lambda _: "lose", max=1)
         clock.move(31)
-        app.events.tell(facts.UpkeepDone("rescue", len(await client.rescue())))
+        app.events.tell(facts.UpkeepDone("rescue", len(await client.upkeep.rescue())))
         read = Samples((await metrics.page()).body)
     job = {"queue": "mail", "kind": "welcome"}
     assert read("dibs_enqueued_total", **job, outcome="enqueued") == 4
@@ -174,7 +177,7 @@ async def test_a_scraper_gets_the_page_over_http(app: dibs.App) -> None:
     async with client_of(app) as client:
         await client.set_queue("mail")
         pages = Pages({"/metrics": Prometheus(app.events, client).page})
-        app.events.tell(facts.JobEnqueued(UUID(int=1), "mail", 'say "hi" \\', "enqueued"))
+        app.events.tell(facts.JobEnqueued(UUID(int=1), "mail", 'say "hi" \\', dibs.Answer.ENQUEUED))
         await pages.open(0)
         reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -194,9 +197,9 @@ async def test_depths_are_read_at_most_once_a_second_however_many_ask(
         asked: list[str] = []
 
         class Counting:
-            async def run(self, call: calls.Call[Any], /) -> Any:
-                asked.append(call.sql)
-                return await client.run(call)
+            async def depths(self) -> list[dibs.Depth]:
+                asked.append("depths")
+                return await client.depths()
 
         metrics = Prometheus(app.events, Counting())
         await client.enqueue("mail", "x")
@@ -216,7 +219,7 @@ async def test_a_slow_database_does_not_hold_up_the_page(monkeypatch: pytest.Mon
     answer: asyncio.Future[list[dibs.Depth]] = asyncio.get_running_loop().create_future()
 
     class Slow:
-        async def run(self, _: calls.Call[Any], /) -> Any:
+        async def depths(self) -> list[dibs.Depth]:
             return await answer
 
     metrics = Prometheus(facts.Events(), Slow())
@@ -234,7 +237,7 @@ async def test_without_its_database_the_page_has_everything_but_depths(monkeypat
     down = [False]
 
     class Database:
-        async def run(self, _: calls.Call[Any], /) -> Any:
+        async def depths(self) -> list[dibs.Depth]:
             if down[0]:
                 raise dibs.ConnectionLost("it went away")
             return [dibs.Depth("mail", ready=3)]
@@ -413,7 +416,7 @@ async def test_text_lines_are_for_people(app: dibs.App, stream: io.StringIO) -> 
     async with client_of(app):
         await welcome.aenqueue()
         (job,) = await work(app)
-    app.events.tell(facts.RunEnded(job, Outcome.FAILED, "exhausted", 1.5, "Odd: a\r\x1b[31mline\nand another"))
+    app.events.tell(facts.RunEnded(job, Outcome.FAILED, State.EXHAUSTED, 1.5, "Odd: a\r\x1b[31mline\nand another"))
     app.events.tell(facts.Trouble("claim", dibs.ConnectionLost("it went\naway")))
     log.close()
     read = stream.getvalue().splitlines()

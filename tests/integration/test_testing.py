@@ -473,7 +473,7 @@ def test_perform_needs_no_database(app: dibs.App) -> None:
     assert perform(last).result == (False, DEFAULT_ATTEMPTS)
     assert perform(last.using(max_attempts=1)).result == (True, 1)
     app.client.set_queue("fresh")
-    assert {queue["max_attempts"] for queue in app.client.queues()} == {DEFAULT_ATTEMPTS}
+    assert {queue.max_attempts for queue in app.client.queues()} == {DEFAULT_ATTEMPTS}
 
 
 def test_an_app_is_pointed_elsewhere_and_back(app: dibs.App, empty_dsn: str) -> None:

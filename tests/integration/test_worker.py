@@ -251,7 +251,7 @@ async def test_a_failure_after_the_lease_was_lost_changes_nothing(app: dibs.App,
     running = asyncio.create_task(drain(app, concurrency=1))  # it has no room to claim it again
     await began.wait()
     clock.move(31)
-    await asyncio.to_thread(app.client.rescue)
+    await asyncio.to_thread(app.client.upkeep.rescue)
     assert await asyncio.to_thread(job.cancel) == "cancelled"
     go.set()
     await running
@@ -355,7 +355,7 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: dibs.App) -> 
     def rescue() -> None:
         with dibs.Client(app.dsn) as other:
             while not stop.wait(0.05):
-                rescued.extend(other.rescue())
+                rescued.extend(other.upkeep.rescue())
 
     thread = threading.Thread(target=rescue)
     thread.start()

@@ -83,12 +83,12 @@ def test_an_observer_of_one_queue_sees_no_other(client: dibs.Client, login: Logi
         client.fail(job, "once", delay=0)
     mail = login("dibs_observer", queues=["mail"])
     assert {job.queue for job in mail.jobs()} == {"mail"}
-    assert [q["name"] for q in mail.queues()] == ["mail"]
+    assert [q.name for q in mail.queues()] == ["mail"]
     with psycopg.connect(mail.dsn, autocommit=True) as conn:
         for view, column in (("attempts", "queue"), ("errors", "queue"), ("processes", "name"), ("deliveries", "kind")):
             seen = conn.execute(f"select distinct {column} from dibs.{view}").fetchall()
             assert seen == [("mail",)], view
-    assert {q["name"] for q in client.queues()} == {"billing", "mail"}
+    assert {q.name for q in client.queues()} == {"billing", "mail"}
 
 
 def test_confinement_comes_with_membership_and_adds_up(client: dibs.Client, login: Login) -> None:

@@ -44,13 +44,13 @@ def test_a_key_of_scope_waiting_is_free_once_its_job_is_claimed(
     client: dibs.Client, db: psycopg.Connection[Any]
 ) -> None:
     first = enqueue(client, dedup_scope="waiting")
-    assert enqueue(client, dedup_scope="waiting") == dibs.Enqueued(first.id, "duplicate")
+    assert enqueue(client, dedup_scope="waiting") == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
     [running] = client.claim("q")
     second = enqueue(client, dedup_scope="waiting")
     assert second.is_new
-    assert enqueue(client) == dibs.Enqueued(second.id, "duplicate")
+    assert enqueue(client) == dibs.Enqueued(second.id, dibs.Answer.DUPLICATE)
     client.complete(running)
-    assert enqueue(client) == dibs.Enqueued(second.id, "duplicate"), "the first gives back no key but its own"
+    assert enqueue(client) == dibs.Enqueued(second.id, dibs.Answer.DUPLICATE), "the first gives back no key but its own"
     client.complete(client.claim("q", wait=5)[0])
     assert keys(db) == 0
 
@@ -58,11 +58,11 @@ def test_a_key_of_scope_waiting_is_free_once_its_job_is_claimed(
 def test_a_job_that_is_retried_has_its_key_again_unless_another_took_it(client: dibs.Client) -> None:
     first = enqueue(client, dedup_scope="waiting")
     client.fail(client.claim("q")[0], delay=0)
-    assert enqueue(client, dedup_scope="waiting") == dibs.Enqueued(first.id, "duplicate")
+    assert enqueue(client, dedup_scope="waiting") == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
     [running] = client.claim("q", wait=5)
     second = enqueue(client, dedup_scope="waiting")
     client.fail(running, delay=0)
-    assert enqueue(client, dedup_scope="waiting") == dibs.Enqueued(second.id, "duplicate")
+    assert enqueue(client, dedup_scope="waiting") == dibs.Enqueued(second.id, dibs.Answer.DUPLICATE)
     assert client.depth("q").ready == 2
 
 
@@ -71,7 +71,7 @@ def test_a_window_outlives_the_job_and_ends(client: dibs.Client, clock: Clock, d
     first = enqueue(client, dedup_for=60)
     client.complete(client.claim("q")[0])
     clock.move(59)
-    assert enqueue(client, dedup_for=60) == dibs.Enqueued(first.id, "duplicate")
+    assert enqueue(client, dedup_for=60) == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
     assert db.execute("select dibs.forget()").fetchone() == (0,)
     clock.move(1)
     second = enqueue(client, dedup_for=60)
@@ -88,7 +88,7 @@ def test_a_window_and_a_scope_hold_for_as_long_as_the_longer(client: dibs.Client
     clock.freeze()
     first = enqueue(client, dedup_scope=scope, dedup_for=60, ttl=timedelta(days=30))
     clock.move(100)
-    assert enqueue(client) == dibs.Enqueued(first.id, "duplicate")
+    assert enqueue(client) == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
     [job] = client.claim("q")
     assert client.enqueue("q", "k", dedup_key="same").is_new == (scope == "waiting")
     client.complete(job)
@@ -106,7 +106,7 @@ def test_a_job_that_ended_badly_frees_its_window(client: dibs.Client, clock: Clo
             client.fail(client.claim("q")[0], final=True)
         else:
             clock.move(61)
-            assert client.expire() == 1
+            assert client.upkeep.expire() == 1
     assert enqueue(client).is_new
 
 
@@ -118,7 +118,7 @@ def test_a_key_made_of_the_arguments(client: dibs.Client, db: psycopg.Connection
         return client.enqueue(queue, kind, payload, dedup=True)
 
     first = ask("k", {"a": 1, "b": [1, {"c": None}]})
-    assert ask("k", {"b": [1, {"c": None}], "a": 1}) == dibs.Enqueued(first.id, "duplicate")
+    assert ask("k", {"b": [1, {"c": None}], "a": 1}) == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
     others = [
         ("k", {"a": 1}),
         ("k", {"b": [{"c": None}, 1], "a": 1}),
@@ -178,7 +178,7 @@ def test_replace_while_waiting_is_a_new_job_and_the_old_one_says_so(
     third = enqueue(client, 3, on_duplicate="replace")
     assert third.outcome == "enqueued", "what runs is not replaced: a new job"
     client.complete(job)
-    assert enqueue(client) == dibs.Enqueued(third.id, "duplicate")
+    assert enqueue(client) == dibs.Enqueued(third.id, dibs.Answer.DUPLICATE)
     assert keys(db) == 1
 
 
@@ -266,7 +266,7 @@ def test_a_redrive_takes_the_key_again_by_its_scope(client: dibs.Client, clock: 
     assert claimed == {held.id, other.id, dead["window"], *claimed}
     answers = {r.id: r.answer for r in client.redrive([dead["waiting"], dead["unfinished"]])}
     assert answers == {dead["waiting"]: "redriven", dead["unfinished"]: "duplicate"}
-    assert client.enqueue("q", "k", dedup_key="waiting") == dibs.Enqueued(dead["waiting"], "duplicate")
+    assert client.enqueue("q", "k", dedup_key="waiting") == dibs.Enqueued(dead["waiting"], dibs.Answer.DUPLICATE)
 
 
 def test_cancel_by_key(client: dibs.Client, clock: Clock) -> None:
@@ -275,14 +275,14 @@ def test_cancel_by_key(client: dibs.Client, clock: Clock) -> None:
         client.cancel_key("q", "same")
     made = enqueue(client)
     assert client.cancel_key("q", "other") is None
-    assert client.cancel_key("q", "same", "no longer wanted") == dibs.Answer(made.id, "cancelled")
+    assert client.cancel_key("q", "same", "no longer wanted") == dibs.Answered(made.id, dibs.Answer.CANCELLED)
     assert "no longer wanted" in client.why(made.id)
     assert client.cancel_key("q", "same") is None
     made = enqueue(client, dedup_for=60)
     [job] = client.claim("q")
-    assert client.cancel_key("q", "same") == dibs.Answer(made.id, "requested")
+    assert client.cancel_key("q", "same") == dibs.Answered(made.id, dibs.Answer.REQUESTED)
     client.complete(job)
-    assert client.cancel_key("q", "same") == dibs.Answer(made.id, "ended")
+    assert client.cancel_key("q", "same") == dibs.Answered(made.id, dibs.Answer.ENDED)
     clock.move(61)
     assert client.cancel_key("q", "same") is None
 
@@ -431,7 +431,7 @@ def test_an_older_snapshot_takes_no_key_over_in_silence(connect: Connect, client
     with pytest.raises(psycopg.errors.SerializationFailure):
         old.execute("select * from dibs.enqueue('q', 'k', dedup_key => 'same')")
     old.execute("rollback")
-    assert enqueue(client) == dibs.Enqueued(held.id, "duplicate")
+    assert enqueue(client) == dibs.Enqueued(held.id, dibs.Answer.DUPLICATE)
 
 
 # Tasks

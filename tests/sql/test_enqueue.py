@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def test_a_duplicate_names_the_job_that_is_there(client: dibs.Client) -> None:
     first = client.enqueue("q", "k", dedup_key="order-1")
-    assert client.enqueue("q", "k", dedup_key="order-1") == dibs.Enqueued(first.id, "duplicate")
+    assert client.enqueue("q", "k", dedup_key="order-1") == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
     assert client.enqueue("other", "k", dedup_key="order-1").is_new
     [job] = client.claim("q")
     assert not client.enqueue("q", "k", dedup_key="order-1").is_new
@@ -46,9 +46,9 @@ def test_the_same_id_twice_is_one_job(client: dibs.Client) -> None:
     """An enqueue can be repeated after a lost answer."""
     id = IdMaker().make(1)[0]
     assert client.enqueue("q", "k", id=id, dedup_key="x").is_new
-    assert client.enqueue("q", "k", id=id, dedup_key="x") == dibs.Enqueued(id, "duplicate")
+    assert client.enqueue("q", "k", id=id, dedup_key="x") == dibs.Enqueued(id, dibs.Answer.DUPLICATE)
     client.complete(client.claim("q")[0])
-    assert client.enqueue("q", "k", id=id, dedup_key="x") == dibs.Enqueued(id, "duplicate")
+    assert client.enqueue("q", "k", id=id, dedup_key="x") == dibs.Enqueued(id, dibs.Answer.DUPLICATE)
     assert client.state(id) is dibs.State.SUCCEEDED
     assert client.enqueue("q", "k", dedup_key="x").is_new
     twice = IdMaker().make(1)[0]
@@ -217,7 +217,7 @@ def test_enqueue_without_its_day_goes_to_the_default_partition(
         "select (select relname from pg_class where oid = job.tableoid) from dibs.job where id = %s", (made.id,)
     ).fetchone()
     assert row == ("job_default",)
-    client.make_days()
+    client.upkeep.make_days()
     row = db.execute(
         "select (select relname from pg_class where oid = job.tableoid) from dibs.job where id = %s", (made.id,)
     ).fetchone()

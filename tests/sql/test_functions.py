@@ -362,7 +362,7 @@ def test_an_interrupted_send_is_seen_and_counted(
     assert begin(db, job) == "none"
     assert seen(db, job.id) == (1, 0, "sending")
     clock.move(60)
-    client.rescue()
+    client.upkeep.rescue()
     assert seen(db, job.id) == (1, 1, "sending")
     [again] = client.claim("q")
     assert begin(db, again) == "sending"
@@ -381,7 +381,7 @@ def test_what_a_provider_did_is_recorded_though_the_lease_is_over(
     [job] = client.claim("q")
     begin(db, job)
     clock.move(60)
-    client.rescue()
+    client.upkeep.rescue()
     record(db, job, "accepted")
     with pytest.raises(psycopg.Error) as lost:
         begin(db, job)

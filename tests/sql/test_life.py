@@ -117,9 +117,9 @@ def test_a_lost_lease_is_charged_counted_apart_and_quarantined(client: dibs.Clie
         [job] = client.claim("q", wait=5)
         assert (job.attempt, job.losses) == (attempt, attempt - 1)
         clock.move(31)
-        [(id, state)] = client.rescue()
-        assert id == made.id
-    assert state == "exhausted"
+        [rescued] = client.upkeep.rescue()
+        assert rescued.id == made.id
+    assert rescued.state is dibs.State.EXHAUSTED
     shown = client.show(made.id)
     assert shown
     assert [a["outcome"] for a in shown["attempts"]] == ["lost"] * 3
@@ -138,15 +138,15 @@ def test_expiry_counts_from_when_it_is_due(client: dibs.Client, clock: Clock) ->
     default = client.enqueue("q", "k")
     never = client.enqueue("q", "k", ttl=timedelta(days=9999))
     clock.move(3601)
-    assert client.expire() == 2
+    assert client.upkeep.expire() == 2
     assert client.states([late.id, now.id, dated.id, default.id]) == ["scheduled", "expired", "expired", "ready"]
     clock.move(3600)
     assert client.state(late.id) is dibs.State.READY
     clock.move(86400)
-    assert client.expire() == 2
+    assert client.upkeep.expire() == 2
     assert client.depth("q").expired == 4
     clock.move(300 * 86400)
-    assert client.expire() == 0
+    assert client.upkeep.expire() == 0
     assert client.state(never.id) is dibs.State.READY
     assert "expired" in client.why(default.id)
 
@@ -158,10 +158,10 @@ def test_retries_and_snoozes_do_not_extend_the_ttl_but_a_redrive_does(client: di
     clock.move(11)
     client.snooze(client.claim("q")[0], 80)
     clock.move(90)
-    assert client.expire() == 1
+    assert client.upkeep.expire() == 1
     assert client.redrive([made.id])[0].answer == "redriven"
     clock.move(99)
-    assert client.expire() == 0
+    assert client.upkeep.expire() == 0
     [job] = client.claim("q")
     assert (job.attempt, job.run) == (1, 3)
 
@@ -170,7 +170,7 @@ def test_a_running_job_does_not_expire(client: dibs.Client, clock: Clock) -> Non
     client.enqueue("q", "k", ttl=10)
     [job] = client.claim("q", lease=600)
     clock.move(60)
-    assert client.expire() == 0
+    assert client.upkeep.expire() == 0
     assert client.complete(job) == "ok"
 
 
@@ -179,16 +179,16 @@ def test_a_paused_queue_expires_nothing_and_resume_can_extend(client: dibs.Clien
     client.enqueue_many(dibs.NewJob(queue="q", ttl=60) for _ in range(5))
     client.pause("q")
     clock.move(3600)
-    assert client.expire() == 0
+    assert client.upkeep.expire() == 0
     resumed = client.resume("q", extend=120)
     assert (resumed.late, resumed.extended) == (5, 5)
-    assert client.expire() == 0
+    assert client.upkeep.expire() == 0
     assert len(client.claim("q", 10)) == 5
     client.enqueue("q", "k", ttl=60)
     client.pause("q")
     clock.move(61)
     assert client.resume("q").late == 1
-    assert client.expire() == 1
+    assert client.upkeep.expire() == 1
 
 
 def test_expire_walks_in_chunks(db: psycopg.Connection[Any], client: dibs.Client, clock: Clock) -> None:
@@ -215,7 +215,7 @@ def test_terminal_is_terminal(client: dibs.Client, clock: Clock) -> None:
         client.cancel(made.id)
     clock.move(3600)
     assert client.claim("q") == []
-    assert client.rescue() == []
+    assert client.upkeep.rescue() == []
 
 
 def test_a_cancelled_job_whose_worker_dies_ends_as_cancelled(client: dibs.Client, clock: Clock) -> None:
@@ -223,7 +223,7 @@ def test_a_cancelled_job_whose_worker_dies_ends_as_cancelled(client: dibs.Client
     client.claim("q")
     client.cancel(made.id)
     clock.move(31)
-    assert client.rescue() == [(made.id, "cancelled")]
+    assert client.upkeep.rescue() == [dibs.Rescued(made.id, dibs.State.CANCELLED)]
 
 
 def test_cancel_says_what_it_found(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
@@ -266,7 +266,7 @@ def test_redrive_filters(client: dibs.Client, clock: Clock) -> None:
         clock.move(60)
     expired = client.enqueue("q", "sms", ttl=1)
     clock.move(60)
-    client.expire()
+    client.upkeep.expire()
 
     def found(**filters: Any) -> int:
         return len(client.redrive(dry_run=True, **filters))
@@ -362,7 +362,7 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     assert "for attempt 2 of 5. The last attempt failed: boom" in client.why(job.id)
     clock.move(90000)
     assert "about to be expired" in client.why(ready.id)
-    client.expire()
+    client.upkeep.expire()
     assert "ended as expired" in client.why(ready.id)
     assert client.why(job.id).startswith("It ended as expired")
     client.set_limit(kind="k", concurrency=0)

@@ -65,8 +65,8 @@ def test_a_duplicate_a_repeat_and_a_replacement_fit_into_a_full_queue(
     assert row
     client.enqueue("q", "k", id=row[0])
     held = client.enqueue("q", "k", dedup_key="same")
-    assert client.enqueue("q", "k", id=row[0]) == dibs.Enqueued(row[0], "duplicate")
-    assert client.enqueue("q", "k", dedup_key="same") == dibs.Enqueued(held.id, "duplicate")
+    assert client.enqueue("q", "k", id=row[0]) == dibs.Enqueued(row[0], dibs.Answer.DUPLICATE)
+    assert client.enqueue("q", "k", dedup_key="same") == dibs.Enqueued(held.id, dibs.Answer.DUPLICATE)
     assert client.enqueue("q", "k", dedup_key="same", on_duplicate="replace").outcome == "replaced"
     with pytest.raises(dibs.QueueFull):
         client.enqueue("q", "k")
@@ -155,12 +155,12 @@ def test_a_sharded_queue_is_bounded_and_deduplicated_as_one(client: dibs.Client)
     first = client.enqueue("q", "k", shard_key="a", dedup_key="same")
     for n in range(7):
         again = client.enqueue("q", "k", shard_key=f"other {n}", dedup_key="same")
-        assert again == dibs.Enqueued(first.id, "duplicate")
+        assert again == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
         client.enqueue("q", "k", shard_key=str(n))
     with pytest.raises(dibs.QueueFull, match="queue 'q' is full: 8 jobs wait"):
         client.enqueue("q", "k")
     assert client.drain_estimate("q").waiting == 8
-    assert client.cancel_key("q", "same") == dibs.Answer(first.id, "cancelled")
+    assert client.cancel_key("q", "same") == dibs.Answered(first.id, dibs.Answer.CANCELLED)
     client.set_queue("q", when_full="sideline", max_depth=1)
     assert client.enqueue("q", "k").outcome == "sidelined"
 
@@ -318,7 +318,7 @@ def test_the_age_of_what_never_ran_is_told_apart_from_retries(client: dibs.Clien
     assert (depth.oldest_ready, depth.oldest_untried) == (timedelta(seconds=37), timedelta(seconds=7))
     [again, _] = client.claim("q", 2)
     client.complete(again)
-    rows = client.run(
+    rows = client._run(
         dibs.db.calls.Call("select run, first_wait from dibs.attempts where id = %s order by run", (made.id,), list)
     )
     assert rows == [(1, timedelta(seconds=100)), (2, None)]
@@ -333,13 +333,13 @@ def test_a_backlog_that_waits_for_longer_than_its_attempts_would_take_still_runs
     fill(client, 3)
     fill(client, 1, delay=3000)
     clock.move(3599)
-    assert client.expire() == 0
+    assert client.upkeep.expire() == 0
     assert len(client.claim("q", 10)) == 4
     fill(client, 1, delay=3000)
     clock.move(3000 + 3599)
-    assert client.expire() == 0
+    assert client.upkeep.expire() == 0
     clock.move(1)
-    assert client.expire() == 1
+    assert client.upkeep.expire() == 1
 
 
 def test_the_end_of_a_backlog_is_estimated(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:

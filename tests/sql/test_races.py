@@ -178,7 +178,7 @@ def test_enqueue_and_prune(connect: Connect, client: dibs.Client, clock: Clock, 
     old = client.enqueue("q", "old")
     client.complete(client.claim("q")[0])
     clock.move(40 * 86400)
-    client.make_days()
+    client.upkeep.make_days()
     writer, pruner, reader = connect(), connect(), connect()
     writer.execute("begin")
     writer.execute("select * from dibs.enqueue('q', 'new')")
@@ -281,7 +281,7 @@ def test_redrive_and_prune(connect: Connect, client: dibs.Client, clock: Clock, 
     clock.move(86400)
     client.fail(client.claim("q")[0], final=True)
     clock.move(25 * 86400)
-    while client.prune():
+    while client.upkeep.prune():
         pass
     client.set_queue("q", retention=5 * 86400)
     one, other = connect(), connect()
@@ -305,7 +305,7 @@ def test_a_key_under_an_older_snapshot_is_never_taken_for_a_duplicate(connect: C
     old.execute("commit")
     assert row
     assert row[1] == "enqueued"
-    assert client.enqueue("q", "k", dedup_key="same") == dibs.Enqueued(row[0], "duplicate")
+    assert client.enqueue("q", "k", dedup_key="same") == dibs.Enqueued(row[0], dibs.Answer.DUPLICATE)
     client.complete(client.claim("q", wait=5)[0])
     assert client.enqueue("q", "k", dedup_key="same").is_new
 
@@ -321,7 +321,7 @@ def test_two_changes_of_one_queue_at_once_both_hold(connect: Connect, client: di
     first.result()
     second.result()
     [queue] = client.queues()
-    assert (queue["lease"].total_seconds(), queue["max_attempts"]) == (77, 7)
+    assert (queue.lease.total_seconds(), queue.max_attempts) == (77, 7)
 
 
 def test_upkeep_by_many_at_once_raises_nothing(dsn: str, client: dibs.Client, clock: Clock) -> None:
@@ -339,4 +339,4 @@ def test_upkeep_by_many_at_once_raises_nothing(dsn: str, client: dibs.Client, cl
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(upkeep, range(4)))
-    assert {outcome for _, outcome in client.make_days()} == {"exists"}
+    assert {day.outcome for day in client.upkeep.make_days()} == {"exists"}

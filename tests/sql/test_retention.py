@@ -27,25 +27,25 @@ def partition_of(db: psycopg.Connection[Any], id: UUID, table: str = "job") -> s
     return row[0] if row else None
 
 
-def prune_all(client: dibs.Client) -> list[tuple[str, str, int | None]]:
+def prune_all(client: dibs.Client) -> list[dibs.Pruned]:
     """Prune until nothing is dropped or trimmed any more."""
-    done: list[tuple[str, str, int | None]] = []
-    while rows := client.prune():
+    done: list[dibs.Pruned] = []
+    while rows := client.upkeep.prune():
         done += rows
-        if not any(outcome in {"dropped", "trimmed"} for _, outcome, _ in rows):
+        if not any(row.outcome in {"dropped", "trimmed"} for row in rows):
             break
     return done
 
 
 def test_days_are_made_a_week_ahead(db: psycopg.Connection[Any], client: dibs.Client, clock: Clock) -> None:
     clock.move(30 * DAY)
-    made = [name for name, outcome in client.make_days() if outcome == "made"]
+    made = [day.name for day in client.upkeep.make_days() if day.outcome == "made"]
     assert len(made) == 18
-    assert {outcome for _, outcome in client.make_days()} == {"exists"}
+    assert {day.outcome for day in client.upkeep.make_days()} == {"exists"}
     clock.move(7 * DAY)
     assert partition_of(db, client.enqueue("q", "k").id) in made
     with pytest.raises(dibs.InvalidArgument, match="1 to 366"):
-        client.make_days(0)
+        client.upkeep.make_days(0)
 
 
 def test_a_live_straggler_survives_and_finishes(db: psycopg.Connection[Any], client: dibs.Client, clock: Clock) -> None:
@@ -57,8 +57,8 @@ def test_a_live_straggler_survives_and_finishes(db: psycopg.Connection[Any], cli
     for _ in range(8):
         clock.move(5 * DAY)
         client.extend(lease, 6 * DAY)
-        client.make_days()
-    assert {o for _, o, _ in prune_all(client)} == {"dropped"}
+        client.upkeep.make_days()
+    assert {row.outcome for row in prune_all(client)} == {"dropped"}
     assert client.states([year.id, done.id, held.id]) == ["scheduled", "unknown", "running"]
     assert partition_of(db, year.id) == partition_of(db, held.id) == "job_default"
     assert client.complete(lease, "after its day was pruned") == "ok"
@@ -71,7 +71,7 @@ def test_a_live_straggler_survives_and_finishes(db: psycopg.Connection[Any], cli
     assert shown
     assert shown["attempts"][0]["result"] == "a year later"
     clock.move(40 * DAY)
-    assert ("job", "trimmed", 1) in prune_all(client)
+    assert dibs.Pruned("job", "trimmed", 1) in prune_all(client)
     assert client.state(year.id) is dibs.State.UNKNOWN
 
 
@@ -82,7 +82,7 @@ def test_a_job_redriven_after_its_day_was_pruned(
     clock.move(20 * DAY)
     client.fail(client.claim("q")[0], "no", final=True)
     clock.move(20 * DAY)
-    client.make_days()
+    client.upkeep.make_days()
     prune_all(client)
     assert partition_of(db, made.id) == "job_default"
     assert client.state(made.id) is dibs.State.FAILED
@@ -133,9 +133,9 @@ def test_a_crowded_day_stays_and_its_ended_jobs_are_trimmed(client: dibs.Client,
     client.complete_many(client.claim("q", 20))
     client.enqueue_many(dibs.NewJob(queue="q", kind="later", delay=300 * DAY) for _ in range(1200))
     clock.move(40 * DAY)
-    rows = [client.prune() for _ in range(20)]
-    assert any(outcome == "crowded" for step in rows for _, outcome, _ in step)
-    assert sum(n or 0 for step in rows for name, _, n in step if name == "job") == 20
+    rows = [client.upkeep.prune() for _ in range(20)]
+    assert any(row.outcome == "crowded" for step in rows for row in step)
+    assert sum(row.rows or 0 for step in rows for row in step if row.name == "job") == 20
     assert client.depth("q").scheduled == 1200
 
 
@@ -149,21 +149,20 @@ def test_a_day_in_use_is_left_alone_and_nobody_waits(
     busy, other = connect(), connect()
     busy.execute("begin")
     busy.execute(holder)
-    outcomes = {outcome for _, outcome, _ in client.prune()}
+    outcomes = {row.outcome for row in client.upkeep.prune()}
     assert outcomes == {"dropped", "locked"}
     other.execute("set statement_timeout = '1s'")
     other.execute("select dibs.enqueue('q', 'k')")
     assert len(other.execute("select * from dibs.claim('{q}', 10)").fetchall()) > 0
     busy.execute("commit")
-    assert {outcome for _, outcome, _ in prune_all(client)} == {"dropped"}
+    assert {row.outcome for row in prune_all(client)} == {"dropped"}
 
 
 def test_the_default_partition_is_a_safety_net(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
     """Maintenance was off for a hundred days: nothing fails, and the days are made as far as that is cheap."""
     clock.move(100 * DAY)
     client.enqueue_many(dibs.NewJob(queue="q") for _ in range(10_500))
-    outcomes = dict(client.make_days())
-    today = [name for name, outcome in outcomes.items() if outcome == "crowded"]
+    today = [day.name for day in client.upkeep.make_days() if day.outcome == "crowded"]
     assert len(today) == 1
     jobs = client.claim("q", 5)
     assert [a.answer for a in client.complete_many(jobs)] == ["ok"] * 5

@@ -235,7 +235,8 @@ def test_a_trigger_makes_a_job_and_leaves_the_slots_alone(life: Life) -> None:
     life.set({"fixed_rate": 60})
     life.client.pause_schedule("s")
     made = life.client.trigger("s")
-    assert made.answer == "triggered"
+    assert made.answer is dibs.Answer.TRIGGERED
+    assert made.job_id
     assert life.client.state(made.job_id) is dibs.State.READY
     assert life.client.trigger("s").answer == "skipped"
     assert life.client.trigger("s", force=True).answer == "triggered"
@@ -323,11 +324,11 @@ def test_a_run_whose_worker_vanishes_and_one_that_expires_are_failures(life: Lif
     life.tick(3600)
     assert len(life.client.claim("q", lease=10)) == 1
     life.clock.move(20)
-    assert life.client.rescue() != []
+    assert life.client.upkeep.rescue() != []
     life.tick()
     assert life.look("failed_attempts, failed_runs") == (1, 0)
     life.clock.move(60)
-    assert life.client.expire() == 1
+    assert life.client.upkeep.expire() == 1
     life.tick()
     assert life.look("failed_attempts, failed_runs, open_runs") == (1, 1, 0)
     assert "expired" in life.look("status_message")
@@ -469,6 +470,7 @@ def test_hints_name_the_nearest(life: Life) -> None:
 def test_a_schedule_is_removed_and_its_jobs_stay(life: Life) -> None:
     life.set({"interval": 60})
     made = life.client.trigger("s").job_id
+    assert made
     life.client.unset_schedule("s")
     assert life.client.schedules() == []
     assert life.client.state(made) is dibs.State.READY

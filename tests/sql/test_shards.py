@@ -21,14 +21,14 @@ def workers(db: psycopg.Connection[Any], count: int) -> list[int]:
 
 def names(client: dibs.Client, worker: int, queue: str = "q", *, waiting: bool = False) -> list[str]:
     """What a worker may claim from, or holds but may not claim from yet."""
-    return [h.name for h in client.hold_shards(worker, queue) if h.name and h.claimable is not waiting]
+    return [h.name for h in client.upkeep.hold_shards(worker, queue) if h.name and h.claimable is not waiting]
 
 
 def settle(client: dibs.Client, these: list[int], queue: str = "q") -> dict[int, list[str]]:
     """What each holds after everybody has asked often enough."""
     for _ in range(2):
         for worker in these:
-            client.hold_shards(worker, queue)
+            client.upkeep.hold_shards(worker, queue)
     return {worker: names(client, worker, queue) for worker in these}
 
 
@@ -68,7 +68,7 @@ def test_jobs_of_one_key_go_to_one_shard(client: dibs.Client, db: psycopg.Connec
     assert client.depth("q").ready == 400
     again = [client.enqueue("q", "k", dedup_key="d").outcome for _ in range(2)]
     assert again == ["enqueued", "duplicate"], "a dedup key is a shard key where there is no other"
-    assert [q["name"] for q in client.queues()] == ["q"]
+    assert [q.name for q in client.queues()] == ["q"]
     with pytest.raises(dibs.InvalidPolicy, match="without #"):
         client.enqueue("q#1", "k")
     with pytest.raises(dibs.InvalidPolicy, match="without #"):
@@ -85,7 +85,7 @@ def test_shards_are_shared_out_evenly_as_workers_come_and_go(
     held = settle(client, four)
     assert sorted(len(n) for n in held.values()) == [2, 2, 2, 2]
     assert len({name for n in held.values() for name in n}) == 8
-    client.release_shards(four[3])
+    client.upkeep.release_shards(four[3])
     held = settle(client, four[:3])
     assert sorted(len(n) for n in held.values()) == [2, 3, 3]
     clock.move(6)
@@ -224,13 +224,13 @@ def test_the_number_of_shards_may_change_and_nothing_is_stranded(
 def test_ordinary_queues_are_answered_as_they_are(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     client.set_queue("q", exclusive=True)
     [one] = workers(db, 1)
-    holds = client.hold_shards(one, ["mail", "q"])
+    holds = client.upkeep.hold_shards(one, ["mail", "q"])
     assert [(h.name, h.shard, h.claimable) for h in holds] == [("mail", None, True), ("q", 0, True)]
-    assert client.release_shards(one) == 1
+    assert client.upkeep.release_shards(one) == 1
     with pytest.raises(dibs.UnknownWorker):
-        client.hold_shards(9999, "q")
+        client.upkeep.hold_shards(9999, "q")
     with pytest.raises(dibs.InvalidArgument):
-        client.hold_shards(one, [])
+        client.upkeep.hold_shards(one, [])
     with pytest.raises(dibs.InvalidPolicy, match="256"):
         client.set_queue("q", shards=257)
 
@@ -254,7 +254,7 @@ def test_statistics_are_of_the_whole_queue(client: dibs.Client, db: psycopg.Conn
     [one] = workers(db, 1)
     client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(40))
     client.complete_many(client.claim(names(client, one), 100, worker=one))
-    client.roll_up()
+    client.upkeep.roll_up()
     [told] = client.totals("q")
     assert told.succeeded == 40
     assert db.execute("select distinct queue from dibs.attempts").fetchall() == [("q",)]

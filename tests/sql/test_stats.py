@@ -57,7 +57,7 @@ def test_counts_and_durations_by_queue_and_kind(client: dibs.Client, noon: Clock
     client.release(jobs["unrun"])
     client.cancel(jobs["stopped"].id)
     client.fail(jobs["stopped"])
-    assert client.roll_up() == 5
+    assert client.upkeep.roll_up() == 5
     told = {s.kind: s for s in client.statistics()}
     good = told["good"]
     assert (good.queue, good.at, good.succeeded, good.runs, good.waits) == ("q", None, 1, 1, 1)
@@ -76,9 +76,9 @@ def test_what_ends_unrun_is_counted_too(client: dibs.Client, noon: Clock) -> Non
     made = [client.enqueue("q", "k", ttl=10).id for _ in range(3)]
     client.cancel(made[0])
     noon.move(60)
-    assert client.expire() == 2
-    assert client.roll_up() == 3
-    assert client.roll_up() == 0
+    assert client.upkeep.expire() == 2
+    assert client.upkeep.roll_up() == 3
+    assert client.upkeep.roll_up() == 0
     [told] = client.statistics("q", "k")
     assert (told.expired, told.cancelled, told.runs) == (2, 1, 0)
 
@@ -90,7 +90,7 @@ def test_a_wait_is_that_of_the_first_run(client: dibs.Client, noon: Clock) -> No
     client.fail(client.claim("q")[0])
     noon.move(100)
     client.complete(client.claim("q")[0])
-    client.roll_up()
+    client.upkeep.roll_up()
     [told] = client.statistics("q")
     assert (told.failed, told.succeeded, told.runs, told.waits) == (1, 1, 2, 1)
     assert told.wait_max == timedelta(seconds=5)
@@ -106,7 +106,7 @@ def test_quantiles_are_right_within_a_bar(client: dibs.Client, noon: Clock) -> N
         noon.move(length - passed)
         passed = length
         client.complete(job)
-    client.roll_up()
+    client.upkeep.roll_up()
     [told] = client.statistics(since=7200)
     for part, found in ((0.5, told.run_p50), (0.95, told.run_p95), (0.99, told.run_p99)):
         assert found
@@ -122,7 +122,7 @@ def test_averages_of_hour_day_and_week_and_totals(client: dibs.Client, noon: Clo
         noon.move(length)
         client.complete(job)
     noon.freeze(NOON)
-    client.roll_up()
+    client.upkeep.roll_up()
     [told] = client.totals("q", "k")
     assert told.succeeded == 4
     assert told.last_run == told.run_hour == timedelta(seconds=8)
@@ -138,21 +138,21 @@ def test_averages_of_hour_day_and_week_and_totals(client: dibs.Client, noon: Clo
 
 def test_minutes_and_hours_leave_and_totals_stay(client: dibs.Client, db: psycopg.Connection[Any], noon: Clock) -> None:
     run_jobs(client, 3)
-    client.roll_up()
+    client.upkeep.roll_up()
 
     def grains() -> dict[str, int]:
         return dict(db.execute("select grain, sum(succeeded)::int from dibs.stat group by 1").fetchall())
 
     assert grains() == {"minute": 3, "hour": 3, "ever": 3}
     noon.move(timedelta(days=3))
-    client.roll_up()
+    client.upkeep.roll_up()
     assert grains() == {"hour": 3, "ever": 3}
-    client.set_stat_retention(hours=timedelta(days=10))
+    client.upkeep.set_stat_retention(hours=timedelta(days=10))
     noon.move(timedelta(days=8))
-    client.roll_up()
+    client.upkeep.roll_up()
     assert grains() == {"ever": 3}
     with pytest.raises(dibs.InvalidPolicy, match="2 hours"):
-        client.set_stat_retention(minutes=1)
+        client.upkeep.set_stat_retention(minutes=1)
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["plain", "in a savepoint"])
@@ -168,12 +168,12 @@ def test_a_late_committer_is_counted_once(
         with slow.transaction(force_rollback=False) if nested else slow.cursor():
             slow.execute("select dibs.complete(%s, %s)", (jobs[0].id, jobs[0].token))
         client.complete_many(jobs[1:])
-        assert client.roll_up() == 0
+        assert client.upkeep.roll_up() == 0
         assert client.totals()[0].succeeded == 9, "those that ended are shown, though they are not counted for good"
         assert counted(db)[0] == 0
         assert client.statistics()[0].succeeded == 9
-    assert client.roll_up() == 10
-    assert client.roll_up() == 0
+    assert client.upkeep.roll_up() == 10
+    assert client.upkeep.roll_up() == 0
     assert client.totals()[0].succeeded == 10
     assert counted(db) == (10, 10)
 
@@ -184,9 +184,9 @@ def test_a_rolled_back_completion_is_not_counted(client: dibs.Client, connect: C
     conn = connect()
     with conn.transaction(force_rollback=True):
         conn.execute("select dibs.complete(%s, %s)", (job.id, job.token))
-    assert client.roll_up() == 0
+    assert client.upkeep.roll_up() == 0
     client.complete(job)
-    assert client.roll_up() == 1
+    assert client.upkeep.roll_up() == 1
 
 
 def fill(db: psycopg.Connection[Any], count: int) -> None:
@@ -203,7 +203,7 @@ def fill(db: psycopg.Connection[Any], count: int) -> None:
 def test_closed_stretches_are_read_again(client: dibs.Client, db: psycopg.Connection[Any], noon: Clock) -> None:
     """Freed space is used again, and long transactions commit into pages that others have long left."""
     fill(db, 8000)
-    assert client.roll_up() == 8000
+    assert client.upkeep.roll_up() == 8000
     source = "select name, pages, swept_inserted from dibs.stat_source where cardinality(pages) > 1"
     [(name, pages, _)] = db.execute(source).fetchall()
     assert pages[1] > 512
@@ -215,23 +215,23 @@ def test_closed_stretches_are_read_again(client: dibs.Client, db: psycopg.Connec
         " (select max(h) from dibs.stat_source, unnest(horizons) as h)"
     )
     assert landed.fetchone() == (50,), "the test needs rows in the closed stretch"
-    assert client.roll_up() == 0
+    assert client.upkeep.roll_up() == 0
     noon.move(700)
     db.execute("select pg_stat_force_next_flush()")
     db.execute("select 1")
-    assert client.roll_up() == 50
+    assert client.upkeep.roll_up() == 50
     noon.move(700)
-    assert client.roll_up() == 0
+    assert client.upkeep.roll_up() == 0
     assert counted(db)[0] == 8050
 
 
 def test_a_table_that_was_rewritten_is_not_counted_again(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     run_jobs(client, 20)
-    assert client.roll_up() == 20
+    assert client.upkeep.roll_up() == 20
     for (name,) in db.execute("select name from dibs.stat_source").fetchall():
         db.execute(f"vacuum full dibs.{name}")
     run_jobs(client, 5)
-    assert client.roll_up() == 5
+    assert client.upkeep.roll_up() == 5
 
 
 def test_rows_that_move_to_a_new_day_are_counted_once(
@@ -239,14 +239,14 @@ def test_rows_that_move_to_a_new_day_are_counted_once(
 ) -> None:
     noon.move(timedelta(days=400))  # no day was made so far ahead
     run_jobs(client, 5)
-    assert client.roll_up() == 5
+    assert client.upkeep.roll_up() == 5
     run_jobs(client, 3)
-    made = {outcome for name, outcome in client.make_days() if name.startswith("attempt")}
+    made = {day.outcome for day in client.upkeep.make_days() if day.name.startswith("attempt")}
     assert made == {"made"}
     assert counted(db) == (8, 8)
-    assert client.roll_up() == 0
+    assert client.upkeep.roll_up() == 0
     run_jobs(client, 2)
-    assert client.roll_up() == 2
+    assert client.upkeep.roll_up() == 2
     assert counted(db) == (10, 10)
 
 
@@ -256,8 +256,8 @@ def test_history_of_all_ages_is_counted_at_the_first_time(
     for _ in range(4):
         run_jobs(client, 100)
         noon.move(timedelta(days=2))
-        client.make_days()
-    assert client.roll_up() == 400
+        client.upkeep.make_days()
+    assert client.upkeep.roll_up() == 400
     assert counted(db) == (400, 400)
 
 
@@ -272,7 +272,7 @@ def test_a_long_history_is_counted_in_pieces(client: dibs.Client, db: psycopg.Co
         total, more, rounds = total + row[0], row[1], rounds + 1
     assert total == 3000
     assert rounds > 3
-    assert client.roll_up() == 0
+    assert client.upkeep.roll_up() == 0
 
 
 def test_only_one_counts_at_a_time(client: dibs.Client, connect: Connect, db: psycopg.Connection[Any]) -> None:
@@ -307,7 +307,7 @@ def test_each_run_is_counted_once_while_many_end(dsn: str, client: dibs.Client, 
     def roll(seed: int) -> None:
         with dibs.Client(dsn) as mine:
             while not ended.is_set():
-                mine.roll_up()
+                mine.upkeep.roll_up()
 
     workers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
     rollers = [threading.Thread(target=roll, args=(n,)) for n in range(2)]
@@ -318,7 +318,7 @@ def test_each_run_is_counted_once_while_many_end(dsn: str, client: dibs.Client, 
     ended.set()
     for thread in rollers:
         thread.join()
-    client.roll_up()
+    client.upkeep.roll_up()
     stat, history = counted(db)
     assert stat == history > 600
     [told] = client.totals("q")
@@ -329,7 +329,7 @@ def test_each_run_is_counted_once_while_many_end(dsn: str, client: dibs.Client, 
 
 def test_a_round_with_nothing_new_reads_only_the_open_pages(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     fill(db, 8000)
-    client.roll_up()
+    client.upkeep.roll_up()
     with explained(db) as plans:
         db.execute("select dibs.roll_up()")
     reads = [plan for plan in plans if "Tid Range Scan on attempt" in plan.text]
@@ -356,6 +356,6 @@ def test_queues_without_history_have_no_statistics(client: dibs.Client) -> None:
     client.enqueue("q", "k")
     client.fail(client.claim("q")[0], "no")
     client.complete(client.claim("q")[0])
-    client.roll_up()
+    client.upkeep.roll_up()
     [told] = client.totals("q")
     assert (told.failed, told.succeeded) == (1, 0)

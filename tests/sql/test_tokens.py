@@ -40,7 +40,7 @@ def test_stale_wrong_and_foreign_tokens_are_refused(
     [stale] = client.claim("q")
     [foreign] = client.claim("other")
     clock.move(31)
-    client.rescue()
+    client.upkeep.rescue()
     [current] = client.claim("q")
     refused(db, verb, current.id, stale.token)
     refused(db, verb, current.id, foreign.token)
@@ -72,7 +72,7 @@ def test_every_refusal_has_its_class_in_python(client: dibs.Client, clock: Clock
     client.enqueue("q", "k")
     [job] = client.claim("q")
     clock.move(60)
-    client.rescue()
+    client.upkeep.rescue()
     for verb in (client.extend, client.complete, client.fail, client.release):
         with pytest.raises(dibs.LeaseLost, match=str(job.id)):
             verb(job)
@@ -89,7 +89,7 @@ def test_a_batch_answers_for_each_item(client: dibs.Client, clock: Clock) -> Non
     client.cancel(cancelled.id)
     clock.move(31)
     client.extend_many([mine, cancelled], 600)
-    client.rescue()
+    client.upkeep.rescue()
     assert [a.answer for a in client.extend_many([done, mine, lost, cancelled])] == ["lost", "ok", "lost", "cancel"]
     assert [a.answer for a in client.complete_many([done, mine, lost])] == ["already", "ok", "lost"]
     failed = client.fail_many([mine, cancelled], ["late", "stopped"])
@@ -102,7 +102,7 @@ def test_an_expired_lease_is_still_the_holders_until_it_is_rescued(client: dibs.
     [job] = client.claim("q")
     clock.move(3600)
     assert client.extend(job) == "ok"
-    assert client.rescue() == []
+    assert client.upkeep.rescue() == []
     assert client.complete(job) == "ok"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from pathlib import Path
 
 import bench
@@ -30,7 +31,8 @@ def test_nothing_read_from_a_database_becomes_code() -> None:
 def test_every_public_name_exists_and_is_listed() -> None:
     assert len(dibs.__all__) == len(set(dibs.__all__))
     for name in dibs.__all__:
-        assert getattr(dibs, name).__doc__, name
+        value = getattr(dibs, name)
+        assert value.__doc__ or (not inspect.isclass(value) and not inspect.isfunction(value)), name
 
 
 def test_sync_and_async_clients_have_the_same_verbs() -> None:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dibs.client.find import find_database
-from dibs.db.database_async import AsyncDatabase
+from dibs.client.client_async import AsyncClient
 from dibs.metrics import Prometheus
 from dibs.runtime import end
 from dibs.runtime.children import is_child, orphaned
@@ -69,9 +68,9 @@ async def work(app: App, settings: Settings, shown: Shown) -> int:
         else:
             metrics = None
             if shown.metrics is not None:
-                database = AsyncDatabase(lambda: find_database(app.dsn), pool_size=1)
-                stack.push_async_callback(database.close)
-                metrics = Prometheus(app.events, database).page
+                client = AsyncClient(app.dsn, pool_size=1)
+                stack.push_async_callback(client.close)
+                metrics = Prometheus(app.events, client).page
             await stack.enter_async_context(shown.serve(pages(worker.trouble, worker.unready), metrics))
         if shown.health_file is not None:
             beside.append(keep_fresh(shown.health_file, lambda: worker.trouble() or worker.unready()))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dibs.cli.foreground import FOLDER, STOPS
-from dibs.db.database_async import AsyncDatabase
+from dibs.client.client_async import AsyncClient
 from dibs.events import ChildDied, ChildStarted, CodeChanged
 from dibs.metrics import Prometheus
 from dibs.runtime.children import Children
@@ -68,10 +68,10 @@ def _metrics(events: Events, dsn: str | None, stack: AsyncExitStack) -> Route:
     # The children's sockets are in there, and a socket's path must be short.
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dibs-"))
     os.environ[FOLDER] = folder
-    database = None if dsn is None else AsyncDatabase(dsn, pool_size=1)
-    if database is not None:
-        stack.push_async_callback(database.close)
-    return Prometheus(events, database, children=Path(folder)).page
+    client = None if dsn is None else AsyncClient(dsn, pool_size=1)
+    if client is not None:
+        stack.push_async_callback(client.close)
+    return Prometheus(events, client, children=Path(folder)).page
 
 
 async def _reload(children: Children, events: Events) -> None:

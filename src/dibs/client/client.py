@@ -6,43 +6,34 @@ from __future__ import annotations
 import os
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
-from uuid import UUID
 
 from dibs.client.find import find_database
 from dibs.client.kept import kept
 from dibs.client.queue import Queue
 from dibs.client.schedules import Scheduling
+from dibs.client.upkeep import Upkeep
 from dibs.db import calls
 from dibs.db.adapters.client import join
 from dibs.db.database import Database
 from dibs.db.listen import Bell
 from dibs.errors import LeaseLost, UnknownJob
-from dibs.job import Answer, NewJob
+from dibs.job import Answered, NewJob
 from dibs.progress import progress_json
-from dibs.states import State
+from dibs.states import Answer, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
+    from uuid import UUID
 
     from dibs.db.adapters.detect import Connection
     from dibs.db.calls import Call
-    from dibs.job import (
-        Claimed,
-        Depth,
-        DrainEstimate,
-        Enqueued,
-        Failed,
-        Held,
-        JobSummary,
-        Limit,
-        Redriven,
-        Resumed,
-    )
+    from dibs.info import Depth, DrainEstimate, JobSummary, Limit, QueueInfo, Resumed, TaskInfo, WorkerInfo
+    from dibs.job import Claimed, Enqueued, Failed, Held, Redriven
     from dibs.policy import GroupPolicy, JobOptions, QueuePolicy, Seconds
     from dibs.progress import Status
-    from dibs.shards import Hold, Shard
+    from dibs.shards import Shard
     from dibs.stats import Statistics, Totals
 
 R = TypeVar("R")
@@ -74,6 +65,7 @@ class Client(Scheduling):
         self._bell: Bell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
+        self.upkeep = Upkeep(self._database)
 
     def __enter__(self) -> Self:
         self._database.connect()
@@ -102,8 +94,7 @@ class Client(Scheduling):
         """The queue of that name, as SQS would show it: send, receive, ack."""
         return Queue(self, name)
 
-    def run(self, call: Call[R], conn: Connection | None = None) -> R:
-        """Run one of ``dibs.db.calls``, in a transaction of its own or on the connection given."""
+    def _run(self, call: Call[R], conn: Connection | None = None) -> R:
         if conn is None:
             return self._database.run(call)
         return join(conn, call)
@@ -139,7 +130,7 @@ class Client(Scheduling):
         names = [queues] if isinstance(queues, str) else list(queues)
         call = calls.claim(names, max, worker, lease)
         end = time.monotonic() + wait
-        found = kept(self.run(call), self.release_many)
+        found = kept(self._run(call), self.release_many)
         if found or wait <= 0:
             return found
         if self._bell is None or self._bell.pid != os.getpid():
@@ -151,7 +142,7 @@ class Client(Scheduling):
         fast_until = 0.0
         while True:
             heard = bell.heard(names)
-            found = kept(self.run(call), self.release_many)
+            found = kept(self._run(call), self.release_many)
             now = time.monotonic()
             if found or now >= end:
                 return found
@@ -160,7 +151,7 @@ class Client(Scheduling):
                     fast_until = time.monotonic() + FAST_POLL
                 continue
             self._rescue_now_and_then(now)
-            due = self.run(calls.wait_hint(names))
+            due = self._run(calls.wait_hint(names))
             nap = min(end - now, self._poll, self._poll if due is None else due)
             if nap > 0 and bell.wait(names, heard, nap):
                 fast_until = time.monotonic() + FAST_POLL
@@ -169,14 +160,14 @@ class Client(Scheduling):
         # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. Where that is dear,
         # because nobody could vacuum, it takes a twentieth of the time at most.
         if now >= self._rescue_at:
-            self.rescue(100)
+            self.upkeep.rescue(100)
             took = time.monotonic() - now
             self._rescue_at = now + max(self._poll, 20 * took)
 
-    def extend(self, held: Held, lease: Seconds | None = None, *, progress: Any = None) -> str:
+    def extend(self, held: Held, lease: Seconds | None = None, *, progress: Any = None) -> Answer:
         """Renew a lease: ``ok``, ``cancel`` (stop working on it) or ``busy``; raises LeaseLost."""
         progresses = None if progress is None else [progress]
-        return _one("extend", self.run(calls.extend_many([held], lease, progresses)))
+        return _one("extend", self._run(calls.extend_many([held], lease, progresses)))
 
     def extend_many(
         self,
@@ -184,9 +175,9 @@ class Client(Scheduling):
         lease: Seconds | None = None,
         *,
         progress: Sequence[Any] | None = None,
-    ) -> list[Answer]:
+    ) -> list[Answered]:
         """Renew many leases; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
-        return self.run(calls.extend_many(held, lease, progress))
+        return self._run(calls.extend_many(held, lease, progress))
 
     def report(
         self,
@@ -196,14 +187,14 @@ class Client(Scheduling):
         *,
         message: str | None = None,
         data: Mapping[str, Any] | None = None,
-    ) -> str:
+    ) -> Answer:
         """Say how far a run has come: ``0.3``, or ``3`` of ``10``; ``ok``, ``cancel`` or ``busy``; raises LeaseLost."""
         told = progress_json(done, of, message=message, data=data)
-        return _one("report", self.run(calls.report_many([held], [told])))
+        return _one("report", self._run(calls.report_many([held], [told])))
 
-    def report_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answer]:
+    def report_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answered]:
         """Say how far many runs have come; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
-        return self.run(calls.report_many(held, progress))
+        return self._run(calls.report_many(held, progress))
 
     def complete(
         self,
@@ -212,11 +203,11 @@ class Client(Scheduling):
         *,
         follow_ups: Iterable[NewJob] = (),
         conn: Connection | None = None,
-    ) -> str:
+    ) -> Answer:
         """End a job as succeeded, with the jobs that follow it: ``ok`` or ``already``; raises LeaseLost."""
         jobs = [job.as_json(job.id, inline=True) for job in follow_ups]
         call = calls.complete_many([held], [result], [jobs] if jobs else None)
-        return _one("complete", [Answer(held.id, answer) for answer in self.run(call, conn)])
+        return _one("complete", [Answered(held.id, answer) for answer in self._run(call, conn)])
 
     def complete_many(
         self,
@@ -224,11 +215,11 @@ class Client(Scheduling):
         results: Sequence[Any] | None = None,
         *,
         follow_ups: Sequence[Iterable[NewJob]] | None = None,
-    ) -> list[Answer]:
+    ) -> list[Answered]:
         """End many jobs as succeeded, each with those that follow it; ``ok``, ``already`` or ``lost`` for each."""
         following = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups or ()]
-        answers = self.run(calls.complete_many(held, results, following or None))
-        return [Answer(h.id, answer) for h, answer in zip(held, answers, strict=True)]
+        answers = self._run(calls.complete_many(held, results, following or None))
+        return [Answered(h.id, answer) for h, answer in zip(held, answers, strict=True)]
 
     def fail(
         self,
@@ -240,7 +231,7 @@ class Client(Scheduling):
     ) -> Failed:
         """Report a run as failed: says where the job went; raises LeaseLost."""
         failed = (self.fail_many([held], [error], finals=[final], delays=[delay]))[0]
-        if failed.answer == "lost":
+        if failed.answer is Answer.LOST:
             raise _lost("fail", held.id)
         return failed
 
@@ -253,35 +244,35 @@ class Client(Scheduling):
         delays: Sequence[Seconds | None] | None = None,
     ) -> list[Failed]:
         """Report many runs as failed; each answer says ``ok``, ``already`` or ``lost`` and where the job went."""
-        return self.run(calls.fail_many(held, errors, finals or [False] * len(held), delays or [None] * len(held)))
+        return self._run(calls.fail_many(held, errors, finals or [False] * len(held), delays or [None] * len(held)))
 
-    def snooze(self, held: Held, delay: Seconds) -> str:
+    def snooze(self, held: Held, delay: Seconds) -> Answer:
         """Put a job back to wait, without charging an attempt; raises LeaseLost."""
-        return _one("snooze", self.run(calls.snooze_many([held], [delay])))
+        return _one("snooze", self._run(calls.snooze_many([held], [delay])))
 
-    def snooze_many(self, held: Sequence[Held], delay: Seconds) -> list[Answer]:
+    def snooze_many(self, held: Sequence[Held], delay: Seconds) -> list[Answered]:
         """Put many jobs back to wait, uncharged; answers ``ok``, ``already`` or ``lost`` for each."""
-        return self.run(calls.snooze_many(held, [delay] * len(held)))
+        return self._run(calls.snooze_many(held, [delay] * len(held)))
 
-    def release(self, held: Held, delay: Seconds | None = None) -> str:
+    def release(self, held: Held, delay: Seconds | None = None) -> Answer:
         """Give a job back unrun, without charging an attempt; raises LeaseLost."""
-        return _one("release", self.run(calls.release_many([held], [delay])))
+        return _one("release", self._run(calls.release_many([held], [delay])))
 
-    def release_many(self, held: Sequence[Held], delay: Seconds | None = None) -> list[Answer]:
+    def release_many(self, held: Sequence[Held], delay: Seconds | None = None) -> list[Answered]:
         """Give many jobs back unrun; answers ``ok``, ``already`` or ``lost`` for each."""
-        return self.run(calls.release_many(held, [delay] * len(held)))
+        return self._run(calls.release_many(held, [delay] * len(held)))
 
-    def cancel(self, id: UUID, reason: str = "cancelled by request") -> str:
+    def cancel(self, id: UUID, reason: str = "cancelled by request") -> Answer:
         """Cancel a job: ``cancelled``, or ``requested`` when it runs; raises UnknownJob and JobEnded."""
-        return self.run(calls.cancel(id, reason))
+        return self._run(calls.cancel(id, reason))
 
-    def cancel_many(self, ids: Sequence[UUID], reason: str = "cancelled by request") -> list[Answer]:
+    def cancel_many(self, ids: Sequence[UUID], reason: str = "cancelled by request") -> list[Answered]:
         """Cancel many jobs; answers ``cancelled``, ``requested``, ``ended`` or ``unknown`` for each."""
-        return self.run(calls.cancel_many(ids, reason))
+        return self._run(calls.cancel_many(ids, reason))
 
-    def cancel_key(self, queue: str, dedup_key: str, reason: str = "cancelled by request") -> Answer | None:
+    def cancel_key(self, queue: str, dedup_key: str, reason: str = "cancelled by request") -> Answered | None:
         """Cancel the job that holds a dedup key: ``cancelled``, ``requested`` or ``ended``; None when no job does."""
-        return self.run(calls.cancel_key(queue, dedup_key, reason))
+        return self._run(calls.cancel_key(queue, dedup_key, reason))
 
     def redrive(
         self,
@@ -308,36 +299,7 @@ class Client(Scheduling):
             "ended_after": ended_after,
             "ended_before": ended_before,
         }
-        return self.run(calls.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
-
-    def rescue(self, max: int = 1000) -> list[tuple[UUID, str]]:
-        """Take back leases that were not renewed in time; each job and its state now."""
-        return self.run(calls.rescue(max))
-
-    def expire(self) -> int:
-        """End every waiting job past its TTL or deadline; how many there were."""
-        expired = 0
-        after: UUID | None = UUID(int=0)
-        while after is not None:
-            count, after = self.run(calls.expire(10_000, after))
-            expired += count
-        return expired
-
-    def make_days(self, ahead: int = 7) -> list[tuple[str, str]]:
-        """Make the days' partitions ahead of time; the name and outcome of each."""
-        return self.run(calls.make_days(ahead))
-
-    def prune(self, max: int = 1000) -> list[tuple[str, str, int | None]]:
-        """Drop days past retention; the name, outcome and rows of each."""
-        return self.run(calls.prune(max))
-
-    def roll_up(self) -> int:
-        """Bring the statistics up to date; how many runs were counted. The upkeep does so every few seconds."""
-        counted, more = self.run(calls.roll_up(20_000))
-        while more:
-            again, more = self.run(calls.roll_up(20_000))
-            counted += again
-        return counted
+        return self._run(calls.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
 
     def statistics(
         self,
@@ -348,35 +310,31 @@ class Client(Scheduling):
         every: Seconds | None = None,
     ) -> list[Statistics]:
         """What happened in the last ``since`` seconds, by queue and kind; ``every`` tells it in stretches."""
-        return self.run(calls.statistics(queue, kind, since, every))
+        return self._run(calls.statistics(queue, kind, since, every))
 
     def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
         """Each kind's totals, its last run, and its averages over the last hour, day and week."""
-        return self.run(calls.totals(queue, kind))
-
-    def set_stat_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:
-        """Keep statistics for so many seconds minute by minute, and so many hour by hour."""
-        self.run(calls.set_stat_retention(minutes, hours))
+        return self._run(calls.totals(queue, kind))
 
     def pause(self, queue: str) -> bool:
         """Stop handing out a queue's jobs; whether it was running before."""
-        return self.run(calls.pause(queue))
+        return self._run(calls.pause(queue))
 
     def resume(self, queue: str, *, extend: Seconds | None = None) -> Resumed:
         """Hand out a queue's jobs again; ``extend`` lets those past their time live that much longer."""
-        return self.run(calls.resume(queue, extend))
+        return self._run(calls.resume(queue, extend))
 
     def set_queue(self, name: str, **policy: Unpack[QueuePolicy]) -> None:
         """Make a queue, or change its policy while it runs."""
-        self.run(calls.set_queue(name, policy))
+        self._run(calls.set_queue(name, policy))
 
     def set_group(self, queue: str, name: str | None = None, **policy: Unpack[GroupPolicy]) -> None:
         """Set weight, concurrency or rate of a group, or of every group of the queue that has nothing of its own."""
-        self.run(calls.set_group(queue, name, policy))
+        self._run(calls.set_group(queue, name, policy))
 
     def unset_group(self, queue: str, name: str | None = None) -> bool:
         """Take away what was set for a group; whether something was."""
-        return self.run(calls.unset_group(queue, name))
+        return self._run(calls.unset_group(queue, name))
 
     def set_limit(
         self,
@@ -390,68 +348,47 @@ class Client(Scheduling):
     ) -> None:
         """Limit how many jobs of a queue, a kind or by units of a resource run at once, or start in a second."""
         target = {"queue": queue, "kind": kind, "resource": resource}
-        self.run(calls.set_limit(target, concurrency, rate, burst))
+        self._run(calls.set_limit(target, concurrency, rate, burst))
 
-    def unset_limit(self, *, queue: str | None = None, kind: str | None = None, resource: str | None = None) -> None:
-        """Take a limit away; raises UnknownLimit."""
-        self.run(calls.unset_limit({"queue": queue, "kind": kind, "resource": resource}))
+    def unset_limit(self, *, queue: str | None = None, kind: str | None = None, resource: str | None = None) -> bool:
+        """Take a limit away: true when that is done; raises UnknownLimit."""
+        return self._run(calls.unset_limit({"queue": queue, "kind": kind, "resource": resource}))
 
     def limits(self) -> list[Limit]:
         """Every limit that was set, with what is used of it and by whom."""
-        return self.run(calls.limits())
-
-    def sort_lanes(self) -> int:
-        """See that each group that has jobs has its turns; how many had to be mended."""
-        mended = 0
-        after: UUID | None = UUID(int=0)
-        while after is not None:
-            count, after = self.run(calls.sort_lanes(10_000, after))
-            mended += count
-        return mended
-
-    def mend_limits(self) -> int:
-        """See that each limit has all its units; how many had to be mended."""
-        return self.run(calls.mend_limits())
+        return self._run(calls.limits())
 
     def set_strict(self, strict: bool) -> None:
         """Refuse enqueues to queues that do not exist, or take them."""
-        self.run(calls.set_strict(strict))
+        self._run(calls.set_strict(strict))
 
-    def workers(self) -> list[dict[str, Any]]:
+    def workers(self) -> list[WorkerInfo]:
         """Every process that registered, with when it was last seen and how many jobs it holds."""
-        return self.run(calls.workers())
+        return self._run(calls.workers())
 
-    def tasks(self) -> list[dict[str, Any]]:
+    def tasks(self) -> list[TaskInfo]:
         """Every task that a worker has registered: kind, queue, arguments, options."""
-        return self.run(calls.tasks())
-
-    def hold_shards(self, worker: int, queues: str | Sequence[str]) -> list[Hold]:
-        """Take, renew and rebalance a worker's hold on exclusive queues and shards; what it may claim from now."""
-        return self.run(calls.hold_shards(worker, [queues] if isinstance(queues, str) else queues))
-
-    def release_shards(self, worker: int, queues: Sequence[str] | None = None) -> int:
-        """Let go of what a worker holds, of these queues or of all; how many shards that were."""
-        return self.run(calls.release_shards(worker, queues))
+        return self._run(calls.tasks())
 
     def shards(self, queue: str | None = None) -> list[Shard]:
         """Every exclusive queue and shard, and who holds it."""
-        return self.run(calls.shards(queue))
+        return self._run(calls.shards(queue))
 
-    def queues(self) -> list[dict[str, Any]]:
+    def queues(self) -> list[QueueInfo]:
         """Every queue and its policy."""
-        return self.run(calls.queues())
+        return self._run(calls.queues())
 
     def depth(self, queue: str) -> Depth:
         """How many jobs of a queue are in each state; zeros when it is empty or unknown."""
-        return self.run(calls.depth(queue))
+        return self._run(calls.depth(queue))
 
     def depths(self) -> list[Depth]:
         """The depth of every queue."""
-        return self.run(calls.depths())
+        return self._run(calls.depths())
 
     def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:
         """When a queue's backlog will be gone, if it goes on as in the last ``span``."""
-        return self.run(calls.drain_estimate(queue, span))
+        return self._run(calls.drain_estimate(queue, span))
 
     def jobs(
         self,
@@ -463,7 +400,7 @@ class Client(Scheduling):
         before: UUID | None = None,
     ) -> list[JobSummary]:
         """Jobs, newest first; ``before`` the id of the last one goes on from there."""
-        return self.run(calls.jobs(queue, kind, state, limit, before))
+        return self._run(calls.jobs(queue, kind, state, limit, before))
 
     def state(self, id: UUID) -> State:
         """What a job is now."""
@@ -471,11 +408,11 @@ class Client(Scheduling):
 
     def states(self, ids: Sequence[UUID]) -> list[State]:
         """What many jobs are now, read in one snapshot."""
-        return self.run(calls.states(ids))
+        return self._run(calls.states(ids))
 
     def status(self, id: UUID) -> Status:
         """What a job is now, and how far its run has come."""
-        return self.run(calls.status(id))
+        return self._run(calls.status(id))
 
     def watch(self, id: UUID, *, poll: float = 0.5) -> Iterator[Status]:
         """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.
@@ -498,15 +435,15 @@ class Client(Scheduling):
 
     def why(self, id: UUID) -> str:
         """Explain in words what a job waits for, who holds it, or how it ended."""
-        return self.run(calls.why(id))
+        return self._run(calls.why(id))
 
     def show(self, id: UUID) -> dict[str, Any] | None:
         """Everything known of a job, with its payload and its attempts."""
-        return self.run(calls.show(id))
+        return self._run(calls.show(id))
 
 
-def _one(verb: str, answers: list[Answer]) -> str:
-    if answers[0].answer == "lost":
+def _one(verb: str, answers: list[Answered]) -> Answer:
+    if answers[0].answer is Answer.LOST:
         raise _lost(verb, answers[0].id)
     return answers[0].answer
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dibs.errors import JobEnded, WaitTimeout
+from dibs.states import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ class Job:
     client: Client
     id: UUID
     is_new: bool = True
-    outcome: str = "enqueued"
+    outcome: Answer = Answer.ENQUEUED
 
     def state(self) -> State:
         """What it is now."""
@@ -57,6 +58,6 @@ class Job:
         """Its status now and each time it has changed, until it has ended."""
         return self.client.watch(self.id, poll=poll)
 
-    def cancel(self) -> str:
+    def cancel(self) -> Answer:
         """Cancel it, or ask its holder to stop."""
         return self.client.cancel(self.id)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dibs.errors import JobEnded, WaitTimeout
+from dibs.states import Answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +29,7 @@ class AsyncJob:
     client: AsyncClient
     id: UUID
     is_new: bool = True
-    outcome: str = "enqueued"
+    outcome: Answer = Answer.ENQUEUED
 
     async def state(self) -> State:
         """What it is now."""
@@ -59,6 +60,6 @@ class AsyncJob:
         """Its status now and each time it has changed, until it has ended."""
         return self.client.watch(self.id, poll=poll)
 
-    async def cancel(self) -> str:
+    async def cancel(self) -> Answer:
         """Cancel it, or ask its holder to stop."""
         return await self.client.cancel(self.id)

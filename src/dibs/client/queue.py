@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.client.client import Client
-    from dibs.job import Claimed, Depth, Enqueued, Failed
+    from dibs.info import Depth
+    from dibs.job import Claimed, Enqueued, Failed
     from dibs.policy import JobOptions, Seconds
+    from dibs.states import Answer
 
 KIND = "message"
 """The kind of a job that is just a message."""
@@ -22,7 +24,7 @@ KIND = "message"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message received: yours until its visibility time-out, which is its lease."""
+    """A message received: yours until its visibility timeout, which is its lease."""
 
     client: Client
     job: Claimed
@@ -52,15 +54,15 @@ class Message:
         """How often it was received, this time included."""
         return self.job.run
 
-    def ack(self, result: Any = None) -> str:
+    def ack(self, result: Any = None) -> Answer:
         """It is done; never deliver it again. Raises LeaseLost if it is no longer yours."""
         return self.client.complete(self.job, result)
 
-    def extend(self, visibility: Seconds | None = None) -> str:
+    def extend(self, visibility: Seconds | None = None) -> Answer:
         """Keep it for longer, from now on."""
         return self.client.extend(self.job, visibility)
 
-    def release(self, delay: Seconds | None = None) -> str:
+    def release(self, delay: Seconds | None = None) -> Answer:
         """Let others have it, now or after a delay, without counting this receive as an attempt."""
         return self.client.release(self.job, delay)
 

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.client.client_async import AsyncClient
-    from dibs.job import Claimed, Depth, Enqueued, Failed
+    from dibs.info import Depth
+    from dibs.job import Claimed, Enqueued, Failed
     from dibs.policy import JobOptions, Seconds
+    from dibs.states import Answer
 
 KIND = "message"
 """The kind of a job that is just a message."""
@@ -21,7 +23,7 @@ KIND = "message"
 
 @dataclass(frozen=True, slots=True)
 class AsyncMessage:
-    """A message received: yours until its visibility time-out, which is its lease."""
+    """A message received: yours until its visibility timeout, which is its lease."""
 
     client: AsyncClient
     job: Claimed
@@ -51,15 +53,15 @@ class AsyncMessage:
         """How often it was received, this time included."""
         return self.job.run
 
-    async def ack(self, result: Any = None) -> str:
+    async def ack(self, result: Any = None) -> Answer:
         """It is done; never deliver it again. Raises LeaseLost if it is no longer yours."""
         return await self.client.complete(self.job, result)
 
-    async def extend(self, visibility: Seconds | None = None) -> str:
+    async def extend(self, visibility: Seconds | None = None) -> Answer:
         """Keep it for longer, from now on."""
         return await self.client.extend(self.job, visibility)
 
-    async def release(self, delay: Seconds | None = None) -> str:
+    async def release(self, delay: Seconds | None = None) -> Answer:
         """Let others have it, now or after a delay, without counting this receive as an attempt."""
         return await self.client.release(self.job, delay)
 

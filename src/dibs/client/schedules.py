@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dibs.db.calls import Call
     from dibs.job import NewJob
     from dibs.schedule import Schedule, ScheduleRule, Triggered
+    from dibs.states import Answer
 
 R = TypeVar("R")
 
@@ -28,41 +29,40 @@ class Scheduling(ABC):
     """What a client can do with schedules."""
 
     @abstractmethod
-    def run(self, call: Call[R]) -> R:
-        """Run one of ``dibs.db.calls``."""
+    def _run(self, call: Call[R]) -> R: ...
 
-    def set_schedule(self, name: str, job: NewJob | None = None, **rule: Unpack[ScheduleRule]) -> str:
+    def set_schedule(self, name: str, job: NewJob | None = None, **rule: Unpack[ScheduleRule]) -> Answer:
         """Make a schedule of this job, or change one: ``created``, ``changed`` or ``unchanged``."""
-        answer = self.run(schedule_calls.set_schedule(name, rule_json(rule), job))
+        answer = self._run(schedule_calls.set_schedule(name, rule_json(rule), job))
         now = self.schedule(name)
         if now.cron is not None and now.next_scheduled is None and now.ended_at is None:
             upcoming = Cron(now.cron, now.zone).upcoming(now.handled_until, WRITTEN)
-            self.run(schedule_calls.fire(name, now.revision, [], upcoming, None))
+            self._run(schedule_calls.fire(name, now.revision, [], upcoming, None))
         return answer
 
     def unset_schedule(self, name: str) -> None:
         """Remove a schedule; the jobs it has made stay."""
-        self.run(schedule_calls.unset_schedule(name))
+        self._run(schedule_calls.unset_schedule(name))
 
     def pause_schedule(self, name: str, reason: str = "paused by request") -> bool:
         """Let a schedule make no jobs; whether it was running before."""
-        return self.run(schedule_calls.pause_schedule(name, reason))
+        return self._run(schedule_calls.pause_schedule(name, reason))
 
     def resume_schedule(self, name: str) -> bool:
         """Let a schedule go on from now; whether it was paused."""
-        return self.run(schedule_calls.resume_schedule(name))
+        return self._run(schedule_calls.resume_schedule(name))
 
     def trigger(self, name: str, *, force: bool = False) -> Triggered:
         """Make a job of a schedule now; ``force`` does so even if the overlap policy would not."""
-        return self.run(schedule_calls.trigger(name, force))
+        return self._run(schedule_calls.trigger(name, force))
 
     def schedules(self) -> list[Schedule]:
         """Every schedule and its health."""
-        return self.run(schedule_calls.schedules(None))
+        return self._run(schedule_calls.schedules(None))
 
     def schedule(self, name: str) -> Schedule:
         """One schedule and its health; raises UnknownSchedule."""
-        found = self.run(schedule_calls.schedules(name))
+        found = self._run(schedule_calls.schedules(name))
         if not found:
             raise UnknownSchedule(f"there is no schedule {name!r}", hint="list them: dibs schedules")
         return found[0]
@@ -70,11 +70,11 @@ class Scheduling(ABC):
     def show_schedule(self, name: str) -> dict[str, Any]:
         """Everything known of a schedule, with its job and its last runs; raises UnknownSchedule."""
         self.schedule(name)
-        return self.run(schedule_calls.show_schedule(name)) or {}
+        return self._run(schedule_calls.show_schedule(name)) or {}
 
     def preview_schedule(self, name: str, count: int = 10) -> list[datetime]:
         """The next slots of a schedule."""
-        known = self.run(schedule_calls.preview_schedule(name, count))
+        known = self._run(schedule_calls.preview_schedule(name, count))
         now = self.schedule(name)
         if now.cron is None or now.ended_at is not None or len(known) >= count:
             return known

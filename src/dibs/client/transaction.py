@@ -12,6 +12,7 @@ from dibs.db.database_async import AsyncDatabase
 from dibs.errors import LeaseLost
 from dibs.results import result_of
 from dibs.runtime.points import reach
+from dibs.states import Answer
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -87,11 +88,11 @@ class Transaction:
         if error is None:
             reach("transaction.after_commit")
 
-    def _check(self, answer: str) -> None:
-        if answer == "already":
+    def _check(self, answer: Answer) -> None:
+        if answer is Answer.ALREADY:
             # A commit whose answer was lost: what it wrote is there, so this must not be written once more.
             raise LeaseLost(f"job {self._context.id} was completed by an earlier transaction of this attempt")
 
-    def _completion(self) -> Call[str]:
+    def _completion(self) -> Call[Answer]:
         follow_ups = [job.as_json(job.id, inline=True) for job in self._context.follow_ups]
         return calls.complete(self._context.job, result_of(self._context.result), follow_ups or None)

@@ -14,24 +14,24 @@ from uuid import UUID
 import msgspec
 
 from dibs.errors import InvalidArgument
-from dibs.job import (
-    Answer,
-    Claimed,
+from dibs.info import (
     Depth,
     DrainEstimate,
-    Enqueued,
-    Failed,
-    Held,
     JobSummary,
     Limit,
-    NewJob,
-    Redriven,
+    MadeDay,
+    Pruned,
+    QueueInfo,
+    Rescued,
     Resumed,
+    TaskInfo,
+    WorkerInfo,
 )
+from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
 from dibs.policy import Backoff, GroupPolicy, QueuePolicy, Seconds, seconds
 from dibs.progress import Status
 from dibs.shards import Hold, Shard
-from dibs.states import State
+from dibs.states import Answer, State
 from dibs.stats import Statistics, Totals
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class Call(Generic[R]):
 
 def _first(rows: list[Row]) -> Any:
     return rows[0][0]
+
+
+def _answer(rows: list[Row]) -> Answer:
+    return Answer(rows[0][0])
 
 
 def _nothing(rows: list[Row]) -> None:  # noqa: ARG001
@@ -109,15 +113,20 @@ def _span(duration: Seconds | None) -> float | None:
 _SPAN = "make_interval(secs => %s)"
 
 
+def _columns(cls: type[Any]) -> str:
+    """The columns of a view whose rows become values of this dataclass."""
+    return ", ".join(cls.__dataclass_fields__)
+
+
 def enqueue_many(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) -> Call[list[Enqueued]]:
     """Put jobs in under these ids; ``fresh`` if the ids were never sent before."""
     asked = _json([job.as_json(id) for job, id in zip(jobs, ids, strict=True)])
     bodies = [job.body for job in jobs]
 
     def read(rows: list[Row]) -> list[Enqueued]:
-        made = [Enqueued(id, "enqueued") for id in ids]
+        made = [Enqueued(id, Answer.ENQUEUED) for id in ids]
         for item, id, outcome in rows:
-            made[item - 1] = Enqueued(id, outcome)
+            made[item - 1] = Enqueued(id, Answer(outcome))
         return made
 
     return Call(
@@ -140,11 +149,11 @@ def claim(queues: Sequence[str], max: int, worker: int | None, lease: Seconds | 
     )
 
 
-def _answers(rows: list[Row]) -> list[Answer]:
-    return [Answer(*row) for row in rows]
+def _answers(rows: list[Row]) -> list[Answered]:
+    return [Answered(id, Answer(answer)) for id, answer in rows]
 
 
-def extend_many(held: Sequence[Held], lease: Seconds | None, progress: Sequence[Any] | None) -> Call[list[Answer]]:
+def extend_many(held: Sequence[Held], lease: Seconds | None, progress: Sequence[Any] | None) -> Call[list[Answered]]:
     """Renew leases."""
     return Call(
         f"select id, answer from dibs.extend_many(%s::uuid[], %s::uuid[], {_SPAN}, %s::jsonb[])",
@@ -153,16 +162,16 @@ def extend_many(held: Sequence[Held], lease: Seconds | None, progress: Sequence[
     )
 
 
-def complete(held: Held, result: Any, follow_ups: Sequence[dict[str, Any]] | None) -> Call[str]:
+def complete(held: Held, result: Any, follow_ups: Sequence[dict[str, Any]] | None) -> Call[Answer]:
     """End a job as succeeded, in whatever transaction this runs in."""
     return Call(
         "select dibs.complete(%s, %s, %s::jsonb, %s::jsonb)",
         (held.id, held.token, _jsonb(result), None if follow_ups is None else _json(follow_ups)),
-        _first,
+        _answer,
     )
 
 
-def report_many(held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> Call[list[Answer]]:
+def report_many(held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> Call[list[Answered]]:
     """Say how far runs have come."""
     return Call(
         "select id, answer from dibs.report_many(%s::uuid[], %s::uuid[], %s::jsonb[])",
@@ -185,13 +194,13 @@ def complete_many(
     held: Sequence[Held],
     results: Sequence[Any] | None,
     follow_ups: Sequence[Sequence[dict[str, Any]]] | None,
-) -> Call[list[str]]:
+) -> Call[list[Answer]]:
     """End jobs as succeeded; what was answered for each."""
 
-    def read(rows: list[Row]) -> list[str]:
-        answers = ["ok"] * len(held)
+    def read(rows: list[Row]) -> list[Answer]:
+        answers = [Answer.OK] * len(held)
         for item, answer in rows:
-            answers[item - 1] = answer
+            answers[item - 1] = Answer(answer)
         return answers
 
     return Call(
@@ -217,7 +226,7 @@ def fail_many(
         "select state, due_at, answer, id from dibs.fail_many(%s::uuid[], %s::uuid[], %s::text[], %s::bool[],"
         " %s::interval[])",
         (*_keys(held), [e and _clean(e) for e in errors], list(finals), [_interval(d) for d in delays]),
-        lambda rows: [Failed(*row) for row in rows],
+        lambda rows: [Failed(state and State(state), due_at, Answer(answer), id) for state, due_at, answer, id in rows],
     )
 
 
@@ -230,7 +239,7 @@ def _interval(duration: Seconds | None) -> str | None:
     return None if duration is None else f"{seconds(duration)!r} seconds"
 
 
-def snooze_many(held: Sequence[Held], delays: Sequence[Seconds]) -> Call[list[Answer]]:
+def snooze_many(held: Sequence[Held], delays: Sequence[Seconds]) -> Call[list[Answered]]:
     """Put jobs back to wait, uncharged."""
     return Call(
         "select id, answer from dibs.snooze_many(%s::uuid[], %s::uuid[], %s::interval[])",
@@ -239,7 +248,7 @@ def snooze_many(held: Sequence[Held], delays: Sequence[Seconds]) -> Call[list[An
     )
 
 
-def release_many(held: Sequence[Held], delays: Sequence[Seconds | None]) -> Call[list[Answer]]:
+def release_many(held: Sequence[Held], delays: Sequence[Seconds | None]) -> Call[list[Answered]]:
     """Give jobs back unrun, uncharged."""
     return Call(
         "select id, answer from dibs.release_many(%s::uuid[], %s::uuid[], %s::interval[])",
@@ -248,29 +257,31 @@ def release_many(held: Sequence[Held], delays: Sequence[Seconds | None]) -> Call
     )
 
 
-def cancel_many(ids: Sequence[UUID], reason: str) -> Call[list[Answer]]:
+def cancel_many(ids: Sequence[UUID], reason: str) -> Call[list[Answered]]:
     """Cancel jobs, or ask their holders to stop."""
     return Call("select id, answer from dibs.cancel_many(%s::uuid[], %s)", (_uuids(ids), reason), _answers)
 
 
-def cancel(id: UUID, reason: str) -> Call[str]:
+def cancel(id: UUID, reason: str) -> Call[Answer]:
     """Cancel one job; an unknown or ended one raises."""
-    return Call("select dibs.cancel(%s, %s)", (id, reason), _first, again=False)
+    return Call("select dibs.cancel(%s, %s)", (id, reason), _answer, again=False)
 
 
-def cancel_key(queue: str, dedup_key: str, reason: str) -> Call[Answer | None]:
+def cancel_key(queue: str, dedup_key: str, reason: str) -> Call[Answered | None]:
     """Cancel the job that holds a dedup key."""
     return Call(
         "select id, answer from dibs.cancel_key(%s, %s, %s)",
         (queue, dedup_key, reason),
-        lambda rows: Answer(*rows[0]) if rows else None,
+        lambda rows: _answers(rows)[0] if rows else None,
         again=False,
     )
 
 
-def rescue(max: int) -> Call[list[tuple[UUID, str]]]:
+def rescue(max: int) -> Call[list[Rescued]]:
     """Take back leases that were not renewed."""
-    return Call("select id, state from dibs.rescue(%s)", (max,), lambda rows: [(r[0], r[1]) for r in rows])
+    return Call(
+        "select id, state from dibs.rescue(%s)", (max,), lambda rows: [Rescued(id, State(state)) for id, state in rows]
+    )
 
 
 def expire(chunk: int, after: UUID) -> Call[tuple[int, UUID | None]]:
@@ -280,6 +291,12 @@ def expire(chunk: int, after: UUID) -> Call[tuple[int, UUID | None]]:
         (chunk, after),
         lambda rows: (rows[0][0], rows[0][1]),
     )
+
+
+def _redriven(rows: list[Row]) -> list[Redriven]:
+    return [
+        Redriven(id, queue, kind, State(was), reason, Answer(answer)) for id, queue, kind, was, reason, answer in rows
+    ]
 
 
 def redrive(
@@ -298,26 +315,26 @@ def redrive(
             delay,
             dry_run,
         ),
-        lambda rows: [Redriven(*row) for row in rows],
+        _redriven,
         again=filters.get("ids") is not None,
     )
 
 
-def make_days(ahead: int) -> Call[list[tuple[str, str]]]:
+def make_days(ahead: int) -> Call[list[MadeDay]]:
     """Make the days' partitions ahead of time."""
     return Call(
         "select name, outcome from dibs.make_days(%s)",
         (ahead,),
-        lambda rows: [(r[0], r[1]) for r in rows],
+        lambda rows: [MadeDay(*row) for row in rows],
     )
 
 
-def prune(max: int) -> Call[list[tuple[str, str, int | None]]]:
+def prune(max: int) -> Call[list[Pruned]]:
     """Drop old days."""
     return Call(
         "select name, outcome, trimmed from dibs.prune(%s)",
         (max,),
-        lambda rows: [(r[0], r[1], r[2]) for r in rows],
+        lambda rows: [Pruned(*row) for row in rows],
     )
 
 
@@ -348,7 +365,7 @@ def statistics(queue: str | None, kind: str | None, since: Seconds, every: Secon
 def totals(queue: str | None, kind: str | None) -> Call[list[Totals]]:
     """What happened for all time, by queue and kind."""
     return Call(
-        f"select {', '.join(Totals.__dataclass_fields__)} from dibs.totals"
+        f"select {_columns(Totals)} from dibs.totals"
         " where (%s::text is null or queue = %s) and (%s::text is null or kind = %s) order by queue, kind",
         (queue, queue, kind, kind),
         lambda rows: [Totals(*row) for row in rows],
@@ -396,12 +413,12 @@ def set_limit(
     )
 
 
-def unset_limit(target: Mapping[str, str | None]) -> Call[None]:
+def unset_limit(target: Mapping[str, str | None]) -> Call[bool]:
     """Take a limit away."""
     return Call(
         "select dibs.unset_limit(%s, %s, %s)",
         (target["queue"], target["kind"], target["resource"]),
-        _nothing,
+        _first,
         again=False,
     )
 
@@ -409,22 +426,21 @@ def unset_limit(target: Mapping[str, str | None]) -> Call[None]:
 def limits() -> Call[list[Limit]]:
     """Every limit, and what is used of it."""
     return Call(
-        "select scope, queue, name, concurrency, used, free, rate, burst, weight, blocked, holders, max_depth, max_age"
-        " from dibs.limits order by scope, queue, name",
+        f"select {_columns(Limit)} from dibs.limits order by scope, queue, name",
         (),
         lambda rows: [Limit(*row) for row in rows],
     )
 
 
-def sort_lanes(max: int, after: UUID) -> Call[tuple[int, UUID | None]]:
-    """Mend groups that lack a turn, a chunk at a time."""
+def repair_groups(max: int, after: UUID) -> Call[tuple[int, UUID | None]]:
+    """Repair groups that lack a turn, a chunk at a time."""
     return Call(
         "select mended, next from dibs.repair_groups(%s, %s)", (max, after), lambda rows: (rows[0][0], rows[0][1])
     )
 
 
-def mend_limits() -> Call[int]:
-    """Mend limits that lack units."""
+def repair_limits() -> Call[int]:
+    """Repair limits that lack units."""
     return Call("select dibs.repair_limits()", (), _first)
 
 
@@ -475,30 +491,21 @@ def drain_estimate(queue: str, span: Seconds) -> Call[DrainEstimate]:
     )
 
 
-_QUEUE_SETTINGS = (
-    "name", "paused_at", "created_at", "priority", "lease", "lease_growth", "lease_cap", "max_attempts", "max_losses",
-    "backoff", "ttl", "payload_limit", "history", "retention", "history_retention", "ring", "shards",
-    "shard_lease",
-    "max_depth", "max_age", "when_full", "newest_first",
-)  # fmt: skip
-
-
-def queues() -> Call[list[dict[str, Any]]]:
+def queues() -> Call[list[QueueInfo]]:
     """Every queue and its policy."""
     return Call(
-        f"select {', '.join(_QUEUE_SETTINGS)} from dibs.queues order by name",
+        f"select {_columns(QueueInfo)} from dibs.queues order by name",
         (),
-        lambda rows: [dict(zip(_QUEUE_SETTINGS, row, strict=True)) for row in rows],
+        lambda rows: [QueueInfo(*row) for row in rows],
     )
 
 
-def workers() -> Call[list[dict[str, Any]]]:
+def workers() -> Call[list[WorkerInfo]]:
     """List the processes that registered."""
-    names = ("id", "name", "started_at", "seen_at", "facts", "running")
     return Call(
-        f"select {', '.join(names)} from dibs.workers order by id",
+        f"select {_columns(WorkerInfo)} from dibs.workers order by id",
         (),
-        lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
+        lambda rows: [WorkerInfo(*row) for row in rows],
     )
 
 
@@ -517,13 +524,12 @@ def find_task(kind: str) -> Call[dict[str, Any]]:
     )
 
 
-def tasks() -> Call[list[dict[str, Any]]]:
+def tasks() -> Call[list[TaskInfo]]:
     """List what workers have registered."""
-    names = ("kind", "queue", "arguments", "options", "set_at")
     return Call(
-        f"select {', '.join(names)} from dibs.tasks order by kind",
+        f"select {_columns(TaskInfo)} from dibs.tasks order by kind",
         (),
-        lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
+        lambda rows: [TaskInfo(*row) for row in rows],
     )
 
 
@@ -532,11 +538,11 @@ def jobs(
 ) -> Call[list[JobSummary]]:
     """Jobs, newest first."""
     return Call(
-        "select id, queue, kind, state, priority, enqueued_at, due_at, attempts, max_attempts, reason, progress"
-        " from dibs.jobs where (%s::text is null or queue = %s) and (%s::text is null or kind = %s)"
+        f"select {_columns(JobSummary)} from dibs.jobs"
+        " where (%s::text is null or queue = %s) and (%s::text is null or kind = %s)"
         " and (%s::text is null or state = %s) and (%s::uuid is null or id < %s) order by id desc limit %s",
         (queue, queue, kind, kind, state, state, before, before, limit),
-        lambda rows: [JobSummary(*row) for row in rows],
+        lambda rows: [JobSummary(id, queue, kind, State(state), *rest) for id, queue, kind, state, *rest in rows],
     )
 
 
@@ -584,8 +590,7 @@ def release_shards(worker: int, queues: Sequence[str] | None) -> Call[int]:
 def shards(queue: str | None) -> Call[list[Shard]]:
     """Who pulls from what."""
     return Call(
-        f"select {', '.join(Shard.__dataclass_fields__)} from dibs.shards where %s::text is null or queue = %s"
-        " order by queue, shard",
+        f"select {_columns(Shard)} from dibs.shards where %s::text is null or queue = %s order by queue, shard",
         (queue, queue),
         lambda rows: [Shard(*row) for row in rows],
     )

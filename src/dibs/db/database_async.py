@@ -23,6 +23,7 @@ from dibs.db.translate import translate, translated
 from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, IdTaken, ServerError
 from dibs.ids import IdMaker
 from dibs.runtime.points import reach
+from dibs.states import Answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -203,7 +204,7 @@ class AsyncDatabase:
         reach("enqueue.after_send")
         # A repeat that finds the first try's job has done what was asked.
         return [
-            type(e)(id, "enqueued") if own and e.outcome == "duplicate" and e.id == id else e
+            type(e)(id, Answer.ENQUEUED) if own and e.outcome is Answer.DUPLICATE and e.id == id else e
             for e, id in zip((e for part in done for e in part), ids, strict=True)
         ]
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dibs.db.calls import Call, Row, _first, _json, _nothing
+from dibs.db.calls import Call, Row, _answer, _columns, _first, _json, _nothing
 from dibs.schedule import Schedule, Triggered
+from dibs.states import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,10 +91,10 @@ def declare_schedules(app: str, schedules: Sequence[dict[str, Any]]) -> Call[dic
     )
 
 
-def set_schedule(name: str, rule: dict[str, Any], job: NewJob | None) -> Call[str]:
+def set_schedule(name: str, rule: dict[str, Any], job: NewJob | None) -> Call[Answer]:
     """Make a schedule, or change it."""
     sent = None if job is None else _json(job.as_json(None, inline=True))
-    return Call("select dibs.set_schedule(%s, %s::jsonb, %s::jsonb)", (name, _json(rule), sent), _first)
+    return Call("select dibs.set_schedule(%s, %s::jsonb, %s::jsonb)", (name, _json(rule), sent), _answer)
 
 
 def unset_schedule(name: str) -> Call[None]:
@@ -114,7 +115,10 @@ def resume_schedule(name: str) -> Call[bool]:
 def trigger(name: str, force: bool) -> Call[Triggered]:
     """Make a job of a schedule now."""
     return Call(
-        "select job_id, answer from dibs.trigger(%s, %s)", (name, force), lambda rows: Triggered(*rows[0]), again=False
+        "select job_id, answer from dibs.trigger(%s, %s)",
+        (name, force),
+        lambda rows: Triggered(rows[0][0], Answer(rows[0][1])),
+        again=False,
     )
 
 
@@ -128,13 +132,10 @@ def show_schedule(name: str) -> Call[dict[str, Any] | None]:
     return Call("select dibs.show_schedule(%s)", (name,), _first)
 
 
-_COLUMNS = tuple(Schedule.__dataclass_fields__)
-
-
 def schedules(name: str | None) -> Call[list[Schedule]]:
     """Every schedule, or the one of that name."""
     return Call(
-        f"select {', '.join(_COLUMNS)} from dibs.schedules where %s::text is null or name = %s order by name",
+        f"select {_columns(Schedule)} from dibs.schedules where %s::text is null or name = %s order by name",
         (name, name),
-        lambda rows: [Schedule(**dict(zip(_COLUMNS, row, strict=True))) for row in rows],
+        lambda rows: [Schedule(**dict(zip(Schedule.__dataclass_fields__, row, strict=True))) for row in rows],
     )

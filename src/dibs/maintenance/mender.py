@@ -20,6 +20,6 @@ async def mend(database: AsyncDatabase) -> Done:
     groups = 0
     after: UUID | None = UUID(int=0)
     while after is not None:
-        count, after = await database.run(calls.sort_lanes(CHUNK, after))
+        count, after = await database.run(calls.repair_groups(CHUNK, after))
         groups += count
-    return Done("mend", EVERY, {"groups": groups, "limits": await database.run(calls.mend_limits())})
+    return Done("mend", EVERY, {"groups": groups, "limits": await database.run(calls.repair_limits())})

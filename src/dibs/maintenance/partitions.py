@@ -19,6 +19,6 @@ AHEAD = 7
 async def make_days(database: AsyncDatabase) -> Done:
     """Make the missing days; again soon when a lock stood in the way of one, or when there may be more."""
     days = await database.run(calls.make_days(AHEAD))
-    counts = Counter(outcome for _, outcome in days if outcome != "exists")
+    counts = Counter(day.outcome for day in days if day.outcome != "exists")
     again = SOON if counts["locked"] or counts["made"] else EVERY
     return Done("make_days", again, counts)

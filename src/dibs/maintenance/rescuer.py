@@ -20,6 +20,6 @@ async def rescue(database: AsyncDatabase) -> Done:
     counts: Counter[str] = Counter()
     while True:
         rescued = await database.run(calls.rescue(BATCH))
-        counts.update(state for _, state in rescued)
+        counts.update(job.state for job in rescued)
         if len(rescued) < BATCH:
             return Done("rescue", EVERY, counts)

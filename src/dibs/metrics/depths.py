@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
-from dibs.db import calls
 from dibs.errors import DibsError
 
 if TYPE_CHECKING:
-    from dibs.db.calls import Call
-    from dibs.job import Depth
-
-R = TypeVar("R")
+    from dibs.info import Depth
 
 EVERY = 1.0
 """The database is asked at most this often, in seconds, however many scrapers there are."""
@@ -21,17 +17,17 @@ PATIENCE = 2.0
 """Seconds to wait for its answer. One that comes later is there for whoever asks next."""
 
 
-class Runs(Protocol):
-    """What runs calls: an ``AsyncDatabase`` or an ``AsyncClient``."""
+class Counts(Protocol):
+    """Whatever knows the depth of every queue, such as an ``AsyncClient``."""
 
-    async def run(self, call: Call[R], /) -> R: ...  # noqa: D102
+    async def depths(self) -> list[Depth]: ...  # noqa: D102
 
 
 class Depths:
     """The depth of every queue, as last read."""
 
-    def __init__(self, database: Runs) -> None:
-        self._database = database
+    def __init__(self, client: Counts) -> None:
+        self._client = client
         self._asked = float("-inf")
         self._asking: asyncio.Task[None] | None = None
         self._read_at = float("-inf")
@@ -53,7 +49,7 @@ class Depths:
     async def _ask(self) -> None:
         began = time.monotonic()
         try:
-            self._depths = await self._database.run(calls.depths())
+            self._depths = await self._client.depths()
             self._read_at = began
         except DibsError:
             self._depths = None

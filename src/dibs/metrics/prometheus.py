@@ -26,7 +26,7 @@ from dibs.events import (
     WorkerStopping,
 )
 from dibs.ids import id_time
-from dibs.metrics.depths import Depths, Runs
+from dibs.metrics.depths import Counts, Depths
 from dibs.metrics.exposition import CONTENT_TYPE, merge, render
 from dibs.metrics.families import BUCKETS, Families, KindFamilies
 from dibs.metrics.running import Running
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from dibs.job import Claimed, Depth
+    from dibs.info import Depth
+    from dibs.job import Claimed
 
 E = TypeVar("E", bound=Event)
 
@@ -50,7 +51,7 @@ _STATES = tuple(state.value for state in State if state not in {State.SUCCEEDED,
 class Prometheus:
     """Subscribes to the events of an app, or of a worker, and gives them as text.
 
-    ``database`` is asked for the depths of the queues whenever the page is, at most once a second; without one they are
+    ``client`` is asked for the depths of the queues whenever the page is, at most once a second; without one they are
     left out, which suits a process that only enqueues. ``children`` is a folder in which other processes share theirs:
     they are on the page too, with the label ``process``.
     """
@@ -58,13 +59,13 @@ class Prometheus:
     def __init__(
         self,
         events: Events,
-        database: Runs | None = None,
+        client: Counts | None = None,
         *,
         buckets: Sequence[float] = BUCKETS,
         children: Path | None = None,
     ) -> None:
         self._children = children
-        self._depths = None if database is None else Depths(database)
+        self._depths = None if client is None else Depths(client)
         self._running = Running()
         self._of = Families(buckets)
         self._kinds: dict[tuple[str, str], KindFamilies] = {}

@@ -152,7 +152,7 @@ def refute_enqueued(
 def enqueued(on: App | Client, *, conn: Any = None) -> list[Seen]:
     """Every job there is, ended or not, oldest first."""
     client = on.client if isinstance(on, App) else on
-    return client.run(_EVERY_JOB, conn)
+    return client._run(_EVERY_JOB, conn)
 
 
 def _read(rows: list[tuple[Any, ...]]) -> list[Seen]:

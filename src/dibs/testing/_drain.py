@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dibs.client.app import App
     from dibs.client.task import Task
-    from dibs.job import JobSummary
+    from dibs.info import JobSummary
 
 ALL = 1_000_000
 """More jobs than a test has."""
@@ -152,8 +152,8 @@ class _Drain:
 
     async def _round(self) -> bool:
         """Run a worker if a job is due; whether that changed anything."""
-        self._app.client.rescue()
-        self._app.client.expire()
+        self._app.client.upkeep.rescue()
+        self._app.client.upkeep.expire()
         due = [job for job in self._waiting() if job.state == State.READY]
         if not due:
             return False
@@ -176,7 +176,7 @@ class _Drain:
 
     def _waiting(self) -> list[JobSummary]:
         """Jobs of ours that wait in queues that run. Others are for other workers, and would come back for ever."""
-        paused = {queue["name"] for queue in self._app.client.queues() if queue["paused_at"] is not None}
+        paused = {queue.name for queue in self._app.client.queues() if queue.paused_at is not None}
         return [
             job
             for job in self.jobs()
@@ -191,7 +191,7 @@ class _Drain:
 
     def _next_step(self) -> float | None:
         waiting = self._waiting()
-        now = self._app.client.run(calls.now())
+        now = self._app.client._run(calls.now())
         return min((max(0.0, (job.due_at - now).total_seconds()) for job in waiting), default=None)
 
     def _move(self, step: float) -> None:

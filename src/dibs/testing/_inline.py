@@ -70,10 +70,10 @@ class InlineClient:
         return made
 
     def _run_due(self, queues: set[str], conn: Any) -> None:
-        while queues and (claimed := self._client.run(_claim(queues), conn)):
+        while queues and (claimed := self._client._run(_claim(queues), conn)):
             ran = attempt(self._app, claimed[0], self._client.dsn)
             if (call := sending(ran.report)) is not None:
-                self._client.run(call, conn)
+                self._client._run(call, conn)
             _after(ran, queues, self._raise_errors)
 
 
@@ -102,10 +102,10 @@ class InlineAsyncClient:
         return made
 
     async def _run_due(self, queues: set[str], conn: Any) -> None:
-        while queues and (claimed := await self._client.run(_claim(queues), conn)):
+        while queues and (claimed := await self._client._run(_claim(queues), conn)):
             ran = await aattempt(self._app, claimed[0], self._client.dsn)
             if (call := sending(ran.report)) is not None:
-                await self._client.run(call, conn)
+                await self._client._run(call, conn)
             _after(ran, queues, self._raise_errors)
 
 

@@ -10,7 +10,7 @@ from dibs.db import calls
 from dibs.errors import ConnectionLost
 from dibs.events import OutcomesSent, RunEnded, RunLost, Trouble
 from dibs.runtime.points import reach
-from dibs.states import Outcome, State
+from dibs.states import Answer, Outcome, State
 from dibs.worker.report import Report
 
 if TYPE_CHECKING:
@@ -110,12 +110,12 @@ class Completer:
             self._events.tell(OutcomesSent(verb, len(reports), time.monotonic() - began))
         self._tell(verb, reports, answers)
 
-    async def _answers(self, verb: str, reports: list[Report]) -> list[tuple[str, str | None]]:
+    async def _answers(self, verb: str, reports: list[Report]) -> list[tuple[Answer, State | None]]:
         """For each report the answer, and the job's state now where the answer tells it."""
         held = [r.job for r in reports]
         delays = [r.delay for r in reports]
         if verb == "none":
-            return [("ok", None)] * len(reports)
+            return [(Answer.OK, None)] * len(reports)
         if verb == "fail":
             call = calls.fail_many(held, [r.error for r in reports], [r.final for r in reports], delays)
             return [(f.answer, f.state) for f in await self._database.run(call)]
@@ -127,25 +127,25 @@ class Completer:
             answers = await self._database.run(calls.release_many(held, delays))
         return [(a.answer, None) for a in answers]
 
-    def _tell(self, verb: str, reports: list[Report], answers: list[tuple[str, str | None]]) -> None:
+    def _tell(self, verb: str, reports: list[Report], answers: list[tuple[Answer, State | None]]) -> None:
         wants = self._events.wants(RunEnded)
         for report, (answer, state) in zip(reports, answers, strict=True):
-            if answer == "lost":
+            if answer is Answer.LOST:
                 self._events.tell(RunLost(report.job))
             elif wants:
                 self._events.tell(_ended(verb, report, state))
 
 
-def _ended(verb: str, report: Report, state: str | None) -> RunEnded:
-    outcome = Outcome.CANCELLED if state == State.CANCELLED else OUTCOMES[verb]
+def _ended(verb: str, report: Report, state: State | None) -> RunEnded:
+    outcome = Outcome.CANCELLED if state is State.CANCELLED else OUTCOMES[verb]
     if state is None:
         waits = State.SCHEDULED if report.delay else State.READY
         state = State.SUCCEEDED if outcome is Outcome.SUCCEEDED else waits
     error = report.error.partition("\n")[0] if report.error else None
-    return RunEnded(report.job, outcome, str(state), report.ran, error)
+    return RunEnded(report.job, outcome, state, report.ran, error)
 
 
-def _completion(held: list[Claimed], reports: list[Report]) -> Call[list[str]]:
+def _completion(held: list[Claimed], reports: list[Report]) -> Call[list[Answer]]:
     results = [r.result for r in reports] if any(r.result is not None for r in reports) else None
     follow_ups = [r.follow_ups for r in reports] if any(r.follow_ups for r in reports) else None
     return calls.complete_many(held, results, follow_ups)

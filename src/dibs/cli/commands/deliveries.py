@@ -18,8 +18,8 @@ COLUMNS = ("job", "kind", "provider", ">sends", ">interrupted", "sent", "accepte
 def deliveries(session: Session, interrupted: bool, limit: int) -> None:
     """Show what channels sent, newest first, and how much that is in all."""
     with session.client() as client:
-        found = client.run(calls.deliveries(interrupted, limit))
-        totals = client.run(calls.delivery_totals())
+        found = client._run(calls.deliveries(interrupted, limit))
+        totals = client._run(calls.delivery_totals())
     if session.as_json:
         session.output.json({"totals": totals, "deliveries": found})
         return

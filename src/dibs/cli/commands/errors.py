@@ -42,7 +42,7 @@ def errors(
         return
     after = datetime.now(UTC) - since if isinstance(since, timedelta) else since
     with session.client() as client:
-        found = client.run(calls.errors(job, source, after, before, limit))
+        found = client._run(calls.errors(job, source, after, before, limit))
     session.show(found, COLUMNS, _row, empty="no errors")
     if len(found) == limit:
         session.output.note(f"there may be more: --before {found[-1]['id']}")
@@ -54,7 +54,7 @@ def _row(e: dict[str, Any]) -> tuple[Any, ...]:
 
 def _keep(session: Session, keep: timedelta) -> None:
     with session.client() as client:
-        client.run(calls.set_error_retention(keep))
+        client._run(calls.set_error_retention(keep))
     if session.as_json:
         session.output.json({"keep": keep})
     else:

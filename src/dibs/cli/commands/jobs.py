@@ -15,7 +15,7 @@ from dibs.progress import spoken
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from dibs.job import JobSummary
+    from dibs.info import JobSummary
 
 COLUMNS = ("id", "queue", "kind", "state", ">priority", "due", ">attempts", "progress", "reason")
 

@@ -13,7 +13,7 @@ from dibs.cli.types import DURATION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.job import Limit
+    from dibs.info import Limit
 
 GROUPS = ("weight", "max_depth", "max_age")
 """What is set of groups only."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from dibs import Client
-    from dibs.job import Depth
+    from dibs.info import Depth
 
 COLUMNS = ("queue", "paused", ">scheduled", ">ready", ">blocked", ">running", ">dead", ">oldest ready")
 
@@ -64,11 +64,11 @@ def show(session: Session, name: str) -> None:
 
 
 def _policy(client: Client, name: str) -> dict[str, Any]:
-    known = {queue["name"]: queue for queue in client.queues()}
+    known = {queue.name: queue for queue in client.queues()}
     if name not in known:
         hint = "a queue exists from its first job, or from: dibs queues set"
         raise UnknownQueue(f"there is no queue {name!r}{did_you_mean(name, known)}", hint=hint)
-    return known[name]
+    return asdict(known[name])
 
 
 def _backoff(value: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from dibs.cli.progress import counting
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import DEAD_STATE, JOB_ID, PAST
 from dibs.db import calls
+from dibs.states import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,7 @@ def redrive(
 
 def _at(client: Client, value: Any) -> Any:
     # "An hour ago" is an hour before the database's now, which is what ended_at was written by.
-    return client.run(calls.now()) - value if isinstance(value, timedelta) else value
+    return client._run(calls.now()) - value if isinstance(value, timedelta) else value
 
 
 def _bring_back(client: Client, output: Output, found: Sequence[Redriven], rate: float | None) -> list[Redriven]:
@@ -101,8 +102,8 @@ def _report(output: Output, jobs: Sequence[Redriven], limit: int, *, dry_run: bo
     if dry_run:
         output.say(f"{len(jobs)} would be redriven; nothing was changed. Add --yes to do it.")
     else:
-        output.say(f"{counts['redriven']} redriven", "green")
-    if counts["duplicate"]:
-        output.say(f"{counts['duplicate']} stay dead: another job has their dedup key now", "yellow")
+        output.say(f"{counts[Answer.REDRIVEN]} redriven", "green")
+    if counts[Answer.DUPLICATE]:
+        output.say(f"{counts[Answer.DUPLICATE]} stay dead: another job has their dedup key now", "yellow")
     if len(jobs) == limit:
         output.note(f"that is the most one call takes (--max {limit}); there may be more")

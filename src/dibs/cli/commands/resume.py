@@ -13,7 +13,7 @@ from dibs.cli.types import DURATION
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from dibs.job import Resumed
+    from dibs.info import Resumed
 
 
 @click.command(cls=Command, short_help="Hand out a queue's jobs again.")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from dibs.info import TaskInfo
 
 
 @click.command(cls=Command)
@@ -20,9 +23,9 @@ def tasks(session: Session) -> None:
     session.show(found, ("kind", "queue", "arguments"), _row, empty=empty)
 
 
-def _row(task: dict[str, Any]) -> tuple[Any, ...]:
-    return task["kind"], task["queue"], _signature(task)
+def _row(task: TaskInfo) -> tuple[Any, ...]:
+    return task.kind, task.queue, _signature(task)
 
 
-def _signature(task: dict[str, Any]) -> str:
-    return ", ".join(f"{a['name']}{'' if a['required'] else '?'}: {a.get('type', 'Any')}" for a in task["arguments"])
+def _signature(task: TaskInfo) -> str:
+    return ", ".join(f"{a['name']}{'' if a['required'] else '?'}: {a.get('type', 'Any')}" for a in task.arguments)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from dibs.info import WorkerInfo
 
 COLUMNS = (">number", "name", "host", ">pid", "started", "seen", ">running", "queues")
 
@@ -21,9 +24,7 @@ def workers(session: Session) -> None:
     session.show(found, COLUMNS, _row, empty="no worker is registered; start one with: dibs worker MODULE:APP")
 
 
-def _row(w: dict[str, Any]) -> tuple[Any, ...]:
-    facts = w["facts"]
+def _row(w: WorkerInfo) -> tuple[Any, ...]:
+    facts = w.facts
     queues = ", ".join(facts.get("queues", ()))
-    return (
-        w["id"], w["name"], facts.get("host"), facts.get("pid"), w["started_at"], w["seen_at"], w["running"], queues
-    )  # fmt: skip
+    return w.id, w.name, facts.get("host"), facts.get("pid"), w.started_at, w.seen_at, w.running, queues

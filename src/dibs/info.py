@@ -1,0 +1,174 @@
+"""What there is in a database, and what its upkeep did, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from dibs.policy import History, WhenFull
+    from dibs.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue and its policy."""
+
+    name: str
+    paused_at: datetime | None
+    created_at: datetime
+    priority: int
+    lease: timedelta
+    lease_growth: float
+    lease_cap: timedelta
+    max_attempts: int
+    max_losses: int
+    backoff: dict[str, Any]
+    ttl: timedelta | None
+    payload_limit: int
+    history: History
+    retention: timedelta
+    history_retention: timedelta
+    ring: bool
+    shards: int | None
+    shard_lease: timedelta
+    max_depth: int | None
+    max_age: timedelta | None
+    when_full: WhenFull
+    newest_first: bool
+    noisy_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker that registered: when it was last seen, and how many jobs it holds."""
+
+    id: int
+    name: str
+    started_at: datetime
+    seen_at: datetime
+    facts: dict[str, Any]
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """A task that a worker registered: its queue, its arguments and the options of its jobs."""
+
+    kind: str
+    queue: str
+    arguments: list[dict[str, Any]]
+    options: dict[str, Any]
+    set_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How many jobs of a queue are in each state, and how long the oldest has waited and run."""
+
+    queue: str
+    paused: bool = False
+    scheduled: int = 0
+    ready: int = 0
+    blocked: int = 0
+    running: int = 0
+    failed: int = 0
+    exhausted: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    oldest_ready: timedelta = field(default_factory=timedelta)
+    oldest_running: timedelta = field(default_factory=timedelta)
+    oldest_untried: timedelta = field(default_factory=timedelta)
+
+    @property
+    def waiting(self) -> int:
+        """Everything that has still to run."""
+        return self.scheduled + self.ready + self.blocked
+
+    @property
+    def dead(self) -> int:
+        """Everything that ended badly."""
+        return self.failed + self.exhausted + self.expired + self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class DrainEstimate:
+    """How many jobs are due, how many come and go per second, and when none is left; None if they do not get fewer."""
+
+    waiting: int
+    arriving: float
+    leaving: float
+    drained_in: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """One line of a list of jobs."""
+
+    id: UUID
+    queue: str
+    kind: str
+    state: State
+    priority: int
+    enqueued_at: datetime
+    due_at: datetime
+    attempts: int | None
+    max_attempts: int
+    reason: str | None
+    progress: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit that was set, and what is used of it. A group without a name stands for every group of its queue."""
+
+    scope: Literal["queue", "kind", "group", "resource"]
+    queue: str | None
+    name: str | None
+    concurrency: int | None
+    used: int
+    free: int | None
+    rate: float | None
+    burst: int | None
+    weight: int | None
+    blocked: int
+    holders: list[UUID]
+    max_depth: int | None = None
+    max_age: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What a resume found: since when the queue was paused, and how many jobs are past their time."""
+
+    paused_at: datetime | None
+    late: int
+    extended: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """A job whose lease was not renewed in time, and its state now."""
+
+    id: UUID
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class MadeDay:
+    """A day's partition: ``made``, ``exists``, ``locked`` or ``crowded``."""
+
+    name: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What was done with old rows: a partition's name, ``dropped``, ``trimmed`` and so on, and how many rows went."""
+
+    name: str
+    outcome: str
+    rows: int | None
