@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import dibs
-from dibs.worker import Settings, Worker
+from dibs.worker import Worker, WorkerSettings
 
 if TYPE_CHECKING:
     from bench.stage import Stage
@@ -43,7 +43,7 @@ def run(stage: Stage) -> dict[str, float]:
     def drain() -> float:
         app.client.enqueue_many([noop.call(n) for n in range(JOBS)])
         began = time.process_time()
-        asyncio.run(Worker(app, Settings(("tasks",), drain=True, upkeep=False)).run())
+        asyncio.run(Worker(app, WorkerSettings(("tasks",), drain=True, upkeep=False)).run())
         return (time.process_time() - began) / JOBS * 1e6
 
     drain()

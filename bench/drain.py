@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import dibs
-from dibs.worker import Settings, Worker
+from dibs.worker import Worker, WorkerSettings
 
 if TYPE_CHECKING:
     from bench.stage import Stage
@@ -26,7 +26,7 @@ def run(stage: Stage) -> dict[str, float]:
         stage.fill(conn, JOBS)
         done, seconds = stage.drain(conn)
     app.client.enqueue_many([noop.call(n) for n in range(JOBS)])
-    worker = Worker(app, Settings(("tasks",), drain=True))
+    worker = Worker(app, WorkerSettings(("tasks",), drain=True))
     began = time.perf_counter()
     asyncio.run(worker.run())
     jobs_per_s = worker.ended / (time.perf_counter() - began)

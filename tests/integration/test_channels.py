@@ -22,7 +22,7 @@ from psycopg.types.json import Jsonb
 
 import dibs
 from dibs import channels
-from dibs.worker import Settings, Worker
+from dibs.worker import Worker, WorkerSettings
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def totals(db: psycopg.Connection[Any]) -> tuple[int, int]:
 
 async def drain(app: dibs.App) -> Worker:
     """Run what is due, to its end."""
-    worker = Worker(app, Settings(("q",), drain=True, upkeep=False))
+    worker = Worker(app, WorkerSettings(("q",), drain=True, upkeep=False))
     async with asyncio.timeout(60):
         await worker.run()
     return worker

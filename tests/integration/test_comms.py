@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 import dibs
 from dibs import channels
-from dibs.worker import Settings, Worker
+from dibs.worker import Worker, WorkerSettings
 
 if TYPE_CHECKING:
     from dibs.testing import Clock
@@ -43,7 +43,7 @@ async def run(dsn: str, **environment: str) -> None:
     """Run what is due as a login that is a worker and nothing else, until nothing is."""
     app = channels.app(as_worker(dsn), environment=environment)
     async with asyncio.timeout(60):
-        await Worker(app, Settings(("comms",), drain=True, upkeep=False)).run()
+        await Worker(app, WorkerSettings(("comms",), drain=True, upkeep=False)).run()
     await app.aclose()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from dibs.worker import Settings, Share, Worker
+from dibs.worker import Share, Worker, WorkerSettings
 from tests.integration import shop
 from tests.waiting import wait_until
 
@@ -41,7 +41,7 @@ def shop_app(dsn: str) -> Iterator[dibs.App]:
 
 
 async def drain(app: dibs.App, **settings: Any) -> Worker:
-    worker = Worker(app, Settings(**{"queues": ["q"], "drain": True, "upkeep": False, **settings}))
+    worker = Worker(app, WorkerSettings(**{"queues": ["q"], "drain": True, "upkeep": False, **settings}))
     async with asyncio.timeout(60):
         await worker.run()
     return worker
@@ -408,7 +408,7 @@ async def test_a_task_has_a_limit_for_all_workers_together(app: dibs.App) -> Non
         running -= 1
 
     jobs = narrow.enqueue_many(narrow.call() for _ in range(30))
-    workers = [Worker(app, Settings(["q"], upkeep=False, poll=0.05)) for _ in range(2)]
+    workers = [Worker(app, WorkerSettings(["q"], upkeep=False, poll=0.05)) for _ in range(2)]
     working = [asyncio.create_task(worker.run()) for worker in workers]
     async with asyncio.timeout(40):
         while not all(job.state().has_ended for job in jobs):  # noqa: ASYNC110 - the database tells
@@ -420,7 +420,7 @@ async def test_a_task_has_a_limit_for_all_workers_together(app: dibs.App) -> Non
 
 
 async def test_weights_share_the_room(app: dibs.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dibs.worker.worker.AHEAD", 0.0)  # Else a few large claims are all there is.
+    monkeypatch.setattr("dibs.worker.producer.AHEAD", 0.0)  # Else a few large claims are all there is.
     order: list[str] = []
 
     @app.task(name="notes")
@@ -646,7 +646,7 @@ async def test_workers_share_the_shards_of_a_queue_and_pull_alone_from_each(app:
 
     counts.enqueue_many(counts.using(shard_key=str(n)).call() for n in range(200))
     counts.enqueue_many(counts.using(queue="ledger").call() for n in range(20))
-    workers = [Worker(app, Settings(["orders", "ledger"], upkeep=False, poll=0.1)) for _ in range(2)]
+    workers = [Worker(app, WorkerSettings(["orders", "ledger"], upkeep=False, poll=0.1)) for _ in range(2)]
     working = [asyncio.create_task(worker.run()) for worker in workers]
     async with asyncio.timeout(40):
         while any(d.waiting + d.running for d in map(app.client.depth, ("orders", "ledger"))):  # noqa: ASYNC110

@@ -10,7 +10,7 @@ import pytest
 from examples.letters import Decision, Facts, decide
 from examples.loopback import Mailbox, MailServer
 
-from dibs.worker import Settings, Worker
+from dibs.worker import Worker, WorkerSettings
 from examples import letters
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def post(dsn: str, db: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch)
 
 async def run() -> None:
     async with asyncio.timeout(60):
-        await Worker(letters.app, Settings(("letters",), drain=True, upkeep=False)).run()
+        await Worker(letters.app, WorkerSettings(("letters",), drain=True, upkeep=False)).run()
 
 
 async def test_letters_are_sent_once_and_every_one_ends(

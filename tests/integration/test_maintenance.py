@@ -15,7 +15,7 @@ from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server
-from dibs.maintenance import Done, Trouble, expirer, maintain, once, partitions, pruner, rescuer
+from dibs.maintenance import ChoreDone, ChoreFailed, expirer, maintain, once, partitions, pruner, rescuer
 from dibs.maintenance.forgetter import forget
 from tests.waiting import wait_until
 
@@ -134,10 +134,10 @@ async def test_once_does_every_chore(client: dibs.Client, database: AsyncDatabas
 
 @asynccontextmanager
 async def maintaining(
-    dsn: str, report: Callable[[Done | Trouble], None], *, patience: float = 5.0
+    dsn: str, report: Callable[[ChoreDone | ChoreFailed], None], *, patience: float = 5.0
 ) -> AsyncIterator[AsyncDatabase]:
     database, stop = AsyncDatabase(dsn, pool_size=3, patience=patience), asyncio.Event()
-    running = asyncio.create_task(maintain(database, until=stop, report=report, name="test"))
+    running = asyncio.create_task(maintain(database, until=stop, listener=report, name="test"))
     try:
         yield database
     finally:
@@ -151,8 +151,8 @@ async def test_two_at_once_do_no_harm(client: dibs.Client, dsn: str, clock: Cloc
     clock.move(60)
     rescued, all_back = Counter[str](), asyncio.Event()
 
-    def report(fact: Done | Trouble) -> None:
-        assert isinstance(fact, Done), fact
+    def report(fact: ChoreDone | ChoreFailed) -> None:
+        assert isinstance(fact, ChoreDone), fact
         if fact.chore == "rescue":
             rescued.update(fact.counts)
         if rescued["ready"] >= 300:
@@ -188,22 +188,22 @@ async def test_a_member_that_was_forgotten_registers_anew(database: AsyncDatabas
 
 
 async def test_the_loops_survive_an_outage_longer_than_their_patience() -> None:
-    facts: asyncio.Queue[Done | Trouble] = asyncio.Queue()
+    facts: asyncio.Queue[ChoreDone | ChoreFailed] = asyncio.Queue()
 
-    async def until(wanted: Callable[[Done | Trouble], bool]) -> None:
+    async def until(wanted: Callable[[ChoreDone | ChoreFailed], bool]) -> None:
         async with asyncio.timeout(30):
             while not wanted(await facts.get()):
                 pass
 
-    def rescued(fact: Done | Trouble) -> bool:
-        return isinstance(fact, Done) and fact.chore == "rescue"
+    def rescued(fact: ChoreDone | ChoreFailed) -> bool:
+        return isinstance(fact, ChoreDone) and fact.chore == "rescue"
 
     with Server.temporary(settings=SMALL) as server:
         migrate(server.dsn())
         async with maintaining(server.dsn(), facts.put_nowait, patience=0.1):
             await until(rescued)
             await asyncio.to_thread(server.stop, "immediate")
-            await until(lambda fact: isinstance(fact, Trouble) and isinstance(fact.error, dibs.ConnectionLost))
-            await until(lambda fact: isinstance(fact, Trouble) and fact.failures >= 2)
+            await until(lambda fact: isinstance(fact, ChoreFailed) and isinstance(fact.error, dibs.ConnectionLost))
+            await until(lambda fact: isinstance(fact, ChoreFailed) and fact.failures >= 2)
             await asyncio.to_thread(server.start)
             await until(rescued)

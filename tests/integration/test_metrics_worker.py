@@ -18,7 +18,7 @@ import dibs
 from dibs import events
 from dibs.metrics import Prometheus, collect, log_events
 from dibs.metrics.tracing import Tracing
-from dibs.worker import Settings, Worker
+from dibs.worker import Worker, WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def app(dsn: str) -> Iterator[dibs.App]:
 async def drain(app: dibs.App) -> None:
     """Run what there is, to its end."""
     async with asyncio.timeout(60):
-        await Worker(app, Settings(("mail",), drain=True, upkeep=False)).run()
+        await Worker(app, WorkerSettings(("mail",), drain=True, upkeep=False)).run()
 
 
 class Busy:

@@ -17,7 +17,7 @@ from dibs.db.database_async import AsyncDatabase
 from dibs.maintenance.schedules import schedule
 from dibs.scheduler import declare, tick
 from dibs.scheduler.tick import EVERY, IDLE
-from dibs.worker import Settings, Worker
+from dibs.worker import Worker, WorkerSettings
 from tests.integration.test_cli import Dibs
 from tests.waiting import wait_until
 from tests.walls import expected_slots
@@ -369,7 +369,7 @@ async def test_a_worker_declares_the_schedules_of_its_app_and_runs_their_jobs(ds
     async def ticks() -> None:
         ran.set()
 
-    worker = Worker(app, Settings(["q"]))
+    worker = Worker(app, WorkerSettings(["q"]))
     working = asyncio.create_task(worker.run())
     async with asyncio.timeout(30):
         await ran.wait()

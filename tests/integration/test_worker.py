@@ -16,12 +16,16 @@ from uuid import UUID
 import pytest
 
 import dibs
-from dibs.worker import Settings, Worker
+from dibs.worker import Worker, WorkerSettings
+from dibs.worker.producer import Producer
+from dibs.worker.runners import Runners
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import psycopg
 
     from dibs.testing import Clock
 
@@ -37,7 +41,7 @@ def app(dsn: str) -> Iterator[dibs.App]:
 
 async def drain(app: dibs.App, **settings: Any) -> Worker:
     """Run what there is, to its end."""
-    worker = Worker(app, Settings(("q",), **{"drain": True, "upkeep": False, **settings}))
+    worker = Worker(app, WorkerSettings(("q",), **{"drain": True, "upkeep": False, **settings}))
     async with asyncio.timeout(60):
         await worker.run()
     return worker
@@ -300,14 +304,22 @@ async def test_a_job_cancelled_before_it_began_is_never_run(app: dibs.App, monke
         await finish.wait()
 
     jobs = [waits.enqueue(n) for n in range(2)]
+    told: list[bytes] = []
+    stop = Runners._stop
+
+    def stop_and_tell(self: Runners, key: bytes, why: Any) -> None:
+        stop(self, key, why)
+        told.append(key)
+
+    monkeypatch.setattr(Runners, "_stop", stop_and_tell)
     # Taken ahead, as if the jobs before it had been short.
-    worker = Worker(app, Settings(("q",), concurrency=1, drain=True, upkeep=False))
-    monkeypatch.setattr(worker, "_wanted", lambda: 10)
+    worker = Worker(app, WorkerSettings(("q",), concurrency=1, drain=True, upkeep=False))
+    monkeypatch.setattr(Producer, "_wanted", lambda _: 10)
     running = asyncio.create_task(worker.run())
     await began.wait()
     await asyncio.to_thread(wait_until, lambda: jobs[1].state() is dibs.State.RUNNING, what="it was taken ahead")
     assert await asyncio.to_thread(jobs[1].cancel) == "requested"
-    await asyncio.to_thread(wait_until, lambda: worker._told, what="the worker was told")
+    await asyncio.to_thread(wait_until, lambda: told, what="the worker was told")
     finish.set()
     async with asyncio.timeout(30):
         await running
@@ -326,16 +338,42 @@ async def test_long_jobs_after_a_pause_are_not_hoarded(app: dibs.App) -> None:
         await finish.wait()
 
     quick.enqueue_many(quick.call() for _ in range(2000))
-    worker = Worker(app, Settings(("q",), concurrency=5, upkeep=False, poll=0.1))
+    worker = Worker(app, WorkerSettings(("q",), concurrency=5, upkeep=False, poll=0.1))
     running = asyncio.create_task(worker.run())
     await asyncio.to_thread(wait_until, lambda: worker.ended == 2000, what="the quick ones are done")
-    await asyncio.to_thread(wait_until, lambda: worker._rate == 0, what="it has waited for more")
+    await asyncio.to_thread(wait_until, lambda: worker._hand.pace.rate == 0, what="it has waited for more")
     slow.enqueue_many(slow.call() for _ in range(100))
     await asyncio.to_thread(wait_until, lambda: app.client.depth("q").running > 0, what="it has taken some")
     assert app.client.depth("q").running == 5
     worker.stop()
     finish.set()
     await running
+
+
+async def test_a_worker_that_had_to_register_again_claims_under_its_new_number(
+    app: dibs.App, db: psycopg.Connection[Any]
+) -> None:
+    """It holds an exclusive queue under that number, and a claim under the old one would be refused forever."""
+    app.client.set_queue("q", exclusive=True, shard_lease=1)
+
+    @app.task
+    async def quick() -> None: ...
+
+    worker = Worker(app, WorkerSettings(("q",), upkeep=False, poll=0.1))
+    running = asyncio.create_task(worker.run())
+    await asyncio.to_thread(quick.enqueue().wait, 30)
+    [before] = app.client.shards()
+    db.execute("delete from dibs.worker")
+
+    def holds_again() -> bool:
+        [now] = app.client.shards()
+        return now.claimable and now.worker not in {None, before.worker}
+
+    await asyncio.to_thread(wait_until, holds_again, what="it registered again, and holds the queue")
+    await asyncio.to_thread(quick.enqueue().wait, 30)
+    worker.stop()
+    await running
+    assert worker.ended == 2
 
 
 async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: dibs.App) -> None:
@@ -382,7 +420,7 @@ async def test_a_stop_gives_back_what_has_not_begun_and_what_does_not_end(app: d
 
     ending, endless = ends.using(priority=9).enqueue(), never_ends.using(priority=8).enqueue()
     waiting = [ends.enqueue() for _ in range(10)]
-    worker = Worker(app, Settings(("q",), concurrency=2, grace=1.0, upkeep=False))
+    worker = Worker(app, WorkerSettings(("q",), concurrency=2, grace=1.0, upkeep=False))
     running = asyncio.create_task(worker.run())
     await began.wait()
     worker.stop()

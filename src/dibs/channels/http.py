@@ -33,7 +33,7 @@ class Unanswered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What came back."""
 
     status: int
@@ -62,7 +62,7 @@ class Http:
         self._context = ssl.create_default_context() if self._secure else None
         self._threads = ThreadPoolExecutor(THREADS, "dibs-http")
 
-    async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """Make one request and wait for its answer."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._send, method, dict(headers), body)
@@ -71,7 +71,7 @@ class Http:
         """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _send(self, method: str, headers: dict[str, str], body: bytes) -> Answer:
+    def _send(self, method: str, headers: dict[str, str], body: bytes) -> HttpAnswer:
         connection = self._connection()
         try:
             try:
@@ -84,7 +84,7 @@ class Http:
                 text = got.read(LARGEST).decode("utf-8", "replace")
             except (OSError, http.client.HTTPException) as error:
                 raise Unanswered(f"{self._host} did not answer: {type(error).__name__}: {error}") from None
-            return Answer(got.status, {k.lower(): v for k, v in got.getheaders()}, text)
+            return HttpAnswer(got.status, {k.lower(): v for k, v in got.getheaders()}, text)
         finally:
             connection.close()
 
@@ -100,7 +100,7 @@ IN_BETWEEN = {502, 504}
 """Answers of a gateway, which does not know what the server behind it did."""
 
 
-def judge(answer: Answer, said: str | None = None) -> None:
+def judge(answer: HttpAnswer, said: str | None = None) -> None:
     """Return if the answer says yes; else raise what it means."""
     status = answer.status
     told = f"HTTP {status}: {(said or answer.text or 'no more was said')[:TOLD]}"

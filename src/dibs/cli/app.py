@@ -27,7 +27,7 @@ COMMANDS = (
 """Every command, in the order people meet them; ``commands/x.py`` holds the function ``x``."""
 
 
-class App(Group):
+class Root(Group):
     """The root: a command's module is imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -91,7 +91,7 @@ def _tell(given: list[str], name: str, message: str, hint: str | None, code: Exi
     return code
 
 
-@click.group(cls=App, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 @click.version_option(__version__, prog_name="dibs")
 def dibs() -> None:
     """A work queue that lives inside your PostgreSQL.

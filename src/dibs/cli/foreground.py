@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dibs.client.app import App
     from dibs.runtime.http import Route
-    from dibs.worker import Settings
+    from dibs.worker import WorkerSettings
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
@@ -56,7 +56,7 @@ class Shown:
             yield
 
 
-async def work(app: App, settings: Settings, shown: Shown) -> int:
+async def work(app: App, settings: WorkerSettings, shown: Shown) -> int:
     """Work until a signal says stop; how many jobs ended here."""
     worker = Worker(app, settings)
     _obey_signals(worker)

@@ -48,6 +48,11 @@ class Holding:
         self._until: dict[str, float] = {}
         self._claimable: list[str] = []
 
+    @property
+    def number(self) -> int | None:
+        """The worker's number, to claim with; another one after it had to register again."""
+        return self._member.number
+
     def names(self) -> list[str]:
         """What to claim from now: ordinary queues, and what is held."""
         now = time.monotonic()

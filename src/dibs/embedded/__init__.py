@@ -13,6 +13,6 @@ temporary one, which goes away with its owner, however the owner ends.
 from dibs.embedded.binaries import Binaries, find_binaries
 from dibs.embedded.server import Server, ensure_running
 from dibs.embedded.settings import UNSAFE_FAST
-from dibs.embedded.status import Status
+from dibs.embedded.status import ServerStatus
 
-__all__ = ["UNSAFE_FAST", "Binaries", "Server", "Status", "ensure_running", "find_binaries"]
+__all__ = ["UNSAFE_FAST", "Binaries", "Server", "ServerStatus", "ensure_running", "find_binaries"]

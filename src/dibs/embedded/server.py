@@ -14,7 +14,7 @@ from dibs.embedded.account import account_for
 from dibs.embedded.binaries import Binaries, find_binaries
 from dibs.embedded.lock import locked
 from dibs.embedded.starting import start
-from dibs.embedded.status import Status, environment, url
+from dibs.embedded.status import ServerStatus, environment, url
 from dibs.embedded.temporary import guarded_folder
 from dibs.errors import EmbeddedError
 
@@ -106,11 +106,11 @@ class Server:
                 hint="some client keeps it; stop it with the mode immediate",
             )
 
-    def status(self) -> Status:
+    def status(self) -> ServerStatus:
         """What is true of it right now."""
         with self._explained():
             found = postmaster.find(self.data_dir)
-        return Status(
+        return ServerStatus(
             running=bool(found and found.ready),
             pid=found.pid if found else None,
             started_at=datetime.fromtimestamp(found.started, UTC) if found else None,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Status:
+class ServerStatus:
     """What is true of a server right now."""
 
     running: bool

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from dibs.db import calls
-from dibs.maintenance.done import Done
+from dibs.maintenance.chore import ChoreDone
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
@@ -18,7 +18,7 @@ REST = 20
 CHUNK = 10_000
 
 
-async def expire(database: AsyncDatabase) -> Done:
+async def expire(database: AsyncDatabase) -> ChoreDone:
     """Walk all waiting jobs, a chunk in each transaction."""
     began = time.monotonic()
     expired = 0
@@ -26,4 +26,4 @@ async def expire(database: AsyncDatabase) -> Done:
     while after is not None:
         count, after = await database.run(calls.expire(CHUNK, after))
         expired += count
-    return Done("expire", max(EVERY, REST * (time.monotonic() - began)), {"expired": expired})
+    return ChoreDone("expire", max(EVERY, REST * (time.monotonic() - began)), {"expired": expired})

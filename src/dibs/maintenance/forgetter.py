@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.db import calls
-from dibs.maintenance.done import Done
+from dibs.maintenance.chore import ChoreDone
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 EVERY = 60.0
 
 
-async def forget(database: AsyncDatabase) -> Done:
+async def forget(database: AsyncDatabase) -> ChoreDone:
     """Delete them; counts the rows."""
-    return Done("forget", EVERY, {"forgotten": await database.run(calls.forget())})
+    return ChoreDone("forget", EVERY, {"forgotten": await database.run(calls.forget())})

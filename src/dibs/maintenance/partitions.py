@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from dibs.db import calls
-from dibs.maintenance.done import Done
+from dibs.maintenance.chore import ChoreDone
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
@@ -16,9 +16,9 @@ SOON = 30.0
 AHEAD = 7
 
 
-async def make_days(database: AsyncDatabase) -> Done:
+async def make_days(database: AsyncDatabase) -> ChoreDone:
     """Make the missing days; again soon when a lock stood in the way of one, or when there may be more."""
     days = await database.run(calls.make_days(AHEAD))
     counts = Counter(day.outcome for day in days if day.outcome != "exists")
     again = SOON if counts["locked"] or counts["made"] else EVERY
-    return Done("make_days", again, counts)
+    return ChoreDone("make_days", again, counts)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from dibs.db import calls
-from dibs.maintenance.done import Done
+from dibs.maintenance.chore import ChoreDone
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
@@ -17,7 +17,7 @@ AT_ONCE = 0.1
 BATCH = 1000
 
 
-async def prune(database: AsyncDatabase) -> Done:
+async def prune(database: AsyncDatabase) -> ChoreDone:
     """Drop and trim once; again soon when a day was locked, and almost at once when there may be more to do."""
     counts: Counter[str] = Counter()
     full = False
@@ -25,4 +25,4 @@ async def prune(database: AsyncDatabase) -> Done:
         counts[pruned.outcome] += 1 if pruned.rows is None else pruned.rows
         full = full or (pruned.rows or 0) >= BATCH
     again = AT_ONCE if full or counts["dropped"] else SOON if counts["locked"] else EVERY
-    return Done("prune", again, counts)
+    return ChoreDone("prune", again, counts)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from dibs.db import calls
-from dibs.maintenance.done import Done
+from dibs.maintenance.chore import ChoreDone
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
@@ -15,11 +15,11 @@ EVERY = 1.0
 BATCH = 1000
 
 
-async def rescue(database: AsyncDatabase) -> Done:
+async def rescue(database: AsyncDatabase) -> ChoreDone:
     """Take them back, a batch at a time; counts what became of the jobs."""
     counts: Counter[str] = Counter()
     while True:
         rescued = await database.run(calls.rescue(BATCH))
         counts.update(job.state for job in rescued)
         if len(rescued) < BATCH:
-            return Done("rescue", EVERY, counts)
+            return ChoreDone("rescue", EVERY, counts)

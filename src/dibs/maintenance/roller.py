@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dibs.db import calls
-from dibs.maintenance.done import Done
+from dibs.maintenance.chore import ChoreDone
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
@@ -17,11 +17,11 @@ SHARE = 20
 """Where counting is dear, because a transaction stays open for long, it takes one part in so many of the time."""
 
 
-async def roll_up(database: AsyncDatabase) -> Done:
+async def roll_up(database: AsyncDatabase) -> ChoreDone:
     """Count all there is; the more it took, the later again."""
     began = time.monotonic()
     counted, more = await database.run(calls.roll_up(PAGES))
     while more:
         again, more = await database.run(calls.roll_up(PAGES))
         counted += again
-    return Done("roll_up", max(EVERY, SHARE * (time.monotonic() - began)), {"counted": counted})
+    return ChoreDone("roll_up", max(EVERY, SHARE * (time.monotonic() - began)), {"counted": counted})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.maintenance.done import Done
+from dibs.maintenance.chore import ChoreDone
 from dibs.scheduler import tick
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
 
 
-async def schedule(database: AsyncDatabase) -> Done:
+async def schedule(database: AsyncDatabase) -> ChoreDone:
     """One round of all schedules; again when the next slot comes, and at least each second while there are any."""
     ticked = await tick(database)
-    return Done("schedule", ticked.again, ticked.counts)
+    return ChoreDone("schedule", ticked.again, ticked.counts)

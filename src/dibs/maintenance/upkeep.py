@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dibs.cluster import Leader, Member
-from dibs.maintenance.done import Chore, Done, Report, Trouble
+from dibs.maintenance.chore import Chore, ChoreDone, ChoreFailed, Listener
 from dibs.maintenance.expirer import expire
 from dibs.maintenance.forgetter import forget
 from dibs.maintenance.mender import mend
@@ -34,7 +34,7 @@ GOODBYE = 2.0
 """How long to try to leave the registry when we stop, in seconds."""
 
 
-def _silent(_: Done | Trouble) -> None:
+def _silent(_: ChoreDone | ChoreFailed) -> None:
     return
 
 
@@ -42,13 +42,13 @@ async def maintain(
     database: AsyncDatabase,
     *,
     until: asyncio.Event,
-    report: Report = _silent,
+    listener: Listener = _silent,
     name: str = "maintain",
 ) -> None:
     """Register, and run the upkeep until the event is set, through errors and restarts of the database."""
     member = Member(database, name, {"upkeep": True})
-    beat = Loop("beat", member.beat, listener=lambda fact: _pass_on(fact, report))
-    await Service([beat, *loops(database, Leader(database, member), report)]).run(until)
+    beat = Loop("beat", member.beat, listener=lambda fact: _pass_on(fact, listener))
+    await Service([beat, *loops(database, Leader(database, member), listener)]).run(until)
     try:
         async with asyncio.timeout(GOODBYE):
             await member.retire()
@@ -56,27 +56,27 @@ async def maintain(
         return
 
 
-async def once(database: AsyncDatabase) -> list[Done]:
+async def once(database: AsyncDatabase) -> list[ChoreDone]:
     """Run every chore once; what each did."""
     return [await chore(database) for chore in CHORES]
 
 
-def loops(database: AsyncDatabase, leader: Leader, report: Report = _silent) -> list[Loop]:
+def loops(database: AsyncDatabase, leader: Leader, listener: Listener = _silent) -> list[Loop]:
     """A loop for each chore. Any number of processes may run them: the leader works, the others stand by."""
-    return [_loop(chore, database, leader, report) for chore in CHORES]
+    return [_loop(chore, database, leader, listener) for chore in CHORES]
 
 
-def _loop(chore: Chore, database: AsyncDatabase, leader: Leader, report: Report) -> Loop:
+def _loop(chore: Chore, database: AsyncDatabase, leader: Leader, listener: Listener) -> Loop:
     async def step() -> float:
         if chore not in EVERYBODYS and not await leader.leads():
             return FOLLOWER_LOOKS
         done = await chore(database)
-        report(done)
+        listener(done)
         return done.again
 
-    return Loop(chore.__name__, step, listener=lambda fact: _pass_on(fact, report))
+    return Loop(chore.__name__, step, listener=lambda fact: _pass_on(fact, listener))
 
 
-def _pass_on(fact: Stepped | Stumbled, report: Report) -> None:
+def _pass_on(fact: Stepped | Stumbled, listener: Listener) -> None:
     if isinstance(fact, Stumbled):
-        report(Trouble(fact.loop, fact.error, fact.failures, fact.sleeps))
+        listener(ChoreFailed(fact.loop, fact.error, fact.failures, fact.sleeps))

@@ -21,7 +21,7 @@ from dibs.results import result_of
 from dibs.retry import Snooze
 from dibs.worker.executor import UNKNOWN_KIND_DELAY
 from dibs.worker.handler import again, wrapped
-from dibs.worker.report import Report, failed, succeeded
+from dibs.worker.run_end import RunEnd, failed, succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Ran:
     """What came of an attempt, what it raised, and the jobs that follow it."""
 
-    report: Report
+    end: RunEnd
     error: Exception | None = None
     follow_ups: tuple[NewJob, ...] = ()
 
@@ -92,7 +92,7 @@ async def aattempt(app: App, job: Claimed, dsn: str | None) -> Ran:
 def _begin(app: App, job: Claimed, dsn: str | None) -> Begun | Ran:
     task = app.tasks.get(job.kind)
     if task is None:
-        return Ran(Report(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY))
+        return Ran(RunEnd(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY))
     databases = None if dsn is None else Databases(dsn, 1)
     here = Context(job, databases)
     try:
@@ -159,7 +159,7 @@ def _ended(begun: Begun, value: Any) -> Ran:
         kept = result_of(value)
     except InvalidArgument as error:
         return Ran(failed(here, task.settings.retry, error, begun.began, final=True), error)
-    return Ran(succeeded(here, kept, begun.began), follow_ups=tuple(here.follow_ups))
+    return Ran(succeeded(here, task.settings.retry, kept, begun.began), follow_ups=tuple(here.follow_ups))
 
 
 def _of_batch(task: Task[Any, Any], told: Any) -> Any:
@@ -173,5 +173,5 @@ def _of_batch(task: Task[Any, Any], told: Any) -> Any:
 
 
 def _raised(begun: Begun, error: Exception) -> Ran:
-    report = failed(begun.here, begun.task.settings.retry, error, begun.began)
-    return Ran(report, None if isinstance(error, Snooze) else error)
+    end = failed(begun.here, begun.task.settings.retry, error, begun.began)
+    return Ran(end, None if isinstance(error, Snooze) else error)

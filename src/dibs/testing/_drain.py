@@ -17,7 +17,7 @@ from dibs.policy import Seconds, seconds
 from dibs.retry import Snooze
 from dibs.states import Outcome, State
 from dibs.testing.clock import Clock
-from dibs.worker import Settings, Worker
+from dibs.worker import Worker, WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -157,7 +157,7 @@ class _Drain:
         due = [job for job in self._waiting() if job.state == State.READY]
         if not due:
             return False
-        settings = Settings(
+        settings = WorkerSettings(
             self._queues_of(due), concurrency=self._concurrency, drain=True, upkeep=False, grace=5.0, name="drain"
         )
         self._worker = Worker(self._app, settings)

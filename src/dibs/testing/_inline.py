@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.db import calls
 from dibs.testing._attempt import aattempt, attempt
+from dibs.worker.completer import SENDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from dibs.db.calls import Call
     from dibs.job import Enqueued, NewJob
     from dibs.testing._attempt import Ran
-    from dibs.worker.report import Report
+    from dibs.worker.run_end import RunEnd
 
 
 @contextmanager
@@ -72,7 +73,7 @@ class InlineClient:
     def _run_due(self, queues: set[str], conn: Any) -> None:
         while queues and (claimed := self._client._run(_claim(queues), conn)):
             ran = attempt(self._app, claimed[0], self._client.dsn)
-            if (call := sending(ran.report)) is not None:
+            if (call := sending(ran.end)) is not None:
                 self._client._run(call, conn)
             _after(ran, queues, self._raise_errors)
 
@@ -104,7 +105,7 @@ class InlineAsyncClient:
     async def _run_due(self, queues: set[str], conn: Any) -> None:
         while queues and (claimed := await self._client._run(_claim(queues), conn)):
             ran = await aattempt(self._app, claimed[0], self._client.dsn)
-            if (call := sending(ran.report)) is not None:
+            if (call := sending(ran.end)) is not None:
                 await self._client._run(call, conn)
             _after(ran, queues, self._raise_errors)
 
@@ -120,14 +121,6 @@ def _after(ran: Ran, queues: set[str], raise_errors: bool) -> None:
         raise ran.error
 
 
-def sending(report: Report) -> Call[Any] | None:
-    """The statement that reports an outcome; none when the handler's own transaction has done it."""
-    if report.verb == "complete":
-        return calls.complete_many([report.job], [report.result], [report.follow_ups] if report.follow_ups else None)
-    if report.verb == "fail":
-        return calls.fail_many([report.job], [report.error], [report.final], [report.delay])
-    if report.verb == "snooze":
-        return calls.snooze_many([report.job], [report.delay or 0.0])
-    if report.verb == "release":
-        return calls.release_many([report.job], [report.delay])
-    return None
+def sending(end: RunEnd) -> Call[Any] | None:
+    """The call that reports an end, as the completer makes it; None if the handler's transaction has done that."""
+    return None if end.verb == "none" else SENDING[end.verb].call([end.job], [end])

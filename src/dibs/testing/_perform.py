@@ -52,8 +52,8 @@ def perform(task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Performed:
     """
     asked = task.call(*args, **kwargs)
     ran = run(task.app, _claimed(asked), None)
-    report = ran.report
-    return Performed(_OUTCOMES[report.verb], report.result, ran.error, report.final, report.delay, ran.follow_ups)
+    end = ran.end
+    return Performed(_OUTCOMES[end.verb], end.result, ran.error, end.final, end.delay, ran.follow_ups)
 
 
 def _claimed(asked: NewJob) -> Claimed:

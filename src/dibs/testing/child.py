@@ -6,7 +6,7 @@ import asyncio
 import pkgutil
 import sys
 
-from dibs.worker import Settings, Worker
+from dibs.worker import Worker, WorkerSettings
 
 
 def main(path: str, dsn: str, *queues: str) -> None:
@@ -14,7 +14,7 @@ def main(path: str, dsn: str, *queues: str) -> None:
     app = pkgutil.resolve_name(path)
     app.dsn = dsn
     names = queues or tuple(sorted({task.settings.queue for task in app.tasks.values()}))
-    asyncio.run(Worker(app, Settings(names, concurrency=1, drain=True, upkeep=False)).run())
+    asyncio.run(Worker(app, WorkerSettings(names, concurrency=1, drain=True, upkeep=False)).run())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Runs tasks: claims jobs, runs their handlers, and reports what came of them."""
+"""Runs tasks: claims jobs, runs their handlers, and sends back how they ended."""
 
 from dibs.client.context import Context, context
-from dibs.worker.settings import Settings
-from dibs.worker.shares import Share
 from dibs.worker.worker import Worker
+from dibs.worker_settings import Share, WorkerSettings
 
-__all__ = ["Context", "Settings", "Share", "Worker", "context"]
+__all__ = ["Context", "Share", "Worker", "WorkerSettings", "context"]

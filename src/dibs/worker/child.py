@@ -21,10 +21,9 @@ from dibs.client.transaction import Databases
 from dibs.db import calls
 from dibs.errors import DibsError, InvalidArgument
 from dibs.job import Claimed  # noqa: TC001 - msgspec reads it
-from dibs.results import result_of
 from dibs.retry import Retry
 from dibs.worker.handler import again, wrapped
-from dibs.worker.report import Report, failed, succeeded
+from dibs.worker.run_end import RunEnd, failed, succeeded
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -54,7 +53,7 @@ def serve(pipe: Connection, dsn: str) -> None:
         runner.run(databases.close())
 
 
-def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> Report:
+def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> RunEnd:
     began = time.monotonic()
     here = Context(request.job, databases, lambda job, told: _report(databases, job, told))
     retry = Retry()
@@ -62,16 +61,17 @@ def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> Repo
         task = find(request.module, request.job.kind)
         retry = task.settings.retry
         arguments = task.arguments.read(request.job.raw_payload)
-        here.follow_ups.extend(again(task, request.job))
-        enter(here)
-        with _memory(request.memory):
-            outcome = wrapped(task, task.app.middleware)(here, arguments)
-            result = result_of(runner.run(outcome) if task.is_async else outcome)
     except InvalidArgument as error:
         return failed(here, retry, error, began, final=True)
+    here.follow_ups.extend(again(task, request.job))
+    enter(here)
+    try:
+        with _memory(request.memory):
+            outcome = wrapped(task, task.app.middleware)(here, arguments)
+            result = runner.run(outcome) if task.is_async else outcome
+            return succeeded(here, retry, result, began)
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         return failed(here, retry, error, began)
-    return succeeded(here, result, began)
 
 
 def _report(databases: Databases, job: Claimed, progress: dict[str, Any]) -> None:

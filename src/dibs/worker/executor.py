@@ -8,12 +8,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.context import Context, enter
+from dibs.client.transaction import Databases
 from dibs.errors import InvalidArgument
 from dibs.events import JobStarted, KindUnknown
-from dibs.results import result_of
 from dibs.runtime.points import reach
 from dibs.worker.handler import again, wrapped
-from dibs.worker.report import Report, failed, succeeded
+from dibs.worker.processes import Processes
+from dibs.worker.run_end import RunEnd, failed, succeeded
+from dibs.worker.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -21,10 +23,8 @@ if TYPE_CHECKING:
     from dibs.client.app import App
     from dibs.client.context import Note
     from dibs.client.task import Task
-    from dibs.client.transaction import Databases
     from dibs.job import Claimed
-    from dibs.worker.processes import Processes
-    from dibs.worker.threads import Threads
+    from dibs.worker_settings import WorkerSettings
 
 UNKNOWN_KIND_DELAY = 5.0
 """A job of a kind this worker does not know is left for others, after this many seconds."""
@@ -33,25 +33,31 @@ UNKNOWN_KIND_DELAY = 5.0
 class Executor:
     """Runs attempts of an app's tasks: on the loop, in threads, or in processes."""
 
-    def __init__(self, app: App, databases: Databases, threads: Threads, processes: Processes, note: Note) -> None:
+    def __init__(self, app: App, settings: WorkerSettings, dsn: str, note: Note) -> None:
         self._note = note
         self._tasks = app.tasks
         self._events = app.events
-        self._databases = databases
-        self._threads = threads
-        self._processes = processes
+        self._databases = Databases(dsn, settings.connections)
+        self._threads = Threads(settings.threads)
+        self._processes = Processes(dsn, settings.pool)
         self._handlers = {kind: wrapped(task, app.middleware) for kind, task in app.tasks.items()}
+
+    async def close(self) -> None:
+        """Kill the processes, let idle threads end, and close the handlers' connections."""
+        self._processes.close()
+        self._threads.close()
+        await self._databases.close()
 
     def task(self, kind: str) -> Task[Any, Any] | None:
         """The task of a kind, if the app has it."""
         return self._tasks.get(kind)
 
-    def unknown(self, job: Claimed) -> Report:
+    def unknown(self, job: Claimed) -> RunEnd:
         """Leave a job of a kind we do not know for others: in a rolling deploy another worker knows it."""
         self._events.tell(KindUnknown(job))
-        return Report(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY)
+        return RunEnd(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY)
 
-    async def attempt(self, task: Task[Any, Any], job: Claimed) -> Report:
+    async def attempt(self, task: Task[Any, Any], job: Claimed) -> RunEnd:
         """Run one attempt to its end; only a cancellation of ours escapes."""
         began = time.monotonic()
         here = Context(job, self._databases, self._note)
@@ -67,20 +73,22 @@ class Executor:
         reach("worker.before_run")
         try:
             if task.is_async and task.settings.timeout is None and not task.settings.process:
-                report = _succeeded(task, here, await self._handlers[task.name](here, arguments), began)
+                result = await self._handlers[task.name](here, arguments)
+                end = succeeded(here, task.settings.retry, result, began)
             else:
-                report = await self._run(task, here, arguments, began)
+                end = await self._run(task, here, arguments, began)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if _is_ours(error):
                 raise
-            report = failed(here, task.settings.retry, error, began)
+            end = failed(here, task.settings.retry, error, began)
         reach("worker.after_run")
-        return report
+        return end
 
-    async def _run(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> Report:
+    async def _run(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> RunEnd:
         if task.settings.process:
             return await self._processes.run(task, here.job, lambda: _within(task))
-        return _succeeded(task, here, await self._call(task, here, arguments), began)
+        result = await self._call(task, here, arguments)
+        return succeeded(here, task.settings.retry, result, began)
 
     async def _call(self, task: Task[Any, Any], here: Context, arguments: Any) -> Any:
         handler = self._handlers[task.name]
@@ -92,10 +100,10 @@ class Executor:
         async with _within(task):
             return await handler(here, arguments)
 
-    async def attempt_batch(self, task: Task[Any, Any], jobs: Sequence[Claimed]) -> list[Report]:
-        """Run many attempts as one call of a batch handler; a report for each."""
+    async def attempt_batch(self, task: Task[Any, Any], jobs: Sequence[Claimed]) -> list[RunEnd]:
+        """Run many attempts as one call of a batch handler; an end for each."""
         began = time.monotonic()
-        reports: dict[int, Report] = {}
+        ends: dict[int, RunEnd] = {}
         contexts, items = [], []
         for n, job in enumerate(jobs):
             here = Context(job, self._databases, self._note)
@@ -103,12 +111,12 @@ class Executor:
                 items.append(task.arguments.read(job.raw_payload)["item"])
                 contexts.append((n, here))
             except InvalidArgument as error:
-                reports[n] = failed(here, task.settings.retry, error, began, final=True)
+                ends[n] = failed(here, task.settings.retry, error, began, final=True)
         if items:
             answers = await self._answers(task, [here for _, here in contexts], items)
             for (n, here), answer in zip(contexts, answers, strict=True):
-                reports[n] = _outcome(task, here, answer, began)
-        return [reports[n] for n in range(len(jobs))]
+                ends[n] = _outcome(task, here, answer, began)
+        return [ends[n] for n in range(len(jobs))]
 
     async def _answers(self, task: Task[Any, Any], contexts: list[Context], items: list[Any]) -> list[Any]:
         """For each item its result, or an exception."""
@@ -153,19 +161,10 @@ async def _within(task: Task[Any, Any]) -> AsyncIterator[None]:
         raise TimeoutError(f"{task.name} took longer than {task.settings.timeout:g} s") from error
 
 
-def _outcome(task: Task[Any, Any], here: Context, answer: Any, began: float) -> Report:
+def _outcome(task: Task[Any, Any], here: Context, answer: Any, began: float) -> RunEnd:
     if isinstance(answer, BaseException):
         return failed(here, task.settings.retry, answer, began)
-    return _succeeded(task, here, answer, began)
-
-
-def _succeeded(task: Task[Any, Any], here: Context, result: Any, began: float) -> Report:
-    if result is not None:
-        try:
-            result = result_of(result)
-        except InvalidArgument as error:
-            return failed(here, task.settings.retry, error, began, final=True)
-    return succeeded(here, result, began)
+    return succeeded(here, task.settings.retry, answer, began)
 
 
 def _started(job: Claimed) -> JobStarted:

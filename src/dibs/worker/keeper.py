@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dibs.db import calls
 from dibs.db.database import Database
 from dibs.errors import DibsError
 from dibs.events import LeasesRenewed, Trouble
 from dibs.runtime.points import reach
+from dibs.states import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from dibs.events import Events
     from dibs.job import Claimed
+
+    StopJob = Callable[[Claimed, Literal["cancel", "lost"]], object]
 
 BATCH = 1000
 SHARE = 3
@@ -38,17 +41,18 @@ class _Kept:
 class Keeper:
     """Keeps the leases of the jobs in hand; says which are to stop, because they were cancelled or lost."""
 
-    def __init__(self, dsn: str, events: Events, stop_job: Callable[[Claimed, str], None]) -> None:
+    def __init__(self, dsn: str, events: Events) -> None:
         self._events = events
         self._database = Database(dsn, pool_size=1, patience=1.0)
-        self._stop_job = stop_job
+        self._stop_job: StopJob = lambda *_: None
         # Shared with the event loop without a lock: every access is one operation of the dict.
         self._held: dict[bytes, _Kept] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dibs-keeper", daemon=True)
 
-    def start(self) -> None:
-        """Begin to keep leases."""
+    def start(self, stop_job: StopJob) -> None:
+        """Begin to keep leases; ``stop_job`` is called in the keeper's thread."""
+        self._stop_job = stop_job
         self._thread.start()
 
     def take(self, jobs: list[Claimed]) -> None:
@@ -109,10 +113,12 @@ class Keeper:
             return
         self._events.tell(LeasesRenewed(len(due), time.monotonic() - before))
         for kept, answer in zip(due, answers, strict=True):
-            if answer.answer in {"ok", "cancel"}:
+            if answer.answer in {Answer.OK, Answer.CANCEL}:
                 kept.until = before + kept.length
-            if answer.answer in {"cancel", "lost"}:
-                self._stop_job(kept.job, answer.answer)
+            if answer.answer is Answer.CANCEL:
+                self._stop_job(kept.job, "cancel")
+            elif answer.answer is Answer.LOST:
+                self._stop_job(kept.job, "lost")
 
     def _tell_news(self, these: list[_Kept]) -> None:
         if not these:

@@ -10,7 +10,7 @@ import msgspec
 
 from dibs.errors import DibsError
 from dibs.worker.child import Request, find, serve
-from dibs.worker.report import Report
+from dibs.worker.run_end import RunEnd
 from dibs.worker.threads import Threads
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ class Processes:
         self._idle: list[Child] = []
         self._all: set[Child] = set()
 
-    async def run(self, task: Task[..., object], job: Claimed, limit: Limit) -> Report:
+    async def run(self, task: Task[..., object], job: Claimed, limit: Limit) -> RunEnd:
         """Run one attempt within the limit; a process that is not done when we are cancelled is killed."""
         child: Child | None = None
         given_up = False
         request = Request(task.function.__module__, job, task.settings.memory)
 
-        def ask() -> Report:
+        def ask() -> RunEnd:
             nonlocal child
             child = self._child()
             if given_up:  # While it was starting: nobody else knows it yet.
@@ -46,7 +46,7 @@ class Processes:
             return child.ask(request)
 
         try:
-            report: Report = await self._threads.run(ask, limit)
+            end: RunEnd = await self._threads.run(ask, limit)
         except BaseException:
             given_up = True
             if child is not None:
@@ -55,7 +55,7 @@ class Processes:
             raise
         if child is not None:
             self._idle.append(child)
-        return report
+        return end
 
     def _child(self) -> Child:
         """One that is idle, or a new one; called in threads."""
@@ -83,11 +83,11 @@ class Child:
         self._process.start()
         theirs.close()
 
-    def ask(self, request: Request) -> Report:
+    def ask(self, request: Request) -> RunEnd:
         """Run a job there; blocks."""
         try:
             self._pipe.send_bytes(msgspec.json.encode(request))
-            return msgspec.json.decode(self._pipe.recv_bytes(), type=Report)
+            return msgspec.json.decode(self._pipe.recv_bytes(), type=RunEnd)
         except (EOFError, OSError):
             self._process.join(5)
             self._pipe.close()

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dibs.errors import InvalidArgument
+from dibs.worker_settings import Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dibs.job import Claimed
-    from dibs.worker.report import Report
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A queue's share of a worker: at most ``concurrency`` jobs in hand, and ``weight`` parts of the room."""
-
-    concurrency: int | None = None
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.concurrency is not None and self.concurrency < 1:
-            raise InvalidArgument(f"a queue's concurrency is at least 1, not {self.concurrency}")
-        if not 0 < self.weight <= 1000:
-            raise InvalidArgument(f"a queue's weight is above 0 and at most 1000, not {self.weight}")
+    from dibs.worker.run_end import RunEnd
 
 
 class Shares:
@@ -40,8 +25,8 @@ class Shares:
     def claims(self, room: int) -> Iterator[tuple[list[str], int]]:
         """What to ask for, one claim after the other; stop when the room is full.
 
-        Without weights and limits that is one claim of all queues, which takes by priority and due time. Else each
-        queue gets its part of the room first, and then what the others left of theirs.
+        Without weights and limits that is one claim of all queues, which takes by priority and due time. Otherwise
+        each queue gets its part of the room first, and then what the others left of theirs.
         """
         if self._plain:
             yield list(self._queues), room
@@ -59,10 +44,10 @@ class Shares:
         if not self._plain:
             self.in_hand.update(_queue(job) for job in jobs)
 
-    def let_go(self, reports: Sequence[Report]) -> None:
+    def let_go(self, ends: Sequence[RunEnd]) -> None:
         """Count jobs that have ended."""
         if not self._plain:
-            self.in_hand.subtract(_queue(report.job) for report in reports)
+            self.in_hand.subtract(_queue(end.job) for end in ends)
 
     def _by_weight(self) -> list[tuple[str, Share]]:
         return sorted(self._queues.items(), key=lambda item: -item[1].weight)

@@ -6,7 +6,7 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from dibs.channels.http import Answer, Http, judge, retry_after
+from dibs.channels.http import Http, HttpAnswer, judge, retry_after
 from dibs.channels.messages import Sms, read
 from dibs.channels.provider import NotSent, Refusal, Throttled
 
@@ -57,7 +57,7 @@ class Twilio:
         self._http.close()
 
 
-def _receipt(answer: Answer) -> dict[str, Any]:
+def _receipt(answer: HttpAnswer) -> dict[str, Any]:
     said = answer.json()
     said = said if isinstance(said, dict) else {}
     code = said.get("code")

@@ -11,7 +11,7 @@ from dibs.cli.command import Group
 from dibs.cli.exits import Exit
 from dibs.cli.session import Session, pass_session
 from dibs.db.schema import migrate
-from dibs.embedded import Server, Status, ensure_running
+from dibs.embedded import Server, ServerStatus, ensure_running
 
 if TYPE_CHECKING:
     from dibs.cli.output import Output
@@ -60,7 +60,7 @@ def psql(args: tuple[str, ...]) -> int:
     return ensure_running().psql(*args)
 
 
-def _report(output: Output, status: Status) -> None:
+def _report(output: Output, status: ServerStatus) -> None:
     facts: dict[str, Any] = {name: _plain(value) for name, value in asdict(status).items() if name != "socket_dir"}
     if output.as_json:
         output.json(facts)

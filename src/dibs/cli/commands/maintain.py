@@ -14,7 +14,7 @@ from dibs.cli.output import first_line
 from dibs.cli.session import PATIENCE, Session, pass_session
 from dibs.db.database_async import AsyncDatabase
 from dibs.errors import ConnectionLost
-from dibs.maintenance import Done, Trouble
+from dibs.maintenance import ChoreDone, ChoreFailed
 from dibs.maintenance import maintain as run_maintenance
 from dibs.maintenance import once as run_once
 
@@ -43,7 +43,7 @@ def maintain(session: Session, once: bool) -> None:
         asyncio.run(_for_ever(dsn, Log(session.output)))
 
 
-async def _once(dsn: str) -> list[Done]:
+async def _once(dsn: str) -> list[ChoreDone]:
     database = AsyncDatabase(dsn, pool_size=1, patience=PATIENCE)
     try:
         await database.open()
@@ -64,7 +64,7 @@ async def _for_ever(dsn: str, log: Log) -> None:
         except ConnectionLost as error:
             log.away(error)
         log.started()
-        await run_maintenance(database, until=stop, report=log)
+        await run_maintenance(database, until=stop, listener=log)
     finally:
         await database.close()
     log.stopped()
@@ -77,9 +77,9 @@ class Log:
         self._output = output
         self._failing: set[str] = set()
 
-    def __call__(self, fact: Done | Trouble) -> None:
+    def __call__(self, fact: ChoreDone | ChoreFailed) -> None:
         """Write what happened, if it is news."""
-        if isinstance(fact, Trouble):
+        if isinstance(fact, ChoreFailed):
             self._failing.add(fact.chore)
             self._line("trouble", chore=fact.chore, error=first_line(str(fact.error)), failures=fact.failures,
                        again_in=round(fact.again, 1))  # fmt: skip
@@ -102,7 +102,7 @@ class Log:
         """The database is not there yet."""
         self._line("waiting", error=first_line(str(error)))
 
-    def table(self, done: Sequence[Done]) -> None:
+    def table(self, done: Sequence[ChoreDone]) -> None:
         """What one round of everything did."""
         if self._output.as_json:
             self._output.json({d.chore: d.counts for d in done})

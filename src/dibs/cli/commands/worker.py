@@ -21,7 +21,7 @@ from dibs.errors import InvalidArgument
 from dibs.events import Events
 from dibs.metrics import log_events
 from dibs.runtime.children import is_child
-from dibs.worker import Settings, Share
+from dibs.worker import Share, WorkerSettings
 
 
 def _share(text: str) -> tuple[str, Share]:
@@ -106,7 +106,7 @@ def worker(
         found.dsn = session.dsn
     shares = dict(queues) or dict.fromkeys(sorted({task.settings.queue for task in found.tasks.values()}), Share())
     given = {name: value for name, value in options.items() if value is not None}
-    settings = Settings(shares, upkeep=not no_upkeep, name=app or "channels", **given)
+    settings = WorkerSettings(shares, upkeep=not no_upkeep, name=app or "channels", **given)
     log = log_events(found.events, log_format, level=log_level)
     ended = asyncio.run(_work(found, settings, shown))
     log.close()
@@ -116,7 +116,7 @@ def worker(
         session.output.say(f"{ended} jobs ended")
 
 
-async def _work(app: App, settings: Settings, shown: Shown) -> int:
+async def _work(app: App, settings: WorkerSettings, shown: Shown) -> int:
     try:
         return await work(app, settings, shown)
     finally:

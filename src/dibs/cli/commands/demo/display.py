@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from dibs.cli.commands.demo.tally import Event, Tally
+    from dibs.cli.commands.demo.tally import Moment, Tally
     from dibs.cli.output import Output
 
 SHOWN = [state.value for state in State if state not in {State.UNKNOWN, State.BLOCKED}]
@@ -96,7 +96,7 @@ def _events(tally: Tally) -> Text:
     return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
 
 
-def _line(event: Event) -> Text:
+def _line(event: Moment) -> Text:
     mark, style = MARKS[event.what]
     times = f" ({event.times})" if event.times > 1 else ""
     return Text.assemble((f"{event.at:5.1f} ", "dim"), (f"{mark} ", style), event.text, (times, "bold"))
@@ -111,7 +111,7 @@ class Lines:
         self._heard: Counter[str] = Counter()
         self._next = 1.0
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: Moment) -> None:
         """Write an event, if it is news."""
         self._heard[event.what] += 1
         if self._heard[event.what] <= FEW or event.what == "phase":

@@ -11,7 +11,7 @@ from dibs.policy import QueuePolicy, exponential
 from dibs.states import State
 
 
-class Trouble(Enum):
+class Mishap(Enum):
     """What befalls a job on its way."""
 
     NONE = "runs at once"
@@ -32,22 +32,22 @@ class Kind:
     queue: str
     priority: int
     percent: int
-    trouble: Trouble = Trouble.NONE
+    mishap: Mishap = Mishap.NONE
     error: str = ""
 
 
 MAIL, IMAGES, BILLING, REPORTS = "demo.mail", "demo.images", "demo.billing", "demo.reports"
 
 KINDS = (
-    Kind("charge_card", BILLING, 9, 10, Trouble.FLAKY, "TimeoutError: no answer from the bank"),
+    Kind("charge_card", BILLING, 9, 10, Mishap.FLAKY, "TimeoutError: no answer from the bank"),
     Kind("send_mail", MAIL, 7, 0),
     Kind("resize_image", IMAGES, 5, 28),
-    Kind("call_partner", BILLING, 5, 4, Trouble.HOPELESS, "ConnectionError: the partner is down"),
-    Kind("parse_upload", IMAGES, 4, 4, Trouble.FATAL, "ValueError: not an image"),
-    Kind("build_report", REPORTS, 3, 8, Trouble.EARLY),
-    Kind("remind", MAIL, 2, 4, Trouble.LATE),
-    Kind("transcode", IMAGES, 6, 0, Trouble.CRASH),
-    Kind("newsletter", MAIL, 1, 0, Trouble.UNWANTED),
+    Kind("call_partner", BILLING, 5, 4, Mishap.HOPELESS, "ConnectionError: the partner is down"),
+    Kind("parse_upload", IMAGES, 4, 4, Mishap.FATAL, "ValueError: not an image"),
+    Kind("build_report", REPORTS, 3, 8, Mishap.EARLY),
+    Kind("remind", MAIL, 2, 4, Mishap.LATE),
+    Kind("transcode", IMAGES, 6, 0, Mishap.CRASH),
+    Kind("newsletter", MAIL, 1, 0, Mishap.UNWANTED),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 QUEUES = (MAIL, IMAGES, BILLING, REPORTS)
@@ -71,8 +71,8 @@ def make_jobs(count: int, now: datetime) -> list[NewJob]:
 
 
 def _job(kind: Kind, number: int, now: datetime) -> NewJob:
-    late = kind.trouble is Trouble.LATE
-    delay = {Trouble.LATE: 5.0, Trouble.UNWANTED: 3600.0}.get(kind.trouble, 0.0)
+    late = kind.mishap is Mishap.LATE
+    delay = {Mishap.LATE: 5.0, Mishap.UNWANTED: 3600.0}.get(kind.mishap, 0.0)
     return NewJob(
         queue=kind.queue,
         kind=kind.name,
@@ -85,4 +85,4 @@ def _job(kind: Kind, number: int, now: datetime) -> NewJob:
 
 def expected_end(kind: str) -> State:
     """How a job of that kind must have ended when the demo is over."""
-    return State.CANCELLED if BY_NAME[kind].trouble is Trouble.UNWANTED else State.SUCCEEDED
+    return State.CANCELLED if BY_NAME[kind].mishap is Mishap.UNWANTED else State.SUCCEEDED

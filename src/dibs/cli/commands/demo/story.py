@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from dibs.cli.commands.demo.plan import BY_NAME, IMAGES, POLICY, QUEUES, Trouble, make_jobs
+from dibs.cli.commands.demo.plan import BY_NAME, IMAGES, POLICY, QUEUES, Mishap, make_jobs
 from dibs.cli.commands.demo.worker import DemoWorker
 from dibs.db import calls
 from dibs.errors import DibsError
@@ -64,12 +64,12 @@ class Story:
         self.kinds = {m.id: job.kind for m, job in zip(made, jobs, strict=True)}
         self._tally.note("enqueued", f"{len(made)} jobs enqueued", count=len(made))
 
-    def _of(self, trouble: Trouble) -> list[UUID]:
-        return [id for id, kind in self.kinds.items() if BY_NAME[kind].trouble is trouble]
+    def _of(self, mishap: Mishap) -> list[UUID]:
+        return [id for id, kind in self.kinds.items() if BY_NAME[kind].mishap is mishap]
 
     async def _lose_a_worker(self) -> None:
         number = await self._client._run(calls.register_worker("demo, soon to vanish", {}))
-        [wanted] = self._of(Trouble.CRASH)
+        [wanted] = self._of(Mishap.CRASH)
         # It has the highest priority of its queue; what comes before it was left by a demo that was interrupted.
         while (job := (await self._client.claim(IMAGES, worker=number, lease=1.5))[0]).id != wanted:
             await self._client.complete(job)
@@ -77,7 +77,7 @@ class Story:
         await self._client._run(calls.retire_worker(number))
 
     async def _cancel(self) -> None:
-        for id in self._of(Trouble.UNWANTED):
+        for id in self._of(Mishap.UNWANTED):
             await self._client.cancel(id, "nobody wants it any more")
             self._tally.note("cancelled", f"{self.kinds[id]}: cancelled before it ran", id)
 

@@ -18,7 +18,7 @@ ENDED = frozenset(state.value for state in State if state.has_ended)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Moment:
     """Something that happened to a job, or to all of them."""
 
     at: float
@@ -37,9 +37,9 @@ class Tally:
     states: Counter[str] = field(default_factory=Counter)
     happened: Counter[str] = field(default_factory=Counter)
     completions: Counter[UUID] = field(default_factory=Counter)
-    recent: deque[Event] = field(default_factory=lambda: deque(maxlen=RECENT))
-    last_success: Event | None = None
-    listen: Callable[[Event], None] = lambda _: None
+    recent: deque[Moment] = field(default_factory=lambda: deque(maxlen=RECENT))
+    last_success: Moment | None = None
+    listen: Callable[[Moment], None] = lambda _: None
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -71,14 +71,14 @@ class Tally:
     def note(self, what: str, text: str, id: UUID | None = None, *, count: int = 1) -> None:
         """Record that something happened, ``count`` times."""
         self.happened[what] += count
-        event = Event(self.elapsed, what, text, id)
+        event = Moment(self.elapsed, what, text, id)
         if what == "succeeded":
             self.last_success = event
         elif what != "phase":
             self._remember(event)
         self.listen(event)
 
-    def _remember(self, event: Event) -> None:
+    def _remember(self, event: Moment) -> None:
         same = next((e for e in self.recent if e.text == event.text), None)
         if same:
             self.recent.remove(same)

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from dibs.cli.commands.demo.plan import BY_NAME, QUEUES, Kind, Trouble
+from dibs.cli.commands.demo.plan import BY_NAME, QUEUES, Kind, Mishap
 
 if TYPE_CHECKING:
     from dibs.cli.commands.demo.tally import Tally
@@ -41,9 +41,9 @@ class DemoWorker:
                 await self._perform(job, BY_NAME[job.kind])
 
     async def _perform(self, job: Claimed, kind: Kind) -> None:
-        if kind.trouble is Trouble.CRASH:
+        if kind.mishap is Mishap.CRASH:
             self._tally.note("lost", f"{job.kind}: the lease of its worker ran out; rescued", job.id)
-        if kind.trouble is Trouble.EARLY and job.run == 1:
+        if kind.mishap is Mishap.EARLY and job.run == 1:
             await self._client.snooze(job, 0.8)
             self._tally.note("snoozed", f"{job.kind}: no data yet; snoozed", job.id)
             return
@@ -54,16 +54,16 @@ class DemoWorker:
             await self._complete(job)
 
     def _fails(self, job: Claimed, kind: Kind) -> bool:
-        match kind.trouble:
-            case Trouble.FLAKY:
+        match kind.mishap:
+            case Mishap.FLAKY:
                 return job.attempt == 1
-            case Trouble.FATAL | Trouble.HOPELESS:
+            case Mishap.FATAL | Mishap.HOPELESS:
                 return not self.repaired
             case _:
                 return False
 
     async def _fail(self, job: Claimed, kind: Kind) -> None:
-        failed = await self._client.fail(job, kind.error, final=kind.trouble is Trouble.FATAL)
+        failed = await self._client.fail(job, kind.error, final=kind.mishap is Mishap.FATAL)
         told = kind.error.partition(": ")[2]
         if failed.due_at is not None:
             self._tally.note("retried", f"{job.kind}: {told}; tries again", job.id)

@@ -1,4 +1,4 @@
-"""What came of an attempt, to be sent back in batches."""
+"""How a run ended, and what is to be told the database about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from dibs.errors import InvalidArgument
 from dibs.job import Claimed  # noqa: TC001 - msgspec reads it
+from dibs.results import result_of
 from dibs.retry import Snooze
 
 if TYPE_CHECKING:
@@ -16,11 +18,11 @@ if TYPE_CHECKING:
     from dibs.retry import Retry
 
 Verb = Literal["complete", "fail", "snooze", "release", "none"]
-"""What is to be called; ``none`` when the handler's own transaction has completed the job."""
+"""The verb to call; ``none`` when the handler's own transaction has completed the job."""
 
 
-class Report(msgspec.Struct, frozen=True):
-    """One attempt's end: what becomes of the job, and what goes with that."""
+class RunEnd(msgspec.Struct, frozen=True):
+    """The end of one run, not yet sent: the verb to call, and its arguments."""
 
     job: Claimed
     verb: Verb
@@ -34,29 +36,33 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def is_too_late(self) -> bool:
-        """Whether the lease has run out by now, renewed as it was at most when the attempt ended."""
+        """Whether the lease has expired by now, even if it was renewed just before the run ended."""
         return time.monotonic() - self.ended > self.job.lease
 
 
-def succeeded(here: Context, result: Any, began: float) -> Report:
-    """The handler returned."""
+def succeeded(here: Context, retry: Retry, result: Any, began: float) -> RunEnd:
+    """The handler returned; a result that JSON cannot hold is a failure after all."""
     ran = time.monotonic() - began
     if here.completed:
-        return Report(here.job, "none", ran=ran)
+        return RunEnd(here.job, "none", ran=ran)
+    try:
+        kept = here.result if result is None else result_of(result)
+    except InvalidArgument as error:
+        return failed(here, retry, error, began, final=True)
     if not here.follow_ups:
-        return Report(here.job, "complete", here.result if result is None else result, ran=ran)
+        return RunEnd(here.job, "complete", kept, ran=ran)
     follow_ups = tuple(job.as_json(job.id, inline=True) for job in here.follow_ups)
-    return Report(here.job, "complete", here.result if result is None else result, follow_ups=follow_ups, ran=ran)
+    return RunEnd(here.job, "complete", kept, follow_ups=follow_ups, ran=ran)
 
 
-def failed(here: Context, retry: Retry, error: BaseException, began: float, *, final: bool = False) -> Report:
+def failed(here: Context, retry: Retry, error: BaseException, began: float, *, final: bool = False) -> RunEnd:
     """The handler raised."""
     ran = time.monotonic() - began
     if here.completed:
-        return Report(here.job, "none", error=_told(error), ran=ran)
+        return RunEnd(here.job, "none", error=_told(error), ran=ran)
     if isinstance(error, Snooze):
-        return Report(here.job, "snooze", delay=error.delay, ran=ran)
-    return Report(
+        return RunEnd(here.job, "snooze", delay=error.delay, ran=ran)
+    return RunEnd(
         here.job,
         "fail",
         error=_told(error),

@@ -9,7 +9,7 @@ from dibs.db.database_async import AsyncDatabase
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ChoreDone:
     """A round of a chore: what it counted, and how many seconds until the next."""
 
     chore: str
@@ -23,7 +23,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ChoreFailed:
     """A round that failed, ``failures`` times in a row; it is tried again in ``again`` seconds."""
 
     chore: str
@@ -32,5 +32,5 @@ class Trouble:
     again: float
 
 
-Chore = Callable[[AsyncDatabase], Awaitable[Done]]
-Report = Callable[[Done | Trouble], None]
+Chore = Callable[[AsyncDatabase], Awaitable[ChoreDone]]
+Listener = Callable[[ChoreDone | ChoreFailed], None]

@@ -1,0 +1,200 @@
+"""Runs the jobs in stock, so many at once, and stops those that were cancelled or lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from dibs.runtime import end
+from dibs.runtime.points import reach
+from dibs.worker.batches import Batches
+from dibs.worker.run_end import RunEnd
+from dibs.worker.stock import Stock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dibs.client.task import Task
+    from dibs.job import Claimed
+    from dibs.worker.completer import Completer
+    from dibs.worker.executor import Executor
+    from dibs.worker.keeper import Keeper
+
+TURN = 0.01
+"""A runner that never waits lets others run after this many seconds."""
+
+Why = Literal["lost", "cancel", "stopping"]
+"""Why a job is to stop."""
+
+
+class Runners:
+    """Tasks of the event loop, each running one job or one batch at a time, and what serves them."""
+
+    def __init__(self, executor: Executor, keeper: Keeper, completer: Completer) -> None:
+        self._executor = executor
+        self._keeper = keeper
+        self._completer = completer
+        self._stock = Stock()
+        self._batches = Batches()
+        self._running: dict[bytes, asyncio.Task[Any]] = {}
+        self._batched: set[bytes] = set()
+        self._told: dict[bytes, Why] = {}
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, count: int) -> None:
+        """Begin to run jobs, up to ``count`` at once, to keep their leases and to send how they ended."""
+        loop = asyncio.get_running_loop()
+        self._keeper.start(lambda job, why: loop.call_soon_threadsafe(self._stop, job.key, why))
+        self._completing = asyncio.create_task(self._completer.run(), name="completer")
+        self._tasks = [asyncio.create_task(self._work(), name=f"runner-{n}") for n in range(count)]
+
+    async def close(self) -> None:
+        """End the runners, whatever they do, once it is sent how their jobs ended."""
+        await end(self._tasks)
+        self._completer.end()
+        await self._completing
+        await self._executor.close()
+        self._keeper.close()
+
+    @property
+    def running(self) -> int:
+        """How many jobs run now."""
+        return len(self._running)
+
+    # What there is to run
+
+    @property
+    def has_stock(self) -> bool:
+        """Whether there are jobs that have not begun."""
+        return bool(self._stock)
+
+    def take(self, jobs: list[Claimed]) -> None:
+        """Keep the leases of these jobs, and run them."""
+        self._keeper.take(jobs)
+        self._stock.add(jobs)
+        if jobs:
+            reach("worker.claimed")
+
+    def set_aside(self, job: Claimed) -> None:
+        """Let this job wait, and give back the others that have not begun."""
+        self._stock.remove(job)
+        self.give_back()
+
+    def put_back(self, job: Claimed) -> None:
+        """Run the job that was set aside."""
+        self._stock.add([job])
+
+    def give_back(self) -> None:
+        """Give back what has not begun."""
+        self._report([RunEnd(job, "release") for job in self._stock.empty()])
+
+    # Running
+
+    async def _work(self) -> None:
+        turn = 0.0
+        me = asyncio.current_task()
+        assert me is not None
+        while True:
+            if not self._stock:
+                await self._stock.wait()
+                turn = time.monotonic() + TURN
+                continue
+            job = self._stock.take()
+            if self._told and job.key in self._told:
+                self._finish(job, self._told.pop(job.key))
+                continue
+            task = self._executor.task(job.kind)
+            if task is None:
+                self._report([self._executor.unknown(job)])
+            else:
+                await self._run(job, task, me)
+            if time.monotonic() > turn:
+                await asyncio.sleep(0)
+                turn = time.monotonic() + TURN
+
+    async def _run(self, job: Claimed, task: Task[Any, Any], me: asyncio.Task[Any]) -> None:
+        if task.settings.batch is not None and self._batches.join(task, job):
+            return  # The runner that opened the batch runs it.
+        jobs = [job]
+        self._running[job.key] = me
+        self._quiet.clear()
+        try:
+            if task.settings.batch is None:
+                ends = [await self._executor.attempt(task, job)]
+            else:
+                await self._batches.gather(task, jobs)
+                self._begin_batch(jobs, me)
+                ends = await self._executor.attempt_batch(task, jobs)
+        except asyncio.CancelledError:
+            if not any(one.key in self._told for one in jobs):
+                raise
+            me.uncancel()
+            for one in jobs:
+                self._finish(one, self._told.pop(one.key, "stopping"))
+        else:
+            self._report(ends)
+        self._forget(jobs)
+
+    def _begin_batch(self, jobs: list[Claimed], me: asyncio.Task[Any]) -> None:
+        for job in [job for job in jobs if job.key in self._told]:
+            jobs.remove(job)
+            self._running.pop(job.key, None)
+            self._finish(job, self._told.pop(job.key))
+        for job in jobs:
+            self._running[job.key] = me
+            self._batched.add(job.key)
+
+    def _forget(self, jobs: list[Claimed]) -> None:
+        """The last step of a run, after its report: ``wind_up`` may end this runner as soon as all is quiet."""
+        for job in jobs:
+            self._running.pop(job.key, None)
+            if self._batched:
+                self._batched.discard(job.key)
+        if not self._running:
+            self._quiet.set()
+
+    def _report(self, ends: Sequence[RunEnd]) -> None:
+        for one in ends:
+            key = one.job.key
+            if self._told:
+                self._told.pop(key, None)
+            self._keeper.let_go(key)
+            self._completer.add(one)
+
+    # Stopping
+
+    def stop_queues(self, names: frozenset[str]) -> None:
+        """Stop the jobs of exclusive queues and shards that another worker is about to claim from."""
+        for job in self._keeper.of_queues(names):
+            self._stop(job.key, "lost")
+
+    def _stop(self, key: bytes, why: Why) -> None:
+        if key in self._told or not self._keeper.holds(key):
+            return
+        self._told[key] = why
+        # One job of a batch does not stop the others; its outcome is refused if it is no longer ours.
+        if key in self._running and (why == "stopping" or key not in self._batched):
+            self._running[key].cancel()
+
+    def _finish(self, job: Claimed, why: Why) -> None:
+        """End a job that was told to stop: one that is lost is no longer ours to report."""
+        if why == "lost":
+            self._keeper.let_go(job.key)
+            self._completer.lose(job)
+        elif why == "cancel":
+            self._report([RunEnd(job, "fail", error="cancelled", final=True)])
+        else:
+            self._report([RunEnd(job, "release")])
+
+    async def wind_up(self, grace: float, hurry: asyncio.Event) -> None:
+        """Give back what has not begun, let the rest finish within the grace time, and give back what did not."""
+        self.give_back()
+        quiet, hurried = asyncio.create_task(self._quiet.wait()), asyncio.create_task(hurry.wait())
+        await asyncio.wait({quiet, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        await end([quiet, hurried])
+        for key in list(self._running):
+            self._stop(key, "stopping")
+        await self._quiet.wait()
