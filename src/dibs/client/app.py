@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dibs.job import Enqueued, NewJob
     from dibs.policy import JobOptions, Seconds
     from dibs.schedule import ScheduleRule
+    from dibs.worker_settings import WorkerOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -206,6 +207,28 @@ class App:
         if self.events.wants(JobEnqueued):
             for job, answer in zip(jobs, made, strict=False):
                 self.events.tell(JobEnqueued(answer.id, job.queue, job.kind, answer.outcome))
+
+    # Working
+
+    def run_worker(self, **settings: Unpack[WorkerOptions]) -> int:
+        """Run the app's tasks until SIGTERM or Ctrl-C, or with ``drain`` until none is left; how many jobs ended.
+
+        Takes the fields of :class:`WorkerSettings`; without ``queues`` it works on those of the app's tasks. After the
+        first signal no more jobs are taken and those that run have ``grace`` seconds to finish; after a second one they
+        are given back at once. Signals reach it in the main thread only.
+        """
+        from dibs.worker.launch import run_worker
+
+        return run_worker(self, settings)
+
+    async def arun_worker(self, **settings: Unpack[WorkerOptions]) -> int:
+        """Run the app's tasks on the running event loop until cancelled; takes what :meth:`run_worker` takes.
+
+        Cancel it to stop: it returns when the jobs that run are done or the grace time is over. Signals stay yours.
+        """
+        from dibs.worker.launch import arun_worker
+
+        return await arun_worker(self, settings)
 
     # Connections
 
