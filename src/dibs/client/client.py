@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from dibs.client.enqueue import Enqueuer
 from dibs.client.find import find_database
-from dibs.client.kept import kept
 from dibs.client.queue import Queue
 from dibs.client.schedules import Scheduling
 from dibs.client.upkeep import Upkeep
@@ -62,6 +62,7 @@ class Client(Scheduling):
         poll: float = 1.0,
     ) -> None:
         self._database = Database(lambda: find_database(dsn), pool_size=pool_size, patience=patience)
+        self._enqueuer = Enqueuer(self._database)
         self._bell: Bell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
@@ -111,11 +112,11 @@ class Client(Scheduling):
     ) -> Enqueued:
         """Put one job in; with ``conn``, in the transaction of that connection of yours."""
         job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
-        return (self._database.enqueue([job], conn))[0]
+        return (self._enqueuer.enqueue([job], conn))[0]
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Connection | None = None) -> list[Enqueued]:
         """Put many jobs in, all or none; the answers are in their order."""
-        return self._database.enqueue(list(jobs), conn)
+        return self._enqueuer.enqueue(list(jobs), conn)
 
     def claim(
         self,
@@ -130,7 +131,7 @@ class Client(Scheduling):
         names = [queues] if isinstance(queues, str) else list(queues)
         call = calls.claim(names, max, worker, lease)
         end = time.monotonic() + wait
-        found = kept(self._run(call), self.release_many)
+        found = self._run(call)
         if found or wait <= 0:
             return found
         if self._bell is None or self._bell.pid != os.getpid():
@@ -142,7 +143,7 @@ class Client(Scheduling):
         fast_until = 0.0
         while True:
             heard = bell.heard(names)
-            found = kept(self._run(call), self.release_many)
+            found = self._run(call)
             now = time.monotonic()
             if found or now >= end:
                 return found

@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from dibs.client.enqueue_async import AsyncEnqueuer
 from dibs.client.find import find_database
-from dibs.client.kept_async import kept
 from dibs.client.queue_async import AsyncQueue
 from dibs.client.schedules_async import AsyncScheduling
 from dibs.client.upkeep_async import AsyncUpkeep
@@ -62,6 +62,7 @@ class AsyncClient(AsyncScheduling):
         poll: float = 1.0,
     ) -> None:
         self._database = AsyncDatabase(lambda: find_database(dsn), pool_size=pool_size, patience=patience)
+        self._enqueuer = AsyncEnqueuer(self._database)
         self._bell: AsyncBell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
@@ -111,11 +112,11 @@ class AsyncClient(AsyncScheduling):
     ) -> Enqueued:
         """Put one job in; with ``conn``, in the transaction of that connection of yours."""
         job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
-        return (await self._database.enqueue([job], conn))[0]
+        return (await self._enqueuer.enqueue([job], conn))[0]
 
     async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: AsyncConnection | None = None) -> list[Enqueued]:
         """Put many jobs in, all or none; the answers are in their order."""
-        return await self._database.enqueue(list(jobs), conn)
+        return await self._enqueuer.enqueue(list(jobs), conn)
 
     async def claim(
         self,
@@ -130,7 +131,7 @@ class AsyncClient(AsyncScheduling):
         names = [queues] if isinstance(queues, str) else list(queues)
         call = calls.claim(names, max, worker, lease)
         end = time.monotonic() + wait
-        found = await kept(self._run(call), self.release_many)
+        found = await self._claim_shielded(call)
         if found or wait <= 0:
             return found
         if self._bell is None or self._bell.pid != os.getpid():
@@ -138,13 +139,24 @@ class AsyncClient(AsyncScheduling):
         await self._bell.start(min(wait, 1.0))
         return await self._claim_within(call, names, end, self._bell)
 
+    # async only
+    async def _claim_shielded(self, call: Call[list[Claimed]]) -> list[Claimed]:
+        """What was claimed. A claim cancelled half-way goes on to its end, and what it took is given back."""
+        claiming = asyncio.ensure_future(self._run(call))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            if jobs := await claiming:
+                await self.release_many(jobs)
+            raise
+
     async def _claim_within(
         self, call: Call[list[Claimed]], names: list[str], end: float, bell: AsyncBell
     ) -> list[Claimed]:
         fast_until = 0.0
         while True:
             heard = bell.heard(names)
-            found = await kept(self._run(call), self.release_many)
+            found = await self._claim_shielded(call)
             now = time.monotonic()
             if found or now >= end:
                 return found
