@@ -59,7 +59,7 @@ class Enqueuer:
 
     def _ids_of(self, jobs: Sequence[NewJob]) -> list[UUID]:
         if self._ids is None:
-            now = self._database.run(calls.now())
+            now = self._database.run(calls.schema.now())
             self._ids = IdMaker(now.timestamp() - time.time())
         made = iter(self._ids.make(sum(job.id is None for job in jobs)))
         return [job.id or next(made) for job in jobs]
@@ -69,7 +69,8 @@ def _statements(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) -> 
     # Two jobs of one key are told apart from a repeat of both only if they come in one statement.
     in_one = not fresh and any(job.has_key for job in jobs)
     size = max(len(jobs), 1) if in_one else CHUNK
-    return [calls.enqueue_many(jobs[n : n + size], ids[n : n + size], fresh=fresh) for n in range(0, len(jobs), size)]
+    parts = [slice(n, n + size) for n in range(0, len(jobs), size)]
+    return [calls.jobs.enqueue_many(jobs[part], ids[part], fresh=fresh) for part in parts]
 
 
 def _as_asked(made: Sequence[Enqueued], ids: Sequence[UUID]) -> list[Enqueued]:

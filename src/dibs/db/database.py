@@ -100,7 +100,7 @@ class Database:
         with translated():
             with psycopg.Connection.connect(self.dsn, autocommit=True) as conn:
                 try:
-                    version, _ = run_on(conn, calls.version())
+                    version, _ = run_on(conn, calls.schema.version())
                 except psycopg.Error as error:
                     raise missing(error) from error
                 check_fit(version)

@@ -99,7 +99,7 @@ class AsyncDatabase:
         with translated():
             async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as conn:
                 try:
-                    version, _ = await run_on(conn, calls.version())
+                    version, _ = await run_on(conn, calls.schema.version())
                 except psycopg.Error as error:
                     raise missing(error) from error
                 check_fit(version)

@@ -184,7 +184,7 @@ class _Drain:
 
     def _next_step(self) -> float | None:
         waiting = self._waiting()
-        now = self._app.client._run(calls.now())
+        now = self._app.client._run(calls.schema.now())
         return min((max(0.0, (job.due_at - now).total_seconds()) for job in waiting), default=None)
 
     def _move(self, step: float) -> None:
