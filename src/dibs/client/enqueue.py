@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from dibs.db import calls
@@ -39,8 +38,11 @@ class Enqueuer:
         try:
             return self._enqueue(jobs, conn)
         except IdOutOfRange:
+            if any(job.id is not None for job in jobs):
+                raise
+            self._database.learn_time()
             self._ids = None
-            if conn is not None or any(job.id is not None for job in jobs):
+            if conn is not None:
                 raise
             return self._enqueue(jobs, conn)
 
@@ -58,9 +60,9 @@ class Enqueuer:
         return _as_asked(made, ids) if all_ours else made
 
     def _ids_of(self, jobs: Sequence[NewJob]) -> list[UUID]:
+        self._database.connect()
         if self._ids is None:
-            now = self._database.run(calls.schema.now())
-            self._ids = IdMaker(now.timestamp() - time.time())
+            self._ids = IdMaker(self._database.ahead)
         made = iter(self._ids.make(sum(job.id is None for job in jobs)))
         return [job.id or next(made) for job in jobs]
 

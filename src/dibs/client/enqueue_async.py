@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from dibs.db import calls
@@ -38,8 +37,11 @@ class AsyncEnqueuer:
         try:
             return await self._enqueue(jobs, conn)
         except IdOutOfRange:
+            if any(job.id is not None for job in jobs):
+                raise
+            await self._database.learn_time()
             self._ids = None
-            if conn is not None or any(job.id is not None for job in jobs):
+            if conn is not None:
                 raise
             return await self._enqueue(jobs, conn)
 
@@ -57,9 +59,9 @@ class AsyncEnqueuer:
         return _as_asked(made, ids) if all_ours else made
 
     async def _ids_of(self, jobs: Sequence[NewJob]) -> list[UUID]:
+        await self._database.connect()
         if self._ids is None:
-            now = await self._database.run(calls.schema.now())
-            self._ids = IdMaker(now.timestamp() - time.time())
+            self._ids = IdMaker(self._database.ahead)
         made = iter(self._ids.make(sum(job.id is None for job in jobs)))
         return [job.id or next(made) for job in jobs]
 

@@ -25,6 +25,7 @@ from dibs.runtime.points import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
 
     from dibs.db.calls import Call
 
@@ -48,11 +49,12 @@ class Database:
         self._pid = os.getpid()
         self._parents: object = None
         self._fits = False
+        self.ahead = 0.0
 
     def another(self, *, pool_size: int) -> Database:
         """The same database with a pool of its own, where nothing waits for what is done here."""
         database = Database(self.dsn, pool_size=pool_size, patience=self.patience)
-        database._fits = True
+        database._fits, database.ahead = True, self.ahead
         return database
 
     @property
@@ -68,7 +70,7 @@ class Database:
             self.run_together([])
 
     def open(self) -> None:
-        """Connect, and check that the schema fits."""
+        """Connect, check that the schema fits, and learn the database's time."""
         with self._opening:
             if self._pool is not None:
                 return
@@ -104,6 +106,14 @@ class Database:
                 except psycopg.Error as error:
                     raise missing(error) from error
                 check_fit(version)
+                self._learn(run_on(conn, calls.schema.now()))
+
+    def learn_time(self) -> None:
+        """Learn again how far the database's clock is ahead of ours."""
+        self._learn(self.run(calls.schema.now()))
+
+    def _learn(self, now: datetime) -> None:
+        self.ahead = now.timestamp() - time.time()
 
     def run(self, call: Call[R]) -> R:
         """Run a call in a transaction of its own; repeat it if the connection is lost and the verb bears that."""

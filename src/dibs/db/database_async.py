@@ -24,6 +24,7 @@ from dibs.runtime.points import reach
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+    from datetime import datetime
 
     from dibs.db.calls import Call
 
@@ -47,11 +48,12 @@ class AsyncDatabase:
         self._pid = os.getpid()
         self._parents: object = None
         self._fits = False
+        self.ahead = 0.0
 
     def another(self, *, pool_size: int) -> AsyncDatabase:
         """The same database with a pool of its own, where nothing waits for what is done here."""
         database = AsyncDatabase(self.dsn, pool_size=pool_size, patience=self.patience)
-        database._fits = True
+        database._fits, database.ahead = True, self.ahead
         return database
 
     @property
@@ -67,7 +69,7 @@ class AsyncDatabase:
             await self.run_together([])
 
     async def open(self) -> None:
-        """Connect, and check that the schema fits."""
+        """Connect, check that the schema fits, and learn the database's time."""
         async with self._opening:
             if self._pool is not None:
                 return
@@ -103,6 +105,14 @@ class AsyncDatabase:
                 except psycopg.Error as error:
                     raise missing(error) from error
                 check_fit(version)
+                self._learn(await run_on(conn, calls.schema.now()))
+
+    async def learn_time(self) -> None:
+        """Learn again how far the database's clock is ahead of ours."""
+        self._learn(await self.run(calls.schema.now()))
+
+    def _learn(self, now: datetime) -> None:
+        self.ahead = now.timestamp() - time.time()
 
     async def run(self, call: Call[R]) -> R:
         """Run a call in a transaction of its own; repeat it if the connection is lost and the verb bears that."""
