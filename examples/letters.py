@@ -54,7 +54,7 @@ Connection = psycopg.AsyncConnection[Any]
 
 @contextlib.asynccontextmanager
 async def transaction() -> AsyncIterator[Connection]:
-    """A separate transaction."""
+    """A transaction of its own."""
     async with await Connection.connect(configured_dsn(app.dsn) or "") as conn:
         yield conn
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -345,3 +346,30 @@ def test_unique_violations_print_a_hash_not_the_key(db: psycopg.Connection[Any],
     with pytest.raises(psycopg.errors.UniqueViolation) as raised:
         db.execute("insert into dibs.fingerprint select * from dibs.fingerprint")
     assert "user@example.org" not in str(raised.value)
+
+
+def test_one_list_of_job_options(db: psycopg.Connection[Any]) -> None:
+    """What a batch may say of a job and what enqueue takes as arguments are the same names."""
+    row = db.execute(
+        "select dibs._names_of('dibs.job_request'), array(select a.name"
+        "   from unnest(p.proargnames, p.proargmodes) as a (name, mode) where a.mode = 'i')"
+        " from pg_proc as p where p.oid = 'dibs.enqueue'::regproc"
+    ).fetchone()
+    assert row
+    assert set(row[0]) == set(row[1])
+
+
+def test_every_setting_of_a_queue_can_be_set_and_seen(db: psycopg.Connection[Any]) -> None:
+    backoff = {"kind": "constant", "delays": ["00:00:07"], "factor": None, "cap": None, "jitter": None}
+    settings = {
+        "priority": 7, "lease": "00:00:20", "lease_growth": 2, "lease_cap": "01:00:00", "max_attempts": 9,
+        "max_losses": 8, "backoff": backoff, "ttl": None, "payload_limit": 1000, "history": "none",
+        "retention": "3 days", "history_retention": "2 days", "ring": False, "shards": 2, "shard_lease": "00:01:00",
+        "max_depth": 10, "max_age": "00:02:00", "when_full": "sideline", "newest_first": True, "noisy_share": 0.25,
+    }  # fmt: skip
+    assert db.execute("select dibs._names_of('dibs.queue_policy')").fetchone() == (list(settings),)
+    for name, value in settings.items():
+        db.execute("select dibs.set_queue('q', %s::jsonb)", (json.dumps({name: value}),))
+    row = db.execute("select to_jsonb(q) from dibs.queues as q").fetchone()
+    assert row
+    assert {name: row[0][name] for name in settings} == settings

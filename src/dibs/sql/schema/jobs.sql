@@ -1,6 +1,63 @@
 -- What was asked and what happened: written once, partitioned by the day in the id, dropped by the day.
 -- The columns of fixed width come first, so that no row is padded.
 
+-- What a batch may say of one job. An option's name and type stand here, and a column of dibs.job keeps what has to be
+-- kept of it.
+create type dibs.job_request as (
+  queue text,
+  kind text,
+  payload jsonb,
+  body text,
+  content_type text,
+  headers jsonb,
+  id uuid,
+  priority smallint,
+  delay interval,
+  due_at timestamptz,
+  ttl interval,
+  deadline timestamptz,
+  lease interval,
+  lease_growth double precision,
+  lease_cap interval,
+  max_attempts integer,
+  backoff dibs.backoff,
+  history text,
+  dedup_key text,
+  dedup boolean,
+  dedup_scope text,
+  dedup_for interval,
+  on_duplicate text,
+  shard_key text,
+  "group" text,
+  cost integer,
+  resources jsonb
+);
+comment on type dibs.job_request is 'The options of a job, as `enqueue_many` reads them; body is base64.';
+
+create type dibs.batch_needs as (
+  jobs bigint,
+  ids bigint,
+  keys bigint,
+  groups bigint,
+  resources bigint,
+  queues text[],
+  is_sharded boolean,
+  is_bounded boolean
+);
+comment on type dibs.batch_needs is
+'How many jobs of a batch have an id, a dedup key, a group or resources; and what its queues are.';
+
+-- An element for each job of the batch; null where there is nothing to say of any. `same` is the job that is there
+-- already, `aside` are queues that take what comes behind all others.
+create type dibs.batch as (
+  ids uuid[],
+  same uuid[],
+  hashes bytea[],
+  outcomes text[],
+  aside integer[]
+);
+comment on type dibs.batch is 'What was found out about a batch of jobs before it is inserted.';
+
 create table dibs.job (
   id uuid not null,
   due_at timestamptz not null,

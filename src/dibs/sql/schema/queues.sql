@@ -43,6 +43,32 @@ end;
 
 comment on function dibs._is_confined is 'Whether some role is confined, so that queues have to be guarded.';
 
+-- What can be set of a queue: the names of columns of dibs.queue. A setting that may be null there may be set to null.
+create type dibs.queue_policy as (
+  priority smallint,
+  lease interval,
+  lease_growth double precision,
+  lease_cap interval,
+  max_attempts integer,
+  max_losses integer,
+  backoff jsonb,
+  ttl interval,
+  payload_limit integer,
+  history text,
+  retention interval,
+  history_retention interval,
+  ring boolean,
+  shards smallint,
+  shard_lease interval,
+  max_depth integer,
+  max_age interval,
+  when_full text,
+  newest_first boolean,
+  noisy_share double precision
+);
+comment on type dibs.queue_policy is
+'The settings of a queue, as `set_queue` takes them and the view `queues` shows them.';
+
 create table dibs.queue (
   id integer generated always as identity constraint queue_pkey primary key,
   name text not null constraint queue_name_key unique,

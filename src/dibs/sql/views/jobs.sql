@@ -45,10 +45,8 @@ where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::in
 comment on view dibs.attempts is 'Every ended run kept; no results, and of an error its first line. first_wait is how long a job''s first run was waited for.';
 
 create or replace view dibs.queues as
-select q.name, q.paused_at, q.created_at, q.priority, q.lease, q.lease_growth, q.lease_cap, q.max_attempts, q.max_losses,
-  to_jsonb(q.backoff) as backoff, q.ttl, q.payload_limit, q.history, q.retention, q.history_retention, q.ring,
-  q.shards, q.shard_lease, q.max_depth, q.max_age, q.when_full, q.newest_first, q.noisy_share
-from dibs.queue as q
+select q.name, q.paused_at, q.created_at, p.*
+from dibs.queue as q cross join lateral jsonb_populate_record(null::dibs.queue_policy, to_jsonb(q)) as p
 where q.shard_of is null and (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.queues is 'Every queue and its policy.';

@@ -68,18 +68,15 @@ create or replace function dibs._asked_keys(jobs jsonb, bodies bytea[])
 returns table (ord integer, queue text, hash bytea, scope text, stays interval, on_duplicate text)
 language sql stable
 begin atomic
-  select a.ord::integer, a.queue,
+  select a.ordinality::integer, a.queue,
     case
       when a.dedup_key is not null then dibs._fingerprint_of(coalesce(q.shard_of, q.id), a.dedup_key)
       when a.dedup then dibs._fingerprint_of_arguments(coalesce(q.shard_of, q.id), coalesce(a.kind, ''), a.payload,
-        coalesce(bodies[a.ord], decode(a.body, 'base64')))
+        coalesce(bodies[a.ordinality], decode(a.body, 'base64')))
     end,
     nullif(coalesce(a.dedup_scope, case when a.dedup_for is not null then 'window' end), 'unfinished'),
     a.dedup_for, coalesce(a.on_duplicate, 'keep')
-  from rows from (jsonb_to_recordset(jobs) as (
-      queue text, kind text, payload jsonb, body text, dedup_key text, dedup boolean, dedup_scope text,
-      dedup_for interval, on_duplicate text)) with ordinality
-    as a (queue, kind, payload, body, dedup_key, dedup, dedup_scope, dedup_for, on_duplicate, ord)
+  from jsonb_populate_recordset(null::dibs.job_request, jobs) with ordinality as a
   join dibs.queue as q on q.name = a.queue;
 end;
 

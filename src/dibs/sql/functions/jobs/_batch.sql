@@ -1,13 +1,13 @@
 -- A batch of jobs, as a verb reads and answers it.
 
-create or replace function dibs._read_batch(batch jsonb, out jobs bigint, out given bigint, out keys bigint, out groups bigint, out resources bigint,
-  out queues text[])
+create or replace function dibs._read_batch(batch jsonb) returns dibs.batch_needs
 language plpgsql immutable
 as $$
 declare
-  v_names constant text[] := '{queue,kind,payload,body,content_type,headers,id,priority,delay,due_at,ttl,deadline,lease,lease_growth,lease_cap,max_attempts,backoff,history,dedup_key,dedup,dedup_scope,dedup_for,on_duplicate,shard_key,group,cost,resources}'::text[];
+  v_names constant text[] := dibs._names_of('dibs.job_request');
   v_dedup constant text[] := '{dedup_key,dedup,dedup_scope,dedup_for,on_duplicate}'::text[];
   v_unknown text;
+  v_needs dibs.batch_needs;
 begin
   if coalesce(jsonb_typeof(batch), 'null') <> 'array' then
     raise exception using errcode = 'DI010',
@@ -15,15 +15,15 @@ begin
                        coalesce('a JSON ' || jsonb_typeof(batch), 'null')),
       hint = 'pass [{"queue": "mail", "kind": "welcome", "payload": {}}, …]';
   end if;
-  select count(*), count(e ->> 'id'), count(*) filter (where e ?| v_dedup), count(e ->> 'group'), count(e ->> 'resources'),
-    array_agg(distinct coalesce(e ->> 'queue', '')),
-    min((select k from jsonb_object_keys(e) as k where k <> all (v_names) limit 1))
-      filter (where e - v_names <> '{}')
-  into _read_batch.jobs, _read_batch.given, _read_batch.keys, _read_batch.groups, _read_batch.resources, _read_batch.queues, v_unknown
+  select count(*), count(e ->> 'id'), count(*) filter (where e ?| v_dedup), count(e ->> 'group'),
+    count(e ->> 'resources'), array_agg(distinct coalesce(e ->> 'queue', '')),
+    min((select k from jsonb_object_keys(e) as k where k <> all (v_names) limit 1)) filter (where e - v_names <> '{}')
+  into v_needs.jobs, v_needs.ids, v_needs.keys, v_needs.groups, v_needs.resources, v_needs.queues, v_unknown
   from jsonb_array_elements(batch) as e;
   if v_unknown is not null then
     perform dibs._refuse_name('DI010', 'job', 'option', v_unknown, v_names);
   end if;
+  return v_needs;
 end
 $$;
 
@@ -36,12 +36,10 @@ declare
   v_job record;
 begin
   for v_job in
-    select e.ord, e.job ->> 'queue' as queue, q.payload_limit, q.retention,
-      coalesce(octet_length(bodies[e.ord]), length(e.job ->> 'body') * 3 / 4, pg_column_size(e.job -> 'payload')) as size,
-      (e.job ->> 'delay')::interval as delay, (e.job ->> 'due_at')::timestamptz as due_at, (e.job ->> 'deadline')::timestamptz as deadline,
-      (e.job ->> 'id')::uuid as id
-    from jsonb_array_elements(jobs) with ordinality as e (job, ord)
-    join dibs.queue as q on q.name = e.job ->> 'queue' order by e.ord
+    select a.ordinality as ord, a.queue, q.payload_limit, q.retention, a.delay, a.due_at, a.deadline, a.id,
+      coalesce(octet_length(bodies[a.ordinality]), length(a.body) * 3 / 4, pg_column_size(a.payload)) as size
+    from jsonb_populate_recordset(null::dibs.job_request, jobs) with ordinality as a
+    join dibs.queue as q on q.name = a.queue order by a.ordinality
   loop
     if v_job.size > v_job.payload_limit then
       raise exception using errcode = 'DI012',
@@ -87,7 +85,7 @@ begin atomic
 end;
 
 comment on function dibs._known_ids is
-'For each job of a batch whose id is already there, or stands earlier in the batch: that id; else null.';
+'For each job of a batch whose id is already there, or stands earlier in the batch: that id; otherwise null.';
 
 -- Joined by hash: the verbs switch that off for their own statements, and an array searched for each item is quadratic.
 create or replace function dibs._answer_batch(
@@ -133,4 +131,4 @@ end
 $$;
 
 comment on function dibs._answer_failures is
-'As answer_batch, and where each job went that failed.';
+'As _answer_batch, and where each job that failed went.';

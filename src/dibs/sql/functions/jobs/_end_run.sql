@@ -97,6 +97,28 @@ comment on function dibs._put_back is
 'End the runs of leases that did not succeed: back to ready, or to dead when cancelled, final or out of attempts.
 For each run ended, the job''s state now and when it is due again.';
 
+create or replace function dibs._give_back_runs(
+  verb text, outcome dibs.outcome, ids uuid[], tokens uuid[], delays interval[])
+returns table (item integer, id uuid, answer text)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_ended uuid[];
+  v_tokens uuid[];
+begin
+  perform dibs._check_isolation(verb);
+  perform dibs._check_batch(verb, ids, tokens, cardinality(delays));
+  select array_agg(p.id), array_agg(p.token) into v_ended, v_tokens
+  from dibs._put_back(outcome, ids, tokens, null, dibs._check_delays(verb, delays), null, dibs.now()) as p;
+  return query
+  select a.item, a.id, a.answer
+  from dibs._answer_batch(ids, tokens, v_ended, v_tokens, array[outcome, 'cancelled']) as a;
+end
+$$;
+
+comment on function dibs._give_back_runs is 'End runs that are not charged as an attempt: `release` and `snooze`.';
+
 create or replace function dibs._require_lease(verb text, id uuid, answer text) returns text
 language plpgsql stable
 as $$

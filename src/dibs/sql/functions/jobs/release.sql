@@ -10,23 +10,14 @@ set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
-#variable_conflict use_column
-declare
-  v_ended uuid[];
-  v_tokens uuid[];
 begin
-  perform dibs._check_isolation('release');
-  perform dibs._check_batch('release', ids, tokens, cardinality(delays));
-  select array_agg(p.id), array_agg(p.token) into v_ended, v_tokens
-  from dibs._put_back('released', ids, tokens, null, dibs._check_delays('release', delays), null, dibs.now()) as p;
-  return query
-  select a.item, a.id, a.answer from dibs._answer_batch(ids, tokens, v_ended, v_tokens, '{released,cancelled}') as a;
+  return query select r.* from dibs._give_back_runs('release', 'released', ids, tokens, delays) as r;
 end
 $$;
 
 comment on function dibs.release_many is
-'Give many jobs back unrun, to their old place or after their `delays`, without charging an attempt. A job whose cancel was asked for ends as
-cancelled instead. Answers `ok`, `already` or `lost` for each item.';
+'Give many jobs back unrun, to their old place or after their `delays`, without charging an attempt. A job whose
+cancellation was requested ends as cancelled instead. Answers `ok`, `already` or `lost` for each item.';
 
 create or replace function dibs.release(id uuid, token uuid, delay interval default null)
 returns text
@@ -40,5 +31,5 @@ end
 $$;
 
 comment on function dibs.release is
-'Give a job back unrun, to its old place or after `delay`, without charging an attempt. Answers `ok` or `already`; raises DI001 when
-the token does not hold it.';
+'Give a job back unrun, to its old place or after `delay`, without charging an attempt. Answers `ok` or `already`; raises
+DI001 when the token does not hold it.';

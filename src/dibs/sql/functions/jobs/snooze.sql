@@ -10,26 +10,17 @@ set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
-#variable_conflict use_column
-declare
-  v_ended uuid[];
-  v_tokens uuid[];
 begin
-  perform dibs._check_isolation('snooze');
-  perform dibs._check_batch('snooze', ids, tokens, cardinality(delays));
   if array_position(coalesce(delays, '{null}'), null) is not null then
     raise exception using errcode = 'DI010', message = 'snooze needs a delay', hint = 'such as interval ''5 minutes''';
   end if;
-  select array_agg(p.id), array_agg(p.token) into v_ended, v_tokens
-  from dibs._put_back('snoozed', ids, tokens, null, dibs._check_delays('snooze', delays), null, dibs.now()) as p;
-  return query
-  select a.item, a.id, a.answer from dibs._answer_batch(ids, tokens, v_ended, v_tokens, '{snoozed,cancelled}') as a;
+  return query select r.* from dibs._give_back_runs('snooze', 'snoozed', ids, tokens, delays) as r;
 end
 $$;
 
 comment on function dibs.snooze_many is
-'Put many jobs back to wait for their `delays`, without charging an attempt. A job whose cancel was asked for ends as
-cancelled instead. Answers `ok`, `already` or `lost` for each item.';
+'Put many jobs back to wait for their `delays`, without charging an attempt. A job whose cancellation was requested
+ends as cancelled instead. Answers `ok`, `already` or `lost` for each item.';
 
 create or replace function dibs.snooze(id uuid, token uuid, delay interval)
 returns text

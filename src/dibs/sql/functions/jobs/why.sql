@@ -55,11 +55,12 @@ create or replace function dibs.show(id uuid) returns jsonb
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-  select to_jsonb(v) - 'attempts'
-    || jsonb_build_object(
-      'charged', v.attempts,
-      'cost', j.cost, 'resources', j.resources, 'content_type', j.content_type, 'headers', j.headers, 'payload', j.payload,
-      'body', encode(j.body, 'base64'), 'reason', (select d.reason from dibs.dead as d where d.id = j.id), 'deadline', j.deadline,
+  -- What a job was asked to be shows by itself; named are its policy, which is a part of its own, and what is internal.
+  select to_jsonb(j)
+      - '{queue_id,fingerprint,group_name,dedup_scope,ttl,lease,lease_growth,lease_cap,backoff,history}'::text[]
+    || to_jsonb(v) || jsonb_build_object(
+      'charged', v.attempts, 'body', encode(j.body, 'base64'),
+      'reason', (select d.reason from dibs.dead as d where d.id = j.id),
       'policy', jsonb_strip_nulls(jsonb_build_object('ttl', j.ttl, 'lease', j.lease, 'lease_growth', j.lease_growth,
         'lease_cap', j.lease_cap, 'max_attempts', j.max_attempts, 'backoff', j.backoff, 'history', j.history)),
       'attempts', coalesce((

@@ -5,12 +5,16 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_names constant text[] := '{priority,lease,lease_growth,lease_cap,max_attempts,max_losses,backoff,ttl,payload_limit,history,retention,history_retention,ring,shards,shard_lease,max_depth,max_age,when_full,newest_first,noisy_share}'::text[];
-  v_open constant text[] := '{ttl,shards,max_depth,max_age,noisy_share}'::text[];
+  v_names constant text[] := dibs._names_of('dibs.queue_policy');
+  v_open constant text[] := array(
+    select n from unnest(v_names) as n
+    join pg_catalog.pg_attribute as a on a.attrelid = 'dibs.queue'::regclass and a.attname = n and not a.attnotnull
+    order by array_position(v_names, n));
   v_null text;
 begin
   if policy ? 'exclusive' then
-    policy := policy - 'exclusive' || jsonb_build_object('shards', case when (policy ->> 'exclusive')::boolean then 1 end);
+    policy := policy - 'exclusive'
+      || jsonb_build_object('shards', case when (policy ->> 'exclusive')::boolean then 1 end);
   end if;
   perform dibs._check_names('DI010', 'queue', 'setting', policy, v_names);
   v_null := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key <> all (v_open) limit 1);
@@ -24,10 +28,11 @@ begin
   perform from dibs.queue as q where q.name = set_queue.name for update;
   update dibs.queue as q
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,
-    max_attempts = n.max_attempts, max_losses = n.max_losses, backoff = n.backoff, ttl = n.ttl, payload_limit = n.payload_limit,
-    history = n.history, retention = n.retention, history_retention = n.history_retention, ring = n.ring,
-    shards = n.shards, shard_lease = n.shard_lease, noisy_share = n.noisy_share,
-    max_depth = n.max_depth, max_age = n.max_age, when_full = n.when_full, newest_first = n.newest_first
+    max_attempts = n.max_attempts, max_losses = n.max_losses, backoff = n.backoff, ttl = n.ttl,
+    payload_limit = n.payload_limit, history = n.history, retention = n.retention,
+    history_retention = n.history_retention, ring = n.ring, shards = n.shards, shard_lease = n.shard_lease,
+    max_depth = n.max_depth, max_age = n.max_age, when_full = n.when_full, newest_first = n.newest_first,
+    noisy_share = n.noisy_share
   from (
     select p.* from dibs.queue as o cross join lateral jsonb_populate_record(o, policy) as p
     where o.name = set_queue.name
@@ -38,10 +43,9 @@ end
 $$;
 
 comment on function dibs.set_queue is
-'Make a queue, or change its policy while it runs: a JSON object of priority, lease, lease_growth, lease_cap,
-max_attempts, max_losses, backoff, ttl (null for none), payload_limit, history (all, failures, none), retention,
-history_retention, ring, shards (null for an ordinary queue) or exclusive (true is one shard), shard_lease,
-max_depth and max_age (null for none), when_full (refuse, sideline), newest_first, noisy_share (null for none). What is not named stays as it is.';
+'Make a queue, or change its policy while it runs. `policy` is a JSON object of settings, named as in the view `queues`;
+what is not named stays as it is. Null means none for ttl, max_depth, max_age and noisy_share, and an ordinary queue for
+shards; `exclusive` true is one shard, false none. history is all, failures or none; when_full is refuse or sideline.';
 
 create or replace function dibs.set_strict(strict boolean) returns void
 language sql volatile security definer

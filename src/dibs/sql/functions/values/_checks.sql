@@ -131,6 +131,17 @@ return dibs._refuse_unknown(code, format('a %s has no %s %L', owner, kind, word)
 
 comment on function dibs._refuse_name is 'Refuse the name of an option or a setting that does not exist.';
 
+-- Immutable, so that a plan keeps the names as a constant. Each install makes the functions that ask again, and their
+-- plans with them.
+create or replace function dibs._names_of(type regclass) returns text[]
+language sql immutable parallel safe
+begin atomic
+  select array_agg(a.attname::text order by a.attnum) from pg_catalog.pg_attribute as a
+  where a.attrelid = type and a.attnum > 0 and not a.attisdropped;
+end;
+
+comment on function dibs._names_of is 'The names of the fields of a composite type, in order.';
+
 create or replace function dibs._check_names(code text, owner text, kind text, given jsonb, known text[]) returns void
 language sql immutable
 begin atomic

@@ -1,0 +1,98 @@
+-- A batch of jobs goes in: first what each of them asks of other rooms, then one statement.
+
+create or replace function dibs._prepare_batch(
+  jobs jsonb, bodies bytea[], fresh boolean, needs dibs.batch_needs, at timestamptz) returns dibs.batch
+language plpgsql volatile
+as $$
+declare
+  v_batch dibs.batch;
+begin
+  if needs.ids > 0 and not fresh then
+    v_batch.same := dibs._known_ids(jobs);
+  end if;
+  if needs.resources > 0 then
+    perform dibs._note_needs(jobs);
+  end if;
+  if needs.groups > 0 then
+    perform dibs._open_groups(jobs, at);
+  end if;
+  if needs.keys > 0 then
+    select k.ids, k.same, k.hashes, k.outcomes into v_batch.ids, v_batch.same, v_batch.hashes, v_batch.outcomes
+    from dibs._take_fingerprints(jobs, bodies, v_batch.same, at) as k;
+  end if;
+  if needs.is_bounded then
+    select p.outcomes, p.aside into v_batch.outcomes, v_batch.aside
+    from dibs._check_depth(jobs, v_batch.same, at, v_batch.outcomes) as p;
+  end if;
+  if needs.groups > 0 then
+    v_batch.outcomes := dibs._check_group_depths(jobs, v_batch.same, at, v_batch.outcomes);
+  end if;
+  return v_batch;
+end
+$$;
+
+comment on function dibs._prepare_batch is
+'Ask the other rooms about a batch: which of its jobs are there already, their groups and dedup keys, and whether there
+is room for them.';
+
+create or replace function dibs._insert_batch(
+  jobs jsonb, bodies bytea[], batch dibs.batch, at timestamptz, out ids uuid[], out refused boolean)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_tick bigint := dibs._tick(at);
+  v_ahead uuid := dibs._id_floor(at + interval '1 hour');
+  v_today uuid := dibs._id_floor(at - interval '1 day');  -- no retention is shorter
+  -- Variables of their own: an element of a large array within a record is slow to find.
+  v_ids uuid[] := batch.ids;
+  v_same uuid[] := batch.same;
+  v_hashes bytea[] := batch.hashes;
+  v_outcomes text[] := batch.outcomes;
+  v_aside integer[] := batch.aside;
+begin
+  with asked as materialized (
+    select a.*, coalesce(bodies[a.ordinality], decode(a.body, 'base64')) as bytes, q.id as queue_id,
+      case when q.id = any (v_aside) or v_outcomes[a.ordinality] = 'sidelined' then 0
+        else coalesce(a.priority, q.priority) end as level,
+      coalesce(a.id, v_ids[a.ordinality], dibs._id_at(v_tick + a.ordinality)) as job_id,
+      greatest(coalesce(a.due_at, at + a.delay), at) as due,
+      v_hashes[a.ordinality] as hash,
+      v_same is null or v_same[a.ordinality] is null as is_new,
+      (octet_length(bodies[a.ordinality]) > q.payload_limit or pg_column_size(a.payload) > q.payload_limit
+        or length(a.body) * 3 / 4 > q.payload_limit
+        or a.delay not between interval '0' and interval '10 years'
+        or a.deadline >= timestamptz '9000-01-01'
+        or a.due_at > at + interval '10 years' or num_nonnulls(a.delay, a.due_at) = 2
+        or a.id >= v_ahead
+        or case when a.id < v_today then a.id < dibs._id_floor(at - q.retention) end) as refused
+    from jsonb_populate_recordset(null::dibs.job_request, jobs) with ordinality as a
+    join dibs.queue as q on q.name = a.queue
+  ), new_job as (
+    insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers,
+      fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope,
+      group_name, cost, resources)
+    select a.job_id, a.due, a.queue_id, a.level, a.kind, a.payload, a.bytes, a.content_type, a.headers,
+      a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history,
+      nullif(coalesce(a.dedup_scope, case when a.dedup_for is not null then 'window' end), 'unfinished'),
+      a."group", a.cost, case when jsonb_typeof(a.resources) <> 'null' then a.resources end
+    from asked as a where a.is_new
+    returning job.*
+  ), new_ready as (
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
+      own_lease, history, fingerprint, lane, cost)
+    select j.id, j.due_at, dibs._expiry(j.due_at, coalesce(j.ttl, q.ttl), j.deadline), j.queue_id, 0, 0, 0,
+      j.priority,
+      q.ring and j.id in (
+        select distinct on (n.queue_id) n.id from new_job as n order by n.queue_id, n.due_at, n.id),
+      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1), j.history, j.fingerprint,
+      dibs._lane_of(j.queue_id, j.group_name), j.cost
+    from new_job as j join dibs.queue as q on q.id = j.queue_id
+  )
+  select array_agg(a.job_id order by a.ordinality), bool_or(a.refused and a.is_new)
+  into _insert_batch.ids, _insert_batch.refused from asked as a;
+end
+$$;
+
+comment on function dibs._insert_batch is
+'Insert a batch of jobs and their tickets. The ids of its jobs in order, and whether one of them is to be refused.';
