@@ -25,6 +25,7 @@ check: $(READY)  ## Everything a machine can see without running the suite.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python tools/words.py
 	$(BIN)/python tools/unasync.py --check
 	$(BIN)/python tools/sqlref.py --check
 	$(BIN)/python tools/pyref.py --check

@@ -54,7 +54,7 @@ Connection = psycopg.AsyncConnection[Any]
 
 @contextlib.asynccontextmanager
 async def transaction() -> AsyncIterator[Connection]:
-    """A transaction of its own."""
+    """A separate transaction."""
     async with await Connection.connect(configured_dsn(app.dsn) or "") as conn:
         yield conn
 

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAIRS = {
     "src/dibs/db/database_async.py": "src/dibs/db/database.py",
     "src/dibs/client/client_async.py": "src/dibs/client/client.py",
+    "src/dibs/client/enqueue_async.py": "src/dibs/client/enqueue.py",
     "src/dibs/client/upkeep_async.py": "src/dibs/client/upkeep.py",
     "src/dibs/client/schedules_async.py": "src/dibs/client/schedules.py",
     "src/dibs/client/queue_async.py": "src/dibs/client/queue.py",
@@ -23,6 +24,7 @@ WORDS = {
     "AsyncDatabase": "Database",
     "AsyncClient": "Client",
     "AsyncScheduling": "Scheduling",
+    "AsyncEnqueuer": "Enqueuer",
     "AsyncUpkeep": "Upkeep",
     "AsyncQueue": "Queue",
     "AsyncMessage": "Message",
@@ -31,13 +33,14 @@ WORDS = {
     "asynccontextmanager": "contextmanager",
     "AsyncIterator": "Iterator",
     "asyncio.to_thread(self._locate)": "self._locate()",
+    "self._claim_shielded(call)": "self._run(call)",
     "asyncio.sleep": "time.sleep",
     "asyncio.Lock": "threading.Lock",
     "import asyncio": "import threading",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "__aiter__": "__iter__",
-    "kept_async": "kept",
+    "enqueue_async": "enqueue",
     "database_async": "database",
     "client_async": "client",
     "queue_async": "queue",
@@ -53,7 +56,7 @@ BANNER = "# Written by tools/unasync.py from {source}: change that and run `make
 
 
 def sync_of(source: Path) -> str:
-    text = source.read_text()
+    text = re.sub(r"    # async only\n.*?\n(?=    (?:async )?def )", "", source.read_text(), flags=re.DOTALL)
     for word, plain in WORDS.items():
         whole = rf"(?<!\w){re.escape(word)}(?!\w)" if word[-1].isalnum() or word[-1] == "_" else re.escape(word)
         text = re.sub(whole, plain, text)

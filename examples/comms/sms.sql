@@ -99,7 +99,7 @@ declare
   v_policy comms.policy;
   v_facts record;
 begin
-  -- The root row first, and the facts in a statement of their own: what others did before us is seen.
+  -- The root row first, and the facts in a separate statement, which sees what others did before us.
   perform from comms.send_sms_task as t where t.send_sms_task_id = v_id for update;
   if not found then
     return dibs.result_invalid(format('there is no send_sms_task %s', coalesce(payload ->> 'send_sms_task_id', 'without an id')));

@@ -1,4 +1,4 @@
-"""Five hundred e-mails through a mail server that turns one in five away, and what came of each of them."""
+"""Five hundred e-mails through a mail server that rejects one in five, and what came of each of them."""
 
 from __future__ import annotations
 

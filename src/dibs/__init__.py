@@ -96,6 +96,7 @@ from dibs.states import Answer, Outcome, State
 from dibs.stats import Statistics, Totals
 
 __version__ = "0.1.0"
+from dibs.worker_settings import Share, WorkerOptions, WorkerSettings
 
 __all__ = [
     "Answer",
@@ -175,6 +176,7 @@ __all__ = [
     "ServerError",
     "Shard",
     "ShardNotHeld",
+    "Share",
     "Snooze",
     "State",
     "Statistics",
@@ -197,6 +199,8 @@ __all__ = [
     "WaitTimeout",
     "WhenFull",
     "WorkerInfo",
+    "WorkerOptions",
+    "WorkerSettings",
     "WrongIsolation",
     "constant",
     "context",

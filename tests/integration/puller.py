@@ -32,11 +32,11 @@ async def pull(dsn: str, queue: str) -> None:
         jobs: list[Claimed] = []
         for name in holding.names():
             with contextlib.suppress(ShardNotHeld):
-                found = await database.run(calls.claim([name], 2, member.number, None))
+                found = await database.run(calls.jobs.claim([name], 2, member.number, None))
                 jobs += found
         if jobs:
             await asyncio.sleep(random.uniform(0.1, 0.4))
-            await database.run(calls.complete_many(jobs, None, None))
+            await database.run(calls.jobs.complete_many(jobs, None, None))
         return 0.0 if jobs else 0.01
 
     loops = [Loop("hold", holding.hold), Loop("fence", holding.fence), Loop("work", work)]

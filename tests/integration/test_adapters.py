@@ -511,14 +511,14 @@ async def test_every_kind_of_argument_reaches_the_server_by_asyncpg(dsn: str, qu
     conn = await asyncpg.connect(dsn)
     async with dibs.AsyncClient(dsn) as client:
         made = await client.enqueue(queue, "welcome")
-        [job] = await client._run(calls.claim([queue], 1, None, 60), conn)
+        [job] = await client._run(calls.jobs.claim([queue], 1, None, 60), conn)
         assert (job.id, type(job.token)) == (made.id, UUID)
-        [renewed] = await client._run(calls.extend_many([job], 60, [{"done": 1}]), conn)
+        [renewed] = await client._run(calls.jobs.extend_many([job], 60, [{"done": 1}]), conn)
         assert renewed.answer == "ok"
-        [failed] = await client._run(calls.fail_many([job], ["no"], [False], [2.5]), conn)
+        [failed] = await client._run(calls.jobs.fail_many([job], ["no"], [False], [2.5]), conn)
         assert (failed.answer, failed.state) == ("ok", "scheduled")
-        assert await client._run(calls.cancel(job.id, "enough"), conn) == "cancelled"
-        assert await client._run(calls.redrive({"ids": [job.id]}, max=1, rate=None, delay=0.0, dry_run=True), conn)
+        assert await client._run(calls.jobs.cancel(job.id, "enough"), conn) == "cancelled"
+        assert await client._run(calls.jobs.redrive({"ids": [job.id]}, max=1, rate=None, delay=0.0, dry_run=True), conn)
     await conn.close()
 
 

@@ -77,7 +77,7 @@ def test_a_killed_worker_is_replaced_and_no_shard_has_two_pullers(
         victim = next(iter(running))
         orphans = holders(client)[victim]
         wait_until(lambda: feed() and runs(db, victim) > 5, what="runs of the worker that is to be killed")
-        killed_at = client._run(calls.now())
+        killed_at = client._run(calls.schema.now())
         running[victim].kill()
         wait_until(lambda: shared_by(3), what="three workers with all eight shards")
         wait_until(

@@ -116,9 +116,9 @@ async def test_prune_comes_back_almost_at_once_when_there_is_more_to_trim(
 
 
 async def test_workers_not_seen_for_days_are_forgotten(database: AsyncDatabase, clock: Clock) -> None:
-    await database.run(calls.register_worker("gone", {}))
+    await database.run(calls.workers.register_worker("gone", {}))
     clock.move(8 * DAY)
-    await database.run(calls.register_worker("here", {}))
+    await database.run(calls.workers.register_worker("here", {}))
     assert (await forget(database)).counts == {"forgotten": 1}
 
 
@@ -182,7 +182,7 @@ async def test_a_member_that_was_forgotten_registers_anew(database: AsyncDatabas
     assert first is not None
     await member.beat()
     assert member.number == first
-    await database.run(calls.retire_worker(first))
+    await database.run(calls.workers.retire_worker(first))
     await member.beat()
     assert member.number not in {None, first}
 

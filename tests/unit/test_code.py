@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 from pathlib import Path
 
@@ -10,10 +11,13 @@ import bench
 from bench.__main__ import SCENARIOS
 
 import dibs
+from dibs.cli.commands.worker import worker
+from dibs.worker_settings import WorkerOptions, WorkerSettings
 
 ROOT = Path(dibs.__file__).parent
 FORBIDDEN_IMPORTS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "yaml"}
 FORBIDDEN_CALLS = {"eval", "exec", "__import__", "compile"}
+LONGEST = 40
 
 
 def test_nothing_read_from_a_database_becomes_code() -> None:
@@ -26,6 +30,25 @@ def test_nothing_read_from_a_database_becomes_code() -> None:
                 assert (node.module or "").split(".")[0] not in FORBIDDEN_IMPORTS, file
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in FORBIDDEN_CALLS, f"{file}:{node.lineno}"
+
+
+def test_no_function_is_long() -> None:
+    """Docstrings do not count."""
+    long = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines"
+        for file in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (length := lines_of(node)) > LONGEST
+    ]
+    assert not long
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    whole = (function.end_lineno or 0) - function.lineno + 1
+    first = function.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        whole -= (first.end_lineno or 0) - first.lineno + 1
+    return whole
 
 
 def test_every_public_name_exists_and_is_listed() -> None:
@@ -54,3 +77,12 @@ def test_errors_python_has_a_class_for_are_of_that_class_too() -> None:
     assert issubclass(dibs.WaitTimeout, TimeoutError)
     told = dibs.WaitTimeout("still ready", hint="no worker")
     assert (str(told), told.hint) == ("still ready\nhint: no worker", "no worker")
+
+
+def test_options_of_a_worker_are_the_same_everywhere() -> None:
+    settings = {field.name for field in dataclasses.fields(WorkerSettings)}
+    types = {name: getattr(type, "__forward_arg__", type) for name, type in WorkerOptions.__annotations__.items()}
+    assert types == {name: WorkerSettings.__annotations__[name] for name in settings}
+    command = {param.name for param in worker.params if param.name is not None}
+    assert settings - {"upkeep", "name"} <= command
+    assert "no_upkeep" in command

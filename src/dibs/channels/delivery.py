@@ -16,7 +16,7 @@ import msgspec
 from dibs.channels.functions import AWAY, Failed, Invalid
 from dibs.channels.provider import NotSent, Refusal, Throttled
 from dibs.client.context import context
-from dibs.db import channel_calls as calls
+from dibs.db import calls
 from dibs.errors import ConnectionLost
 from dibs.retry import GiveUp, Snooze
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from dibs.channels.functions import Functions
     from dibs.channels.provider import Provider
     from dibs.client.context import Context
-    from dibs.db.channel_calls import Stage
+    from dibs.db.calls.channels import Stage
     from dibs.job import Claimed
 
 log = logging.getLogger("dibs.channels")
 
 SETTLED = {"accepted", "refused", "done"}
-FRESH = calls.Stage("none", None)
+FRESH = calls.channels.Stage("none", None)
 WAIT = 30.0
 """How long a throttled message waits when the provider did not say."""
 LONGEST = 60.0
@@ -73,7 +73,7 @@ class Delivery:
         job = here.job
         order = self._read(payload)
         try:
-            stage = FRESH if job.run == 1 else await self._database.run(calls.delivery_stage(job.id))
+            stage = FRESH if job.run == 1 else await self._database.run(calls.channels.delivery_stage(job.id))
             if stage.stage not in SETTLED:
                 stage = await self._send(job, order, payload)
         except ConnectionLost:
@@ -108,7 +108,7 @@ class Delivery:
                 message = await self._functions.run(job, order.before_handler, payload)
         except Invalid as error:
             return await self._refuse(job, order, str(error))
-        begun = await self._database.run(calls.begin_delivery(job, self.provider.name, order.handlers))
+        begun = await self._database.run(calls.channels.begin_delivery(job, self.provider.name, order.handlers))
         if begun.stage in SETTLED:
             return begun
         if begun.stage == "sending":
@@ -130,7 +130,7 @@ class Delivery:
             return await self._unknown(job, order, self._told(error))
         detail = {"provider": self.provider.name, **self._environment.scrub(receipt)}
         await self._record(job, "accepted", detail)
-        return calls.Stage("accepted", detail)
+        return calls.channels.Stage("accepted", detail)
 
     async def _not_sent(self, job: Claimed, order: Order, text: str) -> Stage:
         if order.on_error == "report" or job.is_last_attempt:
@@ -151,14 +151,14 @@ class Delivery:
         await self._record(job, "refused" if order.error_handler else "failed", detail)
         if order.error_handler is None:
             raise GiveUp(text)
-        return calls.Stage("refused", detail)
+        return calls.channels.Stage("refused", detail)
 
     def _told(self, error: Exception) -> str:
         return self._environment.scrub(str(error) or type(error).__name__)
 
     async def _record(self, job: Claimed, step: str, detail: dict[str, Any]) -> None:
         """Record what the provider did, even if the job is taken from us meanwhile: it is true nonetheless."""
-        task = asyncio.create_task(self._database.run(calls.record_delivery(job, step, detail)))
+        task = asyncio.create_task(self._database.run(calls.channels.record_delivery(job, step, detail)))
         self._recording.add(task)
         task.add_done_callback(self._recorded)
         await asyncio.shield(task)

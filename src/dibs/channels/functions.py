@@ -6,7 +6,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from dibs.db import channel_calls as calls
+from dibs.db import calls
 from dibs.errors import BrokenContract, ConnectionLost, DibsError, LeaseLost
 from dibs.retry import Snooze
 
@@ -41,19 +41,19 @@ class Functions:
 
     async def run(self, job: Claimed, name: str, payload: Any) -> dict[str, Any]:
         """Run a function in a transaction of its own; what its envelope carries."""
-        return await self._call(job, name, calls.run_function(name, payload))
+        return await self._call(job, name, calls.channels.run_function(name, payload))
 
     async def finish(self, here: Context, name: str, payload: Any) -> dict[str, Any]:
         """Run a function in a transaction that also completes the job: what it writes happens exactly once."""
-        return await self._complete(here, name, calls.run_job(here.job, name, payload))
+        return await self._complete(here, name, calls.channels.run_job(here.job, name, payload))
 
     async def tell_success(self, here: Context, name: str, payload: Any, result: Any) -> None:
         """Tell a handler that a message was accepted, in the transaction that completes the job."""
-        await self._complete(here, name, calls.run_handler(here.job, name, payload, True, result))
+        await self._complete(here, name, calls.channels.run_handler(here.job, name, payload, True, result))
 
     async def tell_error(self, here: Context, name: str, payload: Any) -> None:
         """Tell a handler that a message was not sent; the job fails afterwards."""
-        await self._call(here.job, name, calls.run_handler(here.job, name, payload, False, None))
+        await self._call(here.job, name, calls.channels.run_handler(here.job, name, payload, False, None))
 
     async def _complete(self, here: Context, name: str, call: Call[dict[str, Any]]) -> dict[str, Any]:
         try:
@@ -66,7 +66,7 @@ class Functions:
 
     async def _call(self, job: Claimed, name: str, call: Call[dict[str, Any]]) -> dict[str, Any]:
         try:
-            _, envelope = await self.database.run_together([calls.begin_function(name), call])
+            _, envelope = await self.database.run_together([calls.channels.begin_function(name), call])
         except ConnectionLost:
             raise Snooze(AWAY) from None
         except LeaseLost:
@@ -93,4 +93,4 @@ class Functions:
         told = self._environment.scrub(message)
         log.warning("job %s: %s", job, told)
         with contextlib.suppress(DibsError):
-            await self.database.run(calls.append_error(told, job, source[:200]))
+            await self.database.run(calls.channels.append_error(told, job, source[:200]))

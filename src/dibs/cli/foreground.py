@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +15,16 @@ from dibs.metrics import Prometheus
 from dibs.runtime import end
 from dibs.runtime.children import is_child, orphaned
 from dibs.runtime.http import Pages
+from dibs.runtime.signals import obeying
 from dibs.worker import Worker
 from dibs.worker.health import keep_fresh, pages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 
     from dibs.client.app import App
     from dibs.runtime.http import Route
     from dibs.worker import WorkerSettings
-
-STOPS = (signal.SIGTERM, signal.SIGINT)
 
 FOLDER = "DIBS_METRICS_FOLDER"
 """The environment variable that tells a child where to share its metrics."""
@@ -59,9 +58,10 @@ class Shown:
 async def work(app: App, settings: WorkerSettings, shown: Shown) -> int:
     """Work until a signal says stop; how many jobs ended here."""
     worker = Worker(app, settings)
-    _obey_signals(worker)
     beside: list[Coroutine[Any, Any, None]] = []
     async with AsyncExitStack() as stack:
+        stack.enter_context(_obeying(worker))
+        stack.push_async_callback(app.aclose)
         if is_child():
             beside.append(_stop_orphan(worker))
             await _share(app, stack)
@@ -86,26 +86,17 @@ async def _share(app: App, stack: AsyncExitStack) -> None:
         stack.push_async_callback(shared.close)
 
 
-def _obey_signals(worker: Worker) -> None:
+@contextmanager
+def _obeying(worker: Worker) -> Iterator[None]:
+    if not is_child():
+        with obeying(worker.stop, worker.hurry):
+            yield
+        return
+    # A process manager may signal a whole group: under a parent, only the parent's own signal means "now".
     loop = asyncio.get_running_loop()
-    for number in STOPS:
-        loop.add_signal_handler(number, _stop(worker))
-    if is_child():
-        loop.add_signal_handler(signal.SIGUSR1, _stop_now, worker)
-
-
-def _stop(worker: Worker) -> Callable[[], None]:
-    asked, is_alone = False, not is_child()
-
-    def stop() -> None:
-        nonlocal asked
-        # A process manager may signal a whole group: under a parent, only the parent's own signal means "now".
-        if asked and is_alone:
-            worker.hurry()
-        asked = True
-        worker.stop()
-
-    return stop
+    loop.add_signal_handler(signal.SIGUSR1, _stop_now, worker)
+    with obeying(worker.stop):
+        yield
 
 
 def _stop_now(worker: Worker) -> None:

@@ -11,12 +11,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dibs.cli.foreground import FOLDER, STOPS
+from dibs.cli.foreground import FOLDER
 from dibs.client.client_async import AsyncClient
 from dibs.events import ChildDied, ChildStarted, CodeChanged
 from dibs.metrics import Prometheus
 from dibs.runtime.children import Children
 from dibs.runtime.http import Page
+from dibs.runtime.signals import obeying
 from dibs.runtime.watch import changed
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ async def run_children(
         started=lambda pid: events.tell(ChildStarted(pid)),
         died=lambda pid, status: events.tell(ChildDied(pid, status)),
     )
-    _obey_signals(children)
     async with AsyncExitStack() as stack:
+        stack.enter_context(obeying(children.stop, children.hurry))
         if reload:
             watching = asyncio.create_task(_reload(children, events))
             stack.callback(watching.cancel)
@@ -47,21 +48,6 @@ async def run_children(
         probes = {"/live": _well(lambda: True), "/ready": _well(lambda: children.alive == count)}
         await stack.enter_async_context(shown.serve(probes, metrics))
         return await children.run()
-
-
-def _obey_signals(children: Children) -> None:
-    asked = False
-
-    def stop() -> None:
-        nonlocal asked
-        if asked:
-            children.hurry()
-        else:
-            children.stop()
-        asked = True
-
-    for number in STOPS:
-        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def _metrics(events: Events, dsn: str | None, stack: AsyncExitStack) -> Route:

@@ -12,7 +12,7 @@ from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
 from dibs.client.handle import Job
 from dibs.client.handle_async import AsyncJob
-from dibs.client.middleware import hooks
+from dibs.client.middleware import hooks, walk
 from dibs.client.remote import RemoteTask
 from dibs.client.task import Batch, Task, TaskSettings, kind_of, settings_of
 from dibs.errors import InvalidArgument
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from dibs.client.middleware import Middleware
+    from dibs.db.adapters.detect import AsyncConnection, Connection
     from dibs.job import Enqueued, NewJob
     from dibs.policy import JobOptions, Seconds
     from dibs.schedule import ScheduleRule
+    from dibs.worker_settings import WorkerOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,8 +158,6 @@ class App:
     def add_middleware(self, middleware: Middleware) -> None:
         """Wrap this around every enqueue and run from now on, inside of what was added before."""
         self.middleware = (*self.middleware, middleware)
-        for cached in ("_enqueue", "_aenqueue"):
-            self.__dict__.pop(cached, None)
 
     def on(self, kind: type[E]) -> Callable[[Callable[[E], None]], Callable[[E], None]]:
         """Call the decorated function with each event of this class."""
@@ -170,42 +170,45 @@ class App:
 
     # Enqueueing
 
-    def enqueue_many(self, jobs: Sequence[NewJob], conn: Any = None) -> list[Job]:
+    def enqueue_many(self, jobs: Sequence[NewJob], conn: Connection | None = None) -> list[Job]:
         """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none."""
-        made = self._enqueue(jobs, conn)
+        made = walk(hooks(self.middleware, "enqueue"), jobs, lambda these: self.client.enqueue_many(these, conn=conn))
         self._tell(jobs, made)
         return [Job(self.client, m.id, m.is_new, m.outcome) for m in made]
 
-    async def aenqueue_many(self, jobs: Sequence[NewJob], conn: Any = None) -> list[AsyncJob]:
+    async def aenqueue_many(self, jobs: Sequence[NewJob], conn: AsyncConnection | None = None) -> list[AsyncJob]:
         """Enqueue jobs made by :meth:`Task.call`, from async code."""
-        made = await self._aenqueue(jobs, conn)
+        client = self.async_client()
+        made = await walk(hooks(self.middleware, "aenqueue"), jobs, lambda these: client.enqueue_many(these, conn=conn))
         self._tell(jobs, made)
-        return [AsyncJob(self.async_client(), m.id, m.is_new, m.outcome) for m in made]
-
-    @functools.cached_property
-    def _enqueue(self) -> Callable[[Sequence[NewJob], Any], list[Enqueued]]:
-        def ask(jobs: Sequence[NewJob], conn: Any) -> list[Enqueued]:
-            return self.client.enqueue_many(jobs, conn=conn)
-
-        chain = ask
-        for hook in hooks(self.middleware, "enqueue"):
-            chain = functools.partial(_through, hook, chain)
-        return chain
-
-    @functools.cached_property
-    def _aenqueue(self) -> Callable[[Sequence[NewJob], Any], Any]:
-        async def ask(jobs: Sequence[NewJob], conn: Any) -> list[Enqueued]:
-            return await self.async_client().enqueue_many(jobs, conn=conn)
-
-        chain: Callable[[Sequence[NewJob], Any], Any] = ask
-        for hook in hooks(self.middleware, "aenqueue"):
-            chain = functools.partial(_through, hook, chain)
-        return chain
+        return [AsyncJob(client, m.id, m.is_new, m.outcome) for m in made]
 
     def _tell(self, jobs: Sequence[NewJob], made: Sequence[Enqueued]) -> None:
         if self.events.wants(JobEnqueued):
             for job, answer in zip(jobs, made, strict=False):
                 self.events.tell(JobEnqueued(answer.id, job.queue, job.kind, answer.outcome))
+
+    # Working
+
+    def run_worker(self, **settings: Unpack[WorkerOptions]) -> int:
+        """Run the app's tasks until SIGTERM or Ctrl-C, or with ``drain`` until none is left; how many jobs ended.
+
+        Takes the fields of :class:`WorkerSettings`; without ``queues`` it works on those of the app's tasks. After the
+        first signal no more jobs are taken and those that run have ``grace`` seconds to finish; after a second one they
+        are given back at once. Signals reach it in the main thread only.
+        """
+        from dibs.worker.launch import run_worker
+
+        return run_worker(self, settings)
+
+    async def arun_worker(self, **settings: Unpack[WorkerOptions]) -> int:
+        """Run the app's tasks on the running event loop until cancelled; takes what :meth:`run_worker` takes.
+
+        Cancel it to stop: it returns when the jobs that run are done or the grace time is over. Signals stay yours.
+        """
+        from dibs.worker.launch import arun_worker
+
+        return await arun_worker(self, settings)
 
     # Connections
 
@@ -233,10 +236,6 @@ class App:
         client = self._async.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
-
-
-def _through(hook: Callable[..., Any], chain: Callable[[Sequence[NewJob], Any], Any], jobs: Any, conn: Any) -> Any:
-    return hook(jobs, lambda changed: chain(changed, conn))
 
 
 __all__ = ["App", "Task", "TaskSettings"]

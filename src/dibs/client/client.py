@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from dibs.client.enqueue import Enqueuer
 from dibs.client.find import find_database
-from dibs.client.kept import kept
 from dibs.client.queue import Queue
 from dibs.client.schedules import Scheduling
 from dibs.client.upkeep import Upkeep
@@ -62,6 +62,7 @@ class Client(Scheduling):
         poll: float = 1.0,
     ) -> None:
         self._database = Database(lambda: find_database(dsn), pool_size=pool_size, patience=patience)
+        self._enqueuer = Enqueuer(self._database)
         self._bell: Bell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
@@ -111,11 +112,11 @@ class Client(Scheduling):
     ) -> Enqueued:
         """Put one job in; with ``conn``, in the transaction of that connection of yours."""
         job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
-        return (self._database.enqueue([job], conn))[0]
+        return (self._enqueuer.enqueue([job], conn))[0]
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Connection | None = None) -> list[Enqueued]:
         """Put many jobs in, all or none; the answers are in their order."""
-        return self._database.enqueue(list(jobs), conn)
+        return self._enqueuer.enqueue(list(jobs), conn)
 
     def claim(
         self,
@@ -128,9 +129,9 @@ class Client(Scheduling):
     ) -> list[Claimed]:
         """Take up to ``max`` due jobs under a lease; with none due, wait up to ``wait`` seconds for one."""
         names = [queues] if isinstance(queues, str) else list(queues)
-        call = calls.claim(names, max, worker, lease)
+        call = calls.jobs.claim(names, max, worker, lease)
         end = time.monotonic() + wait
-        found = kept(self._run(call), self.release_many)
+        found = self._run(call)
         if found or wait <= 0:
             return found
         if self._bell is None or self._bell.pid != os.getpid():
@@ -142,7 +143,7 @@ class Client(Scheduling):
         fast_until = 0.0
         while True:
             heard = bell.heard(names)
-            found = kept(self._run(call), self.release_many)
+            found = self._run(call)
             now = time.monotonic()
             if found or now >= end:
                 return found
@@ -151,7 +152,7 @@ class Client(Scheduling):
                     fast_until = time.monotonic() + FAST_POLL
                 continue
             self._rescue_now_and_then(now)
-            due = self._run(calls.wait_hint(names))
+            due = self._run(calls.jobs.wait_hint(names))
             nap = min(end - now, self._poll, self._poll if due is None else due)
             if nap > 0 and bell.wait(names, heard, nap):
                 fast_until = time.monotonic() + FAST_POLL
@@ -167,7 +168,7 @@ class Client(Scheduling):
     def extend(self, held: Held, lease: Seconds | None = None, *, progress: Any = None) -> Answer:
         """Renew a lease: ``ok``, ``cancel`` (stop working on it) or ``busy``; raises LeaseLost."""
         progresses = None if progress is None else [progress]
-        return _one("extend", self._run(calls.extend_many([held], lease, progresses)))
+        return _one("extend", self._run(calls.jobs.extend_many([held], lease, progresses)))
 
     def extend_many(
         self,
@@ -177,7 +178,7 @@ class Client(Scheduling):
         progress: Sequence[Any] | None = None,
     ) -> list[Answered]:
         """Renew many leases; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
-        return self._run(calls.extend_many(held, lease, progress))
+        return self._run(calls.jobs.extend_many(held, lease, progress))
 
     def report(
         self,
@@ -190,11 +191,11 @@ class Client(Scheduling):
     ) -> Answer:
         """Say how far a run has come: ``0.3``, or ``3`` of ``10``; ``ok``, ``cancel`` or ``busy``; raises LeaseLost."""
         told = progress_json(done, of, message=message, data=data)
-        return _one("report", self._run(calls.report_many([held], [told])))
+        return _one("report", self._run(calls.jobs.report_many([held], [told])))
 
     def report_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answered]:
         """Say how far many runs have come; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
-        return self._run(calls.report_many(held, progress))
+        return self._run(calls.jobs.report_many(held, progress))
 
     def complete(
         self,
@@ -206,7 +207,7 @@ class Client(Scheduling):
     ) -> Answer:
         """End a job as succeeded, with the jobs that follow it: ``ok`` or ``already``; raises LeaseLost."""
         jobs = [job.as_json(job.id, inline=True) for job in follow_ups]
-        call = calls.complete_many([held], [result], [jobs] if jobs else None)
+        call = calls.jobs.complete_many([held], [result], [jobs] if jobs else None)
         return _one("complete", [Answered(held.id, answer) for answer in self._run(call, conn)])
 
     def complete_many(
@@ -218,7 +219,7 @@ class Client(Scheduling):
     ) -> list[Answered]:
         """End many jobs as succeeded, each with those that follow it; ``ok``, ``already`` or ``lost`` for each."""
         following = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups or ()]
-        answers = self._run(calls.complete_many(held, results, following or None))
+        answers = self._run(calls.jobs.complete_many(held, results, following or None))
         return [Answered(h.id, answer) for h, answer in zip(held, answers, strict=True)]
 
     def fail(
@@ -244,35 +245,37 @@ class Client(Scheduling):
         delays: Sequence[Seconds | None] | None = None,
     ) -> list[Failed]:
         """Report many runs as failed; each answer says ``ok``, ``already`` or ``lost`` and where the job went."""
-        return self._run(calls.fail_many(held, errors, finals or [False] * len(held), delays or [None] * len(held)))
+        return self._run(
+            calls.jobs.fail_many(held, errors, finals or [False] * len(held), delays or [None] * len(held))
+        )
 
     def snooze(self, held: Held, delay: Seconds) -> Answer:
         """Put a job back to wait, without charging an attempt; raises LeaseLost."""
-        return _one("snooze", self._run(calls.snooze_many([held], [delay])))
+        return _one("snooze", self._run(calls.jobs.snooze_many([held], [delay])))
 
     def snooze_many(self, held: Sequence[Held], delay: Seconds) -> list[Answered]:
         """Put many jobs back to wait, uncharged; answers ``ok``, ``already`` or ``lost`` for each."""
-        return self._run(calls.snooze_many(held, [delay] * len(held)))
+        return self._run(calls.jobs.snooze_many(held, [delay] * len(held)))
 
     def release(self, held: Held, delay: Seconds | None = None) -> Answer:
         """Give a job back unrun, without charging an attempt; raises LeaseLost."""
-        return _one("release", self._run(calls.release_many([held], [delay])))
+        return _one("release", self._run(calls.jobs.release_many([held], [delay])))
 
     def release_many(self, held: Sequence[Held], delay: Seconds | None = None) -> list[Answered]:
         """Give many jobs back unrun; answers ``ok``, ``already`` or ``lost`` for each."""
-        return self._run(calls.release_many(held, [delay] * len(held)))
+        return self._run(calls.jobs.release_many(held, [delay] * len(held)))
 
     def cancel(self, id: UUID, reason: str = "cancelled by request") -> Answer:
         """Cancel a job: ``cancelled``, or ``requested`` when it runs; raises UnknownJob and JobEnded."""
-        return self._run(calls.cancel(id, reason))
+        return self._run(calls.jobs.cancel(id, reason))
 
     def cancel_many(self, ids: Sequence[UUID], reason: str = "cancelled by request") -> list[Answered]:
         """Cancel many jobs; answers ``cancelled``, ``requested``, ``ended`` or ``unknown`` for each."""
-        return self._run(calls.cancel_many(ids, reason))
+        return self._run(calls.jobs.cancel_many(ids, reason))
 
     def cancel_key(self, queue: str, dedup_key: str, reason: str = "cancelled by request") -> Answered | None:
         """Cancel the job that holds a dedup key: ``cancelled``, ``requested`` or ``ended``; None when no job does."""
-        return self._run(calls.cancel_key(queue, dedup_key, reason))
+        return self._run(calls.jobs.cancel_key(queue, dedup_key, reason))
 
     def redrive(
         self,
@@ -299,7 +302,7 @@ class Client(Scheduling):
             "ended_after": ended_after,
             "ended_before": ended_before,
         }
-        return self._run(calls.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
+        return self._run(calls.jobs.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
 
     def statistics(
         self,
@@ -310,31 +313,31 @@ class Client(Scheduling):
         every: Seconds | None = None,
     ) -> list[Statistics]:
         """What happened in the last ``since`` seconds, by queue and kind; ``every`` tells it in stretches."""
-        return self._run(calls.statistics(queue, kind, since, every))
+        return self._run(calls.statistics.statistics(queue, kind, since, every))
 
     def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
         """Each kind's totals, its last run, and its averages over the last hour, day and week."""
-        return self._run(calls.totals(queue, kind))
+        return self._run(calls.statistics.totals(queue, kind))
 
     def pause(self, queue: str) -> bool:
         """Stop handing out a queue's jobs; whether it was running before."""
-        return self._run(calls.pause(queue))
+        return self._run(calls.queues.pause(queue))
 
     def resume(self, queue: str, *, extend: Seconds | None = None) -> Resumed:
         """Hand out a queue's jobs again; ``extend`` lets those past their time live that much longer."""
-        return self._run(calls.resume(queue, extend))
+        return self._run(calls.queues.resume(queue, extend))
 
     def set_queue(self, name: str, **policy: Unpack[QueuePolicy]) -> None:
         """Make a queue, or change its policy while it runs."""
-        self._run(calls.set_queue(name, policy))
+        self._run(calls.queues.set_queue(name, policy))
 
     def set_group(self, queue: str, name: str | None = None, **policy: Unpack[GroupPolicy]) -> None:
         """Set weight, concurrency or rate of a group, or of every group of the queue that has nothing of its own."""
-        self._run(calls.set_group(queue, name, policy))
+        self._run(calls.groups.set_group(queue, name, policy))
 
     def unset_group(self, queue: str, name: str | None = None) -> bool:
         """Take away what was set for a group; whether something was."""
-        return self._run(calls.unset_group(queue, name))
+        return self._run(calls.groups.unset_group(queue, name))
 
     def set_limit(
         self,
@@ -348,47 +351,47 @@ class Client(Scheduling):
     ) -> None:
         """Limit how many jobs of a queue, a kind or by units of a resource run at once, or start in a second."""
         target = {"queue": queue, "kind": kind, "resource": resource}
-        self._run(calls.set_limit(target, concurrency, rate, burst))
+        self._run(calls.limits.set_limit(target, concurrency, rate, burst))
 
     def unset_limit(self, *, queue: str | None = None, kind: str | None = None, resource: str | None = None) -> bool:
         """Take a limit away: true when that is done; raises UnknownLimit."""
-        return self._run(calls.unset_limit({"queue": queue, "kind": kind, "resource": resource}))
+        return self._run(calls.limits.unset_limit({"queue": queue, "kind": kind, "resource": resource}))
 
     def limits(self) -> list[Limit]:
         """Every limit that was set, with what is used of it and by whom."""
-        return self._run(calls.limits())
+        return self._run(calls.limits.limits())
 
     def set_strict(self, strict: bool) -> None:
         """Refuse enqueues to queues that do not exist, or take them."""
-        self._run(calls.set_strict(strict))
+        self._run(calls.queues.set_strict(strict))
 
     def workers(self) -> list[WorkerInfo]:
         """Every process that registered, with when it was last seen and how many jobs it holds."""
-        return self._run(calls.workers())
+        return self._run(calls.workers.workers())
 
     def tasks(self) -> list[TaskInfo]:
         """Every task that a worker has registered: kind, queue, arguments, options."""
-        return self._run(calls.tasks())
+        return self._run(calls.workers.tasks())
 
     def shards(self, queue: str | None = None) -> list[Shard]:
         """Every exclusive queue and shard, and who holds it."""
-        return self._run(calls.shards(queue))
+        return self._run(calls.shards.shards(queue))
 
     def queues(self) -> list[QueueInfo]:
         """Every queue and its policy."""
-        return self._run(calls.queues())
+        return self._run(calls.queues.queues())
 
     def depth(self, queue: str) -> Depth:
         """How many jobs of a queue are in each state; zeros when it is empty or unknown."""
-        return self._run(calls.depth(queue))
+        return self._run(calls.queues.depth(queue))
 
     def depths(self) -> list[Depth]:
         """The depth of every queue."""
-        return self._run(calls.depths())
+        return self._run(calls.queues.depths())
 
     def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:
         """When a queue's backlog will be gone, if it goes on as in the last ``span``."""
-        return self._run(calls.drain_estimate(queue, span))
+        return self._run(calls.queues.drain_estimate(queue, span))
 
     def jobs(
         self,
@@ -400,7 +403,7 @@ class Client(Scheduling):
         before: UUID | None = None,
     ) -> list[JobSummary]:
         """Jobs, newest first; ``before`` the id of the last one goes on from there."""
-        return self._run(calls.jobs(queue, kind, state, limit, before))
+        return self._run(calls.jobs.jobs(queue, kind, state, limit, before))
 
     def state(self, id: UUID) -> State:
         """What a job is now."""
@@ -408,11 +411,11 @@ class Client(Scheduling):
 
     def states(self, ids: Sequence[UUID]) -> list[State]:
         """What many jobs are now, read in one snapshot."""
-        return self._run(calls.states(ids))
+        return self._run(calls.jobs.states(ids))
 
     def status(self, id: UUID) -> Status:
         """What a job is now, and how far its run has come."""
-        return self._run(calls.status(id))
+        return self._run(calls.jobs.status(id))
 
     def watch(self, id: UUID, *, poll: float = 0.5) -> Iterator[Status]:
         """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.
@@ -435,11 +438,11 @@ class Client(Scheduling):
 
     def why(self, id: UUID) -> str:
         """Explain in words what a job waits for, who holds it, or how it ended."""
-        return self._run(calls.why(id))
+        return self._run(calls.jobs.why(id))
 
     def show(self, id: UUID) -> dict[str, Any] | None:
         """Everything known of a job, with its payload and its attempts."""
-        return self._run(calls.show(id))
+        return self._run(calls.jobs.show(id))
 
 
 def _one(verb: str, answers: list[Answered]) -> Answer:

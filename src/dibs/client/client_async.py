@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from dibs.client.enqueue_async import AsyncEnqueuer
 from dibs.client.find import find_database
-from dibs.client.kept_async import kept
 from dibs.client.queue_async import AsyncQueue
 from dibs.client.schedules_async import AsyncScheduling
 from dibs.client.upkeep_async import AsyncUpkeep
@@ -62,6 +62,7 @@ class AsyncClient(AsyncScheduling):
         poll: float = 1.0,
     ) -> None:
         self._database = AsyncDatabase(lambda: find_database(dsn), pool_size=pool_size, patience=patience)
+        self._enqueuer = AsyncEnqueuer(self._database)
         self._bell: AsyncBell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
@@ -111,11 +112,11 @@ class AsyncClient(AsyncScheduling):
     ) -> Enqueued:
         """Put one job in; with ``conn``, in the transaction of that connection of yours."""
         job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
-        return (await self._database.enqueue([job], conn))[0]
+        return (await self._enqueuer.enqueue([job], conn))[0]
 
     async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: AsyncConnection | None = None) -> list[Enqueued]:
         """Put many jobs in, all or none; the answers are in their order."""
-        return await self._database.enqueue(list(jobs), conn)
+        return await self._enqueuer.enqueue(list(jobs), conn)
 
     async def claim(
         self,
@@ -128,9 +129,9 @@ class AsyncClient(AsyncScheduling):
     ) -> list[Claimed]:
         """Take up to ``max`` due jobs under a lease; with none due, wait up to ``wait`` seconds for one."""
         names = [queues] if isinstance(queues, str) else list(queues)
-        call = calls.claim(names, max, worker, lease)
+        call = calls.jobs.claim(names, max, worker, lease)
         end = time.monotonic() + wait
-        found = await kept(self._run(call), self.release_many)
+        found = await self._claim_shielded(call)
         if found or wait <= 0:
             return found
         if self._bell is None or self._bell.pid != os.getpid():
@@ -138,13 +139,24 @@ class AsyncClient(AsyncScheduling):
         await self._bell.start(min(wait, 1.0))
         return await self._claim_within(call, names, end, self._bell)
 
+    # async only
+    async def _claim_shielded(self, call: Call[list[Claimed]]) -> list[Claimed]:
+        """What was claimed. A claim cancelled half-way goes on to its end, and what it took is given back."""
+        claiming = asyncio.ensure_future(self._run(call))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            if jobs := await claiming:
+                await self.release_many(jobs)
+            raise
+
     async def _claim_within(
         self, call: Call[list[Claimed]], names: list[str], end: float, bell: AsyncBell
     ) -> list[Claimed]:
         fast_until = 0.0
         while True:
             heard = bell.heard(names)
-            found = await kept(self._run(call), self.release_many)
+            found = await self._claim_shielded(call)
             now = time.monotonic()
             if found or now >= end:
                 return found
@@ -153,7 +165,7 @@ class AsyncClient(AsyncScheduling):
                     fast_until = time.monotonic() + FAST_POLL
                 continue
             await self._rescue_now_and_then(now)
-            due = await self._run(calls.wait_hint(names))
+            due = await self._run(calls.jobs.wait_hint(names))
             nap = min(end - now, self._poll, self._poll if due is None else due)
             if nap > 0 and await bell.wait(names, heard, nap):
                 fast_until = time.monotonic() + FAST_POLL
@@ -169,7 +181,7 @@ class AsyncClient(AsyncScheduling):
     async def extend(self, held: Held, lease: Seconds | None = None, *, progress: Any = None) -> Answer:
         """Renew a lease: ``ok``, ``cancel`` (stop working on it) or ``busy``; raises LeaseLost."""
         progresses = None if progress is None else [progress]
-        return _one("extend", await self._run(calls.extend_many([held], lease, progresses)))
+        return _one("extend", await self._run(calls.jobs.extend_many([held], lease, progresses)))
 
     async def extend_many(
         self,
@@ -179,7 +191,7 @@ class AsyncClient(AsyncScheduling):
         progress: Sequence[Any] | None = None,
     ) -> list[Answered]:
         """Renew many leases; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
-        return await self._run(calls.extend_many(held, lease, progress))
+        return await self._run(calls.jobs.extend_many(held, lease, progress))
 
     async def report(
         self,
@@ -192,11 +204,11 @@ class AsyncClient(AsyncScheduling):
     ) -> Answer:
         """Say how far a run has come: ``0.3``, or ``3`` of ``10``; ``ok``, ``cancel`` or ``busy``; raises LeaseLost."""
         told = progress_json(done, of, message=message, data=data)
-        return _one("report", await self._run(calls.report_many([held], [told])))
+        return _one("report", await self._run(calls.jobs.report_many([held], [told])))
 
     async def report_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answered]:
         """Say how far many runs have come; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
-        return await self._run(calls.report_many(held, progress))
+        return await self._run(calls.jobs.report_many(held, progress))
 
     async def complete(
         self,
@@ -208,7 +220,7 @@ class AsyncClient(AsyncScheduling):
     ) -> Answer:
         """End a job as succeeded, with the jobs that follow it: ``ok`` or ``already``; raises LeaseLost."""
         jobs = [job.as_json(job.id, inline=True) for job in follow_ups]
-        call = calls.complete_many([held], [result], [jobs] if jobs else None)
+        call = calls.jobs.complete_many([held], [result], [jobs] if jobs else None)
         return _one("complete", [Answered(held.id, answer) for answer in await self._run(call, conn)])
 
     async def complete_many(
@@ -220,7 +232,7 @@ class AsyncClient(AsyncScheduling):
     ) -> list[Answered]:
         """End many jobs as succeeded, each with those that follow it; ``ok``, ``already`` or ``lost`` for each."""
         following = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups or ()]
-        answers = await self._run(calls.complete_many(held, results, following or None))
+        answers = await self._run(calls.jobs.complete_many(held, results, following or None))
         return [Answered(h.id, answer) for h, answer in zip(held, answers, strict=True)]
 
     async def fail(
@@ -247,36 +259,36 @@ class AsyncClient(AsyncScheduling):
     ) -> list[Failed]:
         """Report many runs as failed; each answer says ``ok``, ``already`` or ``lost`` and where the job went."""
         return await self._run(
-            calls.fail_many(held, errors, finals or [False] * len(held), delays or [None] * len(held))
+            calls.jobs.fail_many(held, errors, finals or [False] * len(held), delays or [None] * len(held))
         )
 
     async def snooze(self, held: Held, delay: Seconds) -> Answer:
         """Put a job back to wait, without charging an attempt; raises LeaseLost."""
-        return _one("snooze", await self._run(calls.snooze_many([held], [delay])))
+        return _one("snooze", await self._run(calls.jobs.snooze_many([held], [delay])))
 
     async def snooze_many(self, held: Sequence[Held], delay: Seconds) -> list[Answered]:
         """Put many jobs back to wait, uncharged; answers ``ok``, ``already`` or ``lost`` for each."""
-        return await self._run(calls.snooze_many(held, [delay] * len(held)))
+        return await self._run(calls.jobs.snooze_many(held, [delay] * len(held)))
 
     async def release(self, held: Held, delay: Seconds | None = None) -> Answer:
         """Give a job back unrun, without charging an attempt; raises LeaseLost."""
-        return _one("release", await self._run(calls.release_many([held], [delay])))
+        return _one("release", await self._run(calls.jobs.release_many([held], [delay])))
 
     async def release_many(self, held: Sequence[Held], delay: Seconds | None = None) -> list[Answered]:
         """Give many jobs back unrun; answers ``ok``, ``already`` or ``lost`` for each."""
-        return await self._run(calls.release_many(held, [delay] * len(held)))
+        return await self._run(calls.jobs.release_many(held, [delay] * len(held)))
 
     async def cancel(self, id: UUID, reason: str = "cancelled by request") -> Answer:
         """Cancel a job: ``cancelled``, or ``requested`` when it runs; raises UnknownJob and JobEnded."""
-        return await self._run(calls.cancel(id, reason))
+        return await self._run(calls.jobs.cancel(id, reason))
 
     async def cancel_many(self, ids: Sequence[UUID], reason: str = "cancelled by request") -> list[Answered]:
         """Cancel many jobs; answers ``cancelled``, ``requested``, ``ended`` or ``unknown`` for each."""
-        return await self._run(calls.cancel_many(ids, reason))
+        return await self._run(calls.jobs.cancel_many(ids, reason))
 
     async def cancel_key(self, queue: str, dedup_key: str, reason: str = "cancelled by request") -> Answered | None:
         """Cancel the job that holds a dedup key: ``cancelled``, ``requested`` or ``ended``; None when no job does."""
-        return await self._run(calls.cancel_key(queue, dedup_key, reason))
+        return await self._run(calls.jobs.cancel_key(queue, dedup_key, reason))
 
     async def redrive(
         self,
@@ -303,7 +315,7 @@ class AsyncClient(AsyncScheduling):
             "ended_after": ended_after,
             "ended_before": ended_before,
         }
-        return await self._run(calls.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
+        return await self._run(calls.jobs.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
 
     async def statistics(
         self,
@@ -314,31 +326,31 @@ class AsyncClient(AsyncScheduling):
         every: Seconds | None = None,
     ) -> list[Statistics]:
         """What happened in the last ``since`` seconds, by queue and kind; ``every`` tells it in stretches."""
-        return await self._run(calls.statistics(queue, kind, since, every))
+        return await self._run(calls.statistics.statistics(queue, kind, since, every))
 
     async def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
         """Each kind's totals, its last run, and its averages over the last hour, day and week."""
-        return await self._run(calls.totals(queue, kind))
+        return await self._run(calls.statistics.totals(queue, kind))
 
     async def pause(self, queue: str) -> bool:
         """Stop handing out a queue's jobs; whether it was running before."""
-        return await self._run(calls.pause(queue))
+        return await self._run(calls.queues.pause(queue))
 
     async def resume(self, queue: str, *, extend: Seconds | None = None) -> Resumed:
         """Hand out a queue's jobs again; ``extend`` lets those past their time live that much longer."""
-        return await self._run(calls.resume(queue, extend))
+        return await self._run(calls.queues.resume(queue, extend))
 
     async def set_queue(self, name: str, **policy: Unpack[QueuePolicy]) -> None:
         """Make a queue, or change its policy while it runs."""
-        await self._run(calls.set_queue(name, policy))
+        await self._run(calls.queues.set_queue(name, policy))
 
     async def set_group(self, queue: str, name: str | None = None, **policy: Unpack[GroupPolicy]) -> None:
         """Set weight, concurrency or rate of a group, or of every group of the queue that has nothing of its own."""
-        await self._run(calls.set_group(queue, name, policy))
+        await self._run(calls.groups.set_group(queue, name, policy))
 
     async def unset_group(self, queue: str, name: str | None = None) -> bool:
         """Take away what was set for a group; whether something was."""
-        return await self._run(calls.unset_group(queue, name))
+        return await self._run(calls.groups.unset_group(queue, name))
 
     async def set_limit(
         self,
@@ -352,49 +364,49 @@ class AsyncClient(AsyncScheduling):
     ) -> None:
         """Limit how many jobs of a queue, a kind or by units of a resource run at once, or start in a second."""
         target = {"queue": queue, "kind": kind, "resource": resource}
-        await self._run(calls.set_limit(target, concurrency, rate, burst))
+        await self._run(calls.limits.set_limit(target, concurrency, rate, burst))
 
     async def unset_limit(
         self, *, queue: str | None = None, kind: str | None = None, resource: str | None = None
     ) -> bool:
         """Take a limit away: true when that is done; raises UnknownLimit."""
-        return await self._run(calls.unset_limit({"queue": queue, "kind": kind, "resource": resource}))
+        return await self._run(calls.limits.unset_limit({"queue": queue, "kind": kind, "resource": resource}))
 
     async def limits(self) -> list[Limit]:
         """Every limit that was set, with what is used of it and by whom."""
-        return await self._run(calls.limits())
+        return await self._run(calls.limits.limits())
 
     async def set_strict(self, strict: bool) -> None:
         """Refuse enqueues to queues that do not exist, or take them."""
-        await self._run(calls.set_strict(strict))
+        await self._run(calls.queues.set_strict(strict))
 
     async def workers(self) -> list[WorkerInfo]:
         """Every process that registered, with when it was last seen and how many jobs it holds."""
-        return await self._run(calls.workers())
+        return await self._run(calls.workers.workers())
 
     async def tasks(self) -> list[TaskInfo]:
         """Every task that a worker has registered: kind, queue, arguments, options."""
-        return await self._run(calls.tasks())
+        return await self._run(calls.workers.tasks())
 
     async def shards(self, queue: str | None = None) -> list[Shard]:
         """Every exclusive queue and shard, and who holds it."""
-        return await self._run(calls.shards(queue))
+        return await self._run(calls.shards.shards(queue))
 
     async def queues(self) -> list[QueueInfo]:
         """Every queue and its policy."""
-        return await self._run(calls.queues())
+        return await self._run(calls.queues.queues())
 
     async def depth(self, queue: str) -> Depth:
         """How many jobs of a queue are in each state; zeros when it is empty or unknown."""
-        return await self._run(calls.depth(queue))
+        return await self._run(calls.queues.depth(queue))
 
     async def depths(self) -> list[Depth]:
         """The depth of every queue."""
-        return await self._run(calls.depths())
+        return await self._run(calls.queues.depths())
 
     async def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:
         """When a queue's backlog will be gone, if it goes on as in the last ``span``."""
-        return await self._run(calls.drain_estimate(queue, span))
+        return await self._run(calls.queues.drain_estimate(queue, span))
 
     async def jobs(
         self,
@@ -406,7 +418,7 @@ class AsyncClient(AsyncScheduling):
         before: UUID | None = None,
     ) -> list[JobSummary]:
         """Jobs, newest first; ``before`` the id of the last one goes on from there."""
-        return await self._run(calls.jobs(queue, kind, state, limit, before))
+        return await self._run(calls.jobs.jobs(queue, kind, state, limit, before))
 
     async def state(self, id: UUID) -> State:
         """What a job is now."""
@@ -414,11 +426,11 @@ class AsyncClient(AsyncScheduling):
 
     async def states(self, ids: Sequence[UUID]) -> list[State]:
         """What many jobs are now, read in one snapshot."""
-        return await self._run(calls.states(ids))
+        return await self._run(calls.jobs.states(ids))
 
     async def status(self, id: UUID) -> Status:
         """What a job is now, and how far its run has come."""
-        return await self._run(calls.status(id))
+        return await self._run(calls.jobs.status(id))
 
     async def watch(self, id: UUID, *, poll: float = 0.5) -> AsyncIterator[Status]:
         """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.
@@ -441,11 +453,11 @@ class AsyncClient(AsyncScheduling):
 
     async def why(self, id: UUID) -> str:
         """Explain in words what a job waits for, who holds it, or how it ended."""
-        return await self._run(calls.why(id))
+        return await self._run(calls.jobs.why(id))
 
     async def show(self, id: UUID) -> dict[str, Any] | None:
         """Everything known of a job, with its payload and its attempts."""
-        return await self._run(calls.show(id))
+        return await self._run(calls.jobs.show(id))
 
 
 def _one(verb: str, answers: list[Answered]) -> Answer:

@@ -41,3 +41,10 @@ def hooks(middleware: Sequence[Middleware], name: str) -> list[Any]:
     """The hooks of one name that are overridden, the innermost first; those that only pass on cost nothing."""
     plain = getattr(Middleware, name)
     return [getattr(m, name) for m in reversed(middleware) if getattr(type(m), name) is not plain]
+
+
+def walk(hooks: Sequence[Any], jobs: Sequence[NewJob], enqueue: Callable[[Sequence[NewJob]], Any]) -> Any:
+    """Pass jobs through enqueue hooks, the innermost given first, and on to the enqueue itself."""
+    if not hooks:
+        return enqueue(jobs)
+    return hooks[-1](jobs, lambda changed: walk(hooks[:-1], changed, enqueue))

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from dibs.cron import Cron
-from dibs.db import schedule_calls
+from dibs.db import calls
 from dibs.errors import UnknownSchedule
 from dibs.schedule import rule_json
 
@@ -33,36 +33,36 @@ class Scheduling(ABC):
 
     def set_schedule(self, name: str, job: NewJob | None = None, **rule: Unpack[ScheduleRule]) -> Answer:
         """Make a schedule of this job, or change one: ``created``, ``changed`` or ``unchanged``."""
-        answer = self._run(schedule_calls.set_schedule(name, rule_json(rule), job))
+        answer = self._run(calls.schedules.set_schedule(name, rule_json(rule), job))
         now = self.schedule(name)
         if now.cron is not None and now.next_scheduled is None and now.ended_at is None:
             upcoming = Cron(now.cron, now.zone).upcoming(now.handled_until, WRITTEN)
-            self._run(schedule_calls.fire(name, now.revision, [], upcoming, None))
+            self._run(calls.schedules.fire(name, now.revision, [], upcoming, None))
         return answer
 
     def unset_schedule(self, name: str) -> None:
         """Remove a schedule; the jobs it has made stay."""
-        self._run(schedule_calls.unset_schedule(name))
+        self._run(calls.schedules.unset_schedule(name))
 
     def pause_schedule(self, name: str, reason: str = "paused by request") -> bool:
         """Let a schedule make no jobs; whether it was running before."""
-        return self._run(schedule_calls.pause_schedule(name, reason))
+        return self._run(calls.schedules.pause_schedule(name, reason))
 
     def resume_schedule(self, name: str) -> bool:
         """Let a schedule go on from now; whether it was paused."""
-        return self._run(schedule_calls.resume_schedule(name))
+        return self._run(calls.schedules.resume_schedule(name))
 
     def trigger(self, name: str, *, force: bool = False) -> Triggered:
         """Make a job of a schedule now; ``force`` does so even if the overlap policy would not."""
-        return self._run(schedule_calls.trigger(name, force))
+        return self._run(calls.schedules.trigger(name, force))
 
     def schedules(self) -> list[Schedule]:
         """Every schedule and its health."""
-        return self._run(schedule_calls.schedules(None))
+        return self._run(calls.schedules.schedules(None))
 
     def schedule(self, name: str) -> Schedule:
         """One schedule and its health; raises UnknownSchedule."""
-        found = self._run(schedule_calls.schedules(name))
+        found = self._run(calls.schedules.schedules(name))
         if not found:
             raise UnknownSchedule(f"there is no schedule {name!r}", hint="list them: dibs schedules")
         return found[0]
@@ -70,11 +70,11 @@ class Scheduling(ABC):
     def show_schedule(self, name: str) -> dict[str, Any]:
         """Everything known of a schedule, with its job and its last runs; raises UnknownSchedule."""
         self.schedule(name)
-        return self._run(schedule_calls.show_schedule(name)) or {}
+        return self._run(calls.schedules.show_schedule(name)) or {}
 
     def preview_schedule(self, name: str, count: int = 10) -> list[datetime]:
         """The next slots of a schedule."""
-        known = self._run(schedule_calls.preview_schedule(name, count))
+        known = self._run(calls.schedules.preview_schedule(name, count))
         now = self.schedule(name)
         if now.cron is None or now.ended_at is not None or len(known) >= count:
             return known

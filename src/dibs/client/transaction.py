@@ -95,4 +95,4 @@ class Transaction:
 
     def _completion(self) -> Call[Answer]:
         follow_ups = [job.as_json(job.id, inline=True) for job in self._context.follow_ups]
-        return calls.complete(self._context.job, result_of(self._context.result), follow_ups or None)
+        return calls.jobs.complete(self._context.job, result_of(self._context.result), follow_ups or None)

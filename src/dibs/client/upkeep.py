@@ -25,58 +25,59 @@ class Upkeep:
 
     def rescue(self, max: int = 1000) -> list[Rescued]:
         """Take back leases that were not renewed in time; each job and its state now."""
-        return self._database.run(calls.rescue(max))
+        return self._database.run(calls.upkeep.rescue(max))
 
     def expire(self) -> int:
         """End every waiting job past its TTL or deadline; how many there were."""
         expired = 0
         after: UUID | None = UUID(int=0)
         while after is not None:
-            count, after = self._database.run(calls.expire(10_000, after))
+            count, after = self._database.run(calls.upkeep.expire(10_000, after))
             expired += count
         return expired
 
     def forget(self) -> int:
         """Delete hints and workers that are no longer needed; how many rows."""
-        return self._database.run(calls.forget())
+        return self._database.run(calls.upkeep.forget())
 
     def make_days(self, ahead: int = 7) -> list[MadeDay]:
         """Make the days' partitions ahead of time; the name and outcome of each."""
-        return self._database.run(calls.make_days(ahead))
+        return self._database.run(calls.upkeep.make_days(ahead))
 
     def prune(self, max: int = 1000) -> list[Pruned]:
         """Drop days past retention; the name, outcome and rows of each."""
-        return self._database.run(calls.prune(max))
+        return self._database.run(calls.upkeep.prune(max))
 
     def roll_up(self) -> int:
         """Bring the statistics up to date; how many runs were counted. The upkeep does so every few seconds."""
-        counted, more = self._database.run(calls.roll_up(20_000))
+        counted, more = self._database.run(calls.statistics.roll_up(20_000))
         while more:
-            again, more = self._database.run(calls.roll_up(20_000))
+            again, more = self._database.run(calls.statistics.roll_up(20_000))
             counted += again
         return counted
 
     def set_stat_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:
         """Keep statistics for so many seconds minute by minute, and so many hour by hour."""
-        self._database.run(calls.set_stat_retention(minutes, hours))
+        self._database.run(calls.statistics.set_stat_retention(minutes, hours))
 
     def repair_groups(self) -> int:
         """See that each group that has jobs has its turns; how many had to be repaired."""
         repaired = 0
         after: UUID | None = UUID(int=0)
         while after is not None:
-            count, after = self._database.run(calls.repair_groups(10_000, after))
+            count, after = self._database.run(calls.groups.repair_groups(10_000, after))
             repaired += count
         return repaired
 
     def repair_limits(self) -> int:
         """See that each limit has all its units; how many had to be repaired."""
-        return self._database.run(calls.repair_limits())
+        return self._database.run(calls.limits.repair_limits())
 
     def hold_shards(self, worker: int, queues: str | Sequence[str]) -> list[Hold]:
         """Take, renew and rebalance a worker's hold on exclusive queues and shards; what it may claim from now."""
-        return self._database.run(calls.hold_shards(worker, [queues] if isinstance(queues, str) else queues))
+        names = [queues] if isinstance(queues, str) else queues
+        return self._database.run(calls.shards.hold_shards(worker, names))
 
     def release_shards(self, worker: int, queues: Sequence[str] | None = None) -> int:
         """Let go of what a worker holds, of these queues or of all; how many shards that were."""
-        return self._database.run(calls.release_shards(worker, queues))
+        return self._database.run(calls.shards.release_shards(worker, queues))

@@ -24,58 +24,59 @@ class AsyncUpkeep:
 
     async def rescue(self, max: int = 1000) -> list[Rescued]:
         """Take back leases that were not renewed in time; each job and its state now."""
-        return await self._database.run(calls.rescue(max))
+        return await self._database.run(calls.upkeep.rescue(max))
 
     async def expire(self) -> int:
         """End every waiting job past its TTL or deadline; how many there were."""
         expired = 0
         after: UUID | None = UUID(int=0)
         while after is not None:
-            count, after = await self._database.run(calls.expire(10_000, after))
+            count, after = await self._database.run(calls.upkeep.expire(10_000, after))
             expired += count
         return expired
 
     async def forget(self) -> int:
         """Delete hints and workers that are no longer needed; how many rows."""
-        return await self._database.run(calls.forget())
+        return await self._database.run(calls.upkeep.forget())
 
     async def make_days(self, ahead: int = 7) -> list[MadeDay]:
         """Make the days' partitions ahead of time; the name and outcome of each."""
-        return await self._database.run(calls.make_days(ahead))
+        return await self._database.run(calls.upkeep.make_days(ahead))
 
     async def prune(self, max: int = 1000) -> list[Pruned]:
         """Drop days past retention; the name, outcome and rows of each."""
-        return await self._database.run(calls.prune(max))
+        return await self._database.run(calls.upkeep.prune(max))
 
     async def roll_up(self) -> int:
         """Bring the statistics up to date; how many runs were counted. The upkeep does so every few seconds."""
-        counted, more = await self._database.run(calls.roll_up(20_000))
+        counted, more = await self._database.run(calls.statistics.roll_up(20_000))
         while more:
-            again, more = await self._database.run(calls.roll_up(20_000))
+            again, more = await self._database.run(calls.statistics.roll_up(20_000))
             counted += again
         return counted
 
     async def set_stat_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:
         """Keep statistics for so many seconds minute by minute, and so many hour by hour."""
-        await self._database.run(calls.set_stat_retention(minutes, hours))
+        await self._database.run(calls.statistics.set_stat_retention(minutes, hours))
 
     async def repair_groups(self) -> int:
         """See that each group that has jobs has its turns; how many had to be repaired."""
         repaired = 0
         after: UUID | None = UUID(int=0)
         while after is not None:
-            count, after = await self._database.run(calls.repair_groups(10_000, after))
+            count, after = await self._database.run(calls.groups.repair_groups(10_000, after))
             repaired += count
         return repaired
 
     async def repair_limits(self) -> int:
         """See that each limit has all its units; how many had to be repaired."""
-        return await self._database.run(calls.repair_limits())
+        return await self._database.run(calls.limits.repair_limits())
 
     async def hold_shards(self, worker: int, queues: str | Sequence[str]) -> list[Hold]:
         """Take, renew and rebalance a worker's hold on exclusive queues and shards; what it may claim from now."""
-        return await self._database.run(calls.hold_shards(worker, [queues] if isinstance(queues, str) else queues))
+        names = [queues] if isinstance(queues, str) else queues
+        return await self._database.run(calls.shards.hold_shards(worker, names))
 
     async def release_shards(self, worker: int, queues: Sequence[str] | None = None) -> int:
         """Let go of what a worker holds, of these queues or of all; how many shards that were."""
-        return await self._database.run(calls.release_shards(worker, queues))
+        return await self._database.run(calls.shards.release_shards(worker, queues))

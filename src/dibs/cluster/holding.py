@@ -68,7 +68,7 @@ class Holding:
             return NOT_YET
         began = time.monotonic()
         try:
-            holds = await self._database.run(calls.hold_shards(self._member.number, self._queues))
+            holds = await self._database.run(calls.shards.hold_shards(self._member.number, self._queues))
         except UnknownWorker:
             await self._member.beat()
             return NOT_YET
@@ -101,6 +101,6 @@ class Holding:
         if self._member.number is None:
             return
         try:
-            await self._database.run(calls.release_shards(self._member.number, None))
+            await self._database.run(calls.shards.release_shards(self._member.number, None))
         except DibsError:
             return

@@ -29,6 +29,6 @@ class Leader:
         if self._member.number is None:
             return False
         if time.monotonic() - self._asked >= AGAIN:
-            self._leads = await self._database.run(calls.leads(self._member.number))
+            self._leads = await self._database.run(calls.workers.leads(self._member.number))
             self._asked = time.monotonic()
         return self._leads

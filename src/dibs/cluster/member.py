@@ -31,7 +31,7 @@ class Member:
 
     async def register(self) -> int:
         """Enter the registry; the number to claim with."""
-        self.number = await self._database.run(calls.register_worker(self.name, self.facts))
+        self.number = await self._database.run(calls.workers.register_worker(self.name, self.facts))
         return self.number
 
     async def beat(self) -> float:
@@ -40,7 +40,7 @@ class Member:
             await self.register()
             return BEAT
         try:
-            await self._database.run(calls.beat_worker(self.number))
+            await self._database.run(calls.workers.beat_worker(self.number))
         except UnknownWorker:
             await self.register()
         return BEAT
@@ -51,7 +51,7 @@ class Member:
         if number is None:
             return
         try:
-            await self._database.run(calls.retire_worker(number))
+            await self._database.run(calls.workers.retire_worker(number))
         except DibsError:
             return
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import threading
@@ -18,27 +17,20 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from dibs.db import calls
-from dibs.db.adapters.client import join, run_on
+from dibs.db.adapters.client import run_on
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
-from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, IdTaken, ServerError
-from dibs.ids import IdMaker
+from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdTaken, ServerError
 from dibs.runtime.points import reach
-from dibs.states import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from uuid import UUID
+    from datetime import datetime
 
-    from dibs.db.adapters import detect
     from dibs.db.calls import Call
-    from dibs.job import Enqueued, NewJob
 
 R = TypeVar("R")
 Connection = psycopg.Connection[Any]
-
-CHUNK = 1000
-"""How many jobs one statement of a bulk enqueue carries."""
 
 
 class Database:
@@ -56,13 +48,13 @@ class Database:
         self._closed = False
         self._pid = os.getpid()
         self._parents: object = None
-        self._ids = IdMaker()
-        self._is_known = False
+        self._fits = False
+        self.ahead = 0.0
 
     def another(self, *, pool_size: int) -> Database:
         """The same database with a pool of its own, where nothing waits for what is done here."""
         database = Database(self.dsn, pool_size=pool_size, patience=self.patience)
-        database._ids, database._is_known = self._ids, True
+        database._fits, database.ahead = True, self.ahead
         return database
 
     @property
@@ -75,7 +67,7 @@ class Database:
     def connect(self) -> None:
         """Connect, with patience, unless connected."""
         if self._pool is None or self._pid != os.getpid():
-            self._persist(lambda _: iter(()))
+            self.run_together([])
 
     def open(self) -> None:
         """Connect, check that the schema fits, and learn the database's time."""
@@ -84,8 +76,9 @@ class Database:
                 return
             if not isinstance(self._locate, str):
                 self._locate = self._locate()
-            if not self._is_known:
+            if not self._fits:
                 self._check_schema()
+                self._fits = True
             pool = ConnectionPool(
                 self.dsn,
                 kwargs={"autocommit": True},
@@ -97,9 +90,6 @@ class Database:
             )
             pool.open()
             self._pool = pool
-        if not self._is_known:
-            self.learn_time()
-            self._is_known = True
 
     def close(self) -> None:
         """Close the pool, for good."""
@@ -112,38 +102,45 @@ class Database:
         with translated():
             with psycopg.Connection.connect(self.dsn, autocommit=True) as conn:
                 try:
-                    version, _ = run_on(conn, calls.version())
+                    version, _ = run_on(conn, calls.schema.version())
                 except psycopg.Error as error:
                     raise missing(error) from error
                 check_fit(version)
+                self._learn(run_on(conn, calls.schema.now()))
 
     def learn_time(self) -> None:
-        """Learn how far the database's clock is ahead of ours, for the ids we make."""
-        now = self.run(calls.now())
-        self._ids = IdMaker(now.timestamp() - time.time())
+        """Learn again how far the database's clock is ahead of ours."""
+        self._learn(self.run(calls.schema.now()))
+
+    def _learn(self, now: datetime) -> None:
+        self.ahead = now.timestamp() - time.time()
 
     def run(self, call: Call[R]) -> R:
         """Run a call in a transaction of its own; repeat it if the connection is lost and the verb bears that."""
-        return (self._persist(lambda _: iter([call]), again=call.again))[0]
+        answer: R = (self.run_together([call]))[0]
+        return answer
 
-    def run_together(self, these: Sequence[Call[Any]]) -> list[Any]:
-        """Run calls in one transaction, in order; repeat all if the connection is lost and the verbs bear that."""
-        return self._persist(lambda _: iter(these), again=all(call.again for call in these))
+    def run_together(
+        self, these: Sequence[Call[Any]], repeat: Callable[[], Sequence[Call[Any]]] | None = None
+    ) -> list[Any]:
+        """Run calls in one transaction, in order; repeat all if the connection is lost and the verbs bear that.
 
-    def _persist(self, attempt: Callable[[int], Iterator[Call[R]]], *, again: bool = True) -> list[R]:
+        ``repeat`` makes the calls of every try after the first, if they differ.
+        """
         end = time.monotonic() + self.patience
         tries = 0
         while True:
             try:
-                return self._run_all(attempt(tries), end)
+                return self._run_all(these if tries == 0 or repeat is None else repeat(), end)
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                if left <= 0 or not (again if isinstance(error, ConnectionLost) else _passing(error)):
+                may_repeat = all(c.again for c in these) if isinstance(error, ConnectionLost) else _passing(error)
+                if left <= 0 or not may_repeat:
                     raise
                 time.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    def _run_all(self, these: Iterator[Call[R]], end: float) -> list[R]:
+    def _run_all(self, these: Sequence[Call[Any]], end: float) -> list[Any]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
         if self._pid != os.getpid():
@@ -154,7 +151,12 @@ class Database:
         assert self._pool is not None
         try:
             with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
-                return _run_each(conn, these)
+                if not these:
+                    return []
+                reach("database.before_send")
+                done = [run_on(conn, these[0])] if len(these) == 1 else _run_together(conn, these)
+                reach("database.after_send")
+                return done
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
         except psycopg.Error as error:
@@ -174,56 +176,9 @@ class Database:
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
 
-    def enqueue(self, jobs: Sequence[NewJob], conn: detect.Connection | None = None) -> list[Enqueued]:
-        """Put jobs in under ids made here, so that repeating after a lost answer adds nothing."""
-        self.connect()
-        try:
-            return self._enqueue(jobs, conn)
-        except IdOutOfRange:
-            if any(job.id is not None for job in jobs):
-                raise
-            self.learn_time()
-            if conn is not None:
-                raise
-            return self._enqueue(jobs, conn)
 
-    def _enqueue(self, jobs: Sequence[NewJob], conn: detect.Connection | None) -> list[Enqueued]:
-        made = iter(self._ids.make(sum(job.id is None for job in jobs)))
-        ids: list[UUID] = [job.id or next(made) for job in jobs]
-        own = all(job.id is None for job in jobs)
-        keyed = any(job.has_key for job in jobs)
-
-        def chunks(tries: int) -> Iterator[Call[list[Enqueued]]]:
-            fresh = own and tries == 0
-            # Two jobs of one key are told apart from a repeat of both only if they come in one statement.
-            size = CHUNK if fresh or not keyed else max(len(jobs), 1)
-            for n in range(0, len(jobs), size):
-                yield calls.enqueue_many(jobs[n : n + size], ids[n : n + size], fresh=fresh)
-
-        reach("enqueue.before_send")
-        done = self._persist(chunks) if conn is None else [join(conn, call) for call in chunks(0)]
-        reach("enqueue.after_send")
-        # A repeat that finds the first try's job has done what was asked.
-        return [
-            type(e)(id, Answer.ENQUEUED) if own and e.outcome is Answer.DUPLICATE and e.id == id else e
-            for e, id in zip((e for part in done for e in part), ids, strict=True)
-        ]
-
-
-def _run_each(conn: Connection, these: Iterator[Call[R]]) -> list[R]:
-    first, second = next(these, None), next(these, None)
-    if first is None:
-        return []
-    reach("database.before_send")
-    together = None if second is None else itertools.chain((first, second), these)
-    done = [run_on(conn, first)] if together is None else _run_together(conn, together)
-    reach("database.after_send")
-    return done
-
-
-def _run_together(conn: Connection, these: Iterator[Call[R]]) -> list[R]:
-    """Run several calls in one transaction: the next is made while the server works on the last."""
-    started: list[tuple[Call[R], psycopg.Cursor[Any]]] = []
+def _run_together(conn: Connection, these: Sequence[Call[Any]]) -> list[Any]:
+    started: list[tuple[Call[Any], psycopg.Cursor[Any]]] = []
     with conn.transaction(), conn.pipeline():
         for call in these:
             cursor = conn.cursor(row_factory=tuple_row)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import random
 import time
@@ -17,27 +16,20 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from dibs.db import calls
-from dibs.db.adapters.client_async import join, run_on
+from dibs.db.adapters.client_async import run_on
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
-from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdOutOfRange, IdTaken, ServerError
-from dibs.ids import IdMaker
+from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdTaken, ServerError
 from dibs.runtime.points import reach
-from dibs.states import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-    from uuid import UUID
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from datetime import datetime
 
-    from dibs.db.adapters import detect
     from dibs.db.calls import Call
-    from dibs.job import Enqueued, NewJob
 
 R = TypeVar("R")
 AsyncConnection = psycopg.AsyncConnection[Any]
-
-CHUNK = 1000
-"""How many jobs one statement of a bulk enqueue carries."""
 
 
 class AsyncDatabase:
@@ -55,13 +47,13 @@ class AsyncDatabase:
         self._closed = False
         self._pid = os.getpid()
         self._parents: object = None
-        self._ids = IdMaker()
-        self._is_known = False
+        self._fits = False
+        self.ahead = 0.0
 
     def another(self, *, pool_size: int) -> AsyncDatabase:
         """The same database with a pool of its own, where nothing waits for what is done here."""
         database = AsyncDatabase(self.dsn, pool_size=pool_size, patience=self.patience)
-        database._ids, database._is_known = self._ids, True
+        database._fits, database.ahead = True, self.ahead
         return database
 
     @property
@@ -74,7 +66,7 @@ class AsyncDatabase:
     async def connect(self) -> None:
         """Connect, with patience, unless connected."""
         if self._pool is None or self._pid != os.getpid():
-            await self._persist(lambda _: iter(()))
+            await self.run_together([])
 
     async def open(self) -> None:
         """Connect, check that the schema fits, and learn the database's time."""
@@ -83,8 +75,9 @@ class AsyncDatabase:
                 return
             if not isinstance(self._locate, str):
                 self._locate = await asyncio.to_thread(self._locate)
-            if not self._is_known:
+            if not self._fits:
                 await self._check_schema()
+                self._fits = True
             pool = AsyncConnectionPool(
                 self.dsn,
                 kwargs={"autocommit": True},
@@ -96,9 +89,6 @@ class AsyncDatabase:
             )
             await pool.open()
             self._pool = pool
-        if not self._is_known:
-            await self.learn_time()
-            self._is_known = True
 
     async def close(self) -> None:
         """Close the pool, for good."""
@@ -111,38 +101,45 @@ class AsyncDatabase:
         with translated():
             async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as conn:
                 try:
-                    version, _ = await run_on(conn, calls.version())
+                    version, _ = await run_on(conn, calls.schema.version())
                 except psycopg.Error as error:
                     raise missing(error) from error
                 check_fit(version)
+                self._learn(await run_on(conn, calls.schema.now()))
 
     async def learn_time(self) -> None:
-        """Learn how far the database's clock is ahead of ours, for the ids we make."""
-        now = await self.run(calls.now())
-        self._ids = IdMaker(now.timestamp() - time.time())
+        """Learn again how far the database's clock is ahead of ours."""
+        self._learn(await self.run(calls.schema.now()))
+
+    def _learn(self, now: datetime) -> None:
+        self.ahead = now.timestamp() - time.time()
 
     async def run(self, call: Call[R]) -> R:
         """Run a call in a transaction of its own; repeat it if the connection is lost and the verb bears that."""
-        return (await self._persist(lambda _: iter([call]), again=call.again))[0]
+        answer: R = (await self.run_together([call]))[0]
+        return answer
 
-    async def run_together(self, these: Sequence[Call[Any]]) -> list[Any]:
-        """Run calls in one transaction, in order; repeat all if the connection is lost and the verbs bear that."""
-        return await self._persist(lambda _: iter(these), again=all(call.again for call in these))
+    async def run_together(
+        self, these: Sequence[Call[Any]], repeat: Callable[[], Sequence[Call[Any]]] | None = None
+    ) -> list[Any]:
+        """Run calls in one transaction, in order; repeat all if the connection is lost and the verbs bear that.
 
-    async def _persist(self, attempt: Callable[[int], Iterator[Call[R]]], *, again: bool = True) -> list[R]:
+        ``repeat`` makes the calls of every try after the first, if they differ.
+        """
         end = time.monotonic() + self.patience
         tries = 0
         while True:
             try:
-                return await self._run_all(attempt(tries), end)
+                return await self._run_all(these if tries == 0 or repeat is None else repeat(), end)
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                if left <= 0 or not (again if isinstance(error, ConnectionLost) else _passing(error)):
+                may_repeat = all(c.again for c in these) if isinstance(error, ConnectionLost) else _passing(error)
+                if left <= 0 or not may_repeat:
                     raise
                 await asyncio.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    async def _run_all(self, these: Iterator[Call[R]], end: float) -> list[R]:
+    async def _run_all(self, these: Sequence[Call[Any]], end: float) -> list[Any]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
         if self._pid != os.getpid():
@@ -153,7 +150,12 @@ class AsyncDatabase:
         assert self._pool is not None
         try:
             async with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
-                return await _run_each(conn, these)
+                if not these:
+                    return []
+                reach("database.before_send")
+                done = [await run_on(conn, these[0])] if len(these) == 1 else await _run_together(conn, these)
+                reach("database.after_send")
+                return done
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
         except psycopg.Error as error:
@@ -173,56 +175,9 @@ class AsyncDatabase:
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
 
-    async def enqueue(self, jobs: Sequence[NewJob], conn: detect.AsyncConnection | None = None) -> list[Enqueued]:
-        """Put jobs in under ids made here, so that repeating after a lost answer adds nothing."""
-        await self.connect()
-        try:
-            return await self._enqueue(jobs, conn)
-        except IdOutOfRange:
-            if any(job.id is not None for job in jobs):
-                raise
-            await self.learn_time()
-            if conn is not None:
-                raise
-            return await self._enqueue(jobs, conn)
 
-    async def _enqueue(self, jobs: Sequence[NewJob], conn: detect.AsyncConnection | None) -> list[Enqueued]:
-        made = iter(self._ids.make(sum(job.id is None for job in jobs)))
-        ids: list[UUID] = [job.id or next(made) for job in jobs]
-        own = all(job.id is None for job in jobs)
-        keyed = any(job.has_key for job in jobs)
-
-        def chunks(tries: int) -> Iterator[Call[list[Enqueued]]]:
-            fresh = own and tries == 0
-            # Two jobs of one key are told apart from a repeat of both only if they come in one statement.
-            size = CHUNK if fresh or not keyed else max(len(jobs), 1)
-            for n in range(0, len(jobs), size):
-                yield calls.enqueue_many(jobs[n : n + size], ids[n : n + size], fresh=fresh)
-
-        reach("enqueue.before_send")
-        done = await self._persist(chunks) if conn is None else [await join(conn, call) for call in chunks(0)]
-        reach("enqueue.after_send")
-        # A repeat that finds the first try's job has done what was asked.
-        return [
-            type(e)(id, Answer.ENQUEUED) if own and e.outcome is Answer.DUPLICATE and e.id == id else e
-            for e, id in zip((e for part in done for e in part), ids, strict=True)
-        ]
-
-
-async def _run_each(conn: AsyncConnection, these: Iterator[Call[R]]) -> list[R]:
-    first, second = next(these, None), next(these, None)
-    if first is None:
-        return []
-    reach("database.before_send")
-    together = None if second is None else itertools.chain((first, second), these)
-    done = [await run_on(conn, first)] if together is None else await _run_together(conn, together)
-    reach("database.after_send")
-    return done
-
-
-async def _run_together(conn: AsyncConnection, these: Iterator[Call[R]]) -> list[R]:
-    """Run several calls in one transaction: the next is made while the server works on the last."""
-    started: list[tuple[Call[R], psycopg.AsyncCursor[Any]]] = []
+async def _run_together(conn: AsyncConnection, these: Sequence[Call[Any]]) -> list[Any]:
+    started: list[tuple[Call[Any], psycopg.AsyncCursor[Any]]] = []
     async with conn.transaction(), conn.pipeline():
         for call in these:
             cursor = conn.cursor(row_factory=tuple_row)

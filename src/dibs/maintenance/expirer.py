@@ -24,6 +24,6 @@ async def expire(database: AsyncDatabase) -> ChoreDone:
     expired = 0
     after: UUID | None = UUID(int=0)
     while after is not None:
-        count, after = await database.run(calls.expire(CHUNK, after))
+        count, after = await database.run(calls.upkeep.expire(CHUNK, after))
         expired += count
     return ChoreDone("expire", max(EVERY, REST * (time.monotonic() - began)), {"expired": expired})

@@ -15,4 +15,4 @@ EVERY = 60.0
 
 async def forget(database: AsyncDatabase) -> ChoreDone:
     """Delete them; counts the rows."""
-    return ChoreDone("forget", EVERY, {"forgotten": await database.run(calls.forget())})
+    return ChoreDone("forget", EVERY, {"forgotten": await database.run(calls.upkeep.forget())})

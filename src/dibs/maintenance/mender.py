@@ -20,6 +20,6 @@ async def mend(database: AsyncDatabase) -> ChoreDone:
     groups = 0
     after: UUID | None = UUID(int=0)
     while after is not None:
-        count, after = await database.run(calls.repair_groups(CHUNK, after))
+        count, after = await database.run(calls.groups.repair_groups(CHUNK, after))
         groups += count
-    return ChoreDone("mend", EVERY, {"groups": groups, "limits": await database.run(calls.repair_limits())})
+    return ChoreDone("mend", EVERY, {"groups": groups, "limits": await database.run(calls.limits.repair_limits())})

@@ -18,7 +18,7 @@ AHEAD = 7
 
 async def make_days(database: AsyncDatabase) -> ChoreDone:
     """Make the missing days; again soon when a lock stood in the way of one, or when there may be more."""
-    days = await database.run(calls.make_days(AHEAD))
+    days = await database.run(calls.upkeep.make_days(AHEAD))
     counts = Counter(day.outcome for day in days if day.outcome != "exists")
     again = SOON if counts["locked"] or counts["made"] else EVERY
     return ChoreDone("make_days", again, counts)

@@ -21,7 +21,7 @@ async def prune(database: AsyncDatabase) -> ChoreDone:
     """Drop and trim once; again soon when a day was locked, and almost at once when there may be more to do."""
     counts: Counter[str] = Counter()
     full = False
-    for pruned in await database.run(calls.prune(BATCH)):
+    for pruned in await database.run(calls.upkeep.prune(BATCH)):
         counts[pruned.outcome] += 1 if pruned.rows is None else pruned.rows
         full = full or (pruned.rows or 0) >= BATCH
     again = AT_ONCE if full or counts["dropped"] else SOON if counts["locked"] else EVERY

@@ -19,7 +19,7 @@ async def rescue(database: AsyncDatabase) -> ChoreDone:
     """Take them back, a batch at a time; counts what became of the jobs."""
     counts: Counter[str] = Counter()
     while True:
-        rescued = await database.run(calls.rescue(BATCH))
+        rescued = await database.run(calls.upkeep.rescue(BATCH))
         counts.update(job.state for job in rescued)
         if len(rescued) < BATCH:
             return ChoreDone("rescue", EVERY, counts)

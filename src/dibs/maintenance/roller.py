@@ -20,8 +20,8 @@ SHARE = 20
 async def roll_up(database: AsyncDatabase) -> ChoreDone:
     """Count all there is; the more it took, the later again."""
     began = time.monotonic()
-    counted, more = await database.run(calls.roll_up(PAGES))
+    counted, more = await database.run(calls.statistics.roll_up(PAGES))
     while more:
-        again, more = await database.run(calls.roll_up(PAGES))
+        again, more = await database.run(calls.statistics.roll_up(PAGES))
         counted += again
     return ChoreDone("roll_up", max(EVERY, SHARE * (time.monotonic() - began)), {"counted": counted})

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 """Seconds, from a job that does nothing on an idle worker to one that waited or ran for an hour."""
 
+JOB = ("queue", "kind")
+
 QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Seconds, for round trips to the database."""
 
@@ -20,37 +22,48 @@ class Families:
     """The metrics, at zero."""
 
     def __init__(self, buckets: Sequence[float] = BUCKETS) -> None:
-        job = ("queue", "kind")
+        self._add_depths()
+        self._add_enqueues_and_claims()
+        self._add_runs(buckets)
+        self._add_reports_and_processes()
+
+    def _add_depths(self) -> None:
         # From the database.
         self.jobs = Gauge("dibs_jobs", "Jobs now, by state.", "queue", "state")
         self.oldest_ready = Gauge("dibs_oldest_ready_seconds", "How long the oldest ready job has been due.", "queue")
         self.oldest_running = Gauge("dibs_oldest_running_seconds", "How long the oldest lease has been held.", "queue")
         self.paused = Gauge("dibs_queue_paused", "1 if the queue is paused.", "queue")
         self.depth_age = Gauge("dibs_depth_age_seconds", "How long ago the four metrics above were read.")
+
+    def _add_enqueues_and_claims(self) -> None:
         # From producers.
-        self.enqueued = Counter("dibs_enqueued_total", "Enqueues answered here.", *job, "outcome")
-        self.dedup_hits = Counter("dibs_dedup_hits_total", "Enqueues answered here with a job that was there.", *job)
+        self.enqueued = Counter("dibs_enqueued_total", "Enqueues answered here.", *JOB, "outcome")
+        self.dedup_hits = Counter("dibs_dedup_hits_total", "Enqueues answered here with a job that was there.", *JOB)
         # From workers: claiming.
         self.claims = Counter("dibs_claims_total", "Claims, by whether they found jobs or none.", "found")
         self.claimed_jobs = Counter("dibs_claimed_jobs_total", "Jobs claimed.")
         self.claim_seconds = Histogram("dibs_claim_seconds", "How long claims took.", buckets=QUICK)
-        self.unknown_kinds = Counter("dibs_unknown_kinds_total", "Jobs left to other workers, unknown here.", *job)
+        self.unknown_kinds = Counter("dibs_unknown_kinds_total", "Jobs left to other workers, unknown here.", *JOB)
+
+    def _add_runs(self, buckets: Sequence[float]) -> None:
         # From workers: running.
-        self.busy = Gauge("dibs_busy", "Runs that began and whose outcome is not recorded yet.", *job)
+        self.busy = Gauge("dibs_busy", "Runs that began and whose outcome is not recorded yet.", *JOB)
         self.wait_seconds = Histogram(
-            "dibs_wait_seconds", "How long jobs were due before their handler was called.", *job, buckets=buckets
+            "dibs_wait_seconds", "How long jobs were due before their handler was called.", *JOB, buckets=buckets
         )
         self.first_attempt_age = Histogram(
-            "dibs_first_attempt_age_seconds", "Time from enqueue to the first attempt.", *job, buckets=buckets
+            "dibs_first_attempt_age_seconds", "Time from enqueue to the first attempt.", *JOB, buckets=buckets
         )
         self.run_seconds = Histogram(
-            "dibs_run_seconds", "How long handlers took, by how the run ended.", *job, "outcome", buckets=buckets
+            "dibs_run_seconds", "How long handlers took, by how the run ended.", *JOB, "outcome", buckets=buckets
         )
-        self.runs = Counter("dibs_runs_total", "Runs ended, and the state the job went to.", *job, "outcome", "state")
-        self.retries = Counter("dibs_retries_total", "Failed runs whose job is tried again.", *job)
-        self.lost_leases = Counter("dibs_lost_leases_total", "Jobs that were no longer this worker's.", *job)
+        self.runs = Counter("dibs_runs_total", "Runs ended, and the state the job went to.", *JOB, "outcome", "state")
+        self.retries = Counter("dibs_retries_total", "Failed runs whose job is tried again.", *JOB)
+        self.lost_leases = Counter("dibs_lost_leases_total", "Jobs that were no longer this worker's.", *JOB)
         self.renewed_leases = Counter("dibs_renewed_leases_total", "Leases renewed.")
         self.renew_seconds = Histogram("dibs_renew_seconds", "How long renewals took.", buckets=QUICK)
+
+    def _add_reports_and_processes(self) -> None:
         # From workers: reporting.
         self.batches_sent = Counter("dibs_batches_sent_total", "Batches of outcomes sent.", "verb")
         self.outcomes_sent = Counter("dibs_outcomes_sent_total", "Outcomes sent in them.", "verb")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.db import schedule_calls
+from dibs.db import calls
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
@@ -17,4 +17,4 @@ async def declare(database: AsyncDatabase, schedules: Schedules) -> dict[str, st
     A retired schedule is one the app declared before and no longer does. An app that declares none has nothing to say
     unless it did so before, and then they are retired.
     """
-    return await database.run(schedule_calls.declare_schedules(schedules.app, [s.as_json() for s in schedules]))
+    return await database.run(calls.schedules.declare_schedules(schedules.app, [s.as_json() for s in schedules]))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dibs.cron import Cron
-from dibs.db import schedule_calls
+from dibs.db import calls
 from dibs.errors import InvalidSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dibs.db.calls.schedules import Fired, ToRead
     from dibs.db.database_async import AsyncDatabase
-    from dibs.db.schedule_calls import Fired, ToRead
 
 BATCH = 100
 EVERY = 1.0
@@ -37,7 +37,7 @@ class Ticked:
 
 async def tick(database: AsyncDatabase) -> Ticked:
     """Let SQL do its part, then tell it the slots of the cron schedules that are due."""
-    done = await database.run(schedule_calls.run_schedules(BATCH))
+    done = await database.run(calls.schedules.run_schedules(BATCH))
     counts = Counter(done.counts)
     for asked in done.cron:
         fired = await database.run(_told(asked))
@@ -49,11 +49,11 @@ async def tick(database: AsyncDatabase) -> Ticked:
     return Ticked(counts, EVERY if done.wait is None else min(EVERY, max(done.wait, 0.01)))
 
 
-def _told(asked: ToRead) -> schedule_calls.Call[Fired]:
+def _told(asked: ToRead) -> calls.Call[Fired]:
     try:
         cron = Cron(asked.cron, asked.zone)
     except InvalidSchedule as error:
-        return schedule_calls.fire(asked.name, asked.revision, [], [], error.message)
+        return calls.schedules.fire(asked.name, asked.revision, [], [], error.message)
     slots = cron.due(asked.after, asked.until, SLOTS)
     upcoming = cron.upcoming(max(asked.after, asked.until), AHEAD)
-    return schedule_calls.fire(asked.name, asked.revision, slots, upcoming, None)
+    return calls.schedules.fire(asked.name, asked.revision, slots, upcoming, None)

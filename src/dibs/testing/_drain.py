@@ -18,6 +18,7 @@ from dibs.retry import Snooze
 from dibs.states import Outcome, State
 from dibs.testing.clock import Clock
 from dibs.worker import Worker, WorkerSettings
+from dibs.worker.launch import refuse_running_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +69,7 @@ def drain(
     app's tasks wait. With ``include_scheduled`` the virtual clock is moved to whatever is due next, again and again;
     ``within`` bounds how far, in seconds. ``raise_errors`` stops at the first handler that raises: HandlerFailed.
     """
-    _refuse_running_loop()
+    refuse_running_loop("drain()", "await adrain(…)")
 
     async def run() -> Drained:
         try:
@@ -112,14 +113,6 @@ def _budget(include_scheduled: bool, within: Seconds | None) -> float | None:
     if within is not None and not include_scheduled:
         raise InvalidArgument("within bounds how far the clock is moved", hint="give include_scheduled=True with it")
     return (math.inf if within is None else seconds(within)) if include_scheduled else None
-
-
-def _refuse_running_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise InvalidArgument("drain() waits, and would block the event loop it is called on", hint="await adrain(…)")
 
 
 class _Drain:
@@ -191,7 +184,7 @@ class _Drain:
 
     def _next_step(self) -> float | None:
         waiting = self._waiting()
-        now = self._app.client._run(calls.now())
+        now = self._app.client._run(calls.schema.now())
         return min((max(0.0, (job.due_at - now).total_seconds()) for job in waiting), default=None)
 
     def _move(self, step: float) -> None:

@@ -112,7 +112,7 @@ class InlineAsyncClient:
 
 def _claim(queues: set[str]) -> Call[Any]:
     # One at a time: a handler that enqueues has its own run first.
-    return calls.claim(sorted(queues), 1, None, None)
+    return calls.jobs.claim(sorted(queues), 1, None, None)
 
 
 def _after(ran: Ran, queues: set[str], raise_errors: bool) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import pkgutil
 import sys
-
-from dibs.worker import Worker, WorkerSettings
 
 
 def main(path: str, dsn: str, *queues: str) -> None:
     """Drain the app that ``module:name`` stands for."""
     app = pkgutil.resolve_name(path)
     app.dsn = dsn
-    names = queues or tuple(sorted({task.settings.queue for task in app.tasks.values()}))
-    asyncio.run(Worker(app, WorkerSettings(names, concurrency=1, drain=True, upkeep=False)).run())
+    given = {"queues": queues} if queues else {}
+    app.run_worker(**given, concurrency=1, drain=True, upkeep=False)
 
 
 if __name__ == "__main__":

@@ -39,19 +39,19 @@ class Sending:
 def _complete(jobs: list[Claimed], ends: list[RunEnd]) -> Call[Any]:
     results = [e.result for e in ends] if any(e.result is not None for e in ends) else None
     follow_ups = [e.follow_ups for e in ends] if any(e.follow_ups for e in ends) else None
-    return calls.complete_many(jobs, results, follow_ups)
+    return calls.jobs.complete_many(jobs, results, follow_ups)
 
 
 def _fail(jobs: list[Claimed], ends: list[RunEnd]) -> Call[Any]:
-    return calls.fail_many(jobs, [e.error for e in ends], [e.final for e in ends], [e.delay for e in ends])
+    return calls.jobs.fail_many(jobs, [e.error for e in ends], [e.final for e in ends], [e.delay for e in ends])
 
 
 def _snooze(jobs: list[Claimed], ends: list[RunEnd]) -> Call[Any]:
-    return calls.snooze_many(jobs, [e.delay or 0.0 for e in ends])
+    return calls.jobs.snooze_many(jobs, [e.delay or 0.0 for e in ends])
 
 
 def _release(jobs: list[Claimed], ends: list[RunEnd]) -> Call[Any]:
-    return calls.release_many(jobs, [e.delay for e in ends])
+    return calls.jobs.release_many(jobs, [e.delay for e in ends])
 
 
 SENDING: Mapping[Verb, Sending] = {

@@ -106,7 +106,7 @@ class Keeper:
         before = time.monotonic()
         try:
             reach("keeper.before_send")
-            answers = self._database.run(calls.extend_many([kept.job for kept in due], None, None))
+            answers = self._database.run(calls.jobs.extend_many([kept.job for kept in due], None, None))
             reach("keeper.after_send")
         except DibsError as error:
             self._events.tell(Trouble("renewing leases", error))
@@ -125,7 +125,7 @@ class Keeper:
             return
         news = [kept.news for kept in these]
         try:
-            self._database.run(calls.report_many([kept.job for kept in these], news))
+            self._database.run(calls.jobs.report_many([kept.job for kept in these], news))
         except DibsError as error:
             self._events.tell(Trouble("reporting progress", error))
         for kept, told in zip(these, news, strict=True):

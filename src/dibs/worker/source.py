@@ -56,7 +56,7 @@ class Source:
             return []
         began = time.monotonic()
         try:
-            jobs = await self._database.run(calls.claim(queues, count, self._holding.number, None))
+            jobs = await self._database.run(calls.jobs.claim(queues, count, self._holding.number, None))
         except ShardNotHeld:
             await self._holding.hold()
             return None
@@ -72,7 +72,7 @@ class Source:
     async def due_in(self, mark: Mark) -> float:
         """In how many seconds to look again: at the next poll, or earlier when a job is due before that."""
         with contextlib.suppress(DibsError):
-            due = await self._database.run(calls.wait_hint(mark.queues))
+            due = await self._database.run(calls.jobs.wait_hint(mark.queues))
             return self._poll if due is None else max(0.0, min(self._poll, due))
         return self._poll
 

@@ -6,7 +6,7 @@ import click
 
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
-from dibs.db import channel_calls as calls
+from dibs.db import calls
 
 COLUMNS = ("job", "kind", "provider", ">sends", ">interrupted", "sent", "accepted", "refused", "recorded", "step")
 
@@ -18,8 +18,8 @@ COLUMNS = ("job", "kind", "provider", ">sends", ">interrupted", "sent", "accepte
 def deliveries(session: Session, interrupted: bool, limit: int) -> None:
     """Show what channels sent, newest first, and how much that is in all."""
     with session.client() as client:
-        found = client._run(calls.deliveries(interrupted, limit))
-        totals = client._run(calls.delivery_totals())
+        found = client._run(calls.channels.deliveries(interrupted, limit))
+        totals = client._run(calls.channels.delivery_totals())
     if session.as_json:
         session.output.json({"totals": totals, "deliveries": found})
         return

@@ -11,7 +11,7 @@ from dibs.cli.command import Command
 from dibs.cli.output import first_line
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import DURATION, JOB_ID, PAST
-from dibs.db import channel_calls as calls
+from dibs.db import calls
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -42,7 +42,7 @@ def errors(
         return
     after = datetime.now(UTC) - since if isinstance(since, timedelta) else since
     with session.client() as client:
-        found = client._run(calls.errors(job, source, after, before, limit))
+        found = client._run(calls.channels.errors(job, source, after, before, limit))
     session.show(found, COLUMNS, _row, empty="no errors")
     if len(found) == limit:
         session.output.note(f"there may be more: --before {found[-1]['id']}")
@@ -54,7 +54,7 @@ def _row(e: dict[str, Any]) -> tuple[Any, ...]:
 
 def _keep(session: Session, keep: timedelta) -> None:
     with session.client() as client:
-        client._run(calls.set_error_retention(keep))
+        client._run(calls.channels.set_error_retention(keep))
     if session.as_json:
         session.output.json({"keep": keep})
     else:

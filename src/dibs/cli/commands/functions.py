@@ -9,7 +9,7 @@ import click
 from dibs.cli.command import Command, Group
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import DURATION
-from dibs.db import channel_calls as calls
+from dibs.db import calls
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -25,7 +25,7 @@ def functions(session: Session, ctx: click.Context) -> None:
     if ctx.invoked_subcommand is not None:
         return
     with session.client() as client:
-        found = client._run(calls.functions())
+        found = client._run(calls.channels.functions())
     empty = "no function is allowed yet; allow one with: dibs functions allow 'shop.close_order(jsonb)'"
     session.show(found, COLUMNS, lambda f: (*list(f.values())[:5], f["flaw"] or "may be run"), empty=empty)
 
@@ -38,7 +38,7 @@ def allow(session: Session, function: str, timeout: timedelta | None) -> None:
     """Let workers run a function: one of jsonb that returns jsonb."""
     signature = function if "(" in function else f"{function}(jsonb)"
     with session.client() as client:
-        name = client._run(calls.allow_function(signature, timeout))
+        name = client._run(calls.channels.allow_function(signature, timeout))
     if session.as_json:
         session.output.json({"name": name})
     else:
@@ -51,7 +51,7 @@ def allow(session: Session, function: str, timeout: timedelta | None) -> None:
 def disallow(session: Session, name: str) -> int:
     """Take a function off the list."""
     with session.client() as client:
-        gone = client._run(calls.disallow_function(name))
+        gone = client._run(calls.channels.disallow_function(name))
     if session.as_json:
         session.output.json({"name": name, "was_allowed": gone})
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from dibs.errors import ConnectionLost
 from dibs.maintenance import ChoreDone, ChoreFailed
 from dibs.maintenance import maintain as run_maintenance
 from dibs.maintenance import once as run_once
+from dibs.runtime.signals import obeying
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dibs.cli.output import Output
     from dibs.errors import DibsError
 
-STOPS = (signal.SIGTERM, signal.SIGINT)
 STYLES = {"trouble": "red", "waiting": "yellow", "recovered": "green"}
 
 
@@ -32,7 +31,7 @@ STYLES = {"trouble": "red", "waiting": "yellow", "recovered": "green"}
 @click.option("--once", is_flag=True, help="Do everything once and exit.")
 @pass_session
 def maintain(session: Session, once: bool) -> None:
-    """Rescue, expire, make and drop days, forget: for ever, until SIGTERM or Ctrl-C.
+    """Rescue, expire, make and drop days, forget: until SIGTERM or Ctrl-C.
 
     Run it anywhere, as often as you like: two at once do no harm.
     """
@@ -40,7 +39,7 @@ def maintain(session: Session, once: bool) -> None:
     if once:
         Log(session.output).table(asyncio.run(_once(dsn)))
     else:
-        asyncio.run(_for_ever(dsn, Log(session.output)))
+        asyncio.run(_until_stopped(dsn, Log(session.output)))
 
 
 async def _once(dsn: str) -> list[ChoreDone]:
@@ -52,22 +51,21 @@ async def _once(dsn: str) -> list[ChoreDone]:
         await database.close()
 
 
-async def _for_ever(dsn: str, log: Log) -> None:
+async def _until_stopped(dsn: str, log: Log) -> None:
     stop = asyncio.Event()
-    for number in STOPS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     database = AsyncDatabase(dsn, pool_size=3, patience=PATIENCE)
-    try:
-        # A database that is away will come back; one without our schema will not grow it by waiting.
+    with obeying(stop.set):
         try:
-            await database.open()
-        except ConnectionLost as error:
-            log.away(error)
-        log.started()
-        await run_maintenance(database, until=stop, listener=log)
-    finally:
-        await database.close()
-    log.stopped()
+            # A database that is away will come back; one without our schema will not grow it by waiting.
+            try:
+                await database.open()
+            except ConnectionLost as error:
+                log.away(error)
+            log.started()
+            await run_maintenance(database, until=stop, listener=log)
+        finally:
+            await database.close()
+        log.stopped()
 
 
 class Log:

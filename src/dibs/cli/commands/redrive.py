@@ -72,7 +72,7 @@ def redrive(
 
 def _at(client: Client, value: Any) -> Any:
     # "An hour ago" is an hour before the database's now, which is what ended_at was written by.
-    return client._run(calls.now()) - value if isinstance(value, timedelta) else value
+    return client._run(calls.schema.now()) - value if isinstance(value, timedelta) else value
 
 
 def _bring_back(client: Client, output: Output, found: Sequence[Redriven], rate: float | None) -> list[Redriven]:

@@ -21,7 +21,8 @@ from dibs.errors import InvalidArgument
 from dibs.events import Events
 from dibs.metrics import log_events
 from dibs.runtime.children import is_child
-from dibs.worker import Share, WorkerSettings
+from dibs.worker import Share
+from dibs.worker.launch import settings_for
 
 
 def _share(text: str) -> tuple[str, Share]:
@@ -104,23 +105,16 @@ def worker(
     found = with_channels(app) if channels else load(app)
     if session.dsn:
         found.dsn = session.dsn
-    shares = dict(queues) or dict.fromkeys(sorted({task.settings.queue for task in found.tasks.values()}), Share())
-    given = {name: value for name, value in options.items() if value is not None}
-    settings = WorkerSettings(shares, upkeep=not no_upkeep, name=app or "channels", **given)
+    options |= {"queues": dict(queues) or None, "upkeep": not no_upkeep, "name": app or "channels"}
+    given: Any = {name: value for name, value in options.items() if value is not None}
+    settings = settings_for(found, given)
     log = log_events(found.events, log_format, level=log_level)
-    ended = asyncio.run(_work(found, settings, shown))
+    ended = asyncio.run(work(found, settings, shown))
     log.close()
     if session.as_json:
         session.output.json({"ended": ended})
     else:
         session.output.say(f"{ended} jobs ended")
-
-
-async def _work(app: App, settings: WorkerSettings, shown: Shown) -> int:
-    try:
-        return await work(app, settings, shown)
-    finally:
-        await app.aclose()
 
 
 def _database(session: Session, app: str | None) -> str | None:

@@ -43,7 +43,7 @@ class Story:
         self._tally.enter(f"{count} jobs go in, in one statement")
         await self._enqueue(count)
         await self._lose_a_worker()
-        number = await self._client._run(calls.register_worker("demo", {}))
+        number = await self._client._run(calls.workers.register_worker("demo", {}))
         worker = DemoWorker(self._client, self._tally, number)
         try:
             async with asyncio.timeout(LIMIT), self._working(worker):
@@ -55,10 +55,10 @@ class Story:
         except TimeoutError:
             raise DibsError(f"the demo did not end in {LIMIT:.0f} s", hint=f"{dict(self._tally.states)}") from None
         finally:
-            await self._client._run(calls.retire_worker(number))
+            await self._client._run(calls.workers.retire_worker(number))
 
     async def _enqueue(self, count: int) -> None:
-        now = await self._client._run(calls.now())
+        now = await self._client._run(calls.schema.now())
         jobs = make_jobs(count, now)
         made = await self._client.enqueue_many(jobs)
         self.kinds = {m.id: job.kind for m, job in zip(made, jobs, strict=True)}
@@ -68,13 +68,13 @@ class Story:
         return [id for id, kind in self.kinds.items() if BY_NAME[kind].mishap is mishap]
 
     async def _lose_a_worker(self) -> None:
-        number = await self._client._run(calls.register_worker("demo, soon to vanish", {}))
+        number = await self._client._run(calls.workers.register_worker("demo, soon to vanish", {}))
         [wanted] = self._of(Mishap.CRASH)
         # It has the highest priority of its queue; what comes before it was left by a demo that was interrupted.
         while (job := (await self._client.claim(IMAGES, worker=number, lease=1.5))[0]).id != wanted:
             await self._client.complete(job)
         self._tally.note("crash", f"a worker vanishes with a {job.kind} job", job.id)
-        await self._client._run(calls.retire_worker(number))
+        await self._client._run(calls.workers.retire_worker(number))
 
     async def _cancel(self) -> None:
         for id in self._of(Mishap.UNWANTED):

@@ -1,4 +1,4 @@
-"""The SQL functions for schedules as values, like those of ``dibs.db.calls``."""
+"""Schedules: their rules, their slots, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dibs.db.calls import Call, Row, _answer, _columns, _first, _json, _nothing
+from dibs.db.calls.call import Call, Row, columns, first, nothing, one_answer, to_json
 from dibs.schedule import Schedule, Triggered
 from dibs.states import Answer
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dibs.job import NewJob
-
-__all__ = ["Call", "Fired", "Round", "ToRead"]
 
 
 class ToRead(msgspec.Struct, frozen=True):
@@ -86,30 +84,30 @@ def declare_schedules(app: str, schedules: Sequence[dict[str, Any]]) -> Call[dic
     """Bring the schedules of an app to the database."""
     return Call(
         "select name, answer from dibs.declare_schedules(%s, %s::jsonb)",
-        (app, _json(list(schedules))),
+        (app, to_json(list(schedules))),
         lambda rows: {row[0]: row[1] for row in rows},
     )
 
 
 def set_schedule(name: str, rule: dict[str, Any], job: NewJob | None) -> Call[Answer]:
     """Make a schedule, or change it."""
-    sent = None if job is None else _json(job.as_json(None, inline=True))
-    return Call("select dibs.set_schedule(%s, %s::jsonb, %s::jsonb)", (name, _json(rule), sent), _answer)
+    sent = None if job is None else to_json(job.as_json(None, inline=True))
+    return Call("select dibs.set_schedule(%s, %s::jsonb, %s::jsonb)", (name, to_json(rule), sent), one_answer)
 
 
 def unset_schedule(name: str) -> Call[None]:
     """Remove a schedule."""
-    return Call("select dibs.unset_schedule(%s)", (name,), _nothing, again=False)
+    return Call("select dibs.unset_schedule(%s)", (name,), nothing, again=False)
 
 
 def pause_schedule(name: str, reason: str) -> Call[bool]:
     """Let a schedule make no jobs for now."""
-    return Call("select dibs.pause_schedule(%s, %s)", (name, reason), _first, again=False)
+    return Call("select dibs.pause_schedule(%s, %s)", (name, reason), first, again=False)
 
 
 def resume_schedule(name: str) -> Call[bool]:
     """Let it go on."""
-    return Call("select dibs.resume_schedule(%s)", (name,), _first, again=False)
+    return Call("select dibs.resume_schedule(%s)", (name,), first, again=False)
 
 
 def trigger(name: str, force: bool) -> Call[Triggered]:
@@ -129,13 +127,13 @@ def preview_schedule(name: str, count: int) -> Call[list[datetime]]:
 
 def show_schedule(name: str) -> Call[dict[str, Any] | None]:
     """Everything known of a schedule."""
-    return Call("select dibs.show_schedule(%s)", (name,), _first)
+    return Call("select dibs.show_schedule(%s)", (name,), first)
 
 
 def schedules(name: str | None) -> Call[list[Schedule]]:
     """Every schedule, or the one of that name."""
     return Call(
-        f"select {_columns(Schedule)} from dibs.schedules where %s::text is null or name = %s order by name",
+        f"select {columns(Schedule)} from dibs.schedules where %s::text is null or name = %s order by name",
         (name, name),
         lambda rows: [Schedule(**dict(zip(Schedule.__dataclass_fields__, row, strict=True))) for row in rows],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dibs.db.calls import Call, _clean, _first, _json, _jsonb, _nothing
+from dibs.db.calls.call import Call, clean, first, nothing, to_json, to_jsonb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,25 +27,25 @@ def _stage(rows: list[tuple[Any, ...]]) -> Stage:
 
 def begin_function(name: str) -> Call[None]:
     """Set a function's time-out for the next statements of the transaction."""
-    return Call("select dibs.begin_function(%s)", (name,), _nothing)
+    return Call("select dibs.begin_function(%s)", (name,), nothing)
 
 
 def run_function(name: str, payload: Any) -> Call[dict[str, Any]]:
     """Run an allowed function; its envelope."""
-    return Call("select dibs.run_function(%s, %s::jsonb)", (name, _json(payload)), _first)
+    return Call("select dibs.run_function(%s, %s::jsonb)", (name, to_json(payload)), first)
 
 
 def run_job(job: Held, name: str, payload: Any) -> Call[dict[str, Any]]:
     """Run an allowed function and complete the job if it succeeds, both or neither."""
-    return Call("select dibs.run_job(%s, %s, %s, %s::jsonb)", (job.id, job.token, name, _json(payload)), _first)
+    return Call("select dibs.run_job(%s, %s, %s, %s::jsonb)", (job.id, job.token, name, to_json(payload)), first)
 
 
 def run_handler(job: Held, name: str, payload: Any, completes: bool, result: Any) -> Call[dict[str, Any]]:
     """Tell a handler what became of a delivery, once, and complete the job with it if asked."""
     return Call(
         "select dibs.run_handler(%s, %s, %s, %s::jsonb, %s, %s::jsonb)",
-        (job.id, job.token, name, _json(payload), completes, _jsonb(result)),
-        _first,
+        (job.id, job.token, name, to_json(payload), completes, to_jsonb(result)),
+        first,
     )
 
 
@@ -66,30 +66,30 @@ def begin_delivery(job: Held, provider: str, handlers: Sequence[str]) -> Call[St
 def record_delivery(job: Held, step: str, detail: Mapping[str, Any] | None) -> Call[None]:
     """Say what became of a send."""
     return Call(
-        "select dibs.record_delivery(%s, %s, %s, %s::jsonb)", (job.id, job.token, step, _jsonb(detail)), _nothing
+        "select dibs.record_delivery(%s, %s, %s, %s::jsonb)", (job.id, job.token, step, to_jsonb(detail)), nothing
     )
 
 
 def append_error(message: str, job: UUID | None, source: str) -> Call[int]:
     """Write an operational error into the log."""
-    return Call("select dibs.append_error(%s, %s, %s)", (_clean(message), job, source), _first)
+    return Call("select dibs.append_error(%s, %s, %s)", (clean(message), job, source), first)
 
 
 def allow_function(function: str, timeout: timedelta | None) -> Call[str]:
     """Let workers run a function."""
     if timeout is None:
-        return Call("select dibs.allow_function(%s::regprocedure)", (function,), _first)
-    return Call("select dibs.allow_function(%s::regprocedure, %s)", (function, timeout), _first)
+        return Call("select dibs.allow_function(%s::regprocedure)", (function,), first)
+    return Call("select dibs.allow_function(%s::regprocedure, %s)", (function, timeout), first)
 
 
 def disallow_function(name: str) -> Call[bool]:
     """Take a function off the list."""
-    return Call("select dibs.disallow_function(%s)", (name,), _first)
+    return Call("select dibs.disallow_function(%s)", (name,), first)
 
 
 def set_error_retention(keep: timedelta) -> Call[None]:
     """How long the error log is kept."""
-    return Call("select dibs.set_error_retention(%s)", (keep,), _nothing)
+    return Call("select dibs.set_error_retention(%s)", (keep,), nothing)
 
 
 def functions() -> Call[list[dict[str, Any]]]:

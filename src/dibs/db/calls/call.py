@@ -1,0 +1,121 @@
+"""What a call is, and what the rooms share: how arguments are written, and how answers are read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from dibs.errors import InvalidArgument
+from dibs.job import Answered, Claimed, Held
+from dibs.policy import Backoff, Seconds, seconds
+from dibs.states import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+R = TypeVar("R")
+Row = tuple[Any, ...]
+
+SPAN = "make_interval(secs => %s)"
+"""A duration in a statement; its argument is :func:`in_seconds`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R]):
+    """A statement, its arguments, and how its rows become the answer."""
+
+    sql: str
+    args: tuple[Any, ...]
+    read: Callable[[list[Row]], R]
+    again: bool = True
+    """Whether it may be repeated when its answer was lost: true if that does no more than once would have."""
+    binary: bool = False
+    """Whether the answer is to come in binary, where the driver can choose: quicker for many bytes and numbers."""
+
+
+def first(rows: list[Row]) -> Any:
+    """The one value of the one row."""
+    return rows[0][0]
+
+
+def nothing(rows: list[Row]) -> None:  # noqa: ARG001
+    """For verbs that answer nothing."""
+    return
+
+
+def one_answer(rows: list[Row]) -> Answer:
+    """The one answer of the one row."""
+    return Answer(rows[0][0])
+
+
+def all_answers(rows: list[Row]) -> list[Answered]:
+    """An answer for each item of a batch."""
+    return [Answered(id, Answer(answer)) for id, answer in rows]
+
+
+def columns(cls: type[Any]) -> str:
+    """The columns of a view whose rows become values of this dataclass."""
+    return ", ".join(cls.__dataclass_fields__)
+
+
+def to_json(value: Any) -> str:
+    """A value as JSON text; NaN and infinity are refused."""
+    text = msgspec.json.encode(value, enc_hook=_encode)
+    if b"null" in text and _has_nan(value):
+        raise InvalidArgument("JSON has no NaN and no infinity; send null, a string, or bytes")
+    return text.decode()
+
+
+def _has_nan(value: Any) -> bool:
+    # msgspec writes a float that is not finite as null; nothing may be changed in silence.
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_has_nan, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_nan, value))
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Backoff):
+        return value.as_json()
+    if isinstance(value, timedelta):
+        return seconds(value)
+    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+
+
+def to_jsonb(value: Any) -> str | None:
+    """The same, with None as null."""
+    return None if value is None else to_json(value)
+
+
+def uuids(ids: Iterable[UUID]) -> str:
+    """Ids as the text of an array."""
+    # The number is written faster than the UUID; an id given as text is taken as it is.
+    return "{" + ",".join([f"{id.int:032x}" if isinstance(id, UUID) else str(id) for id in ids]) + "}"
+
+
+def ids_and_tokens(held: Sequence[Held]) -> tuple[str, str]:
+    """Ids and tokens of what is held, as the texts of two arrays."""
+    ids = [h.key.hex() if isinstance(h, Claimed) else str(h.id) for h in held]
+    tokens = [h.raw_token.hex() if isinstance(h, Claimed) else str(h.token) for h in held]
+    return "{" + ",".join(ids) + "}", "{" + ",".join(tokens) + "}"
+
+
+def clean(text: str) -> str:
+    """Text as PostgreSQL takes it: an error may say anything, and must not keep its own report from being sent."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def as_interval(duration: Seconds | None) -> str | None:
+    """A duration as the text of an interval, for arrays."""
+    return None if duration is None else f"{seconds(duration)!r} seconds"
+
+
+def in_seconds(duration: Seconds | None) -> float | None:
+    """A duration as the argument of ``SPAN``."""
+    return None if duration is None else seconds(duration)

@@ -1,0 +1,29 @@
+"""Groups of a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.db.calls.call import Call, first, nothing, to_json
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from dibs.policy import GroupPolicy
+
+
+def set_group(queue: str, name: str | None, policy: GroupPolicy) -> Call[None]:
+    """Set weight and limits of a group, or of all groups of a queue."""
+    return Call("select dibs.set_group(%s, %s, %s::jsonb)", (queue, name, to_json(policy)), nothing)
+
+
+def unset_group(queue: str, name: str | None) -> Call[bool]:
+    """Take away what was set for a group; whether something was."""
+    return Call("select dibs.unset_group(%s, %s)", (queue, name), first)
+
+
+def repair_groups(max: int, after: UUID) -> Call[tuple[int, UUID | None]]:
+    """Repair groups that lack a turn, a chunk at a time."""
+    return Call(
+        "select mended, next from dibs.repair_groups(%s, %s)", (max, after), lambda rows: (rows[0][0], rows[0][1])
+    )

@@ -1,0 +1,246 @@
+"""A job's life, from its enqueue to its end, and what can be seen of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dibs.db.calls.call import (
+    SPAN,
+    Call,
+    Row,
+    all_answers,
+    as_interval,
+    clean,
+    columns,
+    first,
+    ids_and_tokens,
+    in_seconds,
+    one_answer,
+    to_json,
+    to_jsonb,
+    uuids,
+)
+from dibs.info import JobSummary
+from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
+from dibs.progress import Status
+from dibs.states import Answer, State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from dibs.policy import Seconds
+
+
+def enqueue_many(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) -> Call[list[Enqueued]]:
+    """Put jobs in under these ids; ``fresh`` if the ids were never sent before."""
+    asked = to_json([job.as_json(id) for job, id in zip(jobs, ids, strict=True)])
+    bodies = [job.body for job in jobs]
+
+    def read(rows: list[Row]) -> list[Enqueued]:
+        made = [Enqueued(id, Answer.ENQUEUED) for id in ids]
+        for item, id, outcome in rows:
+            made[item - 1] = Enqueued(id, Answer(outcome))
+        return made
+
+    return Call(
+        "select item, id, outcome from dibs.enqueue_many(%s::jsonb, %s::bytea[], %s) where outcome <> 'enqueued'",
+        (asked, bodies if any(b is not None for b in bodies) else None, fresh),
+        read,
+    )
+
+
+def claim(queues: Sequence[str], max: int, worker: int | None, lease: Seconds | None) -> Call[list[Claimed]]:
+    """Take up to ``max`` due jobs."""
+    return Call(
+        "select uuid_send(id), uuid_send(token), queue, kind, payload::text, body, content_type, headers::text,"
+        " priority, run, attempt, max_attempts, losses, timestamptz_send(due_at), timestamptz_send(deadline),"
+        " timestamptz_send(claimed_at), timestamptz_send(lease_until)"
+        f" from dibs.claim(%s::text[], %s, %s, {SPAN})",
+        (list(queues), max, worker, in_seconds(lease)),
+        lambda rows: [Claimed(*row) for row in rows],
+        binary=True,
+    )
+
+
+def wait_hint(queues: Sequence[str]) -> Call[float | None]:
+    """How many seconds until the next job that waits for its time is due."""
+    return Call(
+        "select extract(epoch from dibs.next_due(%s::text[]) - dibs.now())::float8",
+        (list(queues),),
+        first,
+    )
+
+
+def extend_many(held: Sequence[Held], lease: Seconds | None, progress: Sequence[Any] | None) -> Call[list[Answered]]:
+    """Renew leases."""
+    return Call(
+        f"select id, answer from dibs.extend_many(%s::uuid[], %s::uuid[], {SPAN}, %s::jsonb[])",
+        (*ids_and_tokens(held), in_seconds(lease), progress and [to_jsonb(p) for p in progress]),
+        all_answers,
+    )
+
+
+def report_many(held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> Call[list[Answered]]:
+    """Say how far runs have come."""
+    return Call(
+        "select id, answer from dibs.report_many(%s::uuid[], %s::uuid[], %s::jsonb[])",
+        (*ids_and_tokens(held), [to_jsonb(p) for p in progress]),
+        all_answers,
+    )
+
+
+def complete(held: Held, result: Any, follow_ups: Sequence[dict[str, Any]] | None) -> Call[Answer]:
+    """End a job as succeeded, in whatever transaction this runs in."""
+    return Call(
+        "select dibs.complete(%s, %s, %s::jsonb, %s::jsonb)",
+        (held.id, held.token, to_jsonb(result), None if follow_ups is None else to_json(follow_ups)),
+        one_answer,
+    )
+
+
+def complete_many(
+    held: Sequence[Held],
+    results: Sequence[Any] | None,
+    follow_ups: Sequence[Sequence[dict[str, Any]]] | None,
+) -> Call[list[Answer]]:
+    """End jobs as succeeded; what was answered for each."""
+
+    def read(rows: list[Row]) -> list[Answer]:
+        answers = [Answer.OK] * len(held)
+        for item, answer in rows:
+            answers[item - 1] = Answer(answer)
+        return answers
+
+    return Call(
+        "select item, answer from dibs.complete_many(%s::uuid[], %s::uuid[], %s::jsonb[], %s::jsonb)"
+        " where answer <> 'ok'",
+        (
+            *ids_and_tokens(held),
+            None if results is None else [to_jsonb(r) for r in results],
+            None if follow_ups is None else to_json(follow_ups),
+        ),
+        read,
+    )
+
+
+def fail_many(
+    held: Sequence[Held],
+    errors: Sequence[str | None],
+    finals: Sequence[bool],
+    delays: Sequence[Seconds | None],
+) -> Call[list[Failed]]:
+    """Report runs as failed."""
+    return Call(
+        "select state, due_at, answer, id from dibs.fail_many(%s::uuid[], %s::uuid[], %s::text[], %s::bool[],"
+        " %s::interval[])",
+        (*ids_and_tokens(held), [e and clean(e) for e in errors], list(finals), [as_interval(d) for d in delays]),
+        lambda rows: [Failed(state and State(state), due_at, Answer(answer), id) for state, due_at, answer, id in rows],
+    )
+
+
+def snooze_many(held: Sequence[Held], delays: Sequence[Seconds]) -> Call[list[Answered]]:
+    """Put jobs back to wait, uncharged."""
+    return Call(
+        "select id, answer from dibs.snooze_many(%s::uuid[], %s::uuid[], %s::interval[])",
+        (*ids_and_tokens(held), [as_interval(d) for d in delays]),
+        all_answers,
+    )
+
+
+def release_many(held: Sequence[Held], delays: Sequence[Seconds | None]) -> Call[list[Answered]]:
+    """Give jobs back unrun, uncharged."""
+    return Call(
+        "select id, answer from dibs.release_many(%s::uuid[], %s::uuid[], %s::interval[])",
+        (*ids_and_tokens(held), [as_interval(d) for d in delays]),
+        all_answers,
+    )
+
+
+def cancel_many(ids: Sequence[UUID], reason: str) -> Call[list[Answered]]:
+    """Cancel jobs, or ask their holders to stop."""
+    return Call("select id, answer from dibs.cancel_many(%s::uuid[], %s)", (uuids(ids), reason), all_answers)
+
+
+def cancel(id: UUID, reason: str) -> Call[Answer]:
+    """Cancel one job; an unknown or ended one raises."""
+    return Call("select dibs.cancel(%s, %s)", (id, reason), one_answer, again=False)
+
+
+def cancel_key(queue: str, dedup_key: str, reason: str) -> Call[Answered | None]:
+    """Cancel the job that holds a dedup key."""
+    return Call(
+        "select id, answer from dibs.cancel_key(%s, %s, %s)",
+        (queue, dedup_key, reason),
+        lambda rows: all_answers(rows)[0] if rows else None,
+        again=False,
+    )
+
+
+def _redriven(rows: list[Row]) -> list[Redriven]:
+    return [
+        Redriven(id, queue, kind, State(was), reason, Answer(answer)) for id, queue, kind, was, reason, answer in rows
+    ]
+
+
+def redrive(
+    filters: Mapping[str, Any], *, max: int, rate: float | None, delay: float, dry_run: bool
+) -> Call[list[Redriven]]:
+    """Bring dead jobs back."""
+    return Call(
+        "select id, in_queue, of_kind, was, cause, answer from dibs.redrive("
+        "ids => %s::uuid[], queue => %s, kind => %s, state => %s, reason => %s, ended_after => %s, ended_before => %s,"
+        f" max => %s, rate => %s, delay => {SPAN}, dry_run => %s)",
+        (
+            None if filters.get("ids") is None else uuids(filters["ids"]),
+            *(filters.get(n) for n in ("queue", "kind", "state", "reason", "ended_after", "ended_before")),
+            max,
+            rate,
+            delay,
+            dry_run,
+        ),
+        _redriven,
+        again=filters.get("ids") is not None,
+    )
+
+
+def states(ids: Sequence[UUID]) -> Call[list[State]]:
+    """The states of jobs."""
+    return Call(
+        "select state from dibs.states(%s::uuid[])",
+        (uuids(ids),),
+        lambda rows: [State(r[0]) for r in rows],
+    )
+
+
+def status(id: UUID) -> Call[Status]:
+    """What a job is now, and how far its run has come."""
+    return Call(
+        "select state, run, attempts, max_attempts, due_at, claimed_at, ended_at, reason, progress"
+        " from dibs.status(%s)",
+        (id,),
+        lambda rows: Status(State(rows[0][0]), *rows[0][1:]),
+    )
+
+
+def jobs(
+    queue: str | None, kind: str | None, state: str | None, limit: int, before: UUID | None
+) -> Call[list[JobSummary]]:
+    """Jobs, newest first."""
+    return Call(
+        f"select {columns(JobSummary)} from dibs.jobs"
+        " where (%s::text is null or queue = %s) and (%s::text is null or kind = %s)"
+        " and (%s::text is null or state = %s) and (%s::uuid is null or id < %s) order by id desc limit %s",
+        (queue, queue, kind, kind, state, state, before, before, limit),
+        lambda rows: [JobSummary(id, queue, kind, State(state), *rest) for id, queue, kind, state, *rest in rows],
+    )
+
+
+def why(id: UUID) -> Call[str]:
+    """Explain a job in words."""
+    return Call("select dibs.why(%s)", (id,), first)
+
+
+def show(id: UUID) -> Call[dict[str, Any] | None]:
+    """Everything known of a job."""
+    return Call("select dibs.show(%s)", (id,), first)

@@ -1,0 +1,46 @@
+"""Limits of queues, kinds and resources."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.db.calls.call import Call, columns, first, nothing
+from dibs.info import Limit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def set_limit(
+    target: Mapping[str, str | None], concurrency: int | None, rate: float | None, burst: int | None
+) -> Call[None]:
+    """Limit a queue, a kind or a resource."""
+    return Call(
+        "select dibs.set_limit(%s, %s, %s, %s, %s, %s)",
+        (target["queue"], target["kind"], target["resource"], concurrency, rate, burst),
+        nothing,
+    )
+
+
+def unset_limit(target: Mapping[str, str | None]) -> Call[bool]:
+    """Take a limit away."""
+    return Call(
+        "select dibs.unset_limit(%s, %s, %s)",
+        (target["queue"], target["kind"], target["resource"]),
+        first,
+        again=False,
+    )
+
+
+def limits() -> Call[list[Limit]]:
+    """Every limit, and what is used of it."""
+    return Call(
+        f"select {columns(Limit)} from dibs.limits order by scope, queue, name",
+        (),
+        lambda rows: [Limit(*row) for row in rows],
+    )
+
+
+def repair_limits() -> Call[int]:
+    """Repair limits that lack units."""
+    return Call("select dibs.repair_limits()", (), first)

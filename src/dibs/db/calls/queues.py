@@ -1,0 +1,64 @@
+"""Queues: their policy, and what is in them."""
+
+from __future__ import annotations
+
+from dibs.db.calls.call import SPAN, Call, columns, first, in_seconds, nothing, to_json
+from dibs.info import Depth, DrainEstimate, QueueInfo, Resumed
+from dibs.policy import QueuePolicy, Seconds, seconds
+
+
+def set_queue(name: str, policy: QueuePolicy) -> Call[None]:
+    """Make a queue, or change its policy."""
+    return Call("select dibs.set_queue(%s, %s::jsonb)", (name, to_json(policy)), nothing)
+
+
+def set_strict(strict: bool) -> Call[None]:
+    """Refuse enqueues to queues that do not exist, or not."""
+    return Call("select dibs.set_strict(%s)", (strict,), nothing)
+
+
+def pause(queue: str) -> Call[bool]:
+    """Stop handing out a queue's jobs."""
+    return Call("select dibs.pause(%s)", (queue,), first, again=False)
+
+
+def resume(queue: str, extend: Seconds | None) -> Call[Resumed]:
+    """Hand out a queue's jobs again."""
+    return Call(
+        f"select paused_at, late, extended from dibs.resume(%s, {SPAN})",
+        (queue, in_seconds(extend)),
+        lambda rows: Resumed(*rows[0]),
+        again=False,
+    )
+
+
+def queues() -> Call[list[QueueInfo]]:
+    """Every queue and its policy."""
+    return Call(
+        f"select {columns(QueueInfo)} from dibs.queues order by name",
+        (),
+        lambda rows: [QueueInfo(*row) for row in rows],
+    )
+
+
+def depth(queue: str) -> Call[Depth]:
+    """How many jobs of a queue are in each state."""
+    return Call("select * from dibs.depth(%s)", (queue,), lambda rows: Depth(*rows[0]))
+
+
+def depths() -> Call[list[Depth]]:
+    """The same for every queue."""
+    return Call(
+        "select d.* from dibs.queues as q cross join lateral dibs.depth(q.name) as d order by d.queue",
+        (),
+        lambda rows: [Depth(*row) for row in rows],
+    )
+
+
+def drain_estimate(queue: str, span: Seconds) -> Call[DrainEstimate]:
+    """When a queue's backlog will be gone."""
+    return Call(
+        f"select waiting, arriving, leaving, drained_in from dibs.drain_estimate(%s, {SPAN})",
+        (queue, seconds(span)),
+        lambda rows: DrainEstimate(*rows[0]),
+    )

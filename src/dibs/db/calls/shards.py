@@ -1,0 +1,35 @@
+"""Exclusive queues and shards, and who holds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.db.calls.call import Call, columns, first
+from dibs.shards import Hold, Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def hold_shards(worker: int, queues: Sequence[str]) -> Call[list[Hold]]:
+    """Take, renew and rebalance a worker's hold on queues that one worker at a time pulls from."""
+    return Call(
+        "select queue, shard, name, extract(epoch from held_until - dibs.now())::float8, claimable,"
+        " extract(epoch from again)::float8 from dibs.hold_shards(%s, %s::text[])",
+        (worker, list(queues)),
+        lambda rows: [Hold(*row) for row in rows],
+    )
+
+
+def release_shards(worker: int, queues: Sequence[str] | None) -> Call[int]:
+    """Let go of what a worker holds."""
+    return Call("select dibs.release_shards(%s, %s::text[])", (worker, None if queues is None else list(queues)), first)
+
+
+def shards(queue: str | None) -> Call[list[Shard]]:
+    """Who pulls from what."""
+    return Call(
+        f"select {columns(Shard)} from dibs.shards where %s::text is null or queue = %s order by queue, shard",
+        (queue, queue),
+        lambda rows: [Shard(*row) for row in rows],
+    )

@@ -1,0 +1,40 @@
+"""What happened, in numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.db.calls.call import SPAN, Call, columns, in_seconds, nothing
+from dibs.stats import Statistics, Totals
+
+if TYPE_CHECKING:
+    from dibs.policy import Seconds
+
+
+def statistics(queue: str | None, kind: str | None, since: Seconds, every: Seconds | None) -> Call[list[Statistics]]:
+    """What happened lately, by queue and kind."""
+    return Call(
+        f"select * from dibs.statistics(%s, %s, {SPAN}, {SPAN})",
+        (queue, kind, in_seconds(since), in_seconds(every)),
+        lambda rows: [Statistics(*row) for row in rows],
+    )
+
+
+def totals(queue: str | None, kind: str | None) -> Call[list[Totals]]:
+    """What happened for all time, by queue and kind."""
+    return Call(
+        f"select {columns(Totals)} from dibs.totals"
+        " where (%s::text is null or queue = %s) and (%s::text is null or kind = %s) order by queue, kind",
+        (queue, queue, kind, kind),
+        lambda rows: [Totals(*row) for row in rows],
+    )
+
+
+def set_stat_retention(minutes: Seconds | None, hours: Seconds | None) -> Call[None]:
+    """Keep statistics for so long."""
+    return Call(f"select dibs.set_stat_retention({SPAN}, {SPAN})", (in_seconds(minutes), in_seconds(hours)), nothing)
+
+
+def roll_up(pages: int) -> Call[tuple[int, bool]]:
+    """Count what has ended into the statistics; how much, and whether there is more."""
+    return Call("select counted, more from dibs.roll_up(%s)", (pages,), lambda rows: (rows[0][0], rows[0][1]))

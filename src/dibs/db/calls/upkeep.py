@@ -1,0 +1,51 @@
+"""What keeps the tables small and the leases honest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.db.calls.call import Call, first
+from dibs.info import MadeDay, Pruned, Rescued
+from dibs.states import State
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+def rescue(max: int) -> Call[list[Rescued]]:
+    """Take back leases that were not renewed."""
+    return Call(
+        "select id, state from dibs.rescue(%s)", (max,), lambda rows: [Rescued(id, State(state)) for id, state in rows]
+    )
+
+
+def expire(chunk: int, after: UUID) -> Call[tuple[int, UUID | None]]:
+    """End waiting jobs past their time, a chunk at a time."""
+    return Call(
+        "select expired, next from dibs.expire(%s, %s)",
+        (chunk, after),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
+
+
+def make_days(ahead: int) -> Call[list[MadeDay]]:
+    """Make the days' partitions ahead of time."""
+    return Call(
+        "select name, outcome from dibs.make_days(%s)",
+        (ahead,),
+        lambda rows: [MadeDay(*row) for row in rows],
+    )
+
+
+def prune(max: int) -> Call[list[Pruned]]:
+    """Drop old days."""
+    return Call(
+        "select name, outcome, trimmed from dibs.prune(%s)",
+        (max,),
+        lambda rows: [Pruned(*row) for row in rows],
+    )
+
+
+def forget() -> Call[int]:
+    """Delete old hints and workers."""
+    return Call("select dibs.forget()", (), first)

@@ -1,0 +1,64 @@
+"""Workers, and the tasks they have registered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dibs.db.calls.call import Call, columns, first, nothing, to_json
+from dibs.info import TaskInfo, WorkerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def register_worker(name: str, facts: Mapping[str, Any]) -> Call[int]:
+    """Register a process start."""
+    return Call("select dibs.register_worker(%s, %s::jsonb)", (name, to_json(dict(facts))), first)
+
+
+def beat_worker(worker: int) -> Call[None]:
+    """Say that a worker is alive."""
+    return Call("select dibs.beat_worker(%s)", (worker,), nothing)
+
+
+def retire_worker(worker: int) -> Call[None]:
+    """Strike a worker off the list."""
+    return Call("select dibs.retire_worker(%s)", (worker,), nothing)
+
+
+def leads(worker: int) -> Call[bool]:
+    """Ask whether a worker is the one that does the upkeep."""
+    return Call("select dibs.leads(%s)", (worker,), first)
+
+
+def workers() -> Call[list[WorkerInfo]]:
+    """List the processes that registered."""
+    return Call(
+        f"select {columns(WorkerInfo)} from dibs.workers order by id",
+        (),
+        lambda rows: [WorkerInfo(*row) for row in rows],
+    )
+
+
+def set_tasks(tasks: Sequence[Mapping[str, Any]]) -> Call[int]:
+    """Register what a worker runs."""
+    return Call("select dibs.set_tasks(%s::jsonb)", (to_json(list(tasks)),), first)
+
+
+def find_task(kind: str) -> Call[dict[str, Any]]:
+    """Ask what is known of a task."""
+    names = ("queue", "arguments", "options")
+    return Call(
+        f"select {', '.join(names)} from dibs.find_task(%s)",
+        (kind,),
+        lambda rows: dict(zip(names, rows[0], strict=True)),
+    )
+
+
+def tasks() -> Call[list[TaskInfo]]:
+    """List what workers have registered."""
+    return Call(
+        f"select {columns(TaskInfo)} from dibs.tasks order by kind",
+        (),
+        lambda rows: [TaskInfo(*row) for row in rows],
+    )

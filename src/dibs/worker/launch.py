@@ -1,0 +1,68 @@
+"""A worker run from code: ``App.run_worker`` and ``App.arun_worker``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from dibs.errors import InvalidArgument
+from dibs.runtime.signals import obeying
+from dibs.worker.worker import Worker
+from dibs.worker_settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from dibs.client.app import App
+    from dibs.worker_settings import WorkerOptions
+
+
+def settings_for(app: App, options: WorkerOptions) -> WorkerSettings:
+    """The settings; without ``queues`` those of the app's tasks."""
+    queues = sorted({task.settings.queue for task in app.tasks.values()})
+    given: WorkerOptions = {"queues": queues, **options}
+    return WorkerSettings(**given)
+
+
+def run_worker(app: App, options: WorkerOptions) -> int:
+    """Work until a signal says stop; how many jobs ended."""
+    refuse_running_loop("run_worker()", "await arun_worker(…)")
+    return asyncio.run(_until_signal(app, Worker(app, settings_for(app, options))))
+
+
+def refuse_running_loop(what: str, instead: str) -> None:
+    """Raise if this thread runs an event loop, which ``what`` would block."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise InvalidArgument(f"{what} would block the event loop it is called on", hint=instead)
+
+
+async def _until_signal(app: App, worker: Worker) -> int:
+    is_main = threading.current_thread() is threading.main_thread()  # Only there Python takes signals.
+    with obeying(worker.stop, worker.hurry) if is_main else nullcontext():
+        try:
+            await worker.run()
+        finally:
+            await app.aclose()
+    return worker.ended
+
+
+async def arun_worker(app: App, options: WorkerOptions) -> int:
+    """Work until cancelled, which stops in order; cancelled again, give back at once what still runs."""
+    worker = Worker(app, settings_for(app, options))
+    working = asyncio.create_task(worker.run(), name="dibs-worker")
+    stopped: asyncio.CancelledError | None = None
+    while not working.done():
+        try:
+            await asyncio.wait({working})
+        except asyncio.CancelledError as error:
+            if stopped:
+                worker.hurry()
+            worker.stop()
+            stopped = error
+    working.result()
+    if stopped:
+        raise stopped
+    return worker.ended
