@@ -71,7 +71,10 @@ def progressive(delays: Sequence[Seconds], *, jitter: float = 0.0) -> Backoff:
 
 
 def exponential(base: Seconds = 1.0, *, factor: float = 2.0, cap: Seconds = 3600.0, jitter: float = 0.1) -> Backoff:
-    """Wait ``base``, then ``factor`` times longer after each failure, up to ``cap``; up to ``jitter`` of it less."""
+    """Wait ``base``, then ``factor`` times longer after each failure, up to ``cap``; up to ``jitter`` of it less.
+
+    Without arguments it is what a queue has that was not told otherwise.
+    """
     return Backoff("exponential", (seconds(base),), factor, seconds(cap), jitter)
 
 

@@ -296,8 +296,11 @@ def test_a_policy_is_set_and_shown(run: Dibs) -> None:
     assert (policy["lease"], policy["max_attempts"], policy["ttl"], policy["ring"]) == (60, 3, None, False)
     assert (policy["backoff"]["kind"], policy["backoff"]["cap"]) == ("exponential", "00:10:00")
     assert policy["retention"] == 7 * 86400
-    run("queues", "set", "mail", "--ring", "--ttl", "1d")
+    run("queues", "set", "mail", "--ring", "--ttl", "1d", "--noisy-share", 0.3)
     policy = run("queues", "show", "mail", "--json").json
+    assert policy["noisy_share"] == 0.3
+    assert run("queues", "set", "mail", "--noisy-share", "none", "--json").json["noisy_share"] is None
+    assert "a number, or none" in run("queues", "set", "mail", "--noisy-share", "some", code=2).err
     assert (policy["lease"], policy["ttl"], policy["ring"]) == (60, 86400, True)
     assert "exponential: 00:00:01" in run("queues", "show", "mail").out
     assert "did you mean 'mail'?" in run("queues", "show", "maill", code=4).err

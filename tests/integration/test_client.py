@@ -107,3 +107,10 @@ def test_a_limit_that_is_taken_away_says_so(client: dibs.Client) -> None:
     assert client.unset_limit(kind="report") is True
     with pytest.raises(dibs.UnknownLimit):
         client.unset_limit(kind="report")
+
+
+def test_the_backoff_python_offers_first_is_the_one_a_queue_has(client: dibs.Client) -> None:
+    client.set_queue("by_sql")
+    client.set_queue("by_python", backoff=dibs.exponential())
+    by_python, by_sql = client.queues()
+    assert by_python.backoff == by_sql.backoff

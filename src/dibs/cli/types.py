@@ -105,13 +105,16 @@ def _span_or_none(text: str) -> timedelta | None:
     return None if text == "none" else duration(text)
 
 
-def _count_or_none(text: str) -> int | None:
-    if text == "none":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number; write a number, or none") from None
+def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        if text == "none":
+            return None
+        try:
+            return read(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a number; write a number, or none") from None
+
+    return convert
 
 
 def backoff(text: str) -> Backoff:
@@ -140,7 +143,8 @@ DEAD_STATES = [state for state in STATES if State(state) in DEAD]
 
 DURATION = Read("duration", duration)
 DURATION_OR_NONE = Read("duration or none", _span_or_none)
-COUNT_OR_NONE = Read("number or none", _count_or_none)
+COUNT_OR_NONE = Read("number or none", _or_none(int))
+SHARE_OR_NONE = Read("share or none", _or_none(float))
 MOMENT = Read("time", _moment)
 PAST = Read("time or duration", _past)
 JOB_ID = Read("id", _id)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
 from dibs import errors
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 EXPECTED = {
-    "name_shape": "letters, digits and _ . : / -, at most 127, beginning with a letter, digit or _",
+    "queue_name_shape": "letters, digits and _ . : / -, at most 127, beginning with a letter, digit or _",
+    "limit_rule_name_shape": "a limit's name of 1 to 200 printable characters",
+    "process_name_shape": "a process's name of 1 to 500 printable characters",
     "priority_range": "a priority from 0 to 10",
     "lease_range": "a lease from 0.1 s to 7 days",
     "lease_growth_range": "a lease growth from 1 to 100",
@@ -26,6 +25,7 @@ EXPECTED = {
     "payload_limit_range": "a payload limit from 1 to 256000000 bytes",
     "history_known": "a history of all, failures or none",
     "retention_range": "a retention from 1 day to 10 years",
+    "error_retention_range": "an error retention from 1 hour to 10 years",
     "history_retention_range": "a history retention from 1 day to 10 years",
     "shards_range": "1 to 256 shards",
     "shard_lease_range": "a shard lease from 1 s to 1 hour",
@@ -35,6 +35,15 @@ EXPECTED = {
     "max_depth_range": "a max_depth from 1 to 100000000, or none",
     "max_age_range": "a max_age from 1 s to 10 years, or none",
     "when_full_known": "a when_full of refuse or sideline",
+    "noisy_share_range": "a noisy_share above 0 and below 1, or none",
+    "cost_range": "a cost from 1 to 1000000",
+    "group_shape": "a group of 1 to 200 printable characters",
+    "resources_object": "resources that are a JSON object of names and units, and not empty",
+    "weight_range": "a weight from 1 to 1000",
+    "group_policy_concurrency_range": "a concurrency from 1 to 1000000, or none",
+    "limit_rule_concurrency_range": "a concurrency from 0 to 1000000, or none",
+    "rate_range": "a rate above 0 and up to 1000000 per second, or none",
+    "burst_range": "a burst from 1 to 1000000, or none",
     "dedup_scope_known": "a dedup_scope of waiting, unfinished or window",
     "kind_shape": "a kind of 1 to 200 characters on one line",
     "one_payload": "either a JSON payload or bytes, not both",
@@ -55,11 +64,16 @@ EXPECTED = {
     "grace_range": "a grace from 1 s to 1 day",
     "on_failure_known": "an on_failure of retry or next",
     "pause_after_range": "a pause_after from 1 to 10000, or none",
+    "timeout_range": "a timeout from 0.01 s to 1 day",
+    "source_shape": "a source of 1 to 200 printable characters",
+    "provider_shape": "a provider's name of 1 to 200 printable characters",
+    "arguments_array": "arguments that are a JSON array",
+    "options_object": "options that are a JSON object",
     "factor_sane": "a backoff factor from 1 to 100",
     "cap_sane": "a backoff cap from 0 to 1 year",
     "jitter_sane": "a jitter from 0 to 1",
 }
-"""What each named constraint of the schema wants, by its name without the table's."""
+"""What each named constraint of the schema wants, by the end of its name; the longest end counts."""
 
 _GONE = ("08", "57P", "53300")
 
@@ -121,11 +135,12 @@ def _server_error(message: str, hint: str | None, state: str) -> errors.ServerEr
 
 
 def _constraint_message(report: Report) -> str:
-    name = report.constraint or ""
-    expected = next((EXPECTED[suffix] for suffix in _suffixes(name) if suffix in EXPECTED), None)
-    return f"{name} is broken: expected {expected}" if expected else report.message
+    wanted = expected(report.constraint or "")
+    return f"{report.constraint} is broken: expected {wanted}" if wanted else report.message
 
 
-def _suffixes(name: str) -> Iterator[str]:
-    words = name.split("_")
-    return ("_".join(words[n:]) for n in range(len(words)))
+def expected(constraint: str) -> str | None:
+    """What a named constraint wants, in words."""
+    words = constraint.split("_")
+    suffixes = ("_".join(words[n:]) for n in range(len(words)))
+    return next((EXPECTED[suffix] for suffix in suffixes if suffix in EXPECTED), None)

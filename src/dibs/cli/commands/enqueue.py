@@ -14,7 +14,7 @@ from dibs.cli.command import Command
 from dibs.cli.payload import read_payload
 from dibs.cli.progress import counting
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import DURATION, DURATION_OR_NONE, HEADER, JOB_ID, MOMENT, UNITS
+from dibs.cli.types import BACKOFF, DURATION, DURATION_OR_NONE, HEADER, JOB_ID, MOMENT, UNITS
 from dibs.errors import DibsError
 from dibs.job import NewJob
 from dibs.policy import FOREVER
@@ -45,9 +45,9 @@ BATCH = 1000
 @click.option(
     "--dedup-scope",
     type=click.Choice(["waiting", "unfinished", "window"]),
-    help="While the job does what it has its key.",
+    help="How long the key is held: while the job waits, until it has ended, or for a time.",
 )
-@click.option("--dedup-for", type=DURATION, help="It has its key for that long.")
+@click.option("--dedup-for", type=DURATION, help="The key is held for that long.")
 @click.option(
     "--on-duplicate", type=click.Choice(["keep", "refuse", "replace"]), help="What to do if another job has the key."
 )
@@ -56,7 +56,11 @@ BATCH = 1000
 @click.option("--resource", "resources", type=UNITS, multiple=True, help="Units it needs of a limit, such as gpu=1.")
 @click.option("--header", "headers", type=HEADER, multiple=True, help="Sent along; give it several times.")
 @click.option("--max-attempts", type=int, help="How often it is tried before it is exhausted.")
+@click.option("--backoff", type=BACKOFF, help="exponential:1s,cap=10m,jitter=0.1, constant:5s or list:1s,5s,30s.")
+@click.option("--history", type=click.Choice(["all", "failures", "none"]), help="Which of its attempts are kept.")
 @click.option("--lease", type=DURATION, help="How long a worker may hold it without renewing.")
+@click.option("--lease-growth", type=float, help="Each attempt's lease is this many times the one before.")
+@click.option("--lease-cap", type=DURATION, help="Its lease does not grow beyond this.")
 @click.option("--id", type=JOB_ID, help="A UUIDv7 of your own; the same id twice is one job.")
 @pass_session
 def enqueue(

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from dibs.cli.command import Group, did_you_mean
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import BACKOFF, COUNT_OR_NONE, DURATION, DURATION_OR_NONE
+from dibs.cli.types import BACKOFF, COUNT_OR_NONE, DURATION, DURATION_OR_NONE, SHARE_OR_NONE
 from dibs.errors import UnknownQueue
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def _backoff(value: dict[str, Any]) -> str:
 @click.option("--max-age", type=DURATION_OR_NONE, help="How long the oldest may be due; none for any time.")
 @click.option("--when-full", type=click.Choice(["refuse", "sideline"]), help="What then becomes of new jobs.")
 @click.option("--newest-first/--oldest-first", default=None, help="From which end the queue is served.")
-@click.option("--noisy-share", type=float, help="Groups with more than this share of what runs are served last.")
+@click.option(
+    "--noisy-share", type=SHARE_OR_NONE, help="Groups with more than this share of what runs are served last; or none."
+)
 @pass_session
 def set_queue(session: Session, /, name: str, **options: Any) -> None:
     """Make a queue, or change its policy while it runs; what you do not name stays."""
