@@ -105,28 +105,27 @@ class Held(Protocol):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A job held under a lease.
+    """A job held under a lease."""
 
-    Claims are large and most of this is never looked at, so ids and times stay as the database sent them until then.
-    """
+    # Claims are large and most of a job is never looked at, so ids and times stay as the database sent them until then.
 
-    key: bytes
-    raw_token: bytes
+    _key: bytes
+    _token: bytes
     queue: str
     kind: str
-    raw_payload: str | None
+    _payload: str | None
     body: bytes | None
     content_type: str | None
-    raw_headers: str | None
+    _headers: str | None
     priority: int
     run: int
     attempt: int
     max_attempts: int
     losses: int
-    raw_due_at: bytes
-    raw_deadline: bytes | None
-    raw_claimed_at: bytes
-    raw_lease_until: bytes
+    _due_at: bytes
+    _deadline: bytes | None
+    _claimed_at: bytes
+    _lease_until: bytes
 
     def __repr__(self) -> str:
         return (
@@ -136,53 +135,53 @@ class Claimed(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> UUID:
-        """The job's id; ``key`` is the same as bytes, and quicker to look up by."""
-        return UUID(bytes=self.key)
+        """The job's id."""
+        return UUID(bytes=self._key)
 
     @property
     def token(self) -> UUID:
         """What proves that the lease is ours."""
-        return UUID(bytes=self.raw_token)
+        return UUID(bytes=self._token)
 
     @property
     def due_at(self) -> datetime:
         """When it was to run."""
-        return read_time(self.raw_due_at)
+        return read_time(self._due_at)
 
     @property
     def deadline(self) -> datetime | None:
         """When it must have been done, if it was said."""
-        return None if self.raw_deadline is None else read_time(self.raw_deadline)
+        return None if self._deadline is None else read_time(self._deadline)
 
     @property
     def claimed_at(self) -> datetime:
         """When this run began, by the database's clock."""
-        return read_time(self.raw_claimed_at)
+        return read_time(self._claimed_at)
 
     @property
     def lease_until(self) -> datetime:
         """When the lease ends unless it is renewed, by the database's clock."""
-        return read_time(self.raw_lease_until)
+        return read_time(self._lease_until)
 
     @property
     def lease(self) -> float:
         """How many seconds the lease lasts."""
-        return _seconds_between(self.raw_claimed_at, self.raw_lease_until)
+        return _seconds_between(self._claimed_at, self._lease_until)
 
     @property
     def waited(self) -> float:
         """How many seconds it was due before this run began."""
-        return _seconds_between(self.raw_due_at, self.raw_claimed_at)
+        return _seconds_between(self._due_at, self._claimed_at)
 
     @property
     def payload(self) -> Any:
         """What the JSON held. Read when asked for, so that one that cannot be read spoils no other job's claim."""
-        return None if self.raw_payload is None else _read(self.raw_payload)
+        return None if self._payload is None else _read(self._payload)
 
     @property
     def headers(self) -> dict[str, Any] | None:
         """The headers sent along."""
-        return None if self.raw_headers is None else _read(self.raw_headers)
+        return None if self._headers is None else _read(self._headers)
 
     @property
     def content(self) -> Any:

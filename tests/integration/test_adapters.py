@@ -320,7 +320,7 @@ def test_errors_are_ours(play: Play, client: dibs.Client, queue: str) -> None:
     client.set_queue(queue, payload_limit=1000)
     client.enqueue(queue, "welcome")
     [job] = client.claim(queue)
-    stranger = msgspec.structs.replace(job, raw_token=UUID(int=1).bytes)
+    stranger = msgspec.structs.replace(job, _token=UUID(int=1).bytes)
 
     async def scene(stage: Stage) -> None:
         async with stage.begin(keep=False) as conn:

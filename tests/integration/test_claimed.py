@@ -32,7 +32,7 @@ def test_a_claimed_job_has_what_the_database_says(client: dibs.Client, db: psyco
     made = client.enqueue("q", "k", {"n": 1}, deadline=deadline)
     [job] = client.claim("q", lease=90)
     [row] = db.execute("select due_at, claimed_at, lease_until from dibs.lease").fetchall()
-    assert (job.id, job.key, job.deadline) == (made.id, made.id.bytes, deadline)
+    assert (job.id, job._key, job.deadline) == (made.id, made.id.bytes, deadline)
     assert (job.due_at, job.claimed_at, job.lease_until) == row
     assert job.lease == 90
     assert job.waited == (job.claimed_at - job.due_at).total_seconds()

@@ -313,7 +313,7 @@ def test_follow_ups_are_enqueued_with_the_completion_or_not_at_all(client: dibs.
     )
     assert [j.payload for j in client.claim("next", 10)] == [1, 2]
     with pytest.raises(dibs.LeaseLost):
-        client.complete(msgspec.structs.replace(job, raw_token=job.key), follow_ups=[dibs.NewJob(queue="next")])
+        client.complete(msgspec.structs.replace(job, _token=job._key), follow_ups=[dibs.NewJob(queue="next")])
     assert client.depth("next").ready == 0
 
 

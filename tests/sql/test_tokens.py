@@ -129,7 +129,7 @@ def test_arrays_that_do_not_fit_are_refused(db: psycopg.Connection[Any]) -> None
 def test_the_same_id_twice_in_a_batch_is_told_apart_by_its_token(client: dibs.Client) -> None:
     client.enqueue("q", "k")
     [job] = client.claim("q")
-    wrong = msgspec.structs.replace(job, raw_token=uuid4().bytes)
+    wrong = msgspec.structs.replace(job, _token=uuid4().bytes)
     follow = [[dibs.NewJob(queue="wrong")], [dibs.NewJob(queue="right", payload=b"bytes")]]
     assert [a.answer for a in client.complete_many([wrong, job], follow_ups=follow)] == ["lost", "ok"]
     assert (client.depth("wrong").ready, client.claim("right")[0].content) == (0, b"bytes")

@@ -17,9 +17,9 @@ class Running:
 
     def began(self, job: Claimed) -> None:
         """Note that a handler is about to be called."""
-        self._began[job.key, job.run] = time.monotonic()
+        self._began[job._key, job.run] = time.monotonic()
 
     def ended(self, job: Claimed) -> float | None:
         """How many seconds ago this run began; None if it never began here, or is over already."""
-        began = self._began.pop((job.key, job.run), None)
+        began = self._began.pop((job._key, job.run), None)
         return None if began is None else time.monotonic() - began

@@ -96,7 +96,7 @@ def _begin(app: App, job: Claimed, dsn: str | None) -> Begun | Ran:
     databases = None if dsn is None else Databases(dsn, 1)
     here = Context(job, databases)
     try:
-        arguments: Any = task.arguments.read(job.raw_payload)
+        arguments: Any = task.arguments.read(job._payload)
     except InvalidArgument as error:
         return Ran(failed(here, task.settings.retry, error, time.monotonic(), final=True), error)
     if task.settings.batch is not None:

@@ -60,7 +60,7 @@ def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> RunE
     try:
         task = find(request.module, request.job.kind)
         retry = task.settings.retry
-        arguments = task.arguments.read(request.job.raw_payload)
+        arguments = task.arguments.read(request.job._payload)
     except InvalidArgument as error:
         return failed(here, retry, error, began, final=True)
     here.follow_ups.extend(again(task, request.job))

@@ -62,7 +62,7 @@ class Executor:
         began = time.monotonic()
         here = Context(job, self._databases, self._note)
         try:
-            arguments = task.arguments.read(job.raw_payload)
+            arguments = task.arguments.read(job._payload)
         except InvalidArgument as error:
             return failed(here, task.settings.retry, error, began, final=True)
         if task.settings.repeat is not None:
@@ -108,7 +108,7 @@ class Executor:
         for n, job in enumerate(jobs):
             here = Context(job, self._databases, self._note)
             try:
-                items.append(task.arguments.read(job.raw_payload)["item"])
+                items.append(task.arguments.read(job._payload)["item"])
                 contexts.append((n, here))
             except InvalidArgument as error:
                 ends[n] = failed(here, task.settings.retry, error, began, final=True)

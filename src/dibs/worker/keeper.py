@@ -59,7 +59,7 @@ class Keeper:
         """Keep these jobs' leases from now on."""
         now = time.monotonic()
         for job in jobs:
-            self._held[job.key] = _Kept(job, now)
+            self._held[job._key] = _Kept(job, now)
 
     @property
     def is_alive(self) -> bool:
@@ -80,7 +80,7 @@ class Keeper:
 
     def note(self, job: Claimed, progress: dict[str, Any]) -> None:
         """Send a run's progress with the next round; of several only the last."""
-        kept = self._held.get(job.key)
+        kept = self._held.get(job._key)
         if kept is not None:
             kept.news = progress
 

@@ -47,7 +47,7 @@ class Runners:
     def start(self, count: int) -> None:
         """Begin to run jobs, up to ``count`` at once, to keep their leases and to send how they ended."""
         loop = asyncio.get_running_loop()
-        self._keeper.start(lambda job, why: loop.call_soon_threadsafe(self._stop, job.key, why))
+        self._keeper.start(lambda job, why: loop.call_soon_threadsafe(self._stop, job._key, why))
         self._completing = asyncio.create_task(self._completer.run(), name="completer")
         self._tasks = [asyncio.create_task(self._work(), name=f"runner-{n}") for n in range(count)]
 
@@ -103,8 +103,8 @@ class Runners:
                 turn = time.monotonic() + TURN
                 continue
             job = self._stock.take()
-            if self._told and job.key in self._told:
-                self._finish(job, self._told.pop(job.key))
+            if self._told and job._key in self._told:
+                self._finish(job, self._told.pop(job._key))
                 continue
             task = self._executor.task(job.kind)
             if task is None:
@@ -119,7 +119,7 @@ class Runners:
         if task.settings.batch is not None and self._batches.join(task, job):
             return  # The runner that opened the batch runs it.
         jobs = [job]
-        self._running[job.key] = me
+        self._running[job._key] = me
         self._quiet.clear()
         try:
             if task.settings.batch is None:
@@ -129,36 +129,36 @@ class Runners:
                 self._begin_batch(jobs, me)
                 ends = await self._executor.attempt_batch(task, jobs)
         except asyncio.CancelledError:
-            if not any(one.key in self._told for one in jobs):
+            if not any(one._key in self._told for one in jobs):
                 raise
             me.uncancel()
             for one in jobs:
-                self._finish(one, self._told.pop(one.key, "stopping"))
+                self._finish(one, self._told.pop(one._key, "stopping"))
         else:
             self._report(ends)
         self._forget(jobs)
 
     def _begin_batch(self, jobs: list[Claimed], me: asyncio.Task[Any]) -> None:
-        for job in [job for job in jobs if job.key in self._told]:
+        for job in [job for job in jobs if job._key in self._told]:
             jobs.remove(job)
-            self._running.pop(job.key, None)
-            self._finish(job, self._told.pop(job.key))
+            self._running.pop(job._key, None)
+            self._finish(job, self._told.pop(job._key))
         for job in jobs:
-            self._running[job.key] = me
-            self._batched.add(job.key)
+            self._running[job._key] = me
+            self._batched.add(job._key)
 
     def _forget(self, jobs: list[Claimed]) -> None:
         """The last step of a run, after its report: ``wind_up`` may end this runner as soon as all is quiet."""
         for job in jobs:
-            self._running.pop(job.key, None)
+            self._running.pop(job._key, None)
             if self._batched:
-                self._batched.discard(job.key)
+                self._batched.discard(job._key)
         if not self._running:
             self._quiet.set()
 
     def _report(self, ends: Sequence[RunEnd]) -> None:
         for one in ends:
-            key = one.job.key
+            key = one.job._key
             if self._told:
                 self._told.pop(key, None)
             self._keeper.let_go(key)
@@ -169,7 +169,7 @@ class Runners:
     def stop_queues(self, names: frozenset[str]) -> None:
         """Stop the jobs of exclusive queues and shards that another worker is about to claim from."""
         for job in self._keeper.of_queues(names):
-            self._stop(job.key, "lost")
+            self._stop(job._key, "lost")
 
     def _stop(self, key: bytes, why: Why) -> None:
         if key in self._told or not self._keeper.holds(key):
@@ -182,7 +182,7 @@ class Runners:
     def _finish(self, job: Claimed, why: Why) -> None:
         """End a job that was told to stop: one that is lost is no longer ours to report."""
         if why == "lost":
-            self._keeper.let_go(job.key)
+            self._keeper.let_go(job._key)
             self._completer.lose(job)
         elif why == "cancel":
             self._report([RunEnd(job, "fail", error="cancelled", final=True)])

@@ -101,8 +101,8 @@ def uuids(ids: Iterable[UUID]) -> str:
 
 def ids_and_tokens(held: Sequence[Held]) -> tuple[str, str]:
     """Ids and tokens of what is held, as the texts of two arrays."""
-    ids = [h.key.hex() if isinstance(h, Claimed) else str(h.id) for h in held]
-    tokens = [h.raw_token.hex() if isinstance(h, Claimed) else str(h.token) for h in held]
+    ids = [h._key.hex() if isinstance(h, Claimed) else str(h.id) for h in held]
+    tokens = [h._token.hex() if isinstance(h, Claimed) else str(h.token) for h in held]
     return "{" + ",".join(ids) + "}", "{" + ",".join(tokens) + "}"
 
 
