@@ -10,11 +10,15 @@ from typing import Any
 
 import psycopg
 
+from dibs import sql
 from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server
 from dibs.errors import BY_SQLSTATE
 
 TARGET = Path(__file__).resolve().parent.parent / "docs/reference/sql.md"
+CORE = Path(sql.__file__).parent
+FIRST = ("jobs", "claiming", "queues", "groups", "limits", "shards", "schedules")
+"""The rooms a reader looks for first; the others follow by name."""
 ROLES = ("producer", "worker", "observer", "admin")
 
 FUNCTIONS = """
@@ -82,6 +86,22 @@ class Function:
         return " ".join(r[0].upper() for r in self.roles)
 
 
+def rooms() -> dict[str, set[str]]:
+    """The functions of each room of the SQL core, in the order of the page."""
+    found: dict[str, set[str]] = {}
+    for file in [*CORE.glob("schema/*.sql"), *CORE.glob("functions/*/*.sql")]:
+        room = file.stem if file.parent.name == "schema" else file.parent.name
+        made = re.findall(r"create (?:or replace )?function dibs\.(\w+)", file.read_text(encoding="utf-8"))
+        found.setdefault(room, set()).update(made)
+    return {name: found[name] for name in (*FIRST, *sorted(found.keys() - set(FIRST)))}
+
+
+def room_section(room: str, functions: list[Function], states: dict[str, list[str]]) -> list[str]:
+    lines = [f"## {room.replace('_', ' ').capitalize()}", "", "| function | what it does | roles |", "|---|---|---|"]
+    lines += [f"| [{f.name}](#{f.name}) | {first_sentence(f.comment)} | {f.initials} |" for f in functions]
+    return [*lines, "", *(line for f in functions for line in function_section(f, states[f.name]))]
+
+
 def raised(functions: list[Function]) -> dict[str, list[str]]:
     """The SQLSTATEs each function raises, itself or through those it calls."""
     own = {f.name: set(re.findall(r"'(DI\d{3}|42501)'", f.body)) for f in functions}
@@ -143,11 +163,10 @@ def relation_section(name: str, comment: str, columns: list[tuple[str, str]]) ->
 def page(functions: list[Function], views: list[Any], tables: list[Any]) -> str:
     public = [f for f in functions if f.roles]
     states = raised(functions)
-    lines = [OPENING, "## Functions", "", "| function | what it does | roles |", "|---|---|---|"]
-    lines += [f"| [{f.name}](#{f.name}) | {first_sentence(f.comment)} | {f.initials} |" for f in public]
-    lines += [""]
-    for function in public:
-        lines += function_section(function, states[function.name])
+    lines = [OPENING]
+    for room, names in rooms().items():
+        if here := [f for f in public if f.name in names]:
+            lines += room_section(room, here, states)
     lines += ["## Views", "", "For `dibs_observer` and `dibs_admin`. They show no payloads and no tokens.", ""]
     for view in views:
         lines += relation_section(*view)
