@@ -46,7 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("name", nargs="?", choices=SCENARIOS, help="one scenario; all without it")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--dsn", help="a database to measure; a throw-away server without it")
+    parser.add_argument("--dsn", help="a database to measure; a throwaway server without it")
     options = parser.parse_args()
     names = [options.name] if options.name else list(SCENARIOS)
     results = {}

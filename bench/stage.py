@@ -1,4 +1,4 @@
-"""Where a scenario is measured: a fresh database with dibs on a server of its own."""
+"""Where a scenario is measured: a fresh database with dibs on a separate server."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Stage:
 
 @contextlib.contextmanager
 def staged(dsn: str | None) -> Iterator[Callable[[str], AbstractContextManager[Stage]]]:
-    """Make stages: on a throw-away server, or on the one given."""
+    """Make stages: on a throwaway server, or on the one given."""
     if dsn:
         yield lambda _: contextlib.nullcontext(Stage(dsn, None))
         return

@@ -170,7 +170,7 @@ def page(functions: list[Function], views: list[Any], tables: list[Any]) -> str:
     lines += ["## Views", "", "For `dibs_observer` and `dibs_admin`. They show no payloads and no tokens.", ""]
     for view in views:
         lines += relation_section(*view)
-    lines += ["## Tables", "", "Nobody but the schema's owner reads or writes them. The daily partitions of `job` and"]
+    lines += ["## Tables", "", "Only the schema's owner reads or writes them. The daily partitions of `job` and"]
     lines += ["`attempt` have the columns of their parents.", ""]
     for table in tables:
         lines += relation_section(*table)

@@ -128,7 +128,7 @@ class WholePayload(Arguments):
 
 
 def _default(value: Any) -> Any:
-    # A mutable default is made anew for each call, as msgspec wants it.
+    # A mutable default is created for each call, as msgspec wants it.
     return msgspec.field(default_factory=type(value)) if isinstance(value, list | dict | set) and not value else value
 
 

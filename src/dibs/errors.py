@@ -34,7 +34,7 @@
     │   ├── SchemaTooOld              run ``dibs migrate``
     │   ├── SchemaTooNew              upgrade the dibs package
     │   └── SchemaLocked              another migration holds the lock
-    ├── ServerError                   PostgreSQL refused for a reason of its own (disk full, timeout, …)
+    ├── ServerError                   PostgreSQL refused for another reason (disk full, timeout, …)
     ├── ConnectionLost                the database cannot be reached, or went away
     ├── ClientClosed                  the client was closed before the call
     └── EmbeddedError                 the embedded PostgreSQL cannot start
@@ -233,7 +233,7 @@ class SchemaLocked(SchemaError):
 
 
 class ServerError(DibsError):
-    """PostgreSQL refused for a reason of its own: disk full, statement timeout, deadlock and the like."""
+    """PostgreSQL refused for another reason: disk full, statement timeout, deadlock and the like."""
 
 
 class ConnectionLost(DibsError):

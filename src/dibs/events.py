@@ -1,6 +1,6 @@
 """What dibs tells about itself: one list of events, for logs, metrics, traces and your own code.
 
-An event is a fact that has just happened. Whoever subscribed to its class is called with it, where it happened: on the
+An event is a fact that has just happened. Subscribers of its class are called with it, where it happened: on the
 event loop or in a worker's thread. A subscriber should be quick; one that raises is reported and changes nothing.
 """
 
@@ -138,7 +138,7 @@ class ChildDied(Event, frozen=True):
 
 
 class CodeChanged(Event, frozen=True):
-    """Source files changed, and the worker processes are started anew (``--reload``)."""
+    """Source files changed, and the worker processes restart (``--reload``)."""
 
     files: tuple[str, ...]
 

@@ -83,7 +83,7 @@ _DURATIONS = frozenset({"delay", "ttl", "lease", "lease_cap", "dedup_for"})
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """What became of an enqueue: the job's id, and whether it is new."""
+    """The result of an enqueue: the job's id, and whether it is new."""
 
     id: UUID
     outcome: Answer
@@ -236,7 +236,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """A dead job a redrive matched, and what became of it."""
+    """A dead job that a redrive matched, and what happened to it."""
 
     id: UUID
     queue: str

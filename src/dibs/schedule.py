@@ -83,7 +83,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """What became of a trigger: ``triggered`` with the job's id, ``skipped``, or ``duplicate``."""
+    """The result of a trigger: ``triggered`` with the job's id, ``skipped``, or ``duplicate``."""
 
     job_id: UUID | None
     answer: Answer

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Hold:
     """What a worker may pull from: ``name`` is what to claim from, for ``lasts`` seconds, as soon as it is claimable.
 
-    An ordinary queue has no shard and lasts for ever. A queue of which nothing is ours has no name. ``again`` is in how
-    many seconds to ask again.
+    An ordinary queue has no shard and is held forever. A queue of which we hold nothing has no name. ``again``
+    is in how many seconds to ask again.
     """
 
     queue: str

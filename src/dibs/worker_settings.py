@@ -31,7 +31,7 @@ class WorkerSettings:
     """How a worker works.
 
     ``queues`` are their names, or a mapping of names to their :class:`Share`. ``concurrency`` is how many handlers run
-    at once; of these, at most ``threads`` are plain functions, ``pool`` have a process of their own, and
+    at once; of these, at most ``threads`` are plain functions, ``pool`` run in separate processes, and
     ``connections`` are inside ``context().transaction()``. ``grace`` is how many seconds they have to finish after a
     stop. With ``drain`` the worker ends when nothing is left to do. ``upkeep`` runs the maintenance beside it, and
     ``poll`` is how many seconds pass between looks for work that no ring announced. ``name`` is shown by

@@ -53,7 +53,7 @@ def run_command(line: str, empty_dsn: Callable[[], str], server: Server) -> None
 
 
 def dibs_command(*args: str) -> str:
-    """Run a command in this process, which saves starting another; those that handle signals need one of their own."""
+    """Run a command in this process, which saves starting another; those that handle signals need a separate one."""
     if args[0] in {"worker", "maintain", "job"}:
         done = subprocess.run(
             [sys.executable, "-m", "dibs", *args], capture_output=True, text=True, timeout=60, check=False

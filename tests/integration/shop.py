@@ -1,4 +1,4 @@
-"""An app that lives in a module, as a process of its own needs it."""
+"""An app that lives in a module, as a separate process needs it."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ Play: TypeAlias = "Callable[[Callable[[Stage], Coroutine[Any, Any, None]]], None
 
 @pytest.fixture(scope="module")
 def dsn(server: Server, admin_dsn: str, template: str) -> Iterator[str]:
-    """One database for all of these tests; each has a queue of its own."""
+    """One database for all of these tests; each has its own queue."""
     create_database(admin_dsn, "adapters", template=template)
     yield server.dsn("adapters")
     drop_database(admin_dsn, "adapters")

@@ -1,4 +1,4 @@
-"""Several worker processes under one parent, probes, and a worker that starts anew when its code changes."""
+"""Several worker processes under one parent, probes, and a worker that restarts when its code changes."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_reload(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
         wait_until(lambda: client.state(first.id) is dibs.State.SUCCEEDED, what="version 1 ran")
         before = workers(client)
         (tmp_path / "shop.py").write_text(APP.replace("return 1", "return 2"))
-        wait_until(lambda: workers(client) and not workers(client) & before, what="it started anew")
+        wait_until(lambda: workers(client) and not workers(client) & before, what="it restarted")
         second = client.enqueue("q", "version")
         wait_until(lambda: client.state(second.id) is dibs.State.SUCCEEDED, what="version 2 ran")
     results = [(client.show(made.id) or {})["attempts"][0]["result"] for made in (first, second)]

@@ -327,7 +327,7 @@ def test_trouble_with_numbers_is_one_series() -> None:
     assert Samples(metrics.text())("dibs_trouble_total", where="sending outcomes (fail)") == 9
 
 
-# A collector of one's own
+# Your own collector
 
 
 class Collected:

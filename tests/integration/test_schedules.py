@@ -73,7 +73,7 @@ asyncio.run(main())
 
 
 class Rival:
-    """A second scheduler, in a process of its own, that is killed now and then."""
+    """A second scheduler, in a separate process, that is killed now and then."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

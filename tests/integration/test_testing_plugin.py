@@ -1,4 +1,4 @@
-"""The pytest plugin, in runs of a user's project: processes of their own, a real database."""
+"""The pytest plugin, in runs of a user's project: separate processes, a real database."""
 
 from __future__ import annotations
 

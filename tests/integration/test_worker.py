@@ -377,7 +377,7 @@ async def test_a_worker_that_had_to_register_again_claims_under_its_new_number(
 
 
 async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: dibs.App) -> None:
-    """A handler that blocks the event loop starves its own heartbeat; the keeper has a thread of its own."""
+    """A handler that blocks the event loop starves its own heartbeat; the keeper has its own thread."""
     app.client.set_queue("q", lease=0.5)
     runs: list[int] = []
 

@@ -172,7 +172,7 @@ def test_every_role_tries_every_function_and_every_table(
 
 
 def is_refused(conn: psycopg.Connection[Any], statement: str) -> bool:
-    """Whether a statement is refused for want of a right; whatever else it runs into is not that."""
+    """Whether a statement is refused because a right is missing, and not for another reason."""
     try:
         with conn.transaction(force_rollback=True):
             conn.execute(statement)
@@ -304,7 +304,7 @@ def test_the_functions_read_one_clock(db: psycopg.Connection[Any]) -> None:
 
 
 def test_what_disables_plans_is_not_compiled(db: psycopg.Connection[Any]) -> None:
-    """A disabled plan counts as very dear: where PostgreSQL has JIT, each call would be compiled for half a second."""
+    """A disabled plan counts as very expensive, so with JIT each call would be compiled for half a second."""
     assert db.execute(
         "select proname from pg_proc where pronamespace = 'dibs'::regnamespace"
         " and 'enable_seqscan=off' = any (proconfig) and 'jit=off' <> all (proconfig)"

@@ -140,14 +140,14 @@ def test_weights_are_shares_among_many_claimers(connect: Connect, db: psycopg.Co
 
 
 def test_a_dear_job_counts_for_more(db: psycopg.Connection[Any]) -> None:
-    fill(db, "dear", 300, cost=5)
+    fill(db, "costly", 300, cost=5)
     fill(db, "cheap", 900)
     served: Counter[str] = Counter()
     while sum(served.values()) < 600:
         rows = take(db, 20)
         served.update(r[2] for r in rows)
         done(db, rows)
-    assert served["cheap"] / served["dear"] == pytest.approx(5, rel=0.15)
+    assert served["cheap"] / served["costly"] == pytest.approx(5, rel=0.15)
 
 
 def test_priorities_count_inside_a_group(db: psycopg.Connection[Any]) -> None:

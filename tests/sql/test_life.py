@@ -1,4 +1,4 @@
-"""What becomes of jobs: retries, death, time-outs, redrive."""
+"""What happens to jobs: retries, death, timeouts, redrive."""
 
 from __future__ import annotations
 

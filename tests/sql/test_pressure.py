@@ -206,7 +206,7 @@ def test_both_orders_in_one_claim_and_neither_starves(client: dibs.Client, db: p
 def test_a_random_history_hands_out_every_job_once_and_the_newest_of_what_it_sees(
     connect: Connect, clock: Clock
 ) -> None:
-    """Enqueues, claims, releases and retries at random, by two claimers with holes of their own."""
+    """Enqueues, claims, releases and retries at random, by two claimers, each with its own holes."""
     clock.freeze()
     db = connect()
     db.execute(NEWEST)

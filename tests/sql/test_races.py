@@ -1,4 +1,4 @@
-"""Two real connections, statement by statement: whoever commits first, each ticket ends up in one place."""
+"""Two real connections, statement by statement: whichever commits first, each ticket ends up in one place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Later:
-    """Runs a statement that may have to wait for a lock in a thread of its own."""
+    """Runs a statement that may have to wait for a lock, in a separate thread."""
 
     def __init__(self, watcher: psycopg.Connection[Any]) -> None:
         self._pool = ThreadPoolExecutor(4)

@@ -413,7 +413,7 @@ def test_what_is_not_named_stays_as_it_is(life: Life) -> None:
         START + timedelta(seconds=60),
     )
     assert life.set({"jitter": 5}) == "unchanged"
-    assert life.set({"fixed_rate": 120}) == "changed"  # planned anew
+    assert life.set({"fixed_rate": 120}) == "changed"  # planned again
     assert life.look("next_scheduled") == START + timedelta(seconds=150)
     life.db.execute("select dibs.set_schedule('s', '{\"pause_after\": 2}')")
     assert life.look("queue, kind, pause_after") == ("q", "k", 2)

@@ -1,4 +1,4 @@
-"""Statistics: each run counted once, whoever commits when; and what the numbers say."""
+"""Statistics: each run counted once, whenever it is committed; and what the numbers say."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_minutes_and_hours_leave_and_totals_stay(client: dibs.Client, db: psycop
 def test_a_late_committer_is_counted_once(
     client: dibs.Client, connect: Connect, db: psycopg.Connection[Any], nested: bool
 ) -> None:
-    """A snapshot lists no subtransactions: whoever trusts it loses what a savepoint commits late."""
+    """A snapshot lists no subtransactions: relying on it would lose what a savepoint commits late."""
     client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(10))
     jobs = client.claim("q", 10)
     slow = connect()

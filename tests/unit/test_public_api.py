@@ -1,4 +1,4 @@
-"""Whoever uses a public name can name every type in its signature."""
+"""Users of a public name can name every type in its signature."""
 
 from __future__ import annotations
 

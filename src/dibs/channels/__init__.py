@@ -3,7 +3,7 @@
 >>> from dibs import channels
 >>> app = channels.app("postgresql:///shop")                            # doctest: +SKIP
 
-``dibs worker --channels`` runs them without any Python of yours.
+``dibs worker --channels`` runs them without any Python code from you.
 """
 
 from dibs.channels.environment import Environment

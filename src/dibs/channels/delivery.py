@@ -1,6 +1,6 @@
 """One message from its job to its provider and back to its handlers.
 
-Each step is a transaction of its own, and what was done is on record before the next step begins: a run that starts
+Each step is a separate transaction, and what was done is recorded before the next step begins: a run that starts
 again goes on where the last one stopped, and sends nothing twice. The one gap is between the provider's answer and its
 record. A send that ended there is seen by the next run, reported and counted.
 """

@@ -40,7 +40,7 @@ class Functions:
         self._environment = environment
 
     async def run(self, job: Claimed, name: str, payload: Any) -> dict[str, Any]:
-        """Run a function in a transaction of its own; what its envelope carries."""
+        """Run a function in a separate transaction; what its envelope carries."""
         return await self._call(job, name, calls.channels.run_function(name, payload))
 
     async def finish(self, here: Context, name: str, payload: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ TOLD = 500
 
 
 class Unanswered(Exception):
-    """The request was sent, and nobody knows what became of it."""
+    """The request was sent, and its outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

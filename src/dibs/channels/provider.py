@@ -1,4 +1,4 @@
-"""What a channel needs of whoever sends its messages."""
+"""What a channel needs of a provider that sends its messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Provider(Protocol):
     async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
         """Hand one message over and return what is worth knowing of it, its ``id`` first of all.
 
-        ``key`` is the same each time the message is sent, so that whoever gets it twice can tell. Raise ``Refusal``,
+        ``key`` is the same each time the message is sent, so that who gets it twice can tell. Raise ``Refusal``,
         ``Throttled`` or ``NotSent``; any other error means that nobody knows whether the message went out.
         """
 

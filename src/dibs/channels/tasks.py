@@ -26,7 +26,7 @@ log = logging.getLogger("dibs.channels")
 
 
 class ChannelApp(App):
-    """An app whose tasks are channels, with no Python of yours."""
+    """An app whose tasks are channels, without any Python code from you."""
 
     def __init__(
         self, dsn: str | None = None, *, queue: str = "default", environment: Mapping[str, str] | None = None

@@ -89,7 +89,7 @@ class App:
     ) -> Any:
         """Make a function a task: it stays callable, and can be enqueued.
 
-        ``timeout`` is how many seconds a run may take. With ``process`` it runs in a process of its own, which is
+        ``timeout`` is how many seconds a run may take. With ``process`` it runs in a separate process, which is
         killed when it takes longer or, with ``memory``, when it needs more bytes. With ``repeat`` each success enqueues
         the same job again, due that many seconds later. A ``raw`` task takes one argument, the whole payload as it is.
         ``limit`` is how many of its jobs run at once, of all workers together; a worker sets it when it starts.

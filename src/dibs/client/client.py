@@ -110,7 +110,7 @@ class Client(Scheduling):
         conn: Connection | None = None,
         **options: Unpack[JobOptions],
     ) -> Enqueued:
-        """Put one job in; with ``conn``, in the transaction of that connection of yours."""
+        """Enqueue one job; with ``conn``, in the transaction of that connection."""
         job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
         return (self._enqueuer.enqueue([job], conn))[0]
 
@@ -158,7 +158,7 @@ class Client(Scheduling):
                 fast_until = time.monotonic() + FAST_POLL
 
     def _rescue_now_and_then(self, now: float) -> None:
-        # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. Where that is dear,
+        # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. If that is expensive,
         # because nobody could vacuum, it takes a twentieth of the time at most.
         if now >= self._rescue_at:
             self.upkeep.rescue(100)
@@ -292,7 +292,7 @@ class Client(Scheduling):
         delay: float = 0.0,
         dry_run: bool = False,
     ) -> list[Redriven]:
-        """Bring dead jobs back, by id or by filter, at most ``max``; ``rate`` spreads them, so many a second."""
+        """Bring dead jobs back, by id or by filter, at most ``max``; ``rate`` is how many per second."""
         filters = {
             "ids": ids,
             "queue": queue,
@@ -332,7 +332,7 @@ class Client(Scheduling):
         self._run(calls.queues.set_queue(name, policy))
 
     def set_group(self, queue: str, name: str | None = None, **policy: Unpack[GroupPolicy]) -> None:
-        """Set weight, concurrency or rate of a group, or of every group of the queue that has nothing of its own."""
+        """Set weight, concurrency or rate of a group, or of every group of the queue without its own settings."""
         self._run(calls.groups.set_group(queue, name, policy))
 
     def unset_group(self, queue: str, name: str | None = None) -> bool:

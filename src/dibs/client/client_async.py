@@ -110,7 +110,7 @@ class AsyncClient(AsyncScheduling):
         conn: AsyncConnection | None = None,
         **options: Unpack[JobOptions],
     ) -> Enqueued:
-        """Put one job in; with ``conn``, in the transaction of that connection of yours."""
+        """Enqueue one job; with ``conn``, in the transaction of that connection."""
         job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
         return (await self._enqueuer.enqueue([job], conn))[0]
 
@@ -141,7 +141,7 @@ class AsyncClient(AsyncScheduling):
 
     # async only
     async def _claim_shielded(self, call: Call[list[Claimed]]) -> list[Claimed]:
-        """What was claimed. A claim cancelled half-way goes on to its end, and what it took is given back."""
+        """What was claimed. A claim cancelled halfway goes on to its end, and what it took is given back."""
         claiming = asyncio.ensure_future(self._run(call))
         try:
             return await asyncio.shield(claiming)
@@ -171,7 +171,7 @@ class AsyncClient(AsyncScheduling):
                 fast_until = time.monotonic() + FAST_POLL
 
     async def _rescue_now_and_then(self, now: float) -> None:
-        # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. Where that is dear,
+        # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. If that is expensive,
         # because nobody could vacuum, it takes a twentieth of the time at most.
         if now >= self._rescue_at:
             await self.upkeep.rescue(100)
@@ -305,7 +305,7 @@ class AsyncClient(AsyncScheduling):
         delay: float = 0.0,
         dry_run: bool = False,
     ) -> list[Redriven]:
-        """Bring dead jobs back, by id or by filter, at most ``max``; ``rate`` spreads them, so many a second."""
+        """Bring dead jobs back, by id or by filter, at most ``max``; ``rate`` is how many per second."""
         filters = {
             "ids": ids,
             "queue": queue,
@@ -345,7 +345,7 @@ class AsyncClient(AsyncScheduling):
         await self._run(calls.queues.set_queue(name, policy))
 
     async def set_group(self, queue: str, name: str | None = None, **policy: Unpack[GroupPolicy]) -> None:
-        """Set weight, concurrency or rate of a group, or of every group of the queue that has nothing of its own."""
+        """Set weight, concurrency or rate of a group, or of every group of the queue without its own settings."""
         await self._run(calls.groups.set_group(queue, name, policy))
 
     async def unset_group(self, queue: str, name: str | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""What a handler may know of its own attempt, and do beside returning."""
+"""What a handler may know about its attempt, and do besides returning."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class RemoteTask:
         return made
 
     def enqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> Job:
-        """Enqueue one call; with ``conn``, in the transaction of that connection of yours."""
+        """Enqueue one call; with ``conn``, in the transaction of that connection."""
         if self._facts is None:
             self._facts = self._app.client._run(calls.workers.find_task(self.kind))
         return self._app.enqueue_many([self._job(self._facts, args, kwargs)], conn)[0]

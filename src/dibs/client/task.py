@@ -62,7 +62,7 @@ class TaskSettings:
 
     def __post_init__(self) -> None:
         if self.memory is not None and not self.process:
-            raise InvalidArgument("a memory cap needs a process of its own", hint="say process=True, too")
+            raise InvalidArgument("a memory cap needs a separate process", hint="set process=True, too")
         if self.batch is not None and (self.process or self.repeat is not None):
             raise InvalidArgument("a batch handler runs in the worker itself and does not repeat")
         for name, value in (

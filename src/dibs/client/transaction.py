@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Databases:
-    """Where handlers' transactions take their connections from: pools of their own, opened when first asked."""
+    """Where handlers' transactions take their connections from: separate pools, opened when first asked."""
 
     def __init__(self, dsn: str, size: int) -> None:
         self.sync = Database(dsn, pool_size=size)

@@ -1,4 +1,4 @@
-"""One process of all does the upkeep: whoever of the living registered first."""
+"""One process does the upkeep: the live one that registered first."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def execute(dsn: str, statement: str, args: tuple[Any, ...] | None = None) -> None:
-    """Run a statement, or a script of several when it has no arguments, in a connection of its own."""
+    """Run a statement, or a script of several when it has no arguments, on a separate connection."""
     with translated(), psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(statement, args)
 
@@ -59,6 +59,6 @@ def create_database(dsn: str, name: str, *, template: str | None = None, by_file
 
 
 def drop_database(dsn: str, name: str) -> None:
-    """Drop a database, and whoever is connected to it."""
+    """Drop a database, and every connection to it."""
     with translated(), psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))

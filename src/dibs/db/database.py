@@ -52,7 +52,7 @@ class Database:
         self.ahead = 0.0
 
     def another(self, *, pool_size: int) -> Database:
-        """The same database with a pool of its own, where nothing waits for what is done here."""
+        """The same database with a separate pool, where nothing waits for what is done here."""
         database = Database(self.dsn, pool_size=pool_size, patience=self.patience)
         database._fits, database.ahead = True, self.ahead
         return database
@@ -116,7 +116,7 @@ class Database:
         self.ahead = now.timestamp() - time.time()
 
     def run(self, call: Call[R]) -> R:
-        """Run a call in a transaction of its own; repeat it if the connection is lost and the verb bears that."""
+        """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
         answer: R = (self.run_together([call]))[0]
         return answer
 

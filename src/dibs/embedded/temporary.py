@@ -1,4 +1,4 @@
-"""A folder for a throw-away server, removed when its owner ends, even by SIGKILL."""
+"""A folder for a throwaway server, removed when its owner ends, even by SIGKILL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round of upkeep did, as facts for whoever logs or counts them."""
+"""What a round of upkeep did, as facts to log or count."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ BATCH = 1000
 
 
 async def rescue(database: AsyncDatabase) -> ChoreDone:
-    """Take them back, a batch at a time; counts what became of the jobs."""
+    """Take them back, a batch at a time; counts where the jobs went."""
     counts: Counter[str] = Counter()
     while True:
         rescued = await database.run(calls.upkeep.rescue(BATCH))

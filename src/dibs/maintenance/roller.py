@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EVERY = 10.0
 PAGES = 20_000
 SHARE = 20
-"""Where counting is dear, because a transaction stays open for long, it takes one part in so many of the time."""
+"""When counting is expensive, because a transaction stays open for long, it takes one part in this many of the time."""
 
 
 async def roll_up(database: AsyncDatabase) -> ChoreDone:

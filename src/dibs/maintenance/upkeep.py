@@ -1,4 +1,4 @@
-"""All of the upkeep together: for ever, or once."""
+"""All of the upkeep together: forever, or once."""
 
 from __future__ import annotations
 

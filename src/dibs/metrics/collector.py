@@ -1,4 +1,4 @@
-"""A collector of your own, for whatever system you measure with."""
+"""Your own collector, for whatever system you measure with."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EVERY = 1.0
 """The database is asked at most this often, in seconds, however many scrapers there are."""
 PATIENCE = 2.0
-"""Seconds to wait for its answer. One that comes later is there for whoever asks next."""
+"""Seconds to wait for its answer. One that comes later is kept for the next call."""
 
 
 class Counts(Protocol):

@@ -66,7 +66,7 @@ class Gauge(Family):
         self._cells: dict[Labels, Cell] = {}
 
     def of(self, *labels: str) -> Cell:
-        """The value with these labels, which is 0 at first; whoever needs it often keeps it."""
+        """The value with these labels, which is 0 at first; keep it if you need it often."""
         return self._cells.get(labels) or self._cells.setdefault(labels, Cell())
 
     def add(self, by: float, *labels: str) -> None:
@@ -124,7 +124,7 @@ class Histogram(Family):
         self._bins: dict[Labels, Bins] = {}
 
     def of(self, *labels: str) -> Bins:
-        """The bins with these labels; whoever needs them often keeps them."""
+        """The bins with these labels; keep them if you need them often."""
         return self._bins.get(labels) or self._bins.setdefault(labels, Bins(self._bounds))
 
     def observe(self, value: float, *labels: str) -> None:

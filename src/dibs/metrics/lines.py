@@ -155,7 +155,7 @@ def _child_died(event: ChildDied) -> Line:
 
 
 def _code_changed(event: CodeChanged) -> Line:
-    return Line(INFO, f"starting anew, because these changed: {', '.join(event.files)}", {"files": event.files})
+    return Line(INFO, f"restarting, because these changed: {', '.join(event.files)}", {"files": event.files})
 
 
 _LINES: dict[type[Event], Callable[[Any], Line]] = {

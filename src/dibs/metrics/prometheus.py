@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 
 _NUMBER = re.compile(r"\b\d+ ?")
-"""What a place must not have in a label: each number would be a series of its own."""
+"""What a place must not have in a label: each number would become a separate series."""
 _STATES = tuple(state.value for state in State if state not in {State.SUCCEEDED, State.UNKNOWN})
 
 
@@ -192,6 +192,6 @@ class Prometheus:
 
 
 def _others() -> str:
-    """What handlers count with the official client library, if it is imported: they have no page of their own."""
+    """What handlers count with the official client library, if it is imported: they have no other page."""
     library: Any = sys.modules.get("prometheus_client")
     return "" if library is None else library.generate_latest().decode()

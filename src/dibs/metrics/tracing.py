@@ -39,7 +39,7 @@ _COUNT = "messaging.batch.message_count"
 class Tracing(Middleware):
     """Spans around enqueue and run: ``app.add_middleware(Tracing())``.
 
-    With ``continue_trace=False`` every run begins a trace of its own, with a link to the one that enqueued it: for jobs
+    With ``continue_trace=False`` every run starts its own trace, with a link to the one that enqueued it: for jobs
     that run hours later, or many of which come from one request.
     """
 

@@ -85,7 +85,7 @@ class Children:
                     return abs(status)
 
     async def _live(self, n: int) -> int:
-        # In a session of its own, so that a Ctrl-C in the terminal reaches it through us alone.
+        # In its own session, so that a Ctrl-C in the terminal reaches it through us alone.
         child = await asyncio.create_subprocess_exec(
             *self._command(n), start_new_session=True, env={**os.environ, PARENT: str(os.getpid())}
         )

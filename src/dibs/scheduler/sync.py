@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 async def declare(database: AsyncDatabase, schedules: Schedules) -> dict[str, str]:
-    """Declare them all; what became of each: ``created``, ``changed``, ``unchanged`` or ``retired``.
+    """Declare them all; what happened to each: ``created``, ``changed``, ``unchanged`` or ``retired``.
 
     A retired schedule is one the app declared before and no longer does. An app that declares none has nothing to say
     unless it did so before, and then they are retired.

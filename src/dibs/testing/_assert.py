@@ -109,12 +109,12 @@ def assert_enqueued(
     conn: Any = None,
     **kwargs: Any,
 ) -> list[Seen]:
-    """Assert that a job was enqueued, whatever has become of it since; the jobs that match, oldest first.
+    """Assert that a job was enqueued, whatever has happened to it since; the jobs that match, oldest first.
 
     ``what`` is a task, a call made by ``task.call(…)``, or the name of a kind; a name needs ``on``, an app or a client.
     Arguments are compared as JSON, and only those given: ``assert_enqueued(welcome, 42)`` asks for no language. One
     whose name is taken here, such as ``queue``, goes into ``arguments``. ``count`` asks for exactly so many, else there
-    must be one or more. ``conn`` looks from inside a transaction of yours, at what is not committed yet.
+    must be one or more. ``conn`` looks from inside your transaction, at what is not committed yet.
     """
     options = _options(queue=queue, priority=priority, delay=delay, due_at=due_at, state=state, payload=payload)
     wanted = _wanted(what, args, {**(arguments or {}), **kwargs}, options)
@@ -228,7 +228,7 @@ def _not_found(wanted: Wanted, count: int | None, matches: Sequence[Seen], jobs:
         lines += [f"The nearest is {nearest}", f"  but {'; '.join(wanted.differences(nearest))}."]
         lines += [f"Enqueued were {len(jobs)}:", _listed(jobs)]
     else:
-        lines += ["Nothing was enqueued at all. What a transaction of yours has not committed is seen with conn=."]
+        lines += ["Nothing was enqueued at all. What your own transaction has not committed is seen with conn=."]
     return "\n".join(lines)
 
 

@@ -115,7 +115,7 @@ def _call(app: App, begun: Begun) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return begun.variables.run(asyncio.run, _on_own_loop(app, begun))
-    # This thread has a loop that waits for us: the handler gets another, in a thread of its own.
+    # This thread has a loop that waits for us: the handler gets another, in a separate thread.
     with ThreadPoolExecutor(1, "dibs-inline") as threads:
         return threads.submit(begun.variables.run, asyncio.run, _on_own_loop(app, begun)).result()
 

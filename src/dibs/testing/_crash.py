@@ -31,7 +31,7 @@ class Ended:
 def run_worker(
     app: str, dsn: str, *, crash: str | None = None, nth: int = 1, queues: Sequence[str] = (), timeout: float = 60.0
 ) -> Ended:
-    """Run a worker in a process of its own until nothing is due, or until it crashes at the point ``crash``.
+    """Run a worker in a separate process until nothing is due, or until it crashes at the point ``crash``.
 
     ``app`` is ``module:name``; the process finds modules where this one does. It does no upkeep: what it held when it
     crashed stays leased, until the clock has moved past the lease and :func:`drain` takes it back.

@@ -1,4 +1,4 @@
-"""One attempt of a task, without a database: what would become of it?"""
+"""One attempt of a task, without a database: how would it end?"""
 
 from __future__ import annotations
 

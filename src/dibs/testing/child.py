@@ -1,4 +1,4 @@
-"""What :func:`dibs.testing.run_worker` runs: a worker of an app in a process of its own, until nothing is due."""
+"""What :func:`dibs.testing.run_worker` runs: a worker of an app in a separate process, until nothing is due."""
 
 from __future__ import annotations
 

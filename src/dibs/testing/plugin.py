@@ -7,7 +7,7 @@
 | ``dibs_clock`` | its clock |
 | ``dibs_app`` | the app named by ``dibs_app`` in pytest's configuration, at this database |
 | ``dibs_point`` | points any app at this database until the test ends |
-| ``dibs_worker`` | runs a worker in a process of its own, which can be made to crash |
+| ``dibs_worker`` | runs a worker in a separate process, which can be made to crash |
 | ``dibs_databases`` | makes more databases, for the whole session |
 | ``dibs_prepare`` | override it to put your own tables into every database |
 
@@ -119,5 +119,5 @@ def find_app(path: str) -> App:
 
 @pytest.fixture
 def dibs_worker(dibs_dsn: str) -> RunWorker:
-    """Runs a worker on the test's database, in a process of its own."""
+    """Runs a worker on the test's database, in a separate process."""
     return partial(run_worker, dsn=dibs_dsn)

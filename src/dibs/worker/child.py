@@ -85,7 +85,7 @@ def find(module: str, kind: str) -> Task[Any, Any]:
         if isinstance(value, App) and kind in value.tasks:
             return value.tasks[kind]
     raise InvalidArgument(
-        f"a process of its own cannot find the task {kind} in {module}",
+        f"a separate process cannot find the task {kind} in {module}",
         hint="declare it at the top of a module, with an app that the module names",
     )
 

@@ -1,4 +1,4 @@
-"""Renews leases from a thread and a connection of its own, so that a blocked event loop loses nothing."""
+"""Renews leases from a separate thread and connection, so that a blocked event loop loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes for handlers that need one: for CPU work, hard time-outs and memory caps."""
+"""Processes for handlers that need one: for CPU work, hard timeouts and memory caps."""
 
 from __future__ import annotations
 
@@ -105,5 +105,5 @@ def _ending(status: int | None) -> str:
 
 
 def check_importable(task: Task[..., object]) -> None:
-    """Refuse a task that a process of its own could not find, before any job of it is claimed."""
+    """Refuse a task that a separate process could not find, before any job of it is claimed."""
     find(task.function.__module__, task.name)

@@ -79,7 +79,7 @@ def _read(text: str, setting: str) -> Template:
 def fill(template: Any, values: dict[str, Any]) -> Any:
     """A template with the values in their places; a text that is one place only becomes the value itself.
 
-    >>> fill({"to": ["{to}"], "text": "Dear {to}"}, {"to": "Ann"})
+    >>> fill({"to": ["{to}"], "text": "Hello {to}"}, {"to": "Ann"})
     {'to': ['Ann'], 'text': 'Dear Ann'}
     """
     if isinstance(template, dict):

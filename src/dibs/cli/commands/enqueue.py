@@ -61,7 +61,7 @@ BATCH = 1000
 @click.option("--lease", type=DURATION, help="How long a worker may hold it without renewing.")
 @click.option("--lease-growth", type=float, help="Each attempt's lease is this many times the one before.")
 @click.option("--lease-cap", type=DURATION, help="Its lease does not grow beyond this.")
-@click.option("--id", type=JOB_ID, help="A UUIDv7 of your own; the same id twice is one job.")
+@click.option("--id", type=JOB_ID, help="Your own UUIDv7; the same id twice is one job.")
 @pass_session
 def enqueue(
     session: Session, /, queue: str, kind: str, payload: str | None, file: BinaryIO | None, raw: bool, many: bool,
@@ -100,7 +100,7 @@ def _check(payload: str | None, file: BinaryIO | None, raw: bool, many: bool, op
 
 
 def _enqueue_lines(session: Session, lines: BinaryIO, queue: str, kind: str, options: dict[str, Any]) -> None:
-    """Enqueue a job for each line; each batch is a transaction of its own."""
+    """Enqueue a job for each line; each batch is a separate transaction."""
     jobs = _jobs(lines, queue, kind, options)
     done = 0
     try:

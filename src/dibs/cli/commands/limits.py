@@ -47,7 +47,7 @@ def _row(limit: Limit) -> tuple[Any, ...]:
 def _target(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--resource", help="A named resource, of which jobs need units."),
-        click.option("--group", help="A group of the queue; * for every group that has nothing of its own."),
+        click.option("--group", help="A group of the queue; * for every group without its own settings."),
         click.option("--kind", help="The jobs of a kind, in every queue."),
         click.option("--queue", help="A queue; with --group, a group of it."),
     ):

@@ -99,7 +99,7 @@ def _backoff(value: dict[str, Any]) -> str:
 @click.option("--shard-lease", type=DURATION, help="How long a worker holds it, or a shard, without renewing.")
 @click.option("--max-depth", type=COUNT_OR_NONE, help="How many jobs may wait; none for any number.")
 @click.option("--max-age", type=DURATION_OR_NONE, help="How long the oldest may be due; none for any time.")
-@click.option("--when-full", type=click.Choice(["refuse", "sideline"]), help="What then becomes of new jobs.")
+@click.option("--when-full", type=click.Choice(["refuse", "sideline"]), help="What then happens to new jobs.")
 @click.option("--newest-first/--oldest-first", default=None, help="From which end the queue is served.")
 @click.option(
     "--noisy-share", type=SHARE_OR_NONE, help="Groups with more than this share of what runs are served last; or none."

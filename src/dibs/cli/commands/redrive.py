@@ -54,7 +54,7 @@ def redrive(
     session: Session, /, ids: tuple[UUID, ...], everything: bool, limit: int, rate: float | None, yes: bool,
     **filters: Any,
 ) -> Exit:  # fmt: skip
-    """Bring dead jobs back, by id or by filter, with their attempts and TTL anew.
+    """Bring dead jobs back, by id or by filter, with new attempts and a new TTL.
 
     Only says what it would do, unless you add --yes.
     """

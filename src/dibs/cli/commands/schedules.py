@@ -100,7 +100,7 @@ def show(session: Session, name: str) -> None:
 @click.option("--zone", help="The time zone of a cron expression, such as Europe/Berlin.")
 @click.option("--start-at", type=MOMENT_OR_NONE, help="No slot before; none for no start.")
 @click.option("--end-at", type=MOMENT_OR_NONE, help="No slot after; none for no end.")
-@click.option("--jitter", type=DURATION, help="Each job is due up to that much later, by chance.")
+@click.option("--jitter", type=DURATION, help="Each job is due up to that much later, at random.")
 @click.option(
     "--overlap", type=click.Choice(["skip", "queue", "allow", "cancel"]), help="What if the last run goes on."
 )

@@ -55,7 +55,7 @@ SHARE = Read("queue", _share)
 )
 @click.option("--concurrency", default=100, show_default=True, help="How many handlers run at once.")
 @click.option("--threads", default=20, show_default=True, help="How many of them may be plain functions.")
-@click.option("--pool", type=int, help="How many of them may have a process of their own; as many as cores.")
+@click.option("--pool", type=int, help="How many of them may run in a separate process; as many as cores.")
 @click.option("--connections", default=10, show_default=True, help="How many may be in context().transaction().")
 @click.option("--processes", default=1, show_default=True, help="How many such workers to run, each a process.")
 @click.option("--grace", default=30.0, show_default=True, help="Seconds to finish after a stop.")
@@ -71,7 +71,7 @@ SHARE = Read("queue", _share)
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log."
 )
 @click.option("--log-level", default="info", show_default=True, help="What is logged: debug, info, warning, error.")
-@click.option("--reload", is_flag=True, help="Start anew when a Python file below this folder changes.")
+@click.option("--reload", is_flag=True, help="Restart when a Python file below this folder changes.")
 @pass_session
 def worker(
     session: Session,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-# asyncpg takes no text for these types, and a connection may have codecs of its own for them (json.dumps for jsonb
+# asyncpg takes no text for these types, and a connection may have its own codecs for them (json.dumps for jsonb
 # is common, and would quote what is JSON already). So they are sent as text, and PostgreSQL reads it.
 THROUGH = {"jsonb": "text", "uuid[]": "text", "jsonb[]": "text[]", "interval[]": "text[]"}
 

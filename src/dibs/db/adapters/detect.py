@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class AsyncpgConnection(Protocol):
-    """What is used of asyncpg's connections, which come without types of their own."""
+    """What is used of asyncpg's connections, which come without types."""
 
     def fetch(self, query: str, /, *args: Any) -> Awaitable[list[Any]]:
         """Run a statement and return its rows."""
 
 
 class DjangoConnection(Protocol):
-    """What is used of Django's connections, which come without types of their own."""
+    """What is used of Django's connections, which come without types."""
 
     vendor: str
 

@@ -26,7 +26,7 @@ def _stage(rows: list[tuple[Any, ...]]) -> Stage:
 
 
 def begin_function(name: str) -> Call[None]:
-    """Set a function's time-out for the next statements of the transaction."""
+    """Set a function's timeout for the next statements of the transaction."""
     return Call("select dibs.begin_function(%s)", (name,), nothing)
 
 
@@ -41,7 +41,7 @@ def run_job(job: Held, name: str, payload: Any) -> Call[dict[str, Any]]:
 
 
 def run_handler(job: Held, name: str, payload: Any, completes: bool, result: Any) -> Call[dict[str, Any]]:
-    """Tell a handler what became of a delivery, once, and complete the job with it if asked."""
+    """Tell a handler how a delivery ended, once, and complete the job with it if asked."""
     return Call(
         "select dibs.run_handler(%s, %s, %s, %s::jsonb, %s, %s::jsonb)",
         (job.id, job.token, name, to_json(payload), completes, to_jsonb(result)),
@@ -64,7 +64,7 @@ def begin_delivery(job: Held, provider: str, handlers: Sequence[str]) -> Call[St
 
 
 def record_delivery(job: Held, step: str, detail: Mapping[str, Any] | None) -> Call[None]:
-    """Say what became of a send."""
+    """Record how a send ended."""
     return Call(
         "select dibs.record_delivery(%s, %s, %s, %s::jsonb)", (job.id, job.token, step, to_jsonb(detail)), nothing
     )
@@ -124,7 +124,7 @@ def deliveries(interrupted: bool, limit: int) -> Call[list[dict[str, Any]]]:
 
 
 def delivery_totals() -> Call[dict[str, int]]:
-    """How many deliveries there are, and what became of them."""
+    """How many deliveries there are, and how they ended."""
     names = ("messages", "sends", "accepted", "refused", "interrupted", "unrecorded")
     return Call(
         "select count(*), coalesce(sum(sends), 0)::bigint, count(accepted_at), count(refused_at),"

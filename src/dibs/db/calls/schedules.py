@@ -1,4 +1,4 @@
-"""Schedules: their rules, their slots, and what becomes of them."""
+"""Schedules: their rules, their slots, and what happens to them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class Fired(msgspec.Struct, frozen=True):
-    """What became of the slots of one schedule: ``ok``, ``stale`` or ``troubled``."""
+    """What happened to the slots of one schedule: ``ok``, ``stale`` or ``troubled``."""
 
     answer: str
     counts: dict[str, int]

@@ -48,7 +48,7 @@ STAYS = (
 def demo(session: Session, jobs: int, keep_running: bool) -> int:
     """Watch a few hundred jobs live their lives.
 
-    Uses a throw-away PostgreSQL, whatever DIBS_DSN says; with --dsn a database of yours, where dibs is installed.
+    Uses a throwaway PostgreSQL, whatever DIBS_DSN says; with --dsn your own database, with dibs installed.
     """
     with _database(session, keep_running) as dsn:
         verdict = _play(dsn, jobs, session.output)

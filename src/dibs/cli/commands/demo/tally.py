@@ -1,4 +1,4 @@
-"""What has happened so far: the demo's facts, for whoever shows them."""
+"""What has happened so far: the demo's facts, to be shown."""
 
 from __future__ import annotations
 
