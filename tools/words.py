@@ -11,8 +11,19 @@ import sys
 from pathlib import Path
 
 LIST = Path(__file__).with_name("words.txt")
-PLACES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs", "examples")
-GENERATED = "docs/reference/sql.md,docs/reference/python*.md"
+PLACES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+    "docs",
+    "examples",
+    "src",
+    "tests",
+    "bench",
+    "tools",
+)
+SKIPPED = "*.pyc,words.txt"
 
 
 def pattern() -> str:
@@ -23,7 +34,7 @@ def pattern() -> str:
 
 
 def main() -> int:
-    options = ["-D", str(LIST), "--regex", pattern(), "--skip", GENERATED]
+    options = ["-D", str(LIST), "--regex", pattern(), "--skip", SKIPPED]
     return subprocess.run([sys.executable, "-m", "codespell_lib", *options, *PLACES], check=False).returncode
 
 

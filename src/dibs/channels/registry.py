@@ -20,7 +20,7 @@ _registered: dict[str, Factory] = {}
 
 
 def register(kind: str, factory: Factory) -> None:
-    """Make jobs of this kind messages of your own channel; ``email`` and ``sms`` may be replaced."""
+    """Register a channel for jobs of this kind; ``email`` and ``sms`` may be replaced."""
     if kind == "db_function":
         raise InvalidArgument("db_function is no channel, and cannot be replaced by one")
     _registered[kind] = factory

@@ -1,5 +1,5 @@
 -- Who may do what: roles get verbs and views, never tables. Applied again after each migration, because a function
--- made anew is executable by everybody until that is revoked.
+-- created again is executable by everyone until that is revoked.
 
 revoke all on schema dibs from public;
 revoke all on all tables in schema dibs from public;
@@ -20,7 +20,7 @@ begin
             v_role, current_user
             using hint = 'let an administrator run: create role ' || v_role || ' nologin; then migrate again';
         when duplicate_object or unique_violation then
-          null;  -- Another database's install made it just now.
+          null;  -- Another database's install made it at the same moment.
       end;
     end if;
   end loop;

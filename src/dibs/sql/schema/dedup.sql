@@ -1,4 +1,4 @@
--- Dedup keys that are held: while the job waits (scope waiting), until it has ended (null), or for a time of its own
+-- Dedup keys that are held: while the job waits (scope waiting), until it has ended (null), or for a given time
 -- (scope window, until then). A hash, not the key itself: a unique violation prints what it stores.
 
 create table dibs.fingerprint (

@@ -1,6 +1,6 @@
 -- Groups: a lane is a group's identity while it has jobs, a turn its place in the rotation.
 
--- What was set for a group, or for all groups of a queue that have nothing of their own (lane zero).
+-- What was set for a group, or for all groups of a queue without their own settings (lane zero).
 create table dibs.group_policy (
   queue_id integer not null,
   lane uuid not null,
@@ -21,7 +21,7 @@ create table dibs.group_policy (
 );
 comment on table dibs.group_policy is 'Weight and limits of a group, or of all groups of a queue.';
 
--- Made by the first job of a group, deleted with its last. Its row is what enqueuers lock, shared, and what whoever takes
+-- Made by the first job of a group, deleted with its last. Its row is what enqueuers lock, shared, and what the one who takes
 -- a turn out of the present must lock alone. concurrency is the number of turns it has: free, held, less debt. noisy: it has more than its share of what
 -- runs, and is served last until its backlog is gone.
 create table dibs.lane (

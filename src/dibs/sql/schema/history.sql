@@ -55,7 +55,7 @@ create table dibs.stat_early (
   source text not null
 );
 comment on table dibs.stat_early is
-'The same of runs that ended while an older transaction still writes: counted anew in each round.';
+'The same for runs that ended while an older transaction still writes: counted again in each round.';
 
 -- A run that is to be counted.
 create type dibs.fresh_attempt as (

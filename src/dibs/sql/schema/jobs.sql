@@ -249,7 +249,7 @@ begin
 end
 $$;
 
-comment on function dibs._ring is 'Ring the bell for a queue, unless another committer is ringing it just now.';
+comment on function dibs._ring is 'Ring the bell for a queue, unless another committer is ringing it at that moment.';
 
 create constraint trigger ready_ring after insert on dibs.ready
 deferrable initially deferred for each row when (new.ring) execute function dibs._ring();

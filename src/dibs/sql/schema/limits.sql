@@ -43,12 +43,12 @@ begin
 end
 $$;
 
-comment on function dibs._ring_unit is 'Ring for whoever waits for a limit that has a free unit again.';
+comment on function dibs._ring_unit is 'Ring for those that wait for a limit that has a free unit again.';
 
 create constraint trigger limit_unit_ring after insert on dibs.limit_unit
 deferrable initially deferred for each row when (new.ring) execute function dibs._ring_unit();
 
--- How far a rate is ahead of the clock: one row for each, replaced by whoever spends of it.
+-- How far a rate is ahead of the clock: one row for each, replaced by each claim that spends from it.
 create sequence dibs.limit_rate_n_seq;
 create table dibs.limit_rate (
   n bigint not null default nextval('dibs.limit_rate_n_seq'),

@@ -1,5 +1,5 @@
 -- Queues whose jobs are handed out only to the worker that holds them, whole or in shards. Shard 0 is the queue itself;
--- the others are queues of their own, which have its policy and no name to enqueue under.
+-- the others are separate queues, which have its policy and no name to enqueue under.
 
 -- `clear` is whether all runs of former holders have ended.
 create table dibs.shard (

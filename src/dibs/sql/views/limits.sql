@@ -32,4 +32,4 @@ where (select dibs.confined_to()) is null or q.id = any ((select dibs.confined_t
 
 comment on view dibs.limits is
 'Every limit that was set, with what is used of it, how many jobs wait for it, and who holds it. A group without a name stands for
-every group of its queue that has nothing of its own.';
+every group of its queue without its own settings.';

@@ -33,7 +33,7 @@ begin
     v_found.oldest_due := least(v_found.oldest_due, (
       select min(t.place) from dibs.turn as t where t.queue_id = any (v_queues) and t.place <= at));
   end if;
-  -- As look-backs do, a dear measurement pays for itself and costs about 5 % of the time, also where a million dead rows lie in
+  -- As look-backs do, an expensive measurement pays for itself and costs about 5 % of the time, even where a million dead rows lie in
   -- the way. A cheap one is believed for 4 µs a job, so that a small bound is held at once; and so is the first of a
   -- connection, whose time is that of planning.
   v_found.good_until_us := dibs._micros(clock_timestamp()) + 4 * coalesce(v_found.waiting, 0)

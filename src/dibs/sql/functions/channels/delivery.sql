@@ -1,4 +1,4 @@
--- What a channel did for a job. Each step is a transaction of its own, and the newest says where a run goes on.
+-- What a channel did for a job. Each step is a separate transaction, and the newest says where a run continues.
 
 create or replace function dibs.delivery_stage(id uuid, out stage text, out detail jsonb)
 language sql stable security definer
@@ -85,7 +85,7 @@ end
 $$;
 
 comment on function dibs.record_delivery is
-'Say what became of a send: `accepted` or `refused` by the provider, `failed` (certainly not sent, try again), or
+'Record how a send ended: `accepted` or `refused` by the provider, `failed` (certainly not sent, try again), or
 `recorded` when the handler knows. The same step again is no error. Raises DI001 when the token neither sent it nor
 holds the job.';
 
@@ -109,5 +109,5 @@ end
 $$;
 
 comment on function dibs.run_handler is
-'Tell a handler what became of a delivery, remember that it knows and, if asked, complete the job with a result: all of
+'Tell a handler how a delivery ended, remember that it knows and, if asked, complete the job with a result: all of
 it or nothing, so the handler is told once. Returns its envelope; without success only what the handler itself did counts.';

@@ -48,7 +48,7 @@ begin
     if floor.sweep_took < 2000 then
       return v_all;
     end if;
-    -- A dear sweep is the fleet's, not each connection's: one at a time, and not before the last is paid off. The lock
+    -- Expensive sweeps are shared by all connections: one at a time, and not before the last has paid off. The lock
     -- is the session's, because the caller's transaction may last; write_floor gives it back.
     select h.swept_at + 20 * h.took into v_paid from dibs.floor_hint as h
     where h.queue_id = _look_back.queue_id and h.swept_at <= dibs._from_micros(real_us)

@@ -195,7 +195,7 @@ begin
         coalesce(j.max_attempts, v_queue.max_attempts), h.losses, h.due_at, j.deadline, at,
         h.lease_until
       from noted as n cross join held as h
-      -- OFFSET 0 keeps it a look-up by key, as in claim.
+      -- OFFSET 0 keeps it a lookup by key, as in claim.
       left join lateral (
         select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
         from dibs.job as j where j.id = h.id offset 0) as j on true;

@@ -62,7 +62,7 @@ begin
     if v_queue.shards is not null or v_queue.shard_of is not null then
       perform dibs._fence_shard(v_queue, claim.worker, v_now);
     end if;
-    -- Groups and limits have an order of their own, so a queue that knows them is served from its oldest end.
+    -- Groups and limits have their own order, so a queue that has them is served oldest first.
     if v_queue.newest_first and not v_queue.has_limit and not v_queue.has_job_limits and v_queue.group_priorities = '{}' then
       v_newest := v_newest || v_queue.id;
       continue;
@@ -170,7 +170,7 @@ begin
     select h.id, v_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, v_head.priority,
       h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.losses, h.due_at, j.deadline, v_now, h.lease_until
     from noted as n cross join held as h
-    -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
+    -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later.
     left join lateral (
       select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
       from dibs.job as j where j.id = h.id offset 0) as j on true;

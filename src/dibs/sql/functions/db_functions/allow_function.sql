@@ -17,7 +17,7 @@ begin
   end if;
   if timeout is null or timeout not between interval '10 milliseconds' and interval '1 day' then
     raise exception using errcode = 'DI010',
-      message = format('a function''s time-out is from 10 ms to 1 day, not %s', coalesce(timeout::text, 'null'));
+      message = format('a function''s timeout is from 10 ms to 1 day, not %s', coalesce(timeout::text, 'null'));
   end if;
   insert into dibs.allowed_function (name, schema_name, function_name, owner, timeout)
   select format('%I.%I', n.nspname, p.proname), n.nspname, p.proname, pg_get_userbyid(p.proowner), allow_function.timeout

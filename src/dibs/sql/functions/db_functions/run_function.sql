@@ -13,7 +13,7 @@ end
 $$;
 
 comment on function dibs.begin_function is
-'Set the time-out of an allowed function for what follows in this transaction. A time-out counts for statements that
+'Set the timeout of an allowed function for what follows in this transaction. A timeout counts for statements that
 begin after it was set, so call this first and `run_function` next.';
 
 create or replace function dibs.run_function(name text, payload jsonb) returns jsonb

@@ -1,6 +1,6 @@
 -- Keys are freed when their time is over.
 
--- Skipping what is locked: whoever locked it is taking the key over, and nobody who ends a job waits for a producer. If
+-- Skipping what is locked: it is being taken over, and nobody who ends a job waits for a producer. If
 -- that producer rolls back, the key stays behind with a job that has ended, and is_held says that it is free.
 create or replace function dibs._free_fingerprints(hashes bytea[], ids uuid[], keep_windows boolean default false)
 returns void

@@ -4,7 +4,7 @@ create or replace function dibs._replace_holder(id uuid, by uuid, at timestamptz
 language plpgsql volatile
 as $$
 begin
-  -- What is locked is being claimed or ended just now; waiting for it would turn the order of locks around.
+  -- What is locked is being claimed or ended; waiting for it would turn the order of locks around.
   perform from dibs.ready as r where r.id = _replace_holder.id for update skip locked;
   if not found then
     perform from dibs.blocked as b where b.id = _replace_holder.id for update skip locked;
@@ -42,7 +42,7 @@ begin
     from dibs.fingerprint as f where f.hash = _take_fingerprint.hash;
     continue when not found;
     if not v_key.held or replaces then
-      -- Locked before it is taken over, so that of several who want to only one does; and looked at anew after the wait.
+      -- Locked before it is taken over, so that of several who want to only one does; and looked at again after the wait.
       perform from dibs.fingerprint as f where f.hash = _take_fingerprint.hash and f.id = v_key.id for update;
       continue when not found;
       v_key.held := (select dibs._is_held(f, at) from dibs.fingerprint as f where f.hash = _take_fingerprint.hash);

@@ -45,7 +45,7 @@ begin
     select dibs._lane_of(a.queue_id, a.name) as lane, a.queue_id, a.name, min(a.due) as due
     from unnest(queues, names, dues) as a (queue_id, name, due) where a.name is not null group by a.queue_id, a.name
   ) as k;
-  -- A lane that is there may be collected between our insert and our lock: then it is made anew.
+  -- A lane that is there may be collected between our insert and our lock: then it is made again.
   while cardinality(v_left.lanes) > 0 loop
     with new as (
       insert into dibs.lane (id, queue_id, name, weight, concurrency, rate, burst)
@@ -102,7 +102,7 @@ begin atomic
   from unnest(lanes, queues, dues) as a (lane, queue_id, due)
   left join lateral (
     select t.place, t.base_at, t.next from dibs.turn as t where t.lane = a.lane order by t.n desc limit 1) as t on true
-  -- A turn that returned by itself has no base and looks at everything; one that waits for a job of its own is kept waiting.
+  -- A turn that returned by itself has no base and looks at everything; one that waits for a certain job is kept waiting.
   where always or t.place is null
     or t.next is null and (t.place > greatest(a.due, at) or coalesce(t.base_at, '-infinity') > a.due);
 end;

@@ -59,7 +59,7 @@ begin
   if had is not distinct from gets then
     return;
   elsif had is null then
-    -- Those that run already count; one that is ending just now is let go.
+    -- Those that run already count; one that is ending at this moment is let go.
     with running as materialized (
       select l.id from dibs.lease as l where l.lane = _change_lane.lane and l.turn = 0 order by l.id for update skip locked
     )

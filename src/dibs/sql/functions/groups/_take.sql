@@ -70,7 +70,7 @@ end
 $$;
 
 comment on function dibs._see_turns is
-'The turns of groups without limits that others hold just now: their jobs may be taken all the same.';
+'The turns of groups without limits that other claimers hold: their jobs may be taken anyway.';
 
 create or replace function dibs._turns_beside(turns dibs.turn[], seen dibs.turn[]) returns dibs.turn[]
 language sql immutable parallel safe
@@ -281,7 +281,7 @@ declare
   v_from timestamptz := dibs._from_micros(v_floor.due_us[1] - v_back);
   v_from_n bigint := case when v_back = 0 then dibs._turn_number(v_floor.ids[1]) else 0 end;
   v_mark bigint := (select s.last_value from dibs.turn_n_seq as s);
-  -- First the rotation; then what others hold just now, where nothing is limited; then those that were sidelined.
+  -- First the rotation; then what other claimers hold, where nothing is limited; then the noisy groups.
   v_phase integer := 1;
   v_turns dibs.turn[];
   v_seen dibs.turn[];
@@ -332,7 +332,7 @@ begin
       end if;
       v_turns := v_each.others;
     end if;
-    -- Turns that others hold just now count, too: with a part of the groups in sight, those would get more than their share.
+    -- Count turns held by other claimers too; otherwise the groups we can see would split the whole claim.
     v_seen := case when v_phase = 1 and not v_put and v_turns is not null and cardinality(v_turns) < v_width then
       dibs._turns_beside(v_turns, dibs._see_turns(v_queue.id, v_from, v_from_n, v_width, at)) end;
     v_visits := case when v_turns is not null then

@@ -45,7 +45,7 @@ comment on function dibs.set_group is
 'Set what a group of a queue may have, while it runs: a JSON object of weight (its share against other groups, 1 to 1000), concurrency
 (how many of its jobs run at once; 1 is strict order), rate (starts a second) and burst, max_depth and max_age (how many of its jobs may wait, and how long; what comes then is refused or sidelined, as the
 queue''s when_full says). Null takes a limit away. Without a name it is for every
-group of the queue that has nothing of its own. What is not named stays as it is.';
+group of the queue without its own settings. What is not named stays as it is.';
 
 create or replace function dibs.unset_group(queue text, name text default null) returns boolean
 language plpgsql volatile security definer

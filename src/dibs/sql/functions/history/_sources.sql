@@ -139,7 +139,7 @@ declare
   v_jobs text := 'job' || substr(name, length('attempt') + 1);
 begin
   -- xmin has 32 bits; with what is next we know the rest. Some are newer than `next`: a million is more than enough.
-  -- A run's job is of the same day, or, seldom, in the default partition.
+  -- A run's job is of the same day, or, rarely, in the default partition.
   return query execute format($read$
     select a.queue_id, coalesce(j.kind, d.kind, ''), a.outcome, a.ended_at,
       case when a.outcome in ('succeeded', 'failed')

@@ -71,4 +71,4 @@ end;
 
 comment on function dibs.set_stat_retention is
 'How long statistics are kept minute by minute (2 hours to 1 year) and hour by hour (8 days to 10 years). Null leaves one
-as it is. Totals are kept for ever.';
+as it is. Totals are kept forever.';

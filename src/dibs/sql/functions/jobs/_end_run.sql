@@ -38,7 +38,7 @@ begin
     cross join lateral (
       select l.* from dibs.lease as l where l.id = a.id and l.token = a.token for update) as l
     join dibs.queue as q on q.id = l.queue_id
-    -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
+    -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later.
     left join lateral (
       select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap, j.group_name from dibs.job as j where j.id = l.id offset 0) as j on true
   ), gone as (

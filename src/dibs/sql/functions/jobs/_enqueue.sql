@@ -44,7 +44,7 @@ declare
   v_tick bigint := dibs._tick(at);
   v_ahead uuid := dibs._id_floor(at + interval '1 hour');
   v_today uuid := dibs._id_floor(at - interval '1 day');  -- no retention is shorter
-  -- Variables of their own: an element of a large array within a record is slow to find.
+  -- Separate variables: an element of a large array within a record is slow to find.
   v_ids uuid[] := batch.ids;
   v_same uuid[] := batch.same;
   v_hashes bytea[] := batch.hashes;

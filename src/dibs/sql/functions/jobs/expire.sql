@@ -32,7 +32,7 @@ begin
       where w.expire_at <= v_now and w.queue_id <> all (v_paused)),
     (select l.id from walked as l offset expire.chunk - 1 limit 1)
   into v_late, expire.next from walked as w;
-  -- Those locked just now are being claimed or cancelled; the next walk looks again. And a queue may have been paused,
+  -- Locked ones are being claimed or cancelled; the next walk looks again. And a queue may have been paused,
   -- or its jobs given more time, since we looked.
   v_paused := array(select q.id from dibs.queue as q where q.paused_at is not null);
   v_late := array(

@@ -85,6 +85,6 @@ $$;
 
 comment on function dibs.redrive is
 'Bring dead jobs back, by id or by filter (`reason` is a LIKE pattern), at most `max` in a call, oldest end first. Each
-gets its attempts and its TTL anew; a deadline that has passed no longer counts. `rate` spreads them, so many a second,
+gets new attempts and a new TTL; a deadline that has passed no longer counts. `rate` is how many come back per second,
 from `delay` on. `dry_run` only says what would be brought back. Answers for each: `redriven`, `matched` in a dry run, or
 `duplicate` when another job holds its dedup key now (it stays dead).';

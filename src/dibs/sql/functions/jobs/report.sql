@@ -18,7 +18,7 @@ $$;
 
 comment on function dibs.report_many is
 'Say how far many runs have come; their leases last as long as before. Answers for each item: `ok`; `cancel` (stored, but
-the job is to stop); `busy` (currently locked, try again); `lost` (the token does not hold it).';
+the job should stop); `busy` (currently locked, try again); `lost` (the token does not hold it).';
 
 create or replace function dibs.report(id uuid, token uuid, progress jsonb) returns text
 language plpgsql volatile security definer

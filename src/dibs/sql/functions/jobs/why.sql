@@ -55,7 +55,7 @@ create or replace function dibs.show(id uuid) returns jsonb
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-  -- What a job was asked to be shows by itself; named are its policy, which is a part of its own, and what is internal.
+  -- What a job was asked to be shows by itself; named are its policy, which is a separate part, and what is internal.
   select to_jsonb(j)
       - '{queue_id,fingerprint,group_name,dedup_scope,ttl,lease,lease_growth,lease_cap,backoff,history}'::text[]
     || to_jsonb(v) || jsonb_build_object(

@@ -13,7 +13,7 @@ begin
   has_slots := v_rule.concurrency is not null;
   allowed := want;
   if v_rule.rate is not null then
-    -- Whoever holds the pace is spending of it just now.
+    -- Another claim holds the row: it is spending at this moment.
     delete from dibs.limit_rate as p
     where p.ctid = (select o.ctid from dibs.limit_rate as o where o.limit_id = v_rule.id order by o.n desc limit 1 for update skip locked)
     returning p.tat into tat;

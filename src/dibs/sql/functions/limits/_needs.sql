@@ -157,7 +157,7 @@ begin atomic
   order by t.ordinality;
 end;
 
-comment on function dibs._held_jobs is 'The jobs that were leased just now, as a claim returns them.';
+comment on function dibs._held_jobs is 'The jobs that were just leased, as a claim returns them.';
 
 create or replace function dibs._claim_limited(
   queue dibs.queue, level smallint, from_at timestamptz, from_id uuid, new_token uuid, max integer, worker bigint,

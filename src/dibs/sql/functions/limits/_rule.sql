@@ -15,7 +15,7 @@ begin
   end if;
   if rate is not null and queue is null then
     raise exception using errcode = 'DI010', message = 'only a queue or a group has a rate, not a kind or a resource',
-      hint = 'give the kind a queue of its own, or use a concurrency';
+      hint = 'give the kind its own queue, or use a concurrency';
   end if;
   if burst is not null and rate is null then
     raise exception using errcode = 'DI010', message = 'a burst belongs to a rate, and there is none';
@@ -75,7 +75,7 @@ as $$
 declare
   v_units integer;
 begin
-  -- Those that run already count from now on; one that is ending just now is let go.
+  -- Those that run already count from now on; one that is ending at this moment is let go.
   with running as materialized (
     select l.id, case b.scope when 'resource' then (j.resources ->> b.name)::integer else 1 end as units
     from dibs.limit_rule as b

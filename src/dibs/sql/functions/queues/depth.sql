@@ -14,7 +14,7 @@ begin atomic
     and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true))
   cross join lateral (select dibs._queue_numbers(q.id) as ids) as s
   cross join lateral (
-    -- Each half has an index of its own.
+    -- Each half has its own index.
     select coalesce(sum(t.scheduled), 0)::bigint as scheduled, coalesce(sum(t.ready), 0)::bigint as ready,
       coalesce(max(t.oldest), interval '0') as oldest, coalesce(max(t.untried), interval '0') as untried
     from (

@@ -1,4 +1,4 @@
--- drain_estimate: when a queue's backlog will be gone, if all goes on as it did just now.
+-- drain_estimate: when a queue's backlog will be gone, if all goes on as it did recently.
 
 create or replace function dibs.drain_estimate(queue text, span interval default interval '5 minutes')
 returns table (waiting bigint, arriving double precision, leaving double precision, drained_in interval)
@@ -26,7 +26,7 @@ begin
   arriving := (
     select count(*) from dibs.job as j
     where j.queue_id = any (v_ids) and j.id >= dibs._id_floor(v_from)) / v_seconds;
-  -- Ids are times: what ended just now was enqueued about when the oldest that waits was, or later. That leaves out days.
+  -- Ids are times: what has just ended was enqueued about when the oldest that waits was, or later. That leaves out days.
   leaving := (
     (select count(*) from dibs.attempt as a
      where a.queue_id = any (v_ids) and a.outcome = 'succeeded' and a.ended_at >= v_from

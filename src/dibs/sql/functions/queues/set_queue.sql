@@ -24,7 +24,7 @@ begin
   end if;
   insert into dibs.queue (name, has_job_limits)
   values (set_queue.name, exists (select from dibs.limit_rule as b where b.scope = 'kind')) on conflict do nothing;
-  -- Locked in a statement of its own, so that the next reads what another set_queue has just changed.
+  -- Locked in a separate statement, so that the next reads what another set_queue has just changed.
   perform from dibs.queue as q where q.name = set_queue.name for update;
   update dibs.queue as q
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,

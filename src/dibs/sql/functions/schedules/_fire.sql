@@ -3,7 +3,7 @@
 create or replace function dibs._slot_jobs(s dibs.schedule, slots timestamptz[], triggered boolean) returns jsonb
 language sql stable
 begin atomic
-  -- The jitter of a slot is drawn from its name and time, so that it is the same whoever fires it.
+  -- The jitter of a slot is drawn from its name and time, so that it is the same whichever worker fires it.
   select coalesce(jsonb_agg('{"history": "all"}'::jsonb || s.job
     || case when s.on_failure = 'next' then '{"max_attempts": 1}' else '{}' end::jsonb
     || jsonb_build_object(
@@ -115,7 +115,7 @@ end
 $$;
 
 comment on function dibs._settle_runs is
-'What became of a schedule''s jobs since it was last looked: its health, and whether it is paused for its failures.';
+'What happened to a schedule''s jobs since the last look: its health, and whether it is paused for its failures.';
 
 create or replace function dibs._take_slots(s dibs.schedule, slots timestamptz[], unseen bigint, at timestamptz)
 returns dibs.schedule

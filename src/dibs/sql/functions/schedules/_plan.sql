@@ -37,7 +37,7 @@ begin
 end
 $$;
 
-comment on function dibs._plan_afresh is 'A schedule planned anew from now on: what was due before is no longer awaited.';
+comment on function dibs._plan_afresh is 'A schedule planned again from now on: what was due before is no longer awaited.';
 
 create or replace function dibs._save_schedule(s dibs.schedule) returns void
 language sql volatile
@@ -84,7 +84,7 @@ begin
     s.app := _put_schedule.app;
     s.declared := _put_schedule.declared;
     s.retired_at := null;
-  elsif v_old.retired_at is not null then  -- Whoever sets it by hand takes it over.
+  elsif v_old.retired_at is not null then  -- Setting it by hand takes it over.
     s.app := null;
     s.declared := null;
     s.retired_at := null;

@@ -33,14 +33,14 @@ end
 $$;
 
 comment on function dibs._tick_schedule is
-'One look at a schedule: what became of its jobs, what was held back, and, unless it is cron, what is due now.';
+'One look at a schedule: what happened to its jobs, what was held back, and, unless it is cron, what is due now.';
 
 create or replace function dibs._note_trouble(s dibs.schedule, message text, at timestamptz) returns dibs.schedule
 language sql stable
 return jsonb_populate_record(s, jsonb_build_object(
   'status_message', 'the slot could not be fired: ' || message, 'tick_at', at + interval '10 seconds'));
 
-comment on function dibs._note_trouble is 'A schedule whose slot could not be fired just now: its slot stays, and is tried again soon.';
+comment on function dibs._note_trouble is 'A schedule whose slot could not be fired this time: its slot stays, and is tried again soon.';
 
 create or replace function dibs._forget_runs() returns void
 language sql volatile

@@ -59,7 +59,7 @@ end
 $$;
 
 comment on function dibs.run_schedules is
-'One round of all schedules: learn what became of their jobs, and make the jobs of the slots that have come, for up to
+'One round of all schedules: learn what happened to their jobs, and make the jobs of the slots that have come, for up to
 `max` schedules. Any number of processes may do so at once: each slot gets one job. Cron is read by the client: `cron`
 lists the schedules that wait for it, to be answered by `fire`. Also says what it did, whether there are schedules at all
 (`known`), whether there may be more to do, and how long it is until the next slot.';

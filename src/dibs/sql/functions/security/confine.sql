@@ -11,7 +11,7 @@ begin
       message = format('%s may do everything as dibs_admin, so confining it would hold nothing', confine.role),
       hint = 'give it dibs_producer, dibs_worker or dibs_observer instead';
   end if;
-  -- Whoever is making a queue ends first, and whoever makes one next sees that it is to be guarded. Readers go on.
+  -- Queues being made are finished first, and those made later see that they are to be guarded. Readers go on.
   lock table dibs.queue in share row exclusive mode;
   update dibs.setting as s set confined = true where not s.confined;
   perform dibs._ensure_queues(coalesce(queues, '{}'));

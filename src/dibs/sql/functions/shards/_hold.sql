@@ -4,7 +4,7 @@ create or replace function dibs._fence_shard(queue dibs.queue, worker bigint, at
 language plpgsql volatile
 as $$
 begin
-  -- Locked against whoever would take it over, until the claim is committed; a renewal does not wait for us.
+  -- Locked so that no one takes it over, until the claim is committed; a renewal does not wait for us.
   perform from dibs.shard as s
   where s.queue_id = (queue).id and s.worker = _fence_shard.worker and s.held_until > at and s.clear
   for key share;
@@ -58,7 +58,7 @@ begin
   v_served := dibs._served_shards(queue);
   v_quota := dibs._my_quota(queue.id, _hold_queue.worker, cardinality(v_served));
 
-  -- What is above our share is let go, unless a claim of ours is at work there just now.
+  -- What is above our share is let go, unless a claim of ours is at work there at this moment.
   update dibs.shard as s set worker = null, held_until = null
   where s.queue_id = any (array(
     select o.queue_id from dibs.shard as o

@@ -7,7 +7,7 @@ begin
   if not exists (select from dibs.queue as q where q.shard_of = parent) then
     return;
   end if;
-  -- Whatever a queue has, its shards have: a row is made anew from the queue's, so no column can be forgotten.
+  -- Whatever a queue has, its shards have: a row is made from the queue's, so no column can be forgotten.
   with gone as (
     delete from dibs.queue as q where q.shard_of = parent returning q.*
   )
@@ -38,7 +38,7 @@ begin
   end if;
   if v_queue.shards > 1 and (v_queue.has_limit or exists (select from dibs.group_policy as p where p.queue_id = parent)) then
     raise exception using errcode = 'DI010',
-      message = format('queue %L has a limit or a group policy of its own and cannot be split into shards', v_queue.name),
+      message = format('queue %L has its own limit or group policy and cannot be split into shards', v_queue.name),
       hint = 'take it away first, with dibs.unset_limit or dibs.unset_group; limits of kinds and resources may stay';
   end if;
   insert into dibs.queue (name, shard_of, shard)

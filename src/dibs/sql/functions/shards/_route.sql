@@ -19,4 +19,4 @@ return (
   left join dibs.queue as q on q.name = e.job ->> 'queue');
 
 comment on function dibs._route_jobs is
-'A batch whose jobs for sharded queues are for their shards: by shard_key, else group, else dedup_key, else id, else by chance.';
+'A batch whose jobs for sharded queues are for their shards: by shard_key, else group, else dedup_key, else id, else at random.';

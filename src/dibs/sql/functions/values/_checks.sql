@@ -8,7 +8,7 @@ begin
     raise exception using errcode = 'DI020',
       message = format('%s works in READ COMMITTED only; this transaction is %s', verb,
                        upper(current_setting('transaction_isolation'))),
-      hint = 'use a transaction of its own: BEGIN ISOLATION LEVEL READ COMMITTED';
+      hint = 'use a separate transaction: BEGIN ISOLATION LEVEL READ COMMITTED';
   end if;
 end
 $$;
