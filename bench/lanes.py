@@ -29,7 +29,9 @@ def run(stage: Stage) -> dict[str, float]:
                 done[queue] += jobs
                 spent[queue] += seconds
         stage.drain(conn, queue="grouped")
-        row = conn.execute("select (select count(*) from dibs.lane) + (select count(*) from dibs.turn)").fetchone()
+        row = conn.execute(
+            "select (select count(*) from dibs.group_gate) + (select count(*) from dibs.group_pointer)"
+        ).fetchone()
     plain, grouped = (done[queue] / spent[queue] for queue in spent)
     return {
         "plain_jobs_per_s": plain,

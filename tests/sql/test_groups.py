@@ -43,10 +43,12 @@ def done(db: psycopg.Connection[Any], rows: list[Row]) -> None:
 
 
 def left_behind(db: psycopg.Connection[Any]) -> tuple[int, int]:
-    return db.execute("select (select count(*) from dibs.lane), (select count(*) from dibs.turn)").fetchone() or (
-        -1,
-        -1,
-    )
+    """How many gates and pointers there are."""
+    row = db.execute(
+        "select (select count(*) from dibs.group_gate), (select count(*) from dibs.group_pointer)"
+    ).fetchone()
+    assert row
+    return row[0], row[1]
 
 
 def set_group(db: psycopg.Connection[Any], name: str | None = None, **policy: Any) -> None:
@@ -109,7 +111,7 @@ def test_claimers_who_meet_give_every_group_its_share(
     clock.move(1)
     other = connect()
     other.execute("begin")
-    assert Counter(r[2] for r in take(other, 3)) == {"a": 2, "b": 1}
+    assert sorted(Counter(r[2] for r in take(other, 3)).values()) == [1, 2]
     assert Counter(r[2] for r in take(db, 20)) == {"a": 10, "b": 10}
     other.execute("commit")
     clock.move(0.1)
@@ -117,8 +119,11 @@ def test_claimers_who_meet_give_every_group_its_share(
         assert Counter(r[2] for r in take(db, 20)) == {"a": 10, "b": 10}
 
 
-def test_weights_are_shares_among_many_claimers(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    """Roughly, since it depends on who meets whom; ``bench weights`` measures it."""
+@pytest.mark.parametrize(("batch", "enough"), [(50, 2000), (1, 700)])
+def test_weights_are_shares_among_many_claimers(
+    connect: Connect, db: psycopg.Connection[Any], batch: int, enough: int
+) -> None:
+    """``bench weights`` measures it."""
     weights = {"a": 1, "b": 2, "c": 4}
     for name, weight in weights.items():
         set_group(db, name, weight=weight)
@@ -126,8 +131,8 @@ def test_weights_are_shares_among_many_claimers(connect: Connect, db: psycopg.Co
     served: list[str] = []
 
     def work(conn: psycopg.Connection[Any]) -> None:
-        while len(served) < 2000:
-            rows = take(conn, 50)
+        while len(served) < enough:
+            rows = take(conn, batch)
             served.extend(r[2] for r in rows)
             done(conn, rows)
 
@@ -136,7 +141,7 @@ def test_weights_are_shares_among_many_claimers(connect: Connect, db: psycopg.Co
         list(pool.map(work, conns))
     counts = Counter(served)
     for name, weight in weights.items():
-        assert counts[name] / len(served) == pytest.approx(weight / 7, rel=0.25)
+        assert counts[name] / len(served) == pytest.approx(weight / 7, rel=0.1)
 
 
 def test_a_dear_job_counts_for_more(db: psycopg.Connection[Any]) -> None:
@@ -353,39 +358,40 @@ def test_a_million_groups_leave_nothing_behind(db: psycopg.Connection[Any]) -> N
     """Not a million here: each is made by its first job and collected by the claim of its last."""
     jobs = json.dumps([{"queue": "q", "kind": "k", "group": f"g{n}"} for n in range(3000)])
     db.execute("select count(*) from dibs.enqueue_many(%s)", (jobs,))
-    assert left_behind(db) == (3000, 3000)
+    assert left_behind(db) == (0, 3000)
     assert len(drain(db, 500)) == 3000
     assert left_behind(db) == (0, 0)
 
 
-def test_an_open_enqueue_keeps_its_lane(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    """What commits after its group ran empty is found: the lane was not collected under it."""
+def test_what_commits_after_its_group_ran_empty_is_found(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    """It brings its own pointer."""
     slow = connect()
     fill(db, "a", 1)
     slow.execute("begin")
     [id] = fill(slow, "a", 1)
     assert len(drain(db, 10)) == 1
-    assert left_behind(db)[0] == 1
+    assert left_behind(db) == (0, 0)
     slow.execute("commit")
     wait_until(lambda: [r[0] for r in take(db, 10)] == [id], what="the late job is claimed")
     wait_until(lambda: take(db, 10) == [] and left_behind(db) == (0, 0), what="nothing is left behind")
 
 
-def test_what_went_wrong_with_turns_is_mended(db: psycopg.Connection[Any]) -> None:
+def test_groups_go_on_after_the_clock_was_set_back(db: psycopg.Connection[Any], clock: Clock) -> None:
+    clock.freeze()
     set_group(db, "limited", concurrency=3)
     fill(db, "limited", 9)
-    fill(db, "free", 2)
-    fill(db, "gone", 2)
-    assert db.execute("select mended from dibs.repair_groups()").fetchone() == (0,)
-    held = [r for r in take(db, 2) if r[2] == "limited"]
-    db.execute("delete from dibs.turn")
-    db.execute("delete from dibs.lane where name = 'gone'")
+    fill(db, "free", 4)
+    assert db.execute("select dibs.repair_groups()").fetchone() == (0,)
+    clock.move(60)
+    held = take(db, 5)
+    done(db, held[:2])
+    clock.move(-30)
     assert take(db, 50) == []
-    assert db.execute("select mended from dibs.repair_groups()").fetchone() == (3,)
-    assert db.execute("select mended from dibs.repair_groups()").fetchone() == (0,)
-    got = Counter(r[2] for r in held + take(db, 50))
+    assert db.execute("select dibs.repair_groups()").fetchone() != (0,)
+    assert db.execute("select dibs.repair_groups()").fetchone() == (0,)
+    got = Counter(r[2] for r in held[2:] + take(db, 50))
     assert got["limited"] == 3
-    assert got["gone"] >= 1
+    assert got["free"] >= 1
 
 
 def test_redrive_and_expire_know_groups(db: psycopg.Connection[Any], clock: Clock) -> None:
@@ -419,9 +425,8 @@ def test_a_group_above_its_share_is_served_last(connect: Connect, db: psycopg.Co
     fill(db, "noisy", 100)
     assert len(take(db, 20)) == 20
     fill(db, "calm", 30)
-    # A connection looks at once, and then once a second; the group's turn in hand is its last for now.
+    # A connection looks at once, and then once a second.
     other = connect()
-    assert {r[2] for r in take(other, 2)} == {"noisy", "calm"}
-    assert [r[2] for r in take(other, 29)] == ["calm"] * 29
-    assert {r[2] for r in take(other, 200)} == {"noisy"}
+    assert [r[2] for r in take(other, 28)] == ["calm"] * 28
+    assert Counter(r[2] for r in take(other, 200)) == {"calm": 2, "noisy": 80}
     assert left_behind(db) == (0, 0)

@@ -266,7 +266,7 @@ def test_groups_and_limits_of_kinds_together(db: psycopg.Connection[Any]) -> Non
             break
     assert served == 30
     assert {slots - counted for slots, counted in units(db).values()} == {0}
-    lanes = "select count(*) from dibs.lane"
+    lanes = "select count(*) from dibs.group_pointer"
     wait_until(lambda: take(db, 5) == [] and db.execute(lanes).fetchone() == (0,), what="no lane is left")
 
 
@@ -347,7 +347,7 @@ def test_sixteen_claimers_never_exceed_a_limit(
     assert most == top
     assert {slots - counted for slots, counted in units(db).values()} <= {0}
     assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
-    assert db.execute("select mended from dibs.repair_groups()").fetchone() == (0,)
+    assert db.execute("select dibs.repair_groups()").fetchone() == (0,)
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ def test_queues_without_limits_run_nothing_of_this(db: psycopg.Connection[Any]) 
     fill(db, 3)
     set_limit(db, queue="other", concurrency=1)
     db.execute("select dibs.enqueue('other', 'k', resources => '{\"gpu\": 1}', \"group\" => 'a')")
-    row = db.execute("select group_priorities, has_limit, has_job_limits from dibs.queue where name = 'q'").fetchone()
-    assert row == ([], False, False)
+    row = db.execute("select has_groups, has_limit, has_job_limits from dibs.queue where name = 'q'").fetchone()
+    assert row == (False, False, False)
     counted = defaultdict(int, {row[0]: 1 for row in take(db, 3)})
     assert len(counted) == 3

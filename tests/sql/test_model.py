@@ -42,15 +42,23 @@ select b.name, b.concurrency + b.debt, (
   where l.slots[i] = b.id)
 from dibs.limit_rule as b
 union all
-select g.name, g.concurrency + g.debt, (select coalesce(sum(t.units), 0) from dibs.turn as t where t.lane = g.id)
-  + dibs._held_turns(g.id)
-from dibs.lane as g where g.concurrency is not null
+select l.lane::text, coalesce((
+  select g.running from dibs.group_gate as g where g.lane = l.lane order by g.n desc limit 1), 0), (
+  select coalesce(sum(t.freed), 0) from dibs.group_pointer as t where t.lane = l.lane) + (
+  select count(*) from dibs.lease as h where h.lane = l.lane and h.turn > 0) + (
+  select count(*) from dibs.blocked as h where h.lane = l.lane and h.turn > 0)
+from (select lane from dibs.group_gate union select lane from dibs.lease where turn > 0) as l
 """
 
 STRANDED = """
-select r.id from dibs.ready as r
-where r.lane is not null and (not exists (select from dibs.lane as g where g.id = r.lane)
-  or not exists (select from dibs.turn as t where t.lane = r.lane) and dibs._held_turns(r.lane) = 0)
+select r.id, r.due_at, r.priority from dibs.ready as r
+where r.lane is not null and not exists (
+    select from dibs.group_pointer as t
+    where t.lane = r.lane and t.level = r.priority and t.floor_at <= r.due_at
+      and (t.floor_at < r.due_at or t.floor_id is null or t.floor_id <= r.id))
+  and not exists (
+    select from dibs.group_gate as g cross join lateral unnest(g.floors) as f
+    where g.lane = r.lane and f.level = r.priority and f.due_at <= r.due_at and (g.running > 0 or g.next is not null))
 """
 
 
@@ -66,7 +74,8 @@ class Verbs(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.db.execute("truncate dibs.job, dibs.attempt, dibs.ready, dibs.blocked, dibs.lease, dibs.dead,"
-                        " dibs.fingerprint, dibs.floor_hint, dibs.queue, dibs.lane, dibs.turn, dibs.group_policy,"
+                        " dibs.fingerprint, dibs.floor_hint, dibs.queue, dibs.group_pointer, dibs.group_gate,"
+                        " dibs.group_policy,"
                         " dibs.limit_rule, dibs.limit_unit, dibs.limit_rate")  # fmt: skip
         for name in QUEUES:
             self.db.execute(
@@ -323,7 +332,7 @@ class Verbs(RuleBasedStateMachine):
         assert [row for row in rows if row[1] != row[2]] == []
 
     @invariant()
-    def every_ticket_of_a_group_has_a_lane_and_a_turn(self) -> None:
+    def every_ticket_of_a_group_is_pointed_at(self) -> None:
         assert self.db.execute(STRANDED).fetchall() == []
 
 

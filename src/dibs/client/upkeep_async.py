@@ -60,13 +60,8 @@ class AsyncUpkeep:
         await self._database.run(calls.statistics.set_stat_retention(minutes, hours))
 
     async def repair_groups(self) -> int:
-        """See that each group that has jobs has its turns; how many had to be repaired."""
-        repaired = 0
-        after: UUID | None = UUID(int=0)
-        while after is not None:
-            count, after = await self._database.run(calls.groups.repair_groups(10_000, after))
-            repaired += count
-        return repaired
+        """Bring groups back to the present after the database's clock was set back; how many had to be."""
+        return await self._database.run(calls.groups.repair_groups())
 
     async def repair_limits(self) -> int:
         """See that each limit has all its units; how many had to be repaired."""

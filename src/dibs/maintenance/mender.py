@@ -1,9 +1,8 @@
-"""Sees that groups have their turns and limits their units."""
+"""Sees that groups are looked at in time and limits have their units."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from dibs.db import calls
 from dibs.maintenance.chore import ChoreDone
@@ -12,14 +11,9 @@ if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
 
 EVERY = 30.0
-CHUNK = 10_000
 
 
 async def mend(database: AsyncDatabase) -> ChoreDone:
-    """Walk all groups, a chunk in each transaction, and look at every limit; there should be nothing to mend."""
-    groups = 0
-    after: UUID | None = UUID(int=0)
-    while after is not None:
-        count, after = await database.run(calls.groups.repair_groups(CHUNK, after))
-        groups += count
+    """Look at all groups and limits; there should be nothing to mend."""
+    groups = await database.run(calls.groups.repair_groups())
     return ChoreDone("mend", EVERY, {"groups": groups, "limits": await database.run(calls.limits.repair_limits())})

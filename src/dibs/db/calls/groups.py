@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from dibs.db.calls.call import Call, first, nothing, to_json
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from dibs.policy import GroupPolicy
 
 
@@ -22,8 +20,6 @@ def unset_group(queue: str, name: str | None) -> Call[bool]:
     return Call("select dibs.unset_group(%s, %s)", (queue, name), first)
 
 
-def repair_groups(max: int, after: UUID) -> Call[tuple[int, UUID | None]]:
-    """Repair groups that lack a turn, a chunk at a time."""
-    return Call(
-        "select mended, next from dibs.repair_groups(%s, %s)", (max, after), lambda rows: (rows[0][0], rows[0][1])
-    )
+def repair_groups() -> Call[int]:
+    """Bring groups back to the present after the clock was set back; how many."""
+    return Call("select dibs.repair_groups()", (), first)

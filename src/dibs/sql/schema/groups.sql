@@ -1,4 +1,16 @@
--- Groups: a lane is a group's identity while it has jobs, a turn its place in the rotation.
+-- Groups take turns. A group's lane is a hash of queue and name, carried by its tickets; no row stands for the group itself.
+-- group_pointer says where to look for tickets, group_policy what was set, group_gate what runs of a limited group.
+-- Called by: enqueue, _put_back, redrive, resume and _unblock (_add_pointers); what ends a run (_free_units) or a wait
+-- (_wake_groups); claim (_claim_groups, _plain_share); set_group, unset_group, repair_groups.
+-- 1. A transaction that inserts a ticket of a group inserts a pointer to it, too. A claim that deletes pointers looks again in a
+--    later statement (in READ COMMITTED, so with a later snapshot), and puts one back if tickets are left. So each ticket has a
+--    pointer at or below it; or a floor in its group's gate, and then a running job brings a pointer when it ends.
+-- 2. A pointer is a hint: redundant ones are merged, and what excludes is the ticket's row lock. So several claimers may serve
+--    a group without limits at once, also while one of them holds its pointers. Producers lock nothing.
+-- 3. Only pointers of the present are merged; what is due later has its own. So a group without tickets leaves nothing.
+-- 4. A limited group is served only under its row of group_lock, and by a statement that began after that was locked.
+-- 5. group_gate.running is the number of leases and blocked tickets with turn > 0, plus the units freed by pointers not yet
+--    merged. A claim reads its clock again when it has the lock, so the history shows no overlap.
 
 -- What was set for a group, or for all groups of a queue without their own settings (lane zero).
 create table dibs.group_policy (
@@ -20,88 +32,106 @@ create table dibs.group_policy (
   constraint group_policy_max_age_range check (max_age between interval '1 second' and interval '10 years')
 );
 comment on table dibs.group_policy is 'Weight and limits of a group, or of all groups of a queue.';
+create index group_policy_weight_idx on dibs.group_policy (queue_id) where weight > 1;
+comment on column dibs.group_policy.lane is 'The group: a hash of queue and name. The nil id stands for every group without its own.';
+comment on column dibs.group_policy.name is 'The group''s name; null for every group of the queue without its own policy.';
+comment on column dibs.group_policy.weight is 'Its share against other groups.';
+comment on column dibs.group_policy.concurrency is 'How many of its jobs run at once; 1 is strict order.';
+comment on column dibs.group_policy.rate is 'How many of its jobs start per second.';
+comment on column dibs.group_policy.burst is 'How many may start at once after a rest; null for one second''s worth.';
+comment on column dibs.group_policy.max_depth is 'How many of its jobs may wait.';
+comment on column dibs.group_policy.max_age is 'How long its oldest job may have been due.';
 
--- Made by the first job of a group, deleted with its last. Its row is what enqueuers lock, shared, and what the one who takes
--- a turn out of the present must lock alone. concurrency is the number of turns it has: free, held, less debt. noisy: it has more than its share of what
--- runs, and is served last until its backlog is gone.
-create table dibs.lane (
-  id uuid not null constraint lane_pkey primary key,
-  queue_id integer not null,
-  weight integer not null,
-  concurrency integer,
-  rate double precision,
-  burst integer,
-  debt integer not null default 0,
-  noisy boolean not null default false,
-  name text not null
-) with (
-  fillfactor = 90,
-  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
-  autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
-);
-comment on table dibs.lane is 'A group that has jobs: its identity, weight and limits.';
+create type dibs.group_floor as (level smallint, due_at timestamptz, id uuid, cost real);
+comment on type dibs.group_floor is 'Where to start looking for tickets of a group with this priority, and what the first of them costs.';
 
--- The rotation of a queue's groups, in the order of place; one whose place lies ahead waits for its time.
--- units: how many jobs it may let run, where the group has a concurrency. base_at: no ticket of the lane is due earlier.
--- floor_*: where the last scan of one priority found its first, a hint. tat: when the group's rate has caught up.
--- freed_at: when its units became free; no claim whose clock was read before may use them, so the history shows no overlap.
--- credit: what is left of its quantum, or what it overdrew. next: the only job it may take, where the order is strict.
-create sequence dibs.turn_n_seq;
-create table dibs.turn (
-  n bigint not null default nextval('dibs.turn_n_seq'),
+create sequence dibs.group_pointer_n_seq;
+create table dibs.group_pointer (
+  n bigint not null default nextval('dibs.group_pointer_n_seq'),
   place timestamptz not null,
   lane uuid not null,
-  base_at timestamptz,
   floor_at timestamptz,
   floor_id uuid,
-  swept_at timestamptz,
-  freed_at timestamptz,
-  tat timestamptz,
   next uuid,
   queue_id integer not null,
-  units integer not null default 0,
-  credit integer,
-  floor_level smallint,
-  idle smallint not null default 0,
-  is_noisy boolean not null default false,
-  ping boolean not null default false,
+  freed integer not null default 0,
+  cost real not null default 1,
+  level smallint,
   ring boolean not null default false
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
-alter sequence dibs.turn_n_seq owned by dibs.turn.n;
-comment on table dibs.turn is 'The place of a group in its queue''s rotation. Insert, delete.';
-create index turn_place_idx on dibs.turn (queue_id, is_noisy, place, n);
-create index turn_lane_idx on dibs.turn (lane, n);
+alter sequence dibs.group_pointer_n_seq owned by dibs.group_pointer.n;
+create index group_pointer_place_idx on dibs.group_pointer (queue_id, place, n);
+create index group_pointer_lane_idx on dibs.group_pointer (lane, place);
+comment on table dibs.group_pointer is 'From its floor on, a group has tickets of this priority; look at it then. Insert, delete.';
+comment on column dibs.group_pointer.n is 'The order among pointers of one place.';
+comment on column dibs.group_pointer.place is 'When to look at the group; the order of places is the order of service.';
+comment on column dibs.group_pointer.lane is 'The group: a hash of queue and name.';
+comment on column dibs.group_pointer.floor_at is 'No ticket it points to is due earlier; null if it points to none and only says that something changed.';
+comment on column dibs.group_pointer.floor_id is 'The id of the first ticket it points to, of those due at floor_at; null if any.';
+comment on column dibs.group_pointer.next is 'Where the order is strict: the job that the group has to go on with.';
+comment on column dibs.group_pointer.queue_id is 'The queue; below zero if the group is noisy and served last.';
+comment on column dibs.group_pointer.freed is 'How many running jobs of a limited group have ended.';
+comment on column dibs.group_pointer.cost is 'What the jobs at its floor cost, on average.';
+comment on column dibs.group_pointer.level is 'The priority of the tickets it points to.';
+comment on column dibs.group_pointer.ring is 'Whether to ring for the queue: another worker may go on.';
 
--- A turn that came back may let another worker's job run.
-create constraint trigger turn_ring after insert on dibs.turn
+create constraint trigger group_pointer_ring after insert on dibs.group_pointer
 deferrable initially deferred for each row when (new.ring) execute function dibs._ring();
 
--- A turn that a claim has taken, with what its lane is allowed.
-create type dibs.visit as (
+create sequence dibs.group_gate_n_seq;
+create table dibs.group_gate (
+  n bigint not null default nextval('dibs.group_gate_n_seq'),
+  lane uuid not null,
+  tat timestamptz,
+  next uuid,
+  queue_id integer not null,
+  running integer not null,
+  floors dibs.group_floor[] not null
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
+);
+alter sequence dibs.group_gate_n_seq owned by dibs.group_gate.n;
+create index group_gate_lane_idx on dibs.group_gate (lane, n);
+comment on table dibs.group_gate is 'What a group with a concurrency or a rate has in use; the row with the highest n counts. Insert, delete.';
+comment on column dibs.group_gate.n is 'Counts up, so that the newest row is found before dead ones.';
+comment on column dibs.group_gate.lane is 'The group: a hash of queue and name.';
+comment on column dibs.group_gate.tat is 'How far its rate is spent.';
+comment on column dibs.group_gate.next is 'Where the order is strict: the job that the group has to go on with.';
+comment on column dibs.group_gate.queue_id is 'The queue.';
+comment on column dibs.group_gate.running is 'How many of its jobs run, by what was merged so far.';
+comment on column dibs.group_gate.floors is 'Where its tickets are that wait for a running job to end.';
+
+create table dibs.group_lock (bucket integer not null constraint group_lock_pkey primary key);
+insert into dibs.group_lock (bucket) select b from generate_series(0, 4095) as b;
+comment on table dibs.group_lock is 'What a claim locks to serve a limited group: rows that never change, found by a hash of the group.';
+comment on column dibs.group_lock.bucket is 'The hash.';
+
+create sequence dibs.group_draw_seq;
+comment on sequence dibs.group_draw_seq is 'Counts the draws by which claims share fractions of a job among groups.';
+
+-- A group that a claim serves: what its pointers say, and what its policy and its gate allow.
+create type dibs.group_hand as (
   lane uuid,
   n bigint,
   place timestamptz,
-  base_at timestamptz,
-  floor_at timestamptz,
-  floor_id uuid,
-  swept_at timestamptz,
+  is_own boolean,
+  floors dibs.group_floor[],
+  freed integer,
+  next dibs.group_floor,
+  policy dibs.group_policy,
+  running integer,
   tat timestamptz,
-  next uuid,
-  until timestamptz,
-  units integer,
-  budget integer,
-  keep integer,
-  front boolean,
-  floor_level smallint,
-  idle smallint,
-  is_noisy boolean,
-  weight integer,
-  concurrency integer,
-  rate double precision,
-  burst integer,
-  debt integer,
-  allow integer
+  room integer
+);
+
+-- What a claim has taken from hands: which hand each ticket is from, what it counts for there, and which hands were asked.
+create type dibs.group_catch as (
+  tickets dibs.ready[],
+  turns smallint[],
+  ords integer[],
+  asked integer[]
 );

@@ -97,7 +97,7 @@ create table dibs.queue (
   shard_lease interval not null default interval '15 seconds',
   shard_of integer,
   shard smallint,
-  group_priorities smallint[] not null default '{}',
+  has_groups boolean not null default false,
   has_group_policy boolean not null default false,
   has_limit boolean not null default false,
   has_job_limits boolean not null default false,
@@ -128,8 +128,7 @@ create table dibs.queue (
     history_retention between interval '1 day' and interval '10 years')
 );
 comment on table dibs.queue is 'A queue''s policy and switches, under a small number.';
-comment on column dibs.queue.group_priorities is
-'The priorities its jobs with a group have had, highest first; none, and it has no groups and pays nothing for them.';
+comment on column dibs.queue.has_groups is 'Whether one of its jobs ever had a group; otherwise it pays nothing for them.';
 comment on column dibs.queue.has_group_policy is 'Whether something was set for its groups.';
 comment on column dibs.queue.has_limit is 'Whether it has its own limit or rate, which a claim passes before it looks at jobs.';
 comment on column dibs.queue.has_job_limits is 'Whether its jobs may need units of a kind''s or a resource''s limit.';

@@ -31,7 +31,7 @@ begin
       order by r.due_at, r.id limit 1) as r;
     -- The turn of a group that waits is as old as its oldest job, or older.
     v_found.oldest_due := least(v_found.oldest_due, (
-      select min(t.place) from dibs.turn as t where t.queue_id = any (v_queues) and t.place <= at));
+      select min(t.place) from dibs.group_pointer as t where t.queue_id = any (v_queues) and t.place <= at));
   end if;
   -- As look-backs do, an expensive measurement pays for itself and costs about 5 % of the time, even where a million dead rows lie in
   -- the way. A cheap one is believed for 4 µs a job, so that a small bound is held at once; and so is the first of a

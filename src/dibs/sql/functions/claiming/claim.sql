@@ -63,7 +63,7 @@ begin
       perform dibs._fence_shard(v_queue, claim.worker, v_now);
     end if;
     -- Groups and limits have their own order, so a queue that has them is served oldest first.
-    if v_queue.newest_first and not v_queue.has_limit and not v_queue.has_job_limits and v_queue.group_priorities = '{}' then
+    if v_queue.newest_first and not v_queue.has_limit and not v_queue.has_job_limits and not v_queue.has_groups then
       v_newest := v_newest || v_queue.id;
       continue;
     end if;
@@ -81,7 +81,7 @@ begin
     v_checked := v_checked or v_queue.has_job_limits;
     v_floor := dibs._read_floor(v_queue.id, v_top);
     v_queues := v_queues || v_queue;
-    if v_queue.group_priorities <> '{}' then
+    if v_queue.has_groups then
       v_grouped := v_grouped || cardinality(v_queues);
     end if;
     v_floors := v_floors || v_floor;
@@ -108,7 +108,7 @@ begin
     foreach v_count in array dibs._shuffled(v_grouped) loop
       v_share := least(v_left - v_plain, v_allowed[v_count]);
       return query
-      select c.* from dibs._claim_turns(v_queues[v_count], v_token, v_share, claim.worker, claim.lease,
+      select c.* from dibs._claim_groups(v_queues[v_count], v_token, v_share, claim.worker, claim.lease,
         dibs._gate_units(v_gates, v_count), v_now) as c;
       get diagnostics v_share = row_count;
       v_left := v_left - v_share;
@@ -201,7 +201,7 @@ begin
     foreach v_count in array dibs._shuffled(v_grouped) loop
       v_share := least(v_left, v_allowed[v_count]);
       return query
-      select c.* from dibs._claim_turns(v_queues[v_count], v_token, v_share, claim.worker, claim.lease,
+      select c.* from dibs._claim_groups(v_queues[v_count], v_token, v_share, claim.worker, claim.lease,
         dibs._gate_units(v_gates, v_count), v_now) as c;
       get diagnostics v_share = row_count;
       v_left := v_left - v_share;

@@ -16,8 +16,8 @@ begin atomic
      where t.queue_id = q.id and t.priority = p.priority::smallint and t.due_at > n.at and t.lane is null
      order by t.due_at limit 1)
     union all
-    (select t.place from dibs.turn as t
-     where p.priority = -1 and q.group_priorities <> '{}' and t.queue_id = q.id and t.is_noisy = false and t.place > n.at
+    (select t.place from dibs.group_pointer as t
+     where p.priority = -1 and q.has_groups and t.queue_id = q.id and t.place > n.at
      order by t.place limit 1)
     union all
     -- When a rate that is spent lets the next one start.

@@ -21,11 +21,10 @@ begin
   perform dibs._ensure_queues(array[set_group.queue]);
   perform dibs._refuse_sharded(set_group.queue, 'group policy');
   v_queue := dibs._queue_number(set_group.queue);
-  v_lane := coalesce(dibs._lane_of(v_queue, set_group.name), '00000000-0000-0000-0000-000000000000');
+  v_lane := coalesce(dibs._lane_of(v_queue, set_group.name), dibs._nil_id());
   -- One at a time for a queue: what follows reads what the one before wrote.
   perform from dibs.queue as q where q.id = v_queue for no key update;
-  select p.* into v_old from dibs.group_policy as p
-  where p.queue_id = v_queue and p.lane in (v_lane, '00000000-0000-0000-0000-000000000000') order by p.lane desc limit 1;
+  select p.* into v_old from dibs._policy_of(v_queue, v_lane) as p;
   v_old.weight := coalesce(v_old.weight, 1);
   v_new := jsonb_populate_record(v_old, policy);
   if v_new.rate is null then
@@ -37,7 +36,7 @@ begin
   on conflict (queue_id, lane) do update
   set weight = excluded.weight, concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst,
     max_depth = excluded.max_depth, max_age = excluded.max_age;
-  perform dibs._sync_lanes(v_queue);
+  perform dibs._apply_policy(v_queue, v_lane);
 end
 $$;
 
@@ -54,15 +53,15 @@ set jit = off
 as $$
 declare
   v_queue integer := dibs._queue_number(unset_group.queue);
+  v_lane uuid := coalesce(dibs._lane_of(v_queue, unset_group.name), dibs._nil_id());
   v_found boolean;
 begin
   perform dibs._check_isolation('unset_group');
   perform from dibs.queue as q where q.id = v_queue for no key update;
   delete from dibs.group_policy as p
-  where p.queue_id = v_queue
-    and p.lane = coalesce(dibs._lane_of(v_queue, unset_group.name), '00000000-0000-0000-0000-000000000000');
+  where p.queue_id = v_queue and p.lane = v_lane;
   v_found := found;
-  perform dibs._sync_lanes(v_queue);
+  perform dibs._apply_policy(v_queue, v_lane);
   return v_found;
 end
 $$;

@@ -38,12 +38,12 @@ begin
     from gone as g
   )
   select array_agg(g.id), array_agg(g.fingerprint), bool_or(g.fingerprint is not null),
-    array_agg(g.lane) filter (where g.lane is not null and g.run > 0),
-    array_agg(g.queue_id) filter (where g.lane is not null and g.run > 0),
-    array_agg(g.turn) filter (where g.lane is not null and g.run > 0)
+    array_agg(g.lane) filter (where g.lane is not null and (g.run > 0 or g.turn > 0)),
+    array_agg(g.queue_id) filter (where g.lane is not null and (g.run > 0 or g.turn > 0)),
+    array_agg(g.turn) filter (where g.lane is not null and (g.run > 0 or g.turn > 0))
   into v_buried, v_prints, v_any, v_lanes, v_queues, v_turns from gone as g;
   if v_lanes is not null then
-    perform dibs._wake_lanes(v_lanes, v_queues, v_turns, at);
+    perform dibs._wake_groups(v_lanes, v_queues, v_turns, at);
   end if;
   if v_any then
     perform dibs._free_fingerprints(v_prints, v_buried);

@@ -14,7 +14,7 @@ begin
     select * from unnest(ids, tokens, errors, delays, finals) as k (id, token, error, delay, final)
     order by k.id
   ), held as materialized (
-    select l.*, a.error, q.ring, j.group_name,
+    select l.*, a.error, q.ring,
       coalesce(l.history, q.history) as keep,
       l.charged - (outcome in ('snoozed', 'released'))::integer as charge,
       case
@@ -40,7 +40,7 @@ begin
     join dibs.queue as q on q.id = l.queue_id
     -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later.
     left join lateral (
-      select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap, j.group_name from dibs.job as j where j.id = l.id offset 0) as j on true
+      select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap from dibs.job as j where j.id = l.id offset 0) as j on true
   ), gone as (
     delete from dibs.lease as l using held as h where l.id = h.id returning h.*
   ), kept as (
@@ -71,19 +71,17 @@ begin
     bool_or(g.verdict is not null and g.fingerprint is not null) as free,
     array_agg(g.queue_id) as queues, array_agg(g.lane) as lanes, array_agg(g.turn) as turns, bool_or(g.turn > 0) as held,
     array_agg(g.slots::text) filter (where g.slots is not null) as slots,
-    array_agg(g.group_name) filter (where g.verdict is null and g.lane is not null and g.turn < 2) as groups,
-    array_agg(g.queue_id) filter (where g.verdict is null and g.lane is not null and g.turn < 2) as group_queues,
-    array_agg(g.due) filter (where g.verdict is null and g.lane is not null and g.turn < 2) as group_dues
+    array_agg(case when g.verdict is null then g.id end) as waiting, bool_or(g.verdict is null and g.lane is not null) as grouped
   into v_put from gone as g;
 
   if v_put.slots is not null then
     perform dibs._return_units(v_put.slots, at);
   end if;
   if v_put.held then
-    perform dibs._return_turns(v_put.lanes, v_put.turns, v_put.queues, v_put.ids, v_put.dues, at);
+    perform dibs._free_units(v_put.lanes, v_put.turns, v_put.queues, v_put.waiting, at);
   end if;
-  if v_put.groups is not null then
-    perform dibs._open_lanes(v_put.group_queues, v_put.groups, v_put.group_dues, at);
+  if v_put.grouped then
+    perform dibs._add_pointers(v_put.waiting, at);
   end if;
 
   if v_put.free then

@@ -14,7 +14,7 @@ begin
     perform dibs._note_needs(jobs);
   end if;
   if needs.groups > 0 then
-    perform dibs._open_groups(jobs, at);
+    perform dibs._note_groups(jobs);
   end if;
   if needs.keys > 0 then
     select k.ids, k.same, k.hashes, k.outcomes into v_batch.ids, v_batch.same, v_batch.hashes, v_batch.outcomes

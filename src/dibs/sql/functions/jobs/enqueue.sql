@@ -34,6 +34,9 @@ begin
   if v_done.refused then
     perform dibs._refuse_jobs(jobs, bodies, v_now);
   end if;
+  if v_needs.groups > 0 then
+    perform dibs._add_pointers(v_done.ids, v_now);
+  end if;
   return query
   select d.n::integer, coalesce(v_same[d.n], d.id),
     case when v_same[d.n] is null then coalesce(v_outcomes[d.n], 'enqueued') else 'duplicate' end

@@ -48,10 +48,6 @@ begin
     return;
   end if;
 
-  perform dibs._open_lanes(array_agg(d.queue_id), array_agg(j.group_name), array_agg(v_now + redrive.delay), v_now)
-  from unnest(v_ids) as k (id) join dibs.dead as d on d.id = k.id join dibs.job as j on j.id = d.id
-  where j.group_name is not null;
-
   perform dibs._retake_fingerprints(v_ids, v_now);
 
   return query
@@ -80,6 +76,7 @@ begin
   )
   select c.id, c.name, c.kind, c.state, c.reason, case when c.taken then 'duplicate' else 'redriven' end
   from chosen as c left join waiting as w on w.id = c.id order by c.place;
+  perform dibs._add_pointers(v_ids, v_now);
 end
 $$;
 

@@ -33,7 +33,7 @@ begin
       when v_job.expire_at <= v_now then
         format('It is past its time since %s and is about to be expired.', v_job.expire_at)
       else format('It has been due for %s and waits for a worker: %s%s.', v_now - v_job.due_at,
-        coalesce(dibs._why_limited(v_job.queue, v_job.group_name, v_job.lane, v_now), dibs._ahead_of(why.id)),
+        coalesce(dibs._why_limited(v_job.queue_id, v_job.queue, v_job.group_name, v_job.lane, v_now), dibs._ahead_of(why.id)),
         dibs._shard_note(v_job.queue_id, v_now))
       end
     when 'blocked' then dibs._why_blocked(v_job.limit_id, v_job.waits_for, why.id)

@@ -106,7 +106,6 @@ declare
   v_waiting record;
   v_ids uuid[] := '{}'::uuid[];
   v_turns smallint[];
-  v_groups text[];
 begin
   -- As many as the free units may serve: one that needs more stands in nobody's way. One may find its slot taken by another;
   -- then it waits again.
@@ -133,13 +132,11 @@ begin
       g.fingerprint, g.lane, g.cost
     from gone as g
   )
-  select array_agg(g.queue_id), array_agg(g.priority), array_agg(g.due_at), array_agg(g.lane), array_agg(g.id), array_agg(g.turn),
-    array_agg((select j.group_name from dibs.job as j where j.id = g.id))
-  into queues, levels, dues, lanes, v_ids, v_turns, v_groups from gone as g;
+  select array_agg(g.queue_id), array_agg(g.priority), array_agg(g.due_at), array_agg(g.lane), array_agg(g.id), array_agg(g.turn)
+  into queues, levels, dues, lanes, v_ids, v_turns from gone as g;
   if exists (select from unnest(lanes) as l where l is not null) then
-    perform dibs._return_turns(lanes, v_turns, queues, v_ids, dues, at);
-    perform dibs._open_lanes(array_agg(g.queue_id), array_agg(g.name), array_agg(g.due), at)
-    from unnest(queues, v_groups, dues, v_turns) as g (queue_id, name, due, turn) where g.name is not null and g.turn = 0;
+    perform dibs._free_units(lanes, v_turns, queues, v_ids, at);
+    perform dibs._add_pointers(v_ids, at);
   end if;
 end
 $$;

@@ -102,44 +102,45 @@ returns integer
 language plpgsql volatile
 as $$
 declare
-  v_back record;
+  v_held integer;
 begin
-  with ticket as materialized (
-    select t.*, turns[t.ordinality] as turn, slots[t.ordinality] as slots, limits[t.ordinality] as limit_id
-    from unnest(tickets) with ordinality as t
-  ), held as (
-    insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run,
-      charged, losses, priority, own_lease, history, worker, fingerprint, lane, cost, turn, slots)
-    select t.id, new_token, t.due_at, t.expire_at, at,
-      at + coalesce(_lease_tickets.lease, t.own_lease, dibs._lease_for((queue).lease, (queue).lease_growth, (queue).lease_cap, t.charged + 1)),
-      t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, _lease_tickets.worker, t.fingerprint,
-      t.lane, t.cost, coalesce(t.turn, 0), t.slots::integer[]
-    from ticket as t where t.limit_id is null order by t.ordinality
-    returning 1
-  ), waiting as (
-    -- In strict order the group waits with its job.
-    insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
-      lane, cost, turn, limit_id, units, waits_for)
-    select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority, t.own_lease, t.history, t.fingerprint,
-      t.lane, t.cost, case when t.turn = 2 then 2 else 0 end, t.limit_id,
-      coalesce((select n.units from dibs._needs(t.id) as n where n.id = t.limit_id), 1), b.scope || ' ' || b.name
-    from ticket as t join dibs.limit_rule as b on b.id = t.limit_id
-  )
-  select (select count(*) from held) as held,
-    array_agg(t.lane) filter (where t.turn = 1 and t.limit_id is not null) as lanes,
-    array_agg(t.turn) filter (where t.turn = 1 and t.limit_id is not null) as turns,
-    array_agg(t.queue_id) filter (where t.turn = 1 and t.limit_id is not null) as queues
-  into v_back from ticket as t;
-  if v_back.lanes is not null then
-    perform dibs._return_turns(v_back.lanes, v_back.turns, v_back.queues, null, null, at);
+  insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run,
+    charged, losses, priority, own_lease, history, worker, fingerprint, lane, cost, turn, slots)
+  select t.id, new_token, t.due_at, t.expire_at, at,
+    at + coalesce(_lease_tickets.lease, t.own_lease, dibs._lease_for((queue).lease, (queue).lease_growth, (queue).lease_cap, t.charged + 1)),
+    t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, _lease_tickets.worker, t.fingerprint,
+    t.lane, t.cost, coalesce(turns[t.ordinality], 0), slots[t.ordinality]::integer[]
+  from unnest(tickets) with ordinality as t where limits[t.ordinality] is null;
+  get diagnostics v_held = row_count;
+  if v_held < cardinality(tickets) then
+    perform dibs._block_tickets(tickets, turns, limits, at);
   end if;
-  return v_back.held;
+  return v_held;
 end
 $$;
 
-comment on function dibs._lease_tickets is 'Lease the tickets a claim took, and let those wait for which a limit has no slot.';
+comment on function dibs._lease_tickets is 'Lease the tickets a claim took, and let those wait for which a limit has no unit. Returns how many it leased.';
 
-create or replace function dibs._held_jobs(queue dibs.queue, tickets dibs.ready[], limits integer[], new_token uuid, at timestamptz)
+create or replace function dibs._block_tickets(tickets dibs.ready[], turns smallint[], limits integer[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  -- In strict order the group waits with its job.
+  insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
+    lane, cost, turn, limit_id, units, waits_for)
+  select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority, t.own_lease, t.history, t.fingerprint,
+    t.lane, t.cost, case when turns[t.ordinality] = 2 then 2 else 0 end, b.id,
+    coalesce((select n.units from dibs._needs(t.id) as n where n.id = b.id), 1), b.scope || ' ' || b.name
+  from unnest(tickets) with ordinality as t join dibs.limit_rule as b on b.id = limits[t.ordinality];
+  perform dibs._free_units(array_agg(t.lane), array_agg(turns[t.ordinality]), array_agg(t.queue_id), null, at)
+  from unnest(tickets) with ordinality as t where limits[t.ordinality] is not null and turns[t.ordinality] = 1 having count(*) > 0;
+end
+$$;
+
+comment on function dibs._block_tickets is 'Let the tickets wait for which a limit has no unit; their groups may go on with others.';
+
+create or replace function dibs._held_jobs(
+  queue dibs.queue, tickets dibs.ready[], times timestamptz[], limits integer[], new_token uuid, lease interval)
 returns table (
   id uuid, token uuid, queue_name text, kind text, payload jsonb, body bytea, content_type text,
   headers jsonb, priority smallint, run integer, attempt smallint, max_attempts integer,
@@ -147,8 +148,8 @@ returns table (
 language sql stable
 begin atomic
   select t.id, new_token, (queue).name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, t.priority,
-    t.run + 1, (t.charged + 1)::smallint, coalesce(j.max_attempts, (queue).max_attempts), t.losses, t.due_at, j.deadline, at,
-    (select l.lease_until from dibs.lease as l where l.id = t.id)
+    t.run + 1, (t.charged + 1)::smallint, coalesce(j.max_attempts, (queue).max_attempts), t.losses, t.due_at, j.deadline, times[t.ordinality],
+    times[t.ordinality] + coalesce(_held_jobs.lease, t.own_lease, dibs._lease_for((queue).lease, (queue).lease_growth, (queue).lease_cap, t.charged + 1))
   from unnest(tickets) with ordinality as t
   left join lateral (
     select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
@@ -192,7 +193,8 @@ begin
     select a.* into v_admitted from dibs._admit_tickets(v_tickets, held, at) as a;
     v_left := v_left - dibs._lease_tickets(_claim_limited.queue, v_tickets, null, v_admitted.slots, v_admitted.limits, new_token,
       _claim_limited.worker, _claim_limited.lease, at);
-    return query select h.* from dibs._held_jobs(_claim_limited.queue, v_tickets, v_admitted.limits, new_token, at) as h;
+    return query select h.* from dibs._held_jobs(_claim_limited.queue, v_tickets,
+      array_fill(at, array[cardinality(v_tickets)]), v_admitted.limits, new_token, _claim_limited.lease) as h;
   end loop;
 end
 $$;

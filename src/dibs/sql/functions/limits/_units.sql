@@ -113,7 +113,7 @@ language plpgsql volatile
 as $$
 begin
   perform dibs._return_units(array_agg(h.slots), at) from unnest(holdings) as h where h.slots is not null having count(*) > 0;
-  perform dibs._return_turns(array_agg(h.lane), array_agg(h.turn), array_agg(h.queue_id), null, null, at)
+  perform dibs._free_units(array_agg(h.lane), array_agg(h.turn), array_agg(h.queue_id), null, at)
   from unnest(holdings) as h where h.turn > 0 having count(*) > 0;
 end
 $$;

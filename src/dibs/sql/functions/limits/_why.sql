@@ -23,7 +23,7 @@ return (
 
 comment on function dibs._why_blocked is 'Explain what a blocked job waits for and who holds it.';
 
-create or replace function dibs._why_limited(queue_name text, group_name text, lane uuid, at timestamptz) returns text
+create or replace function dibs._why_limited(queue_id integer, queue_name text, group_name text, lane uuid, at timestamptz) returns text
 language sql stable
 return coalesce((
   select case
@@ -35,15 +35,21 @@ return coalesce((
   end
   from dibs.limit_rule as b where b.scope = 'queue' and b.name = queue_name), (
   select case
-    when g.concurrency is not null and dibs._held_turns(g.id) >= g.concurrency then format('its group %L may run %s at once; held by %s', g.name, g.concurrency,
-      (select string_agg(l.id || coalesce(' (worker ' || l.worker || ')', ''), ', ') from (
-        select l.id, l.worker from dibs.lease as l where l.lane = g.id limit 3) as l))
-    when g.concurrency = 1 and exists (select from dibs.turn as t where t.lane = g.id and t.next is not null)
-      then format('its group %L is in strict order and waits for job %s', g.name, (select t.next from dibs.turn as t where t.lane = g.id and t.next is not null limit 1))
-    when g.rate is not null and dibs._tokens(g.rate, coalesce(g.burst, dibs._default_burst(g.rate)),
-        (select max(t.tat) from dibs.turn as t where t.lane = g.id), at) = 0
-      then format('its group %L starts no more than %s a second', g.name, g.rate)
+    when p.concurrency <= h.holders then format('its group %L may run %s at once; held by %s', group_name, p.concurrency, h.names)
+    when g.next is not null then format('its group %L is in strict order and waits for job %s', group_name, g.next)
+    when p.rate is not null and dibs._tokens(p.rate, coalesce(p.burst, dibs._default_burst(p.rate)), g.tat, at) = 0
+      then format('its group %L starts no more than %s a second', group_name, p.rate)
   end
-  from dibs.lane as g where g.id = _why_limited.lane));
+  from dibs._policy_of(queue_id, _why_limited.lane) as p
+  left join lateral (select g.next, g.tat from dibs.group_gate as g where g.lane = _why_limited.lane order by g.n desc limit 1) as g on true
+  cross join lateral (
+    select count(*) as holders, string_agg(l.id || coalesce(' (worker ' || l.worker || ')', ''), ', ') filter (where l.n <= 3) as names
+    from (
+      select l.id, l.worker, row_number() over (order by l.claimed_at) as n from dibs.lease as l
+      where l.lane = _why_limited.lane and l.turn > 0
+      union all
+      select b.id, null, 1 from dibs.blocked as b where b.lane = _why_limited.lane and b.turn > 0
+    ) as l
+  ) as h));
 
 comment on function dibs._why_limited is 'Which limit of its queue or group a job that is ready waits for; null if none.';

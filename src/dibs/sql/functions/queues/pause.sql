@@ -29,6 +29,7 @@ as $$
 declare
   v_id integer := dibs._queue_number(queue);
   v_now timestamptz := dibs.now();
+  v_ids uuid[];
 begin
   select q.paused_at into resume.paused_at from dibs.queue as q where q.id = v_id for update;
   select count(*) into resume.late
@@ -40,13 +41,13 @@ begin
     perform dibs._check_delay('resume', resume.extend);
     with more as (
       update dibs.ready as r set expire_at = v_now + resume.extend
-      where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now returning 1)
-    select count(*) into resume.extended from more;
+      where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now returning r.id)
+    select count(*), array_agg(m.id) into resume.extended, v_ids from more as m;
+    perform dibs._add_pointers(v_ids, v_now);
     with more as (
       update dibs.blocked as b set expire_at = v_now + resume.extend
       where b.queue_id = any (dibs._queue_numbers(v_id)) and b.expire_at <= v_now returning 1)
     select resume.extended + count(*) into resume.extended from more;
-    perform dibs._reopen_lanes(v_id);
   end if;
   update dibs.queue as q set paused_at = null where q.id = v_id;
   perform dibs._share_policy(v_id);

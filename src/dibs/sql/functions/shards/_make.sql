@@ -14,7 +14,7 @@ begin
   insert into dibs.queue overriding system value
   select n.* from gone as g join dibs.queue as q on q.id = parent
   cross join lateral jsonb_populate_record(q, jsonb_build_object(
-    'id', g.id, 'name', g.name, 'created_at', g.created_at, 'shards', null, 'shard_of', parent, 'shard', g.shard, 'group_priorities', g.group_priorities, 'has_job_limits', g.has_job_limits)) as n;
+    'id', g.id, 'name', g.name, 'created_at', g.created_at, 'shards', null, 'shard_of', parent, 'shard', g.shard, 'has_groups', g.has_groups, 'has_job_limits', g.has_job_limits)) as n;
 end
 $$;
 

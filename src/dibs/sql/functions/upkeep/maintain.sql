@@ -23,15 +23,8 @@ begin
   return query select 'expired', v_expired;
   return query select 'schedules fired', r.fired from dibs.run_schedules(10000) as r;
   return query select 'runs counted', r.counted from dibs.roll_up() as r;
-  if exists (select from dibs.queue as q where q.group_priorities <> '{}') then
-    v_next := '00000000-0000-0000-0000-000000000000';
-    v_expired := 0;
-    while v_next is not null loop
-      select * into v_chunk from dibs.repair_groups(10000, v_next);
-      v_expired := v_expired + v_chunk.mended;
-      v_next := v_chunk.next;
-    end loop;
-    return query select 'groups mended', v_expired;
+  if exists (select from dibs.queue as q where q.has_groups) then
+    return query select 'groups mended', dibs.repair_groups();
   end if;
   if exists (select from dibs.limit_rule) then
     return query select 'limits mended', dibs.repair_limits();

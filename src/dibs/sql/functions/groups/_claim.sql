@@ -1,0 +1,167 @@
+-- How a claim serves the groups of a queue.
+
+create or replace function dibs._prepare_hands(queue dibs.queue, number integer, hands dibs.group_hand[], at timestamptz)
+returns dibs.group_hand[]
+language plpgsql volatile
+as $$
+begin
+  if (queue).noisy_share is not null and number > 0 then
+    hands := dibs._set_noisy_aside(queue, hands, at);
+  end if;
+  if (queue).has_group_policy then
+    hands := dibs._enter_gates(queue, hands, at);
+  end if;
+  return coalesce(hands, '{}');
+end
+$$;
+
+comment on function dibs._prepare_hands is 'Leave the noisy groups out, and add what policies say.';
+
+create or replace function dibs._width(queue dibs.queue, want integer) returns integer
+language plpgsql stable
+as $$
+begin
+  -- With weights a share may be less than a job: more groups than jobs are looked at, and a draw decides.
+  return case when (queue).has_group_policy and exists (
+    select from dibs.group_policy as p where p.queue_id = (queue).id and p.weight > 1) then greatest(want, 8) else want end;
+end
+$$;
+
+comment on function dibs._width is 'How many pointers a claim takes at once.';
+
+create or replace function dibs._serve_groups(
+  queue dibs.queue, number integer, from_at timestamptz, from_n bigint, want integer, token uuid, worker bigint, lease interval,
+  slots integer[], at timestamptz, out tickets dibs.ready[], out times timestamptz[], out limits integer[], out missing integer, out first_at timestamptz, out first_n bigint)
+language plpgsql volatile
+as $$
+declare
+  v_plain constant boolean := not (queue).has_group_policy and (queue).noisy_share is null;
+  v_width integer := dibs._width(queue, want);
+  v_hands dibs.group_hand[] := '{}'::dibs.group_hand[];
+  v_start integer := 1;
+  v_more boolean := true;
+  v_seen boolean := false;
+  v_known uuid[] := '{}'::uuid[];
+  v_new record;
+  v_catch dibs.group_catch;
+  v_taken integer[] := '{}'::integer[];
+  v_shut integer[] := '{}'::integer[];
+  v_ord integer;
+  v_held record;
+begin
+  missing := want;
+  while missing > 0 loop
+    v_catch := null;
+    if v_hands <> '{}' then
+      v_known := array(select h.lane from unnest(v_hands) as h);
+    end if;
+    if v_more then
+      v_new := dibs._take_pointers((queue).id, number, from_at, from_n, v_width, v_known, v_plain and v_hands = '{}', at);
+      v_more := v_new.is_full;
+      v_catch := row(v_new.tickets, null, v_new.ords, v_new.asked);
+      v_start := cardinality(v_hands) + 1;
+      v_hands := v_hands || dibs._prepare_hands(queue, number, v_new.hands, at);
+      first_at := coalesce(first_at, v_new.hands[1].place);
+      first_n := coalesce(first_n, v_new.hands[1].n);
+      -- What other claimers have merged may have ended after our clock was read, but not after we locked the group.
+      at := case when v_plain then at else dibs.now() end;
+    end if;
+    if not v_more and not v_seen and v_catch.ords is null then
+      -- These are all that are free. Those that other claimers hold have their share, too.
+      v_seen := true;
+      v_start := 1;
+      v_hands := v_hands || dibs._prepare_hands(queue, number,
+        dibs._see_pointers(number, from_at, v_width, array(select h.lane from unnest(v_hands) as h), at), at);
+    end if;
+    v_taken := v_taken || array_fill(0, array[cardinality(v_hands) - cardinality(v_taken)]);
+    if v_catch.ords is null then
+      v_catch := dibs._take_tickets(queue, v_hands, v_start, v_shut, v_taken, missing, at);
+      exit when v_catch.asked is null and not v_more;
+    end if;
+    if cardinality(v_catch.asked) is distinct from cardinality(v_catch.ords) then
+      v_shut := v_shut || array(select a from unnest(v_catch.asked) as a where coalesce(a <> all (v_catch.ords), true));
+    end if;
+    v_width := least(v_width * 4, 10000);
+    continue when v_catch.ords is null;
+    foreach v_ord in array v_catch.ords loop
+      v_taken[v_ord] := v_taken[v_ord] + 1;
+    end loop;
+    v_held := dibs._hold_tickets(queue, v_catch.tickets, v_catch.turns, slots, token, worker, lease, at);
+    tickets := tickets || v_catch.tickets;
+    times := times || array_fill(at, array[cardinality(v_catch.ords)]);
+    limits := limits || v_held.limits;
+    missing := missing - v_held.held;
+    v_width := missing;
+  end loop;
+  if v_hands <> '{}' then
+    perform dibs._put_pointers(queue, number, v_hands, v_taken, v_shut, want, missing, at);
+  end if;
+end
+$$;
+
+comment on function dibs._serve_groups is
+'Take up to `want` tickets of a queue''s groups and lease them. Says which and when, how many are missing, and where the first pointer was.';
+
+create or replace function dibs._hold_tickets(
+  queue dibs.queue, tickets dibs.ready[], turns smallint[], held_units integer[], token uuid, worker bigint, lease interval, at timestamptz,
+  out held integer, out limits integer[])
+language plpgsql volatile
+as $$
+declare
+  v_slots text[];
+begin
+  if (queue).has_job_limits then
+    select a.* into v_slots, limits from dibs._admit_tickets(tickets, held_units, at) as a;
+  elsif held_units is not null then
+    v_slots := array_fill(held_units::text, array[cardinality(tickets)]);
+  end if;
+  held := dibs._lease_tickets(queue, tickets, turns, v_slots, limits, token, worker, lease, at);
+end
+$$;
+
+comment on function dibs._hold_tickets is 'Lease tickets, as far as limits of their jobs allow; says how many, and which limit each of the others waits for.';
+
+create or replace function dibs._claim_groups(
+  queue dibs.queue, new_token uuid, max integer, worker bigint, lease interval, slots integer[], at timestamptz)
+returns table (
+  id uuid, token uuid, queue_name text, kind text, payload jsonb, body bytea, content_type text,
+  headers jsonb, priority smallint, run integer, attempt smallint, max_attempts integer,
+  losses smallint, due_at timestamptz, deadline timestamptz, claimed_at timestamptz, lease_until timestamptz
+)
+language plpgsql volatile
+as $$
+declare
+  v_id constant integer := (queue).id;
+  v_top constant bigint := dibs._micros(at) - dibs._settled_us();
+  v_began constant bigint := dibs._micros(clock_timestamp());
+  v_floor dibs.floor := dibs._read_floor(-v_id, v_top);
+  v_back constant bigint := dibs._look_back(-v_id, v_floor, v_began);
+  v_got record;
+  v_first bigint;
+begin
+  if (queue).noisy_share is not null then
+    perform dibs._mark_noisy(queue, at);
+  end if;
+  v_got := dibs._serve_groups(queue, v_id, dibs._from_micros(v_floor.due_us[1] - v_back),
+    case when v_back = 0 then dibs._pointer_number(v_floor.ids[1]) else 0 end, max, new_token, worker, lease, slots, at);
+  return query select j.* from dibs._held_jobs(queue, v_got.tickets, v_got.times, v_got.limits, new_token, lease) as j;
+  -- The floor is the first pointer taken, as with tickets; where only those of others were seen it stays.
+  v_first := dibs._micros(v_got.first_at);
+  if v_first >= v_top or v_first is null and v_got.tickets is null then
+    v_floor.due_us[1] := v_top;
+    v_floor.ids[1] := dibs._nil_id();
+  elsif v_first is not null and v_got.missing = 0 or v_first > v_floor.due_us[1] then
+    v_floor.due_us[1] := v_first;
+    v_floor.ids[1] := dibs._pointer_key(v_got.first_n);
+  end if;
+  perform dibs._write_floor(-v_id, v_floor, v_floor.due_us, v_floor.ids, array_fill(true, array[11]), v_top, v_back, v_began, 1);
+
+  if (queue).noisy_share is not null and v_got.missing > 0 then
+    v_got := dibs._serve_groups(queue, -v_id, '-infinity', 0, v_got.missing, new_token, worker, lease, slots, at);
+    return query select j.* from dibs._held_jobs(queue, v_got.tickets, v_got.times, v_got.limits, new_token, lease) as j;
+  end if;
+end
+$$;
+
+comment on function dibs._claim_groups is
+'Take up to `max` jobs of a queue''s groups. Each group that has jobs gets its share; noisy ones what the others leave.';

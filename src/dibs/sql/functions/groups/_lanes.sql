@@ -1,0 +1,61 @@
+-- A group's lane, its policy and its lock.
+
+create or replace function dibs._lane_of(queue_id integer, name text) returns uuid
+language sql immutable strict parallel safe
+return encode(substring(sha256(convert_to(queue_id || ':' || name, 'UTF8')) for 16), 'hex')::uuid;
+
+comment on function dibs._lane_of is 'The lane of a group: the same for the same queue and name.';
+
+create or replace function dibs._bucket_of(lane uuid) returns integer
+language sql immutable strict parallel safe
+return (get_byte(uuid_send(lane), 0) << 4) | (get_byte(uuid_send(lane), 1) & 15);
+
+comment on function dibs._bucket_of is 'Which row of group_lock is a group''s.';
+
+-- Of this form, so that it becomes a part of the statement that uses it.
+create or replace function dibs._policy_of(queue_id integer, lane uuid) returns setof dibs.group_policy
+language sql stable
+begin atomic
+  select p.* from dibs.group_policy as p
+  where p.queue_id = _policy_of.queue_id and p.lane in (_policy_of.lane, dibs._nil_id()) order by p.lane desc limit 1;
+end;
+
+comment on function dibs._policy_of is 'What was set for a group: its own policy, otherwise that of every group of the queue; no row if neither is set.';
+
+create or replace function dibs._check_group(name text) returns void
+language plpgsql immutable
+as $$
+begin
+  if length(name) not between 1 and 200 or name ~ '[[:cntrl:]]' then
+    raise exception using errcode = 'DI010',
+      message = format('a group''s name has 1 to 200 characters and no control characters, not %L', left(name, 80));
+  end if;
+end
+$$;
+
+comment on function dibs._check_group is 'Refuse a name no group can have.';
+
+create or replace function dibs._note_groups(jobs jsonb) returns void
+language plpgsql volatile
+as $$
+begin
+  -- Once in a queue's life.
+  update dibs.queue as q set has_groups = true
+  where not q.has_groups and q.name in (
+    select e.job ->> 'queue' from jsonb_array_elements(jobs) as e (job) where e.job ->> 'group' is not null);
+end
+$$;
+
+comment on function dibs._note_groups is 'Note that a queue has jobs with a group.';
+
+create or replace function dibs._pointer_key(n bigint) returns uuid
+language sql immutable strict parallel safe
+return lpad(to_hex(n), 32, '0')::uuid;
+
+comment on function dibs._pointer_key is 'A pointer''s number in the form floors are kept in.';
+
+create or replace function dibs._pointer_number(key uuid) returns bigint
+language sql immutable strict parallel safe
+return ('x' || right(replace(key::text, '-', ''), 16))::bit(64)::bigint;
+
+comment on function dibs._pointer_number is 'A pointer''s number from its key.';

@@ -1,0 +1,50 @@
+-- Groups with more than their share of what runs.
+
+create or replace function dibs._mark_noisy(queue dibs.queue, at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_real bigint := dibs._micros(clock_timestamp());
+begin
+  -- Looked at once a second by each connection: it counts all that runs.
+  if abs(v_real - coalesce(dibs._recall('noisy', (queue).id)::bigint, 0)) < 1000000 then
+    return;
+  end if;
+  perform dibs._remember('noisy', (queue).id, v_real::text);
+  insert into dibs.group_pointer (queue_id, lane, place)
+  select -(queue).id, r.lane, at
+  from (
+    select l.lane, count(*) as jobs, sum(count(*)) over () as total from dibs.lease as l
+    where l.queue_id = (queue).id group by l.lane
+  ) as r
+  where r.lane is not null and r.jobs > 1 and r.jobs > r.total * (queue).noisy_share
+    and not exists (select from dibs.group_pointer as t where t.lane = r.lane and t.queue_id = -(queue).id);
+end
+$$;
+
+comment on function dibs._mark_noisy is
+'Mark the groups that have more than their share of a queue''s running jobs, with a pointer below zero: they are served last, until
+they have no jobs left.';
+
+create or replace function dibs._set_noisy_aside(queue dibs.queue, hands dibs.group_hand[], at timestamptz) returns dibs.group_hand[]
+language plpgsql volatile
+as $$
+declare
+  v_noisy uuid[] := array(
+    select h.lane from unnest(hands) as h
+    where exists (select from dibs.group_pointer as t where t.lane = h.lane and t.queue_id = -(queue).id));
+begin
+  if v_noisy = '{}' then
+    return hands;
+  end if;
+  insert into dibs.group_pointer (queue_id, lane, place, level, floor_at, floor_id, cost, freed, next)
+  select -(queue).id, h.lane, at, f.level, f.due_at, f.id, f.cost, 0, null
+  from unnest(hands) as h cross join lateral unnest(h.floors) as f where h.lane = any (v_noisy) and h.is_own
+  union all
+  select -(queue).id, h.lane, at, null, null, null, 1, h.freed, (h.next).id
+  from unnest(hands) as h where h.lane = any (v_noisy) and h.is_own and (h.freed > 0 or (h.next).id is not null);
+  return array(select h from unnest(hands) as h where h.lane <> all (v_noisy));
+end
+$$;
+
+comment on function dibs._set_noisy_aside is 'Move the pointers of noisy groups below zero; the other hands are returned.';
