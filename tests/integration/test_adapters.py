@@ -324,8 +324,8 @@ def test_errors_are_ours(play: Play, client: dibs.Client, queue: str) -> None:
 
     async def scene(stage: Stage) -> None:
         async with stage.begin(keep=False) as conn:
-            with pytest.raises(dibs.InvalidPolicy, match="expected a priority from 0 to 10") as refused:
-                await stage.do("enqueue", queue, "welcome", priority=99, conn=conn)
+            with pytest.raises(dibs.InvalidPolicy, match="expected a priority from -100 to 100") as refused:
+                await stage.do("enqueue", queue, "welcome", priority=999, conn=conn)
             assert refused.value.__cause__ is not None
             with pytest.raises(dibs.ServerError, match="current transaction is aborted") as aborted:
                 await stage.do("enqueue", queue, "welcome", conn=conn)

@@ -250,7 +250,7 @@ def test_ttl_none_never_expires(run: Dibs, client: dibs.Client) -> None:
 
 
 def test_a_refused_job_says_why(run: Dibs) -> None:
-    assert "priority from 0 to 10" in run("enqueue", "q", "k", "--priority", 99, code=1).err
+    assert "priority from -100 to 100" in run("enqueue", "q", "k", "--priority", 999, code=1).err
     assert "hour" in run("enqueue", "q", "k", "--id", "ffffffff-ffff-7fff-bfff-ffffffffffff", code=1).err
 
 

@@ -501,7 +501,7 @@ async def test_a_completion_that_is_refused_spoils_no_other(app: dibs.App) -> No
     @app.task(name="follows")
     async def follows(bad: bool) -> None:
         if bad:
-            dibs.context().enqueue(dibs.NewJob(queue="q", kind="k", priority=99))
+            dibs.context().enqueue(dibs.NewJob(queue="q", kind="k", priority=999))
 
     jobs = follows.enqueue_many(follows.call(n == 7) for n in range(20))
     await drain(app)

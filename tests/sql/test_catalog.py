@@ -39,10 +39,9 @@ ALLOWED = declared()
 
 THROTTLED = {
     "now",
-    "claim",
-    "_claim_newest",
+    "_take_newest",
+    "_take_oldest",
     "_write_floor",
-    "_write_holes",
     "forget",
     "_measure_pressure",
     "_read_pressure",
@@ -120,7 +119,7 @@ def test_each_role_tries_for_real(dsn: str, logins: dict[str, str], client: dibs
         "table": "select * from dibs.job",
         "jobs": "select * from dibs.jobs",
         "inside": "select dibs._put_back('lost', '{}', '{}', null, null, null, now())",
-        "hint": "insert into dibs.floor_hint values (1, now(), '1 s', '{}', '{}')",
+        "hint": "insert into dibs.floor_hint values ('floor', 1, now(), '1 s', null)",
     }
     allowed = {
         "dibs_producer": {"enqueue", "why"},

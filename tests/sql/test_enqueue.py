@@ -94,8 +94,8 @@ def test_ids_of_sql_and_python_are_alike(db: psycopg.Connection[Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"priority": 11}, dibs.InvalidPolicy, "priority from 0 to 10"),
-        ({"priority": -1}, dibs.InvalidPolicy, "priority from 0 to 10"),
+        ({"priority": 101}, dibs.InvalidPolicy, "priority from -100 to 100"),
+        ({"priority": -101}, dibs.InvalidPolicy, "priority from -100 to 100"),
         ({"ttl": -5}, dibs.InvalidPolicy, "TTL above 0"),
         ({"ttl": timedelta(days=9999)}, None, ""),
         ({"lease": 0.01}, dibs.InvalidPolicy, "lease from 0.1 s"),
@@ -132,7 +132,7 @@ def test_every_bad_option_is_refused_by_name(
 
 def test_a_bad_job_refuses_its_whole_batch_and_changes_nothing(client: dibs.Client) -> None:
     with pytest.raises(dibs.InvalidPolicy):
-        client.enqueue_many([dibs.NewJob(queue="q"), dibs.NewJob(queue="q", priority=99)])
+        client.enqueue_many([dibs.NewJob(queue="q"), dibs.NewJob(queue="q", priority=999)])
     assert client.queues() == []
 
 

@@ -129,26 +129,24 @@ def test_a_setting_that_is_not_ours_is_ignored(db: psycopg.Connection[Any]) -> N
         [(id, token)] = db.execute("select id, token from dibs.claim('{q}')").fetchall()
         assert id == first
         db.execute("select dibs.release(%s, %s)", (id, token))
-    ahead = "{" + ",".join(["9" * 16] * 11) + "}"
-    ids = "{" + ",".join(["00000000-0000-0000-0000-000000000000"] * 11) + "}"
-    forged = f'("{ahead}","{ids}",0,0,0,0)'
+    forged = f'("{{5}}","{{{"9" * 16}}}","{{00000000-0000-0000-0000-000000000000}}","{{0}}",0,0,0,0)'
     db.execute("select set_config('dibs.floor_1', dibs._sealed(%s), false)", (forged,))
     assert db.execute("select id from dibs.claim('{q}')").fetchall() == [(first,)]
 
 
 def test_a_fresh_connection_starts_from_the_newest_hint(connect: Connect, client: dibs.Client) -> None:
-    """An expensive sweep leaves a hint, so that a new connection need not scan the dead rows a pinned horizon keeps."""
+    """A dear sweep leaves a hint, so that a new connection need not walk the dead rows a pinned horizon keeps."""
     holder, claimer, fresh = connect(), connect(), connect()
     holder.execute("begin isolation level repeatable read")
     holder.execute("select pg_current_xact_id()")
     client.enqueue_many(dibs.NewJob(queue="q", payload=n) for n in range(40_000))
     while rows := claimer.execute("select id, token from dibs.claim('{q}', 2000)").fetchall():
         claimer.execute("select from dibs.complete_many(%s, %s)", ([r[0] for r in rows], [r[1] for r in rows]))
-    hints = claimer.execute("select max(swept_at), max(due_us[6]) from dibs.floor_hint").fetchone()
+    hints = claimer.execute("select max(swept_at), max((floor).due_us[1]) from dibs.floor_hint").fetchone()
     assert hints
     assert hints[0] is not None
     top = "dibs._micros(dibs.now()) - 250000"
-    row = fresh.execute(f"select (dibs._read_floor(1, {top})).due_us[6]").fetchone()
+    row = fresh.execute(f"select (dibs._read_floor('floor', 1, '{{5}}', {top})).due_us[1]").fetchone()
     assert row
     assert row[0] == hints[1] > 0
     client.enqueue("q", "after")
@@ -186,7 +184,7 @@ def test_a_locked_or_expired_head_does_not_hold_the_floor_down(connect: Connect,
     later = sorted(enqueue(producer) for _ in range(3))
     clock.move(10)
     assert claimer.execute("select id from dibs.claim('{q}', 1)").fetchall() == [(later[0],)]
-    row = claimer.execute("select (dibs._read_floor(1, dibs._micros(dibs.now()))).ids[6]").fetchone()
+    row = claimer.execute("select (dibs._read_floor('floor', 1, '{5}', dibs._micros(dibs.now()))).ids[1]").fetchone()
     assert row == (later[0],)
 
 
@@ -210,27 +208,22 @@ def test_a_batch_that_was_committed_late_is_drained_at_once(connect: Connect, cl
 
 def test_a_sweep_in_an_open_transaction_stops_no_other(connect: Connect) -> None:
     one, other = connect(), connect()
-    floor = "row(null, null, 0, 5000, 9e15::bigint, 0)::dibs.floor"
-    sweep = f"select dibs._look_back(1, {floor}, dibs._micros(clock_timestamp()))"
+    floor = "row(null, null, null, null, 0, 5000, 9e15::bigint, 0)::dibs.floor"
+    dear = f"select dibs._look_back('floor', 1, {floor}, dibs._micros(clock_timestamp()))"
     enqueue(one)
     one.execute("begin")
-    zeros = "array_fill(0::bigint, array[11]), array_fill(gen_random_uuid(), array[11]), array_fill(true, array[11])"
-    swept = one.execute(sweep).fetchone()
+    swept = one.execute(dear).fetchone()
     assert swept == (4_000_000_000_000_000,)
-    assert other.execute(sweep).fetchone() != swept
-    one.execute(
-        f"select dibs._write_floor(1, row(null, null, 0, 5000, 0, 0)::dibs.floor, {zeros}, 1, %s,"
-        " dibs._micros(clock_timestamp()), 1)",
-        swept,
-    )
-    assert other.execute(sweep).fetchone() == swept
+    assert other.execute(dear).fetchone() != swept
+    one.execute(f"select dibs._write_floor('floor', 1, {floor}, %s, 1)", swept)
+    assert other.execute(dear).fetchone() == swept
 
 
 def test_a_clock_stepped_back_stops_no_look_back(db: psycopg.Connection[Any]) -> None:
-    ahead = "dibs._micros(clock_timestamp()) + 3600000000"
+    now, nothing = "dibs._micros(clock_timestamp())", "row(null, null, null, null,"
+    ahead = f"{now} + 3600000000"
     row = db.execute(
-        f"select dibs._look_back(1, row(null, null, {ahead}, 100, 0, 0)::dibs.floor, dibs._micros(clock_timestamp())),"
-        f" dibs._look_back(1, row(null, null, dibs._micros(clock_timestamp()) + 19000, 1000, {ahead}, 3)::dibs.floor,"
-        " dibs._micros(clock_timestamp()))"
+        f"select dibs._look_back('floor', 1, {nothing} {ahead}, 100, 0, 0)::dibs.floor, {now}),"
+        f" dibs._look_back('floor', 1, {nothing} {now} + 19000, 1000, {ahead}, 3)::dibs.floor, {now})"
     ).fetchone()
     assert row == (4_000_000_000_000_000, 4_000_000)

@@ -48,9 +48,9 @@ def units(db: psycopg.Connection[Any]) -> dict[str, tuple[int, int]]:
     rows = db.execute(
         "select b.name, b.concurrency,"
         " (select coalesce(sum(units), 0) from dibs.limit_unit where limit_id = b.id) - b.debt + ("
-        " select coalesce(sum(l.slots[i + 1]), 0) from dibs.lease as l,"
-        " generate_series(1, cardinality(l.slots), 2) as i"
-        " where l.slots[i] = b.id) from dibs.limit_rule as b where b.concurrency is not null"
+        " select coalesce(sum(u.units), 0) from dibs.lease as l,"
+        " unnest(l.limit_ids, l.limit_units) as u (id, units)"
+        " where u.id = b.id) from dibs.limit_rule as b where b.concurrency is not null"
     )
     return {name: (slots, int(counted)) for name, slots, counted in rows}
 
@@ -454,3 +454,14 @@ def test_queues_without_limits_run_nothing_of_this(db: psycopg.Connection[Any]) 
     assert row == (False, False, False)
     counted = defaultdict(int, {row[0]: 1 for row in take(db, 3)})
     assert len(counted) == 3
+
+
+def test_units_are_not_taken_for_limits(db: psycopg.Connection[Any]) -> None:
+    """A job holds 2 units of limit 1. A new limit whose number is 2 is free all the same, and counts who runs."""
+    set_limit(db, resource="gpu", concurrency=4)
+    fill(db, 1, resources={"gpu": 2})
+    assert len(take(db, 1)) == 1
+    set_limit(db, kind="other", concurrency=3)
+    assert units(db) == {"gpu": (4, 4), "other": (3, 3)}
+    db.execute("select dibs.enqueue('q', 'other') from generate_series(1, 5)")
+    assert len(take(db, 10)) == 3

@@ -38,8 +38,8 @@ select t.id, array_agg(t.place) from (
 UNITS = """
 select b.name, b.concurrency + b.debt, (
   select coalesce(sum(s.units), 0) from dibs.limit_unit as s where s.limit_id = b.id) + (
-  select coalesce(sum(l.slots[i + 1]), 0) from dibs.lease as l, generate_series(1, cardinality(l.slots), 2) as i
-  where l.slots[i] = b.id)
+  select coalesce(sum(u.units), 0) from dibs.lease as l, unnest(l.limit_ids, l.limit_units) as u (id, units)
+  where u.id = b.id)
 from dibs.limit_rule as b
 union all
 select l.lane::text, coalesce((

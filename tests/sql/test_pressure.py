@@ -384,7 +384,7 @@ def test_a_group_has_bounds_of_its_own(client: dibs.Client, clock: Clock) -> Non
     client.set_queue("q", when_full="sideline")
     assert put("acme", 2) == ["sidelined"] * 2
     taken = client.claim("q", 10)
-    assert sorted(job.priority for job in taken) == [0, 0, 5, 5, 5, 5, 5]
+    assert sorted(job.priority for job in taken) == [-100, -100, 5, 5, 5, 5, 5]
     client.complete_many(taken)
     assert put("acme") == ["enqueued"]
     clock.move(61)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROOT = files(__name__)
 
 TABLES = (
-    "values", "queues", "jobs", "claiming", "dedup", "backpressure", "groups", "limits", "shards", "schedules",
+    "values", "queues", "jobs", "dedup", "backpressure", "groups", "limits", "claiming", "shards", "schedules",
     "history", "workers", "db_functions", "channels", "security",
 )  # fmt: skip
 """The files of ``schema/``, in the order in which they are applied."""

@@ -34,7 +34,7 @@ BATCH = 1000
 @click.option("--bytes", "raw", is_flag=True, help="The payload is bytes, not JSON.")
 @click.option("--content-type", help="What the bytes are, such as image/png.")
 @click.option("--many", is_flag=True, help="One job for each line of standard input (or --file): a JSON payload.")
-@click.option("--priority", type=int, help="0 to 10; higher goes first.")
+@click.option("--priority", type=int, help="-100 to 100; higher goes first.")
 @click.option("--delay", type=DURATION, help="Due that much later.")
 @click.option("--due-at", type=MOMENT, help="Due at that time.")
 @click.option("--ttl", type=DURATION_OR_NONE, help="Expires that long after it was first due; none for never.")

@@ -111,7 +111,7 @@ def show(session: Session, name: str) -> None:
 @click.option("--queue", help="The queue of its jobs.")
 @click.option("--kind", help="The kind of its jobs.")
 @click.option("--payload", type=JSON, help="The payload of its jobs, as JSON.")
-@click.option("--priority", type=int, help="The priority of its jobs, 0 to 10.")
+@click.option("--priority", type=int, help="The priority of its jobs, -100 to 100.")
 @click.option("--ttl", type=DURATION, help="Its jobs expire that long after they were due.")
 @click.option("--max-attempts", type=int, help="How often each of its jobs is tried.")
 @click.option("--backoff", type=BACKOFF, help="exponential:1s,cap=10m,jitter=0.1, constant:5s or list:1s,5s,30s.")

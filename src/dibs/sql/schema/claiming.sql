@@ -1,38 +1,94 @@
--- What a connection remembers of a queue between claims, and where a fresh one starts.
+-- What a claim hands out, and what a connection remembers between claims.
 
--- Kept in the session setting dibs.floor_<queue>: for each priority from 0 to 10 where to start scanning, and when to
--- look back below that again.
+create type dibs.claimed as (
+  id uuid,
+  token uuid,
+  queue text,
+  kind text,
+  payload jsonb,
+  body bytea,
+  content_type text,
+  headers jsonb,
+  priority smallint,
+  run integer,
+  attempt smallint,
+  max_attempts integer,
+  losses smallint,
+  due_at timestamptz,
+  deadline timestamptz,
+  claimed_at timestamptz,
+  lease_until timestamptz
+);
+comment on type dibs.claimed is 'A job as a claim hands it out.';
+
+create type dibs.claim_order as (
+  token uuid,
+  worker bigint,
+  lease interval,
+  at timestamptz
+);
+comment on type dibs.claim_order is 'What all parts of a claim share: its token, its worker, the lease asked for, and its clock.';
+
+create type dibs.needed as (
+  limit_ids integer[],
+  limit_units integer[]
+);
+comment on type dibs.needed is 'Units of limits that one job holds while it runs.';
+
+create type dibs.taking as (
+  queue dibs.queue,
+  tickets dibs.ready[],
+  turns smallint[],
+  gate dibs.needed,
+  needs dibs.needed[],
+  at timestamptz
+);
+comment on type dibs.taking is
+'What a claim took from one queue, in the order in which it is handed out: the tickets; what each holds of its group''s turns, if
+anything (turns); what each holds of the queue''s own limit (gate), and of others (needs); and when they were taken (at).';
+
 create type dibs.floor as (
+  priorities smallint[],
   due_us bigint[],
   ids uuid[],
-  sweep_at bigint,
-  sweep_took bigint,
-  near_at bigint,
-  near_step integer
-);
-
--- Kept in the session setting dibs.holes_<queue>, for a newest-first queue: ranges of due times in which everything was
--- taken, for each priority, and when to look into them again. A hole reaches from above the ticket (low_us, low_ids) to below
--- the time high_us.
-create type dibs.holes as (
-  levels smallint[],
-  low_us bigint[],
-  low_ids uuid[],
   high_us bigint[],
   sweep_at bigint,
   sweep_took bigint,
   near_at bigint,
   near_step integer
 );
+comment on type dibs.floor is
+'What a connection remembers of a queue: for each priority the ticket (due_us, ids) from which it scans, and when to look back
+below it again, everywhere (sweep) or nearby (near). Newest first, it is a hole: everything from that ticket up to high_us was
+taken.';
 
--- Written by full sweeps, read by fresh connections.
+create type dibs.queue_scan as (
+  queue dibs.queue,
+  floor dibs.floor,
+  next dibs.floor,
+  back bigint,
+  allowed integer,
+  gate dibs.gate
+);
+comment on type dibs.queue_scan is
+'What a claim knows of one queue: where it scans from, and how far below that it looks (back); where the next claim will scan from;
+how many jobs it may still take, and what it took of the queue''s own limit (gate).';
+
 create table dibs.floor_hint (
+  what text not null,
   queue_id integer not null,
   swept_at timestamptz not null,
   took interval not null,
-  due_us bigint[] not null,
-  ids uuid[] not null,
-  holes dibs.holes
+  floor dibs.floor not null
 );
-comment on table dibs.floor_hint is 'Where a fresh connection starts scanning. Insert only.';
-create index floor_hint_newest_idx on dibs.floor_hint (queue_id, swept_at desc);
+comment on table dibs.floor_hint is 'Where a fresh connection starts scanning: written by full sweeps. Insert only; upkeep deletes old ones.';
+create index floor_hint_newest_idx on dibs.floor_hint (what, queue_id, swept_at desc);
+
+create table dibs.queue_priority (
+  queue_id integer not null,
+  priority smallint not null
+);
+comment on table dibs.queue_priority is
+'The priorities that jobs of a queue have had, beside the queue''s own. Insert only, without a unique key: producers never wait for
+each other here, so a pair may stand twice.';
+create index queue_priority_idx on dibs.queue_priority (queue_id, priority);

@@ -83,7 +83,7 @@ create table dibs.job (
   dedup_scope text,
   constraint job_pkey primary key (id),
   constraint job_kind_shape check (length(kind) between 1 and 200 and kind not like E'%\n%'),
-  constraint job_priority_range check (priority between 0 and 10),
+  constraint job_priority_range check (priority between -100 and 100),
   constraint job_one_payload check (payload is null or body is null),
   constraint job_content_type_shape check (
     length(content_type) between 1 and 200 and content_type !~ '[[:cntrl:]]'),
@@ -177,7 +177,7 @@ create table dibs.blocked (
 );
 alter sequence dibs.blocked_n_seq owned by dibs.blocked.n;
 comment on table dibs.blocked is 'Tickets waiting for a slot of a limit. n counts them, so that what came since the last look is found.';
-create index blocked_limit_idx on dibs.blocked (limit_id, (10 - priority), due_at, id);
+create index blocked_limit_idx on dibs.blocked (limit_id, (-priority), due_at, id);
 create index blocked_n_idx on dibs.blocked (limit_id, n);
 create index blocked_queue_idx on dibs.blocked (queue_id);
 
@@ -203,7 +203,8 @@ create table dibs.lease (
   lane uuid,
   cost integer,
   turn smallint not null default 0,
-  slots integer[]
+  limit_ids integer[],
+  limit_units integer[]
 ) with (
   fillfactor = 80,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
@@ -214,7 +215,7 @@ comment on column dibs.lease.own_lease is 'How long the next lease lasts where t
 comment on column dibs.lease.cancel is 'Why its end was asked for, if it was.';
 comment on column dibs.lease.lane is 'The group: a hash of queue and name.';
 comment on column dibs.lease.turn is 'What it holds of its lane''s turns: 0 nothing, 1 one of several, 2 the only one (strict order).';
-comment on column dibs.lease.slots is 'What it holds of limits, as flattened pairs (limit id, units).';
+comment on column dibs.lease.limit_ids is 'The limits it holds units of; limit_units says how many of each.';
 
 create table dibs.dead (
   id uuid not null constraint dead_pkey primary key,

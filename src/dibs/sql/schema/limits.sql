@@ -62,19 +62,42 @@ alter sequence dibs.limit_rate_n_seq owned by dibs.limit_rate.n;
 comment on table dibs.limit_rate is 'How far each rate is spent. Insert, delete.';
 create index limit_rate_limit_idx on dibs.limit_rate (limit_id, n desc);
 
--- What a claim took of a queue's own limit: which, how many jobs it allows, and how far its rate is spent.
 create type dibs.gate as (
-  place integer,
   limit_id integer,
-  has_slots boolean,
   allowed integer,
-  tat timestamptz
+  tat timestamptz,
+  has_units boolean
 );
+comment on type dibs.gate is
+'What a claim took of a queue''s own limit: which, how many jobs it allows, how far its rate is spent, and whether each job holds
+a unit of it.';
 
--- What a lease that ended held of its group's turns and of limits.
 create type dibs.holding as (
   lane uuid,
   turn smallint,
   queue_id integer,
-  slots text
+  limit_ids integer[],
+  limit_units integer[]
 );
+comment on type dibs.holding is 'What a lease that ended held of its group''s turns and of limits.';
+
+create type dibs.unit_floor as (
+  n bigint,
+  since bigint,
+  until bigint
+);
+comment on type dibs.unit_floor is
+'What a connection remembers of a limit''s free units: the number of the first (n), and from when until when, in microseconds, to
+believe it.';
+
+create type dibs.first_blocked as (
+  rank smallint,
+  due_at timestamptz,
+  id uuid,
+  n bigint,
+  since bigint,
+  until bigint
+);
+comment on type dibs.first_blocked is
+'What a connection remembers of who waits for a limit: the first (rank is its priority below zero), up to which number (n) it has
+seen all who wait, and from when until when, in microseconds, to believe it.';

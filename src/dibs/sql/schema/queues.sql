@@ -103,7 +103,7 @@ create table dibs.queue (
   has_job_limits boolean not null default false,
   is_confined boolean not null default dibs._is_confined(),
   constraint queue_name_shape check (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,126}(#[0-9]{1,3})?$'),
-  constraint queue_priority_range check (priority between 0 and 10),
+  constraint queue_priority_range check (priority between -100 and 100),
   constraint queue_lease_range check (
     lease between interval '100 milliseconds' and interval '7 days'),
   constraint queue_lease_growth_range check (lease_growth between 1 and 100),

@@ -9,11 +9,11 @@ select b.scope, case when b.scope = 'queue' then b.name end as queue, b.name, b.
   null::interval as max_age
 from dibs.limit_rule as b
 cross join lateral (
-  select coalesce(sum(l.slots[i + 1]), 0)::integer as used,
+  select coalesce(sum(u.units), 0)::integer as used,
     coalesce(array_agg(l.id order by l.claimed_at, l.id), '{}') as holders
   from dibs.lease as l
-  cross join lateral generate_series(1, cardinality(l.slots), 2) as i
-  where l.slots is not null and l.slots[i] = b.id
+  cross join lateral unnest(l.limit_ids, l.limit_units) as u (id, units)
+  where u.id = b.id
 ) as h
 where (select dibs.confined_to()) is null or exists (
   select from dibs.queue as q

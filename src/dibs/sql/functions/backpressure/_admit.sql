@@ -55,7 +55,7 @@ begin
     else
       v_found.waiting := v_found.waiting + cardinality(v_ords);
     end if;
-    perform set_config('dibs.pressure_' || v_queue.id, dibs._sealed(v_found::text), false);
+    perform dibs._remember('pressure', v_queue.id, v_found::text);
   end loop;
 end
 $$;
@@ -71,6 +71,7 @@ declare
   v_group record;
   v_waiting bigint;
   v_oldest timestamptz;
+  v_from smallint;
   v_ord bigint;
 begin
   for v_group in
@@ -88,20 +89,19 @@ begin
       order by p.lane desc limit 1) as p
     where num_nonnulls(p.max_depth, p.max_age) > 0 order by g.queue_id, g.name
   loop
-    -- What was sidelined, which has priority 0, is not counted, as with queues.
+    -- What was sidelined is not counted, as with queues.
+    v_from := dibs._sidelined_priority() + (v_group.when_full = 'sideline')::integer;
     v_waiting := (select count(*) from (
-      select from generate_series(case when v_group.when_full = 'sideline' then 1 else 0 end, 10) as p (level)
-      cross join lateral (
-        select from dibs.ready as r
-        where r.queue_id = v_group.queue_id and r.lane = v_group.lane and r.priority = p.level::smallint limit v_group.max_depth) as r
-      limit v_group.max_depth) as r);
+      select from dibs.ready as r
+      where r.queue_id = v_group.queue_id and r.lane = v_group.lane and r.priority >= v_from limit v_group.max_depth) as r);
     v_oldest := (
       select min(r.due_at)
-      from generate_series(case when v_group.when_full = 'sideline' then 1 else 0 end, 10) as p (level)
+      from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
       cross join lateral (
         select r.due_at from dibs.ready as r
-        where r.queue_id = v_group.queue_id and r.lane = v_group.lane and r.priority = p.level::smallint and r.due_at <= at
-        order by r.due_at, r.id limit 1) as r);
+        where r.queue_id = q.id and r.lane = v_group.lane and r.priority = p.priority and r.due_at <= at
+        order by r.due_at, r.id limit 1) as r
+      where q.id = v_group.queue_id and p.priority >= v_from);
     continue when coalesce(v_waiting + cardinality(v_group.ords) <= v_group.max_depth, true)
       and coalesce(at - v_oldest <= v_group.max_age, true);
     if v_group.when_full = 'sideline' then

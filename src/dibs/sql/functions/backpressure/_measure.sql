@@ -6,7 +6,7 @@ as $$
 declare
   v_began timestamptz := clock_timestamp();
   -- What was sidelined is not counted: else the queue would stay full until that is done, too.
-  v_from constant smallint := case when (queue).when_full = 'sideline' then 1 else 0 end;
+  v_from constant smallint := dibs._sidelined_priority() + ((queue).when_full = 'sideline')::integer;
   v_queues constant integer[] := dibs._queue_numbers((queue).id);
   v_found dibs.pressure;
 begin
@@ -24,11 +24,12 @@ begin
   end if;
   if (queue).max_age is not null then
     select min(r.due_at) into v_found.oldest_due
-    from unnest(v_queues) as q (id) cross join generate_series(v_from, 10) as p (priority)
+    from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
     cross join lateral (
       select r.due_at from dibs.ready as r
-      where r.queue_id = q.id and r.priority = p.priority::smallint and r.lane is null and r.due_at <= at
-      order by r.due_at, r.id limit 1) as r;
+      where r.queue_id = q.id and r.priority = p.priority and r.lane is null and r.due_at <= at
+      order by r.due_at, r.id limit 1) as r
+    where q.id = any (v_queues) and p.priority >= v_from;
     -- The turn of a group that waits is as old as its oldest job, or older.
     v_found.oldest_due := least(v_found.oldest_due, (
       select min(t.place) from dibs.group_pointer as t where t.queue_id = any (v_queues) and t.place <= at));
@@ -37,7 +38,7 @@ begin
   -- the way. A cheap one is believed for 4 µs a job, so that a small bound is held at once; and so is the first of a
   -- connection, whose time is that of planning.
   v_found.good_until_us := dibs._micros(clock_timestamp()) + 4 * coalesce(v_found.waiting, 0)
-    + case when first then 0 else 20 * greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0) end;
+    + case when first then 0 else dibs._rest(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end;
   return v_found;
 end
 $$;
@@ -49,14 +50,9 @@ create or replace function dibs._read_pressure(queue dibs.queue, at timestamptz)
 language plpgsql volatile
 as $$
 declare
-  v_text text := current_setting('dibs.pressure_' || (queue).id, true);
-  v_body text := substr(v_text, position(':' in v_text) + 1);
   v_real bigint := dibs._micros(clock_timestamp());
-  v_known dibs.pressure;
+  v_known dibs.pressure := dibs._recall('pressure', (queue).id)::dibs.pressure;
 begin
-  if v_text = dibs._sealed(v_body) then
-    v_known := v_body::dibs.pressure;
-  end if;
   if v_known.good_until_us between v_real and v_real + 60000000
     and (v_known.waiting is not null or (queue).max_depth is null) then
     return v_known;

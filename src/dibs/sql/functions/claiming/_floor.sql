@@ -1,60 +1,71 @@
--- The floor: where a connection starts scanning a queue.
+-- The floor: where a connection starts scanning a queue. ARCHITECTURE.md, "The floor", says why. `what` is whose floor it
+-- is: of a queue ('floor'), of a newest-first queue ('newest'), of the rotation of a queue's groups ('rotation').
 
--- The setting is the caller's to change, so it carries a checksum and is not believed without it. The floor of a queue's
--- rotation of groups is kept under the queue's number below zero.
-create or replace function dibs._read_floor(queue_id integer, top_us bigint) returns dibs.floor
+create or replace function dibs._fit_floor(floor dibs.floor, priorities smallint[], top_us bigint) returns dibs.floor
+language sql stable
+begin atomic
+  select row(priorities, array_agg(coalesce(f.due_us, 0) order by p.n), array_agg(coalesce(f.id, dibs._nil_id()) order by p.n),
+    array_agg(coalesce(f.high_us, 0) order by p.n), (floor).sweep_at, (floor).sweep_took, (floor).near_at, (floor).near_step)::dibs.floor
+  from unnest(priorities) with ordinality as p (priority, n)
+  left join unnest((floor).priorities, (floor).due_us, (floor).ids, (floor).high_us) as f (priority, due_us, id, high_us)
+    on f.priority = p.priority and greatest(f.due_us, f.high_us) <= top_us;
+end;
+
+comment on function dibs._fit_floor is
+'A floor for these priorities. One that lies ahead of the clock is dropped: the clock was stepped back, and what lies behind it
+may be due now.';
+
+create or replace function dibs._read_floor(what text, queue_id integer, priorities smallint[], top_us bigint) returns dibs.floor
 language plpgsql volatile
 as $$
 declare
-  v_text text := current_setting(replace('dibs.floor_' || queue_id, '-', 't'), true);
-  v_body text := substr(v_text, position(':' in v_text) + 1);
-  v_floor dibs.floor;
+  v_floor dibs.floor := dibs._recall(what, queue_id)::dibs.floor;
+  v_hint dibs.floor_hint;
 begin
-  if v_text = dibs._sealed(v_body) then
-    v_floor := v_body::dibs.floor;
+  if v_floor.near_step is null then
+    select h.* into v_hint from dibs.floor_hint as h
+    where h.what = _read_floor.what and h.queue_id = _read_floor.queue_id order by h.swept_at desc limit 1;
+    v_floor := v_hint.floor;
+    v_floor.sweep_at := coalesce(dibs._micros(v_hint.swept_at), 0);
+    v_floor.sweep_took := coalesce(dibs._micros('epoch'::timestamptz + v_hint.took), 0);
+    v_floor.near_at := 0;
+    v_floor.near_step := 0;
   end if;
-  if cardinality(v_floor.due_us) is distinct from 11 or cardinality(v_floor.ids) is distinct from 11 then
-    select h.due_us, h.ids, dibs._micros(h.swept_at), dibs._micros('epoch'::timestamptz + h.took), 0, 0
-    into v_floor
-    from dibs.floor_hint as h where h.queue_id = _read_floor.queue_id
-    order by h.swept_at desc limit 1;
-    if not found then
-      v_floor := row(array_fill(0::bigint, array[11]),
-        array_fill(uuid '00000000-0000-0000-0000-000000000000', array[11]), 0, 0, 0, 0);
-    end if;
-  end if;
-  -- The clock was stepped back: what lies behind such a floor may be due now.
-  if top_us < any (v_floor.due_us) then
-    select array_agg(case when d > top_us then 0 else d end order by n) into v_floor.due_us
-    from unnest(v_floor.due_us) with ordinality as f (d, n);
+  if v_floor.priorities is distinct from priorities or top_us < any (v_floor.due_us) or top_us < any (v_floor.high_us) then
+    return dibs._fit_floor(v_floor, priorities, top_us);
   end if;
   return v_floor;
 end
 $$;
 
 comment on function dibs._read_floor is
-'Where this connection starts scanning a queue: from its session, else from the newest hint, else from the start.';
+'Where this connection starts scanning a queue: from its session, otherwise from the newest hint, otherwise from the start.';
 
-create or replace function dibs._look_back(queue_id integer, floor dibs.floor, real_us bigint)
-returns bigint
+create or replace function dibs._sweep_lock(what text, queue_id integer) returns integer
+language sql immutable
+return case when what = 'rotation' then -queue_id else queue_id end;
+
+comment on function dibs._sweep_lock is 'The number of the advisory lock (class 20001) of whoever sweeps.';
+
+create or replace function dibs._look_back(what text, queue_id integer, floor dibs.floor, real_us bigint) returns bigint
 language plpgsql volatile
 as $$
 declare
-  v_all constant bigint := 4000000000000000;
   v_paid timestamptz;
 begin
   -- A time further ahead than we would ever set it was set before the clock stepped back.
-  if real_us >= floor.sweep_at or floor.sweep_at - real_us > 20 * floor.sweep_took then
+  if real_us >= floor.sweep_at or floor.sweep_at - real_us > dibs._rest(floor.sweep_took) then
     if floor.sweep_took < 2000 then
-      return v_all;
+      return dibs._everything_us();
     end if;
-    -- Expensive sweeps are shared by all connections: one at a time, and not before the last has paid off. The lock
-    -- is the session's, because the caller's transaction may last; write_floor gives it back.
-    select h.swept_at + 20 * h.took into v_paid from dibs.floor_hint as h
-    where h.queue_id = _look_back.queue_id and h.swept_at <= dibs._from_micros(real_us)
+    -- Expensive sweeps are shared: one connection at a time, and not before the last has paid off. The lock is the
+    -- session's, because the caller's transaction may last; _write_floor gives it back.
+    select h.swept_at + dibs._rest(1) * h.took into v_paid from dibs.floor_hint as h
+    where h.what = _look_back.what and h.queue_id = _look_back.queue_id and h.swept_at <= dibs._from_micros(real_us)
     order by h.swept_at desc limit 1;
-    if coalesce(v_paid, '-infinity') <= dibs._from_micros(real_us) and pg_try_advisory_lock(20001, queue_id) then
-      return v_all;
+    if coalesce(v_paid, '-infinity') <= dibs._from_micros(real_us)
+      and pg_try_advisory_lock(20001, dibs._sweep_lock(what, queue_id)) then
+      return dibs._everything_us();
     end if;
   end if;
   if real_us >= floor.near_at or floor.near_at - real_us > 60000000 then
@@ -67,42 +78,55 @@ $$;
 comment on function dibs._look_back is
 'How far below the floor this claim looks, in microseconds, for what was committed late or put back.';
 
-create or replace function dibs._write_floor(
-  queue_id integer, floor dibs.floor, due_us bigint[], ids uuid[], seen boolean[], top_us bigint,
-  back bigint, began_us bigint, queues integer)
-returns void
+create or replace function dibs._write_floor(what text, queue_id integer, floor dibs.floor, back bigint, took bigint) returns void
 language plpgsql volatile
 as $$
 declare
-  v_end bigint := dibs._micros(clock_timestamp());
-  v_took bigint := (v_end - began_us) / queues;
+  v_now bigint := dibs._micros(clock_timestamp());
   v_unlocked boolean;
 begin
-  for n in 1 .. 11 loop
-    if not seen[n] then
-      due_us[n] := top_us;
-      ids[n] := '00000000-0000-0000-0000-000000000000';
-    end if;
-  end loop;
-  if back >= 4000000000000000 then
+  if back >= dibs._everything_us() then
     if floor.sweep_took >= 2000 then
-      v_unlocked := pg_advisory_unlock(20001, queue_id);
+      v_unlocked := pg_advisory_unlock(20001, dibs._sweep_lock(what, queue_id));
     end if;
-    if v_took >= 2000 then
-      insert into dibs.floor_hint (queue_id, swept_at, took, due_us, ids)
-      values (queue_id, dibs._from_micros(v_end), v_took * interval '1 microsecond', due_us, ids);
+    floor.sweep_took := took;
+    floor.sweep_at := v_now + dibs._rest(took);
+    if took >= 2000 then
+      insert into dibs.floor_hint (what, queue_id, swept_at, took, floor)
+      values (what, queue_id, dibs._from_micros(v_now), took * interval '1 microsecond', floor);
     end if;
-    floor.sweep_took := v_took;
-    floor.sweep_at := v_end + 20 * v_took;
   elsif back > 0 then
-    floor.near_at := v_end + least(20 * v_took, 30000000);
+    floor.near_at := v_now + least(dibs._rest(took), 30000000);
     floor.near_step := (floor.near_step + 1) % 6;
   end if;
-  floor.due_us := due_us;
-  floor.ids := ids;
-  perform set_config(replace('dibs.floor_' || queue_id, '-', 't'), dibs._sealed(floor::text), false);
+  perform dibs._remember(what, queue_id, floor::text);
 end
 $$;
 
 comment on function dibs._write_floor is
-'Remember in the session where the next claim of this queue starts, and what looking back cost.';
+'Remember in the session where the next claim starts, and what looking back cost.';
+
+create or replace function dibs._raised(old_us bigint, old_id uuid, first_us bigint, first_id uuid, top_us bigint, is_full boolean,
+  out us bigint, out id uuid)
+language plpgsql immutable
+as $$
+begin
+  -- No floor rises above what is settled. A look-back lowers it only when it came back full: then there may be more down
+  -- there, which the next claims walk through.
+  if first_us is null then
+    us := old_us;
+    id := old_id;
+  elsif first_us >= top_us then
+    us := top_us;
+    id := dibs._nil_id();
+  elsif is_full or (first_us, first_id) > (old_us, old_id) then
+    us := first_us;
+    id := first_id;
+  else
+    us := old_us;
+    id := old_id;
+  end if;
+end
+$$;
+
+comment on function dibs._raised is 'The floor after a claim, by the first ticket it took.';

@@ -10,21 +10,22 @@ begin atomic
   select min(r.due_at)
   from (select dibs.now() as at) as n
   cross join dibs.queue as q
-  cross join generate_series(-1, 10) as p (priority)
   cross join lateral (
-    (select t.due_at from dibs.ready as t
-     where t.queue_id = q.id and t.priority = p.priority::smallint and t.due_at > n.at and t.lane is null
-     order by t.due_at limit 1)
+    (select min(t.due_at) as due_at from unnest(dibs._priorities(q)) as p (priority)
+     cross join lateral (
+       select t.due_at from dibs.ready as t
+       where t.queue_id = q.id and t.priority = p.priority and t.due_at > n.at and t.lane is null
+       order by t.due_at limit 1) as t)
     union all
     (select t.place from dibs.group_pointer as t
-     where p.priority = -1 and q.has_groups and t.queue_id = q.id and t.place > n.at
+     where q.has_groups and t.queue_id = q.id and t.place > n.at
      order by t.place limit 1)
     union all
     -- When a rate that is spent lets the next one start.
     (select o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1)
      from dibs.limit_rule as b cross join lateral (
        select o.tat from dibs.limit_rate as o where o.limit_id = b.id order by o.n desc limit 1) as o
-     where p.priority = -1 and q.has_limit and b.scope = 'queue' and b.name = q.name and b.rate is not null
+     where q.has_limit and b.scope = 'queue' and b.name = q.name and b.rate is not null
        and o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1) > n.at)
   ) as r
   where q.name = any (queues) and q.paused_at is null

@@ -30,8 +30,8 @@ $$;
 comment on function dibs._width is 'How many pointers a claim takes at once.';
 
 create or replace function dibs._serve_groups(
-  queue dibs.queue, number integer, from_at timestamptz, from_n bigint, want integer, token uuid, worker bigint, lease interval,
-  slots integer[], at timestamptz, out tickets dibs.ready[], out times timestamptz[], out limits integer[], out missing integer, out first_at timestamptz, out first_n bigint)
+  queue dibs.queue, number integer, from_at timestamptz, from_n bigint, want integer, gate dibs.needed, at timestamptz,
+  out takings dibs.taking[], out missing integer, out first_at timestamptz, out first_n bigint)
 language plpgsql volatile
 as $$
 declare
@@ -47,9 +47,10 @@ declare
   v_taken integer[] := '{}'::integer[];
   v_shut integer[] := '{}'::integer[];
   v_ord integer;
-  v_held record;
+  v_taking dibs.taking;
 begin
   missing := want;
+  takings := '{}'::dibs.taking[];
   while missing > 0 loop
     v_catch := null;
     if v_hands <> '{}' then
@@ -86,11 +87,12 @@ begin
     foreach v_ord in array v_catch.ords loop
       v_taken[v_ord] := v_taken[v_ord] + 1;
     end loop;
-    v_held := dibs._hold_tickets(queue, v_catch.tickets, v_catch.turns, slots, token, worker, lease, at);
-    tickets := tickets || v_catch.tickets;
-    times := times || array_fill(at, array[cardinality(v_catch.ords)]);
-    limits := limits || v_held.limits;
-    missing := missing - v_held.held;
+    v_taking := row(queue, v_catch.tickets, v_catch.turns, gate, null, at);
+    if (queue).has_job_limits then
+      v_taking := dibs._admit_tickets(v_taking, at);
+    end if;
+    takings := takings || v_taking;
+    missing := missing - cardinality(v_taking.tickets);
     v_width := missing;
   end loop;
   if v_hands <> '{}' then
@@ -100,42 +102,18 @@ end
 $$;
 
 comment on function dibs._serve_groups is
-'Take up to `want` tickets of a queue''s groups and lease them. Says which and when, how many are missing, and where the first pointer was.';
-
-create or replace function dibs._hold_tickets(
-  queue dibs.queue, tickets dibs.ready[], turns smallint[], held_units integer[], token uuid, worker bigint, lease interval, at timestamptz,
-  out held integer, out limits integer[])
-language plpgsql volatile
-as $$
-declare
-  v_slots text[];
-begin
-  if (queue).has_job_limits then
-    select a.* into v_slots, limits from dibs._admit_tickets(tickets, held_units, at) as a;
-  elsif held_units is not null then
-    v_slots := array_fill(held_units::text, array[cardinality(tickets)]);
-  end if;
-  held := dibs._lease_tickets(queue, tickets, turns, v_slots, limits, token, worker, lease, at);
-end
-$$;
-
-comment on function dibs._hold_tickets is 'Lease tickets, as far as limits of their jobs allow; says how many, and which limit each of the others waits for.';
+'Take up to `want` tickets of a queue''s groups. Says which and when, how many are missing, and where the first pointer was.';
 
 create or replace function dibs._claim_groups(
-  queue dibs.queue, new_token uuid, max integer, worker bigint, lease interval, slots integer[], at timestamptz)
-returns table (
-  id uuid, token uuid, queue_name text, kind text, payload jsonb, body bytea, content_type text,
-  headers jsonb, priority smallint, run integer, attempt smallint, max_attempts integer,
-  losses smallint, due_at timestamptz, deadline timestamptz, claimed_at timestamptz, lease_until timestamptz
-)
+  queue dibs.queue, want integer, gate dibs.needed, at timestamptz, out takings dibs.taking[], out taken integer)
 language plpgsql volatile
 as $$
 declare
   v_id constant integer := (queue).id;
   v_top constant bigint := dibs._micros(at) - dibs._settled_us();
   v_began constant bigint := dibs._micros(clock_timestamp());
-  v_floor dibs.floor := dibs._read_floor(-v_id, v_top);
-  v_back constant bigint := dibs._look_back(-v_id, v_floor, v_began);
+  v_floor dibs.floor := dibs._read_floor('rotation', v_id, '{0}', v_top);
+  v_back constant bigint := dibs._look_back('rotation', v_id, v_floor, v_began);
   v_got record;
   v_first bigint;
 begin
@@ -143,25 +121,53 @@ begin
     perform dibs._mark_noisy(queue, at);
   end if;
   v_got := dibs._serve_groups(queue, v_id, dibs._from_micros(v_floor.due_us[1] - v_back),
-    case when v_back = 0 then dibs._pointer_number(v_floor.ids[1]) else 0 end, max, new_token, worker, lease, slots, at);
-  return query select j.* from dibs._held_jobs(queue, v_got.tickets, v_got.times, v_got.limits, new_token, lease) as j;
+    case when v_back = 0 then dibs._pointer_number(v_floor.ids[1]) else 0 end, want, gate, at);
+  takings := v_got.takings;
+  taken := want - v_got.missing;
   -- The floor is the first pointer taken, as with tickets; where only those of others were seen it stays.
   v_first := dibs._micros(v_got.first_at);
-  if v_first >= v_top or v_first is null and v_got.tickets is null then
+  if v_first >= v_top or v_first is null and takings = '{}' then
     v_floor.due_us[1] := v_top;
     v_floor.ids[1] := dibs._nil_id();
-  elsif v_first is not null and v_got.missing = 0 or v_first > v_floor.due_us[1] then
+  elsif v_first is not null and taken = want or v_first > v_floor.due_us[1] then
     v_floor.due_us[1] := v_first;
     v_floor.ids[1] := dibs._pointer_key(v_got.first_n);
   end if;
-  perform dibs._write_floor(-v_id, v_floor, v_floor.due_us, v_floor.ids, array_fill(true, array[11]), v_top, v_back, v_began, 1);
+  perform dibs._write_floor('rotation', v_id, v_floor, v_back, dibs._micros(clock_timestamp()) - v_began);
 
-  if (queue).noisy_share is not null and v_got.missing > 0 then
-    v_got := dibs._serve_groups(queue, -v_id, '-infinity', 0, v_got.missing, new_token, worker, lease, slots, at);
-    return query select j.* from dibs._held_jobs(queue, v_got.tickets, v_got.times, v_got.limits, new_token, lease) as j;
+  if (queue).noisy_share is not null and taken < want then
+    v_got := dibs._serve_groups(queue, -v_id, '-infinity', 0, want - taken, gate, at);
+    takings := takings || v_got.takings;
+    taken := want - v_got.missing;
   end if;
 end
 $$;
 
 comment on function dibs._claim_groups is
-'Take up to `max` jobs of a queue''s groups. Each group that has jobs gets its share; noisy ones what the others leave.';
+'Take up to `want` tickets of a queue''s groups. Each group that has jobs gets its share; noisy ones what the others leave.';
+
+create or replace function dibs._take_groups(
+  inout scans dibs.queue_scan[], want integer, claim dibs.claim_order, out takings dibs.taking[], out taken integer)
+language plpgsql volatile
+as $$
+declare
+  v_scan record;
+  v_got record;
+begin
+  takings := '{}'::dibs.taking[];
+  taken := 0;
+  for v_scan in
+    -- In any order, so that no queue with groups is always the first.
+    select s.queue, s.gate, s.allowed, s.ordinality::integer as n from unnest(scans) with ordinality as s
+    where (s.queue).has_groups order by random()
+  loop
+    exit when taken = want;
+    v_got := dibs._claim_groups(v_scan.queue, least(want - taken, v_scan.allowed), dibs._gate_needs(v_scan.gate), claim.at);
+    scans[v_scan.n].allowed := v_scan.allowed - v_got.taken;
+    taken := taken + v_got.taken;
+    takings := takings || v_got.takings;
+  end loop;
+end
+$$;
+
+comment on function dibs._take_groups is 'Take up to `want` tickets of groups, and say how the scans stand after it.';

@@ -70,12 +70,12 @@ begin
     array_agg(case when g.verdict is not null then g.fingerprint end) as prints,
     bool_or(g.verdict is not null and g.fingerprint is not null) as free,
     array_agg(g.queue_id) as queues, array_agg(g.lane) as lanes, array_agg(g.turn) as turns, bool_or(g.turn > 0) as held,
-    array_agg(g.slots::text) filter (where g.slots is not null) as slots,
+    array_agg(row(null, 0, null, g.limit_ids, g.limit_units)::dibs.holding) filter (where g.limit_ids is not null) as units,
     array_agg(case when g.verdict is null then g.id end) as waiting, bool_or(g.verdict is null and g.lane is not null) as grouped
   into v_put from gone as g;
 
-  if v_put.slots is not null then
-    perform dibs._return_units(v_put.slots, at);
+  if v_put.units is not null then
+    perform dibs._give_back(v_put.units, at);
   end if;
   if v_put.held then
     perform dibs._free_units(v_put.lanes, v_put.turns, v_put.queues, v_put.waiting, at);

@@ -50,10 +50,13 @@ declare
   v_hashes bytea[] := batch.hashes;
   v_outcomes text[] := batch.outcomes;
   v_aside integer[] := batch.aside;
+  v_queues integer[];
+  v_unusual smallint[];
 begin
   with asked as materialized (
     select a.*, coalesce(bodies[a.ordinality], decode(a.body, 'base64')) as bytes, q.id as queue_id,
-      case when q.id = any (v_aside) or v_outcomes[a.ordinality] = 'sidelined' then 0
+      q.priority as usual,
+      case when q.id = any (v_aside) or v_outcomes[a.ordinality] = 'sidelined' then dibs._sidelined_priority()
         else coalesce(a.priority, q.priority) end as level,
       coalesce(a.id, v_ids[a.ordinality], dibs._id_at(v_tick + a.ordinality)) as job_id,
       greatest(coalesce(a.due_at, at + a.delay), at) as due,
@@ -89,8 +92,12 @@ begin
       dibs._lane_of(j.queue_id, j.group_name), j.cost
     from new_job as j join dibs.queue as q on q.id = j.queue_id
   )
-  select array_agg(a.job_id order by a.ordinality), bool_or(a.refused and a.is_new)
-  into _insert_batch.ids, _insert_batch.refused from asked as a;
+  select array_agg(a.job_id order by a.ordinality), bool_or(a.refused and a.is_new),
+    array_agg(a.queue_id) filter (where a.level <> a.usual), array_agg(a.level) filter (where a.level <> a.usual)
+  into _insert_batch.ids, _insert_batch.refused, v_queues, v_unusual from asked as a;
+  if v_unusual is not null then
+    perform dibs._note_priorities(v_queues, v_unusual);
+  end if;
 end
 $$;
 

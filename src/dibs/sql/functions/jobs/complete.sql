@@ -27,7 +27,7 @@ begin
     delete from dibs.lease as l using asked as a
     where l.id = a.id and l.token = a.token
     returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, a.result,
-      l.lane, l.turn, l.slots
+      l.lane, l.turn, l.limit_ids, l.limit_units
   ), kept as (
     insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, result,
       progress)
@@ -36,7 +36,8 @@ begin
     where coalesce(g.history, q.history) = 'all'
   )
   select array_agg(g.id), array_agg(g.token), array_agg(g.fingerprint), bool_or(g.fingerprint is not null),
-    array_agg(row(g.lane, g.turn, g.queue_id, g.slots::text)::dibs.holding) filter (where g.turn > 0 or g.slots is not null)
+    array_agg(row(g.lane, g.turn, g.queue_id, g.limit_ids, g.limit_units)::dibs.holding)
+      filter (where g.turn > 0 or g.limit_ids is not null)
   into v_ended, v_tokens, v_prints, v_any, v_held from gone as g;
 
   if v_held is not null then

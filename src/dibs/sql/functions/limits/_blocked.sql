@@ -1,49 +1,45 @@
 -- Tickets that wait for a free unit: the first of them, and bringing them back.
 
-create or replace function dibs._first_blocked(limit_id integer, out rank integer, out due_at timestamptz, out id uuid)
+create or replace function dibs._first_blocked(limit_id integer) returns dibs.first_blocked
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_name text := 'dibs.waits_' || limit_id;
-  v_text text := current_setting(v_name, true);
-  v_body text := substr(v_text, strpos(v_text, ':') + 1);
   v_began bigint := dibs._micros(clock_timestamp());
-  v_until bigint;
   v_top bigint := (select s.last_value from dibs.blocked_n_seq as s);
+  v_first dibs.first_blocked := dibs._recall('blocked', limit_id)::dibs.first_blocked;
   v_new record;
 begin
-  if v_text = dibs._sealed(v_body) and v_began between split_part(v_body, ' ', 1)::bigint and split_part(v_body, ' ', 2)::bigint then
-    v_until := split_part(v_body, ' ', 2)::bigint;
-    rank := split_part(v_body, ' ', 4)::integer;
-    due_at := dibs._from_micros(split_part(v_body, ' ', 5)::bigint);
-    id := split_part(v_body, ' ', 6)::uuid;
+  if v_began between v_first.since and v_first.until then
     -- What came since the last look may stand in front of what was the first then.
-    select 10 - b.priority as rank, b.due_at, b.id into v_new from dibs.blocked as b
-    where b.limit_id = _first_blocked.limit_id and b.n > split_part(v_body, ' ', 3)::bigint
-    order by (10 - b.priority), b.due_at, b.id limit 1;
-    if (v_new.rank, v_new.due_at, v_new.id) < (_first_blocked.rank, _first_blocked.due_at, _first_blocked.id) then
-      rank := v_new.rank;
-      due_at := v_new.due_at;
-      id := v_new.id;
+    select -b.priority as rank, b.due_at, b.id into v_new from dibs.blocked as b
+    where b.limit_id = _first_blocked.limit_id and b.n > v_first.n
+    order by (-b.priority), b.due_at, b.id limit 1;
+    if (v_new.rank, v_new.due_at, v_new.id) < (v_first.rank, v_first.due_at, v_first.id) then
+      v_first.rank := v_new.rank;
+      v_first.due_at := v_new.due_at;
+      v_first.id := v_new.id;
     end if;
   else
-    rank := -1;
-    due_at := '-infinity';
-    id := '00000000-0000-0000-0000-000000000000';
+    v_first := row(-101, '-infinity', dibs._nil_id(), 0, v_began, null);
   end if;
-  select (10 - b.priority), b.due_at, b.id into rank, due_at, id from dibs.blocked as b
-  where b.limit_id = _first_blocked.limit_id and ((10 - b.priority), b.due_at, b.id) >= (_first_blocked.rank, _first_blocked.due_at, _first_blocked.id)
-  order by (10 - b.priority), b.due_at, b.id limit 1;
-  v_until := coalesce(v_until, v_began + greatest(250000, 20 * (dibs._micros(clock_timestamp()) - v_began)));
-  perform set_config(v_name, dibs._sealed(concat_ws(' ', v_began, v_until, v_top - 200, coalesce(rank, 99),
-    dibs._micros(coalesce(due_at, 'epoch')), coalesce(id, '00000000-0000-0000-0000-000000000000'))), false);
+  select (-b.priority), b.due_at, b.id into v_first.rank, v_first.due_at, v_first.id from dibs.blocked as b
+  where b.limit_id = _first_blocked.limit_id and ((-b.priority), b.due_at, b.id) >= (v_first.rank, v_first.due_at, v_first.id)
+  order by (-b.priority), b.due_at, b.id limit 1;
+  -- The last numbers may not be committed yet.
+  v_first.n := v_top - 200;
+  v_first.since := v_began;
+  v_first.until := coalesce(v_first.until,
+    v_began + greatest(dibs._settled_us(), dibs._rest(dibs._micros(clock_timestamp()) - v_began)));
+  perform dibs._remember('blocked', limit_id, row(coalesce(v_first.rank, 101), coalesce(v_first.due_at, 'infinity'),
+    coalesce(v_first.id, dibs._nil_id()), v_first.n, v_first.since, v_first.until)::dibs.first_blocked::text);
+  return v_first;
 end
 $$;
 
 comment on function dibs._first_blocked is
-'The first that waits for a limit; nothing if nobody does. What the connection saw is not read again, but for a look at everything
-now and then, for what was committed late or rolled back.';
+'The first that waits for a limit; without an id if nobody does. What the connection saw is not read again, except for a look at
+everything now and then, for what was committed late or rolled back.';
 
 create or replace function dibs._ring_for(limit_id integer) returns void
 language sql volatile
@@ -61,36 +57,58 @@ end;
 
 comment on function dibs._ring_for is 'Ring for the queues whose jobs wait for a limit.';
 
-create or replace function dibs._unblock(queue_ids integer[], at timestamptz, floors bigint[], out lower bigint[])
+create or replace function dibs._bring_back(queue_ids integer[], at timestamptz)
+returns table (queue_id integer, priority smallint, due_at timestamptz)
 language plpgsql volatile
 as $$
-#variable_conflict use_variable
 declare
   v_limit record;
-  v_first record;
-  v_moved record;
+  v_first dibs.first_blocked;
 begin
-  lower := floors;
   for v_limit in
     select b.id from dibs.limit_rule as b
-    where b.concurrency is not null
-      and exists (select from dibs.limit_unit as s where s.limit_id = b.id and s.n >= dibs._unit_floor(b.id) and s.freed_at <= at)
+    where b.concurrency is not null and exists (
+      select from dibs.limit_unit as s where s.limit_id = b.id and s.n >= dibs._unit_floor(b.id) and s.freed_at <= at)
     order by b.id
   loop
-    select f.* into v_first from dibs._first_blocked(v_limit.id) as f;
+    v_first := dibs._first_blocked(v_limit.id);
     continue when v_first.id is null;
-    select m.* into v_moved from dibs._unblock_limit(v_limit.id, v_first.rank, v_first.due_at, v_first.id, queue_ids, at) as m;
-    for i in 1 .. coalesce(cardinality(v_moved.dues), 0) loop
-      continue when v_moved.lanes[i] is not null;
-      lower[array_position(queue_ids, v_moved.queues[i]) * 11 - 10 + v_moved.levels[i]] := least(
-        lower[array_position(queue_ids, v_moved.queues[i]) * 11 - 10 + v_moved.levels[i]], dibs._micros(v_moved.dues[i]) - 1);
-    end loop;
+    return query
+    select m.queue_id, m.priority, m.due_at
+    from dibs._unblock_limit(v_limit.id, v_first.rank, v_first.due_at, v_first.id, queue_ids, at) as u,
+      unnest(u.queues, u.levels, u.dues, u.lanes) as m (queue_id, priority, due_at, lane)
+    where m.lane is null;
   end loop;
 end
 $$;
 
-comment on function dibs._unblock is
-'Bring those back to ready that wait for a slot which is free now. They keep their place, so the floors of this claim are lowered to them.';
+comment on function dibs._bring_back is
+'Bring those back to ready that wait for a unit which is free now. They keep their place; those without a group are returned, so
+that floors can be lowered to them.';
+
+create or replace function dibs._lower_floors(scans dibs.queue_scan[], at timestamptz) returns dibs.queue_scan[]
+language plpgsql volatile
+as $$
+declare
+  v_back record;
+  v_level integer;
+begin
+  for v_back in
+    select s.n, b.priority, min(b.due_at) as due_at
+    from dibs._bring_back(array(select (s.queue).id from unnest(scans) as s), at) as b
+    join (select (s.queue).id, s.ordinality::integer as n from unnest(scans) with ordinality as s) as s on s.id = b.queue_id
+    group by 1, 2
+  loop
+    v_level := array_position(((scans[v_back.n]).floor).priorities, v_back.priority);
+    continue when v_level is null;
+    scans[v_back.n].floor.due_us[v_level] :=
+      least(((scans[v_back.n]).floor).due_us[v_level], dibs._micros(v_back.due_at) - 1);
+  end loop;
+  return scans;
+end
+$$;
+
+comment on function dibs._lower_floors is 'Bring back who waits for a unit that is free now, and lower this claim''s floors to them.';
 
 create or replace function dibs._unblock_limit(
   of_limit integer, from_rank integer, from_at timestamptz, from_id uuid, queue_ids integer[], at timestamptz,
@@ -111,9 +129,9 @@ begin
   -- then it waits again.
   for v_waiting in
     select b.id, b.units from dibs.blocked as b
-    where b.limit_id = of_limit and ((10 - b.priority), b.due_at, b.id) >= (from_rank, from_at, from_id)
+    where b.limit_id = of_limit and ((-b.priority), b.due_at, b.id) >= (from_rank, from_at, from_id)
       and b.units <= v_free and (queue_ids is null or b.queue_id = any (queue_ids))
-    order by (10 - b.priority), b.due_at, b.id
+    order by (-b.priority), b.due_at, b.id
   loop
     continue when v_waiting.units > v_free;
     v_ids := v_ids || v_waiting.id;

@@ -1,56 +1,76 @@
 -- A queue's own limit: passed before its jobs are looked at.
 
-create or replace function dibs._enter_gate(queue dibs.queue, want integer, at timestamptz,
-  out limit_id integer, out has_slots boolean, out allowed integer, out tat timestamptz)
+create or replace function dibs._enter_gate(queue dibs.queue, want integer, at timestamptz) returns dibs.gate
 language plpgsql volatile
 as $$
-#variable_conflict use_variable
 declare
   v_rule dibs.limit_rule;
+  v_gate dibs.gate;
 begin
-  select b.* into v_rule from dibs.limit_rule as b where b.scope = 'queue' and b.name = (queue).name;
-  limit_id := v_rule.id;
-  has_slots := v_rule.concurrency is not null;
-  allowed := want;
+  select r.* into v_rule from dibs.limit_rule as r where r.scope = 'queue' and r.name = (queue).name;
+  v_gate.limit_id := v_rule.id;
+  v_gate.allowed := want;
   if v_rule.rate is not null then
-    -- Another claim holds the row: it is spending at this moment.
+    -- A rate that another claim holds is being spent by it.
     delete from dibs.limit_rate as p
-    where p.ctid = (select o.ctid from dibs.limit_rate as o where o.limit_id = v_rule.id order by o.n desc limit 1 for update skip locked)
-    returning p.tat into tat;
+    where p.ctid = (
+      select o.ctid from dibs.limit_rate as o where o.limit_id = v_rule.id order by o.n desc limit 1 for update skip locked)
+    returning p.tat into v_gate.tat;
     if not found then
-      allowed := 0;
-      return;
+      v_gate.allowed := 0;
+      return v_gate;
     end if;
-    allowed := least(allowed, dibs._tokens(v_rule.rate, coalesce(v_rule.burst, dibs._default_burst(v_rule.rate)), tat, at));
+    v_gate.allowed := least(want,
+      dibs._tokens(v_rule.rate, coalesce(v_rule.burst, dibs._default_burst(v_rule.rate)), v_gate.tat, at));
   end if;
-  if has_slots and allowed > 0 then
-    allowed := dibs._take_units(v_rule.id, allowed, at);
+  if v_rule.concurrency is not null then
+    v_gate.has_units := true;
+    if v_gate.allowed > 0 then
+      v_gate.allowed := dibs._take_units(v_rule.id, v_gate.allowed, at);
+    end if;
   end if;
+  return v_gate;
 end
 $$;
 
-comment on function dibs._enter_gate is 'How many jobs of a queue may start by its own limit and rate; these are taken, until leave_gate.';
+comment on function dibs._enter_gate is
+'How many jobs of a queue may start by its own limit and rate; these are taken, until _leave_gate.';
 
-create or replace function dibs._leave_gate(limit_id integer, has_slots boolean, allowed integer, tat timestamptz, used integer, at timestamptz)
-returns void
+create or replace function dibs._gate_needs(gate dibs.gate) returns dibs.needed
+language sql immutable
+return case when (gate).has_units then row(array[(gate).limit_id], array[1])::dibs.needed end;
+
+comment on function dibs._gate_needs is 'What each job of a claim holds of its queue''s own limit.';
+
+create or replace function dibs._leave_gate(gate dibs.gate, used integer, at timestamptz) returns void
 language plpgsql volatile
 as $$
 begin
-  if tat is not null then
+  if gate.tat is not null then
     insert into dibs.limit_rate (limit_id, tat)
-    select b.id, case when used = 0 then tat else greatest(tat, at) + dibs._token_time(b.rate, used) end
-    from dibs.limit_rule as b where b.id = _leave_gate.limit_id;
+    select r.id, case when used = 0 then gate.tat else greatest(gate.tat, at) + dibs._token_time(r.rate, used) end
+    from dibs.limit_rule as r where r.id = gate.limit_id;
   end if;
-  if has_slots and used < allowed then
-    perform dibs._give_units(limit_id, allowed - used, at);
+  if gate.has_units and used < gate.allowed then
+    perform dibs._give_units(gate.limit_id, gate.allowed - used, at);
   end if;
 end
 $$;
 
 comment on function dibs._leave_gate is 'Give back what was taken of a queue''s limit and rate and not used.';
 
-create or replace function dibs._gate_units(gates dibs.gate[], place integer) returns integer[]
-language sql immutable parallel safe
-return (select array[g.limit_id, 1] from unnest(gates) as g where g.place = _gate_units.place and g.has_slots);
+create or replace function dibs._leave_queue_gates(scans dibs.queue_scan[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_scan dibs.queue_scan;
+begin
+  foreach v_scan in array scans loop
+    if (v_scan.queue).has_limit then
+      perform dibs._leave_gate(v_scan.gate, (v_scan.gate).allowed - v_scan.allowed, at);
+    end if;
+  end loop;
+end
+$$;
 
-comment on function dibs._gate_units is 'What each job of a queue holds of its queue''s limit; null if that has none.';
+comment on function dibs._leave_queue_gates is 'Leave the gates of all queues that a claim has served.';

@@ -38,7 +38,7 @@ begin
   on conflict (scope, name) do nothing;
   select b.* into v_old from dibs.limit_rule as b where b.scope = of_scope and b.name = of_name for update;
   if not exists (select from dibs.limit_unit as s where s.limit_id = v_old.id)
-    and not exists (select from dibs.lease as l where v_old.id = any (l.slots)) then
+    and not exists (select from dibs.lease as l where v_old.id = any (l.limit_ids)) then
     v_old.concurrency := null;
   end if;
   update dibs.limit_rule as b set concurrency = new_concurrency, rate = new_rate, burst = new_burst where b.id = v_old.id;
@@ -82,11 +82,11 @@ begin
     cross join dibs.lease as l
     join dibs.queue as q on q.id = l.queue_id
     join dibs.job as j on j.id = l.id
-    where b.id = of_limit and not coalesce(of_limit = any (l.slots), false) and case b.scope
+    where b.id = of_limit and not coalesce(of_limit = any (l.limit_ids), false) and case b.scope
       when 'queue' then q.name = b.name when 'kind' then j.kind = b.name else j.resources ? b.name end
     for update of l skip locked
   ), counted as (
-    update dibs.lease as l set slots = coalesce(l.slots, '{}') || array[of_limit, r.units]
+    update dibs.lease as l set limit_ids = l.limit_ids || of_limit, limit_units = l.limit_units || r.units
     from running as r where l.id = r.id returning r.units
   )
   select coalesce(sum(c.units), 0) into v_units from counted as c;

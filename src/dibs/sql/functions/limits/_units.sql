@@ -4,14 +4,9 @@ create or replace function dibs._unit_floor(limit_id integer) returns bigint
 language plpgsql stable
 as $$
 declare
-  v_text text := current_setting('dibs.slots_' || limit_id, true);
-  v_body text := substr(v_text, strpos(v_text, ':') + 1);
+  v_floor dibs.unit_floor := dibs._recall('units', limit_id)::dibs.unit_floor;
 begin
-  if v_text = dibs._sealed(v_body)
-    and dibs._micros(clock_timestamp()) between split_part(v_body, ' ', 2)::bigint and split_part(v_body, ' ', 3)::bigint then
-    return split_part(v_body, ' ', 1)::bigint;
-  end if;
-  return 0;
+  return case when dibs._micros(clock_timestamp()) between v_floor.since and v_floor.until then v_floor.n else 0 end;
 end
 $$;
 
@@ -23,16 +18,19 @@ language plpgsql volatile
 as $$
 #variable_conflict use_variable
 declare
-  v_name text := 'dibs.slots_' || limit_id;
   v_now bigint := dibs._micros(clock_timestamp());
-  v_first bigint := (select s.n from dibs.limit_unit as s where s.limit_id = _raise_unit_floor.limit_id and s.n >= floor order by s.n limit 1);
-  -- Those of the last numbers may not be committed yet.
-  v_floor bigint := greatest(floor, least(coalesce(v_first, top), top - 200));
-  v_until text := case when floor > 0 then split_part(current_setting(v_name, true), ' ', 3) end;
+  v_floor dibs.unit_floor := dibs._recall('units', limit_id)::dibs.unit_floor;
+  v_first bigint := (
+    select s.n from dibs.limit_unit as s where s.limit_id = _raise_unit_floor.limit_id and s.n >= floor order by s.n limit 1);
 begin
-  -- Below it may lie what was committed late or rolled back. A look at everything pays for itself: it takes a twentieth of the time.
-  perform set_config(v_name,
-    dibs._sealed(v_floor || ' ' || began || ' ' || coalesce(v_until, (v_now + greatest(250000, 20 * (v_now - began)))::text)), false);
+  -- The last numbers may not be committed yet.
+  v_floor.n := greatest(floor, least(coalesce(v_first, top), top - 200));
+  v_floor.since := began;
+  -- Below it may lie what was committed late or rolled back, so now and then it is time to look at all.
+  if floor = 0 then
+    v_floor.until := v_now + greatest(dibs._settled_us(), dibs._rest(v_now - began));
+  end if;
+  perform dibs._remember('units', limit_id, v_floor::text);
 end
 $$;
 
@@ -89,30 +87,13 @@ end;
 
 comment on function dibs._give_units is 'Give units back to a limit, if it is still there.';
 
-create or replace function dibs._return_units(slots text[], at timestamptz) returns void
-language plpgsql volatile
-as $$
-declare
-  v_limit record;
-begin
-  for v_limit in
-    select h.held[i] as id, sum(h.held[i + 1])::integer as units
-    from (select s::integer[] as held from unnest(slots) as s where s is not null) as h
-    cross join lateral generate_series(1, cardinality(h.held), 2) as i
-    group by 1 order by 1
-  loop
-    perform dibs._give_units(v_limit.id, v_limit.units, at, true);
-  end loop;
-end
-$$;
-
-comment on function dibs._return_units is 'Give back what leases held of limits.';
-
 create or replace function dibs._give_back(holdings dibs.holding[], at timestamptz) returns void
 language plpgsql volatile
 as $$
 begin
-  perform dibs._return_units(array_agg(h.slots), at) from unnest(holdings) as h where h.slots is not null having count(*) > 0;
+  perform dibs._give_units(u.id, sum(u.units)::integer, at, true)
+  from unnest(holdings) as h cross join lateral unnest(h.limit_ids, h.limit_units) as u (id, units)
+  group by u.id order by u.id;
   perform dibs._free_units(array_agg(h.lane), array_agg(h.turn), array_agg(h.queue_id), null, at)
   from unnest(holdings) as h where h.turn > 0 having count(*) > 0;
 end

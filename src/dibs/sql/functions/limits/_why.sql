@@ -8,7 +8,7 @@ return (
     case when count(*) > 3 then ', …' else '' end) end
   from (
     select l.id, l.worker, l.claimed_at, row_number() over (order by l.claimed_at) as n from dibs.lease as l
-    where exists (select from generate_series(1, cardinality(l.slots), 2) as i where l.slots[i] = of_limit)
+    where of_limit = any (l.limit_ids)
   ) as l);
 
 comment on function dibs._holders is 'Who holds units of a limit, in words.';

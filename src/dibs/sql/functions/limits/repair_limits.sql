@@ -8,12 +8,11 @@ as $$
 declare
   v_mended bigint;
 begin
-  perform dibs._check_isolation('mend_limits');
+  perform dibs._check_isolation('repair_limits');
   -- Every transaction that moves a unit keeps their sum, so one statement sees it whole.
   with held as (
-    select l.slots[i] as id, sum(l.slots[i + 1]) as units
-    from dibs.lease as l cross join lateral generate_series(1, cardinality(l.slots), 2) as i
-    where l.slots is not null group by 1
+    select u.id, sum(u.units) as units
+    from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as u (id, units) group by 1
   ), free as (
     select s.limit_id as id, sum(s.units) as units from dibs.limit_unit as s group by 1
   ), wrong as (
@@ -37,7 +36,7 @@ begin
   where not q.has_job_limits and exists (select from dibs.limit_rule as b where b.scope = 'kind');
   update dibs.queue as q set has_limit = true
   where not q.has_limit and exists (select from dibs.limit_rule as b where b.scope = 'queue' and b.name = q.name);
-  perform dibs._unblock(array(select q.id from dibs.queue as q order by q.id), dibs.now(), array_fill(0::bigint, array[11]));
+  perform from dibs._bring_back(array(select q.id from dibs.queue as q order by q.id), dibs.now());
   return v_mended;
 end
 $$;

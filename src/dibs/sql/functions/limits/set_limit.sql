@@ -50,7 +50,7 @@ begin
   end if;
   -- Who waited for it has nothing to wait for.
   insert into dibs.limit_unit (limit_id, units, freed_at) values (v_id, 1000000000, '-infinity');
-  perform dibs._unblock_limit(v_id, -1, '-infinity', '00000000-0000-0000-0000-000000000000', null, dibs.now());
+  perform dibs._unblock_limit(v_id, -101, '-infinity', dibs._nil_id(), null, dibs.now());
   delete from dibs.limit_unit as s where s.limit_id = v_id;
   delete from dibs.limit_rate as p where p.limit_id = v_id;
   update dibs.queue as q set has_limit = false where q.name = queue;

@@ -26,6 +26,10 @@ begin
   values (set_queue.name, exists (select from dibs.limit_rule as b where b.scope = 'kind')) on conflict do nothing;
   -- Locked in a separate statement, so that the next reads what another set_queue has just changed.
   perform from dibs.queue as q where q.name = set_queue.name for update;
+  -- Jobs of the priority it has had so far may still wait.
+  perform dibs._note_priorities(array_agg(q.id), array_agg(q.priority)) from dibs.queue as q
+  where policy ? 'priority' and (q.name = set_queue.name or q.shard_of = (
+    select p.id from dibs.queue as p where p.name = set_queue.name)) having count(*) > 0;
   update dibs.queue as q
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,
     max_attempts = n.max_attempts, max_losses = n.max_losses, backoff = n.backoff, ttl = n.ttl,

@@ -49,7 +49,7 @@ declare
 begin
   with gone as (
     delete from dibs.floor_hint as h
-    where h.swept_at < (select max(n.swept_at) from dibs.floor_hint as n where n.queue_id = h.queue_id)
+    where h.swept_at < (select max(n.swept_at) from dibs.floor_hint as n where n.what = h.what and n.queue_id = h.queue_id)
       and h.swept_at < clock_timestamp() - interval '1 minute'
     returning 1)
   select count(*) into v_hints from gone;

@@ -19,6 +19,12 @@ return 4000000000000000;
 
 comment on function dibs._everything_us is 'A look back, in microseconds, that reaches everything there is.';
 
+create or replace function dibs._sidelined_priority() returns smallint
+language sql immutable parallel safe
+return -100::smallint;
+
+comment on function dibs._sidelined_priority is 'The lowest priority: of jobs that a full queue lets wait behind all others.';
+
 create or replace function dibs._rest(took bigint) returns bigint
 language sql immutable parallel safe
 return 20 * took;

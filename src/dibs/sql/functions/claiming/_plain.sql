@@ -1,0 +1,83 @@
+-- What has no group, from the oldest end: by priority, then due time.
+
+create or replace function dibs._find_heads(scans dibs.queue_scan[], at timestamptz)
+returns table (scan integer, level integer, priority smallint, due_us bigint, id uuid, from_at timestamptz, from_id uuid)
+language sql stable
+begin atomic
+  select s.ordinality::integer, l.n::integer, l.priority, l.due_us, l.id, b.from_at, b.from_id
+  from unnest(scans) with ordinality as s
+  cross join lateral unnest((s.floor).priorities, (s.floor).due_us, (s.floor).ids) with ordinality as l (priority, due_us, id, n)
+  cross join lateral (
+    select dibs._from_micros(l.due_us - s.back) as from_at, case when s.back = 0 then l.id else dibs._nil_id() end as from_id) as b
+  cross join lateral (
+    select r.due_at from dibs.ready as r
+    where r.queue_id = (s.queue).id and r.priority = l.priority and r.lane is null
+      and (r.due_at, r.id) >= (b.from_at, b.from_id) and r.due_at <= _find_heads.at
+    order by r.due_at, r.id limit 1
+  ) as r
+  order by l.priority desc, r.due_at;
+end;
+
+comment on function dibs._find_heads is
+'The head of every queue and priority that has one: the highest priority first, then the earliest due.';
+
+create or replace function dibs._take_plain(
+  inout scans dibs.queue_scan[], want integer, claim dibs.claim_order, out takings dibs.taking[], out taken integer)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_top bigint := dibs._micros(claim.at) - dibs._settled_us();
+  v_head record;
+  v_scan dibs.queue_scan;
+  v_share integer;
+  v_tickets dibs.ready[];
+  v_first dibs.ready;
+  v_taking dibs.taking;
+  v_got integer;
+  v_floor record;
+begin
+  takings := '{}'::dibs.taking[];
+  taken := 0;
+  for v_head in select h.* from dibs._find_heads(scans, claim.at) as h loop
+    v_scan := scans[v_head.scan];
+    v_share := least(want - taken, v_scan.allowed);
+    v_first := null;
+    v_got := 0;
+    while v_share > 0 loop
+      with pick as materialized (
+        select r.ctid as spot from dibs.ready as r
+        where r.queue_id = (v_scan.queue).id and r.priority = v_head.priority and r.lane is null
+          and (r.due_at, r.id) >= (v_head.from_at, v_head.from_id) and r.due_at <= claim.at and r.expire_at > claim.at
+        order by r.due_at, r.id limit v_share
+        for update skip locked
+      ), gone as (
+        delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r
+      )
+      select array_agg(g.r) into v_tickets from gone as g;
+      exit when v_tickets is null;
+      v_first := v_tickets[1];
+      v_taking := row(v_scan.queue, v_tickets, null, dibs._gate_needs(v_scan.gate), null, claim.at);
+      if (v_scan.queue).has_job_limits then
+        v_taking := dibs._admit_tickets(v_taking, claim.at);
+      end if;
+      takings := takings || v_taking;
+      v_got := v_got + cardinality(v_taking.tickets);
+      exit when not (v_scan.queue).has_job_limits;
+      v_head.from_at := v_first.due_at;
+      v_head.from_id := v_first.id;
+      v_share := v_share - cardinality(v_taking.tickets);
+    end loop;
+    select f.* into v_floor from dibs._raised(v_head.due_us, v_head.id, dibs._micros(v_first.due_at), v_first.id, v_top,
+      v_got = want - taken) as f;
+    v_scan.next.due_us[v_head.level] := v_floor.us;
+    v_scan.next.ids[v_head.level] := v_floor.id;
+    v_scan.allowed := v_scan.allowed - v_got;
+    scans[v_head.scan] := v_scan;
+    taken := taken + v_got;
+  end loop;
+end
+$$;
+
+comment on function dibs._take_plain is
+'Take up to `want` tickets without a group, and say how the scans stand after it.';

@@ -1,0 +1,77 @@
+-- What a claim knows of its queues: opened before it looks, closed when it has taken what it may.
+
+create or replace function dibs._claim_queues(queues text[], claim dibs.claim_order) returns dibs.queue[]
+language plpgsql volatile
+as $$
+declare
+  v_queue dibs.queue;
+  v_found dibs.queue[] := '{}'::dibs.queue[];
+begin
+  for v_queue in
+    select q.* from dibs.queue as q where q.name = any (queues) and q.paused_at is null order by q.id
+  loop
+    if v_queue.is_confined then
+      perform dibs._check_queues(array[v_queue.name]);
+    end if;
+    if v_queue.shards is not null or v_queue.shard_of is not null then
+      perform dibs._fence_shard(v_queue, claim.worker, claim.at);
+    end if;
+    v_found := v_found || v_queue;
+  end loop;
+  return v_found;
+end
+$$;
+
+comment on function dibs._claim_queues is
+'The queues of a claim that are not paused. Whatever may refuse the claim does so here, before a scan is opened.';
+
+create or replace function dibs._is_newest_first(queue dibs.queue) returns boolean
+language sql immutable
+return (queue).newest_first and not (queue).has_limit and not (queue).has_job_limits and not (queue).has_groups;
+
+comment on function dibs._is_newest_first is
+'Whether a claim serves a queue from its newest end. Groups and limits have an order of their own, so a queue that knows them is
+served from its oldest end.';
+
+create or replace function dibs._open_scan(queue dibs.queue, want integer, began_us bigint, claim dibs.claim_order) returns dibs.queue_scan
+language plpgsql volatile
+as $$
+declare
+  v_top bigint := dibs._micros(claim.at) - dibs._settled_us();
+  v_scan dibs.queue_scan;
+begin
+  v_scan.queue := queue;
+  v_scan.allowed := want;
+  if queue.has_limit then
+    v_scan.gate := dibs._enter_gate(queue, want, claim.at);
+    v_scan.allowed := (v_scan.gate).allowed;
+    if v_scan.allowed = 0 then
+      perform dibs._leave_gate(v_scan.gate, 0, claim.at);
+      return null;
+    end if;
+  end if;
+  v_scan.floor := dibs._read_floor('floor', queue.id, dibs._priorities(queue), v_top);
+  v_scan.back := dibs._look_back('floor', queue.id, v_scan.floor, began_us);
+  -- What is found empty has its floor at the top; the claim lowers the others.
+  v_scan.next := v_scan.floor;
+  v_scan.next.due_us := array_fill(v_top, array[cardinality((v_scan.floor).due_us)]);
+  v_scan.next.ids := array_fill(dibs._nil_id(), array[cardinality((v_scan.floor).due_us)]);
+  return v_scan;
+end
+$$;
+
+comment on function dibs._open_scan is 'Begin to claim from a queue; null when its own limit lets nothing start.';
+
+create or replace function dibs._close_scans(scans dibs.queue_scan[], took bigint) returns void
+language plpgsql volatile
+as $$
+declare
+  v_scan dibs.queue_scan;
+begin
+  foreach v_scan in array scans loop
+    perform dibs._write_floor('floor', (v_scan.queue).id, v_scan.next, v_scan.back, took / cardinality(scans));
+  end loop;
+end
+$$;
+
+comment on function dibs._close_scans is 'Remember where the next claim of these queues starts.';

@@ -1,0 +1,93 @@
+-- The plan of a claim: which tickets it takes out of ready, from which queues, in which order.
+
+create or replace function dibs._take_oldest(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taking[]
+language plpgsql volatile
+as $$
+declare
+  v_began bigint := dibs._micros(clock_timestamp());
+  v_scans dibs.queue_scan[] := '{}'::dibs.queue_scan[];
+  v_takings dibs.taking[] := '{}'::dibs.taking[];
+  v_queue dibs.queue;
+  v_scan dibs.queue_scan;
+  v_step record;
+  v_kept integer := 0;
+begin
+  foreach v_queue in array queues loop
+    v_scan := dibs._open_scan(v_queue, want, v_began, claim);
+    if (v_scan.queue).id is not null then
+      v_scans := v_scans || v_scan;
+    end if;
+  end loop;
+  if v_scans = '{}' then
+    return v_takings;
+  end if;
+  if (select bool_or((s.queue).has_job_limits) from unnest(v_scans) as s) then
+    v_scans := dibs._lower_floors(v_scans, claim.at);
+  end if;
+  -- Groups first, but for the share of what has none; and again at the end, if that came to less.
+  if (select bool_or((s.queue).has_groups) from unnest(v_scans) as s) then
+    v_kept := dibs._plain_share(v_scans, want, claim.at);
+    select g.* into v_step from dibs._take_groups(v_scans, want - v_kept, claim) as g;
+    v_scans := v_step.scans;
+    v_takings := v_step.takings;
+    want := want - v_step.taken;
+  end if;
+  select p.* into v_step from dibs._take_plain(v_scans, want, claim) as p;
+  v_scans := v_step.scans;
+  v_takings := v_takings || v_step.takings;
+  want := want - v_step.taken;
+  perform dibs._close_scans(v_scans, dibs._micros(clock_timestamp()) - v_began);
+  if v_kept > 0 and want > 0 then
+    select g.* into v_step from dibs._take_groups(v_scans, want, claim) as g;
+    v_scans := v_step.scans;
+    v_takings := v_takings || v_step.takings;
+  end if;
+  perform dibs._leave_queue_gates(v_scans, claim.at);
+  return v_takings;
+end
+$$;
+
+comment on function dibs._take_oldest is
+'Take up to `want` tickets of queues that are served from their oldest end: groups in their turns, the rest by priority and due
+time.';
+
+create or replace function dibs._take_from(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taking[]
+language plpgsql volatile
+as $$
+declare
+  v_queue dibs.queue;
+  v_oldest dibs.queue[] := '{}'::dibs.queue[];
+  v_newest dibs.queue[] := '{}'::dibs.queue[];
+  v_takings dibs.taking[] := '{}'::dibs.taking[];
+  v_tickets dibs.ready[];
+  -- Two orders cannot be merged, so which goes first is left to chance and neither starves.
+  v_newest_last boolean := random() < 0.5;
+begin
+  foreach v_queue in array queues loop
+    if dibs._is_newest_first(v_queue) then
+      v_newest := v_newest || v_queue;
+    else
+      v_oldest := v_oldest || v_queue;
+    end if;
+  end loop;
+  if v_newest = '{}' then
+    return dibs._take_oldest(v_oldest, want, claim);
+  end if;
+  if v_newest_last and v_oldest <> '{}' then
+    v_takings := dibs._take_oldest(v_oldest, want, claim);
+    want := want - (select coalesce(sum(cardinality(t.tickets)), 0) from unnest(v_takings) as t);
+  end if;
+  for v_queue in select q.* from unnest(v_newest) as q order by random() loop
+    exit when want = 0;
+    v_tickets := dibs._take_newest(v_queue, want, claim);
+    v_takings := v_takings || row(v_queue, v_tickets, null, null, null, claim.at)::dibs.taking;
+    want := want - cardinality(v_tickets);
+  end loop;
+  if not v_newest_last and v_oldest <> '{}' and want > 0 then
+    v_takings := v_takings || dibs._take_oldest(v_oldest, want, claim);
+  end if;
+  return v_takings;
+end
+$$;
+
+comment on function dibs._take_from is 'Take up to `want` tickets of these queues out of ready.';
