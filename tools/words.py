@@ -30,7 +30,7 @@ def pattern() -> str:
     """One word, or one phrase of the list."""
     listed = (line.split("->")[0] for line in LIST.read_text(encoding="utf-8").splitlines())
     phrases = sorted((re.escape(words) for words in listed if " " in words), key=len, reverse=True)
-    return rf"(?i:\b(?:{'|'.join(phrases)})\b)|[\w\-']+"
+    return rf"(?i:\b(?:{'|'.join(phrases)})\b)|\w(?:[\w\-']*\w)?"
 
 
 def main() -> int:

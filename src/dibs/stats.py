@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of one kind of job in a stretch of time: how its runs ended, how long they took and were waited for.
+    """Outcomes, run times and wait times of one kind of job over one period.
 
     ``at`` is when the stretch began, if there are several. ``runs`` counts those that succeeded or failed, which are
     timed; ``waits`` counts first runs, whose wait is from when the job was first due.

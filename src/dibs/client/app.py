@@ -131,7 +131,9 @@ class App:
         timeout: Seconds | None = None,
         **options: Unpack[JobOptions],
     ) -> Callable[[Callable[[list[T]], R]], Task[[T], R]]:
-        """Make a function of a list a task whose jobs are run together, up to ``max``, or what came ``within`` seconds.
+        """Turn a function that takes a list into a task whose jobs run in batches.
+
+        A batch has up to ``max`` jobs, or what arrives ``within`` seconds.
 
         One item is enqueued as one job. The function returns None, or a list with an outcome for each item: its result,
         or the exception it would have raised.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LONGEST_BREAK = 5.0
 _WHO = "select pg_backend_pid()"
-"""Behind a pooler that is not who we connected to: no ring would reach us there, and polling has to do."""
+"""Behind a pooler the backend's process id differs from ours: no notification reaches us there, so we poll."""
 
 
 class _Rings:

@@ -80,7 +80,7 @@ def fill(template: Any, values: dict[str, Any]) -> Any:
     """A template with the values in their places; a text that is one place only becomes the value itself.
 
     >>> fill({"to": ["{to}"], "text": "Hello {to}"}, {"to": "Ann"})
-    {'to': ['Ann'], 'text': 'Dear Ann'}
+    {'to': ['Ann'], 'text': 'Hello Ann'}
     """
     if isinstance(template, dict):
         return {name: fill(value, values) for name, value in template.items()}

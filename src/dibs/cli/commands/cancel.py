@@ -31,7 +31,7 @@ MEANING = {
 def cancel(
     session: Session, ids: tuple[UUID, ...], queue: str | None, dedup_key: str | None, reason: str
 ) -> Exit:  # fmt: skip
-    """Cancel jobs, by id or by dedup key. Exit code 4 if one does not exist, else 1 if one had already ended."""
+    """Cancel jobs, by id or by dedup key. Exits with 4 if one does not exist, or with 1 if one had already ended."""
     if (queue is None) != (dedup_key is None) or bool(ids) == (dedup_key is not None):
         raise click.UsageError("give ids, or --queue and --dedup-key")
     with session.client() as client:

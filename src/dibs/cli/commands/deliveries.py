@@ -13,7 +13,7 @@ COLUMNS = ("job", "kind", "provider", ">sends", ">interrupted", "sent", "accepte
 
 @click.command(cls=Command)
 @click.option("--interrupted", is_flag=True, help="Only messages that may have gone out twice.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most this many.")
 @pass_session
 def deliveries(session: Session, interrupted: bool, limit: int) -> None:
     """Show what channels sent, newest first, and how much that is in all."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BATCH = 1000
 
 
-@click.command(cls=Command, short_help="Put a job into a queue, or one for each line.")
+@click.command(cls=Command, short_help="Enqueue a job, or one for each line.")
 @click.argument("queue")
 @click.argument("kind")
 @click.argument("payload", required=False)
@@ -40,8 +40,8 @@ BATCH = 1000
 @click.option("--ttl", type=DURATION_OR_NONE, help="Expires that long after it was first due; none for never.")
 @click.option("--deadline", type=MOMENT, help="Expires at that time.")
 @click.option("--shard-key", help="Jobs of one key go to one shard, if the queue has shards.")
-@click.option("--dedup-key", help="A duplicate while another job of the queue has this key.")
-@click.option("--dedup", is_flag=True, default=None, help="Make the key of the kind and the payload.")
+@click.option("--dedup-key", help="Makes it a duplicate while another job of the queue holds this key.")
+@click.option("--dedup", is_flag=True, default=None, help="Make the key from the kind and the payload.")
 @click.option(
     "--dedup-scope",
     type=click.Choice(["waiting", "unfinished", "window"]),
@@ -67,7 +67,7 @@ def enqueue(
     session: Session, /, queue: str, kind: str, payload: str | None, file: BinaryIO | None, raw: bool, many: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Put a job of KIND into QUEUE. PAYLOAD is JSON; - reads it from standard input."""
+    """Enqueue a job of KIND to QUEUE. PAYLOAD is JSON; - reads it from standard input."""
     _check(payload, file, raw, many, options)
     given = {name: value for name, value in options.items() if value is not None and value != ()}
     if "headers" in given:

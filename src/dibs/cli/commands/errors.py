@@ -22,9 +22,9 @@ COLUMNS = (">number", "at", "source", "queue", "kind", "job", "reason")
 @click.command(cls=Command)
 @click.option("--job", type=JOB_ID, help="Only about this job.")
 @click.option("--source", help="Only of this source: a function, a channel, …")
-@click.option("--since", type=PAST, help="Only since this time, or so long ago.")
+@click.option("--since", type=PAST, help="Only since this time, or this long ago.")
 @click.option("--before", type=int, help="Only those before this number, to go on from a list's last one.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most this many.")
 @click.option("--keep", type=DURATION, help="Change how long the log is kept, instead of showing it.")
 @pass_session
 def errors(

@@ -15,7 +15,7 @@ from dibs.db.grants import grant as give
 @click.argument("login")
 @click.option("--queue", "queues", multiple=True, help="Confine it to this queue; more than once for several.")
 @click.option("--function", "functions", multiple=True, help="Only this allowed function; a worker gets all.")
-@click.option("--create", is_flag=True, help="Make the login first, without a password.")
+@click.option("--create", is_flag=True, help="Create the login first, without a password.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, and show what would be run.")
 @pass_session
 def grant(

@@ -24,7 +24,7 @@ COLUMNS = ("id", "queue", "kind", "state", ">priority", "due", ">attempts", "pro
 @click.option("--queue", help="Only of this queue.")
 @click.option("--kind", help="Only of this kind.")
 @click.option("--state", type=STATE, help="Only in this state.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most this many.")
 @click.option("--before", type=JOB_ID, help="Only those older than this job, to go on from a list's last one.")
 @pass_session
 def jobs(

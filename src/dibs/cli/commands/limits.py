@@ -24,7 +24,7 @@ COLUMNS = ("of", "queue", "name", ">concurrency", ">used", ">blocked", ">rate", 
 @click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def limits(ctx: click.Context) -> None:
-    """List the limits with what is used of them; set one or take one away."""
+    """List the limits with what is used of them; set or remove one."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(_list)
 
@@ -58,7 +58,7 @@ def _target(command: Callable[..., None]) -> Callable[..., None]:
 @limits.command("set")
 @_target
 @click.option("--concurrency", type=int, help="How many run at once; of a resource, how many units there are.")
-@click.option("--rate", type=float, help="How many start in a second; of a queue or a group.")
+@click.option("--rate", type=float, help="How many start per second; for a queue or a group.")
 @click.option(
     "--burst", type=int, help="How many may start at once before the rate counts; one second's worth if not given."
 )
@@ -67,7 +67,7 @@ def _target(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--max-age", type=DURATION, help="How long the oldest job of a group may be due.")
 @pass_session
 def set_limit(session: Session, /, group: str | None, **options: Any) -> None:
-    """Set a limit while everything runs: more counts at once, less as jobs end."""
+    """Set or change a limit: a higher one takes effect at once, a lower one as jobs end."""
     queue = options.pop("queue")
     with session.client() as client:
         if group is not None:
@@ -87,7 +87,7 @@ def set_limit(session: Session, /, group: str | None, **options: Any) -> None:
 @_target
 @pass_session
 def unset_limit(session: Session, /, group: str | None, queue: str | None, **options: Any) -> None:
-    """Take a limit away; jobs that waited for it are ready at once."""
+    """Remove a limit; jobs that waited for it are ready at once."""
     with session.client() as client:
         if group is not None:
             _need_queue(queue, options)

@@ -81,7 +81,7 @@ def _backoff(value: dict[str, Any]) -> str:
 @click.argument("name")
 @click.option("--priority", type=int, help="Of jobs that name none: -100 to 100, higher goes first.")
 @click.option("--lease", type=DURATION, help="How long a worker may hold a job without renewing.")
-@click.option("--lease-growth", type=float, help="Each attempt's lease is so many times the one before.")
+@click.option("--lease-growth", type=float, help="Each attempt's lease is this many times the one before.")
 @click.option("--lease-cap", type=DURATION, help="No lease grows beyond this.")
 @click.option("--max-attempts", type=int, help="How often a job is tried before it is exhausted.")
 @click.option("--max-losses", type=int, help="How often a job's worker may die before the job is quarantined.")

@@ -45,9 +45,9 @@ COLUMNS = ("id", "queue", "kind", "state", "answer", "reason")
     type=click.IntRange(1, 100_000),
     default=1000,
     show_default=True,
-    help="At most so many, those that ended first.",
+    help="At most this many, those that ended first.",
 )
-@click.option("--rate", type=float, help="Spread them: so many become due in a second.")
+@click.option("--rate", type=float, help="How many become due per second.")
 @click.option("--yes", is_flag=True, help="Do it. Without this nothing is changed.")
 @pass_session
 def redrive(

@@ -93,21 +93,23 @@ def show(session: Session, name: str) -> None:
 @click.option(
     "--cron", help="Five fields, or six with seconds in front; or @hourly, @daily, @weekly, @monthly, @yearly."
 )
-@click.option("--interval", type=DURATION, help="So long after the last one was due to be made and was.")
-@click.option("--fixed-rate", type=DURATION, help="So long apart from the start on, whatever happens in between.")
-@click.option("--fixed-delay", type=DURATION, help="So long after the end of the last run.")
+@click.option("--interval", type=DURATION, help="This long after the last one was fired.")
+@click.option("--fixed-rate", type=DURATION, help="This long apart from the start on, whatever happens in between.")
+@click.option("--fixed-delay", type=DURATION, help="This long after the end of the last run.")
 @click.option("--once", type=MOMENT, help="At that time, and never again.")
 @click.option("--zone", help="The time zone of a cron expression, such as Europe/Berlin.")
 @click.option("--start-at", type=MOMENT_OR_NONE, help="No slot before; none for no start.")
 @click.option("--end-at", type=MOMENT_OR_NONE, help="No slot after; none for no end.")
 @click.option("--jitter", type=DURATION, help="Each job is due up to that much later, at random.")
 @click.option(
-    "--overlap", type=click.Choice(["skip", "queue", "allow", "cancel"]), help="What if the last run goes on."
+    "--overlap",
+    type=click.Choice(["skip", "queue", "allow", "cancel"]),
+    help="What to do if the last run is still going.",
 )
-@click.option("--catch-up", type=CATCH_UP, help="Slots that were missed: none, last, or the newest so many.")
-@click.option("--grace", type=DURATION, help="How late a slot may be and still count as in time.")
+@click.option("--catch-up", type=CATCH_UP, help="Slots that were missed: none, last, or how many of the newest.")
+@click.option("--grace", type=DURATION, help="How late a slot may be and still count as on time.")
 @click.option("--on-failure", type=click.Choice(["retry", "next"]), help="Retry the slot, or wait for the next one.")
-@click.option("--pause-after", type=COUNT_OR_NONE, help="Pause after so many failed runs in a row; none for never.")
+@click.option("--pause-after", type=COUNT_OR_NONE, help="Pause after this many failed runs in a row; none for never.")
 @click.option("--queue", help="The queue of its jobs.")
 @click.option("--kind", help="The kind of its jobs.")
 @click.option("--payload", type=JSON, help="The payload of its jobs, as JSON.")

@@ -31,13 +31,13 @@ EVER = (
 @click.option("--queue", help="Only of this queue.")
 @click.option("--kind", help="Only of this kind.")
 @click.option("--since", type=DURATION, default="1h", show_default=True, help="How far to go back.")
-@click.option("--every", type=DURATION, help="A line for each stretch of this length.")
+@click.option("--every", type=DURATION, help="A line for each period of this length.")
 @click.option("--totals", is_flag=True, help="For all time, with the last run and the averages of hour, day and week.")
 @pass_session
 def stats(
     session: Session, queue: str | None, kind: str | None, since: timedelta, every: timedelta | None, totals: bool
 ) -> None:
-    """Count how runs ended, how long they took, and how long first runs were waited for."""
+    """Count how runs ended, how long they took, and how long jobs waited for their first run."""
     with session.client() as client:
         found: list[Statistics] | list[Totals]
         found = client.totals(queue, kind) if totals else client.statistics(queue, kind, since=since, every=every)

@@ -59,12 +59,14 @@ SHARE = Read("queue", _share)
 @click.option("--connections", default=10, show_default=True, help="How many may be in context().transaction().")
 @click.option("--processes", default=1, show_default=True, help="How many such workers to run, each a process.")
 @click.option("--grace", default=30.0, show_default=True, help="Seconds to finish after a stop.")
-@click.option("--poll", default=1.0, show_default=True, help="Seconds between looks for work nobody announced.")
+@click.option(
+    "--poll", default=1.0, show_default=True, help="Seconds between looks for jobs that no notification announced."
+)
 @click.option("--drain", is_flag=True, help="Exit when nothing is left to do.")
 @click.option("--channels", is_flag=True, help="Run db_function, email and sms, too; needs no app.")
 @click.option("--no-upkeep", is_flag=True, help="Leave the maintenance loops to others.")
 @click.option("--health", type=int, metavar="PORT", help="Answer probes there: /live and /ready.")
-@click.option("--health-file", type=click.Path(path_type=Path), help="Touch this file as long as all is well.")
+@click.option("--health-file", type=click.Path(path_type=Path), help="Touch this file while the worker is ready.")
 @click.option("--metrics", type=int, metavar="PORT", help="Serve metrics for Prometheus there: /metrics.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where --health and --metrics listen.")
 @click.option(

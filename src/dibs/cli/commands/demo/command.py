@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dibs.cli.output import Output
 
 GONE = (
-    ("dibs demo --keep-running", "the same on a PostgreSQL that stays, to look at"),
+    ("dibs demo --keep-running", "on a PostgreSQL that keeps running"),
     ("dibs init", "install dibs in your database (--dsn or DIBS_DSN)"),
     ("dibs enqueue mail welcome '{\"user\": 42}'", "put a job in"),
     ("dibs --help", "everything else"),
@@ -65,7 +65,7 @@ def _database(session: Session, keep_running: bool) -> Iterator[str]:
         yield session.dsn
         return
     with ExitStack() as stack:
-        with _waiting(session.output, f"starting a {'' if keep_running else 'throw-away '}PostgreSQL"):
+        with _waiting(session.output, f"starting a {'' if keep_running else 'throwaway '}PostgreSQL"):
             throw_away = Server.temporary(settings=UNSAFE_FAST)
             server = ensure_running() if keep_running else stack.enter_context(throw_away)
             migrate(server.dsn())

@@ -72,7 +72,7 @@ def summarize(output: Output, verdict: Verdict, next_steps: Sequence[tuple[str, 
         [
             ("jobs", f"{verdict.jobs} in {verdict.seconds:.1f} s: "
              + ", ".join(f"{count} {state}" for state, count in sorted(verdict.states.items(), reverse=True))),
-            ("runs", f"{verdict.runs}, {verdict.rate:.0f} a second (the jobs themselves only sleep)"),
+            ("runs", f"{verdict.runs}, {verdict.rate:.0f} per second (the jobs themselves only sleep)"),
             ("retried", f"{n.get('retried', 0)} times after an error, {n.get('lost', 0)} after a worker vanished; "
              f"{n.get('snoozed', 0)} snoozed"),
             ("dead", f"{n.get('failed', 0)} failed, {n.get('exhausted', 0)} exhausted, {n.get('expired', 0)} expired, "

@@ -3,7 +3,8 @@
 create or replace function dibs._retake_fingerprints(ids uuid[], at timestamptz) returns void
 language sql volatile
 begin atomic
-  -- A window counts from the enqueue, so a job that has no more than that takes nothing again and is stopped by nobody.
+  -- A window runs from the original enqueue. A job whose key was held only by a window therefore neither retakes the
+  -- key nor is blocked by another holder.
   select dibs._take_fingerprint(d.fingerprint, d.id, d.dedup_scope, null, false, at)
   from (
     select d.fingerprint, d.id, j.dedup_scope from dibs.dead as d join dibs.job as j on j.id = d.id

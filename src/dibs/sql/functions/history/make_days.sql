@@ -22,7 +22,7 @@ begin
       name := dibs._day_name(v_parent, v_today + n);
       outcome := dibs._make_day(v_parent, v_today + n);
       return next;
-      -- A day takes a look at all of the default partition under its lock, so with much in there it is one in a call.
+      -- Attaching a day scans the whole default partition under lock; when that is large, make one day per call.
       exit when outcome = 'locked' or outcome = 'made' and dibs._is_full(v_parent);
     end loop;
   end loop;
