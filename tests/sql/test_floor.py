@@ -135,7 +135,7 @@ def test_a_setting_that_is_not_ours_is_ignored(db: psycopg.Connection[Any]) -> N
 
 
 def test_a_fresh_connection_starts_from_the_newest_hint(connect: Connect, client: dibs.Client) -> None:
-    """A dear sweep leaves a hint, so that a new connection need not walk the dead rows a pinned horizon keeps."""
+    """An expensive sweep leaves a hint, so that a new connection need not walk the dead rows a pinned horizon keeps."""
     holder, claimer, fresh = connect(), connect(), connect()
     holder.execute("begin isolation level repeatable read")
     holder.execute("select pg_current_xact_id()")
@@ -209,14 +209,14 @@ def test_a_batch_that_was_committed_late_is_drained_at_once(connect: Connect, cl
 def test_a_sweep_in_an_open_transaction_stops_no_other(connect: Connect) -> None:
     one, other = connect(), connect()
     floor = "row(null, null, null, null, 0, 5000, 9e15::bigint, 0)::dibs.floor"
-    dear = f"select dibs._look_back('floor', 1, {floor}, dibs._micros(clock_timestamp()))"
+    sweep = f"select dibs._look_back('floor', 1, {floor}, dibs._micros(clock_timestamp()))"
     enqueue(one)
     one.execute("begin")
-    swept = one.execute(dear).fetchone()
+    swept = one.execute(sweep).fetchone()
     assert swept == (4_000_000_000_000_000,)
-    assert other.execute(dear).fetchone() != swept
+    assert other.execute(sweep).fetchone() != swept
     one.execute(f"select dibs._write_floor('floor', 1, {floor}, %s, 1)", swept)
-    assert other.execute(dear).fetchone() == swept
+    assert other.execute(sweep).fetchone() == swept
 
 
 def test_a_clock_stepped_back_stops_no_look_back(db: psycopg.Connection[Any]) -> None:

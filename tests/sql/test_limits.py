@@ -457,7 +457,7 @@ def test_queues_without_limits_run_nothing_of_this(db: psycopg.Connection[Any]) 
 
 
 def test_units_are_not_taken_for_limits(db: psycopg.Connection[Any]) -> None:
-    """A job holds 2 units of limit 1. A new limit whose number is 2 is free all the same, and counts who runs."""
+    """A job holds 2 units of limit 1. A new limit whose number is 2 is free anyway, and counts who runs."""
     set_limit(db, resource="gpu", concurrency=4)
     fill(db, 1, resources={"gpu": 2})
     assert len(take(db, 1)) == 1

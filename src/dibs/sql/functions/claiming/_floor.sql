@@ -45,7 +45,7 @@ create or replace function dibs._sweep_lock(what text, queue_id integer) returns
 language sql immutable
 return case when what = 'rotation' then -queue_id else queue_id end;
 
-comment on function dibs._sweep_lock is 'The number of the advisory lock (class 20001) of whoever sweeps.';
+comment on function dibs._sweep_lock is 'The number of the advisory lock (class 20001) that a sweep takes.';
 
 create or replace function dibs._look_back(what text, queue_id integer, floor dibs.floor, real_us bigint) returns bigint
 language plpgsql volatile

@@ -30,7 +30,7 @@ language sql immutable
 return (queue).newest_first and not (queue).has_limit and not (queue).has_job_limits and not (queue).has_groups;
 
 comment on function dibs._is_newest_first is
-'Whether a claim serves a queue from its newest end. Groups and limits have an order of their own, so a queue that knows them is
+'Whether a claim serves a queue from its newest end. Groups and limits have their own order, so a queue that knows them is
 served from its oldest end.';
 
 create or replace function dibs._open_scan(queue dibs.queue, want integer, began_us bigint, claim dibs.claim_order) returns dibs.queue_scan

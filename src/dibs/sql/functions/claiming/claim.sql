@@ -53,7 +53,7 @@ begin
     select h.id, v_claim.token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, h.priority,
       h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.losses, h.due_at, j.deadline, v_taking.at, h.lease_until
     from held as h
-    -- OFFSET 0 keeps it a look-up by key: planned on empty partitions, a join could read them whole later.
+    -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later.
     left join lateral (
       select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
       from dibs.job as j where j.id = h.id offset 0) as j on true;
