@@ -12,6 +12,7 @@ import dibs
 from dibs import errors, states
 from dibs.client.task import OWN
 from dibs.db.schema import migrate
+from dibs.maintenance import CHORES
 from dibs.policy import JobOptions
 from tests.docs.pages import PAGES, ROOT, name, prose, table
 
@@ -118,6 +119,11 @@ def test_options_are_in_the_tables_of_tasks() -> None:
     assert sorted(of_task) == sorted({"name", "queue", "retry", "raw", *OWN} - {"batch"})
     of_job = [option for row in table(page, "Options of a job") for option in re.findall(r"\w+", row[0])]
     assert sorted(of_job) == sorted(JobOptions.__annotations__)
+
+
+def test_chores_are_documented() -> None:
+    told = [row[0] for row in table(DOCS / "run/maintenance.md", "What it does")]
+    assert told == [chore.__name__ for chore in CHORES]
 
 
 def test_tables_are_in_the_architecture(db: psycopg.Connection[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server
 from dibs.maintenance import ChoreDone, ChoreFailed, expirer, maintain, once, partitions, pruner, rescuer
 from dibs.maintenance.forgetter import forget
+from dibs.runtime.rest import REST
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from dibs.testing import Clock
 
 DAY = 86400.0
+VERB = re.compile(r"dibs\.([a-z]\w*)\(")
 SMALL = {**UNSAFE_FAST, "shared_buffers": "16MB", "max_connections": "20"}
 
 
@@ -41,6 +44,30 @@ def lose(client: dibs.Client, count: int, *, max_attempts: int = 5) -> None:
     """Claim jobs with leases that will not be renewed."""
     client.enqueue_many(dibs.NewJob(queue="lost", kind="k", max_attempts=max_attempts) for _ in range(count))
     assert len(client.claim("lost", count, lease=1)) == count
+
+
+async def test_python_and_sql_do_the_same_upkeep(
+    db: psycopg.Connection[Any], database: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    run = AsyncDatabase.run
+
+    async def recorded(self: AsyncDatabase, call: Any) -> Any:
+        asked.append(call.sql)
+        return await run(self, call)
+
+    monkeypatch.setattr(AsyncDatabase, "run", recorded)
+    await once(database)
+    [(body, comment)] = db.execute(
+        "select prosrc, obj_description(oid) from pg_proc where oid = 'dibs.maintain'::regproc"
+    ).fetchall()
+    assert set(VERB.findall(" ".join(asked))) - {"now"} == set(VERB.findall(body))
+    steps = comment.partition(": ")[2].partition(".")[0].split(", ")
+    assert set(steps) == set(VERB.findall(body)), "the function's comment names its steps"
+
+
+def test_python_and_sql_rest_alike(db: psycopg.Connection[Any]) -> None:
+    assert db.execute("select dibs._rest(1)").fetchone() == (REST,)
 
 
 async def test_rescue_goes_on_until_no_lease_is_left(

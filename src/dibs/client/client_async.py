@@ -19,6 +19,7 @@ from dibs.db.listen import AsyncBell
 from dibs.errors import LeaseLost, UnknownJob
 from dibs.job import Answered, NewJob
 from dibs.progress import progress_json
+from dibs.runtime.rest import rest_after
 from dibs.states import Answer, State
 
 if TYPE_CHECKING:
@@ -171,12 +172,12 @@ class AsyncClient(AsyncScheduling):
                 fast_until = time.monotonic() + FAST_POLL
 
     async def _rescue_now_and_then(self, now: float) -> None:
-        # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. If that is expensive,
-        # because nobody could vacuum, it takes a twentieth of the time at most.
+        # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. That is
+        # expensive where vacuum cannot keep up, so it rests after each round.
         if now >= self._rescue_at:
             await self.upkeep.rescue(100)
             took = time.monotonic() - now
-            self._rescue_at = now + max(self._poll, 20 * took)
+            self._rescue_at = now + max(self._poll, rest_after(took))
 
     async def extend(self, held: Held, lease: Seconds | None = None, *, progress: Any = None) -> Answer:
         """Renew a lease: ``ok``, ``cancel`` (stop working on it) or ``busy``; raises LeaseLost."""

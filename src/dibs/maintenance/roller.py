@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING
 
 from dibs.db import calls
 from dibs.maintenance.chore import ChoreDone
+from dibs.runtime.rest import rest_after
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
 
 EVERY = 10.0
 PAGES = 20_000
-SHARE = 20
-"""When counting is expensive, because a transaction stays open for long, it takes one part in this many of the time."""
 
 
 async def roll_up(database: AsyncDatabase) -> ChoreDone:
-    """Count all there is; the more it took, the later again."""
+    """Count all there is; the longer it took, the later again."""
     began = time.monotonic()
     counted, more = await database.run(calls.statistics.roll_up(PAGES))
     while more:
         again, more = await database.run(calls.statistics.roll_up(PAGES))
         counted += again
-    return ChoreDone("roll_up", max(EVERY, SHARE * (time.monotonic() - began)), {"counted": counted})
+    return ChoreDone("roll_up", max(EVERY, rest_after(time.monotonic() - began)), {"counted": counted})

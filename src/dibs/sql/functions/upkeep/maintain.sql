@@ -36,7 +36,7 @@ end
 $$;
 
 comment on function dibs.maintain is
-'One round of all the upkeep: rescue, expire, run_schedules, roll_up, repair_groups, repair_limits, make_days, prune, forget. For a cron job or pg_cron where no `dibs
+'One round of all the upkeep: rescue, expire, run_schedules, roll_up, repair_groups, repair_limits, forget, make_days, prune. For a cron job or pg_cron where no `dibs
 maintain` runs; call it every few seconds. Returns what it did; nothing when another round is running.';
 
 create or replace function dibs.forget() returns bigint
