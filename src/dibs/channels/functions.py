@@ -1,4 +1,4 @@
-"""Runs functions of the database, and says what came of it in three errors."""
+"""Runs functions of the database; what goes wrong is one of three errors."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ TOLD = 500
 
 
 class Unanswered(Exception):
-    """The request was sent, and its outcome is unknown."""
+    """The request was sent, and it is unknown whether it was handled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Http:
 
 
 CONFIGURATION = {401, 403, 404, 405, 407}
-"""Answers about our settings and not about the message: mended by an administrator, after which it can be sent."""
+"""Answers about our settings and not about the message: once an administrator has corrected them, it can be sent."""
 IN_BETWEEN = {502, 504}
 """Answers of a gateway, which does not know what the server behind it did."""
 

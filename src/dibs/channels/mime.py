@@ -32,7 +32,7 @@ class Wire:
 
 
 def compose(email: Email, default_sender: str | None, key: str) -> Wire:
-    """Put an e-mail together; the key is its Message-ID, so that a recipient who gets it twice can tell."""
+    """Put an e-mail together; the key is its Message-ID, so that a recipient can recognise a duplicate."""
     sender = email.sender or default_sender
     if sender is None:
         raise Refusal("the message has no sender: give it a from, or set DIBS_EMAIL_FROM")

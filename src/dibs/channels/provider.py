@@ -13,8 +13,8 @@ class Provider(Protocol):
     async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
         """Hand one message over and return what is worth knowing of it, its ``id`` first of all.
 
-        ``key`` is the same each time the message is sent, so that who gets it twice can tell. Raise ``Refusal``,
-        ``Throttled`` or ``NotSent``; any other error means that nobody knows whether the message went out.
+        ``key`` is the same each time the message is sent, so that a recipient can recognise a duplicate. Raise
+        ``Refusal``, ``Throttled`` or ``NotSent``; any other error leaves open whether the message went out.
         """
 
     async def close(self) -> None:

@@ -33,7 +33,7 @@ def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 def _shared() -> list[click.Parameter]:
     return [
         click.Option(["--dsn"], metavar="DSN", expose_value=False, callback=_set_dsn,
-                     help="The database; by default DIBS_DSN, or the embedded PostgreSQL."),
+                     help="The database; DIBS_DSN or the embedded PostgreSQL if not given."),
         click.Option(["--json", "as_json"], is_flag=True, expose_value=False, callback=_set_json,
                      help="Answer with JSON on standard output."),
         click.Option(["--debug"], is_flag=True, expose_value=False, callback=_set_debug,

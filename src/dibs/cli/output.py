@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 WIDE = 1000
-"""The width when nobody looks: no line of a pipe is folded or cut."""
+"""The width when output is piped: no line is wrapped or cut."""
 
 STYLES = {
     "scheduled": "cyan",

@@ -40,7 +40,7 @@ class Session:
         return self.output.as_json
 
     def find(self, *, install: bool = True) -> str:
-        """The DSN to use: given, from the environment, or of the embedded PostgreSQL, which is started."""
+        """The DSN to use: given, from the environment, or that of the embedded PostgreSQL, which is started."""
         if found := configured_dsn(self.dsn):
             return found
         server = ensure_running()

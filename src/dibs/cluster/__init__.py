@@ -1,4 +1,4 @@
-"""Who is alive, who of them leads, and who pulls from what."""
+"""Which processes are alive, which one leads, and which holds what."""
 
 from dibs.cluster.holding import Holding
 from dibs.cluster.leader import Leader

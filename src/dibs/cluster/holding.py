@@ -1,4 +1,4 @@
-"""What a worker may claim from: its queues, and of those that one worker at a time pulls from, what it holds."""
+"""What a worker may claim from: ordinary queues, and the exclusive queues and shards that it holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
 
 MARGIN = 0.1
-"""A hold is believed for this part of its time less than the database does: by then its jobs are to be stopped."""
+"""A hold is trusted for this much less of its time than the database grants: by then its jobs must have stopped."""
 LOOK = 0.2
 """How often to look whether a hold has run out, in seconds."""
 NOTHING_HELD = 2.0
@@ -29,8 +29,8 @@ class Holding:
 
     Run ``hold`` and ``fence`` as the steps of two loops. Claim from ``names`` only, and from nothing when it is empty.
     ``on_lost`` is called with the names of what could not be renewed in time: their jobs are to be stopped, because
-    somebody else is about to run them. What is given to another worker that came is not lost: jobs of it that run may
-    finish, and the other waits for that.
+    another worker is about to run them. What is handed over to a new worker is not lost: jobs of it that run may
+    finish, and the new worker waits for that.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Holding:
             self._on_lost(lost)
 
     async def release(self) -> None:
-        """Let go of everything. One that cannot say so is taken over when its holds run out."""
+        """Let go of everything. If that fails, others take over when the holds expire."""
         self._claimable, self._until = [], {}
         if self._member.number is None:
             return

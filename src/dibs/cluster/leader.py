@@ -16,7 +16,7 @@ AGAIN = 5.0
 
 
 class Leader:
-    """Whether we are the one. Nothing breaks when two believe so: it only saves work."""
+    """Whether this process leads. Two leaders at once are harmless: having one only saves work."""
 
     def __init__(self, database: AsyncDatabase, member: Member) -> None:
         self._database = database

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
 
 BEAT = 10.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 
 
 class Member:
-    """One process start. The same name twice is two members: a restart never takes over its forerunner's leases."""
+    """One process start. The same name twice is two members: a restart takes over no leases."""
 
     def __init__(self, database: AsyncDatabase, name: str, facts: Mapping[str, Any] | None = None) -> None:
         self.number: int | None = None
@@ -35,7 +35,7 @@ class Member:
         return self.number
 
     async def beat(self) -> float:
-        """Give a sign of life, registering if need be; the step of a loop, so it returns when to beat again."""
+        """Send a heartbeat, registering if need be; the step of a loop, so it returns when to beat again."""
         if self.number is None:
             await self.register()
             return BEAT
@@ -46,7 +46,7 @@ class Member:
         return BEAT
 
     async def retire(self) -> None:
-        """Leave the registry. One that cannot say goodbye is forgotten after some days."""
+        """Leave the registry. A process that cannot say so is forgotten after some days."""
         number, self.number = self.number, None
         if number is None:
             return
@@ -57,7 +57,7 @@ class Member:
 
 
 def process_facts() -> dict[str, Any]:
-    """What tells this process from others."""
+    """What distinguishes this process from others."""
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),

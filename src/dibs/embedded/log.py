@@ -16,7 +16,7 @@ KEPT = 2**20
 
 
 def open_log(data_dir: Path, account: Account) -> int:
-    """A descriptor to write the log by; always at the end, even if others shorten the file."""
+    """A descriptor to write the log by; always at the end, even if another process shortens the file."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     log = os.open(data_dir / FILE, flags, 0o600)
     account.own(log)

@@ -34,7 +34,7 @@ UNSAFE_FAST: Mapping[str, str] = {
 
 
 def effective(binaries: Binaries, socket_dir: Path, settings: Mapping[str, str]) -> Mapping[str, str]:
-    """The defaults, what the caller wants, and what is not theirs to choose."""
+    """The defaults, what the caller wants, and what no caller may change."""
     return {
         **DEFAULTS,
         **_preload(binaries),

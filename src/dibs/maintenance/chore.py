@@ -1,4 +1,4 @@
-"""What a round of upkeep did, as facts to log or count."""
+"""What a round of upkeep did, as facts to be logged or counted."""
 
 from __future__ import annotations
 

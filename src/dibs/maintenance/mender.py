@@ -1,4 +1,4 @@
-"""Sees that groups are looked at in time and limits have their units."""
+"""Checks and repairs what groups and limits keep."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ EVERY = 30.0
 
 
 async def mend(database: AsyncDatabase) -> ChoreDone:
-    """Look at all groups and limits; there should be nothing to mend."""
+    """Look at all groups and limits; there should be nothing to repair."""
     groups = await database.run(calls.groups.repair_groups())
     return ChoreDone("mend", EVERY, {"groups": groups, "limits": await database.run(calls.limits.repair_limits())})

@@ -1,4 +1,4 @@
-"""All of the upkeep together: forever, or once."""
+"""All of the upkeep together: until stopped, or once."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CHORES: tuple[Chore, ...] = (rescue, schedule, expire, mend, make_days, prune, f
 """Every chore, the most urgent first."""
 
 EVERYBODYS: frozenset[Chore] = frozenset({rescue})
-"""Chores that do not wait for a leader: its death is among the things they mend."""
+"""Chores that every process does: the leader's death is among the things they repair."""
 
 FOLLOWER_LOOKS = 5.0
-"""How often one that does not lead asks whether it does now, in seconds."""
+"""How often a process that does not lead asks whether it does now, in seconds."""
 
 GOODBYE = 2.0
 """How long to try to leave the registry when we stop, in seconds."""
@@ -62,7 +62,7 @@ async def once(database: AsyncDatabase) -> list[ChoreDone]:
 
 
 def loops(database: AsyncDatabase, leader: Leader, listener: Listener = _silent) -> list[Loop]:
-    """A loop for each chore. Any number of processes may run them: the leader works, the others stand by."""
+    """A loop for each chore. Any number of processes may run them: the leader works, the others wait."""
     return [_loop(chore, database, leader, listener) for chore in CHORES]
 
 

@@ -1,4 +1,4 @@
-"""The depths of the queues, read from the database when somebody asks, and not too often."""
+"""The depths of the queues, read from the database on demand, and not too often."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EVERY = 1.0
 """The database is asked at most this often, in seconds, however many scrapers there are."""
 PATIENCE = 2.0
-"""Seconds to wait for its answer. One that comes later is kept for the next call."""
+"""Seconds to wait for its answer. One that comes later is kept for the next request."""
 
 
 class Counts(Protocol):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SUMMARY = 10.0
 """What was claimed and ended is summed up in one line, at most this often in seconds."""
 UNKNOWN = 60.0
-"""A kind that nobody here knows is named at most this often in seconds."""
+"""An unknown kind is logged at most once in this many seconds."""
 
 _FORMATS: dict[str, Callable[[], logging.Formatter]] = {"text": TextFormat, "json": JsonFormat}
 
@@ -125,7 +125,7 @@ class EventLog:
             self._sum_up(event)
 
     def _ended(self, event: RunEnded) -> None:
-        # The hot one: a success is only counted, unless somebody wants to read of each.
+        # The hot one: a success is only counted, unless each is to be logged.
         self._claims.ended(event.outcome)
         if event.outcome is not Outcome.SUCCEEDED or self._level <= logging.DEBUG:
             self._tell(event)

@@ -51,7 +51,7 @@ _STATES = tuple(state.value for state in State if state not in {State.SUCCEEDED,
 class Prometheus:
     """Subscribes to the events of an app, or of a worker, and gives them as text.
 
-    ``client`` is asked for the depths of the queues whenever the page is, at most once a second; without one they are
+    ``client`` is asked for the depths of the queues whenever the page is, at most once per second; without one they are
     left out, which suits a process that only enqueues. ``children`` is a folder in which other processes share theirs:
     they are on the page too, with the label ``process``.
     """

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 HEALTHY = 10.0
-"""One that lived this many seconds was started well: its death is no reason to wait before the next."""
+"""A process that lived this many seconds had started well: it is replaced without a pause."""
 
 PARENT = "DIBS_PARENT"
-"""The environment variable that tells a child whose it is."""
+"""The environment variable that tells a child who its parent is."""
 
 
 class Children:
     """Runs ``count`` processes until told to stop.
 
-    ``command`` makes the n-th one's command line. A process that ends with 0 although nobody asked is replaced too,
+    ``command`` makes the n-th one's command line. A process that ends with 0 without being asked is replaced too,
     unless ``until_done``: then it has done its work.
     """
 
@@ -103,11 +103,11 @@ class Children:
 
 
 def is_child() -> bool:
-    """Whether this process is such a child."""
+    """Whether this process was started by :class:`Children`."""
     return os.environ.get(PARENT) == str(os.getppid())
 
 
 async def orphaned() -> None:
-    """Return when the parent of this process, such a child, is gone."""
-    while is_child():  # noqa: ASYNC110 - nobody tells
+    """Return when the parent that started this process is gone."""
+    while is_child():  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(1.0)

@@ -1,7 +1,7 @@
 """The one skeleton of every background loop.
 
 A step does its work and returns how many seconds to sleep before the next. An error does not end the loop: it is
-reported, and the next try waits longer each time, with jitter, so that a fleet does not return all at once.
+reported, and the next try waits longer each time, with jitter, so that not all processes come back at once.
 """
 
 from __future__ import annotations

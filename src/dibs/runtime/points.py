@@ -30,7 +30,7 @@ POINTS: Mapping[str, str] = {
     "transaction.after_commit": "a handler's transaction is committed; the worker does not know it yet",
     "worker.claimed": "jobs are leased to the worker, and none of them has begun",
     "worker.before_run": "a handler is about to be called",
-    "worker.after_run": "a handler has returned, and nobody was told",
+    "worker.after_run": "a handler has returned, and nothing was reported",
     "worker.stopping": "the worker claims no more and has not given anything back yet",
     "completer.before_send": "outcomes are about to be sent",
     "completer.after_send": "outcomes were sent, answered and committed; the worker does not know it yet",

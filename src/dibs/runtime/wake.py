@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 Wait = Callable[[asyncio.Event, float], Awaitable[None]]
-"""Waits for the event, at most so many seconds."""
+"""Waits for the event, at most that many seconds."""
 
 
 async def wait_for(woken: asyncio.Event, seconds: float) -> None:

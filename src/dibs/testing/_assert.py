@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 LEEWAY = 1.0
-"""A delay is measured from the enqueue's own time; they may be so many seconds apart."""
+"""A delay is measured from the time of the enqueue; they may differ by this many seconds."""
 _MISSING = object()
 
 
@@ -113,8 +113,8 @@ def assert_enqueued(
 
     ``what`` is a task, a call made by ``task.call(…)``, or the name of a kind; a name needs ``on``, an app or a client.
     Arguments are compared as JSON, and only those given: ``assert_enqueued(welcome, 42)`` asks for no language. One
-    whose name is taken here, such as ``queue``, goes into ``arguments``. ``count`` asks for exactly so many, else there
-    must be one or more. ``conn`` looks from inside your transaction, at what is not committed yet.
+    whose name is taken here, such as ``queue``, goes into ``arguments``. ``count`` asks for exactly that many,
+    otherwise there must be one or more. ``conn`` also sees what your own transaction has not committed.
     """
     options = _options(queue=queue, priority=priority, delay=delay, due_at=due_at, state=state, payload=payload)
     wanted = _wanted(what, args, {**(arguments or {}), **kwargs}, options)

@@ -168,7 +168,7 @@ class _Drain:
         await running
 
     def _waiting(self) -> list[JobSummary]:
-        """Jobs of ours that wait in queues that run. Others are for other workers, and would come back forever."""
+        """Jobs of ours that wait in queues that run. The rest is for other workers, and would come back forever."""
         paused = {queue.name for queue in self._app.client.queues() if queue.paused_at is not None}
         return [
             job

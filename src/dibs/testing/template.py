@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 INSTALLING = (20004, 1)
-"""The lock for making a template: dibs' roles belong to the whole server, and are made once."""
+"""Held while a template is made: dibs' roles belong to the whole server, and are made once."""
 
 SETTINGS = {**UNSAFE_FAST, "checkpoint_timeout": "30min", "max_wal_size": "1GB"}
 

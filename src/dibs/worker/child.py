@@ -1,4 +1,4 @@
-"""The inside of a handler's own process: reads a job, runs it, and writes what came of it."""
+"""The inside of a handler's own process: reads a job, runs it, and writes how it ended."""
 
 from __future__ import annotations
 

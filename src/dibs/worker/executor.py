@@ -1,4 +1,4 @@
-"""Runs one attempt: find the task, read its arguments, call it where it belongs, and say what came of it."""
+"""Runs one attempt: find the task, read its arguments, call it where it belongs, and say how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker is, for probes: over HTTP, or by a file that is fresh as long as it is well."""
+"""A worker's health, for probes: over HTTP, or by a file that is touched while all is well."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY = 2.0
 
 
 def pages(trouble: Callable[[], str | None], ready: Callable[[], str | None]) -> dict[str, Route]:
-    """The probes' pages: 200 when all is well, else 503 and why."""
+    """The probes' pages: 200 when all is well, otherwise 503 and why."""
 
     async def live() -> Page:
         return _page(trouble())
@@ -35,7 +35,7 @@ def _page(why: str | None) -> Page:
 
 
 async def keep_fresh(path: Path, trouble: Callable[[], str | None]) -> None:
-    """Touch the file while all is well; take it away at the end."""
+    """Touch the file while all is well; remove it at the end."""
     try:
         while True:
             if trouble() is None:

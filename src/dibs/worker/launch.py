@@ -50,7 +50,7 @@ async def _until_signal(app: App, worker: Worker) -> int:
 
 
 async def arun_worker(app: App, options: WorkerOptions) -> int:
-    """Work until cancelled, which stops in order; cancelled again, give back at once what still runs."""
+    """Work until cancelled, which stops it cleanly; cancelled again, give back at once what still runs."""
     worker = Worker(app, settings_for(app, options))
     working = asyncio.create_task(worker.run(), name="dibs-worker")
     stopped: asyncio.CancelledError | None = None

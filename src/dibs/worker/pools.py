@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Pools:
-    """A connection to claim with, one for outcomes, one for signs of life, and two for upkeep; opened when used.
+    """A connection to claim with, one for outcomes, one for the registry, and two for upkeep; opened when used.
 
-    What a session knows of plans and floors is its own: two that took turns would each know half as much.
+    A session keeps its own plans and floors: two that took turns would each know half as much.
     """
 
     def __init__(self, locate: str | Callable[[], str]) -> None:

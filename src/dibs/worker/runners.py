@@ -1,4 +1,4 @@
-"""Runs the jobs in stock, so many at once, and stops those that were cancelled or lost."""
+"""Runs the jobs in stock, up to a number at once, and stops those that were cancelled or lost."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Threads:
             try:
                 loop.call_soon_threadsafe(_settle, future, result, error)
             except RuntimeError:
-                return  # The loop is closed: nobody waits any more.
+                return  # The loop is closed: nothing waits any longer.
             del work, function, future, result, error  # Keep nothing alive while idle.
 
 

@@ -16,7 +16,7 @@ COLUMNS = ("job", "kind", "provider", ">sends", ">interrupted", "sent", "accepte
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most this many.")
 @pass_session
 def deliveries(session: Session, interrupted: bool, limit: int) -> None:
-    """Show what channels sent, newest first, and how much that is in all."""
+    """Show what channels sent, newest first, and totals."""
     with session.client() as client:
         found = client._run(calls.channels.deliveries(interrupted, limit))
         totals = client._run(calls.channels.delivery_totals())

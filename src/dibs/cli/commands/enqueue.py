@@ -35,23 +35,23 @@ BATCH = 1000
 @click.option("--content-type", help="What the bytes are, such as image/png.")
 @click.option("--many", is_flag=True, help="One job for each line of standard input (or --file): a JSON payload.")
 @click.option("--priority", type=int, help="-100 to 100; higher goes first.")
-@click.option("--delay", type=DURATION, help="Due that much later.")
-@click.option("--due-at", type=MOMENT, help="Due at that time.")
-@click.option("--ttl", type=DURATION_OR_NONE, help="Expires that long after it was first due; none for never.")
-@click.option("--deadline", type=MOMENT, help="Expires at that time.")
-@click.option("--shard-key", help="Jobs of one key go to one shard, if the queue has shards.")
-@click.option("--dedup-key", help="Makes it a duplicate while another job of the queue holds this key.")
+@click.option("--delay", type=DURATION, help="Due this much later.")
+@click.option("--due-at", type=MOMENT, help="Due at this time.")
+@click.option("--ttl", type=DURATION_OR_NONE, help="Expires this long after it was first due; none for never.")
+@click.option("--deadline", type=MOMENT, help="Expires at this time.")
+@click.option("--shard-key", help="Jobs with the same key go to the same shard, if the queue has shards.")
+@click.option("--dedup-key", help="A duplicate if another job of the queue holds this key.")
 @click.option("--dedup", is_flag=True, default=None, help="Make the key from the kind and the payload.")
 @click.option(
     "--dedup-scope",
     type=click.Choice(["waiting", "unfinished", "window"]),
-    help="How long the key is held: while the job waits, until it has ended, or for a time.",
+    help="How long the key is held: while the job waits, until it ends, or for --dedup-for.",
 )
-@click.option("--dedup-for", type=DURATION, help="The key is held for that long.")
+@click.option("--dedup-for", type=DURATION, help="Hold the key for this long.")
 @click.option(
-    "--on-duplicate", type=click.Choice(["keep", "refuse", "replace"]), help="What to do if another job has the key."
+    "--on-duplicate", type=click.Choice(["keep", "refuse", "replace"]), help="What to do if another job holds the key."
 )
-@click.option("--group", help="The groups of a queue take turns.")
+@click.option("--group", help="The group it belongs to; the groups of a queue take turns.")
 @click.option("--cost", type=int, help="What it takes of its group's share; 1 if not given.")
 @click.option("--resource", "resources", type=UNITS, multiple=True, help="Units it needs of a limit, such as gpu=1.")
 @click.option("--header", "headers", type=HEADER, multiple=True, help="Sent along; give it several times.")

@@ -21,7 +21,7 @@ COLUMNS = ("name", "timeout", "owner", "allowed", "by", "reason")
 @click.pass_context
 @pass_session
 def functions(session: Session, ctx: click.Context) -> None:
-    """Show and change which functions of the database a worker may run."""
+    """Show or change which database functions workers may run."""
     if ctx.invoked_subcommand is not None:
         return
     with session.client() as client:

@@ -19,11 +19,13 @@ COLUMNS = ("role", "logs in", "may do what these may", "queues", "functions")
 @click.option("--check", is_flag=True, help="Look for what is wrong; the exit code is 1 if something is.")
 @pass_session
 def grants(session: Session, check: bool) -> int:
-    """Show which roles may do what; with --check, what is wrong with it."""
+    """Show which roles may do what, or check them."""
     if check:
         return _check(session)
     found = holders(session.find())
-    session.show(found, COLUMNS, _row, empty="nobody has a role of dibs yet: dibs grant worker LOGIN --create")
+    session.show(
+        found, COLUMNS, _row, empty="no login has a dibs role yet; grant one with: dibs grant worker LOGIN --create"
+    )
     return Exit.OK
 
 

@@ -1,4 +1,4 @@
-"""``dibs limits``: list them with what is used; set one, take one away."""
+"""``dibs limits``: list them with what is in use; set or remove one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = ("of", "queue", "name", ">concurrency", ">used", ">blocked", ">rate", 
 @click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def limits(ctx: click.Context) -> None:
-    """List the limits with what is used of them; set or remove one."""
+    """List the limits and what is in use; set or remove one."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(_list)
 
@@ -67,7 +67,7 @@ def _target(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--max-age", type=DURATION, help="How long the oldest job of a group may be due.")
 @pass_session
 def set_limit(session: Session, /, group: str | None, **options: Any) -> None:
-    """Set or change a limit: a higher one takes effect at once, a lower one as jobs end."""
+    """Set a limit: a higher one counts at once, a lower one as jobs end."""
     queue = options.pop("queue")
     with session.client() as client:
         if group is not None:
@@ -94,7 +94,7 @@ def unset_limit(session: Session, /, group: str | None, queue: str | None, **opt
             client.unset_group(str(queue), None if group == "*" else group)
         else:
             client.unset_limit(queue=queue, **options)
-    _say(session, "taken away")
+    _say(session, "removed")
 
 
 def _need_queue(queue: str | None, options: dict[str, Any]) -> None:

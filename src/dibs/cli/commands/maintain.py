@@ -33,7 +33,7 @@ STYLES = {"trouble": "red", "waiting": "yellow", "recovered": "green"}
 def maintain(session: Session, once: bool) -> None:
     """Rescue, expire, make and drop days, forget: until SIGTERM or Ctrl-C.
 
-    Run it anywhere, as often as you like: two at once are harmless.
+    Run it anywhere; several at once are harmless.
     """
     dsn = session.find()
     if once:

@@ -25,7 +25,7 @@ COLUMNS = ("queue", "paused", ">scheduled", ">ready", ">blocked", ">running", ">
 @click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def queues(ctx: click.Context) -> None:
-    """List the queues with what is in them; show or set one."""
+    """List the queues and what is in them; show or set one."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(_list)
 
@@ -79,7 +79,7 @@ def _backoff(value: dict[str, Any]) -> str:
 
 @queues.command("set")
 @click.argument("name")
-@click.option("--priority", type=int, help="Of jobs that name none: -100 to 100, higher goes first.")
+@click.option("--priority", type=int, help="The default of its jobs: -100 to 100, higher goes first.")
 @click.option("--lease", type=DURATION, help="How long a worker may hold a job without renewing.")
 @click.option("--lease-growth", type=float, help="Each attempt's lease is this many times the one before.")
 @click.option("--lease-cap", type=DURATION, help="No lease grows beyond this.")
@@ -93,13 +93,13 @@ def _backoff(value: dict[str, Any]) -> str:
 @click.option("--history-retention", type=DURATION, help="How long attempts are kept.")
 @click.option("--ring/--no-ring", default=None, help="Whether an enqueue wakes waiting workers at once.")
 @click.option(
-    "--shards", type=COUNT_OR_NONE, help="Split it, so that one worker at a time pulls from each shard; or none."
+    "--shards", type=COUNT_OR_NONE, help="Split it into shards, each claimed by one worker at a time; or none."
 )
-@click.option("--exclusive/--no-exclusive", default=None, help="Let one worker at a time pull from it.")
+@click.option("--exclusive/--no-exclusive", default=None, help="Let one worker at a time claim from it.")
 @click.option("--shard-lease", type=DURATION, help="How long a worker holds it, or a shard, without renewing.")
 @click.option("--max-depth", type=COUNT_OR_NONE, help="How many jobs may wait; none for any number.")
 @click.option("--max-age", type=DURATION_OR_NONE, help="How long the oldest may be due; none for any time.")
-@click.option("--when-full", type=click.Choice(["refuse", "sideline"]), help="What then happens to new jobs.")
+@click.option("--when-full", type=click.Choice(["refuse", "sideline"]), help="What happens to new jobs then.")
 @click.option("--newest-first/--oldest-first", default=None, help="From which end the queue is served.")
 @click.option(
     "--noisy-share", type=SHARE_OR_NONE, help="Groups with more than this share of what runs are served last; or none."

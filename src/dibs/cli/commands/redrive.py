@@ -34,11 +34,11 @@ COLUMNS = ("id", "queue", "kind", "state", "answer", "reason")
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--queue", help="Only of this queue.")
 @click.option("--kind", help="Only of this kind.")
-@click.option("--state", type=DEAD_STATE, help="Only those that ended as this.")
+@click.option("--state", type=DEAD_STATE, help="Only those in this state.")
 @click.option("--reason", help="Only those whose reason is like this; % stands for anything.")
 @click.option("--ended-after", type=PAST, help="Only those that ended since this time, or this long ago: 1h.")
 @click.option("--ended-before", type=PAST, help="Only those that ended before this time, or longer ago than this.")
-@click.option("--all", "everything", is_flag=True, help="All dead jobs there are.")
+@click.option("--all", "everything", is_flag=True, help="All dead jobs.")
 @click.option(
     "--max",
     "limit",
@@ -47,21 +47,21 @@ COLUMNS = ("id", "queue", "kind", "state", "answer", "reason")
     show_default=True,
     help="At most this many, those that ended first.",
 )
-@click.option("--rate", type=float, help="How many become due per second.")
+@click.option("--rate", type=float, help="Spread them: how many become due per second.")
 @click.option("--yes", is_flag=True, help="Do it. Without this nothing is changed.")
 @pass_session
 def redrive(
     session: Session, /, ids: tuple[UUID, ...], everything: bool, limit: int, rate: float | None, yes: bool,
     **filters: Any,
 ) -> Exit:  # fmt: skip
-    """Bring dead jobs back, by id or by filter, with new attempts and a new TTL.
+    """Bring dead jobs back, by id or by filter; their attempts and TTL start over.
 
-    Only says what it would do, unless you add --yes.
+    Without --yes it only says what it would do.
     """
     if not (ids or everything or any(filters.values())):
         raise click.UsageError("name jobs, or a filter such as --queue, or --all")
     if rate is not None and rate <= 0:
-        raise click.UsageError("--rate is above 0 jobs a second")
+        raise click.UsageError("--rate is a number of jobs per second, above 0")
     with session.client() as client:
         asked = {name: _at(client, value) for name, value in filters.items()}
         found = client.redrive(ids or None, **asked, max=limit, dry_run=True)
@@ -76,7 +76,7 @@ def _at(client: Client, value: Any) -> Any:
 
 
 def _bring_back(client: Client, output: Output, found: Sequence[Redriven], rate: float | None) -> list[Redriven]:
-    """Redrive what a dry run found, by id: those that stay dead are not found again and again."""
+    """Redrive what a dry run found, by id: a filter would find those that stay dead in every batch."""
     done: list[Redriven] = []
     with counting(output, "redriven", len(found)) as advance:
         for n in range(0, len(found), BATCH):

@@ -51,7 +51,7 @@ COUNT_OR_NONE = Read("number or none", _count_or_none)
 @click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def schedules(ctx: click.Context) -> None:
-    """List the schedules with their health; show, set, pause, resume, trigger, preview or remove one."""
+    """List the schedules and their health; show or change one."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(_list)
 
@@ -93,20 +93,20 @@ def show(session: Session, name: str) -> None:
 @click.option(
     "--cron", help="Five fields, or six with seconds in front; or @hourly, @daily, @weekly, @monthly, @yearly."
 )
-@click.option("--interval", type=DURATION, help="This long after the last one was fired.")
-@click.option("--fixed-rate", type=DURATION, help="This long apart from the start on, whatever happens in between.")
+@click.option("--interval", type=DURATION, help="This long after the last job was made.")
+@click.option("--fixed-rate", type=DURATION, help="This long apart, counted from the start.")
 @click.option("--fixed-delay", type=DURATION, help="This long after the end of the last run.")
 @click.option("--once", type=MOMENT, help="At that time, and never again.")
 @click.option("--zone", help="The time zone of a cron expression, such as Europe/Berlin.")
 @click.option("--start-at", type=MOMENT_OR_NONE, help="No slot before; none for no start.")
 @click.option("--end-at", type=MOMENT_OR_NONE, help="No slot after; none for no end.")
-@click.option("--jitter", type=DURATION, help="Each job is due up to that much later, at random.")
+@click.option("--jitter", type=DURATION, help="Each job is due up to this much later, at random.")
 @click.option(
     "--overlap",
     type=click.Choice(["skip", "queue", "allow", "cancel"]),
-    help="What to do if the last run is still going.",
+    help="What to do while the last run has not ended.",
 )
-@click.option("--catch-up", type=CATCH_UP, help="Slots that were missed: none, last, or how many of the newest.")
+@click.option("--catch-up", type=CATCH_UP, help="Which missed slots to run: none, last, or how many of the newest.")
 @click.option("--grace", type=DURATION, help="How late a slot may be and still count as on time.")
 @click.option("--on-failure", type=click.Choice(["retry", "next"]), help="Retry the slot, or wait for the next one.")
 @click.option("--pause-after", type=COUNT_OR_NONE, help="Pause after this many failed runs in a row; none for never.")

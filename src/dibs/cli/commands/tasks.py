@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @pass_session
 def tasks(session: Session) -> None:
-    """List the tasks that workers have registered, with what each takes."""
+    """List the tasks of the workers, and their arguments."""
     with session.client() as client:
         found = client.tasks()
     empty = "no task is registered; a worker registers its tasks when it starts"

@@ -51,29 +51,31 @@ SHARE = Read("queue", _share)
     multiple=True,
     type=SHARE,
     metavar="NAME[,concurrency=N][,weight=W]",
-    help="A queue to work on, and its share; all of the app's without it.",
+    help="A queue to work on, and its share; without it, all of the app's.",
 )
 @click.option("--concurrency", default=100, show_default=True, help="How many handlers run at once.")
 @click.option("--threads", default=20, show_default=True, help="How many of them may be plain functions.")
-@click.option("--pool", type=int, help="How many of them may run in a separate process; as many as cores.")
-@click.option("--connections", default=10, show_default=True, help="How many may be in context().transaction().")
-@click.option("--processes", default=1, show_default=True, help="How many such workers to run, each a process.")
-@click.option("--grace", default=30.0, show_default=True, help="Seconds to finish after a stop.")
+@click.option("--pool", type=int, help="How many of them may have their own process; by default, one per core.")
+@click.option(
+    "--connections", default=10, show_default=True, help="How many of them may be in context().transaction()."
+)
+@click.option("--processes", default=1, show_default=True, help="How many worker processes to run.")
+@click.option("--grace", default=30.0, show_default=True, help="Seconds that running jobs have to finish after a stop.")
 @click.option(
     "--poll", default=1.0, show_default=True, help="Seconds between looks for jobs that no notification announced."
 )
 @click.option("--drain", is_flag=True, help="Exit when nothing is left to do.")
-@click.option("--channels", is_flag=True, help="Run db_function, email and sms, too; needs no app.")
-@click.option("--no-upkeep", is_flag=True, help="Leave the maintenance loops to others.")
-@click.option("--health", type=int, metavar="PORT", help="Answer probes there: /live and /ready.")
+@click.option("--channels", is_flag=True, help="Also run db_function, email and sms; needs no app.")
+@click.option("--no-upkeep", is_flag=True, help="Leave the maintenance to other workers.")
+@click.option("--health", type=int, metavar="PORT", help="Answer probes on this port: /live and /ready.")
 @click.option("--health-file", type=click.Path(path_type=Path), help="Touch this file while the worker is ready.")
-@click.option("--metrics", type=int, metavar="PORT", help="Serve metrics for Prometheus there: /metrics.")
+@click.option("--metrics", type=int, metavar="PORT", help="Serve Prometheus metrics on this port: /metrics.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where --health and --metrics listen.")
 @click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log."
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
 )
-@click.option("--log-level", default="info", show_default=True, help="What is logged: debug, info, warning, error.")
-@click.option("--reload", is_flag=True, help="Restart when a Python file below this folder changes.")
+@click.option("--log-level", default="info", show_default=True, help="Least level to log: debug, info, warning, error.")
+@click.option("--reload", is_flag=True, help="Restart when a Python file in this folder or below changes.")
 @pass_session
 def worker(
     session: Session,
@@ -92,7 +94,7 @@ def worker(
     log_level: str,
     **options: Any,
 ) -> None:
-    """Run the tasks of the app MODULE:APP, such as shop.tasks:app; with --channels those of the database, too.
+    """Run the tasks of the app MODULE:APP, such as shop.tasks:app; with --channels also those of the database.
 
     SIGTERM or Ctrl-C: no more jobs are taken, what runs may finish within the grace time, the rest is given back. A
     second one: everything is given back at once.

@@ -18,7 +18,7 @@ COLUMNS = (">number", "name", "host", ">pid", "started", "seen", ">running", "qu
 @click.command(cls=Command)
 @pass_session
 def workers(session: Session) -> None:
-    """List the worker processes, with when each was last seen and how many jobs it holds."""
+    """List the worker processes and what each of them runs."""
     with session.client() as client:
         found = client.workers()
     session.show(found, COLUMNS, _row, empty="no worker is registered; start one with: dibs worker MODULE:APP")

@@ -78,7 +78,7 @@ class Story:
 
     async def _cancel(self) -> None:
         for id in self._of(Mishap.UNWANTED):
-            await self._client.cancel(id, "nobody wants it any more")
+            await self._client.cancel(id, "no longer wanted")
             self._tally.note("cancelled", f"{self.kinds[id]}: cancelled before it ran", id)
 
     async def _redrive(self, worker: DemoWorker) -> None:

@@ -29,7 +29,7 @@ class Verdict:
 
     @property
     def rate(self) -> float:
-        """Runs a second."""
+        """Runs per second."""
         return self.runs / self.seconds if self.seconds else 0.0
 
     def as_json(self) -> dict[str, Any]:
