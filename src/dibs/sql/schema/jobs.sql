@@ -124,6 +124,21 @@ create table dibs.attempt (
 comment on table dibs.attempt is 'What happened: one row for each ended run. Insert only.';
 create table dibs.attempt_default partition of dibs.attempt default;
 
+create type dibs.ended_run as (
+  id uuid,
+  token uuid,
+  state text,
+  due_at timestamptz,
+  queue_id integer,
+  lane uuid,
+  turn smallint,
+  limit_ids integer[],
+  limit_units integer[],
+  fingerprint bytea
+);
+comment on type dibs.ended_run is
+'A run that ended without success: what its job is now, when it is due again, and what the run held.';
+
 -- A job has one ticket, and the table its ticket sits in is its state. These tables are hot: narrow, without foreign
 -- keys, and vacuumed early.
 

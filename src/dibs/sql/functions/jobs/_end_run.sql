@@ -1,5 +1,52 @@
 -- How a run ends without success: back to ready, or dead.
 
+create or replace function dibs._due_again(
+  outcome dibs.outcome, delay interval, due_at timestamptz, backoff dibs.backoff, attempt integer, at timestamptz)
+returns timestamptz
+language sql volatile
+return case
+  when delay > interval '0' then at + delay
+  when outcome = 'released' then due_at
+  when outcome = 'failed' and delay is null then at + dibs._backoff_delay(backoff, attempt)
+  else at
+end;
+
+comment on function dibs._due_again is
+'When a job is due after a run that did not succeed: after the delay asked for, at its old place, or by its backoff.';
+
+create or replace function dibs._return_held(runs dibs.ended_run[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_held record;
+begin
+  select array_agg(r.id) as ids, array_agg(r.queue_id) as queues, array_agg(r.lane) as lanes,
+    array_agg(r.turn) as turns, bool_or(r.turn > 0) as has_turns,
+    array_agg(row(null, 0, null, r.limit_ids, r.limit_units)::dibs.holding)
+      filter (where r.limit_ids is not null) as units,
+    array_agg(case when r.due_at is null then r.fingerprint end) as prints,
+    bool_or(r.due_at is null and r.fingerprint is not null) as has_prints,
+    array_agg(case when r.due_at is not null then r.id end) as waiting,
+    bool_or(r.due_at is not null and r.lane is not null) as has_groups
+  into v_held from unnest(runs) as r;
+  if v_held.units is not null then
+    perform dibs._give_back(v_held.units, at);
+  end if;
+  if v_held.has_turns then
+    perform dibs._free_units(v_held.lanes, v_held.turns, v_held.queues, v_held.waiting, at);
+  end if;
+  if v_held.has_groups then
+    perform dibs._add_pointers(v_held.waiting, at);
+  end if;
+  if v_held.has_prints then
+    perform dibs._free_fingerprints(v_held.prints, v_held.ids);
+  end if;
+end
+$$;
+
+comment on function dibs._return_held is
+'Give back what ended runs held of limits and of their groups'' turns, and the dedup keys of jobs that are dead.';
+
 create or replace function dibs._put_back(
   outcome dibs.outcome, ids uuid[], tokens uuid[], errors text[], delays interval[], finals boolean[],
   at timestamptz)
@@ -8,30 +55,19 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_put record;
+  v_runs dibs.ended_run[];
+  v_held boolean;
 begin
   with asked as materialized (
-    select * from unnest(ids, tokens, errors, delays, finals) as k (id, token, error, delay, final)
-    order by k.id
+    select * from unnest(ids, tokens, errors, delays, finals) as k (id, token, error, delay, final) order by k.id
   ), held as materialized (
-    select l.*, a.error, q.ring,
-      coalesce(l.history, q.history) as keep,
+    select l.*, a.error, q.ring, coalesce(l.history, q.history) as keep,
       l.charged - (outcome in ('snoozed', 'released'))::integer as charge,
-      case
-        when l.cancel is not null then 'cancelled'
-        when a.final then 'failed'
-        when outcome in ('failed', 'lost') and l.charged >= coalesce(j.max_attempts, q.max_attempts)
-          then 'exhausted'
-        when outcome = 'lost' and l.losses + 1 >= q.max_losses then 'exhausted'
-      end as verdict,
       l.losses + (outcome = 'lost')::integer as lost,
-      case
-        when a.delay > interval '0' then at + a.delay
-        when outcome = 'released' then l.due_at
-        when outcome = 'failed' and a.delay is null
-          then at + dibs._backoff_delay(coalesce(j.backoff, q.backoff), l.charged)
-        else at
-      end as due,
+      case when l.cancel is not null then 'cancelled' when a.final then 'failed'
+        when outcome in ('failed', 'lost') and l.charged >= coalesce(j.max_attempts, q.max_attempts)
+          or outcome = 'lost' and l.losses + 1 >= q.max_losses then 'exhausted' end as verdict,
+      dibs._due_again(outcome, a.delay, l.due_at, coalesce(j.backoff, q.backoff), l.charged, at) as due,
       dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q,
         l.charged + (outcome not in ('snoozed', 'released'))::integer) as next_lease
     from asked as a
@@ -40,16 +76,15 @@ begin
     join dibs.queue as q on q.id = l.queue_id
     -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later.
     left join lateral (
-      select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap from dibs.job as j where j.id = l.id offset 0) as j on true
+      select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap
+      from dibs.job as j where j.id = l.id offset 0) as j on true
   ), gone as (
     delete from dibs.lease as l using held as h where l.id = h.id returning h.*
   ), kept as (
-    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, error,
-      progress)
+    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, error, progress)
     select g.id, g.token, g.claimed_at, at, g.queue_id, g.run,
       case when g.verdict = 'cancelled' then 'cancelled' else outcome end, g.worker, g.error, g.progress
-    from gone as g
-    where g.keep = 'all' or g.keep = 'failures' and outcome in ('failed', 'lost')
+    from gone as g where g.keep = 'all' or g.keep = 'failures' and outcome in ('failed', 'lost')
   ), waiting as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
       own_lease, history, fingerprint, lane, cost)
@@ -64,30 +99,15 @@ begin
         || case when outcome = 'lost' and g.cancel is null then format(' (%s times)', g.lost) else '' end, g.fingerprint
     from gone as g where g.verdict is not null
   )
-  select array_agg(g.id) as ids, array_agg(g.token) as tokens, array_agg(coalesce(g.verdict,
-      case when g.due > at then 'scheduled' else 'ready' end)) as states,
-    array_agg(case when g.verdict is null then g.due end) as dues,
-    array_agg(case when g.verdict is not null then g.fingerprint end) as prints,
-    bool_or(g.verdict is not null and g.fingerprint is not null) as free,
-    array_agg(g.queue_id) as queues, array_agg(g.lane) as lanes, array_agg(g.turn) as turns, bool_or(g.turn > 0) as held,
-    array_agg(row(null, 0, null, g.limit_ids, g.limit_units)::dibs.holding) filter (where g.limit_ids is not null) as units,
-    array_agg(case when g.verdict is null then g.id end) as waiting, bool_or(g.verdict is null and g.lane is not null) as grouped
-  into v_put from gone as g;
-
-  if v_put.units is not null then
-    perform dibs._give_back(v_put.units, at);
+  select array_agg(row(g.id, g.token, coalesce(g.verdict, case when g.due > at then 'scheduled' else 'ready' end),
+      case when g.verdict is null then g.due end, g.queue_id, g.lane, g.turn, g.limit_ids,
+      g.limit_units, g.fingerprint)::dibs.ended_run),
+    bool_or(g.lane is not null or g.limit_ids is not null or g.fingerprint is not null)
+  into v_runs, v_held from gone as g;
+  if v_held then
+    perform dibs._return_held(v_runs, at);
   end if;
-  if v_put.held then
-    perform dibs._free_units(v_put.lanes, v_put.turns, v_put.queues, v_put.waiting, at);
-  end if;
-  if v_put.grouped then
-    perform dibs._add_pointers(v_put.waiting, at);
-  end if;
-
-  if v_put.free then
-    perform dibs._free_fingerprints(v_put.prints, v_put.ids);
-  end if;
-  return query select p.* from unnest(v_put.ids, v_put.tokens, v_put.states, v_put.dues) as p;
+  return query select r.id, r.token, r.state, r.due_at from unnest(v_runs) as r;
 end
 $$;
 

@@ -39,44 +39,15 @@ begin
       and (redrive.ended_before is null or d.ended_at < redrive.ended_before)
     order by d.ended_at, d.id limit redrive.max
     for update of d skip locked);
-  if dry_run then
-    return query
-    select d.id, q.name, j.kind, d.state, d.reason, 'matched'
-    from unnest(v_ids) with ordinality as k (id, n)
-    join dibs.dead as d on d.id = k.id join dibs.job as j on j.id = d.id join dibs.queue as q on q.id = d.queue_id
-    order by k.n;
+  if dry_run is not true then
+    return query select r.* from dibs._revive(v_ids, redrive.rate, redrive.delay, v_now) as r;
     return;
   end if;
-
-  perform dibs._retake_fingerprints(v_ids, v_now);
-
   return query
-  with chosen as materialized (
-    select d.*, q.name, q.ring, j.kind, j.group_name, j.cost, coalesce(j.ttl, q.ttl) as alive,
-      case when j.deadline > v_now then j.deadline end as deadline,
-      row_number() over (order by k.n) as place,
-      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1) as own_lease,
-      d.fingerprint is not null and f.id is distinct from d.id and j.dedup_scope is distinct from 'window' as taken
-    from unnest(v_ids) with ordinality as k (id, n)
-    join dibs.dead as d on d.id = k.id
-    join dibs.job as j on j.id = d.id
-    join dibs.queue as q on q.id = d.queue_id
-    left join dibs.fingerprint as f on f.hash = d.fingerprint
-  ), gone as (
-    delete from dibs.dead as d using chosen as c where d.id = c.id and not c.taken
-    returning c.*, v_now + redrive.delay + coalesce((c.place - 1) / redrive.rate * interval '1 second', interval '0')
-      as due
-  ), waiting as (
-    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease,
-      history, fingerprint, lane, cost)
-    select g.id, g.due, dibs._expiry(g.due, g.alive, g.deadline), g.queue_id, g.run, 0, 0, g.priority,
-      g.ring and g.place = 1, g.own_lease, g.history, g.fingerprint, dibs._lane_of(g.queue_id, g.group_name), g.cost
-    from gone as g
-    returning ready.id
-  )
-  select c.id, c.name, c.kind, c.state, c.reason, case when c.taken then 'duplicate' else 'redriven' end
-  from chosen as c left join waiting as w on w.id = c.id order by c.place;
-  perform dibs._add_pointers(v_ids, v_now);
+  select d.id, q.name, j.kind, d.state, d.reason, 'matched'
+  from unnest(v_ids) with ordinality as k (id, n)
+  join dibs.dead as d on d.id = k.id join dibs.job as j on j.id = d.id join dibs.queue as q on q.id = d.queue_id
+  order by k.n;
 end
 $$;
 
