@@ -15,7 +15,7 @@
     │   ├── PayloadTooLarge  DI012    above the queue's payload limit
     │   ├── IdOutOfRange     DI013    a job id from the future or from before retention
     │   ├── IdTaken          23505    another transaction is enqueueing a job of that id now
-    │   ├── DuplicateJob     DI040    another job has the dedup key, and the enqueue said to refuse then
+    │   ├── DuplicateJob     DI040    another job has the dedup key, and on_duplicate is refuse
     │   ├── QueueFull        DI041    too many jobs wait, or for too long
     │   ├── UnknownWorker    DI014    no such worker is registered
     │   ├── UnknownTask      DI015    no worker has registered such a task
@@ -77,7 +77,7 @@ class UnknownJob(JobError):
 
 
 class JobEnded(JobError):
-    """The job has already ended; terminal means terminal."""
+    """The job has already ended."""
 
     sqlstate = "DI003"
 
@@ -127,13 +127,13 @@ class IdTaken(Refused):
 
 
 class DuplicateJob(Refused):
-    """Another job has the dedup key, and the job was to be refused then."""
+    """Another job has the dedup key, and ``on_duplicate`` is ``refuse``."""
 
     sqlstate = "DI040"
 
 
 class QueueFull(Refused):
-    """As many jobs wait in the queue as may, or its oldest has waited for too long."""
+    """The queue has reached its maximum depth, or its oldest job has waited too long."""
 
     sqlstate = "DI041"
 
@@ -229,7 +229,7 @@ class SchemaTooNew(SchemaError):
 
 
 class SchemaLocked(SchemaError):
-    """Another migration held the lock for longer than we were told to wait."""
+    """Another migration held the lock for longer than the timeout given."""
 
 
 class ServerError(DibsError):

@@ -148,7 +148,7 @@ Subscriber = Callable[[E], None]
 
 
 class Events:
-    """Who wants to know what."""
+    """The subscribers to each class of events."""
 
     def __init__(self) -> None:
         self._subscribers: dict[type[Event], tuple[Subscriber[Any], ...]] = {}
@@ -158,15 +158,15 @@ class Events:
         self._subscribers[kind] = (*self._subscribers.get(kind, ()), subscriber)
 
     def off(self, kind: type[E], subscriber: Subscriber[E]) -> None:
-        """Call it no longer."""
+        """Stop calling it."""
         self._subscribers[kind] = tuple(s for s in self._subscribers.get(kind, ()) if s != subscriber)
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody does: what nobody wants need not be made."""
+        """Whether anybody subscribed; an event that nobody wants need not be made."""
         return bool(self._subscribers.get(kind))
 
     def tell(self, event: Event) -> None:
-        """Tell everybody who wants to know."""
+        """Call every subscriber to the event's class."""
         for subscriber in self._subscribers.get(type(event), ()):
             try:
                 subscriber(event)

@@ -145,12 +145,12 @@ class Claimed(msgspec.Struct, frozen=True):
 
     @property
     def due_at(self) -> datetime:
-        """When it was to run."""
+        """When it was due."""
         return read_time(self._due_at)
 
     @property
     def deadline(self) -> datetime | None:
-        """When it must have been done, if it was said."""
+        """When it must have started, if it has a deadline."""
         return None if self._deadline is None else read_time(self._deadline)
 
     @property
@@ -170,12 +170,12 @@ class Claimed(msgspec.Struct, frozen=True):
 
     @property
     def waited(self) -> float:
-        """How many seconds it was due before this run began."""
+        """How many seconds it had been due when this run began."""
         return _seconds_between(self._due_at, self._claimed_at)
 
     @property
     def payload(self) -> Any:
-        """What the JSON held. Read when asked for, so that one that cannot be read spoils no other job's claim."""
+        """What the JSON held. Read on access, so that one that cannot be read does not spoil a claim."""
         return None if self._payload is None else _read(self._payload)
 
     @property
@@ -185,7 +185,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> Any:
-        """The payload: bytes if bytes were sent, else what the JSON held."""
+        """The payload: bytes if bytes were sent, otherwise what the JSON held."""
         return self.payload if self.body is None else self.body
 
     @property

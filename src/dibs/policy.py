@@ -1,4 +1,4 @@
-"""How often and how soon a job is tried again, as values."""
+"""Policies as values: of queues, of groups and of jobs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def exponential(base: Seconds = 1.0, *, factor: float = 2.0, cap: Seconds = 3600
 
 
 class QueuePolicy(TypedDict, total=False):
-    """What can be set of a queue; what is not named stays as it is."""
+    """The settings of a queue; what is left out stays as it is."""
 
     priority: int
     lease: Seconds
@@ -105,7 +105,7 @@ class QueuePolicy(TypedDict, total=False):
 
 
 class JobOptions(TypedDict, total=False):
-    """What can be given with one job; what is not given is the queue's."""
+    """The options of one job; what is left out is the queue's."""
 
     content_type: str
     headers: dict[str, Any]
@@ -132,7 +132,7 @@ class JobOptions(TypedDict, total=False):
 
 
 class GroupPolicy(TypedDict, total=False):
-    """What can be set of a group; what is not named stays as it is, and None takes a limit away."""
+    """The settings of a group; what is left out stays as it is, and None takes a limit away."""
 
     weight: int
     concurrency: int | None

@@ -1,4 +1,4 @@
-"""What a handler may raise, and what a task makes of errors."""
+"""What a handler may raise, and when a task is tried again."""
 
 from __future__ import annotations
 

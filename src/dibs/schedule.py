@@ -1,4 +1,4 @@
-"""Schedules as values: when work recurs, and what is made of it."""
+"""Schedules as values: when work recurs, and what it has led to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOMENTS = frozenset({"once", "start_at", "end_at"})
 
 
 class ScheduleRule(TypedDict, total=False):
-    """What can be set of a schedule: one rule, and how to keep it. What is not named stays as it is."""
+    """The settings of a schedule: one rule, and how to follow it. What is left out stays as it is."""
 
     cron: str
     interval: Seconds

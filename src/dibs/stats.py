@@ -1,4 +1,4 @@
-"""What happened, in numbers, as values."""
+"""Statistics as values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Statistics:
     """Outcomes, run times and wait times of one kind of job over one period.
 
-    ``at`` is when the stretch began, if there are several. ``runs`` counts those that succeeded or failed, which are
+    ``at`` is when the period began, if there are several. ``runs`` counts those that succeeded or failed, which are
     timed; ``waits`` counts first runs, whose wait is from when the job was first due.
     """
 
@@ -43,7 +43,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of one kind of job for all time, with its last run and its averages over the last hour, day and week."""
+    """Totals of one kind of job for all time, its last run, and its averages over the last hour, day and week."""
 
     queue: str
     kind: str

@@ -93,7 +93,7 @@ class App:
         killed when it takes longer or, with ``memory``, when it needs more bytes. With ``repeat`` each success enqueues
         the same job again, due that many seconds later. A ``raw`` task takes one argument, the whole payload as it is.
         ``limit`` is how many of its jobs run at once, of all workers together; a worker sets it when it starts.
-        What else is given is each job's: priority, ttl, lease and so on.
+        Other options are those of each job: priority, ttl, lease and so on.
         """
 
         def make(decorated: Callable[..., Any]) -> Task[Any, Any]:
@@ -114,7 +114,7 @@ class App:
         kwargs: Mapping[str, Any] | None = None,
         **rule: Unpack[ScheduleRule],
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Run a task, or a function that is made one, again and again; a worker tells the database when it starts."""
+        """Run a task on a schedule, or a function that becomes one; a worker tells the database when it starts."""
         whole: ScheduleRule = rule if cron is None else {**rule, "cron": cron}
         made = self.schedules.decorator(whole, name=name, args=args, kwargs=kwargs, as_task=self.task)
         return cast("Callable[[Callable[P, R]], Task[P, R]]", made)
@@ -154,7 +154,7 @@ class App:
         return made
 
     def remote(self, kind: str, *, queue: str | None = None) -> RemoteTask:
-        """A task whose code is elsewhere, to be enqueued by its name: a worker has registered what it takes."""
+        """A task whose code is elsewhere, to be enqueued by name, with the arguments that a worker has registered."""
         return RemoteTask(self, kind, queue)
 
     def add_middleware(self, middleware: Middleware) -> None:

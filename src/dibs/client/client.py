@@ -82,7 +82,7 @@ class Client(Scheduling):
         self.close()
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         self._database.close()
         if self._bell is not None:
             self._bell.stop()
@@ -313,7 +313,7 @@ class Client(Scheduling):
         since: Seconds = 3600,
         every: Seconds | None = None,
     ) -> list[Statistics]:
-        """What happened in the last ``since`` seconds, by queue and kind; ``every`` tells it in stretches."""
+        """What happened in the last ``since`` seconds, by queue and kind; ``every`` splits it into periods."""
         return self._run(calls.statistics.statistics(queue, kind, since, every))
 
     def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
@@ -350,7 +350,7 @@ class Client(Scheduling):
         rate: float | None = None,
         burst: int | None = None,
     ) -> None:
-        """Limit how many jobs of a queue, a kind or by units of a resource run at once, or start in a second."""
+        """Limit how many jobs of a queue or kind run at once or start per second, or how many units a resource has."""
         target = {"queue": queue, "kind": kind, "resource": resource}
         self._run(calls.limits.set_limit(target, concurrency, rate, burst))
 
@@ -363,7 +363,7 @@ class Client(Scheduling):
         return self._run(calls.limits.limits())
 
     def set_strict(self, strict: bool) -> None:
-        """Refuse enqueues to queues that do not exist, or take them."""
+        """Refuse enqueues to queues that do not exist, or let them make the queue."""
         self._run(calls.queues.set_strict(strict))
 
     def workers(self) -> list[WorkerInfo]:
@@ -391,7 +391,7 @@ class Client(Scheduling):
         return self._run(calls.queues.depths())
 
     def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:
-        """When a queue's backlog will be gone, if it goes on as in the last ``span``."""
+        """When a queue's backlog will be gone, if it goes on as in the last ``span`` seconds."""
         return self._run(calls.queues.drain_estimate(queue, span))
 
     def jobs(
@@ -403,7 +403,7 @@ class Client(Scheduling):
         limit: int = 50,
         before: UUID | None = None,
     ) -> list[JobSummary]:
-        """Jobs, newest first; ``before`` the id of the last one goes on from there."""
+        """Jobs, newest first; ``before`` continues after the job with that id."""
         return self._run(calls.jobs.jobs(queue, kind, state, limit, before))
 
     def state(self, id: UUID) -> State:
@@ -421,7 +421,7 @@ class Client(Scheduling):
     def watch(self, id: UUID, *, poll: float = 0.5) -> Iterator[Status]:
         """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.
 
-        It looks at least every ``poll`` seconds, and more often after a change. What changes and changes back in
+        It looks at least every ``poll`` seconds, and more often after a change. A change that is undone in
         between is not seen.
         """
         seen: Status | None = None

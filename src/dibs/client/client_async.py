@@ -82,7 +82,7 @@ class AsyncClient(AsyncScheduling):
         await self.close()
 
     async def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         await self._database.close()
         if self._bell is not None:
             await self._bell.stop()
@@ -326,7 +326,7 @@ class AsyncClient(AsyncScheduling):
         since: Seconds = 3600,
         every: Seconds | None = None,
     ) -> list[Statistics]:
-        """What happened in the last ``since`` seconds, by queue and kind; ``every`` tells it in stretches."""
+        """What happened in the last ``since`` seconds, by queue and kind; ``every`` splits it into periods."""
         return await self._run(calls.statistics.statistics(queue, kind, since, every))
 
     async def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
@@ -363,7 +363,7 @@ class AsyncClient(AsyncScheduling):
         rate: float | None = None,
         burst: int | None = None,
     ) -> None:
-        """Limit how many jobs of a queue, a kind or by units of a resource run at once, or start in a second."""
+        """Limit how many jobs of a queue or kind run at once or start per second, or how many units a resource has."""
         target = {"queue": queue, "kind": kind, "resource": resource}
         await self._run(calls.limits.set_limit(target, concurrency, rate, burst))
 
@@ -378,7 +378,7 @@ class AsyncClient(AsyncScheduling):
         return await self._run(calls.limits.limits())
 
     async def set_strict(self, strict: bool) -> None:
-        """Refuse enqueues to queues that do not exist, or take them."""
+        """Refuse enqueues to queues that do not exist, or let them make the queue."""
         await self._run(calls.queues.set_strict(strict))
 
     async def workers(self) -> list[WorkerInfo]:
@@ -406,7 +406,7 @@ class AsyncClient(AsyncScheduling):
         return await self._run(calls.queues.depths())
 
     async def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:
-        """When a queue's backlog will be gone, if it goes on as in the last ``span``."""
+        """When a queue's backlog will be gone, if it goes on as in the last ``span`` seconds."""
         return await self._run(calls.queues.drain_estimate(queue, span))
 
     async def jobs(
@@ -418,7 +418,7 @@ class AsyncClient(AsyncScheduling):
         limit: int = 50,
         before: UUID | None = None,
     ) -> list[JobSummary]:
-        """Jobs, newest first; ``before`` the id of the last one goes on from there."""
+        """Jobs, newest first; ``before`` continues after the job with that id."""
         return await self._run(calls.jobs.jobs(queue, kind, state, limit, before))
 
     async def state(self, id: UUID) -> State:
@@ -436,7 +436,7 @@ class AsyncClient(AsyncScheduling):
     async def watch(self, id: UUID, *, poll: float = 0.5) -> AsyncIterator[Status]:
         """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.
 
-        It looks at least every ``poll`` seconds, and more often after a change. What changes and changes back in
+        It looks at least every ``poll`` seconds, and more often after a change. A change that is undone in
         between is not seen.
         """
         seen: Status | None = None

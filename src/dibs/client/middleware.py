@@ -1,4 +1,4 @@
-"""Hooks around enqueue and run, for what every task needs: tenants, traces, connections of a framework."""
+"""Hooks around enqueue and run, for what every task needs: tenants, traces, a framework's connections."""
 
 from __future__ import annotations
 

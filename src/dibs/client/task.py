@@ -35,7 +35,7 @@ OWN = ("timeout", "process", "memory", "repeat", "batch", "limit")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """How many jobs a batch handler takes at once: up to ``max``, or what came ``within`` so many seconds."""
+    """How many jobs a batch handler takes at once: up to ``max``, or what came ``within`` that many seconds."""
 
     max: int = 100
     within: float = 0.1

@@ -57,7 +57,7 @@ class Upkeep:
         return counted
 
     def set_stat_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:
-        """Keep statistics for so many seconds minute by minute, and so many hour by hour."""
+        """Keep statistics by the minute and by the hour for that long."""
         self._database.run(calls.statistics.set_stat_retention(minutes, hours))
 
     def repair_groups(self) -> int:

@@ -56,7 +56,7 @@ class AsyncUpkeep:
         return counted
 
     async def set_stat_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:
-        """Keep statistics for so many seconds minute by minute, and so many hour by hour."""
+        """Keep statistics by the minute and by the hour for that long."""
         await self._database.run(calls.statistics.set_stat_retention(minutes, hours))
 
     async def repair_groups(self) -> int:

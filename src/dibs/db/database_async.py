@@ -122,7 +122,7 @@ class AsyncDatabase:
     async def run_together(
         self, these: Sequence[Call[Any]], repeat: Callable[[], Sequence[Call[Any]]] | None = None
     ) -> list[Any]:
-        """Run calls in one transaction, in order; repeat all if the connection is lost and the verbs bear that.
+        """Run calls in one transaction, in order; repeat all if the connection is lost and every verb may be repeated.
 
         ``repeat`` makes the calls of every try after the first, if they differ.
         """

@@ -13,7 +13,7 @@ def set_queue(name: str, policy: QueuePolicy) -> Call[None]:
 
 
 def set_strict(strict: bool) -> Call[None]:
-    """Refuse enqueues to queues that do not exist, or not."""
+    """Whether enqueues to queues that do not exist are refused."""
     return Call("select dibs.set_strict(%s)", (strict,), nothing)
 
 

@@ -31,7 +31,7 @@ def totals(queue: str | None, kind: str | None) -> Call[list[Totals]]:
 
 
 def set_stat_retention(minutes: Seconds | None, hours: Seconds | None) -> Call[None]:
-    """Keep statistics for so long."""
+    """How long statistics are kept."""
     return Call(f"select dibs.set_stat_retention({SPAN}, {SPAN})", (in_seconds(minutes), in_seconds(hours)), nothing)
 
 
