@@ -27,8 +27,8 @@ def test_sql_takes_them(db: psycopg.Connection[Any]) -> None:
 
 
 def test_a_batch_in_sql_takes_them(db: psycopg.Connection[Any]) -> None:
-    names = db.execute("select attname from pg_attribute where attrelid = 'dibs.job_request'::regclass and attnum > 0")
-    assert {row[0] for row in names} >= OPTIONS
+    columns = db.execute("select (null::dibs.job_request).*").description or ()
+    assert {column.name for column in columns} - {"queue", "kind", "payload", "id", "body"} == OPTIONS
 
 
 def test_the_command_line_takes_them() -> None:
