@@ -191,7 +191,8 @@ create table dibs.blocked (
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
 alter sequence dibs.blocked_n_seq owned by dibs.blocked.n;
-comment on table dibs.blocked is 'Tickets waiting for a slot of a limit. n counts them, so that what came since the last look is found.';
+comment on table dibs.blocked is
+'Tickets waiting for a unit of a limit. n counts them, so that what came since the last look is found.';
 create index blocked_limit_idx on dibs.blocked (limit_id, (-priority), due_at, id);
 create index blocked_n_idx on dibs.blocked (limit_id, n);
 create index blocked_queue_idx on dibs.blocked (queue_id);
@@ -226,10 +227,12 @@ create table dibs.lease (
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
 comment on table dibs.lease is 'Tickets held by a worker: token, expiry, progress.';
-comment on column dibs.lease.own_lease is 'How long the next lease lasts where the job''s own policy says so, and not the queue''s.';
+comment on column dibs.lease.own_lease is
+'How long the next lease lasts where the job''s own policy says so, and not the queue''s.';
 comment on column dibs.lease.cancel is 'Why its end was asked for, if it was.';
 comment on column dibs.lease.lane is 'The group: a hash of queue and name.';
-comment on column dibs.lease.turn is 'What it holds of its lane''s turns: 0 nothing, 1 one of several, 2 the only one (strict order).';
+comment on column dibs.lease.turn is
+'What it holds of its lane''s turns: 0 nothing, 1 one of several, 2 the only one (strict order).';
 comment on column dibs.lease.limit_ids is 'The limits it holds units of; limit_units says how many of each.';
 
 create table dibs.dead (

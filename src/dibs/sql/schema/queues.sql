@@ -128,9 +128,11 @@ create table dibs.queue (
     history_retention between interval '1 day' and interval '10 years')
 );
 comment on table dibs.queue is 'A queue''s policy and switches, under a small number.';
-comment on column dibs.queue.has_groups is 'Whether one of its jobs ever had a group; otherwise it pays nothing for them.';
+comment on column dibs.queue.has_groups is
+'Whether one of its jobs ever had a group; otherwise it pays nothing for them.';
 comment on column dibs.queue.has_group_policy is 'Whether something was set for its groups.';
-comment on column dibs.queue.has_limit is 'Whether it has its own limit or rate, which a claim passes before it looks at jobs.';
+comment on column dibs.queue.has_limit is
+'Whether it has its own limit or rate, which a claim passes before it looks at jobs.';
 comment on column dibs.queue.has_job_limits is 'Whether its jobs may need units of a kind''s or a resource''s limit.';
 comment on column dibs.queue.is_confined is 'Whether some role is confined, so that verbs check who may use the queue.';
 comment on column dibs.queue.shard_of is 'The queue of which it is a shard, numbered by shard.';

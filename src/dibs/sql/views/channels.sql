@@ -33,8 +33,8 @@ where (select dibs.confined_to()) is null or j.queue_id = any ((select dibs.conf
 group by d.job_id, j.kind;
 
 comment on view dibs.deliveries is
-'What channels sent: how often, when it was accepted or refused, and how many sends were interrupted between the provider
-and the record, so that the message may have gone out twice.';
+'What channels sent: how often, when it was accepted or refused, and how many sends were interrupted between the
+provider and the record, so that the message may have gone out twice.';
 
 create or replace view dibs.processes as
 select p.name, p.job_id,
@@ -55,7 +55,8 @@ where (select dibs.confined_to()) is null
   or exists (
     select from dibs.job as j where j.id = p.job_id and j.queue_id = any ((select dibs.confined_to())::integer[]));
 
-comment on view dibs.processes is 'Processes under a supervisor, and the state of its next look: `none` when nobody looks at them any more.';
+comment on view dibs.processes is
+'Processes under a supervisor, and the state of its next look: `none` when nobody looks at them any more.';
 
 create or replace view dibs.errors as
 select e.id, e.at, e.source, e.job_id, q.name as queue, j.kind, e.message

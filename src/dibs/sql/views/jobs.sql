@@ -18,7 +18,8 @@ select j.id, coalesce(p.name, q.name) as queue, j.kind,
   coalesce(j.max_attempts, q.max_attempts) as max_attempts,
   coalesce(r.losses, b.losses, l.losses, d.losses) as losses,
   l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel is not null as cancel_requested,
-  d.ended_at, split_part(d.reason, E'\n', 1) as reason, case when p.id is not null then q.shard when q.shards > 1 then 0 end as shard,
+  d.ended_at, split_part(d.reason, E'\n', 1) as reason,
+  case when p.id is not null then q.shard when q.shards > 1 then 0 end as shard,
   j.group_name as "group"
 from dibs.job as j
 join dibs.queue as q on q.id = j.queue_id
@@ -42,7 +43,9 @@ left join dibs.queue as p on p.id = q.shard_of
 left join dibs.job as j on j.id = a.id
 where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
-comment on view dibs.attempts is 'Every ended run kept; no results, and of an error its first line. first_wait is how long a job''s first run was waited for.';
+comment on view dibs.attempts is
+'Every ended run kept; no results, and of an error its first line. first_wait is how long a job''s first run was waited
+for.';
 
 create or replace view dibs.queues as
 select q.name, q.paused_at, q.created_at, p.*

@@ -18,10 +18,12 @@ select s.name, s.app, s.job ->> 'queue' as queue, s.job ->> 'kind' as kind,
     when s.failed_attempts > 0 or s.failed_runs > 0 or s.status_message is not null then 'failing'
     else 'healthy'
   end as status,
-  s.status_message, s.rule, s.cron, s.every, s.once, s.zone, s.start_at, s.end_at, s.jitter, s.overlap, s.catch_up, s.grace,
-  s.on_failure, s.pause_after, s.next_scheduled,
-  case when s.paused_at is null and s.retired_at is null then least(s.tick_at, o.retry_at) else o.retry_at end as next_attempt,
-  s.held, o.running as open_runs, s.last_slot, s.last_job, s.last_attempt, s.last_success, s.failed_attempts, s.failed_runs,
+  s.status_message, s.rule, s.cron, s.every, s.once, s.zone, s.start_at, s.end_at, s.jitter, s.overlap, s.catch_up,
+  s.grace, s.on_failure, s.pause_after, s.next_scheduled,
+  case when s.paused_at is null and s.retired_at is null then least(s.tick_at, o.retry_at)
+    else o.retry_at end as next_attempt,
+  s.held, o.running as open_runs, s.last_slot, s.last_job, s.last_attempt, s.last_success, s.failed_attempts,
+  s.failed_runs,
   s.fired, s.succeeded, s.skipped, s.missed, s.last_duration,
   s.total_duration / nullif(s.succeeded, 0) as average_duration, s.total_duration,
   h.average_hour, h.average_day, h.average_week,
@@ -36,7 +38,8 @@ cross join lateral (
     avg(r.duration) filter (where r.ended_at > n.at - interval '1 day') as average_day,
     avg(r.duration) as average_week
   from (select dibs.now() as at) as n
-  join dibs.schedule_run as r on r.schedule_id = s.id and r.outcome = 'succeeded' and r.ended_at > n.at - interval '7 days') as h
+  join dibs.schedule_run as r
+    on r.schedule_id = s.id and r.outcome = 'succeeded' and r.ended_at > n.at - interval '7 days') as h
 where (select dibs.confined_to()) is null or exists (
   select from dibs.queue as q where q.name = s.job ->> 'queue' and q.id = any ((select dibs.confined_to())::integer[]));
 

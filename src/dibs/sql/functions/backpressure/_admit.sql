@@ -1,6 +1,7 @@
 -- What happens to jobs that come when a queue or a group is full.
 
-create or replace function dibs._refuse_full(queue dibs.queue, seen dibs.pressure, more bigint, at timestamptz) returns void
+create or replace function dibs._refuse_full(queue dibs.queue, seen dibs.pressure, more bigint, at timestamptz)
+returns void
 language plpgsql stable
 as $$
 begin
@@ -61,8 +62,8 @@ end
 $$;
 
 comment on function dibs._check_depth is
-'Refuse a batch that a full queue cannot take, or say which queues (`aside`) take it at the lowest priority. Follow-ups of a
-completion are always taken: the work they belong to was let in.';
+'Refuse a batch that a full queue cannot take, or say which queues (`aside`) take it at the lowest priority. Follow-ups
+of a completion are always taken: the work they belong to was let in.';
 
 create or replace function dibs._check_group_depths(jobs jsonb, same uuid[], at timestamptz, told text[]) returns text[]
 language plpgsql volatile
@@ -85,7 +86,7 @@ begin
     ) as g
     cross join lateral (
       select p.max_depth, p.max_age from dibs.group_policy as p
-      where p.queue_id = g.queue_id and p.lane in (g.lane, '00000000-0000-0000-0000-000000000000')
+      where p.queue_id = g.queue_id and p.lane in (g.lane, dibs._nil_id())
       order by p.lane desc limit 1) as p
     where num_nonnulls(p.max_depth, p.max_age) > 0 order by g.queue_id, g.name
   loop
@@ -93,7 +94,8 @@ begin
     v_from := dibs._sidelined_priority() + (v_group.when_full = 'sideline')::integer;
     v_waiting := (select count(*) from (
       select from dibs.ready as r
-      where r.queue_id = v_group.queue_id and r.lane = v_group.lane and r.priority >= v_from limit v_group.max_depth) as r);
+      where r.queue_id = v_group.queue_id and r.lane = v_group.lane and r.priority >= v_from
+      limit v_group.max_depth) as r);
     v_oldest := (
       select min(r.due_at)
       from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
@@ -110,9 +112,12 @@ begin
       end loop;
     elsif coalesce(current_setting('dibs.follow_ups', true), '') <> 'on' then
       raise exception using errcode = 'DI041',
-        message = format('group %L of queue %L is full: %s of its jobs wait, the oldest due since %s, and this call brings %s more', v_group.name,
-          v_group.queue, v_waiting, coalesce(v_oldest::text, 'never'), cardinality(v_group.ords)),
-        hint = format('nothing was enqueued; at most %s may wait, and for at most %s: try again later, or change the group with dibs.set_group',
+        message = format(
+          'group %L of queue %L is full: %s of its jobs wait, the oldest due since %s, and this call brings %s more',
+          v_group.name, v_group.queue, v_waiting, coalesce(v_oldest::text, 'never'), cardinality(v_group.ords)),
+        hint = format(
+          'nothing was enqueued; at most %s may wait, and for at most %s: try again later, or change the'
+          ' group with dibs.set_group',
           coalesce(v_group.max_depth::text, 'any number'), coalesce(v_group.max_age::text, 'any time'));
     end if;
   end loop;
@@ -120,4 +125,5 @@ begin
 end
 $$;
 
-comment on function dibs._check_group_depths is 'The same for groups that have a maximum depth or age: refuse a batch, or say which of its jobs are sidelined.';
+comment on function dibs._check_group_depths is
+'The same for groups that have a maximum depth or age: refuse a batch, or say which of its jobs are sidelined.';

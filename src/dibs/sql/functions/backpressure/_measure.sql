@@ -34,17 +34,19 @@ begin
     v_found.oldest_due := least(v_found.oldest_due, (
       select min(t.place) from dibs.group_pointer as t where t.queue_id = any (v_queues) and t.place <= at));
   end if;
-  -- As look-backs do, an expensive measurement pays for itself and costs about 5 % of the time, even where a million dead rows lie in
-  -- the way. A cheap one is believed for 4 µs a job, so that a small bound is held at once; and so is the first of a
-  -- connection, whose time is that of planning.
+  -- An expensive measurement pays for itself, as look-backs do, even where a million dead rows lie in the way. A cheap
+  -- one is believed for 4 µs per job, so that a small bound is kept at once; and so is the first of a connection, whose
+  -- time is that of planning.
   v_found.good_until_us := dibs._micros(clock_timestamp()) + 4 * coalesce(v_found.waiting, 0)
-    + case when first then 0 else dibs._rest(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end;
+    + case when first then 0
+        else dibs._rest(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end;
   return v_found;
 end
 $$;
 
 comment on function dibs._measure_pressure is
-'How many jobs of a queue wait, up to its max_depth, and since when its oldest is due; and how long that may be believed.';
+'How many jobs of a queue wait, up to its max_depth, and since when its oldest is due; and how long that may be
+believed.';
 
 create or replace function dibs._read_pressure(queue dibs.queue, at timestamptz) returns dibs.pressure
 language plpgsql volatile

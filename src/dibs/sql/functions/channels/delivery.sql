@@ -14,7 +14,8 @@ begin atomic
   from (select) as one
   left join lateral (
     select d.step, d.detail, (
-      select b.step from dibs.delivery as b where b.job_id = d.job_id and b.seq < d.seq order by b.seq desc limit 1) as before
+      select b.step from dibs.delivery as b where b.job_id = d.job_id and b.seq < d.seq
+      order by b.seq desc limit 1) as before
     from dibs.delivery as d where d.job_id = delivery_stage.id order by d.seq desc limit 1) as d on true;
 end;
 
@@ -29,7 +30,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_run integer := (select l.run from dibs.lease as l where l.id = begin_delivery.id and l.token = begin_delivery.token);
+  v_run integer := (
+    select l.run from dibs.lease as l where l.id = begin_delivery.id and l.token = begin_delivery.token);
   v_last record;
 begin
   if v_run is null then
@@ -37,11 +39,13 @@ begin
   end if;
   -- A handler that cannot be run is found out before anything is sent.
   perform dibs.find_function(h) from unnest(handlers) as h;
-  select s.stage, s.detail into begin_delivery.stage, begin_delivery.detail from dibs.delivery_stage(begin_delivery.id) as s;
+  select s.stage, s.detail into begin_delivery.stage, begin_delivery.detail
+  from dibs.delivery_stage(begin_delivery.id) as s;
   if stage in ('accepted', 'refused', 'done') then
     return;
   end if;
-  select d.token, d.step into v_last from dibs.delivery as d where d.job_id = begin_delivery.id order by d.seq desc limit 1;
+  select d.token, d.step into v_last
+  from dibs.delivery as d where d.job_id = begin_delivery.id order by d.seq desc limit 1;
   -- The same call again after a lost answer has not interrupted anything.
   if v_last.step = 'sending' and v_last.token = begin_delivery.token then
     stage := 'none';
@@ -66,7 +70,8 @@ declare
 begin
   if record_delivery.step is null or record_delivery.step not in ('accepted', 'failed', 'refused', 'recorded') then
     raise exception using errcode = 'DI010',
-      message = format('a delivery is recorded as accepted, failed, refused or recorded, not as %L', record_delivery.step);
+      message = format('a delivery is recorded as accepted, failed, refused or recorded, not as %L',
+        record_delivery.step);
   end if;
   select d.token, d.step, d.run into v_last
   from dibs.delivery as d where d.job_id = record_delivery.id order by d.seq desc limit 1;
@@ -80,7 +85,8 @@ begin
     perform dibs._require_lease('record_delivery', record_delivery.id, 'lost');
   end if;
   insert into dibs.delivery (job_id, token, at, run, step, detail)
-  values (record_delivery.id, record_delivery.token, dibs.now(), coalesce(v_last.run, 0), record_delivery.step, record_delivery.detail);
+  values (record_delivery.id, record_delivery.token, dibs.now(), coalesce(v_last.run, 0), record_delivery.step,
+    record_delivery.detail);
 end
 $$;
 
@@ -109,5 +115,5 @@ end
 $$;
 
 comment on function dibs.run_handler is
-'Tell a handler how a delivery ended, remember that it knows and, if asked, complete the job with a result: all of
-it or nothing, so the handler is told once. Returns its envelope; without success only what the handler itself did counts.';
+'Tell a handler how a delivery ended, remember that it knows and, if asked, complete the job with a result: all of it or
+nothing, so the handler is told once. Returns its envelope; without success only what the handler itself did counts.';

@@ -11,7 +11,7 @@ declare
   v_due timestamptz := dibs.now() + dibs._check_delay('supervise', coalesce(delay, interval '0'));
   v_was timestamptz;
 begin
-  insert into dibs.process (name, job_id) values (process, '00000000-0000-0000-0000-000000000000') on conflict do nothing;
+  insert into dibs.process (name, job_id) values (process, dibs._nil_id()) on conflict do nothing;
   select p.job_id into supervise.job_id from dibs.process as p where p.name = process for update;
   select r.due_at into v_was from dibs.ready as r where r.id = supervise.job_id for update;
   if found then
@@ -28,7 +28,8 @@ begin
   end if;
   select e.id, e.outcome into supervise.job_id, outcome
   from dibs.enqueue_many(jsonb_build_array(
-    '{"max_attempts": 10000, "ttl": "10 years", "backoff": {"kind": "exponential", "delays": [1], "factor": 2, "cap": 300, "jitter": 0.1}}'::jsonb
+    '{"max_attempts": 10000, "ttl": "10 years",
+      "backoff": {"kind": "exponential", "delays": [1], "factor": 2, "cap": 300, "jitter": 0.1}}'::jsonb
     || coalesce(options, '{}')
     || jsonb_build_object('queue', queue, 'kind', kind, 'payload', payload, 'due_at', v_due))) as e;
   update dibs.process as p set job_id = supervise.job_id where p.name = process;
@@ -52,4 +53,5 @@ begin atomic
 end;
 
 comment on function dibs.supervised is
-'The state of a process''s next look: `scheduled`, `ready`, `blocked`, `running`, or `none` when nobody looks at it any more.';
+'The state of a process''s next look: `scheduled`, `ready`, `blocked`, `running`, or `none` when nobody looks at it any
+more.';

@@ -8,7 +8,8 @@ begin atomic
     when jsonb_typeof(result) <> 'object' then format('it returned a JSON %s, not an object', jsonb_typeof(result))
     when result - '{success,error,validation_failure_message,payload}'::text[] <> '{}' then format(
       'it has the key %L, which no envelope has',
-      (select min(k) from jsonb_object_keys(result - '{success,error,validation_failure_message,payload}'::text[]) as k))
+      (select min(k)
+       from jsonb_object_keys(result - '{success,error,validation_failure_message,payload}'::text[]) as k))
     when jsonb_typeof(result -> 'success') is distinct from 'boolean' then '"success" is not true or false'
     when coalesce(jsonb_typeof(result -> 'error'), 'null') not in ('string', 'null') then '"error" is not a text'
     when coalesce(jsonb_typeof(result -> 'validation_failure_message'), 'null') not in ('string', 'null')

@@ -20,7 +20,8 @@ begin
       message = format('a function''s timeout is from 10 ms to 1 day, not %s', coalesce(timeout::text, 'null'));
   end if;
   insert into dibs.allowed_function (name, schema_name, function_name, owner, timeout)
-  select format('%I.%I', n.nspname, p.proname), n.nspname, p.proname, pg_get_userbyid(p.proowner), allow_function.timeout
+  select format('%I.%I', n.nspname, p.proname), n.nspname, p.proname, pg_get_userbyid(p.proowner),
+    allow_function.timeout
   from pg_catalog.pg_proc as p join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
   where p.oid = function
   on conflict (name) do update

@@ -39,4 +39,5 @@ begin
 end
 $$;
 
-comment on function dibs._forget_fingerprints is 'Delete dedup keys whose time is over and whose job does not need them.';
+comment on function dibs._forget_fingerprints is
+'Delete dedup keys whose time is over and whose job does not need them.';

@@ -14,7 +14,8 @@ return sha256(convert_to(queue_id || '#' || kind || E'\n' || coalesce(payload::t
   || coalesce(body, ''::bytea));
 
 comment on function dibs._fingerprint_of_arguments is
-'The hash that stands for a kind and its payload, in a queue: the same JSON is the same, whatever the order of its names.';
+'The hash that stands for a kind and its payload, in a queue: the same JSON is the same, whatever the order of its
+names.';
 
 create or replace function dibs._is_waiting(id uuid) returns boolean
 language sql stable
@@ -35,4 +36,5 @@ return case
 end;
 
 comment on function dibs._is_held is
-'Whether a dedup key still stands for its job: within its time, or while the job waits or (unless its scope is waiting) runs.';
+'Whether a dedup key still stands for its job: within its time, or while the job waits or (unless its scope is waiting)
+runs.';

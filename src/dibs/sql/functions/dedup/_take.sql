@@ -17,7 +17,8 @@ begin
 end
 $$;
 
-comment on function dibs._replace_holder is 'End a waiting job because another takes its place; false if it does not wait, or is locked.';
+comment on function dibs._replace_holder is
+'End a waiting job because another takes its place; false if it does not wait, or is locked.';
 
 create or replace function dibs._take_fingerprint(
   hash bytea, id uuid, scope text, until timestamptz, replaces boolean, at timestamptz,
@@ -42,7 +43,7 @@ begin
     from dibs.fingerprint as f where f.hash = _take_fingerprint.hash;
     continue when not found;
     if not v_key.held or replaces then
-      -- Locked before it is taken over, so that of several who want to only one does; and looked at again after the wait.
+      -- Locked before it is taken over, so that only one of several does; and looked at again after the wait.
       perform from dibs.fingerprint as f where f.hash = _take_fingerprint.hash and f.id = v_key.id for update;
       continue when not found;
       v_key.held := (select dibs._is_held(f, at) from dibs.fingerprint as f where f.hash = _take_fingerprint.hash);
@@ -151,9 +152,9 @@ begin
       then k.id end order by k.ord) into v_past
     from unnest(known) with ordinality as k (id, ord);
   end if;
-  -- Sorted and one at a time, so that two batches of the same keys wait for each other in one order. Of a key's jobs the
-  -- last that replaces stands for it, else the first. One that an earlier try of this call made still stands for the
-  -- others: its end in the meantime must not make the repeat add a job.
+  -- Sorted and one at a time, so that two batches of the same keys wait for each other in one order. Of a key's jobs
+  -- the last that replaces stands for it, otherwise the first. One that an earlier try of this call made still stands
+  -- for the others: if it ended in the meantime, the repeat must not add a job.
   for v_key in
     select k.hash, min(k.queue) as queue, array_agg(k.ord order by k.ord) as ords,
       array_agg(k.scope order by k.ord) as scopes, array_agg(k.stays order by k.ord) as stays,

@@ -13,4 +13,5 @@ begin atomic
   ) as d;
 end;
 
-comment on function dibs._retake_fingerprints is 'Take the dedup keys of dead jobs again, where no other job has them now.';
+comment on function dibs._retake_fingerprints is
+'Take the dedup keys of dead jobs again, where no other job has them now.';

@@ -69,7 +69,8 @@ begin
 end
 $$;
 
-comment on function dibs._refuse_jobs is 'Say in a sentence why the first job of a batch that cannot be taken is refused.';
+comment on function dibs._refuse_jobs is
+'Say in a sentence why the first job of a batch that cannot be taken is refused.';
 
 create or replace function dibs._known_ids(jobs jsonb) returns uuid[]
 language sql stable

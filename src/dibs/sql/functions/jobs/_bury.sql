@@ -34,7 +34,8 @@ begin
   ), ended as (
     insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state, reason,
       fingerprint)
-    select g.id, g.due_at, at, g.queue_id, g.run, g.charged, g.losses, g.priority, g.history, _bury.state, coalesce(_bury.reason, _bury.state), g.fingerprint
+    select g.id, g.due_at, at, g.queue_id, g.run, g.charged, g.losses, g.priority, g.history, _bury.state,
+      coalesce(_bury.reason, _bury.state), g.fingerprint
     from gone as g
   )
   select array_agg(g.id), array_agg(g.fingerprint), bool_or(g.fingerprint is not null),

@@ -28,7 +28,7 @@ begin
   end if;
   if v_wrong is not null then
     raise exception using errcode = 'DI010', message = 'progress cannot be ' || v_wrong,
-      hint = 'such as: {"done": 3, "of": 10, "message": "resizing", "data": {"file": "a.png"}}; all of them are optional';
+      hint = 'such as: {"done": 3, "of": 10, "message": "resizing", "data": {"file": "a.png"}}; all are optional';
   end if;
 end
 $$;

@@ -26,5 +26,6 @@ end
 $$;
 
 comment on function dibs.cancel_key is
-'Cancel the job that holds a dedup key in a queue. Returns its id and `cancelled` (it was waiting), `requested` (it runs;
-its holder is told by `extend`) or `ended` (only its key was still held, for a time); no row when no job holds the key.';
+'Cancel the job that holds a dedup key in a queue. Returns its id and `cancelled` (it was waiting), `requested` (it
+runs; its holder is told by `extend`) or `ended` (only its key was still held, for a time); no row when no job holds the
+key.';

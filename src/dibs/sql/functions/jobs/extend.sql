@@ -19,7 +19,8 @@ $$;
 
 comment on function dibs.extend_many is
 'Renew many leases, by the policy or for `lease`, and store `progress` as `report` does. Answers for each item: `ok`;
-`cancel` (renewed, but the job should stop); `busy` (currently locked, try again); `lost` (the token does not hold it).';
+`cancel` (renewed, but the job should stop); `busy` (currently locked, try again); `lost` (the token does not hold
+it).';
 
 create or replace function dibs.extend(
   id uuid, token uuid, lease interval default null, progress jsonb default null)

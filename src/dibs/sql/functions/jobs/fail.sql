@@ -20,7 +20,8 @@ begin
   perform dibs._check_isolation('fail');
   perform dibs._check_batch('fail', ids, tokens, cardinality(errors), cardinality(finals),
     cardinality(delays));
-  select array_agg(p.id) as ids, array_agg(p.token) as tokens, array_agg(p.state) as states, array_agg(p.due_at) as dues into v_put
+  select array_agg(p.id) as ids, array_agg(p.token) as tokens, array_agg(p.state) as states, array_agg(p.due_at) as dues
+  into v_put
   from dibs._put_back('failed', ids, tokens,
     (select array_agg(dibs._clip_error(e) order by n) from unnest(errors) with ordinality as e (e, n)),
     dibs._check_delays('fail', delays), finals, v_now) as p;

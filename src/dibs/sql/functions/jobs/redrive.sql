@@ -54,5 +54,5 @@ $$;
 comment on function dibs.redrive is
 'Bring dead jobs back, by id or by filter (`reason` is a LIKE pattern), at most `max` in a call, oldest end first. Each
 gets new attempts and a new TTL; a deadline that has passed no longer counts. `rate` is how many come back per second,
-from `delay` on. `dry_run` only says what would be brought back. Answers for each: `redriven`, `matched` in a dry run, or
-`duplicate` when another job holds its dedup key now (it stays dead).';
+from `delay` on. `dry_run` only says what would be brought back. Answers for each: `redriven`, `matched` in a dry run,
+or `duplicate` when another job holds its dedup key now (it stays dead).';

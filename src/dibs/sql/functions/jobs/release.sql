@@ -31,5 +31,5 @@ end
 $$;
 
 comment on function dibs.release is
-'Give a job back unrun, to its old place or after `delay`, without charging an attempt. Answers `ok` or `already`; raises
-DI001 when the token does not hold it.';
+'Give a job back unrun, to its old place or after `delay`, without charging an attempt. Answers `ok` or `already`;
+raises DI001 when the token does not hold it.';

@@ -17,8 +17,8 @@ end
 $$;
 
 comment on function dibs.report_many is
-'Say how far many runs have come; their leases last as long as before. Answers for each item: `ok`; `cancel` (stored, but
-the job should stop); `busy` (currently locked, try again); `lost` (the token does not hold it).';
+'Say how far many runs have come; their leases last as long as before. Answers for each item: `ok`; `cancel` (stored,
+but the job should stop); `busy` (currently locked, try again); `lost` (the token does not hold it).';
 
 create or replace function dibs.report(id uuid, token uuid, progress jsonb) returns text
 language plpgsql volatile security definer
@@ -31,6 +31,6 @@ end
 $$;
 
 comment on function dibs.report is
-'Say how far a run has come: {"done": 3, "of": 10, "message": "…", "data": {…}}, each of them optional; it takes the place
-of what was said before, and null takes it back. Answers `ok`, `cancel` or `busy`; raises DI001 when the token does not
-hold the job.';
+'Say how far a run has come: {"done": 3, "of": 10, "message": "…", "data": {…}}, each of them optional; it takes the
+place of what was said before, and null takes it back. Answers `ok`, `cancel` or `busy`; raises DI001 when the token
+does not hold the job.';

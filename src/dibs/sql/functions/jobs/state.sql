@@ -6,7 +6,8 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
 begin atomic
-  select k.id, case when (select s.confined from dibs.setting as s) and dibs._is_hidden(k.id) then 'unknown' else coalesce(
+  select k.id,
+    case when (select s.confined from dibs.setting as s) and dibs._is_hidden(k.id) then 'unknown' else coalesce(
     (select case when r.due_at > n.at then 'scheduled' else 'ready' end from dibs.ready as r where r.id = k.id),
     (select 'blocked' from dibs.blocked as b where b.id = k.id),
     (select 'running' from dibs.lease as l where l.id = k.id),

@@ -23,7 +23,8 @@ begin atomic
     split_part(coalesce(d.reason, case when l.id is null then a.error end), E'\n', 1),
     case when l.id is not null then l.progress else a.progress end
   from (
-    select case when (select s.confined from dibs.setting as s) and dibs._is_hidden(status.id) then null else status.id end as id
+    select case when (select s.confined from dibs.setting as s) and dibs._is_hidden(status.id) then null
+      else status.id end as id
   ) as k
   left join lateral (select j.* from dibs.job as j where j.id = k.id offset 0) as j on true
   left join dibs.queue as q on q.id = j.queue_id

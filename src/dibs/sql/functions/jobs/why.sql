@@ -10,11 +10,12 @@ declare
   v_state text := dibs.state(why.id);
   v_job record;
 begin
-  select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, r.expire_at, r.charged, b.waits_for, b.limit_id, j.group_name, r.lane,
-    l.claimed_at, l.lease_until,
-    l.cancel, l.charged as attempt, l.worker, w.name as worker_name, w.seen_at, d.reason, d.ended_at,
+  select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, r.expire_at, r.charged, b.waits_for, b.limit_id,
+    j.group_name, r.lane, l.claimed_at, l.lease_until, l.cancel, l.charged as attempt, l.worker,
+    w.name as worker_name, w.seen_at, d.reason, d.ended_at,
     coalesce(j.max_attempts, q.max_attempts) as max_attempts, r.priority,
-    (select a.error from dibs.attempt as a where a.id = why.id and a.error is not null order by a.run desc limit 1) as error
+    (select a.error from dibs.attempt as a where a.id = why.id and a.error is not null
+     order by a.run desc limit 1) as error
   into v_job
   from dibs.job as j join dibs.queue as q on q.id = j.queue_id
   left join dibs.ready as r on r.id = j.id left join dibs.blocked as b on b.id = j.id
@@ -25,7 +26,8 @@ begin
     when 'unknown' then format('There is no job %s: it was never committed, or it was pruned.', why.id)
     when 'succeeded' then 'It has succeeded.'
     when 'scheduled' then format('It waits until %s (in %s)%s.', v_job.due_at, v_job.due_at - v_now,
-      case when v_job.charged > 0 then format(', for attempt %s of %s', v_job.charged + 1, v_job.max_attempts) else '' end)
+      case when v_job.charged > 0 then format(', for attempt %s of %s', v_job.charged + 1, v_job.max_attempts)
+        else '' end)
       || coalesce(' The last attempt failed: ' || split_part(v_job.error, E'\n', 1), '')
     when 'ready' then
       case when v_job.paused_at is not null then
@@ -33,12 +35,14 @@ begin
       when v_job.expire_at <= v_now then
         format('It is past its time since %s and is about to be expired.', v_job.expire_at)
       else format('It has been due for %s and waits for a worker: %s%s.', v_now - v_job.due_at,
-        coalesce(dibs._why_limited(v_job.queue_id, v_job.queue, v_job.group_name, v_job.lane, v_now), dibs._ahead_of(why.id)),
+        coalesce(dibs._why_limited(v_job.queue_id, v_job.queue, v_job.group_name, v_job.lane, v_now),
+          dibs._ahead_of(why.id)),
         dibs._shard_note(v_job.queue_id, v_now))
       end
     when 'blocked' then dibs._why_blocked(v_job.limit_id, v_job.waits_for, why.id)
     when 'running' then format('%s has held it since %s, in attempt %s of %s; %s.%s',
-      coalesce('Worker ' || v_job.worker || coalesce(' (' || v_job.worker_name || ', last seen ' || v_job.seen_at || ')', ''), 'A client'),
+      coalesce('Worker ' || v_job.worker
+        || coalesce(' (' || v_job.worker_name || ', last seen ' || v_job.seen_at || ')', ''), 'A client'),
       v_job.claimed_at, v_job.attempt, v_job.max_attempts,
       case when v_job.lease_until > v_now then format('its lease lasts until %s', v_job.lease_until)
         else format('its lease ran out at %s and it waits to be rescued', v_job.lease_until) end,

@@ -30,8 +30,8 @@ begin
   into v_missing, sharded, bounded
   from unnest(names) as n (name)
   left join lateral (
-    select q.is_confined, q.shards > 1 as sharded, num_nonnulls(q.max_depth, q.max_age) > 0 as bounded from dibs.queue as q
-    where q.name = n.name and q.shard_of is null offset 0) as q on true;
+    select q.is_confined, q.shards > 1 as sharded, num_nonnulls(q.max_depth, q.max_age) > 0 as bounded
+    from dibs.queue as q where q.name = n.name and q.shard_of is null offset 0) as q on true;
   if v_missing is null then
     return;
   end if;
@@ -57,5 +57,5 @@ end
 $$;
 
 comment on function dibs._ensure_queues is
-'Make the queues that do not exist yet, or refuse them in strict mode. Says whether one of them has shards, and whether one
-is bounded.';
+'Make the queues that do not exist yet, or refuse them in strict mode. Says whether one of them has shards, and whether
+one is bounded.';

@@ -3,7 +3,8 @@
 create or replace function dibs.depth(name text)
 returns table (
   queue text, paused boolean, scheduled bigint, ready bigint, blocked bigint, running bigint, failed bigint,
-  exhausted bigint, expired bigint, cancelled bigint, oldest_ready interval, oldest_running interval, oldest_untried interval)
+  exhausted bigint, expired bigint, cancelled bigint, oldest_ready interval, oldest_running interval,
+  oldest_untried interval)
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic

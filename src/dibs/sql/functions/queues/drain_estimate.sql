@@ -16,7 +16,8 @@ begin
   select q.* into v_queue from dibs.queue as q where q.id = dibs._queue_number(drain_estimate.queue);
   v_ids := dibs._queue_numbers(v_queue.id);
   if span is null or span not between interval '1 second' and interval '1 day' then
-    raise exception using errcode = 'DI010', message = format('drain_estimate looks at 1 second to 1 day, not %s', span);
+    raise exception using errcode = 'DI010',
+      message = format('drain_estimate looks at 1 second to 1 day, not %s', span);
   end if;
   v_from := greatest(v_now - span, v_queue.created_at);
   v_seconds := greatest(extract(epoch from v_now - v_from), 0.001);
@@ -26,7 +27,8 @@ begin
   arriving := (
     select count(*) from dibs.job as j
     where j.queue_id = any (v_ids) and j.id >= dibs._id_floor(v_from)) / v_seconds;
-  -- Ids are times: what has just ended was enqueued about when the oldest that waits was, or later. That leaves out days.
+  -- Ids are times: what has just ended was enqueued about when the oldest that waits was, or later. So older days are
+  -- not read.
   leaving := (
     (select count(*) from dibs.attempt as a
      where a.queue_id = any (v_ids) and a.outcome = 'succeeded' and a.ended_at >= v_from
@@ -39,6 +41,6 @@ end
 $$;
 
 comment on function dibs.drain_estimate is
-'How many jobs of a queue are due, how many a second were enqueued and ended in the last `span`, and when the backlog will be
-gone if that goes on; null when it does not shrink. Counts what the attempt history has kept of it, so a queue whose history
-is not `all` shows too few ends. It reads a day or more of history: for people, not for each request.';
+'How many jobs of a queue are due, how many per second were enqueued and ended in the last `span`, and when the backlog
+will be gone if that goes on; null when it does not shrink. Counts what the attempt history has kept of it, so a queue
+whose history is not `all` shows too few ends. It reads a day or more of history: for people, not for each request.';

@@ -10,7 +10,8 @@ begin atomic
       'due_at', k.slot + case when triggered then interval '0' else s.jitter
         * (abs(hashtextextended(s.name || dibs._micros(k.slot), 0) % 1000000) / 1000000.0::double precision) end,
       'headers', coalesce(nullif(s.job -> 'headers', 'null'), '{}')
-        || jsonb_build_object('dibs-schedule', s.name, 'dibs-slot', k.slot at time zone 'UTC' || 'Z')) order by k.n), '[]')
+        || jsonb_build_object('dibs-schedule', s.name, 'dibs-slot', k.slot at time zone 'UTC' || 'Z'))
+    order by k.n), '[]')
   from unnest(slots) with ordinality as k (slot, n);
 end;
 
@@ -39,7 +40,8 @@ begin
   s.fired := s.fired + coalesce(cardinality(v_ids), 0);
   s.skipped := s.skipped + cardinality(slots) - coalesce(cardinality(v_ids), 0);
   if v_ids is not null then
-    s.last_slot := case when _fire_slots.triggered then s.last_slot else greatest(s.last_slot, v_slots[cardinality(v_slots)]) end;
+    s.last_slot := case when _fire_slots.triggered then s.last_slot
+      else greatest(s.last_slot, v_slots[cardinality(v_slots)]) end;
     s.last_job := v_ids[cardinality(v_ids)];
   end if;
   return s;
@@ -47,13 +49,26 @@ end
 $$;
 
 comment on function dibs._fire_slots is
-'Enqueue a schedule''s job for each of these slots; a slot that has its job already, or whose job is a duplicate, is skipped.';
+'Enqueue a schedule''s job for each of these slots; a slot that has its job already, or whose job is a duplicate, is
+skipped.';
 
 create or replace function dibs._is_open(schedule_id integer) returns boolean
 language sql volatile
 return exists (select from dibs.schedule_run as r where r.schedule_id = _is_open.schedule_id and r.ended_at is null);
 
 comment on function dibs._is_open is 'Whether a job of the schedule has not ended yet, as far as was looked.';
+
+create or replace function dibs._cancel_runs(schedule_id integer, reason text) returns void
+language plpgsql volatile
+as $$
+begin
+  perform dibs.cancel_many(array(
+    select r.id from dibs.schedule_run as r
+    where r.schedule_id = _cancel_runs.schedule_id and r.ended_at is null), reason);
+end
+$$;
+
+comment on function dibs._cancel_runs is 'Cancel the jobs of a schedule that have not ended yet, as far as was looked.';
 
 create or replace function dibs._settle_runs(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
@@ -138,8 +153,7 @@ begin
     return dibs._fire_slots(s, v_keep, false, at);
   end if;
   if s.overlap = 'cancel' then
-    perform dibs.cancel_many(array(select r.id from dibs.schedule_run as r where r.schedule_id = s.id and r.ended_at is null),
-      format('the next run of schedule %L is due', s.name));
+    perform dibs._cancel_runs(s.id, format('the next run of schedule %L is due', s.name));
     s := dibs._settle_runs(s, at);
     s.skipped := s.skipped + cardinality(s.held) + cardinality(v_keep) - 1;
     s.held := v_keep[cardinality(v_keep):];
@@ -147,7 +161,8 @@ begin
     s.skipped := s.skipped + cardinality(v_keep);
   else
     -- What is caught up runs one after the other; else one may run, and one wait if the policy says so.
-    s.held := case when v_late then v_keep when s.overlap = 'queue' and not dibs._is_open(s.id) then v_keep[1:2] else v_keep[1:1] end;
+    s.held := case when v_late then v_keep when s.overlap = 'queue' and not dibs._is_open(s.id) then v_keep[1:2]
+      else v_keep[1:1] end;
     s.skipped := s.skipped + cardinality(v_keep) - cardinality(s.held);
   end if;
   return dibs._fire_held(s, at);

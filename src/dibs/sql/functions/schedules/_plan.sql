@@ -13,7 +13,8 @@ begin
 end
 $$;
 
-comment on function dibs._next_times is 'A schedule with its next slot, or ended if that is past its end or there is none.';
+comment on function dibs._next_times is
+'A schedule with its next slot, or ended if that is past its end or there is none.';
 
 create or replace function dibs._plan_afresh(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql stable
@@ -37,21 +38,22 @@ begin
 end
 $$;
 
-comment on function dibs._plan_afresh is 'A schedule planned again from now on: what was due before is no longer awaited.';
+comment on function dibs._plan_afresh is
+'A schedule planned again from now on: what was due before is no longer awaited.';
 
 create or replace function dibs._save_schedule(s dibs.schedule) returns void
 language sql volatile
 begin atomic
   update dibs.schedule as x
-  set (revision, app, declared, retired_at, job, rule, cron, every, once, zone, start_at, end_at, jitter, overlap, catch_up,
-      grace, on_failure, pause_after, anchor, handled_until, next_scheduled, tick_at, upcoming, held, paused_at, pause_reason,
-      ended_at, last_slot, last_job, last_attempt, last_success, failed_attempts, failed_runs, fired, succeeded, skipped,
-      missed, last_duration, total_duration, status_message)
-    = (s.revision + 1, s.app, s.declared, s.retired_at, s.job, s.rule, s.cron, s.every, s.once, s.zone, s.start_at, s.end_at,
-      s.jitter, s.overlap, s.catch_up, s.grace, s.on_failure, s.pause_after, s.anchor, s.handled_until, s.next_scheduled,
-      s.tick_at, s.upcoming, s.held, s.paused_at, s.pause_reason, s.ended_at, s.last_slot, s.last_job, s.last_attempt,
-      s.last_success, s.failed_attempts, s.failed_runs, s.fired, s.succeeded, s.skipped, s.missed, s.last_duration,
-      s.total_duration, s.status_message)
+  set revision = s.revision + 1, app = s.app, declared = s.declared, retired_at = s.retired_at, job = s.job,
+    rule = s.rule, cron = s.cron, every = s.every, once = s.once, zone = s.zone, start_at = s.start_at,
+    end_at = s.end_at, jitter = s.jitter, overlap = s.overlap, catch_up = s.catch_up, grace = s.grace, on_failure = s.on_failure,
+    pause_after = s.pause_after, anchor = s.anchor, handled_until = s.handled_until, next_scheduled = s.next_scheduled,
+    tick_at = s.tick_at, upcoming = s.upcoming, held = s.held, paused_at = s.paused_at, pause_reason = s.pause_reason,
+    ended_at = s.ended_at, last_slot = s.last_slot, last_job = s.last_job, last_attempt = s.last_attempt,
+    last_success = s.last_success, failed_attempts = s.failed_attempts, failed_runs = s.failed_runs, fired = s.fired,
+    succeeded = s.succeeded, skipped = s.skipped, missed = s.missed, last_duration = s.last_duration,
+    total_duration = s.total_duration, status_message = s.status_message
   where x.id = s.id;
 end;
 
@@ -72,7 +74,8 @@ begin
   perform dibs._check_rule(_put_schedule.rule);
   select x.* into v_old from dibs.schedule as x where x.name = _put_schedule.name for update;
   -- What code declares is declared whole; what is set by hand changes what it names.
-  s := jsonb_populate_record(v_old, case when v_old.id is null or _put_schedule.declared is not null then v_default else '{}' end
+  s := jsonb_populate_record(v_old,
+    case when v_old.id is null or _put_schedule.declared is not null then v_default else '{}' end
     || dibs._rule_columns(_put_schedule.rule));
   s.job := coalesce(_put_schedule.job, s.job);
   perform dibs._check_schedule_job(s.job);
@@ -92,12 +95,14 @@ begin
   if v_old.id is null then
     insert into dibs.schedule (name, created_at, job, rule, cron, every, once, anchor, handled_until)
     values (_put_schedule.name, at, s.job, s.rule, s.cron, s.every, s.once, at, at)
-    on conflict do nothing returning id, name, created_at, revision, failed_attempts, failed_runs, fired, succeeded, skipped,
-      missed, total_duration
-    into s.id, s.name, s.created_at, s.revision, s.failed_attempts, s.failed_runs, s.fired, s.succeeded, s.skipped, s.missed,
-      s.total_duration;
+    on conflict do nothing
+    returning id, name, created_at, revision, failed_attempts, failed_runs, fired, succeeded, skipped, missed,
+      total_duration
+    into s.id, s.name, s.created_at, s.revision, s.failed_attempts, s.failed_runs, s.fired, s.succeeded, s.skipped,
+      s.missed, s.total_duration;
     if not found then  -- Another one has just made it: change that.
-      return dibs._put_schedule(_put_schedule.name, _put_schedule.rule, _put_schedule.job, _put_schedule.app, _put_schedule.declared, at);
+      return dibs._put_schedule(_put_schedule.name, _put_schedule.rule, _put_schedule.job, _put_schedule.app,
+        _put_schedule.declared, at);
     end if;
   end if;
   if v_old.id is null or v_old.retired_at is distinct from s.retired_at

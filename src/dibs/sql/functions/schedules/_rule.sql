@@ -21,7 +21,8 @@ comment on function dibs._schedule_named is 'The schedule of a name, locked; rai
 create or replace function dibs._rate_slot(anchor timestamptz, every interval, after timestamptz) returns timestamptz
 language sql stable strict
 return dibs._from_micros(dibs._micros(anchor) + dibs._micros('epoch'::timestamptz + every)
-  * greatest(floor((dibs._micros(after) - dibs._micros(anchor))::numeric / dibs._micros('epoch'::timestamptz + every)) + 1, 0)::bigint);
+  * greatest(floor((dibs._micros(after) - dibs._micros(anchor))::numeric
+    / dibs._micros('epoch'::timestamptz + every)) + 1, 0)::bigint);
 
 comment on function dibs._rate_slot is 'The first slot after a time, of those a fixed rate makes from its anchor on.';
 
@@ -47,7 +48,8 @@ language plpgsql stable
 as $$
 declare
   v_rules constant text[] := '{cron,interval,fixed_rate,fixed_delay,once}'::text[];
-  v_names constant text[] := v_rules || '{zone,start_at,end_at,jitter,overlap,catch_up,grace,on_failure,pause_after}'::text[];
+  v_names constant text[] := v_rules
+    || '{zone,start_at,end_at,jitter,overlap,catch_up,grace,on_failure,pause_after}'::text[];
   v_null text;
   v_given text[];
 begin
@@ -70,12 +72,14 @@ begin
   end if;
   if rule ->> 'cron' !~ '^\s*(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+(\s+\S+){4,5})\s*$' then
     raise exception using errcode = 'DI051', message = format('%L is not a cron expression', rule ->> 'cron'),
-      hint = 'write five fields (minute, hour, day, month, weekday), six with seconds in front, or @hourly, @daily, @weekly, @monthly, @yearly';
+      hint = 'write five fields (minute, hour, day, month, weekday), six with seconds in front, or @hourly, @daily,'
+        ' @weekly, @monthly, @yearly';
   end if;
   if v_given && '{interval,fixed_rate,fixed_delay}'
     and (select extract(year from e.every) <> 0 or extract(month from e.every) <> 0
          from (select (rule ->> v_given[1])::interval as every) as e) then
-    raise exception using errcode = 'DI051', message = format('%s is %s, but months differ in length', v_given[1], rule ->> v_given[1]),
+    raise exception using errcode = 'DI051',
+      message = format('%s is %s, but months differ in length', v_given[1], rule ->> v_given[1]),
       hint = 'give days, hours or seconds; for months use cron';
   end if;
   perform dibs._check_zone(rule ->> 'zone');
@@ -90,7 +94,8 @@ as $$
 declare
   v_own text;
 begin
-  if jsonb_typeof(job) is distinct from 'object' or coalesce(job ->> 'queue', '') = '' or coalesce(job ->> 'kind', '') = '' then
+  if jsonb_typeof(job) is distinct from 'object'
+    or coalesce(job ->> 'queue', '') = '' or coalesce(job ->> 'kind', '') = '' then
     raise exception using errcode = 'DI051', message = 'a schedule''s job is a JSON object with a queue and a kind',
       hint = 'pass {"queue": "reports", "kind": "nightly", "payload": {}}';
   end if;
@@ -113,7 +118,8 @@ return (rule - '{interval,fixed_rate,fixed_delay}'::text[])
   || coalesce((
     select jsonb_build_object('rule', k, 'cron', null, 'every', null, 'once', null)
       || case when k in ('cron', 'once') then jsonb_build_object(k, rule -> k)
-           else jsonb_build_object('every', make_interval(secs => extract(epoch from (rule ->> k)::interval)::double precision)) end
+           else jsonb_build_object('every',
+             make_interval(secs => extract(epoch from (rule ->> k)::interval)::double precision)) end
     from unnest('{cron,interval,fixed_rate,fixed_delay,once}'::text[]) as k where rule -> k <> 'null'), '{}');
 
 comment on function dibs._rule_columns is 'A rule as the columns of dibs.schedule.';

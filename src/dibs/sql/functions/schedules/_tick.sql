@@ -9,15 +9,16 @@ declare
 begin
   s := dibs._fire_held(dibs._settle_runs(s, at), at);
   if s.rule = 'fixed_delay' and s.next_scheduled is null and s.ended_at is null and not dibs._is_open(s.id) then
-    s := dibs._next_times(s, coalesce((select max(r.ended_at) from dibs.schedule_run as r where r.schedule_id = s.id), at) + s.every,
-      '{}', at);
+    s := dibs._next_times(s, s.every + coalesce((
+      select max(r.ended_at) from dibs.schedule_run as r where r.schedule_id = s.id), at), '{}', at);
   end if;
   if s.paused_at is not null or s.rule = 'cron' or s.next_scheduled is null or s.tick_at > at then
     return s;
   end if;
   if s.rule = 'fixed_rate' then
     v_last := dibs._rate_slot(s.anchor, s.every, at) - s.every;
-    v_first := greatest(s.next_scheduled, v_last - s.every * (s.catch_up + ceil(extract(epoch from s.grace) / extract(epoch from s.every))));
+    v_first := greatest(s.next_scheduled, v_last - s.every
+      * (s.catch_up + ceil(extract(epoch from s.grace) / extract(epoch from s.every))));
     s := dibs._take_slots(s, array(select g from generate_series(v_first, v_last, s.every) as g),
       round(extract(epoch from v_first - s.next_scheduled) / extract(epoch from s.every))::bigint, at);
     return dibs._next_times(s, v_last + s.every, '{}', at);
@@ -40,7 +41,8 @@ language sql stable
 return jsonb_populate_record(s, jsonb_build_object(
   'status_message', 'the slot could not be fired: ' || message, 'tick_at', at + interval '10 seconds'));
 
-comment on function dibs._note_trouble is 'A schedule whose slot could not be fired this time: its slot stays, and is tried again soon.';
+comment on function dibs._note_trouble is
+'A schedule whose slot could not be fired this time: its slot stays, and is tried again soon.';
 
 create or replace function dibs._forget_runs() returns void
 language sql volatile

@@ -12,17 +12,22 @@ declare
 begin
   perform dibs._check_isolation('declare_schedules');
   if coalesce(declare_schedules.app, '') = '' or jsonb_typeof(schedules) is distinct from 'array' then
-    raise exception using errcode = 'DI051', message = 'declare_schedules takes the name of an app and a JSON array of its schedules',
+    raise exception using errcode = 'DI051',
+      message = 'declare_schedules takes the name of an app and a JSON array of its schedules',
       hint = 'pass [{"name": "nightly", "rule": {"cron": "0 3 * * *"}, "job": {"queue": "q", "kind": "k"}}, …]';
   end if;
   perform from dibs.schedule as x where x.app = declare_schedules.app order by x.id for update;
-  for v_declared in select e ->> 'name' as name, e as whole from jsonb_array_elements(schedules) as e order by e ->> 'name' loop
+  for v_declared in
+    select e ->> 'name' as name, e as whole from jsonb_array_elements(schedules) as e order by e ->> 'name'
+  loop
     select x.* into s from dibs.schedule as x where x.name = v_declared.name for update;
     name := v_declared.name;
     -- What people changed by hand stays until the code changes.
-    answer := case when found and s.declared = v_declared.whole and s.app = declare_schedules.app and s.retired_at is null then 'unchanged'
-      else dibs._put_schedule(v_declared.name, v_declared.whole -> 'rule', v_declared.whole -> 'job', declare_schedules.app,
-        v_declared.whole, v_now) end;
+    answer := case
+      when found and s.declared = v_declared.whole and s.app = declare_schedules.app and s.retired_at is null
+      then 'unchanged'
+      else dibs._put_schedule(v_declared.name, v_declared.whole -> 'rule', v_declared.whole -> 'job',
+        declare_schedules.app, v_declared.whole, v_now) end;
     return next;
   end loop;
   for s in

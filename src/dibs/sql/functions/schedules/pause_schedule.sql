@@ -18,7 +18,8 @@ end
 $$;
 
 comment on function dibs.pause_schedule is
-'Let a schedule make no jobs until `resume_schedule`; the ones it has made go on. Returns whether it was running before.';
+'Let a schedule make no jobs until `resume_schedule`; the ones it has made go on. Returns whether it was running
+before.';
 
 create or replace function dibs.resume_schedule(name text) returns boolean
 language plpgsql volatile security definer

@@ -41,8 +41,8 @@ begin
       troubled := troubled + 1;
     end;
     if s.rule = 'cron' and s.paused_at is null and s.retired_at is null and s.tick_at <= v_now then
-      cron := cron || jsonb_build_object('name', s.name, 'cron', s.cron, 'zone', s.zone, 'after', s.handled_until, 'until', v_now,
-        'revision', s.revision + (s is distinct from v_old)::integer);
+      cron := cron || jsonb_build_object('name', s.name, 'cron', s.cron, 'zone', s.zone, 'after', s.handled_until,
+        'until', v_now, 'revision', s.revision + (s is distinct from v_old)::integer);
     end if;
     if s is distinct from v_old then
       perform dibs._save_schedule(s);
@@ -61,8 +61,8 @@ $$;
 comment on function dibs.run_schedules is
 'One round of all schedules: learn what happened to their jobs, and make the jobs of the slots that have come, for up to
 `max` schedules. Any number of processes may do so at once: each slot gets one job. Cron is read by the client: `cron`
-lists the schedules that wait for it, to be answered by `fire`. Also says what it did, whether there are schedules at all
-(`known`), whether there may be more to do, and how long it is until the next slot.';
+lists the schedules that wait for it, to be answered by `fire`. Also says what it did, whether there are schedules at
+all (`known`), whether there may be more to do, and how long it is until the next slot.';
 
 create or replace function dibs.fire(name text, revision bigint, slots timestamptz[], upcoming timestamptz[],
   trouble text default null, out answer text, out fired bigint, out skipped bigint, out missed bigint)
@@ -93,10 +93,13 @@ begin
     answer := 'troubled';
     return;
   end if;
-  if slots is null or upcoming is null or slots is distinct from array(select k from unnest(slots) as k where k > v_old.handled_until and k <= v_now order by k)
+  if slots is null or upcoming is null
+    or slots is distinct from array(
+      select k from unnest(slots) as k where k > v_old.handled_until and k <= v_now order by k)
     or slots[cardinality(slots)] >= upcoming[1] or cardinality(slots) > 10000 then
     raise exception using errcode = 'DI051',
-      message = format('fire takes the slots of schedule %L after %s and up to now, in order, and the next ones', fire.name, v_old.handled_until),
+      message = format('fire takes the slots of schedule %L after %s and up to now, in order, and the next ones',
+        fire.name, v_old.handled_until),
       hint = 'compute them from what run_schedules answered';
   end if;
   begin
@@ -117,8 +120,8 @@ $$;
 comment on function dibs.fire is
 'Make the jobs of the slots of a cron schedule that have come, and remember its next ones (none: it has ended). Answers
 `ok`; `stale` when the schedule is no longer as `run_schedules` told it, because another process was faster or somebody
-changed it (nothing was done); `troubled` when the job was refused, or the client says by `trouble` that it cannot read the
-cron expression: the slot stays and is tried again soon.';
+changed it (nothing was done); `troubled` when the job was refused, or the client says by `trouble` that it cannot read
+the cron expression: the slot stays and is tried again soon.';
 
 create or replace function dibs.trigger(name text, force boolean default false, out job_id uuid, out answer text)
 language plpgsql volatile security definer
@@ -135,8 +138,7 @@ begin
     answer := 'skipped';
   else
     if s.overlap = 'cancel' then
-      perform dibs.cancel_many(array(select r.id from dibs.schedule_run as r where r.schedule_id = s.id and r.ended_at is null),
-        format('schedule %L was triggered', s.name));
+      perform dibs._cancel_runs(s.id, format('schedule %L was triggered', s.name));
     end if;
     s := dibs._fire_slots(s, array[v_now], true, v_now);
     select r.id into job_id from dibs.schedule_run as r
@@ -148,6 +150,6 @@ end
 $$;
 
 comment on function dibs.trigger is
-'Make a job of a schedule now, also while it is paused; its slots stay as they are. Answers `triggered` and the job''s id;
-`skipped` when a run has not ended yet and the overlap policy is skip or queue, unless it is forced; `duplicate` when its
-dedup key is taken.';
+'Make a job of a schedule now, also while it is paused; its slots stay as they are. Answers `triggered` and the job''s
+id; `skipped` when a run has not ended yet and the overlap policy is skip or queue, unless it is forced; `duplicate`
+when its dedup key is taken.';

@@ -23,7 +23,8 @@ language sql stable
 begin atomic
   select coalesce((
     select not (j.queue_id = any (m.mine))
-    from (select dibs.confined_to() as mine) as m, dibs.job as j where j.id = _is_hidden.id and m.mine is not null), false);
+    from (select dibs.confined_to() as mine) as m, dibs.job as j
+    where j.id = _is_hidden.id and m.mine is not null), false);
 end;
 
 comment on function dibs._is_hidden is 'Whether a job is in a queue that the caller, being confined, may not use.';

@@ -17,7 +17,8 @@ begin
 end
 $$;
 
-comment on function dibs._fence_shard is 'Refuse a claim by anyone but the holder, and keep the holder until the claim has ended.';
+comment on function dibs._fence_shard is
+'Refuse a claim by anyone but the holder, and keep the holder until the claim has ended.';
 
 create or replace function dibs._my_quota(parent integer, worker bigint, shards bigint) returns bigint
 language sql stable
@@ -26,7 +27,8 @@ begin atomic
   from dibs.puller as p where p.parent = _my_quota.parent;
 end;
 
-comment on function dibs._my_quota is 'How many shards of a queue are a worker''s share: as many as everybody''s, or one more.';
+comment on function dibs._my_quota is
+'How many shards of a queue are a worker''s share: as many as everybody''s, or one more.';
 
 create or replace function dibs._served_shards(queue dibs.queue) returns integer[]
 language sql stable
@@ -37,7 +39,8 @@ return array(
     or exists (select from dibs.blocked as b where b.queue_id = s.queue_id)
     or exists (select from dibs.lease as l where l.queue_id = s.queue_id)));
 
-comment on function dibs._served_shards is 'The shards of a queue, and those it no longer has but in which something lies.';
+comment on function dibs._served_shards is
+'The shards of a queue, and those it no longer has but in which something lies.';
 
 create or replace function dibs._hold_queue(queue dibs.queue, worker bigint, at timestamptz) returns void
 language plpgsql volatile
@@ -95,7 +98,8 @@ begin
   ) as l;
   if v_lost.ids is not null then
     perform dibs._put_back('lost', v_lost.ids, v_lost.tokens,
-      array_fill('its worker did not renew its hold on the shard'::text, array[cardinality(v_lost.ids)]), null, null, at);
+      array_fill('its worker did not renew its hold on the shard'::text, array[cardinality(v_lost.ids)]),
+      null, null, at);
   end if;
   update dibs.shard as s set clear = true
   where s.parent = queue.id and s.worker = _hold_queue.worker and not s.clear
@@ -112,10 +116,12 @@ language sql stable
 begin atomic
   select coalesce((
     select case
-      when s.worker is null or s.held_until <= _shard_note.at then '; only one worker at a time pulls from there, and none does now'
+      when s.worker is null or s.held_until <= _shard_note.at
+        then '; only one worker at a time pulls from there, and none does now'
       else format('; only worker %s pulls from there, until %s%s', s.worker, s.held_until,
         case when s.clear then '' else ', as soon as the runs of the one before have ended' end) end
     from dibs.shard as s where s.queue_id = _shard_note.queue_id), '');
 end;
 
-comment on function dibs._shard_note is 'Who may claim from an exclusive queue or a shard, in words; nothing for any other queue.';
+comment on function dibs._shard_note is
+'Who may claim from an exclusive queue or a shard, in words; nothing for any other queue.';

@@ -14,7 +14,8 @@ begin
   insert into dibs.queue overriding system value
   select n.* from gone as g join dibs.queue as q on q.id = parent
   cross join lateral jsonb_populate_record(q, jsonb_build_object(
-    'id', g.id, 'name', g.name, 'created_at', g.created_at, 'shards', null, 'shard_of', parent, 'shard', g.shard, 'has_groups', g.has_groups, 'has_job_limits', g.has_job_limits)) as n;
+    'id', g.id, 'name', g.name, 'created_at', g.created_at, 'shards', null, 'shard_of', parent, 'shard', g.shard,
+    'has_groups', g.has_groups, 'has_job_limits', g.has_job_limits)) as n;
 end
 $$;
 
@@ -36,7 +37,8 @@ begin
     delete from dibs.puller as p where p.parent = _make_shards.parent;
     return;
   end if;
-  if v_queue.shards > 1 and (v_queue.has_limit or exists (select from dibs.group_policy as p where p.queue_id = parent)) then
+  if v_queue.shards > 1
+    and (v_queue.has_limit or exists (select from dibs.group_policy as p where p.queue_id = parent)) then
     raise exception using errcode = 'DI010',
       message = format('queue %L has its own limit or group policy and cannot be split into shards', v_queue.name),
       hint = 'take it away first, with dibs.unset_limit or dibs.unset_group; limits of kinds and resources may stay';
@@ -51,7 +53,8 @@ begin
 end
 $$;
 
-comment on function dibs._make_shards is 'Make the shards that a queue''s policy asks for. None is ever taken away: what lies there is served.';
+comment on function dibs._make_shards is
+'Make the shards that a queue''s policy asks for. None is ever taken away: what lies there is served.';
 
 create or replace function dibs._refuse_sharded(queue text, what text) returns void
 language plpgsql stable
@@ -59,7 +62,8 @@ as $$
 begin
   if (select q.shards > 1 from dibs.queue as q where q.name = _refuse_sharded.queue) then
     raise exception using errcode = 'DI010',
-      message = format('queue %L is split into shards, each of which is pulled from alone; it takes no %s', queue, what),
+      message = format('queue %L is split into shards, each of which is pulled from alone; it takes no %s',
+        queue, what),
       hint = 'limit its kinds or resources, which count for all shards together';
   end if;
 end

@@ -2,7 +2,8 @@
 
 create or replace function dibs._queue_numbers(id integer) returns integer[]
 language sql stable parallel safe
-return array(select q.id from dibs.queue as q where q.id = _queue_numbers.id or q.shard_of = _queue_numbers.id order by q.id);
+return array(
+  select q.id from dibs.queue as q where q.id = _queue_numbers.id or q.shard_of = _queue_numbers.id order by q.id);
 
 comment on function dibs._queue_numbers is 'The number of a queue, and those of its shards.';
 

@@ -12,11 +12,13 @@ return (
   select jsonb_agg(
     case when q.shards > 1 then
       jsonb_set(e.job, '{queue}', to_jsonb(q.name || coalesce('#' || nullif(dibs._shard_for(coalesce(
-        e.job ->> 'shard_key', e.job ->> 'group', e.job ->> 'dedup_key', e.job ->> 'id', random()::text), q.shards), 0), '')))
+        e.job ->> 'shard_key', e.job ->> 'group', e.job ->> 'dedup_key', e.job ->> 'id', random()::text),
+        q.shards), 0), '')))
       else e.job end
     order by e.ord)
   from jsonb_array_elements(jobs) with ordinality as e (job, ord)
   left join dibs.queue as q on q.name = e.job ->> 'queue');
 
 comment on function dibs._route_jobs is
-'A batch whose jobs for sharded queues are for their shards: by shard_key, else group, else dedup_key, else id, else at random.';
+'A batch whose jobs for sharded queues are for their shards: by shard_key, or group, or dedup_key, or id, or at
+random.';

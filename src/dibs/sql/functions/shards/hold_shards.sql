@@ -16,7 +16,8 @@ begin
       hint = 'such as: select * from dibs.hold_shards(1, array[''orders''])';
   end if;
   if not exists (select from dibs.worker as w where w.id = hold_shards.worker) then
-    raise exception using errcode = 'DI014', message = format('no worker %s is registered', coalesce(worker::text, 'null')),
+    raise exception using errcode = 'DI014',
+      message = format('no worker %s is registered', coalesce(worker::text, 'null')),
       hint = 'register first: select dibs.register_worker(''name'')';
   end if;
   for v_queue in
@@ -44,9 +45,10 @@ end
 $$;
 
 comment on function dibs.hold_shards is
-'Take, renew and rebalance a worker''s hold on exclusive queues and on shards, in one call to be made again and again. Answers
-what is the worker''s to pull from: `name` is what to claim from, until `held_until`, as soon as it is `claimable` (the runs
-of the holder before have ended); `again` is when to ask again. An ordinary queue is answered as it is.';
+'Take, renew and rebalance a worker''s hold on exclusive queues and on shards, in one call to be made again and again.
+Answers what is the worker''s to pull from: `name` is what to claim from, until `held_until`, as soon as it is
+`claimable` (the runs of the holder before have ended); `again` is when to ask again. An ordinary queue is answered as
+it is.';
 
 create or replace function dibs.release_shards(worker bigint, queues text[] default null) returns bigint
 language plpgsql volatile security definer
@@ -71,5 +73,5 @@ end
 $$;
 
 comment on function dibs.release_shards is
-'Let go of the exclusive queues and shards that a worker holds, of these queues or of all. The next holder begins as soon as
-the runs that are still going have ended. Returns how many it held.';
+'Let go of the exclusive queues and shards that a worker holds, of these queues or of all. The next holder begins as
+soon as the runs that are still going have ended. Returns how many it held.';

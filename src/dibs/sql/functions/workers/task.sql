@@ -43,4 +43,5 @@ end
 $$;
 
 comment on function dibs.find_task is
-'What is known of a task: its queue, its arguments and the options its jobs get. Raises DI015 when no worker registered it.';
+'What is known of a task: its queue, its arguments and the options its jobs get. Raises DI015 when no worker registered
+it.';

@@ -11,7 +11,8 @@ begin atomic
 end;
 
 comment on function dibs.register_worker is
-'Register a process start and return its number, to be given to `claim`. `facts` is a JSON object (host, pid, version, …).';
+'Register a process start and return its number, to be given to `claim`. `facts` is a JSON object (host, pid, version,
+…).';
 
 create or replace function dibs.beat_worker(worker bigint) returns void
 language plpgsql volatile security definer
