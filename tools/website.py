@@ -51,8 +51,10 @@ def stage(folder: Path) -> None:
     """Lay out what the site is made of as it lies in the repository."""
     shutil.copytree(ROOT / "docs", folder / "pages/docs")
     shutil.copytree(ROOT / "examples", folder / "pages/examples", ignore=shutil.ignore_patterns("__pycache__"))
-    for page in ROOT.glob("*.md"):
-        shutil.copy(page, folder / "pages")
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("src/**/README.md")]:
+        target = folder / "pages" / page.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(page, target)
     look = LOOK.read_text(encoding="utf-8").replace("nav = []", f"nav = {as_toml(navigation())}")
     (folder / "zensical.toml").write_text(look, encoding="utf-8")
 

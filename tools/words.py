@@ -13,6 +13,7 @@ from pathlib import Path
 LIST = Path(__file__).with_name("words.txt")
 PLACES = (
     "README.md",
+    "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "CHANGELOG.md",

@@ -126,14 +126,6 @@ def test_chores_are_documented() -> None:
     assert told == [chore.__name__ for chore in CHORES]
 
 
-def test_tables_are_in_the_architecture(db: psycopg.Connection[Any]) -> None:
-    rows = db.execute(
-        """select c.relname from pg_class as c where c.relnamespace = 'dibs'::regnamespace
-           and c.relkind in ('r', 'p') and not c.relispartition and c.relname <> 'test_clock'"""
-    )
-    assert {row[0] for row in rows} == {row[0] for row in table(ROOT / "ARCHITECTURE.md", "Tables")}
-
-
 @pytest.mark.parametrize("page", pyref.pages(), ids=name)
 def test_the_python_reference_is_up_to_date(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == pyref.pages()[page], "run `make docs`"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import re
+import tomllib
 from pathlib import Path
 
 import bench
@@ -86,3 +88,12 @@ def test_options_of_a_worker_are_the_same_everywhere() -> None:
     command = {param.name for param in worker.params if param.name is not None}
     assert settings - {"upkeep", "name"} <= command
     assert "no_upkeep" in command
+
+
+def test_the_layers_drawn_are_those_that_are_held() -> None:
+    project = ROOT.parent.parent
+    contracts = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    held = [layer.replace("dibs.", "") for layer in contracts[0]["layers"]]
+    section = (project / "ARCHITECTURE.md").read_text("utf-8").split("## Layers")[1]
+    drawn = section.split("```text")[1].split("```")[0].strip().splitlines()
+    assert [re.split(r"\s{2,}", line)[0] for line in drawn] == held

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from statistics import median
 
 import pytest
 
@@ -81,3 +82,26 @@ def test_every_folder_of_code_is_applied() -> None:
 def test_an_internal_file_has_internal_functions(path: str) -> None:
     text = dict(sql.modules())[path]
     assert [each.name for each in defined(path, text) if not each.name.startswith("_")] == []
+
+
+def test_no_function_is_longer_than_a_page_and_most_are_short() -> None:
+    lengths = {each.name: each.lines for each in all_defined()}
+    assert {name: lines for name, lines in lengths.items() if lines > 70} == {}
+    assert median(lengths.values()) <= 17
+
+
+@pytest.mark.parametrize("room", [folder.split("/")[1] for folder in sql.FOLDERS if "/" in folder])
+def test_every_room_opens_with_its_tables_and_invariants(room: str) -> None:
+    page = (sql.ROOT / "functions" / room / "README.md").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 15
+    if room in sql.TABLES:
+        tables = (sql.ROOT / "schema" / f"{room}.sql").read_text(encoding="utf-8")
+        made = set(re.findall(r"^create table dibs\.(\w+)", tables, re.MULTILINE))
+        assert {name for name in made if not name.endswith("_default") and f"`{name}`" not in page} == set()
+
+
+def test_the_page_on_the_core_is_short_and_names_every_room() -> None:
+    page = (sql.ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 100
+    rooms = {folder.split("/")[1] for folder in sql.FOLDERS if "/" in folder}
+    assert set(re.findall(r"\(functions/(\w+)/README\.md\)", page)) == rooms

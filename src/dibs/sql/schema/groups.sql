@@ -1,16 +1,4 @@
--- Groups take turns. A group's lane is a hash of queue and name, carried by its tickets; no row stands for the group itself.
--- group_pointer says where to look for tickets, group_policy what was set, group_gate what runs of a limited group.
--- Called by: enqueue, _put_back, redrive, resume and _unblock (_add_pointers); what ends a run (_free_units) or a wait
--- (_wake_groups); claim (_claim_groups, _plain_share); set_group, unset_group, repair_groups.
--- 1. A transaction that inserts a ticket of a group inserts a pointer to it, too. A claim that deletes pointers looks again in a
---    later statement (in READ COMMITTED, so with a later snapshot), and puts one back if tickets are left. So each ticket has a
---    pointer at or below it; or a floor in its group's gate, and then a running job brings a pointer when it ends.
--- 2. A pointer is a hint: redundant ones are merged, and what excludes is the ticket's row lock. So several claimers may serve
---    a group without limits at once, also while one of them holds its pointers. Producers lock nothing.
--- 3. Only pointers of the present are merged; what is due later has its own. So a group without tickets leaves nothing.
--- 4. A limited group is served only under its row of group_lock, and by a statement that began after that was locked.
--- 5. group_gate.running is the number of leases and blocked tickets with turn > 0, plus the units freed by pointers not yet
---    merged. A claim reads its clock again when it has the lock, so the history shows no overlap.
+-- Groups take turns. functions/groups/README.md has the invariants.
 
 -- What was set for a group, or for all groups of a queue without their own settings (lane zero).
 create table dibs.group_policy (

@@ -17,13 +17,15 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_claim dibs.claim_order := row(gen_random_uuid(), claim.worker, claim.lease, dibs.now());
+  v_token uuid := gen_random_uuid();
+  v_claim dibs.claim_order := row(v_token, claim.worker, claim.lease, dibs.now());
   v_takings dibs.taking[];
   v_taking dibs.taking;
   v_queue dibs.queue;
   v_turns smallint[];
   v_gate dibs.needed;
   v_needs dibs.needed[];
+  v_at timestamptz;
 begin
   if current_setting('transaction_isolation') <> 'read committed' or coalesce(cardinality(queues), 0) = 0
     or claim.max is null or claim.max not between 1 and 10000
@@ -32,16 +34,18 @@ begin
   end if;
   v_takings := dibs._take_from(dibs._claim_queues(queues, v_claim), claim.max, v_claim);
   foreach v_taking in array v_takings loop
+    -- Separate variables: a field of a record is slow to read for each row.
     v_queue := v_taking.queue;
     v_turns := v_taking.turns;
     v_gate := v_taking.gate;
     v_needs := v_taking.needs;
+    v_at := v_taking.at;
     return query
     with held as (
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
         own_lease, history, worker, fingerprint, lane, cost, turn, limit_ids, limit_units)
-      select t.id, v_claim.token, t.due_at, t.expire_at, v_taking.at,
-        v_taking.at + coalesce(claim.lease, t.own_lease,
+      select t.id, v_token, t.due_at, t.expire_at, v_at,
+        v_at + coalesce(claim.lease, t.own_lease,
           dibs._lease_for(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
         t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, claim.worker, t.fingerprint,
         t.lane, t.cost, case when v_turns is null then 0 else v_turns[t.ordinality] end,
@@ -50,8 +54,8 @@ begin
       from unnest(v_taking.tickets) with ordinality as t
       returning lease.id, lease.run, lease.charged, lease.losses, lease.priority, lease.due_at, lease.lease_until
     )
-    select h.id, v_claim.token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, h.priority,
-      h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.losses, h.due_at, j.deadline, v_taking.at, h.lease_until
+    select h.id, v_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, h.priority,
+      h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.losses, h.due_at, j.deadline, v_at, h.lease_until
     from held as h
     -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later.
     left join lateral (

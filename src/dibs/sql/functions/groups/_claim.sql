@@ -53,9 +53,7 @@ begin
   takings := '{}'::dibs.taking[];
   while missing > 0 loop
     v_catch := null;
-    if v_hands <> '{}' then
-      v_known := array(select h.lane from unnest(v_hands) as h);
-    end if;
+    v_known := array(select h.lane from unnest(v_hands) as h);
     if v_more then
       v_new := dibs._take_pointers((queue).id, number, from_at, from_n, v_width, v_known, v_plain and v_hands = '{}', at);
       v_more := v_new.is_full;

@@ -1,5 +1,11 @@
 -- How limits are set and changed.
 
+create or replace function dibs._scope_of(queue text, kind text, resource text) returns text
+language sql immutable
+return case when queue is not null then 'queue' when kind is not null then 'kind' when resource is not null then 'resource' end;
+
+comment on function dibs._scope_of is 'What a limit is of.';
+
 create or replace function dibs._check_limit(
   queue text, kind text, resource text, concurrency integer, rate double precision, burst integer) returns void
 language plpgsql immutable

@@ -15,7 +15,7 @@ declare
 begin
   perform dibs._check_isolation('set_limit');
   perform dibs._check_limit(queue, kind, resource, concurrency, rate, burst);
-  v_scope := case when queue is not null then 'queue' when kind is not null then 'kind' else 'resource' end;
+  v_scope := dibs._scope_of(queue, kind, resource);
   v_name := coalesce(queue, kind, resource);
   if v_scope = 'queue' then
     perform dibs._ensure_queues(array[v_name]);
@@ -37,7 +37,7 @@ set jit = off
 as $$
 #variable_conflict use_variable
 declare
-  v_scope text := case when queue is not null then 'queue' when kind is not null then 'kind' else 'resource' end;
+  v_scope text := dibs._scope_of(queue, kind, resource);
   v_id integer;
 begin
   perform dibs._check_isolation('unset_limit');
