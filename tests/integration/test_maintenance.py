@@ -16,7 +16,7 @@ from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server
-from dibs.maintenance import ChoreDone, ChoreFailed, expirer, maintain, once, partitions, pruner, rescuer
+from dibs.maintenance import CHORES, ChoreDone, ChoreFailed, expirer, maintain, once, partitions, pruner, rescuer
 from dibs.maintenance.forgetter import forget
 from dibs.runtime.rest import REST
 from tests.waiting import wait_until
@@ -59,11 +59,13 @@ async def test_python_and_sql_do_the_same_upkeep(
     monkeypatch.setattr(AsyncDatabase, "run", recorded)
     await once(database)
     [(body, comment)] = db.execute(
-        "select prosrc, obj_description(oid) from pg_proc where oid = 'dibs.maintain'::regproc"
+        "select prosrc, obj_description('dibs.maintain'::regproc) from pg_proc where oid = 'dibs._do_step'::regproc"
     ).fetchall()
     assert set(VERB.findall(" ".join(asked))) - {"now"} == set(VERB.findall(body))
-    steps = comment.partition(": ")[2].partition(".")[0].split(", ")
+    steps = re.split(r",\s", comment.partition(": ")[2].partition(".")[0])
     assert set(steps) == set(VERB.findall(body)), "the function's comment names its steps"
+    chores = db.execute("select chore from dibs._upkeep_steps()").fetchall()
+    assert {chore for (chore,) in chores} == {chore.__name__ for chore in CHORES}
 
 
 def test_python_and_sql_rest_alike(db: psycopg.Connection[Any]) -> None:

@@ -1,4 +1,4 @@
--- make_days: the days ahead.
+-- make_days: partitions for the days ahead.
 
 create or replace function dibs.make_days(ahead integer default 7)
 returns table (name text, outcome text)
@@ -13,7 +13,7 @@ begin
   if ahead is null or ahead not between 1 and 366 then
     raise exception using errcode = 'DI010', message = format('days are made 1 to 366 ahead, not %s', ahead);
   end if;
-  if not pg_try_advisory_xact_lock(20003, 1) then
+  if not dibs._is_alone('make_days') then
     return query select t, 'locked' from unnest(array['job', 'attempt']) as t;
     return;
   end if;
@@ -30,5 +30,6 @@ end
 $$;
 
 comment on function dibs.make_days is
-'Make the daily partitions of `job` and `attempt` from yesterday to `ahead` days from now; with much in the default
-partition, one in a call. Answers for each it came to: `made`, `exists`, `locked` or `crowded`. An enqueue never needs them: without its day a job goes to the default partition.';
+'Make the daily partitions of `job` and `attempt` from yesterday to `ahead` days from now; when the default partition is
+large, one in a call. Answers for each day it came to: `made`, `exists`, `locked` or `crowded`. An enqueue never needs
+them: without its day a job goes to the default partition.';

@@ -1,4 +1,4 @@
--- prune: old days away.
+-- prune: old days are dropped.
 
 create or replace function dibs.prune(max integer default 1000)
 returns table (name text, outcome text, trimmed bigint)
@@ -13,12 +13,12 @@ declare
 begin
   perform dibs._check_isolation('prune');
   perform dibs._check_count('prune', prune.max);
-  if not pg_try_advisory_xact_lock(20003, 2) then
+  if not dibs._is_alone('prune') then
     return query select t, 'locked', null::bigint from unnest(array['job', 'attempt']) as t;
     return;
   end if;
-  -- A dropped day's lock lasts until the end of the transaction, so nothing else is done in it; and what a day takes
-  -- along need not be trimmed.
+  -- A dropped day's lock lasts until the transaction ends, so nothing else is done in it; and rows of a day that is
+  -- dropped need not be trimmed.
   for v_parent, v_keep in
     select 'attempt', max(q.history_retention) from dibs.queue as q
     union all select 'job', max(q.retention) from dibs.queue as q
@@ -44,6 +44,6 @@ $$;
 
 comment on function dibs.prune is
 'Drop a day of each table that is past every queue''s retention; when there is none, delete up to `max` rows past
-retention that no day takes along. Call it again while it drops or trims. What still waits, runs, or is dead within
+retention that leave with no day. Call it again while it drops or trims. What still waits, runs, or is dead within its
 retention stays. Answers for each day it came to: `dropped`, `locked` (in use; the next prune tries again) or `crowded`
 (its rows are trimmed instead); and how many rows were `trimmed`.';

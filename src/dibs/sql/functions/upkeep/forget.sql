@@ -1,0 +1,28 @@
+-- forget: small rows that nobody needs any more.
+
+create or replace function dibs.forget() returns bigint
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_hints bigint;
+  v_workers bigint;
+begin
+  with gone as (
+    delete from dibs.floor_hint as h
+    where h.swept_at < (
+        select max(n.swept_at) from dibs.floor_hint as n where n.what = h.what and n.queue_id = h.queue_id)
+      and h.swept_at < clock_timestamp() - interval '1 minute'
+    returning 1)
+  select count(*) into v_hints from gone;
+  with gone as (
+    delete from dibs.worker as w where w.seen_at < dibs.now() - interval '7 days' returning 1)
+  select count(*) into v_workers from gone;
+  perform dibs._forget_runs();
+  return v_hints + v_workers + dibs._forget_fingerprints() + dibs._forget_channels();
+end
+$$;
+
+comment on function dibs.forget is
+'Delete old hints of where to scan, workers not seen for 7 days, dedup keys whose time is over, errors past their
+retention, the deliveries of jobs that are gone, and processes nobody looks at any more. Returns how many rows went.';
