@@ -30,7 +30,7 @@ select p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid
     where a.mode in ('o', 't') order by a.n),
   array(
     select r from unnest(%s::text[]) as r where has_function_privilege('dibs_' || r, p.oid, 'execute'))
-from pg_proc as p where p.pronamespace = 'dibs'::regnamespace order by p.proname, 2
+from pg_proc as p where p.pronamespace = 'dibs'::regnamespace and p.prokind <> 'a' order by p.proname, 2
 """
 RELATIONS = """
 select c.relname, coalesce(obj_description(c.oid, 'pg_class'), ''),

@@ -95,3 +95,45 @@ def test_a_restored_database_works_on(
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 worker.execute("select dibs.enqueue('comms', 'email')")
         assert sorted(j.kind for j in restored.jobs(queue="comms")) == ["db_function", "db_function", "email"]
+
+
+def use_up(conn: psycopg.Connection[Any], numbers: int) -> None:
+    """Use up the numbers of so many transactions."""
+    conn.execute("create temporary table used (n integer)")
+    conn.execute(
+        f"do $$ begin for n in 1 .. {numbers} loop"
+        " begin insert into used values (n); exception when others then raise; end; end loop; end $$"
+    )
+
+
+@pytest.mark.parametrize("ahead", [0, 5000], ids=["same server", "from a server that is ahead"])
+def test_statistics_go_on_in_a_restored_database(
+    server: Server,
+    dsn: str,
+    db: psycopg.Connection[Any],
+    client: dibs.Client,
+    empty_dsn: str,
+    tmp_path: Path,
+    ahead: int,
+) -> None:
+    """A dump has numbers of transactions that may be in the new server's future."""
+    work(client, 20)
+    assert client.upkeep.roll_up() == 20
+    work(client, 3)
+    db.execute("update dibs.attempt set xact = xact + %s", (ahead,))
+    db.execute("update dibs.stat_mark set next = next + %s", (ahead,))
+    restore(server, dsn, empty_dsn, tmp_path / "dump.sql")
+    with psycopg.connect(empty_dsn, autocommit=True) as there, dibs.Client(empty_dsn) as restored:
+        work(restored, 5)
+        assert restored.upkeep.roll_up() == (5 if ahead else 8)
+        work(restored, 4)
+        assert restored.upkeep.roll_up() == 4
+        use_up(there, 2 * ahead)
+        assert restored.upkeep.roll_up() == (3 if ahead else 0), "those not counted before the dump, and no others"
+        assert restored.upkeep.roll_up() == 0
+        assert restored.totals()[0].succeeded == 32
+
+
+def work(client: dibs.Client, count: int) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(count))
+    client.complete_many(client.claim("q", count))

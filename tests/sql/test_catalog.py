@@ -45,7 +45,6 @@ THROTTLED = {
     "forget",
     "_measure_pressure",
     "_read_pressure",
-    "_read_again",
     "_mark_noisy",
     "_claim_groups",
     "_unit_floor",
@@ -316,7 +315,7 @@ def test_no_function_waits_in_the_server(db: psycopg.Connection[Any]) -> None:
 def test_only_partitions_grants_and_allowed_functions_are_built_from_text() -> None:
     built = {path for path, text in sql.modules() if "execute format" in text.lower()}
     assert built == {
-        "functions/history/_days", "functions/history/_sources", "functions/db_functions/run_function", "grants",
+        "functions/history/_days", "functions/db_functions/run_function", "grants",
     }  # fmt: skip
 
 

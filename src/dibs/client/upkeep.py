@@ -50,9 +50,9 @@ class Upkeep:
 
     def roll_up(self) -> int:
         """Bring the statistics up to date; how many runs were counted. The upkeep does so every few seconds."""
-        counted, more = self._database.run(calls.statistics.roll_up(20_000))
+        counted, more = self._database.run(calls.statistics.roll_up())
         while more:
-            again, more = self._database.run(calls.statistics.roll_up(20_000))
+            again, more = self._database.run(calls.statistics.roll_up())
             counted += again
         return counted
 

@@ -49,9 +49,9 @@ class AsyncUpkeep:
 
     async def roll_up(self) -> int:
         """Bring the statistics up to date; how many runs were counted. The upkeep does so every few seconds."""
-        counted, more = await self._database.run(calls.statistics.roll_up(20_000))
+        counted, more = await self._database.run(calls.statistics.roll_up())
         while more:
-            again, more = await self._database.run(calls.statistics.roll_up(20_000))
+            again, more = await self._database.run(calls.statistics.roll_up())
             counted += again
         return counted
 

@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
 
 EVERY = 10.0
-PAGES = 20_000
 
 
 async def roll_up(database: AsyncDatabase) -> ChoreDone:
     """Count all there is; the longer it took, the later again."""
     began = time.monotonic()
-    counted, more = await database.run(calls.statistics.roll_up(PAGES))
+    counted, more = await database.run(calls.statistics.roll_up())
     while more:
-        again, more = await database.run(calls.statistics.roll_up(PAGES))
+        again, more = await database.run(calls.statistics.roll_up())
         counted += again
     return ChoreDone("roll_up", max(EVERY, rest_after(time.monotonic() - began)), {"counted": counted})

@@ -112,6 +112,7 @@ create table dibs.attempt (
   token uuid not null,
   claimed_at timestamptz not null,
   ended_at timestamptz not null,
+  xact bigint not null default txid_current(),
   queue_id integer not null,
   run integer not null,
   outcome dibs.outcome not null,
@@ -122,6 +123,8 @@ create table dibs.attempt (
   constraint attempt_pkey primary key (id, run)
 ) partition by range (id);
 comment on table dibs.attempt is 'What happened: one row for each ended run. Insert only.';
+comment on column dibs.attempt.xact is 'The transaction that ended the run; `roll_up` finds by it what is new.';
+create index attempt_xact_idx on dibs.attempt using brin (xact) with (autosummarize = on);
 create table dibs.attempt_default partition of dibs.attempt default;
 
 create type dibs.ended_run as (

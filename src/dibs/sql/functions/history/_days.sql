@@ -1,5 +1,5 @@
 -- Days of job and attempt: made ahead, dropped behind. Statements are built as text here, with the names of partitions.
--- DDL waits 50 ms at most for its lock, because everybody else queues behind a waiting DDL.
+-- DDL waits at most 50 ms for its lock, because everybody else queues behind a DDL that waits.
 
 create or replace function dibs._day_start(day date) returns timestamptz
 language sql immutable strict parallel safe
@@ -37,6 +37,7 @@ language plpgsql volatile
 set lock_timeout = '50ms'
 as $$
 declare
+  c_max constant integer := 10000;  -- To move more would hold the lock too long.
   v_name text := dibs._day_name(parent, day);
   v_from uuid := dibs._id_floor(dibs._day_start(day));
   v_to uuid := dibs._id_floor(dibs._day_start(day + 1));
@@ -45,19 +46,16 @@ begin
   if exists (select from dibs._days(parent) as d where d.day = _make_day.day) then
     return 'exists';
   end if;
-  execute format('select count(*) from (select from dibs.%I where id >= $1 and id < $2 limit 10001) as e',
-                 parent || '_default') into v_early using v_from, v_to;
-  if v_early > 10000 then
-    return 'crowded';  -- Moving them would hold the lock too long; they are trimmed in the default partition.
+  execute format('select count(*) from (select from dibs.%I where id >= $1 and id < $2 limit $3) as e',
+                 parent || '_default') into v_early using v_from, v_to, c_max + 1;
+  if v_early > c_max then
+    return 'crowded';
   end if;
   execute format('create table dibs.%I (like dibs.%I including all)', v_name, parent);
   execute format('lock table dibs.%I in access exclusive mode', parent || '_default');
-  if parent = 'attempt' and v_early > 0 then
-    perform dibs._count_moving(v_name, v_from, v_to);
-  end if;
   execute format(
-    'with early as (delete from dibs.%I where id >= $1 and id < $2 returning *) insert into dibs.%I select * from early',
-    parent || '_default', v_name) using v_from, v_to;
+    'with early as (delete from dibs.%I where id >= $1 and id < $2 returning *)
+     insert into dibs.%I select * from early', parent || '_default', v_name) using v_from, v_to;
   execute format('alter table dibs.%I attach partition dibs.%I for values from (%L) to (%L)',
                  parent, v_name, v_from, v_to);
   return 'made';
@@ -67,15 +65,14 @@ end
 $$;
 
 comment on function dibs._make_day is
-'Make a day''s partition and move its rows there from the default one. Answers `made`, `exists`, `locked` (try
-again later) or `crowded` (too many rows wait in the default partition; they stay there).';
+'Make a day''s partition and move its rows there from the default one. Answers `made`, `exists`, `locked` (try again
+later) or `crowded` (more than 10,000 rows; they stay in the default partition and are trimmed there).';
 
 create or replace function dibs._is_full(parent text) returns boolean
 language sql stable
-return (select c.relpages > 1000 or pg_relation_size(c.oid) > 8000000 from pg_class as c
-        where c.relnamespace = 'dibs'::regnamespace and c.relname = parent || '_default');
+return pg_relation_size(to_regclass('dibs.' || parent || '_default')) > pg_size_bytes('8 MB');
 
-comment on function dibs._is_full is 'Whether there is so much in a default partition that looking through it takes time.';
+comment on function dibs._is_full is 'Whether a default partition is so large that reading all of it takes time.';
 
 create or replace function dibs._is_live(id uuid, at timestamptz) returns boolean
 language sql stable
@@ -105,19 +102,18 @@ language plpgsql volatile
 set lock_timeout = '50ms'
 as $$
 declare
+  c_max constant integer := 1000;  -- To move more would hold the lock too long.
   v_day date := dibs._day_of(name);
   v_from uuid := dibs._id_floor(dibs._day_start(v_day));
   v_to uuid := dibs._id_floor(dibs._day_start(v_day + 1));
   v_live uuid[] := '{}'::uuid[];
 begin
-  if parent = 'job' then
-    if cardinality(dibs._live_in(v_from, v_to, at, 1001)) > 1000 then
-      return 'crowded';  -- Too many are alive to move them under the lock.
-    end if;
+  if parent = 'job' and cardinality(dibs._live_in(v_from, v_to, at, c_max + 1)) > c_max then
+    return 'crowded';
   end if;
   execute format('lock table dibs.%I in access exclusive mode', parent);
   if parent = 'job' then
-    -- Looked at again now that nobody can write a job: what is alive goes to the default partition.
+    -- Look again, now that nobody can write a job: what is alive moves to the default partition.
     v_live := dibs._live_in(v_from, v_to, at, null);
     delete from dibs.dead as d where d.id >= v_from and d.id < v_to and d.id <> all (v_live);
   end if;

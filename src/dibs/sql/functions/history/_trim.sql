@@ -1,4 +1,4 @@
--- Rows that no dropped day takes along.
+-- Rows past their retention that go before their day is dropped, or have none.
 
 create or replace function dibs._kept_since(at timestamptz, retention interval) returns timestamptz
 language sql stable parallel safe
@@ -20,13 +20,13 @@ begin
     select j.id from dibs.job as j join kept as k on k.id = j.queue_id and j.id < k.since
     where j.id < (select n.since from kept as n order by n.since desc limit 1)
       and not dibs._is_live(j.id, at)
-      -- A straggler outlived its day; it is kept for its retention from its last attempt on.
+      -- A job that outlived its day is kept for its retention from its last attempt on.
       and not exists (select from dibs.attempt as a where a.id = j.id and a.ended_at > at - k.retention)
     limit max
   ) as o;
   delete from dibs.dead as d using dibs.queue as q
   where d.id = any (v_old) and q.id = d.queue_id and d.ended_at <= at - q.retention;
-  -- Looked at again: one may have been redriven while we waited for its dead row.
+  -- Look again: a job may have been redriven while we waited for its dead row.
   with gone as (
     delete from dibs.job as j where j.id = any (v_old) and not dibs._is_live(j.id, at) returning 1)
   select count(*) into v_trimmed from gone;
@@ -35,8 +35,8 @@ end
 $$;
 
 comment on function dibs._trim_jobs is
-'Delete up to `max` jobs past their queue''s retention that no dropped day takes along: stragglers of the default
-partition, days too crowded to drop, and those of queues that keep less than the longest.';
+'Delete up to `max` jobs past their queue''s retention that leave with no day: those in the default partition, in days
+too crowded to drop, and of queues with a shorter retention than others.';
 
 create or replace function dibs._trim_attempts(at timestamptz, max integer) returns bigint
 language plpgsql volatile
@@ -60,4 +60,4 @@ end
 $$;
 
 comment on function dibs._trim_attempts is
-'Delete up to `max` attempts past their queue''s history retention that no dropped day takes along.';
+'Delete up to `max` attempts past their queue''s history retention that leave with no day.';
