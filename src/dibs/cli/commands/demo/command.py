@@ -20,6 +20,7 @@ from dibs.client.client_async import AsyncClient
 from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server, ensure_running
 from dibs.errors import DibsError
+from dibs.runtime import end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,9 +89,17 @@ def _play(dsn: str, jobs: int, output: Output) -> Verdict:
             await story.play(jobs)
             return judge(tally, story.kinds, await client.states(list(story.kinds)))
 
+    async def play_until_stopped() -> Verdict:
+        playing = asyncio.create_task(play())
+        try:
+            await asyncio.wait({playing})
+        finally:
+            await end({playing})
+        return playing.result()
+
     with showing(output, tally):
         try:
-            return asyncio.run(play())
+            return asyncio.run(play_until_stopped())
         except BaseExceptionGroup as group:
             # A task of the worker failed, and the others were stopped: the first one says why.
             known = group.subgroup(DibsError)
