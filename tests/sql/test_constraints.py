@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 UNBREAKABLE = {
     "code_one_row", "dead_state_known", "delivery_step_known", "fingerprint_scope_known", "limit_rule_scope_known",
-    "limit_rule_something", "setting_one_row", "stat_grain_known",
+    "limit_rule_something", "setting_one_row", "stat_grain_known", "stat_mark_one_row",
 }  # fmt: skip
 """What no input reaches: our own functions write these values, or check them first."""
 
