@@ -18,7 +18,7 @@ begin
       v_scans := v_scans || v_scan;
     end if;
   end loop;
-  if v_scans = '{}' then
+  if cardinality(v_scans) = 0 then
     return v_takings;
   end if;
   if (select bool_or((s.queue).has_job_limits) from unnest(v_scans) as s) then
@@ -70,10 +70,10 @@ begin
       v_oldest := v_oldest || v_queue;
     end if;
   end loop;
-  if v_newest = '{}' then
+  if cardinality(v_newest) = 0 then
     return dibs._take_oldest(v_oldest, want, claim);
   end if;
-  if v_newest_last and v_oldest <> '{}' then
+  if v_newest_last and cardinality(v_oldest) > 0 then
     v_takings := dibs._take_oldest(v_oldest, want, claim);
     want := want - (select coalesce(sum(cardinality(t.tickets)), 0) from unnest(v_takings) as t);
   end if;
@@ -83,7 +83,7 @@ begin
     v_takings := v_takings || row(v_queue, v_tickets, null, null, null, claim.at)::dibs.taking;
     want := want - cardinality(v_tickets);
   end loop;
-  if not v_newest_last and v_oldest <> '{}' and want > 0 then
+  if not v_newest_last and cardinality(v_oldest) > 0 and want > 0 then
     v_takings := v_takings || dibs._take_oldest(v_oldest, want, claim);
   end if;
   return v_takings;

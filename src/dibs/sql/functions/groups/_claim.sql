@@ -55,7 +55,8 @@ begin
     v_catch := null;
     v_known := array(select h.lane from unnest(v_hands) as h);
     if v_more then
-      v_new := dibs._take_pointers((queue).id, number, from_at, from_n, v_width, v_known, v_plain and v_hands = '{}', at);
+      v_new := dibs._take_pointers((queue).id, number, from_at, from_n, v_width, v_known,
+        v_plain and cardinality(v_hands) = 0, at);
       v_more := v_new.is_full;
       v_catch := row(v_new.tickets, null, v_new.ords, v_new.asked);
       v_start := cardinality(v_hands) + 1;
@@ -93,7 +94,7 @@ begin
     missing := missing - cardinality(v_taking.tickets);
     v_width := missing;
   end loop;
-  if v_hands <> '{}' then
+  if cardinality(v_hands) > 0 then
     perform dibs._put_pointers(queue, number, v_hands, v_taken, v_shut, want, missing, at);
   end if;
 end
@@ -124,7 +125,7 @@ begin
   taken := want - v_got.missing;
   -- The floor is the first pointer taken, as with tickets; where only those of others were seen it stays.
   v_first := dibs._micros(v_got.first_at);
-  if v_first >= v_top or v_first is null and takings = '{}' then
+  if v_first >= v_top or v_first is null and cardinality(takings) = 0 then
     v_floor.due_us[1] := v_top;
     v_floor.ids[1] := dibs._nil_id();
   elsif v_first is not null and taken = want or v_first > v_floor.due_us[1] then
