@@ -68,8 +68,8 @@ begin
       v_head.from_id := v_first.id;
       v_share := v_share - cardinality(v_taking.tickets);
     end loop;
-    select f.* into v_floor from dibs._raised(v_head.due_us, v_head.id, dibs._micros(v_first.due_at), v_first.id, v_top,
-      v_got = want - taken) as f;
+    v_floor := dibs._raised(v_head.due_us, v_head.id, dibs._micros(v_first.due_at), v_first.id, v_top,
+      v_got = want - taken);
     v_scan.next.due_us[v_head.level] := v_floor.us;
     v_scan.next.ids[v_head.level] := v_floor.id;
     v_scan.allowed := v_scan.allowed - v_got;

@@ -11,34 +11,38 @@ declare
   v_scan dibs.queue_scan;
   v_step record;
   v_kept integer := 0;
+  v_is_limited boolean := false;
+  v_is_grouped boolean := false;
 begin
   foreach v_queue in array queues loop
     v_scan := dibs._open_scan(v_queue, want, v_began, claim);
     if (v_scan.queue).id is not null then
       v_scans := v_scans || v_scan;
+      v_is_limited := v_is_limited or v_queue.has_job_limits;
+      v_is_grouped := v_is_grouped or v_queue.has_groups;
     end if;
   end loop;
   if cardinality(v_scans) = 0 then
     return v_takings;
   end if;
-  if (select bool_or((s.queue).has_job_limits) from unnest(v_scans) as s) then
+  if v_is_limited then
     v_scans := dibs._lower_floors(v_scans, claim.at);
   end if;
   -- Groups first, but for the share of what has none; and again at the end, if that came to less.
-  if (select bool_or((s.queue).has_groups) from unnest(v_scans) as s) then
+  if v_is_grouped then
     v_kept := dibs._plain_share(v_scans, want, claim.at);
-    select g.* into v_step from dibs._take_groups(v_scans, want - v_kept, claim) as g;
+    v_step := dibs._take_groups(v_scans, want - v_kept, claim);
     v_scans := v_step.scans;
     v_takings := v_step.takings;
     want := want - v_step.taken;
   end if;
-  select p.* into v_step from dibs._take_plain(v_scans, want, claim) as p;
+  v_step := dibs._take_plain(v_scans, want, claim);
   v_scans := v_step.scans;
   v_takings := v_takings || v_step.takings;
   want := want - v_step.taken;
   perform dibs._close_scans(v_scans, dibs._micros(clock_timestamp()) - v_began);
   if v_kept > 0 and want > 0 then
-    select g.* into v_step from dibs._take_groups(v_scans, want, claim) as g;
+    v_step := dibs._take_groups(v_scans, want, claim);
     v_scans := v_step.scans;
     v_takings := v_takings || v_step.takings;
   end if;
