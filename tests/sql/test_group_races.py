@@ -184,3 +184,17 @@ def most_at_once(db: psycopg.Connection[Any]) -> dict[str, int]:
             running[group] += step
             most[group] = max(most[group], running[group])
     return dict(most)
+
+
+def test_a_claim_that_holds_the_first_pointer_does_not_break_the_order(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    """Strict order: what another claimer has taken of a group's pointers still says where its first job is."""
+    set_group(db, concurrency=1)
+    [first], [_] = fill(db, "a", 1), fill(db, "a", 1)
+    other = connect()
+    other.execute("begin")
+    other.execute("select from dibs.group_pointer order by place limit 1 for update")
+    [held] = take(db, 10)
+    assert held[0] == first
+    other.execute("rollback")
+    done(db, [held])
+    assert drain(db, 10) == ["a"]

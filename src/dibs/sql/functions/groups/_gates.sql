@@ -22,11 +22,17 @@ begin
   ), gate as materialized (
     select h.*, g.spot, g.tat as gate_tat, coalesce((h.next).id, g.next) as next_id,
       greatest(coalesce(g.running, 0) - h.freed, 0) as now_running,
-      case when cardinality(g.floors) > 0 then dibs._merge_floors(h.floors || g.floors) else h.floors end as all_floors
+      case when cardinality(g.floors) > 0 or o.floors is not null then dibs._merge_floors(h.floors || g.floors || o.floors)
+        else h.floors end as all_floors
     from hand as h
     left join lateral (
       select g.ctid as spot, g.* from dibs.group_gate as g where g.lane = h.lane order by g.n desc limit 1) as g
       on h.is_limited and h.is_locked
+    -- Another claimer may have taken the pointer to an earlier ticket before this one locked the group.
+    left join lateral (
+      select array_agg(row(t.level, t.floor_at, t.floor_id, t.cost)::dibs.group_floor) as floors from dibs.group_pointer as t
+      where t.lane = h.lane and t.level is not null and t.floor_at <= dibs.now()) as o
+      on h.is_locked and (h.p).concurrency = 1
   ), gone as (
     delete from dibs.group_gate as g using gate as o where g.ctid = o.spot
   )
