@@ -8,7 +8,8 @@ comment on function dibs.now is 'The only clock: in production plain clock_times
 
 create function dibs._micros(at timestamptz) returns bigint
 language sql immutable strict parallel safe
-return (extract(epoch from at) * 1000000)::bigint;
+-- Of a time without a zone, which is immutable: otherwise it could not become a part of the expressions that use it.
+return (extract(epoch from at at time zone 'UTC') * 1000000)::bigint;
 
 comment on function dibs._micros is 'A time as microseconds since 1970.';
 
