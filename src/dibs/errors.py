@@ -139,7 +139,7 @@ class QueueFull(Refused):
 
 
 class UnknownWorker(Refused):
-    """No worker of that number is registered."""
+    """No such worker is registered."""
 
     sqlstate = "DI014"
 

@@ -186,12 +186,14 @@ def test_a_killed_worker_loses_its_lease_and_not_its_job(dsn: str, client: dibs.
 
 def test_two_starts_of_one_name_are_two_workers(db: psycopg.Connection[Any], client: dibs.Client) -> None:
     """A name used again hides no orphan."""
-    first, second = (db.execute("select dibs.register_worker('host-1')").fetchone() for _ in range(2))
+    first, second = (
+        db.execute("select number, worker from dibs.register_worker('host-1')").fetchone() for _ in range(2)
+    )
     assert first
     assert second
     assert first != second
     client.enqueue("q", "k")
-    client.claim("q", worker=first[0])
+    client.claim("q", worker=first[1])
     running = dict(db.execute("select id, running from dibs.workers").fetchall())
     assert running == {first[0]: 1, second[0]: 0}
 

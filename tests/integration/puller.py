@@ -32,7 +32,7 @@ async def pull(dsn: str, queue: str) -> None:
         jobs: list[Claimed] = []
         for name in holding.names():
             with contextlib.suppress(ShardNotHeld):
-                found = await database.run(calls.jobs.claim([name], 2, member.number, None))
+                found = await database.run(calls.jobs.claim([name], 2, member.secret, None))
                 jobs += found
         if jobs:
             await asyncio.sleep(random.uniform(0.1, 0.4))

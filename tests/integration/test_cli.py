@@ -450,8 +450,8 @@ def test_shards_are_set_and_shown(run: Dibs, client: dibs.Client) -> None:
     run("queues", "set", "p", "--exclusive")
     run("queues", "set", "p", "--shards", "none")
     run("enqueue", "q", "k", "--shard-key", "a")
-    worker = client._run(calls.workers.register_worker("me", {}))
-    client.upkeep.hold_shards(worker, "q")
+    secret, worker = client._run(calls.workers.register_worker("me", {}))
+    client.upkeep.hold_shards(secret, "q")
     shown = run("shards", "q").out.splitlines()
     assert [line.split()[:5] for line in shown[1:]] == [
         ["q", "0", "q", str(worker), "me"], ["q", "1", "q#1", str(worker), "me"],

@@ -186,7 +186,9 @@ def most_at_once(db: psycopg.Connection[Any]) -> dict[str, int]:
     return dict(most)
 
 
-def test_a_claim_that_holds_the_first_pointer_does_not_break_the_order(connect: Connect, db: psycopg.Connection[Any]) -> None:
+def test_a_claim_that_holds_the_first_pointer_does_not_break_the_order(
+    connect: Connect, db: psycopg.Connection[Any]
+) -> None:
     """Strict order: what another claimer has taken of a group's pointers still says where its first job is."""
     set_group(db, concurrency=1)
     [first], [_] = fill(db, "a", 1), fill(db, "a", 1)

@@ -344,7 +344,7 @@ def test_progress_is_kept_with_the_lease(client: dibs.Client, db: psycopg.Connec
 
 def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
     clock.freeze()
-    worker = db.execute("select dibs.register_worker('w1')").fetchone()
+    worker = db.execute("select worker from dibs.register_worker('w1')").fetchone()
     assert worker
     ready = client.enqueue("q", "k", priority=1)
     assert "nothing is ahead of it" in client.why(ready.id)

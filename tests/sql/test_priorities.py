@@ -57,7 +57,7 @@ def test_shards_follow_a_changed_default(client: dibs.Client, db: psycopg.Connec
     client.set_queue("q", priority=9)
     client.enqueue_many(dibs.NewJob(queue="q", shard_key=str(n)) for n in range(20))
     assert client.depth("q").ready == 40
-    [(worker,)] = db.execute("select dibs.register_worker('w')").fetchall()
+    [(worker,)] = db.execute("select worker from dibs.register_worker('w')").fetchall()
     held = [hold.name for hold in client.upkeep.hold_shards(worker, "q") if hold.name]
     taken = client.claim(held, 100, worker=worker)
     assert len(taken) == 40

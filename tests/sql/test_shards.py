@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 import dibs
 
 if TYPE_CHECKING:
-    import psycopg
-
     from dibs.testing import Clock
     from tests.conftest import Connect
 
 
-def workers(db: psycopg.Connection[Any], count: int) -> list[int]:
-    return [db.execute("select dibs.register_worker('w')").fetchone()[0] for _ in range(count)]  # type: ignore[index]
+def workers(db: psycopg.Connection[Any], count: int) -> list[UUID]:
+    made = [db.execute("select worker from dibs.register_worker('w')").fetchone() for _ in range(count)]
+    return [row[0] for row in made if row]
 
 
-def names(client: dibs.Client, worker: int, queue: str = "q", *, waiting: bool = False) -> list[str]:
+def names(client: dibs.Client, worker: UUID, queue: str = "q", *, waiting: bool = False) -> list[str]:
     """What a worker may claim from, or holds but may not claim from yet."""
     return [h.name for h in client.upkeep.hold_shards(worker, queue) if h.name and h.claimable is not waiting]
 
 
-def settle(client: dibs.Client, these: list[int], queue: str = "q") -> dict[int, list[str]]:
+def settle(client: dibs.Client, these: list[UUID], queue: str = "q") -> dict[UUID, list[str]]:
     """What each holds after everybody has asked often enough."""
     for _ in range(2):
         for worker in these:
@@ -39,11 +40,11 @@ def test_an_exclusive_queue_is_pulled_by_its_holder_alone(
     client.set_queue("q", exclusive=True, shard_lease=10)
     one, two = workers(db, 2)
     client.enqueue("q", "k")
-    with pytest.raises(dibs.ShardNotHeld, match="client without a worker's number"):
+    with pytest.raises(dibs.ShardNotHeld, match="client that is no worker"):
         client.claim("q")
     assert names(client, one) == ["q"]
     assert names(client, two) == []
-    with pytest.raises(dibs.ShardNotHeld, match=f"worker {two} does not hold 'q'"):
+    with pytest.raises(dibs.ShardNotHeld, match="worker 2 does not hold 'q'"):
         client.claim("q", worker=two)
     [job] = client.claim("q", worker=one)
     client.complete(job)
@@ -221,6 +222,27 @@ def test_the_number_of_shards_may_change_and_nothing_is_stranded(
     assert len(client.claim("p")) == 1, "what never had shards is ordinary again"
 
 
+def test_a_worker_is_known_by_a_secret_that_nobody_else_sees(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    """A number can be guessed: anyone who said it could retire the worker, take its shards or claim in its place."""
+    client.set_queue("q", exclusive=True)
+    client.enqueue("q", "k")
+    one, two = workers(db, 2)
+    assert names(client, one) == ["q"]
+    with pytest.raises(dibs.ShardNotHeld):
+        client.claim("q", worker=two)
+    assert client.upkeep.release_shards(two) == 0
+    assert names(client, one) == ["q"]
+    for verb in ("claim('{q}', worker => %s)", "hold_shards(%s, '{q}')", "release_shards(%s)", "beat_worker(%s)"):
+        with pytest.raises(psycopg.Error) as refused:
+            db.execute(f"select dibs.{verb}", (uuid4(),))
+        assert refused.value.sqlstate == "DI014", verb
+        with pytest.raises(psycopg.errors.UndefinedFunction):
+            db.execute(f"select dibs.{verb}", (1,))
+    views = db.execute("select viewname from pg_views where schemaname = 'dibs'").fetchall()
+    for (view,) in views:
+        assert str(one) not in str(db.execute(f"select to_jsonb(v) from dibs.{view} as v").fetchall()), view
+
+
 def test_ordinary_queues_are_answered_as_they_are(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     client.set_queue("q", exclusive=True)
     [one] = workers(db, 1)
@@ -228,7 +250,7 @@ def test_ordinary_queues_are_answered_as_they_are(client: dibs.Client, db: psyco
     assert [(h.name, h.shard, h.claimable) for h in holds] == [("mail", None, True), ("q", 0, True)]
     assert client.upkeep.release_shards(one) == 1
     with pytest.raises(dibs.UnknownWorker):
-        client.upkeep.hold_shards(9999, "q")
+        client.upkeep.hold_shards(uuid4(), "q")
     with pytest.raises(dibs.InvalidArgument):
         client.upkeep.hold_shards(one, [])
     with pytest.raises(dibs.InvalidPolicy, match="256"):
@@ -241,9 +263,9 @@ def test_why_and_the_view_say_who_pulls(client: dibs.Client, db: psycopg.Connect
     assert "none does now" in client.why(made.id)
     [one] = workers(db, 1)
     names(client, one)
-    assert f"only worker {one} pulls from there" in client.why(made.id)
+    assert "only worker 1 pulls from there" in client.why(made.id)
     [shard] = client.shards("q")
-    assert (shard.queue, shard.shard, shard.worker, shard.held, shard.claimable) == ("q", 0, one, True, True)
+    assert (shard.queue, shard.shard, shard.worker, shard.held, shard.claimable) == ("q", 0, 1, True, True)
     clock.move(20)
     [shard] = client.shards("q")
     assert (shard.held, shard.claimable) == (False, False)

@@ -124,7 +124,7 @@ class Client(Scheduling):
         queues: str | Sequence[str],
         max: int = 1,
         *,
-        worker: int | None = None,
+        worker: UUID | None = None,
         lease: Seconds | None = None,
         wait: float = 0.0,
     ) -> list[Claimed]:

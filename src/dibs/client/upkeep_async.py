@@ -67,11 +67,11 @@ class AsyncUpkeep:
         """See that each limit has all its units; how many had to be repaired."""
         return await self._database.run(calls.limits.repair_limits())
 
-    async def hold_shards(self, worker: int, queues: str | Sequence[str]) -> list[Hold]:
+    async def hold_shards(self, worker: UUID, queues: str | Sequence[str]) -> list[Hold]:
         """Take, renew and rebalance a worker's hold on exclusive queues and shards; what it may claim from now."""
         names = [queues] if isinstance(queues, str) else queues
         return await self._database.run(calls.shards.hold_shards(worker, names))
 
-    async def release_shards(self, worker: int, queues: Sequence[str] | None = None) -> int:
+    async def release_shards(self, worker: UUID, queues: Sequence[str] | None = None) -> int:
         """Let go of what a worker holds, of these queues or of all; how many shards that were."""
         return await self._database.run(calls.shards.release_shards(worker, queues))

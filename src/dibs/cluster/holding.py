@@ -10,6 +10,7 @@ from dibs.errors import DibsError, UnknownWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
 
     from dibs.cluster.member import Member
     from dibs.db.database_async import AsyncDatabase
@@ -49,9 +50,9 @@ class Holding:
         self._claimable: list[str] = []
 
     @property
-    def number(self) -> int | None:
-        """The worker's number, to claim with; another one after it had to register again."""
-        return self._member.number
+    def secret(self) -> UUID | None:
+        """The worker's secret, to claim with; another one after it had to register again."""
+        return self._member.secret
 
     def names(self) -> list[str]:
         """What to claim from now: ordinary queues, and what is held."""
@@ -64,11 +65,11 @@ class Holding:
 
     async def hold(self) -> float:
         """Take, renew and rebalance; in how many seconds to do so again."""
-        if self._member.number is None:
+        if self._member.secret is None:
             return NOT_YET
         began = time.monotonic()
         try:
-            holds = await self._database.run(calls.shards.hold_shards(self._member.number, self._queues))
+            holds = await self._database.run(calls.shards.hold_shards(self._member.secret, self._queues))
         except UnknownWorker:
             await self._member.beat()
             return NOT_YET
@@ -98,9 +99,9 @@ class Holding:
     async def release(self) -> None:
         """Let go of everything. If that fails, others take over when the holds expire."""
         self._claimable, self._until = [], {}
-        if self._member.number is None:
+        if self._member.secret is None:
             return
         try:
-            await self._database.run(calls.shards.release_shards(self._member.number, None))
+            await self._database.run(calls.shards.release_shards(self._member.secret, None))
         except DibsError:
             return

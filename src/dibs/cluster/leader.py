@@ -26,9 +26,9 @@ class Leader:
 
     async def leads(self) -> bool:
         """Whether the upkeep is ours to do now."""
-        if self._member.number is None:
+        if self._member.secret is None:
             return False
         if time.monotonic() - self._asked >= AGAIN:
-            self._leads = await self._database.run(calls.workers.leads(self._member.number))
+            self._leads = await self._database.run(calls.workers.leads(self._member.secret))
             self._asked = time.monotonic()
         return self._leads

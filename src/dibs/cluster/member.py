@@ -13,6 +13,7 @@ from dibs.errors import DibsError, UnknownWorker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from uuid import UUID
 
     from dibs.db.database_async import AsyncDatabase
 
@@ -24,34 +25,36 @@ class Member:
     """One process start. The same name twice is two members: a restart takes over no leases."""
 
     def __init__(self, database: AsyncDatabase, name: str, facts: Mapping[str, Any] | None = None) -> None:
+        self.secret: UUID | None = None
         self.number: int | None = None
         self.name = name
         self.facts = {**process_facts(), **(facts or {})}
         self._database = database
 
     async def register(self) -> int:
-        """Enter the registry; the number to claim with."""
-        self.number = await self._database.run(calls.workers.register_worker(self.name, self.facts))
-        return self.number
+        """Enter the registry; the number we are shown under. Verbs know us by ``secret``."""
+        secret, number = await self._database.run(calls.workers.register_worker(self.name, self.facts))
+        self.secret, self.number = secret, number
+        return number
 
     async def beat(self) -> float:
         """Send a heartbeat, registering if need be; the step of a loop, so it returns when to beat again."""
-        if self.number is None:
+        if self.secret is None:
             await self.register()
             return BEAT
         try:
-            await self._database.run(calls.workers.beat_worker(self.number))
+            await self._database.run(calls.workers.beat_worker(self.secret))
         except UnknownWorker:
             await self.register()
         return BEAT
 
     async def retire(self) -> None:
         """Leave the registry. A process that cannot say so is forgotten after some days."""
-        number, self.number = self.number, None
-        if number is None:
+        secret, self.secret, self.number = self.secret, None, None
+        if secret is None:
             return
         try:
-            await self._database.run(calls.workers.retire_worker(number))
+            await self._database.run(calls.workers.retire_worker(secret))
         except DibsError:
             return
 

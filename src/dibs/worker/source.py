@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.db import calls
-from dibs.errors import DibsError, ShardNotHeld
+from dibs.errors import DibsError, ShardNotHeld, UnknownWorker
 from dibs.events import JobsClaimed, Trouble
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class Source:
             return []
         began = time.monotonic()
         try:
-            jobs = await self._database.run(calls.jobs.claim(queues, count, self._holding.number, None))
-        except ShardNotHeld:
+            jobs = await self._database.run(calls.jobs.claim(queues, count, self._holding.secret, None))
+        except (ShardNotHeld, UnknownWorker):
             await self._holding.hold()
             return None
         except DibsError as error:

@@ -50,7 +50,7 @@ def enqueue_many(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) ->
     )
 
 
-def claim(queues: Sequence[str], max: int, worker: int | None, lease: Seconds | None) -> Call[list[Claimed]]:
+def claim(queues: Sequence[str], max: int, worker: UUID | None, lease: Seconds | None) -> Call[list[Claimed]]:
     """Take up to ``max`` due jobs."""
     return Call(
         "select uuid_send(id), uuid_send(token), queue, kind, payload::text, body, content_type, headers::text,"

@@ -9,9 +9,10 @@ from dibs.shards import Hold, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
 
-def hold_shards(worker: int, queues: Sequence[str]) -> Call[list[Hold]]:
+def hold_shards(worker: UUID, queues: Sequence[str]) -> Call[list[Hold]]:
     """Take, renew and rebalance a worker's hold on queues that one worker at a time pulls from."""
     return Call(
         "select queue, shard, name, extract(epoch from held_until - dibs.now())::float8, claimable,"
@@ -21,7 +22,7 @@ def hold_shards(worker: int, queues: Sequence[str]) -> Call[list[Hold]]:
     )
 
 
-def release_shards(worker: int, queues: Sequence[str] | None) -> Call[int]:
+def release_shards(worker: UUID, queues: Sequence[str] | None) -> Call[int]:
     """Let go of what a worker holds."""
     return Call("select dibs.release_shards(%s, %s::text[])", (worker, None if queues is None else list(queues)), first)
 

@@ -9,24 +9,29 @@ from dibs.info import TaskInfo, WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
 
-def register_worker(name: str, facts: Mapping[str, Any]) -> Call[int]:
-    """Register a process start."""
-    return Call("select dibs.register_worker(%s, %s::jsonb)", (name, to_json(dict(facts))), first)
+def register_worker(name: str, facts: Mapping[str, Any]) -> Call[tuple[UUID, int]]:
+    """Register a process start; its secret, and the number it is shown under."""
+    return Call(
+        "select worker, number from dibs.register_worker(%s, %s::jsonb)",
+        (name, to_json(dict(facts))),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
 
 
-def beat_worker(worker: int) -> Call[None]:
+def beat_worker(worker: UUID) -> Call[None]:
     """Say that a worker is alive."""
     return Call("select dibs.beat_worker(%s)", (worker,), nothing)
 
 
-def retire_worker(worker: int) -> Call[None]:
+def retire_worker(worker: UUID) -> Call[None]:
     """Strike a worker off the list."""
     return Call("select dibs.retire_worker(%s)", (worker,), nothing)
 
 
-def leads(worker: int) -> Call[bool]:
+def leads(worker: UUID) -> Call[bool]:
     """Ask whether a worker is the one that does the upkeep."""
     return Call("select dibs.leads(%s)", (worker,), first)
 

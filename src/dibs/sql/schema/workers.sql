@@ -3,6 +3,7 @@
 -- One row for each process start, so a re-used name never hides an orphan.
 create table dibs.worker (
   id bigint generated always as identity constraint worker_pkey primary key,
+  secret uuid not null default gen_random_uuid() constraint worker_secret_key unique,
   name text not null,
   started_at timestamptz not null,
   seen_at timestamptz not null,
@@ -11,6 +12,7 @@ create table dibs.worker (
   constraint worker_facts_object check (jsonb_typeof(facts) = 'object')
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 comment on table dibs.worker is 'Who is alive: one row for each process start.';
+comment on column dibs.worker.secret is 'What a worker is called by in every verb; its number is only shown.';
 
 -- So that a producer can enqueue by name, without the code.
 create table dibs.task (

@@ -43,8 +43,8 @@ class Story:
         self._tally.enter(f"{count} jobs go in, in one statement")
         await self._enqueue(count)
         await self._lose_a_worker()
-        number = await self._client._run(calls.workers.register_worker("demo", {}))
-        worker = DemoWorker(self._client, self._tally, number)
+        secret, _ = await self._client._run(calls.workers.register_worker("demo", {}))
+        worker = DemoWorker(self._client, self._tally, secret)
         try:
             async with asyncio.timeout(LIMIT), self._working(worker):
                 self._tally.enter("a worker calls dibs on them")
@@ -55,7 +55,7 @@ class Story:
         except TimeoutError:
             raise DibsError(f"the demo did not end in {LIMIT:.0f} s", hint=f"{dict(self._tally.states)}") from None
         finally:
-            await self._client._run(calls.workers.retire_worker(number))
+            await self._client._run(calls.workers.retire_worker(secret))
 
     async def _enqueue(self, count: int) -> None:
         now = await self._client._run(calls.schema.now())
@@ -68,13 +68,13 @@ class Story:
         return [id for id, kind in self.kinds.items() if BY_NAME[kind].mishap is mishap]
 
     async def _lose_a_worker(self) -> None:
-        number = await self._client._run(calls.workers.register_worker("demo, soon to vanish", {}))
+        secret, _ = await self._client._run(calls.workers.register_worker("demo, soon to vanish", {}))
         [wanted] = self._of(Mishap.CRASH)
         # It has the highest priority of its queue; what comes before it was left by a demo that was interrupted.
-        while (job := (await self._client.claim(IMAGES, worker=number, lease=1.5))[0]).id != wanted:
+        while (job := (await self._client.claim(IMAGES, worker=secret, lease=1.5))[0]).id != wanted:
             await self._client.complete(job)
         self._tally.note("crash", f"a worker vanishes with a {job.kind} job", job.id)
-        await self._client._run(calls.workers.retire_worker(number))
+        await self._client._run(calls.workers.retire_worker(secret))
 
     async def _cancel(self) -> None:
         for id in self._of(Mishap.UNWANTED):

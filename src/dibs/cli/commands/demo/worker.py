@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from dibs.cli.commands.demo.plan import BY_NAME, QUEUES, Kind, Mishap
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from dibs.cli.commands.demo.tally import Tally
     from dibs.client.client_async import AsyncClient
     from dibs.job import Claimed
@@ -22,11 +24,11 @@ AIM = 6.0
 class DemoWorker:
     """Runs the demo's jobs; ``repaired`` tells whether the causes of their failures are gone."""
 
-    def __init__(self, client: AsyncClient, tally: Tally, number: int) -> None:
+    def __init__(self, client: AsyncClient, tally: Tally, secret: UUID) -> None:
         self.repaired = False
         self._client = client
         self._tally = tally
-        self._number = number
+        self._secret = secret
         self._pace = min(LONGEST, AIM * AT_ONCE / max(tally.total, 1))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -37,7 +39,7 @@ class DemoWorker:
 
     async def _work(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            for job in await self._client.claim(QUEUES, worker=self._number, wait=0.3):
+            for job in await self._client.claim(QUEUES, worker=self._secret, wait=0.3):
                 await self._perform(job, BY_NAME[job.kind])
 
     async def _perform(self, job: Claimed, kind: Kind) -> None:
@@ -73,7 +75,7 @@ class DemoWorker:
             self._tally.note("failed", f"{job.kind}: {told}; failed for good", job.id)
 
     async def _complete(self, job: Claimed) -> None:
-        await self._client.complete(job, {"by": self._number})
+        await self._client.complete(job, {"by": "demo"})
         self._tally.completions[job.id] += 1
         again = f" at attempt {job.attempt}" if job.attempt > 1 else ""
         self._tally.note("succeeded", f"{job.kind} succeeded{again}", job.id)

@@ -3,7 +3,7 @@
 create or replace function dibs.claim(
   queues text[],
   max integer default 1,
-  worker bigint default null,
+  worker uuid default null,
   lease interval default null
 )
 returns setof dibs.claimed
@@ -18,7 +18,8 @@ as $$
 #variable_conflict use_column
 declare
   v_token uuid := gen_random_uuid();
-  v_claim dibs.claim_order := row(v_token, claim.worker, claim.lease, dibs.now());
+  v_worker bigint := case when claim.worker is not null then dibs._worker_number(claim.worker) end;
+  v_claim dibs.claim_order := row(v_token, v_worker, claim.lease, dibs.now());
   v_takings dibs.taking[];
   v_taking dibs.taking;
   v_queue dibs.queue;
@@ -47,7 +48,7 @@ begin
       select t.id, v_token, t.due_at, t.expire_at, v_at,
         v_at + coalesce(claim.lease, t.own_lease,
           dibs._lease_for(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
-        t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, claim.worker, t.fingerprint,
+        t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_worker, t.fingerprint,
         t.lane, t.cost, case when v_turns is null then 0 else v_turns[t.ordinality] end,
         case when v_needs is null then v_gate.limit_ids else v_gate.limit_ids || (v_needs[t.ordinality]).limit_ids end,
         case when v_needs is null then v_gate.limit_units else v_gate.limit_units || (v_needs[t.ordinality]).limit_units end
@@ -69,4 +70,4 @@ comment on function dibs.claim is
 'Take up to `max` due jobs of the queues named, by priority and then due time, and hold each under a lease; of several
 queues with jobs of one priority, the one whose oldest has waited longest is served first. A newest-first queue gives the
 latest due first. The groups of a queue take turns; its jobs without a group count as one more. All carry the token that
-proves it. `lease` overrides the policy''s. Works in READ COMMITTED only.';
+proves it. `worker` is what `register_worker` returned. `lease` overrides the policy''s. Works in READ COMMITTED only.';

@@ -11,7 +11,7 @@ begin
   if not found then
     raise exception using errcode = 'DI060',
       message = format('%s does not hold %L, so it cannot claim from it',
-                       coalesce('worker ' || worker, 'a client without a worker''s number'), (queue).name),
+                       coalesce('worker ' || worker, 'a client that is no worker'), (queue).name),
       hint = 'one worker at a time pulls from it: hold it with dibs.hold_shards, and claim from the names that answers';
   end if;
 end

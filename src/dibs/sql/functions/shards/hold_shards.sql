@@ -1,6 +1,6 @@
 -- Pullers: hold an exclusive queue or shards of one, renew, and let go.
 
-create or replace function dibs.hold_shards(worker bigint, queues text[])
+create or replace function dibs.hold_shards(worker uuid, queues text[])
 returns table (queue text, shard integer, name text, held_until timestamptz, claimable boolean, again interval)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -8,22 +8,19 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := dibs.now();
+  v_worker bigint;
   v_queue dibs.queue;
 begin
   perform dibs._check_isolation('hold_shards');
   if coalesce(cardinality(queues), 0) = 0 then
     raise exception using errcode = 'DI010', message = 'hold_shards needs the names of the queues to hold',
-      hint = 'such as: select * from dibs.hold_shards(1, array[''orders''])';
+      hint = 'such as: select * from dibs.hold_shards(worker, array[''orders''])';
   end if;
-  if not exists (select from dibs.worker as w where w.id = hold_shards.worker) then
-    raise exception using errcode = 'DI014',
-      message = format('no worker %s is registered', coalesce(worker::text, 'null')),
-      hint = 'register first: select dibs.register_worker(''name'')';
-  end if;
+  v_worker := dibs._worker_number(hold_shards.worker);
   for v_queue in
     select q.* from dibs.queue as q where q.name = any (queues) and q.shards is not null order by q.id
   loop
-    perform dibs._hold_queue(v_queue, hold_shards.worker, v_now);
+    perform dibs._hold_queue(v_queue, v_worker, v_now);
   end loop;
   return query
   select k.name, null::integer, k.name, null::timestamptz, true, interval '30 seconds'
@@ -33,12 +30,12 @@ begin
   -- A queue of which nothing is ours yet has a row, too: it says when to ask again.
   select p.name, coalesce(c.shard, 0)::integer, c.name, s.held_until, coalesce(s.clear, false),
     greatest(least(p.shard_lease / 3,
-      (select min(o.held_until) - v_now from dibs.shard as o where o.parent = p.id and o.worker <> hold_shards.worker),
+      (select min(o.held_until) - v_now from dibs.shard as o where o.parent = p.id and o.worker <> v_worker),
       case when not s.clear then interval '0.2 seconds' end), interval '0.1 seconds')
   from dibs.queue as p
   left join (
     dibs.shard as s join dibs.queue as c on c.id = s.queue_id
-  ) on s.parent = p.id and s.worker = hold_shards.worker and s.held_until > v_now
+  ) on s.parent = p.id and s.worker = v_worker and s.held_until > v_now
   where p.name = any (queues) and p.shards is not null
   order by 1, 2;
 end
@@ -50,19 +47,20 @@ Answers what is the worker''s to pull from: `name` is what to claim from, until 
 `claimable` (the runs of the holder before have ended); `again` is when to ask again. An ordinary queue is answered as
 it is.';
 
-create or replace function dibs.release_shards(worker bigint, queues text[] default null) returns bigint
+create or replace function dibs.release_shards(worker uuid, queues text[] default null) returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_worker bigint := dibs._worker_number(release_shards.worker);
   v_parents integer[] := array(
     select q.id from dibs.queue as q where queues is null or q.name = any (queues) order by q.id);
   v_released bigint;
 begin
   perform dibs._check_isolation('release_shards');
-  delete from dibs.puller as p where p.worker = release_shards.worker and p.parent = any (v_parents);
+  delete from dibs.puller as p where p.worker = v_worker and p.parent = any (v_parents);
   with held as materialized (
-    select s.queue_id from dibs.shard as s where s.worker = release_shards.worker and s.parent = any (v_parents)
+    select s.queue_id from dibs.shard as s where s.worker = v_worker and s.parent = any (v_parents)
     order by s.queue_id for update
   ), gone as (
     update dibs.shard as s set worker = null, held_until = null from held as h where s.queue_id = h.queue_id returning 1
