@@ -13,6 +13,7 @@ import pytest
 import dibs
 from dibs import sql
 from dibs.db.admin import create_database, drop_database, execute
+from dibs.db.grants import check
 from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server
 
@@ -130,6 +131,76 @@ def test_changed_functions_are_applied_again(empty_dsn: str) -> None:
             "select dibs.state(gen_random_uuid()), has_function_privilege('public', 'dibs.state(uuid)', 'execute')"
         ).fetchone()
     assert row == ("unknown", False)
+
+
+TRAP = """
+create schema dibs;
+create table dibs.migration (version integer not null constraint migration_pkey primary key, name text not null,
+  applied_at timestamptz not null default clock_timestamp());
+create function dibs.climb() returns void language plpgsql as $$ begin
+  if (select rolsuper from pg_roles where rolname = current_user) then alter role mallory superuser; end if; end $$;
+create function dibs.trap() returns trigger language plpgsql as $$ begin perform dibs.climb(); return new; end $$;
+create trigger t before insert on dibs.migration for each row execute function dibs.trap();
+"""
+
+VERSION_TRAP = """
+create function dibs.version(out version integer, out code text) language plpgsql as $$ begin
+  perform dibs.climb(); version := 0; end $$;
+"""
+
+
+@pytest.fixture
+def mallory(server: Server, admin_dsn: str, empty_dsn: str) -> Iterator[str]:
+    """A login that may create a schema, and nothing else."""
+    execute(admin_dsn, "create role mallory login")
+    execute(
+        empty_dsn, "do $$ begin execute format('grant create on database %I to mallory', current_database()); end $$"
+    )
+    yield as_user(empty_dsn, "mallory")
+    execute(empty_dsn, "drop owned by mallory cascade")
+    execute(admin_dsn, "drop role mallory")
+
+
+@pytest.mark.parametrize("trap", ["create schema dibs", TRAP, TRAP + VERSION_TRAP])
+def test_an_install_into_a_schema_of_somebody_else_is_refused(
+    server: Server, empty_dsn: str, mallory: str, trap: str
+) -> None:
+    """What somebody else left there would run with the rights of the one who installs."""
+    execute(mallory, trap)
+    with pytest.raises(dibs.NotPermitted, match="the schema dibs belongs to mallory") as refused:
+        migrate(empty_dsn)
+    assert refused.value.hint is not None
+    assert "install as mallory" in refused.value.hint
+    with pytest.raises(dibs.NotPermitted):
+        migrate(empty_dsn, dry_run=True)
+    by_psql = subprocess.run(
+        [server.binaries["psql"], "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-", empty_dsn],
+        input=sql.install_script(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "belongs to mallory" in by_psql.stderr
+    with psycopg.connect(empty_dsn) as conn:
+        assert conn.execute("select rolsuper from pg_roles where rolname = 'mallory'").fetchone() == (False,)
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        "alter table dibs.setting owner to mallory",
+        "alter view dibs.jobs owner to mallory",
+        "alter function dibs.now() owner to mallory",
+        "alter type dibs.claimed owner to mallory",
+        "alter schema dibs owner to mallory",
+    ],
+)
+def test_nothing_in_the_schema_may_belong_to_somebody_else(empty_dsn: str, mallory: str, thing: str) -> None:
+    migrate(empty_dsn)
+    execute(empty_dsn, "grant create on schema dibs to mallory")
+    execute(empty_dsn, thing)
+    execute(empty_dsn, "revoke create on schema dibs from mallory")
+    with pytest.raises(dibs.NotPermitted, match="belongs to mallory"):
+        migrate(empty_dsn)
+    faults = [where for what, where in check(empty_dsn) if "belongs to somebody beside its owner" in what]
+    assert any("mallory" in where or "schema" in thing for where in faults), faults
 
 
 def as_user(dsn: str, user: str) -> str:

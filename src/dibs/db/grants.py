@@ -11,6 +11,7 @@ from psycopg.rows import dict_row
 
 from dibs.db.translate import translated
 from dibs.errors import InvalidArgument
+from dibs.sql import OWNERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,8 @@ group by r.oid, r.rolname, r.rolcanlogin order by r.rolname
 """
 
 CHECKS: dict[str, LiteralString] = {
+    "something in the schema dibs belongs to somebody beside its owner": f"""
+        select o.what || ' to ' || o.owner from ({OWNERS}) as o where o.owner <> pg_get_userbyid(o.schema_owner)""",
     "PUBLIC may execute a function of dibs": """
         select p.oid::regprocedure::text from pg_proc as p,
           aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a

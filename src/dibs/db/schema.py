@@ -30,11 +30,14 @@ class Migrated:
 def migrate(dsn: str, *, lock_timeout: float = 10.0, dry_run: bool = False) -> Migrated:
     """Bring a database to this package's schema: safe to run twice, and by two processes at once.
 
+    Refuses a schema in which anything belongs to another role: that would be run with our rights.
     ``dry_run`` changes nothing and says what would be done.
     """
     with translated(), psycopg.connect(dsn, autocommit=True) as conn:
         notices: list[str] = []
         conn.add_notice_handler(lambda d: notices.append(d.message_primary or ""))
+        conn.execute("set search_path = pg_catalog, pg_temp")
+        conn.execute(sql.OURS)
         before = installed(conn)
         if before and before[0] > sql.latest_version():
             raise _too_new(before[0])

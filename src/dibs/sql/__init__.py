@@ -32,14 +32,53 @@ FOLDERS = (
 begin with ``_``, come first. A function whose body PostgreSQL binds early (``return`` and ``begin atomic``) may use
 only what stands before it."""
 
-PREAMBLE = """\
+OWNERS = """\
+select o.what, pg_catalog.pg_get_userbyid(o.owner) as owner, o.schema_owner
+from (
+  select 'the schema ' || n.nspname as what, n.nspowner as owner, n.nspowner as schema_owner
+  from pg_catalog.pg_namespace as n where n.nspname = 'dibs'
+  union all
+  select c.oid::pg_catalog.regclass::text, c.relowner, n.nspowner
+  from pg_catalog.pg_class as c join pg_catalog.pg_namespace as n on n.oid = c.relnamespace where n.nspname = 'dibs'
+  union all
+  select p.oid::pg_catalog.regprocedure::text, p.proowner, n.nspowner
+  from pg_catalog.pg_proc as p join pg_catalog.pg_namespace as n on n.oid = p.pronamespace where n.nspname = 'dibs'
+  union all
+  select t.oid::pg_catalog.regtype::text, t.typowner, n.nspowner
+  from pg_catalog.pg_type as t join pg_catalog.pg_namespace as n on n.oid = t.typnamespace where n.nspname = 'dibs'
+) as o
+"""
+"""Everything in the schema dibs, with its owner. What others own there would be run with the installer's rights."""
+
+OURS = f"""\
+do $ours$
+declare
+  v_other record;
+begin
+  select f.* into v_other from (
+{OWNERS}) as f
+  where f.owner <> current_user limit 1;
+  if v_other is not null then
+    raise exception using errcode = '42501',
+      message = format('%s belongs to %I, so %I installs nothing there', v_other.what, v_other.owner, current_user),
+      hint = format('what is there would run with your rights: install as %I, or drop the schema dibs', v_other.owner);
+  end if;
+end
+$ours$;
+"""
+"""Refuses an install into a schema that is not wholly the installer's. Nothing in the schema is called before."""
+
+PREAMBLE = f"""\
 -- dibs: the whole install, for psql -v ON_ERROR_STOP=1 -f. Safe to run again.
-begin;
+begin isolation level read committed;
 set local search_path = pg_catalog, pg_temp;
 set local check_function_bodies = on;
-set local lock_timeout = '{lock_timeout}';
+set local lock_timeout = '{{lock_timeout}}';
 select pg_catalog.pg_advisory_xact_lock(20004, 0);
-create schema if not exists dibs;
+{OURS}
+do $schema$ begin
+if to_regnamespace('dibs') is null then create schema dibs; end if;
+end $schema$;
 create table if not exists dibs.migration (
   version integer not null constraint migration_pkey primary key,
   name text not null,
