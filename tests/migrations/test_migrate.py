@@ -199,8 +199,7 @@ def test_nothing_in_the_schema_may_belong_to_somebody_else(empty_dsn: str, mallo
     execute(empty_dsn, "revoke create on schema dibs from mallory")
     with pytest.raises(dibs.NotPermitted, match="belongs to mallory"):
         migrate(empty_dsn)
-    faults = [where for what, where in check(empty_dsn) if "belongs to somebody beside its owner" in what]
-    assert any("mallory" in where or "schema" in thing for where in faults), faults
+    assert any("belongs to somebody beside its owner" in what for what, _ in check(empty_dsn))
 
 
 def as_user(dsn: str, user: str) -> str:

@@ -35,8 +35,7 @@ group by r.oid, r.rolname, r.rolcanlogin order by r.rolname
 """
 
 CHECKS: dict[str, LiteralString] = {
-    "something in the schema dibs belongs to somebody beside its owner": f"""
-        select o.what || ' to ' || o.owner from ({OWNERS}) as o where o.owner <> pg_get_userbyid(o.schema_owner)""",
+    "something in the schema dibs belongs to somebody beside its owner": OWNERS + "where o.owner <> o.schema_owner",
     "PUBLIC may execute a function of dibs": """
         select p.oid::regprocedure::text from pg_proc as p,
           aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
