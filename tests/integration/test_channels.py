@@ -11,6 +11,9 @@ import subprocess
 import sys
 from base64 import b64encode
 from contextlib import asynccontextmanager
+from email import policy
+from email.errors import MessageError
+from email.message import EmailMessage
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -22,6 +25,7 @@ from psycopg.types.json import Jsonb
 
 import dibs
 from dibs import channels
+from dibs.channels.mime import _written
 from dibs.worker import Worker, WorkerSettings
 from tests.waiting import wait_until
 
@@ -266,6 +270,63 @@ async def test_messages_that_cannot_be_sent_are_refused_and_told(
     reported = [payload["error"] for what, payload in told(shop) if what == "error"]
     assert len(reported) == len(bad)
     assert "550 5.1.1 no such mailbox" in reported
+
+
+EVIL = "=?utf-8?q?Hi=0D=0AReply-To:_evil@example.org=0D=0A=0D=0APay_to_XX?="
+
+
+async def test_no_text_of_a_message_becomes_a_header_or_a_body(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    """The email package decodes encoded words in what it is given, and writes the line breaks that come out."""
+    bad: list[dict[str, Any]] = [
+        {**MAIL, "subject": EVIL},
+        {**MAIL, "headers": {"X-A": EVIL}},
+        *({**MAIL, field: f"{EVIL} <ann@example.org>"} for field in ("to", "cc", "bcc", "from", "reply_to")),
+        {**MAIL, "to": "=?utf-8?b?YQ0KQmNjOiB4QHkueg==?= <ann@example.org>"},
+        {**MAIL, "to": "a@=?utf-8?q?=0D=0A?=.org"},
+        {**MAIL, "attachments": [{"filename": EVIL, "text": "a"}]},
+        {**MAIL, "subject": "one\u2028two"},
+    ]
+    made = [client.enqueue("q", "email", {"mail": message, **HANDLERS}) for message in bad]
+    harmless = client.enqueue("q", "email", {"message": {**MAIL, "subject": "Is 1+1=2? Yes = sure"}})
+    with MailServer() as server:
+        async with channel_app(dsn, **server.environment) as app:
+            await drain(app)
+    assert {client.state(m.id) for m in made} == {dibs.State.FAILED}
+    assert [m["Message-ID"] for m in server.mailbox.messages] == [f"<{harmless.id}@example.org>"]
+    assert len([what for what, _ in told(shop) if what == "error"]) == len(bad)
+    assert totals(shop)[1] == 0, "each was refused before anything was sent"
+
+
+async def test_addresses_and_headers_that_are_not_a_messages_own_are_refused(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    addresses = ["a@b.c> SIZE=1", "g: a@b.c;", "a@b..c", "a@-b.c", "a@b c", "a b@c.d", "a@[127.0.0.1", "a@b.c <d@e.f>"]
+    headers = ["Resent-To", "Received", "DKIM-Signature", "ARC-Seal", "idempotency-key", "Content-Type", "X A"]
+    bad: list[dict[str, Any]] = [{**MAIL, "to": address} for address in addresses] + [
+        {**MAIL, "headers": {h: "x"}} for h in headers
+    ]
+    bad += [{**MAIL, "headers": {"X-A": "1", "x-a": "2"}}]
+    bad += [{**MAIL, "attachments": [{"filename": "a", "text": "b", "content_type": "multipart/mixed"}]}]
+    made = [client.enqueue("q", "email", {"mail": message, **HANDLERS}) for message in bad]
+    good = ['"Doe, Ann" <ann@example.org>', " ann+tag@example.org ", "o'hara@[127.0.0.1]", '"Ann @ home" <a@b.org>']
+    for address in good:
+        client.enqueue("q", "email", {"message": {**MAIL, "to": address}})
+    with MailServer() as server:
+        async with channel_app(dsn, **server.environment) as app:
+            await drain(app)
+    assert [client.state(m.id) for m in made] == [dibs.State.FAILED] * len(bad)
+    taken = sorted(recipient for [recipient] in server.mailbox.recipients)
+    assert taken == ["a@b.org", "ann+tag@example.org", "ann@example.org", "o'hara@[127.0.0.1]"]
+
+
+def test_what_is_written_has_the_fields_that_were_set() -> None:
+    """The last look, at the bytes: whatever got past the others is refused here, or by the email package itself."""
+    made = EmailMessage(policy.SMTP)
+    made["Subject"], made["To"] = EVIL, "ann@example.org"
+    with pytest.raises((channels.Refusal, MessageError)):
+        _written(made)
 
 
 async def test_one_refused_recipient_does_not_stop_the_others(

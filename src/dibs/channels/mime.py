@@ -6,8 +6,10 @@ import mimetypes
 import re
 from dataclasses import dataclass
 from email import policy
+from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
+from email.parser import BytesHeaderParser
 from email.utils import localtime, parseaddr
 from typing import TYPE_CHECKING
 
@@ -16,8 +18,16 @@ from dibs.channels.provider import Refusal
 if TYPE_CHECKING:
     from dibs.channels.messages import Attachment, Email
 
-OURS = {"from", "to", "cc", "bcc", "subject", "date", "message-id", "reply-to", "sender", "return-path", "mime-version"}
+OURS = {
+    "from", "to", "cc", "bcc", "subject", "date", "message-id", "reply-to", "sender", "return-path", "mime-version",
+    "idempotency-key",
+}  # fmt: skip
 """Headers that a message has fields for, or that are the mailer's own."""
+TRACES = ("resent-", "received", "dkim-", "domainkey-", "arc-", "authentication-results", "delivered-to")
+"""Beginnings of headers that mail servers write: in a message of ours they would be forged."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+_LOCAL = re.compile(r"[\w!#$%&'*+/=?^`{|}~.-]+")
+_DOMAIN = re.compile(r"(?!-)[a-z0-9-]+(\.[a-z0-9-]+)*|\[(ipv6:)?[0-9a-f.:]+\]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +57,36 @@ def compose(email: Email, default_sender: str | None, key: str) -> Wire:
     made = EmailMessage(policy.SMTPUTF8 if utf8 else policy.SMTP)
     message_id = f"<{key}@{origin.domain}>"
     try:
-        made["From"], made["To"], made["Subject"] = origin, to, email.subject
+        made["From"], made["To"], made["Subject"] = origin, to, _plain("subject", email.subject)
         if cc:
             made["Cc"] = cc
         if email.reply_to:
             made["Reply-To"] = _address(email.reply_to)
-        made["Date"], made["Message-ID"] = localtime(), message_id
-        made["Idempotency-Key"] = key
+        made["Date"], made["Message-ID"], made["Idempotency-Key"] = localtime(), message_id, key
         for name, value in email.headers.items():
-            made[_header(name)] = value
-    except (ValueError, IndexError) as error:
-        raise Refusal(f"the message has a header that cannot be sent: {error}") from None
-    _fill(made, email)
-    return Wire(origin.addr_spec, everyone, made.as_bytes(), message_id, utf8)
+            made[_header(made, name)] = _plain(f"header {name}", value)
+        _fill(made, email)
+        content = _written(made)
+    except (MessageError, ValueError, LookupError) as error:
+        raise Refusal(f"the message cannot be written as an e-mail: {error}") from None
+    return Wire(origin.addr_spec, everyone, content, message_id, utf8)
+
+
+def _written(made: EmailMessage) -> bytes:
+    """The message as bytes, which say what it says: a value that became a field or a body is found here."""
+    content = made.as_bytes()
+    if BytesHeaderParser().parsebytes(content).keys() != made.keys():
+        raise Refusal("the message has a value that would be read as another header")
+    return content
+
+
+def _plain(what: str, text: str) -> str:
+    """A text that is written as it is. The email package decodes encoded words, and line breaks may come out."""
+    if "=?" in text:
+        raise Refusal(f"the {what} has =? in it, which begins an encoded word; write the characters themselves")
+    if _CONTROL.search(text):
+        raise Refusal(f"the {what} has line breaks or control characters")
+    return text
 
 
 def _fill(made: EmailMessage, email: Email) -> None:
@@ -76,14 +103,13 @@ def _fill(made: EmailMessage, email: Email) -> None:
 def _attach(made: EmailMessage, attachment: Attachment) -> None:
     if (attachment.content is None) == (attachment.text is None):
         raise Refusal(f"attachment {attachment.filename!r} needs either content in base64 or a text")
-    if re.search(r"[\x00-\x1f\x7f]", attachment.filename):
-        raise Refusal("an attachment's file name has control characters")
+    filename = _plain("file name of an attachment", attachment.filename)
     content = (attachment.text or "").encode() if attachment.content is None else attachment.content
-    guessed = attachment.content_type or mimetypes.guess_type(attachment.filename)[0] or "application/octet-stream"
-    if not re.fullmatch(r"[\w.+-]+/[\w.+-]+", guessed):
-        raise Refusal(f"attachment {attachment.filename!r} has the content type {guessed!r}, which is none")
+    guessed = attachment.content_type or mimetypes.guess_type(filename)[0] or "application/octet-stream"
+    if not re.fullmatch(r"(?!multipart/)[a-z0-9.+-]+/[a-z0-9.+-]+", guessed, re.IGNORECASE):
+        raise Refusal(f"attachment {filename!r} has the content type {guessed!r}, which no file has")
     main, _, sub = guessed.partition("/")
-    made.add_attachment(content, maintype=main, subtype=sub, filename=attachment.filename)
+    made.add_attachment(content, maintype=main, subtype=sub, filename=filename)
 
 
 def _addresses(field: str | list[str]) -> tuple[Address, ...]:
@@ -92,22 +118,25 @@ def _addresses(field: str | list[str]) -> tuple[Address, ...]:
 
 def _address(text: str) -> Address:
     """One address, with or without a name; anything that is not exactly one is refused."""
-    if re.search(r"[\x00-\x1f\x7f]", text):
-        raise Refusal(f"{text!r} is not an e-mail address: it has control characters")
-    name, spec = parseaddr(text)
-    local, at, domain = spec.rpartition("@")
-    if not at or not local or not domain or re.search(r"[\s,;<>()]", spec) or text.count("@") != 1 + name.count("@"):
-        raise Refusal(f"{text!r} is not an e-mail address")
+    name, spec = parseaddr(_plain("address", text))
+    local, _, domain = spec.rpartition("@")
     try:
         host = domain if domain.isascii() else domain.encode("idna").decode()
-        return Address(name, local, host)
+        alone = text.strip() == spec or text.strip().endswith(f"<{spec}>")
+        if alone and _LOCAL.fullmatch(local) and _DOMAIN.fullmatch(host):
+            return Address(name, local, host)
     except (ValueError, IndexError):
-        raise Refusal(f"{text!r} is not an e-mail address") from None
+        pass
+    raise Refusal(f"{text!r} is not an e-mail address")
 
 
-def _header(name: str) -> str:
+def _header(made: EmailMessage, name: str) -> str:
     if not re.fullmatch(r"[!-9;-~]{1,70}", name):
         raise Refusal(f"{name!r} is not the name of a header")
     if name.lower() in OURS or name.lower().startswith("content-"):
         raise Refusal(f"the header {name} is not the message's to set; use its own field")
+    if name.lower().startswith(TRACES):
+        raise Refusal(f"the header {name} is for mail servers to write")
+    if name in made:
+        raise Refusal(f"the header {name} is given twice")
     return name
