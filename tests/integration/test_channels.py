@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import html
 import json
 import logging
 import os
 import ssl
 import subprocess
 import sys
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64encode
 from contextlib import asynccontextmanager
 from email import policy
 from email.errors import MessageError
 from email.message import EmailMessage
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, quote_plus
 
 import pytest
 import trustme
@@ -25,6 +27,7 @@ from psycopg.types.json import Jsonb
 
 import dibs
 from dibs import channels
+from dibs.channels.http import Http, Unanswered
 from dibs.channels.mime import _written
 from dibs.worker import Worker, WorkerSettings
 from tests.waiting import wait_until
@@ -498,6 +501,10 @@ async def test_what_the_service_says_decides(
         (503, later, {}, "scheduled"),
         (400, {}, {"code": 21211, "message": "not a number"}, "failed"),
         (302, {"Location": "http://127.0.0.1:9/"}, {}, "succeeded"),
+        (201, {}, {"sid": "a\0b", "status": "x" * 100_000}, "succeeded"),
+        (201, {}, {"sid": [["deep"]], "code": [1], "message": {"a": 1}}, "succeeded"),
+        (400, {}, {"code": {"a": 1}, "message": "no\0"}, "failed"),
+        (400, {"Retry-After": "Sun, 99 Nov 9999999 00:00:00 GMT"}, [], "failed"),
     ]
     with WebServer() as server:
         async with channel_app(dsn, **sms_environment(server)) as app:
@@ -578,6 +585,111 @@ async def test_secrets_are_nowhere_to_be_seen(
     assert "***" in shown
     for secret in ("top-secret-token", proof):
         assert secret not in shown
+
+
+def test_a_secret_is_struck_out_in_every_form() -> None:
+    secret = 'tök"en/+&<%1'
+    environment = channels.Environment({"KEY": secret, "OTHER": "tök"})
+    assert (environment.secret("KEY"), environment.secret("OTHER")) == (secret, "tök")
+    raw = secret.encode()
+    texts = [
+        secret, secret.upper(), json.dumps(secret), json.dumps(secret, ensure_ascii=False).replace("/", r"\/"),
+        quote(secret), quote(secret, safe=""), quote(secret, safe="").lower(), quote_plus(secret), html.escape(secret),
+        *(b64encode(b"\0" * before + raw + b"tail" * after).decode() for before in range(6) for after in range(2)),
+        urlsafe_b64encode(b"user:" + raw).decode(),
+    ]  # fmt: skip
+    for text in texts:
+        assert channels.environment.STRUCK in environment.scrub({"a": [text]})["a"][0], text
+    assert environment.scrub("nothing \0 \ud800 here") == "nothing \ufffd ? here"
+    with pytest.raises(dibs.InvalidArgument, match="line break") as refused:
+        channels.Environment({"KEY": "hush-hush\n"}).secret("KEY")
+    assert "hush" not in str(refused.value)
+
+
+async def test_a_secret_at_the_cut_is_struck_out(dsn: str, shop: psycopg.Connection[Any], client: dibs.Client) -> None:
+    """Cut first, and most of a secret that lies across the cut would be left."""
+    with WebServer() as server:
+        async with channel_app(dsn, **sms_environment(server)) as app:
+            server.answers = [(400, {}, "x" * n + "top-secret-token") for n in range(475, 500)]
+            made = [client.enqueue("q", "sms", {"message": SMS}) for _ in server.answers]
+            await drain(app)
+    said = [client.why(m.id) for m in made]
+    assert all("xxx" in text for text in said)
+    assert not [text for text in said if "top-secret" in text]
+
+
+def test_credentials_are_encrypted_unless_they_stay_here(dsn: str) -> None:
+    def sms(url: str) -> dict[str, str]:
+        return {"DIBS_SMS_URL": url, "DIBS_SMS_ACCOUNT": "AC1", "DIBS_SMS_TOKEN": "top-secret-token"}
+
+    def webhook(url: str, **headers: str) -> dict[str, str]:
+        template = json.dumps({"url": url, "headers": headers})
+        return {"DIBS_SMS_PROVIDER": "webhook", "DIBS_SMS_WEBHOOK": template, "KEY": "hush-hush"}
+
+    for environment, words in [
+        (sms("http://sms.example.org"), "as plain text"),
+        (sms("http://localhost.example.org"), "as plain text"),
+        (webhook("http://sms.example.org", Authorization="Bearer x"), "as plain text"),
+        (webhook("http://sms.example.org/${KEY}"), "as plain text"),
+        (webhook("https://u:${KEY}@sms.example.org"), "has a login in it"),
+        (webhook("ftp://sms.example.org/${KEY}"), "not an address of HTTP"),
+        (webhook("https://sms.example.org:port/${KEY}"), "not an address of HTTP"),
+        (webhook("https://sms.example.org/a path/${KEY}"), "not an address of HTTP"),
+    ]:
+        with pytest.raises(dibs.InvalidArgument, match=words) as refused:
+            channels.app(dsn, environment=environment)
+        assert "hush" not in str(refused.value)
+    for environment in (
+        sms("https://sms.example.org"), sms("http://localhost:8080"), sms("http://127.0.0.2"), sms("http://[::1]:80"),
+        webhook("http://sms.example.org"), webhook("https://sms.example.org/${KEY}", Authorization="Bearer x"),
+    ):  # fmt: skip
+        channels.app(dsn, environment=environment)
+
+
+DRIPS = {
+    "the status": (b"", b"H"),
+    "the headers": (b"HTTP/1.1 200 OK\r\nX-Drip: ", b"x"),
+    "the body": (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"x"),
+}
+
+
+@pytest.mark.parametrize("part", DRIPS)
+async def test_a_server_that_drips_holds_no_thread(part: str) -> None:
+    """A socket's timeout begins again with every byte."""
+    begin, drop = DRIPS[part]
+    hung_up = asyncio.Event()
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(begin)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(drop)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        writer.close()
+        hung_up.set()
+
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        http = Http(f"http://127.0.0.1:{port}", 0.3, what="the server", private=False)
+        async with asyncio.timeout(10):
+            with pytest.raises(Unanswered, match="Timeout"):
+                await http.send("POST", {}, b"hello")
+            await hung_up.wait()
+        http.close()
+
+
+async def test_a_header_that_http_cannot_send_is_no_send(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    with WebServer() as server:
+        template = json.dumps({"url": server.url, "headers": {"X-Snow": "\u2603", "X-A": "${KEY}"}})
+        environment = {"DIBS_SMS_PROVIDER": "webhook", "DIBS_SMS_WEBHOOK": template, "KEY": "hush-hush"}
+        made = client.enqueue("q", "sms", {"message": SMS})
+        async with channel_app(dsn, **environment) as app:
+            await drain(app)
+    assert (server.requests, totals(shop)) == ([], (3, 0))
+    assert "not one that HTTP can send" in client.why(made.id)
 
 
 # Others' channels, and the command

@@ -17,7 +17,7 @@ from dibs.channels.functions import AWAY, Failed, Invalid
 from dibs.channels.provider import NotSent, Refusal, Throttled
 from dibs.client.context import context
 from dibs.db import calls
-from dibs.errors import ConnectionLost
+from dibs.errors import ConnectionLost, Refused, ServerError
 from dibs.retry import GiveUp, Snooze
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ SETTLED = {"accepted", "refused", "done"}
 FRESH = calls.channels.Stage("none", None)
 WAIT = 30.0
 """How long a throttled message waits when the provider did not say."""
+TOLD = 500
+"""How much of what a provider said of an error is kept."""
 LONGEST = 60.0
 """How long an outcome waits at most until its handler is told again."""
 
@@ -128,8 +130,17 @@ class Delivery:
             return await self._not_sent(job, order, self._told(error))
         except Exception as error:
             return await self._unknown(job, order, self._told(error))
-        detail = {"provider": self.provider.name, **self._environment.scrub(receipt)}
-        await self._record(job, "accepted", detail)
+        return await self._accept(job, receipt)
+
+    async def _accept(self, job: Claimed, receipt: dict[str, Any]) -> Stage:
+        """The message went out. A receipt that cannot be kept must not make it go out again."""
+        name = self.provider.name
+        try:
+            detail = {"provider": name, **self._environment.scrub(receipt)}
+            await self._record(job, "accepted", detail)
+        except (Refused, ServerError, TypeError, RecursionError) as error:
+            detail = {"provider": name, "note": f"the receipt could not be kept: {self._told(error)}"}
+            await self._record(job, "accepted", detail)
         return calls.channels.Stage("accepted", detail)
 
     async def _not_sent(self, job: Claimed, order: Order, text: str) -> Stage:
@@ -154,7 +165,8 @@ class Delivery:
         return calls.channels.Stage("refused", detail)
 
     def _told(self, error: Exception) -> str:
-        return self._environment.scrub(str(error) or type(error).__name__)
+        # First without secrets, then cut: of a secret that is cut in two, most would stay.
+        return self._environment.scrub(str(error) or type(error).__name__)[:TOLD]
 
     async def _record(self, job: Claimed, step: str, detail: dict[str, Any]) -> None:
         """Record what the provider did, even if the job is taken from us meanwhile: it is true nonetheless."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import json
 import os
 import re
+from base64 import b64encode
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, quote_plus
 
+from dibs.db.calls.call import clean
 from dibs.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -16,6 +22,7 @@ STRUCK = "***"
 SHORTEST = 4
 """A shorter secret is no secret, and striking it out would spoil every text."""
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Environment:
@@ -54,6 +61,10 @@ class Environment:
         """A setting that is never to be shown; needed, if there is a ``why``."""
         found = self.get(name) if why is None else self.need(name, why)
         if found is not None:
+            if _CONTROL.search(found):
+                raise InvalidArgument(
+                    f"{name} has a line break or a control character in it", hint="was it read from a file, whole?"
+                )
             self.hide(found)
         return found
 
@@ -61,20 +72,42 @@ class Environment:
         """Strike this text out of whatever is shown from now on."""
         if len(value) >= SHORTEST:
             self._secrets.add(value)
+            self.__dict__.pop("_hidden", None)
 
     def expand(self, text: str, why: str) -> str:
         """A text with ``${NAME}`` replaced from the environment; what was put in is secret."""
         return _REFERENCE.sub(lambda found: self.secret(found[1], why) or "", text)
 
     def scrub(self, value: T) -> T:
-        """A text, or a JSON value with texts in it, without any secret."""
+        """A text, or a JSON value with texts in it, without any secret and as a database can keep it."""
         return self._scrub(value)  # type: ignore[no-any-return]
 
     def _scrub(self, value: Any) -> Any:
         if isinstance(value, str):
-            for secret in sorted(self._secrets, key=len, reverse=True):
-                value = value.replace(secret, STRUCK)
-            return value
+            return self._hidden.sub(STRUCK, clean(value)) if self._secrets else clean(value)
         if isinstance(value, dict):
             return {self._scrub(k): self._scrub(v) for k, v in value.items()}
         return [self._scrub(v) for v in value] if isinstance(value, list) else value
+
+    @cached_property
+    def _hidden(self) -> re.Pattern[str]:
+        """Every form of every secret; the longest first, so that none is found inside another."""
+        forms = sorted({form for secret in self._secrets for form in _forms(secret)}, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, forms)), re.IGNORECASE)
+
+
+def _forms(secret: str) -> set[str]:
+    """A secret as others may repeat it: plain, or as part of JSON, of an address, of HTML or of base64."""
+    in_json = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    escaped = {form.replace("/", r"\/") for form in in_json}
+    raw = secret.encode("utf-8", "surrogateescape")
+    in_addresses = {quote(raw), quote(raw, safe=""), quote_plus(raw)}
+    in_base64 = {_in_base64(raw, offset) for offset in range(3)}
+    safe = {form.replace("+", "-").replace("/", "_") for form in in_base64}
+    return {secret, html.escape(secret), *in_json, *escaped, *in_addresses, *in_base64, *safe}
+
+
+def _in_base64(secret: bytes, offset: int) -> str:
+    """What is the same in the base64 of every text that has the secret this many bytes after a multiple of three."""
+    whole = b64encode(bytes(offset) + secret).decode()
+    return whole[(0, 2, 3)[offset] : (offset + len(secret)) * 8 // 6]

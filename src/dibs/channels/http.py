@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import io
+import ipaddress
+import re
 import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,14 +23,13 @@ from dibs.channels.provider import NotSent, Refusal, Throttled
 from dibs.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping
 
 THREADS = 20
 LARGEST = 1_000_000
 """How much of an answer is read."""
 LONGEST_WAIT = 86400.0
-TOLD = 500
-"""How much of an answer goes into an error."""
 
 
 class Unanswered(Exception):
@@ -44,20 +48,24 @@ class HttpAnswer:
         """The answer as JSON; nothing if it is none."""
         try:
             return msgspec.json.decode(self.text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return None
 
 
 class Http:
-    """Makes requests to one address; never follows a redirect, which could carry a secret elsewhere."""
+    """Makes requests to one address; never follows a redirect, which could carry a secret elsewhere.
 
-    def __init__(self, url: str, timeout: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise InvalidArgument(f"{url!r} is not an address of HTTP", hint="write https://host/path")
-        self._secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    ``what`` names the address in errors, which do not show it: there may be a secret in it. ``private`` says that
+    requests carry one. ``timeout`` is how many seconds a request may take, answer included.
+    """
+
+    def __init__(self, url: str, timeout: float, *, what: str, private: bool) -> None:
+        self._secure, self._host, self._port, self._path = _parts(url, what)
+        if private and not self._secure and not _is_here(self._host):
+            raise InvalidArgument(
+                f"{what} is not encrypted, so credentials would cross the network as plain text",
+                hint="write https://; http:// with credentials is only for localhost",
+            )
         self._timeout = timeout
         self._context = ssl.create_default_context() if self._secure else None
         self._threads = ThreadPoolExecutor(THREADS, "dibs-http")
@@ -72,26 +80,86 @@ class Http:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, method: str, headers: dict[str, str], body: bytes) -> HttpAnswer:
-        connection = self._connection()
-        try:
+        end = time.monotonic() + self._timeout
+        with closing(self._connection()) as connection:
+            connection.response_class = partial(_Response, end=end)  # type: ignore[assignment]
             try:
                 connection.connect()
             except (OSError, http.client.HTTPException) as error:
                 raise NotSent(f"{self._host} cannot be reached: {type(error).__name__}: {error}") from None
             try:
-                connection.request(method, self._path, body, headers)
+                self._ask(connection, method, headers, body)
                 got = connection.getresponse()
                 text = got.read(LARGEST).decode("utf-8", "replace")
             except (OSError, http.client.HTTPException) as error:
                 raise Unanswered(f"{self._host} did not answer: {type(error).__name__}: {error}") from None
             return HttpAnswer(got.status, {k.lower(): v for k, v in got.getheaders()}, text)
-        finally:
-            connection.close()
+
+    def _ask(self, connection: http.client.HTTPConnection, method: str, headers: dict[str, str], body: bytes) -> None:
+        try:
+            connection.request(method, self._path, body, headers)
+        except ValueError:  # Before anything was sent; what it says has the header in it.
+            raise NotSent("the method or a header is not one that HTTP can send") from None
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._secure:
             return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
         return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer that has to be whole by a moment: the timeout of a socket begins again with every byte."""
+
+    def __init__(self, sock: socket.socket, *args: Any, end: float, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Until(sock, end))
+
+
+class _Until(io.RawIOBase):
+    """Reads from a socket until a moment, however slowly it sends."""
+
+    def __init__(self, sock: socket.socket, end: float) -> None:
+        self._sock, self._end = sock, end
+        self._raw = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer took too long")
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _parts(url: str, what: str) -> tuple[bool, str, int | None, str]:
+    """Whether an address is encrypted, its host, its port, and what is asked for there."""
+    wrong = InvalidArgument(f"{what} is not an address of HTTP", hint="write https://host/path")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise wrong from None
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not re.fullmatch(r"[!-~]+", path):
+        raise wrong
+    if "@" in parts.netloc:
+        raise InvalidArgument(f"{what} has a login in it", hint="send it as the header Authorization")
+    return parts.scheme == "https", parts.hostname, port, path
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 CONFIGURATION = {401, 403, 404, 405, 407}
@@ -103,7 +171,7 @@ IN_BETWEEN = {502, 504}
 def judge(answer: HttpAnswer, said: str | None = None) -> None:
     """Return if the answer says yes; else raise what it means."""
     status = answer.status
-    told = f"HTTP {status}: {(said or answer.text or 'no more was said')[:TOLD]}"
+    told = f"HTTP {status}: {said or answer.text or 'no more was said'}"
     if 200 <= status < 300:
         return
     after = retry_after(answer.headers.get("retry-after"))
@@ -122,6 +190,6 @@ def retry_after(text: str | None) -> float | None:
         return None
     try:
         wait = float(text) if text.strip().isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return min(max(wait, 1.0), LONGEST_WAIT)

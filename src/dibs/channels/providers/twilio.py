@@ -32,9 +32,10 @@ class Twilio:
         self._http = Http(
             f"{base.rstrip('/')}/2010-04-01/Accounts/{quote(account, safe='')}/Messages.json",
             environment.number("DIBS_SMS_TIMEOUT", 30),
+            what="DIBS_SMS_URL",
+            private=True,
         )
         proof = b64encode(f"{account}:{token}".encode()).decode()
-        environment.hide(proof)
         self._headers = {
             "Authorization": f"Basic {proof}",
             "Content-Type": "application/x-www-form-urlencoded",
@@ -61,6 +62,7 @@ def _receipt(answer: HttpAnswer) -> dict[str, Any]:
     said = answer.json()
     said = said if isinstance(said, dict) else {}
     code = said.get("code")
+    code = code if isinstance(code, int | str) else None
     told = f"{said.get('message', '')} (code {code})" if code else None
     if code in TOO_FAST:
         raise Throttled(told or "too many requests", retry_after(answer.headers.get("retry-after")))

@@ -43,7 +43,13 @@ class Webhook:
         template = _read(environment.need(setting, "the webhook"), setting)
         self._shape = shape
         self._template = template
-        self._http = Http(environment.expand(template.url, setting), environment.number(f"{setting}_TIMEOUT", 30))
+        url = environment.expand(template.url, setting)
+        self._http = Http(
+            url,
+            environment.number(f"{setting}_TIMEOUT", 30),
+            what=f"the url of {setting}",
+            private=bool(template.headers) or url != template.url,
+        )
         kind = "application/x-www-form-urlencoded" if template.form else "application/json"
         given = {name: environment.expand(value, setting) for name, value in template.headers.items()}
         self._headers = {"Content-Type": kind, "Accept": "application/json", **given}
