@@ -106,9 +106,9 @@ def totals(db: psycopg.Connection[Any]) -> tuple[int, int]:
     return found[0], found[1]
 
 
-async def drain(app: dibs.App) -> Worker:
+async def drain(app: dibs.App, **settings: Any) -> Worker:
     """Run what is due, to its end."""
-    worker = Worker(app, WorkerSettings(("q",), drain=True, upkeep=False))
+    worker = Worker(app, WorkerSettings(("q",), drain=True, upkeep=False, **settings))
     async with asyncio.timeout(60):
         await worker.run()
     return worker
@@ -185,6 +185,54 @@ async def test_bad_payloads_and_names_end_and_harm_nothing(
     assert {client.state(m.id) for m in forbidden} == {dibs.State.EXHAUSTED}
     assert server.mailbox.messages == []
     assert told(shop) == []
+
+
+SESSION = """
+create function shop.spoil(payload jsonb) returns jsonb language plpgsql as $$
+begin
+  perform set_config('app.tenant', 'ACME', false), set_config('lock_timeout', '1ms', false),
+    set_config('default_transaction_read_only', 'on', false), set_config('role', 'dibs_admin', false),
+    pg_advisory_lock(7, 7);
+  reset role;
+  create temporary table mine on commit preserve rows as select 1;
+  set role dibs_admin;
+  return dibs.result_ok(jsonb_build_object('pid', pg_backend_pid()));
+end $$;
+create function shop.look(payload jsonb) returns jsonb language sql return dibs.result_ok(jsonb_build_object(
+  'pid', pg_backend_pid(), 'prepared', (select count(*) > 0 from pg_prepared_statements),
+  'tenant', nullif(current_setting('app.tenant', true), ''), 'user', current_user,
+  'lock_timeout', current_setting('lock_timeout'), 'read_only', current_setting('default_transaction_read_only'),
+  'mine', to_regclass('pg_temp.mine'),
+  'locks', (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() and classid = 7),
+  'isolation', current_setting('transaction_isolation')));
+select dibs.allow_function(oid) from pg_proc
+where pronamespace = 'shop'::regnamespace and proname in ('spoil', 'look');
+"""
+
+
+def results(client: dibs.Client, made: list[dibs.Enqueued]) -> list[Any]:
+    shown = [client.show(m.id) for m in made]
+    return [one and one["attempts"][-1]["result"] for one in shown]
+
+
+async def test_what_a_function_sets_in_its_session_is_gone_for_the_next(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    shop.execute(SESSION)
+    shop.execute(f"alter database {shop.info.dbname} set default_transaction_isolation = 'repeatable read'")
+    names = ["spoil", "look", "look"] * 10
+    made = [client.enqueue("q", "db_function", {"db_function": f"shop.{name}"}) for name in names]
+    async with channel_app(dsn) as app:
+        await drain(app, concurrency=1)
+    assert errors(shop) == []
+    spoilt, looks = results(client, made[::3]), results(client, made[1::3] + made[2::3])
+    assert {one["pid"] for one in spoilt} & {look.pop("pid") for look in looks}, "they shared a session"
+    assert True in [look.pop("prepared") for look in looks], "what was prepared is kept: to prepare it is what costs"
+    clean = {
+        "tenant": None, "user": shop.info.user, "lock_timeout": "0", "read_only": "off", "mine": None, "locks": 0,
+        "isolation": "read committed",
+    }  # fmt: skip
+    assert looks == [clean] * 20
 
 
 # E-mail

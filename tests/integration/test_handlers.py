@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg.rows import dict_row
 
 import dibs
 from dibs.worker import Share, Worker, WorkerSettings
@@ -165,6 +166,34 @@ async def test_effects_in_the_transaction_happen_with_the_completion(
     assert sorted(db.execute("select word from written").fetchall()) == [("fails",), ("once",), ("thread",)]
     assert [job.wait(5) for job in jobs] == ["ONCE", "FAILS", None]
     assert app.client.jobs(kind="follows")[1].state == "succeeded"
+
+
+async def test_what_a_handler_sets_in_its_session_is_gone_for_the_next(app: dibs.App) -> None:
+    """With row security, the tenant of one job would be that of the next."""
+    spoil = "set app.tenant = 'ACME'; set role dibs_admin; create temporary table mine (a int); listen news"
+    look = """select nullif(current_setting('app.tenant', true), ''), current_user = session_user,
+        to_regclass('pg_temp.mine') is null, (select count(*) from pg_listening_channels())"""
+    seen: list[Any] = []
+
+    @app.task(name="on_the_loop")
+    async def on_the_loop() -> None:
+        async with dibs.context().transaction() as conn:
+            seen.append(await (await conn.execute(look)).fetchone())
+            await conn.execute(spoil)
+            conn.row_factory = dict_row
+
+    @app.task(name="in_a_thread")
+    def in_a_thread() -> None:
+        with dibs.context().transaction() as conn:
+            seen.append(conn.execute(look).fetchone())
+            conn.execute(spoil)
+            conn.row_factory = dict_row
+
+    for _ in range(5):
+        on_the_loop.enqueue()
+        in_a_thread.enqueue()
+    await drain(app, concurrency=1, connections=1)
+    assert seen == [(None, True, True, 0)] * 10
 
 
 async def test_a_transaction_of_a_lost_lease_is_rolled_back(app: dibs.App, db: psycopg.Connection[Any]) -> None:

@@ -49,7 +49,7 @@ class Channels:
         """The functions of the app's database, for the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._here:
-            database = AsyncDatabase(lambda: find_database(self._app.dsn), pool_size=20, patience=30.0)
+            database = AsyncDatabase(lambda: find_database(self._app.dsn), pool_size=20, patience=30.0, reset=True)
             self._here[loop] = Functions(database, self._environment)
         return self._here[loop]
 

@@ -28,8 +28,8 @@ class Databases:
     """Where handlers' transactions take their connections from: separate pools, opened when first asked."""
 
     def __init__(self, dsn: str, size: int) -> None:
-        self.sync = Database(dsn, pool_size=size)
-        self.asynchronous = AsyncDatabase(dsn, pool_size=size)
+        self.sync = Database(dsn, pool_size=size, reset=True)
+        self.asynchronous = AsyncDatabase(dsn, pool_size=size, reset=True)
 
     async def close(self) -> None:
         """Close both pools."""

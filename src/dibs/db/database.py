@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 import msgspec
 import psycopg
@@ -31,16 +31,27 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Connection = psycopg.Connection[Any]
+ISOLATION: LiteralString = "set default_transaction_isolation = 'read committed'"
+FORGET: LiteralString = f"""
+reset session authorization; reset role; reset all; {ISOLATION};
+close all; unlisten *; select pg_advisory_unlock_all(); discard sequences; discard temp
+"""
+"""What DISCARD ALL does, but for prepared statements: making them again is what costs."""
 
 
 class Database:
     """Runs calls on a pool of connections; opened by the first call.
 
-    ``locate`` is the DSN, or finds it when it is needed: making a database connects to nothing.
+    ``locate`` is the DSN, or finds it when it is needed: making a database connects to nothing. With ``reset`` a
+    session forgets what was set in it before it is used again: for statements that are not ours.
     """
 
-    def __init__(self, locate: str | Callable[[], str], *, pool_size: int = 10, patience: float = 30.0) -> None:
+    def __init__(
+        self, locate: str | Callable[[], str], *, pool_size: int = 10, patience: float = 30.0, reset: bool = False
+    ) -> None:
         self.patience = patience
+        self._reset = reset
+        self._pooled = False
         self._locate = locate
         self._pool: ConnectionPool[Connection] | None = None
         self._pool_size = pool_size
@@ -82,7 +93,8 @@ class Database:
             pool = ConnectionPool(
                 self.dsn,
                 kwargs={"autocommit": True},
-                configure=_configure,
+                configure=self._configure,
+                reset=self._forget if self._reset else None,
                 min_size=1,
                 max_size=self._pool_size,
                 open=False,
@@ -97,6 +109,22 @@ class Database:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
+
+    def _configure(self, conn: Connection) -> None:
+        set_json_loads(msgspec.json.decode, conn)
+        cursor = conn.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')")
+        pid, isolation = cursor.fetchone() or (0, "")
+        self._pooled = pid != conn.info.backend_pid
+        if self._pooled:
+            # A pooler is between us and the server: the next statement may reach another backend.
+            conn.prepare_threshold = None
+        elif isolation != "read committed":
+            conn.execute(ISOLATION)
+
+    def _forget(self, conn: Connection) -> None:
+        conn.row_factory, conn.cursor_factory = tuple_row, psycopg.Cursor
+        if not self._pooled:  # Behind a pooler the session is not ours.
+            conn.execute(FORGET, prepare=False)
 
     def _check_schema(self) -> None:
         with translated():
@@ -189,14 +217,3 @@ def _run_together(conn: Connection, these: Sequence[Call[Any]]) -> list[Any]:
 def _passing(error: DibsError) -> bool:
     """Whether the same call may well succeed when it is simply repeated."""
     return isinstance(error, IdTaken) or error.sqlstate in {"40P01", "40001"}
-
-
-def _configure(conn: Connection) -> None:
-    set_json_loads(msgspec.json.decode, conn)
-    cursor = conn.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')")
-    pid, isolation = cursor.fetchone() or (0, "")
-    if pid != conn.info.backend_pid:
-        # A pooler is between us and the server: the next statement may reach another backend.
-        conn.prepare_threshold = None
-    elif isolation != "read committed":
-        conn.execute("set default_transaction_isolation = 'read committed'")

@@ -7,7 +7,7 @@ import os
 import random
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 import msgspec
 import psycopg
@@ -30,16 +30,27 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 AsyncConnection = psycopg.AsyncConnection[Any]
+ISOLATION: LiteralString = "set default_transaction_isolation = 'read committed'"
+FORGET: LiteralString = f"""
+reset session authorization; reset role; reset all; {ISOLATION};
+close all; unlisten *; select pg_advisory_unlock_all(); discard sequences; discard temp
+"""
+"""What DISCARD ALL does, but for prepared statements: making them again is what costs."""
 
 
 class AsyncDatabase:
     """Runs calls on a pool of connections; opened by the first call.
 
-    ``locate`` is the DSN, or finds it when it is needed: making a database connects to nothing.
+    ``locate`` is the DSN, or finds it when it is needed: making a database connects to nothing. With ``reset`` a
+    session forgets what was set in it before it is used again: for statements that are not ours.
     """
 
-    def __init__(self, locate: str | Callable[[], str], *, pool_size: int = 10, patience: float = 30.0) -> None:
+    def __init__(
+        self, locate: str | Callable[[], str], *, pool_size: int = 10, patience: float = 30.0, reset: bool = False
+    ) -> None:
         self.patience = patience
+        self._reset = reset
+        self._pooled = False
         self._locate = locate
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None
         self._pool_size = pool_size
@@ -81,7 +92,8 @@ class AsyncDatabase:
             pool = AsyncConnectionPool(
                 self.dsn,
                 kwargs={"autocommit": True},
-                configure=_configure,
+                configure=self._configure,
+                reset=self._forget if self._reset else None,
                 min_size=1,
                 max_size=self._pool_size,
                 open=False,
@@ -96,6 +108,22 @@ class AsyncDatabase:
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
+
+    async def _configure(self, conn: AsyncConnection) -> None:
+        set_json_loads(msgspec.json.decode, conn)
+        cursor = await conn.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')")
+        pid, isolation = await cursor.fetchone() or (0, "")
+        self._pooled = pid != conn.info.backend_pid
+        if self._pooled:
+            # A pooler is between us and the server: the next statement may reach another backend.
+            conn.prepare_threshold = None
+        elif isolation != "read committed":
+            await conn.execute(ISOLATION)
+
+    async def _forget(self, conn: AsyncConnection) -> None:
+        conn.row_factory, conn.cursor_factory = tuple_row, psycopg.AsyncCursor
+        if not self._pooled:  # Behind a pooler the session is not ours.
+            await conn.execute(FORGET, prepare=False)
 
     async def _check_schema(self) -> None:
         with translated():
@@ -188,14 +216,3 @@ async def _run_together(conn: AsyncConnection, these: Sequence[Call[Any]]) -> li
 def _passing(error: DibsError) -> bool:
     """Whether the same call may well succeed when it is simply repeated."""
     return isinstance(error, IdTaken) or error.sqlstate in {"40P01", "40001"}
-
-
-async def _configure(conn: AsyncConnection) -> None:
-    set_json_loads(msgspec.json.decode, conn)
-    cursor = await conn.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')")
-    pid, isolation = await cursor.fetchone() or (0, "")
-    if pid != conn.info.backend_pid:
-        # A pooler is between us and the server: the next statement may reach another backend.
-        conn.prepare_threshold = None
-    elif isolation != "read committed":
-        await conn.execute("set default_transaction_isolation = 'read committed'")
