@@ -49,3 +49,13 @@ def test_the_embedded_server_is_not_on_the_network(server: Server) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.strip() == ""
+
+
+def test_nobody_comes_in_over_the_network_whatever_it_listens_on(server: Server) -> None:
+    """ALTER SYSTEM may open a port; without a password that would make every user of the machine a superuser."""
+    asked = "select distinct type, auth_method from pg_hba_file_rules order by 1"
+    done = subprocess.run(
+        [server.binaries["psql"], "-X", "-At", "-c", asked, server.dsn("postgres")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["host|reject", "local|trust"]

@@ -47,7 +47,8 @@ def _make(data_dir: Path, binaries: Binaries, account: Account, lock: int, *, sy
 
 
 def _initdb(folder: Path, binaries: Binaries, account: Account, lock: int, *, sync: bool) -> None:
-    options = ["--auth=trust", "--encoding=UTF8", f"--username={SUPERUSER}"]
+    # There is no password: over the network nobody gets in, whatever listen_addresses is set to.
+    options = ["--auth-local=trust", "--auth-host=reject", "--encoding=UTF8", f"--username={SUPERUSER}"]
     options += [] if sync else ["--no-sync"]
     for locale in LOCALES:
         argv = [binaries["initdb"], f"--pgdata={folder}", f"--locale={locale}", *options]
