@@ -110,7 +110,7 @@ def test_what_is_wrong_with_grants_is_found(run: Dibs, dsn: str, db: psycopg.Con
         "may create things in the schema dibs": "grant create on schema dibs to dibs_worker",
         "would not be run": "grant execute on function comms.get_email_payload to public",
         "executed by no worker": "revoke execute on function comms.record_sms_success from dibs_worker, {}",
-        "in a schema of allowed functions": "grant create on schema comms to public",
+        "in a schema of allowed functions": "grant create on schema comms to dibs_observer",
         "a worker has a table": "grant select on comms.send_email_task to {}",
     }
     for statement in wrongs.values():

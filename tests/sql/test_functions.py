@@ -222,6 +222,30 @@ def test_a_function_is_looked_at_again_when_it_is_run(
     assert notes(shop) == ["mended"]
 
 
+def test_an_overload_that_a_call_fits_as_well_is_named(
+    worker: psycopg.Connection[Any], shop: psycopg.Connection[Any]
+) -> None:
+    """PostgreSQL cannot choose between f(jsonb) and f(jsonb, integer default 1)."""
+    for kind, given in [
+        ("function", "(p jsonb, x int default 1) returns jsonb language sql return p"),
+        ("function", "(p jsonb default '{}', x text default '') returns jsonb language sql return p"),
+        ("function", "(p jsonb, variadic x int[] default '{}') returns jsonb language sql return p"),
+        ("procedure", "(p jsonb, x int default 1) language sql begin atomic end"),
+    ]:
+        shop.execute(f"create {kind} shop.note {given}")
+        for statement in ("select dibs.run_function('shop.note', '{}')", "select dibs.find_function('shop.note')"):
+            with pytest.raises(psycopg.Error, match=r"shop\.note\(jsonb,.* as well, by its defaults") as refused:
+                worker.execute(statement)
+            assert state_of(refused) == dibs.UnfitFunction.sqlstate
+        with pytest.raises(psycopg.Error, match="cannot be allowed") as refused:
+            shop.execute("select dibs.allow_function('shop.note(jsonb)')")
+        assert refused.value.diag.message_hint == "rename or drop the other one"
+        shop.execute(f"drop {kind} shop.note (jsonb, {'text' if 'text' in given else 'int'}{'[]' * ('[]' in given)})")
+    for harmless in ("(p jsonb, x int)", "(p text, x int default 1)", "(p anyelement, x int default 1)", "(p json)"):
+        shop.execute(f"create function shop.note {harmless} returns int language sql as 'select 1'")
+    assert run(worker, "shop.note", text="it runs")["success"]
+
+
 def test_a_function_needs_a_grant_beside_the_list(
     worker: psycopg.Connection[Any], shop: psycopg.Connection[Any]
 ) -> None:

@@ -68,10 +68,12 @@ CHECKS: dict[str, LiteralString] = {
             select from pg_auth_members as m
             where m.roleid = (select oid from pg_roles where rolname = 'dibs_worker')
               and has_function_privilege(m.member, to_regprocedure(f.name || '(jsonb)'), 'execute'))""",
-    "PUBLIC may create things in a schema of allowed functions": """
-        select distinct n.nspname from dibs.functions as f
+    "somebody beside its owners may create things in a schema of allowed functions": """
+        select distinct n.nspname || ' by ' || coalesce(r.rolname, 'public') from dibs.functions as f
         join pg_namespace as n on n.nspname = (parse_ident(f.name))[1], aclexplode(n.nspacl) as a
-        where a.grantee = 0 and a.privilege_type = 'CREATE'""",
+        left join pg_roles as r on r.oid = a.grantee
+        where a.privilege_type = 'CREATE' and a.grantee <> n.nspowner and not exists (
+          select from dibs.functions as o where (parse_ident(o.name))[1] = n.nspname and o.owner = r.rolname)""",
     "a worker has a table in a schema of allowed functions": """
         select distinct c.oid::regclass || ' to ' || w.rolname
         from (

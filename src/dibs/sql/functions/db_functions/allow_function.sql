@@ -33,9 +33,9 @@ end
 $$;
 
 comment on function dibs.allow_function is
-'Let workers run a function of the database: one of jsonb that returns jsonb. If it is SECURITY DEFINER it pins a
-search_path that ends in pg_temp, and PUBLIC may not execute it; else DI071. Returns the name to run it by. Its role
-still needs EXECUTE on it.';
+'Let workers run a function of the database: one of jsonb that returns jsonb, and has no overload that the
+call fits as well. If it is SECURITY DEFINER it pins a search_path that ends in pg_temp, and PUBLIC may not execute it;
+else DI071. Returns the name to run it by. Its role still needs EXECUTE on it.';
 
 create or replace function dibs.disallow_function(name text) returns boolean
 language plpgsql volatile security definer

@@ -13,6 +13,8 @@ begin atomic
       or p.proargtypes[0] <> 'jsonb'::regtype or p.prorettype <> 'jsonb'::regtype
       then format('it is %s returning %s, and not a plain function of one jsonb that returns one jsonb',
         p.oid::regprocedure, pg_get_function_result(p.oid))
+    when rival.name is not null
+      then format('a call with one jsonb fits %s as well, by its defaults', rival.name)
     when p.prosecdef and not exists (
       select from unnest(p.proconfig) as c where c ~ '^search_path=(.*[, ])?"?pg_temp"?$')
       then 'it is SECURITY DEFINER and pins no search_path that ends in pg_temp, so a temporary table can capture it'
@@ -23,7 +25,12 @@ begin atomic
   end
   from (select function_flaw.oid) as f
   left join pg_catalog.pg_proc as p on p.oid = f.oid
-  left join pg_catalog.pg_namespace as n on n.oid = p.pronamespace;
+  left join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
+  left join lateral (
+    select o.oid::regprocedure::text as name from pg_catalog.pg_proc as o
+    where o.pronamespace = p.pronamespace and o.proname = p.proname and o.proargtypes[0] = 'jsonb'::regtype
+      and o.pronargs > 1 and o.pronargs - o.pronargdefaults <= 1
+    order by o.oid limit 1) as rival on true;
 end;
 
 comment on function dibs.function_flaw is
@@ -37,6 +44,7 @@ begin atomic
       then format('run: revoke execute on function %s from public', p.oid::regprocedure)
     when dibs.function_flaw(p.oid) ~ 'search_path'
       then format('run: alter function %s set search_path = pg_catalog, pg_temp', p.oid::regprocedure)
+    when dibs.function_flaw(p.oid) ~ 'defaults' then 'rename or drop the other one'
     else 'it takes the payload as jsonb and answers with an envelope, as dibs.result_ok makes it'
   end
   from pg_catalog.pg_proc as p where p.oid = _function_cure.oid;
