@@ -37,6 +37,7 @@
     ├── ServerError                   PostgreSQL refused for another reason (disk full, timeout, …)
     ├── ConnectionLost                the database cannot be reached, or went away
     ├── ClientClosed                  the client was closed before the call
+    ├── HandlersLeft                  a worker ended, and left handlers behind that would not stop
     └── EmbeddedError                 the embedded PostgreSQL cannot start
 
 The codes are SQLSTATEs, so a client in any language can tell them apart.
@@ -244,8 +245,28 @@ class ClientClosed(DibsError):
     """The client was closed; make a new one."""
 
 
+class HandlersLeft(DibsError):
+    """A worker ended, and left handlers behind that went on though they were told to stop."""
+
+
 class EmbeddedError(DibsError):
     """The embedded PostgreSQL cannot be found or started."""
+
+
+DATA = ("22", "23", "54")
+"""The classes of SQLSTATEs that blame what was sent: data exceptions, broken constraints, exceeded limits."""
+
+
+def blames_data(error: BaseException) -> bool:
+    """Whether an error is due to what was sent, so that it comes again however often that is sent.
+
+    Any other may pass: a lost connection, a lock or a timeout, a full disk, a server that is read-only for a while.
+    """
+    if isinstance(error, IdTaken | QueueFull):
+        return False
+    if isinstance(error, Refused) or not isinstance(error, DibsError):
+        return isinstance(error, Refused | ValueError | TypeError | RecursionError)
+    return (error.sqlstate or "").startswith(DATA)
 
 
 def _leaves(root: type[DibsError]) -> list[type[DibsError]]:
