@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from dibs.errors import ConnectionLost, EmbeddedError, UnknownJob, UnknownQueue, UnknownSchedule
+from dibs.errors import ConnectionLost, EmbeddedError, HandlersLeft, UnknownJob, UnknownQueue, UnknownSchedule
+from dibs.runtime.guard import STATUS
 
 if TYPE_CHECKING:
     from dibs.errors import DibsError
@@ -19,6 +20,7 @@ class Exit(IntEnum):
     USAGE = 2  # the command line makes no sense
     UNREACHABLE = 3  # no database to speak to
     NOT_FOUND = 4  # no such job, queue or schedule
+    LEFT = STATUS  # a worker ended, but some of its handlers would not
     INTERRUPTED = 130  # by Ctrl-C, as shells have it
 
 
@@ -28,4 +30,6 @@ def exit_code(error: DibsError) -> Exit:
         return Exit.UNREACHABLE
     if isinstance(error, UnknownJob | UnknownQueue | UnknownSchedule):
         return Exit.NOT_FOUND
+    if isinstance(error, HandlersLeft):
+        return Exit.LEFT
     return Exit.FAILED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+import threading
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 from dibs.client.client_async import AsyncClient
 from dibs.metrics import Prometheus
 from dibs.runtime import end
-from dibs.runtime.children import is_child, orphaned
+from dibs.runtime.children import HURRY, is_child, when_orphaned
+from dibs.runtime.guard import Guard
 from dibs.runtime.http import Pages
-from dibs.runtime.signals import obeying
+from dibs.runtime.signals import CLOSING, obeying
 from dibs.worker import Worker
 from dibs.worker.health import keep_fresh, pages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from contextlib import AbstractContextManager
 
     from dibs.client.app import App
     from dibs.runtime.http import Route
@@ -57,13 +59,14 @@ class Shown:
 
 async def work(app: App, settings: WorkerSettings, shown: Shown) -> int:
     """Work until a signal says stop; how many jobs ended here."""
-    worker = Worker(app, settings)
+    worker, guard = Worker(app, settings), Guard()
     beside: list[Coroutine[Any, Any, None]] = []
     async with AsyncExitStack() as stack:
-        stack.enter_context(_obeying(worker))
+        stack.callback(guard.shorten, CLOSING)
+        stack.enter_context(_obeying(worker, guard))
         stack.push_async_callback(app.aclose)
         if is_child():
-            beside.append(_stop_orphan(worker))
+            _stop_orphan(worker, guard)
             await _share(app, stack)
         else:
             metrics = None
@@ -86,24 +89,18 @@ async def _share(app: App, stack: AsyncExitStack) -> None:
         stack.push_async_callback(shared.close)
 
 
-@contextmanager
-def _obeying(worker: Worker) -> Iterator[None]:
-    if not is_child():
-        with obeying(worker.stop, worker.hurry):
-            yield
-        return
+def _obeying(worker: Worker, guard: Guard) -> AbstractContextManager[None]:
     # A process manager may signal a whole group: under a parent, only the parent's own signal means "now".
+    now = HURRY if is_child() else None
+    return obeying(worker.stop, worker.hurry, guard=guard, grace=worker.settings.grace, at_once=now)
+
+
+def _stop_orphan(worker: Worker, guard: Guard) -> None:
+    """Stop when the parent is gone; noticed in a thread, because a handler may block the event loop."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR1, _stop_now, worker)
-    with obeying(worker.stop):
-        yield
 
+    def stop() -> None:
+        guard.arm(worker.settings.grace + CLOSING)
+        loop.call_soon_threadsafe(worker.stop)
 
-def _stop_now(worker: Worker) -> None:
-    worker.stop()
-    worker.hurry()
-
-
-async def _stop_orphan(worker: Worker) -> None:
-    await orphaned()
-    worker.stop()
+    threading.Thread(target=when_orphaned, args=(stop,), name="dibs-parent", daemon=True).start()

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 
 async def run_children(
-    count: int, events: Events, shown: Shown, locate: Callable[[], str | None], reload: bool, drain: bool
+    count: int, events: Events, shown: Shown, locate: Callable[[], str | None], reload: bool, drain: bool, grace: float
 ) -> int:
     """Run the workers until a signal says stop; the exit status."""
     children = Children(
         lambda _: [sys.executable, "-m", "dibs", *sys.argv[1:]],
         count,
         until_done=drain,
+        grace=grace,
         started=lambda pid: events.tell(ChildStarted(pid)),
         died=lambda pid, status: events.tell(ChildDied(pid, status)),
     )

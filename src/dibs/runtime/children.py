@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING
 from dibs.runtime.loop import Retrying
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 HEALTHY = 10.0
 """A process that lived this many seconds had started well: it is replaced without a pause."""
+
+KILL = 15.0
+"""How many seconds after its grace time a process is killed: later than it ends itself, if it still can."""
+
+HURRY = signal.SIGUSR1
+"""The signal by which a parent tells a child to end now."""
 
 PARENT = "DIBS_PARENT"
 """The environment variable that tells a child who its parent is."""
@@ -25,7 +31,8 @@ class Children:
     """Runs ``count`` processes until told to stop.
 
     ``command`` makes the n-th one's command line. A process that ends with 0 without being asked is replaced too,
-    unless ``until_done``: then it has done its work.
+    unless ``until_done``: then it has done its work. One that is asked to end has ``grace`` seconds, and some more
+    before it is killed.
     """
 
     def __init__(
@@ -34,12 +41,14 @@ class Children:
         count: int,
         *,
         until_done: bool = False,
+        grace: float = 30.0,
         started: Callable[[int], None] = lambda _: None,
         died: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
         self._command = command
         self._count = count
         self._until_done = until_done
+        self._grace = grace
         self._started = started
         self._died = died
         self._children: dict[int, asyncio.subprocess.Process] = {}
@@ -55,15 +64,18 @@ class Children:
         """Ask all of them to end; they are not replaced any more."""
         self._stop.set()
         self._signal(signal.SIGTERM)
+        self._kill_later(self._grace + KILL)
 
     def hurry(self) -> None:
         """Tell all of them to end now."""
-        self._signal(signal.SIGUSR1)
+        self._signal(HURRY)
+        self._kill_later(KILL)
 
     def restart(self) -> None:
         """Ask all of them to end, and start new ones in their place."""
         self._asked = {child.pid for child in self._children.values()}
         self._signal(signal.SIGTERM)
+        self._kill_later(self._grace + KILL)
 
     async def run(self) -> int:
         """Run until stopped or done; the worst exit status of those that ended last."""
@@ -95,11 +107,20 @@ class Children:
             child.terminate()
         return await child.wait()
 
+    def _kill_later(self, within: float) -> None:
+        """Kill those that live now, if they still do then."""
+        children = list(self._children.values())
+        asyncio.get_running_loop().call_later(within, _send, children, signal.SIGKILL)
+
     def _signal(self, number: signal.Signals) -> None:
-        for child in self._children.values():
-            if child.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    child.send_signal(number)
+        _send(self._children.values(), number)
+
+
+def _send(children: Iterable[asyncio.subprocess.Process], number: signal.Signals) -> None:
+    for child in children:
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(number)
 
 
 def is_child() -> bool:
@@ -107,7 +128,8 @@ def is_child() -> bool:
     return os.environ.get(PARENT) == str(os.getppid())
 
 
-async def orphaned() -> None:
-    """Return when the parent that started this process is gone."""
-    while is_child():  # noqa: ASYNC110 - there is no event to wait for
-        await asyncio.sleep(1.0)
+def when_orphaned(stop: Callable[[], None]) -> None:
+    """Wait until the parent that started this process is gone, and call this."""
+    while is_child():
+        time.sleep(1.0)
+    stop()

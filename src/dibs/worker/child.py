@@ -61,8 +61,8 @@ def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> RunE
         task = find(request.module, request.job.kind)
         retry = task.settings.retry
         arguments = task.arguments.read(request.job._payload)
-    except InvalidArgument as error:
-        return failed(here, retry, error, began, final=True)
+    except BaseException as error:
+        return failed(here, retry, error, began, final=isinstance(error, InvalidArgument))
     here.follow_ups.extend(again(task, request.job))
     enter(here)
     try:
@@ -70,7 +70,7 @@ def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> RunE
             outcome = wrapped(task, task.app.middleware)(here, arguments)
             result = runner.run(outcome) if task.is_async else outcome
             return succeeded(here, retry, result, began)
-    except (Exception, SystemExit, asyncio.CancelledError) as error:
+    except BaseException as error:
         return failed(here, retry, error, began)
 
 

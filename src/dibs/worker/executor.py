@@ -18,7 +18,7 @@ from dibs.worker.run_end import RunEnd, failed, succeeded
 from dibs.worker.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Container, Sequence
 
     from dibs.client.app import App
     from dibs.client.context import Note
@@ -57,28 +57,28 @@ class Executor:
         self._events.tell(KindUnknown(job))
         return RunEnd(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY)
 
-    async def attempt(self, task: Task[Any, Any], job: Claimed) -> RunEnd:
-        """Run one attempt to its end; only a cancellation of ours escapes."""
+    async def attempt(self, task: Task[Any, Any], job: Claimed, told: Container[bytes]) -> RunEnd:
+        """Run one attempt to its end: whatever is raised, the job failed, unless it is one we told to stop."""
         began = time.monotonic()
         here = Context(job, self._databases, self._note)
         try:
-            arguments = task.arguments.read(job._payload)
-        except InvalidArgument as error:
-            return failed(here, task.settings.retry, error, began, final=True)
-        if task.settings.repeat is not None:
-            here.follow_ups.extend(again(task, job))
-        enter(here)
-        if self._events.wants(JobStarted):
-            self._events.tell(_started(job))
-        reach("worker.before_run")
-        try:
+            try:
+                arguments = task.arguments.read(job._payload)
+            except InvalidArgument as error:
+                return failed(here, task.settings.retry, error, began, final=True)
+            if task.settings.repeat is not None:
+                here.follow_ups.extend(again(task, job))
+            enter(here)
+            if self._events.wants(JobStarted):
+                self._events.tell(_started(job))
+            reach("worker.before_run")
             if task.is_async and task.settings.timeout is None and not task.settings.process:
                 result = await self._handlers[task.name](here, arguments)
                 end = succeeded(here, task.settings.retry, result, began)
             else:
                 end = await self._run(task, here, arguments, began)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if _is_ours(error):
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and job._key in told:
                 raise
             end = failed(here, task.settings.retry, error, began)
         reach("worker.after_run")
@@ -100,7 +100,9 @@ class Executor:
         async with _within(task):
             return await handler(here, arguments)
 
-    async def attempt_batch(self, task: Task[Any, Any], jobs: Sequence[Claimed]) -> list[RunEnd]:
+    async def attempt_batch(
+        self, task: Task[Any, Any], jobs: Sequence[Claimed], is_told: Callable[[], bool]
+    ) -> list[RunEnd]:
         """Run many attempts as one call of a batch handler; an end for each."""
         began = time.monotonic()
         ends: dict[int, RunEnd] = {}
@@ -110,15 +112,18 @@ class Executor:
             try:
                 items.append(task.arguments.read(job._payload)["item"])
                 contexts.append((n, here))
-            except InvalidArgument as error:
-                ends[n] = failed(here, task.settings.retry, error, began, final=True)
+            except Exception as error:
+                final = isinstance(error, InvalidArgument)
+                ends[n] = failed(here, task.settings.retry, error, began, final=final)
         if items:
-            answers = await self._answers(task, [here for _, here in contexts], items)
+            answers = await self._answers(task, [here for _, here in contexts], items, is_told)
             for (n, here), answer in zip(contexts, answers, strict=True):
                 ends[n] = _outcome(task, here, answer, began)
         return [ends[n] for n in range(len(jobs))]
 
-    async def _answers(self, task: Task[Any, Any], contexts: list[Context], items: list[Any]) -> list[Any]:
+    async def _answers(
+        self, task: Task[Any, Any], contexts: list[Context], items: list[Any], is_told: Callable[[], bool]
+    ) -> list[Any]:
         """For each item its result, or an exception."""
         first = contexts[0]
         first.batch = tuple(contexts)
@@ -130,8 +135,8 @@ class Executor:
             reach("worker.before_run")
             told = await self._call(task, first, items)
             reach("worker.after_run")
-        except (Exception, SystemExit, asyncio.CancelledError) as raised:
-            if _is_ours(raised):
+        except BaseException as raised:
+            if isinstance(raised, asyncio.CancelledError) and is_told():
                 raise
             return [raised] * len(items)
         if told is None:
@@ -141,12 +146,6 @@ class Executor:
             error = TypeError(f"{task.name} returned {wrong} for {len(items)} jobs, not one for each or None")
             return [error] * len(items)
         return list(told)
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Whether a cancellation is the worker's. One of the handler's own making, or its sys.exit(), ends its job only."""
-    me = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and me is not None and me.cancelling() > 0
 
 
 @contextlib.asynccontextmanager
@@ -162,9 +161,12 @@ async def _within(task: Task[Any, Any]) -> AsyncIterator[None]:
 
 
 def _outcome(task: Task[Any, Any], here: Context, answer: Any, began: float) -> RunEnd:
-    if isinstance(answer, BaseException):
-        return failed(here, task.settings.retry, answer, began)
-    return succeeded(here, task.settings.retry, answer, began)
+    if not isinstance(answer, BaseException):
+        try:
+            return succeeded(here, task.settings.retry, answer, began)
+        except BaseException as error:
+            answer = error
+    return failed(here, task.settings.retry, answer, began)
 
 
 def _started(job: Claimed) -> JobStarted:

@@ -7,7 +7,9 @@ import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from dibs.errors import InvalidArgument
+from dibs.errors import HandlersLeft, InvalidArgument
+from dibs.runtime.guard import Guard
+from dibs.runtime.running import run
 from dibs.runtime.signals import obeying
 from dibs.worker.worker import Worker
 from dibs.worker_settings import WorkerSettings
@@ -27,7 +29,7 @@ def settings_for(app: App, options: WorkerOptions) -> WorkerSettings:
 def run_worker(app: App, options: WorkerOptions) -> int:
     """Work until a signal says stop; how many jobs ended."""
     refuse_running_loop("run_worker()", "await arun_worker(…)")
-    return asyncio.run(_until_signal(app, Worker(app, settings_for(app, options))))
+    return run(_until_signal(app, Worker(app, settings_for(app, options))))
 
 
 def refuse_running_loop(what: str, instead: str) -> None:
@@ -41,11 +43,14 @@ def refuse_running_loop(what: str, instead: str) -> None:
 
 async def _until_signal(app: App, worker: Worker) -> int:
     is_main = threading.current_thread() is threading.main_thread()  # Only there Python takes signals.
-    with obeying(worker.stop, worker.hurry) if is_main else nullcontext():
+    guard = Guard()
+    listening = obeying(worker.stop, worker.hurry, guard=guard, grace=worker.settings.grace)
+    with listening if is_main else nullcontext():
         try:
             await worker.run()
         finally:
             await app.aclose()
+            guard.disarm()
     return worker.ended
 
 
@@ -62,7 +67,12 @@ async def arun_worker(app: App, options: WorkerOptions) -> int:
                 worker.hurry()
             worker.stop()
             stopped = error
-    working.result()
+    try:
+        working.result()
+    except HandlersLeft as left:
+        if stopped:
+            raise stopped from left
+        raise
     if stopped:
         raise stopped
     return worker.ended

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from dibs.runtime import end
+from dibs.events import Trouble
+from dibs.runtime import end, limited
 from dibs.runtime.points import reach
 from dibs.worker.batches import Batches
 from dibs.worker.run_end import RunEnd
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dibs.client.task import Task
+    from dibs.events import Events
     from dibs.job import Claimed
     from dibs.worker.completer import Completer
     from dibs.worker.executor import Executor
@@ -23,6 +26,12 @@ if TYPE_CHECKING:
 
 TURN = 0.01
 """A runner that never waits lets others run after this many seconds."""
+AGAIN = 1.0
+"""A handler that goes on after it was told to stop is told again after this many seconds."""
+LEAVE = 3.0
+"""A handler that still goes on after this many seconds is left behind."""
+SENDING = 3.0
+"""How many seconds the last ends have to be sent in."""
 
 Why = Literal["lost", "cancel", "stopping"]
 """Why a job is to stop."""
@@ -31,31 +40,65 @@ Why = Literal["lost", "cancel", "stopping"]
 class Runners:
     """Tasks of the event loop, each running one job or one batch at a time, and what serves them."""
 
-    def __init__(self, executor: Executor, keeper: Keeper, completer: Completer) -> None:
+    def __init__(self, executor: Executor, keeper: Keeper, completer: Completer, events: Events) -> None:
+        self._events = events
         self._executor = executor
         self._keeper = keeper
         self._completer = completer
         self._stock = Stock()
         self._batches = Batches()
-        self._running: dict[bytes, asyncio.Task[Any]] = {}
+        self._running: dict[bytes, tuple[Claimed, asyncio.Task[Any]]] = {}
         self._batched: set[bytes] = set()
         self._told: dict[bytes, Why] = {}
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._left = 0
 
     def start(self, count: int) -> None:
         """Begin to run jobs, up to ``count`` at once, to keep their leases and to send how they ended."""
         loop = asyncio.get_running_loop()
         self._keeper.start(lambda job, why: loop.call_soon_threadsafe(self._stop, job._key, why))
+        self._start_completer()
+        for n in range(count):
+            self._start_runner(f"runner-{n}")
+
+    def _start_completer(self) -> None:
         self._completing = asyncio.create_task(self._completer.run(), name="completer")
-        self._tasks = [asyncio.create_task(self._work(), name=f"runner-{n}") for n in range(count)]
+        self._completing.add_done_callback(self._replace_completer)
+
+    def _replace_completer(self, task: asyncio.Task[None]) -> None:
+        if not self._closing:
+            self._events.tell(Trouble("sending outcomes", _raised(task)))
+            self._start_completer()
+
+    def _start_runner(self, name: str) -> None:
+        task = asyncio.create_task(self._work(), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._replace)
+
+    def _replace(self, task: asyncio.Task[None]) -> None:
+        """A runner has ended: unless we are closing, its job failed and another runner takes its place."""
+        self._tasks.discard(task)
+        if self._closing:
+            return
+        error = _raised(task)
+        self._events.tell(Trouble(f"running jobs ({task.get_name()})", error))
+        jobs = [job for job, runner in self._running.values() if runner is task]
+        self._report([RunEnd(job, "fail", error=f"the worker's own runner failed: {error!r}") for job in jobs])
+        self._forget(jobs)
+        self._start_runner(task.get_name())
 
     async def close(self) -> None:
-        """End the runners, whatever they do, once it is sent how their jobs ended."""
-        await end(self._tasks)
+        """End the runners, whatever they do, once it is sent how their jobs ended; a handler that goes on is left."""
+        self._closing = True
+        for key in list(self._running):
+            self._stop(key, "stopping")
+        await end(list(self._tasks), within=LEAVE / 10 if self._left else LEAVE)
         self._completer.end()
-        await self._completing
+        await limited(self._completing, SENDING)
+        self._completer.give_up()
         await self._executor.close()
         self._keeper.close()
 
@@ -94,49 +137,60 @@ class Runners:
     # Running
 
     async def _work(self) -> None:
-        turn = 0.0
         me = asyncio.current_task()
         assert me is not None
-        while True:
+        turn = 0.0
+        while not self._closing:
             if not self._stock:
                 await self._stock.wait()
                 turn = time.monotonic() + TURN
                 continue
             job = self._stock.take()
+            self._running[job._key] = (job, me)
+            self._quiet.clear()
+            task = self._executor.task(job.kind)
             if self._told and job._key in self._told:
                 self._finish(job, self._told.pop(job._key))
-                continue
-            task = self._executor.task(job.kind)
-            if task is None:
+                self._forget([job])
+            elif task is None:
                 self._report([self._executor.unknown(job)])
+                self._forget([job])
             else:
                 await self._run(job, task, me)
+                if me.cancelling():
+                    await _calm(me)
             if time.monotonic() > turn:
                 await asyncio.sleep(0)
                 turn = time.monotonic() + TURN
 
     async def _run(self, job: Claimed, task: Task[Any, Any], me: asyncio.Task[Any]) -> None:
         if task.settings.batch is not None and self._batches.join(task, job):
-            return  # The runner that opened the batch runs it.
+            self._running.pop(job._key)  # The runner that opened the batch runs it.
+            return
         jobs = [job]
-        self._running[job._key] = me
-        self._quiet.clear()
         try:
             if task.settings.batch is None:
-                ends = [await self._executor.attempt(task, job)]
+                ends = [await self._executor.attempt(task, job, self._told)]
             else:
                 await self._batches.gather(task, jobs)
                 self._begin_batch(jobs, me)
-                ends = await self._executor.attempt_batch(task, jobs)
-        except asyncio.CancelledError:
-            if not any(one._key in self._told for one in jobs):
-                raise
-            me.uncancel()
-            for one in jobs:
-                self._finish(one, self._told.pop(one._key, "stopping"))
-        else:
+                ends = await self._executor.attempt_batch(task, jobs, lambda: self._is_stopping(jobs))
+        except BaseException as error:
+            ends = self._ends_of(jobs, error)
+        if not jobs or jobs[0]._key in self._running:  # Otherwise it was left behind, and is no longer ours.
             self._report(ends)
-        self._forget(jobs)
+            self._forget(jobs)
+
+    def _ends_of(self, jobs: list[Claimed], error: BaseException) -> list[RunEnd]:
+        """How jobs ended whose run was broken off: by us if one was told to stop, otherwise it was a failure."""
+        if not any(job._key in self._told for job in jobs):
+            return [RunEnd(job, "fail", error=f"the run broke off: {error!r}") for job in jobs]
+        for job in jobs:
+            self._finish(job, self._told.pop(job._key, "stopping"))
+        return []
+
+    def _is_stopping(self, jobs: list[Claimed]) -> bool:
+        return any(self._told.get(job._key) == "stopping" for job in jobs)
 
     def _begin_batch(self, jobs: list[Claimed], me: asyncio.Task[Any]) -> None:
         for job in [job for job in jobs if job._key in self._told]:
@@ -144,7 +198,7 @@ class Runners:
             self._running.pop(job._key, None)
             self._finish(job, self._told.pop(job._key))
         for job in jobs:
-            self._running[job._key] = me
+            self._running[job._key] = (job, me)
             self._batched.add(job._key)
 
     def _forget(self, jobs: list[Claimed]) -> None:
@@ -177,7 +231,7 @@ class Runners:
         self._told[key] = why
         # One job of a batch does not stop the others; its outcome is refused if it is no longer ours.
         if key in self._running and (why == "stopping" or key not in self._batched):
-            self._running[key].cancel()
+            self._running[key][1].cancel()
 
     def _finish(self, job: Claimed, why: Why) -> None:
         """End a job that was told to stop: one that is lost is no longer ours to report."""
@@ -189,12 +243,44 @@ class Runners:
         else:
             self._report([RunEnd(job, "release")])
 
-    async def wind_up(self, grace: float, hurry: asyncio.Event) -> None:
-        """Give back what has not begun, let the rest finish within the grace time, and give back what did not."""
+    async def wind_up(self, grace: float, hurry: asyncio.Event) -> int:
+        """Give back what has not begun, let the rest finish within the grace time, and give back what did not.
+
+        Returns how many handlers went on though they were told to stop: they are left behind.
+        """
         self.give_back()
         quiet, hurried = asyncio.create_task(self._quiet.wait()), asyncio.create_task(hurry.wait())
         await asyncio.wait({quiet, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-        await end([quiet, hurried])
         for key in list(self._running):
             self._stop(key, "stopping")
-        await self._quiet.wait()
+        leave = time.monotonic() + LEAVE
+        while self._running and time.monotonic() < leave:
+            await asyncio.wait({quiet}, timeout=AGAIN)
+            for _, runner in list(self._running.values()):
+                runner.cancel()
+        await end([quiet, hurried])
+        return self._leave()
+
+    def _leave(self) -> int:
+        left = [job for job, _ in self._running.values()]
+        for job in left:
+            self._finish(job, self._told.pop(job._key, "stopping"))
+        self._forget(left)
+        self._left = len(left)
+        return self._left
+
+
+def _raised(task: asyncio.Task[None]) -> BaseException:
+    error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    return error or RuntimeError(f"{task.get_name()} returned")
+
+
+async def _calm(runner: asyncio.Task[Any]) -> None:
+    """Undo cancellations that a handler swallowed, or made itself; one that is not delivered yet is delivered here.
+
+    Otherwise it would end the runner, or a later job.
+    """
+    while runner.cancelling():
+        runner.uncancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dibs.client.find import find_database
 from dibs.cluster import Holding, Leader, Member
 from dibs.db.listen import AsyncBell
+from dibs.errors import HandlersLeft
 from dibs.events import Trouble, UpkeepDone, WorkerStarted, WorkerStopped, WorkerStopping
 from dibs.maintenance import ChoreDone, loops
 from dibs.runtime import Loop, Service, Stumbled, end
@@ -94,8 +95,13 @@ class Worker:
             await self._producer.run()
             self.app.events.tell(WorkerStopping(runners.running))
             reach("worker.stopping")
-            await runners.wind_up(self.settings.grace, self._hurry)
+            left = await runners.wind_up(self.settings.grace, self._hurry)
         self.app.events.tell(WorkerStopped(self.ended))
+        if left:
+            raise HandlersLeft(
+                f"{left} handlers went on though they were told to stop; their jobs were given back",
+                hint="let asyncio.CancelledError end an async handler, and do not block the event loop in it",
+            )
 
     @property
     def _queues(self) -> list[str]:
@@ -113,7 +119,7 @@ class Worker:
         events, dsn = self.app.events, self._pools.dsn
         self._keeper = keeper = Keeper(dsn, events)
         executor = Executor(self.app, self.settings, dsn, keeper.note)
-        return Runners(executor, keeper, Completer(self._pools.outcomes, events, self._hand.settle))
+        return Runners(executor, keeper, Completer(self._pools.outcomes, events, self._hand.settle), events)
 
     def _make_source(self, holding: Holding, closing: AsyncExitStack) -> Source:
         bell = AsyncBell(self._pools.dsn)

@@ -21,6 +21,7 @@ from dibs.errors import InvalidArgument
 from dibs.events import Events
 from dibs.metrics import log_events
 from dibs.runtime.children import is_child
+from dibs.runtime.running import run
 from dibs.worker import Share
 from dibs.worker.launch import settings_for
 
@@ -97,12 +98,14 @@ def worker(
     """Run the tasks of the app MODULE:APP, such as shop.tasks:app; with --channels also those of the database.
 
     SIGTERM or Ctrl-C: no more jobs are taken, what runs may finish within the grace time, the rest is given back. A
-    second one: everything is given back at once.
+    second one: everything is given back at once. A handler that goes on even then is left behind: exit code 5.
     """
     shown = Shown(host, health, metrics, health_file)
     if (processes > 1 or reload) and not is_child():
         log = log_events(events := Events(), log_format, level=log_level)
-        running = run_children(processes, events, shown, lambda: _database(session, app), reload, options["drain"])
+        running = run_children(
+            processes, events, shown, lambda: _database(session, app), reload, options["drain"], options["grace"]
+        )
         status = asyncio.run(running)
         log.close()
         sys.exit(status)
@@ -113,7 +116,7 @@ def worker(
     given: Any = {name: value for name, value in options.items() if value is not None}
     settings = settings_for(found, given)
     log = log_events(found.events, log_format, level=log_level)
-    ended = asyncio.run(work(found, settings, shown))
+    ended = run(work(found, settings, shown))
     log.close()
     if session.as_json:
         session.output.json({"ended": ended})

@@ -1,0 +1,53 @@
+"""Runs an event loop to an end that always comes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dibs.runtime.ending import end, limited
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+R = TypeVar("R")
+
+LEAVE = 2.0
+"""How many seconds tasks that are left have to end."""
+
+log = logging.getLogger("dibs")
+
+
+def run(main: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine as ``asyncio.run`` does; but no other task can end the loop, or keep it from ending."""
+    loop = asyncio.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        return _run(loop, loop.create_task(main))
+    finally:
+        _run(loop, loop.create_task(end(asyncio.all_tasks(loop), within=LEAVE)))
+        _run(loop, loop.create_task(limited(loop.shutdown_asyncgens(), LEAVE)))
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[R]) -> R:
+    """Run until the task is done.
+
+    asyncio lets a KeyboardInterrupt or SystemExit of any task end the loop. Unless it is a Ctrl-C that nobody obeys,
+    it was raised in a task of a handler's own, and whoever awaits that task gets it too.
+    """
+    while True:
+        try:
+            return loop.run_until_complete(task)
+        except (KeyboardInterrupt, SystemExit) as error:
+            if task.done():
+                raise
+            if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                task.cancel()
+            else:
+                log.error("a task that a handler started raised %r", error)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
