@@ -37,7 +37,7 @@ def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[R]) -> R:
     """Run until the task is done.
 
     asyncio lets a KeyboardInterrupt or SystemExit of any task end the loop. Unless it is a Ctrl-C that nobody obeys,
-    it was raised in a task of a handler's own, and whoever awaits that task gets it too.
+    it was raised in a task that a handler started, and the one that awaits it gets it too.
     """
     while True:
         try:
