@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -213,3 +214,18 @@ def test_everything_works_through_a_transaction_pooler(tmp_path: Path, dsn: str,
         [received] = client.queue("mail").receive(1, wait=5)
         assert (received.id, received.body) == (message.id, b"hello")
         received.ack()
+
+
+def test_enqueueing_in_a_transaction_needs_no_second_connection(dsn: str, db: psycopg.Connection[Any]) -> None:
+    """First requests of a web application, all at once, behind a pooler that has one connection for them."""
+    with PgBouncer(dsn, pool_size=1) as pooled:
+        client = dibs.Client(pooled.dsn, patience=2)
+
+        def request(n: int) -> None:
+            with psycopg.connect(pooled.dsn, prepare_threshold=None) as conn:
+                conn.execute("select 'what the request writes'")
+                client.enqueue("q", "noop", {"n": n}, conn=conn)
+
+        with ThreadPoolExecutor(20) as pool:
+            list(pool.map(request, range(20)))
+    assert db.execute("select count(*) from dibs.ready").fetchone() == (20,)

@@ -229,20 +229,19 @@ def forget_connections() -> None:
 
 @pytest.fixture(params=[*SYNC, *ASYNC])
 def play(request: pytest.FixtureRequest, dsn: str) -> Play:
-    """Plays a scene with one kind of connection: in an event loop for the async ones, else without."""
+    """Plays a scene with one kind of connection: in an event loop for the async ones, else without.
 
-    async def with_async(scene: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
-        async with dibs.AsyncClient(dsn) as client:
-            await scene(Stage(client, dsn, ASYNC[request.param]))
+    The client itself cannot reach the database: with ``conn=`` it opens no connection of its own.
+    """
+    nowhere = "postgresql://nobody@127.0.0.1:1/none"
 
     def run(scene: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
         if request.param in ASYNC:
-            asyncio.run(with_async(scene))
+            asyncio.run(scene(Stage(dibs.AsyncClient(nowhere, patience=0.1), dsn, ASYNC[request.param])))
             return
-        with dibs.Client(dsn) as client:
-            # Nothing in it waits, so it runs to its end at once; Django refuses to work inside of an event loop.
-            with pytest.raises(StopIteration):
-                scene(Stage(client, dsn, SYNC[request.param])).send(None)
+        # Nothing in it waits, so it runs to its end at once; Django refuses to work inside of an event loop.
+        with pytest.raises(StopIteration):
+            scene(Stage(dibs.Client(nowhere, patience=0.1), dsn, SYNC[request.param])).send(None)
 
     return run
 

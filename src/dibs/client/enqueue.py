@@ -40,13 +40,16 @@ class Enqueuer:
         except IdOutOfRange:
             if any(job.id is not None for job in jobs):
                 raise
-            self._database.learn_time()
             self._ids = None
             if conn is not None:
+                self._database.forget_time()
                 raise
+            self._database.learn_time()
             return self._enqueue(jobs, conn)
 
     def _enqueue(self, jobs: Sequence[NewJob], conn: Connection | None) -> list[Enqueued]:
+        # With a connection of the caller's no other is opened: a pooler may have none left.
+        (self._database.connect() if conn is None else self._database.check_on(conn))
         ids = self._ids_of(jobs)
         all_ours = all(job.id is None for job in jobs)
         first = _statements(jobs, ids, fresh=all_ours)
@@ -60,7 +63,6 @@ class Enqueuer:
         return _as_asked(made, ids) if all_ours else made
 
     def _ids_of(self, jobs: Sequence[NewJob]) -> list[UUID]:
-        self._database.connect()
         if self._ids is None:
             self._ids = IdMaker(self._database.ahead)
         made = iter(self._ids.make(sum(job.id is None for job in jobs)))

@@ -39,14 +39,17 @@ class AsyncEnqueuer:
         except IdOutOfRange:
             if any(job.id is not None for job in jobs):
                 raise
-            await self._database.learn_time()
             self._ids = None
             if conn is not None:
+                self._database.forget_time()
                 raise
+            await self._database.learn_time()
             return await self._enqueue(jobs, conn)
 
     async def _enqueue(self, jobs: Sequence[NewJob], conn: AsyncConnection | None) -> list[Enqueued]:
-        ids = await self._ids_of(jobs)
+        # With a connection of the caller's no other is opened: a pooler may have none left.
+        await (self._database.connect() if conn is None else self._database.check_on(conn))
+        ids = self._ids_of(jobs)
         all_ours = all(job.id is None for job in jobs)
         first = _statements(jobs, ids, fresh=all_ours)
         reach("enqueue.before_send")
@@ -58,8 +61,7 @@ class AsyncEnqueuer:
         made: list[Enqueued] = [enqueued for part in done for enqueued in part]
         return _as_asked(made, ids) if all_ours else made
 
-    async def _ids_of(self, jobs: Sequence[NewJob]) -> list[UUID]:
-        await self._database.connect()
+    def _ids_of(self, jobs: Sequence[NewJob]) -> list[UUID]:
         if self._ids is None:
             self._ids = IdMaker(self._database.ahead)
         made = iter(self._ids.make(sum(job.id is None for job in jobs)))

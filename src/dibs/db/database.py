@@ -17,7 +17,7 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from dibs.db import calls
-from dibs.db.adapters.client import run_on
+from dibs.db.adapters.client import join, run_on
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
 from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdTaken, ServerError
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
+    from dibs.db.adapters.detect import Connection as TheirConnection
     from dibs.db.calls import Call
+    from dibs.db.calls.schema import Installed
 
 R = TypeVar("R")
 Connection = psycopg.Connection[Any]
@@ -89,7 +91,6 @@ class Database:
                 self._locate = self._locate()
             if not self._fits:
                 self._check_schema()
-                self._fits = True
             pool = ConnectionPool(
                 self.dsn,
                 kwargs={"autocommit": True},
@@ -130,15 +131,27 @@ class Database:
         with translated():
             with psycopg.Connection.connect(self.dsn, autocommit=True) as conn:
                 try:
-                    version, _ = run_on(conn, calls.schema.version())
+                    self._check(run_on(conn, calls.schema.installed()))
                 except psycopg.Error as error:
                     raise missing(error) from error
-                check_fit(version)
-                self._learn(run_on(conn, calls.schema.now()))
+
+    def check_on(self, conn: TheirConnection) -> None:
+        """Check once that the schema fits, and learn the database's time, on a caller's connection: none is opened."""
+        if not self._fits:
+            self._check(join(conn, calls.schema.installed()))
+
+    def _check(self, installed: Installed) -> None:
+        check_fit(installed.version)
+        self._learn(installed.now)
+        self._fits = True
 
     def learn_time(self) -> None:
         """Learn again how far the database's clock is ahead of ours."""
         self._learn(self.run(calls.schema.now()))
+
+    def forget_time(self) -> None:
+        """Learn the database's time again before it is next needed."""
+        self._fits = False
 
     def _learn(self, now: datetime) -> None:
         self.ahead = now.timestamp() - time.time()

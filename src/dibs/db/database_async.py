@@ -16,7 +16,7 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from dibs.db import calls
-from dibs.db.adapters.client_async import run_on
+from dibs.db.adapters.client_async import join, run_on
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
 from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdTaken, ServerError
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import datetime
 
+    from dibs.db.adapters.detect import AsyncConnection as TheirConnection
     from dibs.db.calls import Call
+    from dibs.db.calls.schema import Installed
 
 R = TypeVar("R")
 AsyncConnection = psycopg.AsyncConnection[Any]
@@ -88,7 +90,6 @@ class AsyncDatabase:
                 self._locate = await asyncio.to_thread(self._locate)
             if not self._fits:
                 await self._check_schema()
-                self._fits = True
             pool = AsyncConnectionPool(
                 self.dsn,
                 kwargs={"autocommit": True},
@@ -129,15 +130,27 @@ class AsyncDatabase:
         with translated():
             async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as conn:
                 try:
-                    version, _ = await run_on(conn, calls.schema.version())
+                    self._check(await run_on(conn, calls.schema.installed()))
                 except psycopg.Error as error:
                     raise missing(error) from error
-                check_fit(version)
-                self._learn(await run_on(conn, calls.schema.now()))
+
+    async def check_on(self, conn: TheirConnection) -> None:
+        """Check once that the schema fits, and learn the database's time, on a caller's connection: none is opened."""
+        if not self._fits:
+            self._check(await join(conn, calls.schema.installed()))
+
+    def _check(self, installed: Installed) -> None:
+        check_fit(installed.version)
+        self._learn(installed.now)
+        self._fits = True
 
     async def learn_time(self) -> None:
         """Learn again how far the database's clock is ahead of ours."""
         self._learn(await self.run(calls.schema.now()))
+
+    def forget_time(self) -> None:
+        """Learn the database's time again before it is next needed."""
+        self._fits = False
 
     def _learn(self, now: datetime) -> None:
         self.ahead = now.timestamp() - time.time()

@@ -121,6 +121,10 @@ def tell(report: Report) -> errors.DibsError:
         return _server_error(message, hint, state)
     if known := errors.BY_SQLSTATE.get(state):
         return known(message, hint=hint)
+    if state == "3F000" and '"dibs"' in message:
+        return errors.SchemaMissing(
+            "dibs is not installed in this database", hint="run: dibs init (or: dibs sql | psql)"
+        )
     if state in {"42883", "42P01"} and "dibs." in message:
         return errors.SchemaMissing(f"this database lacks a part of dibs: {message}", hint="run: dibs migrate")
     if state.startswith("22"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.db.calls.call import Call, first
 
@@ -10,11 +10,18 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+class Installed(NamedTuple):
+    """What a client asks of a database before its first call."""
+
+    version: int
+    now: datetime
+
+
 def now() -> Call[datetime]:
     """The database's time."""
     return Call("select dibs.now()", (), first)
 
 
-def version() -> Call[tuple[int, str]]:
-    """The schema's version and the digest of its functions."""
-    return Call("select version, code from dibs.version()", (), lambda rows: (rows[0][0], rows[0][1]))
+def installed() -> Call[Installed]:
+    """Which schema is installed, and the database's time."""
+    return Call("select version, dibs.now() from dibs.version()", (), lambda rows: Installed(*rows[0]))
