@@ -231,7 +231,7 @@ def forget_connections() -> None:
 def play(request: pytest.FixtureRequest, dsn: str) -> Play:
     """Plays a scene with one kind of connection: in an event loop for the async ones, else without.
 
-    The client itself cannot reach the database: with ``conn=`` it opens no connection of its own.
+    The client cannot reach the database: with ``conn=`` it opens no connection.
     """
     nowhere = "postgresql://nobody@127.0.0.1:1/none"
 
