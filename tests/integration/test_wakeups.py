@@ -20,9 +20,9 @@ ENQUEUE = "select dibs.enqueue('q', 'k')"
 
 
 def rings(listener: psycopg.Connection[Any]) -> list[str]:
-    """What was heard so far; a notification arrives with the answer to any statement."""
-    listener.execute("select 1")
-    return [note.payload for note in listener.notifies(timeout=0)]
+    """The queues heard so far; a notification arrives with the answer to any statement."""
+    names = dict(listener.execute("select number::text, queue from dibs.bells()").fetchall())
+    return [names[note.payload] for note in listener.notifies(timeout=0)]
 
 
 @pytest.fixture
@@ -44,6 +44,21 @@ def test_a_commit_rings_once_for_each_queue(connect: Connect, listener: psycopg.
     with conn.transaction(force_rollback=True):
         conn.execute(ENQUEUE)
     assert rings(listener) == []
+
+
+def test_a_ring_does_not_say_the_name_of_its_queue(
+    client: dibs.Client, db: psycopg.Connection[Any], listener: psycopg.Connection[Any]
+) -> None:
+    """Every login may listen, also one that may not know that there is such a queue."""
+    client.enqueue("secret", "k")
+    client.pause("secret")
+    client.resume("secret")
+    client.set_limit(queue="secret", concurrency=1)
+    listener.execute("select 1")
+    numbers = {note.payload for note in listener.notifies(timeout=0)}
+    assert db.execute("select array_agg(number::text), array_agg(queue) from dibs.bells()").fetchone() == (
+        list(numbers), ["secret"],
+    )  # fmt: skip
 
 
 def test_only_one_committer_rings_at_a_time_and_none_waits(connect: Connect, listener: psycopg.Connection[Any]) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _LONGEST_BREAK = 5.0
 _WHO = "select pg_backend_pid()"
 """Behind a pooler the backend's process id differs from ours: no notification reaches us there, so we poll."""
+_BELLS = "select number::text, queue from dibs.bells()"
+"""A ring says the number of its queue: every login may listen, and not every one may know every name."""
 
 
 class _Rings:
@@ -33,6 +35,7 @@ class _Rings:
         self.pid = os.getpid()
         self._rings: Counter[str] = Counter()
         self._everywhere = 0
+        self._names: dict[str, str] = {}
 
     def heard(self, queues: Sequence[str]) -> int:
         """How many rings these queues had so far."""
@@ -43,6 +46,13 @@ class _Rings:
             self._everywhere += 1
         else:
             self._rings[queue] += 1
+
+    def _learn(self, known: Sequence[tuple[str, str]], rung: Sequence[str] = ()) -> None:
+        """Note which number rings for which queue; one that still has no name is none of our queues."""
+        self._names |= dict.fromkeys(rung, "") | dict(known)
+
+    def _knows(self, rung: Sequence[str]) -> bool:
+        return all(number in self._names for number in rung)
 
 
 def _pause(tries: int) -> float:
@@ -88,13 +98,17 @@ class Bell(_Rings):
                     if conn.execute(_WHO).fetchone() != (conn.info.backend_pid,):
                         self._listening.set()
                         return
+                    self._learn(conn.execute(_BELLS).fetchall())
                     conn.execute("listen dibs")
                     tries = 0
                     self._ring(None)
                     self._listening.set()
                     while not self._stopping.is_set():
-                        for ring in conn.notifies(timeout=0.2):
-                            self._ring(ring.payload)
+                        rung = [note.payload for note in conn.notifies(timeout=0.2, stop_after=1)]
+                        if not self._knows(rung):
+                            self._learn(conn.execute(_BELLS).fetchall(), rung)
+                        for number in rung:
+                            self._ring(self._names[number])
             tries += 1
             self._stopping.wait(_pause(tries))
 
@@ -144,12 +158,17 @@ class AsyncBell(_Rings):
                     if await (await conn.execute(_WHO)).fetchone() != (conn.info.backend_pid,):
                         self._listening.set()
                         return
+                    self._learn(await (await conn.execute(_BELLS)).fetchall())
                     await conn.execute("listen dibs")
                     tries = 0
                     self.ring()
                     self._listening.set()
-                    async for ring in conn.notifies():
-                        self.ring(ring.payload)
+                    while True:
+                        rung = [note.payload async for note in conn.notifies(stop_after=1)]
+                        if not self._knows(rung):
+                            self._learn(await (await conn.execute(_BELLS)).fetchall(), rung)
+                        for number in rung:
+                            self.ring(self._names[number])
             tries += 1
             await asyncio.sleep(_pause(tries))
 

@@ -34,14 +34,14 @@ begin
   for v_grant in
     select g.role, p.oid::regprocedure as verb
     from (values
-      ('dibs_producer', '{enqueue,enqueue_many,cancel,cancel_many,cancel_key,state,states,why,find_task,make_id,now,version}'::text[]),
+      ('dibs_producer', '{enqueue,enqueue_many,cancel,cancel_many,cancel_key,state,states,why,find_task,bells,make_id,now,version}'::text[]),
       ('dibs_worker', '{claim,extend,extend_many,complete,complete_many,fail,fail_many,snooze,snooze_many,release,
-        release_many,rescue,expire,make_days,prune,forget,maintain,next_due,depth,drain_estimate,state,states,why,register_worker,
+        release_many,rescue,expire,make_days,prune,forget,maintain,next_due,bells,depth,drain_estimate,state,states,why,register_worker,
         beat_worker,retire_worker,leads,set_tasks,find_task,now,version}'),
-      ('dibs_observer', '{state,states,why,depth,drain_estimate,next_due,id_time,now,version}'),
+      ('dibs_observer', '{state,states,why,depth,drain_estimate,next_due,bells,id_time,now,version}'),
       ('dibs_admin', '{enqueue,enqueue_many,claim,extend,extend_many,complete,complete_many,fail,fail_many,snooze,
         snooze_many,release,release_many,cancel,cancel_many,cancel_key,rescue,expire,redrive,make_days,prune,forget,maintain,
-        set_queue,set_strict,pause,resume,why,show,state,states,depth,drain_estimate,next_due,register_worker,beat_worker,
+        set_queue,set_strict,pause,resume,why,show,state,states,depth,drain_estimate,next_due,bells,register_worker,beat_worker,
         retire_worker,leads,set_tasks,find_task,make_id,id_time,now,version}'),
       ('dibs_producer', '{declare_schedules,trigger,preview_schedule}'),
       ('dibs_worker', '{run_schedules,fire,preview_schedule}'),

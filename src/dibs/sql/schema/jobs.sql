@@ -265,7 +265,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if pg_try_advisory_xact_lock(20002, new.queue_id) then
-    perform pg_notify('dibs', (select q.name from dibs.queue as q where q.id = new.queue_id));
+    perform pg_notify('dibs', new.queue_id::text);
   end if;
   return null;
 end

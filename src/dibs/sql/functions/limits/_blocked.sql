@@ -44,7 +44,7 @@ everything now and then, for what was committed late or rolled back.';
 create or replace function dibs._ring_for(limit_id integer) returns void
 language sql volatile
 begin atomic
-  select pg_notify('dibs', q.name)
+  select pg_notify('dibs', q.id::text)
   from (
     select q.id, q.name, q.ring from dibs.limit_rule as b join dibs.queue as q on b.scope = 'queue' and q.name = b.name
     where b.id = _ring_for.limit_id

@@ -52,7 +52,7 @@ begin
   update dibs.queue as q set paused_at = null where q.id = v_id;
   perform dibs._share_policy(v_id);
   if (select q.ring from dibs.queue as q where q.id = v_id) then
-    perform pg_notify('dibs', q.name) from dibs.queue as q where q.id = any (dibs._queue_numbers(v_id));
+    perform pg_notify('dibs', n::text) from unnest(dibs._queue_numbers(v_id)) as n;
   end if;
 end
 $$;
