@@ -12,6 +12,7 @@ import pytest
 
 import dibs
 from dibs import sql
+from dibs.db import schema
 from dibs.db.admin import create_database, drop_database, execute
 from dibs.db.grants import check
 from dibs.db.schema import migrate
@@ -90,12 +91,45 @@ def test_two_processes_at_once(empty_dsn: str) -> None:
     assert not migrate(empty_dsn).changed
 
 
-def test_a_migration_gives_up_when_it_cannot_have_its_lock(empty_dsn: str) -> None:
+def test_a_migration_gives_up_when_another_does_not_end(empty_dsn: str) -> None:
     with psycopg.connect(empty_dsn) as other:
-        other.execute("select pg_advisory_xact_lock(20004, 0)")
-        with pytest.raises(dibs.SchemaLocked, match="nothing was changed"):
+        other.execute("create schema dibs")
+        who = rf"pid {other.info.backend_pid} .*create schema"
+        with pytest.raises(dibs.SchemaLocked, match=rf"{who}[\s\S]*nothing was changed"):
             migrate(empty_dsn, lock_timeout=0.1)
+        other.rollback()
     assert migrate(empty_dsn).before is None
+
+
+def test_many_databases_of_a_new_server_at_once() -> None:
+    """Roles belong to the whole server: all but one of the installs find them being made."""
+    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "16MB"}, in_memory=True) as server:
+        names = [f"shop{n}" for n in range(4)]
+        for name in names:
+            create_database(server.dsn("postgres"), name)
+        with ThreadPoolExecutor(4) as pool:
+            done = list(pool.map(lambda name: migrate(server.dsn(name)), names))
+    assert [m.notices for m in done] == [()] * 4
+
+
+def test_a_migration_behind_an_open_transaction_stalls_nobody(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone who needs a table waits behind a migration that waits for it: so that waits for a moment only."""
+    migrate(empty_dsn)
+    later = [*sql.migrations(), (2, "more", "alter table dibs.job add column more integer")]
+    monkeypatch.setattr(sql, "migrations", lambda: later)
+    monkeypatch.setattr(schema, "PAUSE", 0.05)
+    told: list[str] = []
+    with psycopg.connect(empty_dsn, autocommit=True) as producer, psycopg.connect(empty_dsn) as reader:
+        producer.execute("set statement_timeout = '3s'")
+        producer.execute("select dibs.enqueue('q', 'k')")
+        reader.execute("select from dibs.claim('{q}')")
+        with ThreadPoolExecutor(1) as pool:
+            migrating = pool.submit(migrate, empty_dsn, lock_timeout=60, waiting=told.append)
+            while len(told) < 3 and not migrating.done():
+                producer.execute("select dibs.enqueue('q', 'k')")
+            reader.rollback()
+            assert migrating.result(30).applied == ("0002 more",)
+            assert all(f"pid {reader.info.backend_pid}" in line and "dibs.claim" in line for line in told)
 
 
 def test_a_dry_run_changes_nothing(empty_dsn: str) -> None:

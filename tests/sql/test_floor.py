@@ -206,19 +206,6 @@ def test_a_batch_that_was_committed_late_is_drained_at_once(connect: Connect, cl
     assert time.monotonic() - began < 5
 
 
-def test_a_sweep_in_an_open_transaction_stops_no_other(connect: Connect) -> None:
-    one, other = connect(), connect()
-    floor = "row(null, null, null, null, 0, 5000, 9e15::bigint, 0)::dibs.floor"
-    sweep = f"select dibs._look_back('floor', 1, {floor}, dibs._micros(clock_timestamp()))"
-    enqueue(one)
-    one.execute("begin")
-    swept = one.execute(sweep).fetchone()
-    assert swept == (4_000_000_000_000_000,)
-    assert other.execute(sweep).fetchone() != swept
-    one.execute(f"select dibs._write_floor('floor', 1, {floor}, %s, 1)", swept)
-    assert other.execute(sweep).fetchone() == swept
-
-
 def test_a_clock_stepped_back_stops_no_look_back(db: psycopg.Connection[Any]) -> None:
     now, nothing = "dibs._micros(clock_timestamp())", "row(null, null, null, null,"
     ahead = f"{now} + 3600000000"

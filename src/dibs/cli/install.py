@@ -23,17 +23,31 @@ def install_options(function: F) -> F:
     """The options of init and migrate."""
     function = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(function)
     return click.option("--lock-timeout", type=DURATION, default="10s", show_default=True, metavar="DURATION",
-                        help="How long to wait for a lock before giving up.")(function)  # fmt: skip
+                        help="How long to try to get the locks before giving up.")(function)  # fmt: skip
 
 
 def install(session: Session, lock_timeout: Seconds, *, dry_run: bool) -> None:
     """Bring the database to this release, and say what was done."""
     dsn = session.find(install=False)
-    done = migrate(dsn, lock_timeout=seconds(lock_timeout), dry_run=dry_run)
+    done = migrate(dsn, lock_timeout=seconds(lock_timeout), dry_run=dry_run, waiting=Waiting(session.output))
     if session.as_json:
         session.output.json(_as_json(done, dry_run))
     else:
         _explain(session.output, done, dry_run)
+
+
+class Waiting:
+    """Says what a migration waits for, whenever it is something new."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._said = ""
+
+    def __call__(self, holder: str) -> None:
+        """Say it."""
+        if holder.partition(" (")[0] != self._said:
+            self._said = holder.partition(" (")[0]
+            self._output.note(f"waiting for a lock: {holder}", "yellow")
 
 
 def _as_json(done: Migrated, dry_run: bool) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import psycopg
@@ -11,9 +10,6 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from dibs.db.translate import translated
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def execute(dsn: str, statement: str, args: tuple[Any, ...] | None = None) -> None:
@@ -37,14 +33,6 @@ def at_database(dsn: str, name: str) -> str:
         query = f"?{parts.query}" if parts.query else ""
         return f"{parts.scheme}://{parts.netloc}/{quote(name, safe='')}{query}"
     return make_conninfo(dsn, dbname=name)
-
-
-@contextmanager
-def exclusively(dsn: str, lock: tuple[int, int]) -> Iterator[None]:
-    """Hold an advisory lock of this database for the length of the block."""
-    with translated(), psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute("select pg_advisory_lock(%s, %s)", lock)
-        yield
 
 
 def create_database(dsn: str, name: str, *, template: str | None = None, by_files: bool = False) -> None:

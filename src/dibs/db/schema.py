@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psycopg
 
 from dibs import sql
 from dibs.db.translate import translate, translated
 from dibs.errors import SchemaLocked, SchemaMissing, SchemaTooNew, SchemaTooOld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WAIT = 0.1
+"""How many seconds to wait for a lock of what others use: those that come later wait behind us."""
+PAUSE = 0.4
+"""How many seconds to let the others go on before the locks are tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +37,14 @@ class Migrated:
         return bool(self.applied) or self.code_changed
 
 
-def migrate(dsn: str, *, lock_timeout: float = 10.0, dry_run: bool = False) -> Migrated:
+def migrate(
+    dsn: str, *, lock_timeout: float = 10.0, dry_run: bool = False, waiting: Callable[[str], None] = lambda _: None
+) -> Migrated:
     """Bring a database to this package's schema: safe to run twice, and by two processes at once.
 
-    Refuses a schema in which anything belongs to another role: that would be run with our rights.
-    ``dry_run`` changes nothing and says what would be done.
+    Refuses a schema in which anything belongs to another role: that would be run with our rights. Locks are tried for
+    ``lock_timeout`` seconds, each time for a moment only, so that nobody has to wait behind a migration that waits;
+    ``waiting`` is told which transaction is in the way. ``dry_run`` changes nothing and says what would be done.
     """
     with translated(), psycopg.connect(dsn, autocommit=True) as conn:
         notices: list[str] = []
@@ -43,15 +56,8 @@ def migrate(dsn: str, *, lock_timeout: float = 10.0, dry_run: bool = False) -> M
             raise _too_new(before[0])
         if before == (sql.latest_version(), sql.digest()):
             return Migrated(before[0], before[0], (), False, ())
-        script = sql.install_script(lock_timeout=f"{round(lock_timeout * 1000)}ms")
-        try:
-            if not dry_run:
-                conn.execute(script)
-        except psycopg.errors.LockNotAvailable as error:
-            raise SchemaLocked(
-                f"another migration, or a long transaction, held a lock for more than {lock_timeout:g} s",
-                hint="nothing was changed; run it again, or give a longer --lock-timeout",
-            ) from error
+        if not dry_run:
+            _apply(conn, lock_timeout, waiting)
         start = before[0] if before else 0
         return Migrated(
             before[0] if before else None,
@@ -60,6 +66,47 @@ def migrate(dsn: str, *, lock_timeout: float = 10.0, dry_run: bool = False) -> M
             before is None or before[1] != sql.digest(),
             tuple(n for n in notices if n.startswith("dibs:")),
         )
+
+
+def _apply(conn: psycopg.Connection, patience: float, waiting: Callable[[str], None]) -> None:
+    until = time.monotonic() + patience
+    while True:
+        left = max(until - time.monotonic(), WAIT)
+        try:
+            conn.execute(sql.install_script(lock_timeout=_millis(WAIT), turn_timeout=_millis(left)))
+            return
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+            conn.rollback()
+            holder = _holder(conn)
+            if time.monotonic() >= until:
+                raise SchemaLocked(
+                    f"what has to be changed was locked for {patience:g} s; {holder}",
+                    hint="nothing was changed; end that transaction, or try for longer with --lock-timeout",
+                ) from error
+        waiting(holder)
+        time.sleep(PAUSE)
+
+
+def _millis(seconds: float) -> str:
+    return f"{round(seconds * 1000)}ms"
+
+
+def _holder(conn: psycopg.Connection) -> str:
+    """Who is in the way: of the open transactions that hold locks of dibs, otherwise of all that write, the oldest."""
+    row = conn.execute(
+        "select a.pid, a.usename, a.state, extract(epoch from clock_timestamp() - a.xact_start)::integer, a.query"
+        " from pg_stat_activity as a cross join lateral (select count(*) as locks from pg_locks as l"
+        "   join pg_class as c on c.oid = l.relation and c.relnamespace = to_regnamespace('dibs')"
+        "   where l.pid = a.pid and l.granted) as l"
+        " where a.datname = current_database() and a.pid <> pg_backend_pid() and a.xact_start is not null"
+        "   and (a.backend_xid is not null or l.locks > 0)"
+        " order by l.locks = 0, a.xact_start limit 1"
+    ).fetchone()
+    if row is None:
+        return "nobody holds it any more"
+    pid, user, state, seconds, query = row
+    last = " ".join(query.split())[:200]
+    return f"the oldest transaction there is of pid {pid} ({user}, {state}, for {seconds} s): {last}"
 
 
 def installed(conn: psycopg.Connection) -> tuple[int, str] | None:

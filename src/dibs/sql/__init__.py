@@ -1,8 +1,9 @@
 """The core: the SQL files, and the one script that installs or migrates them.
 
 ``dibs init`` and ``dibs migrate`` run the same script that ``dibs sql`` prints for ``psql``. It is safe to run twice
-and by two at once: it takes a lock, applies the versions that are missing, and then the functions, the views and the
-grants again. Version 1 is ``schema/``; from the first release on, each change of a table is a file in ``migrations/``.
+and by two at once: one waits for the other. It applies the versions that are missing, and then the functions, the views
+and the grants again. Version 1 is ``schema/``; from the first release on, each change of a table is a file in
+``migrations/``.
 """
 
 from __future__ import annotations
@@ -73,17 +74,22 @@ PREAMBLE = f"""\
 begin isolation level read committed;
 set local search_path = pg_catalog, pg_temp;
 set local check_function_bodies = on;
-set local lock_timeout = '{{lock_timeout}}';
-select pg_catalog.pg_advisory_xact_lock(20004, 0);
+set local lock_timeout = '{{turn_timeout}}';
 {OURS}
-do $schema$ begin
-if to_regnamespace('dibs') is null then create schema dibs; end if;
-end $schema$;
+do $first$ begin
+if pg_catalog.to_regnamespace('dibs') is null then create schema dibs; end if;
 create table if not exists dibs.migration (
   version integer not null constraint migration_pkey primary key,
   name text not null,
   applied_at timestamptz not null default pg_catalog.clock_timestamp()
 );
+exception when duplicate_schema or duplicate_table or unique_violation then
+null;  -- Another install made them at the same moment: perhaps another role's, so the owners are looked at again.
+end $first$;
+-- One migration at a time, which nobody else waits for. Everything else is used by others, who wait behind us.
+lock table dibs.migration in share row exclusive mode;
+set local lock_timeout = '{{lock_timeout}}';
+{OURS}
 comment on table dibs.migration is 'Which schema version this is: one row for each version applied.';
 create table if not exists dibs.code (
   one boolean not null default true constraint code_pkey primary key constraint code_one_row check (one),
@@ -143,14 +149,18 @@ end if; end $guard$;
 """
 
 
-def install_script(*, lock_timeout: str = "10s", upto: int | None = None) -> str:
-    """The whole install as one script; ``upto`` stops after that version and applies no code."""
+def install_script(*, lock_timeout: str = "200ms", turn_timeout: str = "10s", upto: int | None = None) -> str:
+    """The whole install as one script; ``upto`` stops after that version and applies no code.
+
+    It waits for another migration up to ``turn_timeout``, and up to ``lock_timeout`` for any other lock.
+    """
+    first = PREAMBLE.format(lock_timeout=lock_timeout, turn_timeout=turn_timeout)
     steps = [_guarded(*m) for m in migrations() if upto is None or m[0] <= upto]
     if upto is not None:
-        return "\n".join([PREAMBLE.format(lock_timeout=lock_timeout), *steps, "commit;\n"])
+        return "\n".join([first, *steps, "commit;\n"])
     return "\n".join(
         [
-            PREAMBLE.format(lock_timeout=lock_timeout),
+            first,
             *steps,
             code(),
             f"insert into dibs.code (digest) values ('{digest()}')"

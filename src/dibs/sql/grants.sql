@@ -12,6 +12,8 @@ declare
 begin
   foreach v_role in array array['dibs_producer', 'dibs_worker', 'dibs_observer', 'dibs_admin'] loop
     if not exists (select from pg_catalog.pg_roles where rolname = v_role) then
+      -- Another database's install may be making it; nobody waits behind us for a role that is not there yet.
+      set local lock_timeout = '10s';
       begin
         execute format('create role %I nologin', v_role);
       exception

@@ -7,16 +7,13 @@ import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dibs.db.admin import at_database, create_database, drop_database, exclusively
+from dibs.db.admin import at_database, create_database, drop_database
 from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server
 from dibs.testing.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-INSTALLING = (20004, 1)
-"""Held while a template is made: dibs' roles belong to the whole server, and are made once."""
 
 SETTINGS = {**UNSAFE_FAST, "checkpoint_timeout": "30min", "max_wal_size": "1GB"}
 
@@ -64,8 +61,7 @@ def _template(dsn: str, prepare: Callable[[str], object] | None) -> Iterator[str
     create_database(dsn, name)
     try:
         made = at_database(dsn, name)
-        with exclusively(dsn, INSTALLING):
-            migrate(made)
+        migrate(made)
         Clock(made).install()
         if prepare is not None:
             prepare(made)

@@ -257,16 +257,15 @@ comment on table dibs.dead is 'Tickets of jobs that ended badly and can be redri
 create index dead_queue_idx on dibs.dead (queue_id, ended_at);
 
 -- NOTIFY takes a lock of the whole cluster at commit, so only one committer of a queue at a time rings. The trigger is
--- deferred so that the try-lock is taken at the end: taken on insert, a long transaction would hold it and silence the
--- queue for everyone.
+-- deferred so that the bell is locked at the end: locked on insert, a long transaction would silence the queue for
+-- everyone.
 create function dibs._ring() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if pg_try_advisory_xact_lock(20002, new.queue_id) then
-    perform pg_notify('dibs', new.queue_id::text);
-  end if;
+  perform pg_notify('dibs', b.queue_id::text)
+  from (select b.queue_id from dibs.bell as b where b.queue_id = new.queue_id for update skip locked) as b;
   return null;
 end
 $$;

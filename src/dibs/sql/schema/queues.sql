@@ -136,3 +136,23 @@ comment on column dibs.queue.has_limit is
 comment on column dibs.queue.has_job_limits is 'Whether its jobs may need units of a kind''s or a resource''s limit.';
 comment on column dibs.queue.is_confined is 'Whether some role is confined, so that verbs check who may use the queue.';
 comment on column dibs.queue.shard_of is 'The queue of which it is a shard, numbered by shard.';
+
+create table dibs.bell (
+  queue_id integer not null constraint bell_pkey primary key
+);
+comment on table dibs.bell is
+'A row for each queue, to be locked by the transaction that rings for it. Never updated, so a lock leaves no dead row.';
+
+create function dibs._hang_bell() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into dibs.bell (queue_id) values (new.id) on conflict (queue_id) do nothing;
+  return null;
+end
+$$;
+
+comment on function dibs._hang_bell is 'Give a new queue its bell.';
+
+create trigger queue_bell after insert on dibs.queue for each row execute function dibs._hang_bell();

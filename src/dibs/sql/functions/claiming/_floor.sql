@@ -41,30 +41,37 @@ $$;
 comment on function dibs._read_floor is
 'Where this connection starts scanning a queue: from its session, otherwise from the newest hint, otherwise from the start.';
 
-create or replace function dibs._sweep_lock(what text, queue_id integer) returns integer
-language sql immutable
-return case when what = 'rotation' then -queue_id else queue_id end;
+create or replace function dibs._may_sweep(what text, queue_id integer, at timestamptz) returns boolean
+language plpgsql volatile
+as $$
+declare
+  v_hint record;
+begin
+  select h.ctid as spot, h.took, h.swept_at + dibs._rest(1) * h.took as paid_at into v_hint from dibs.floor_hint as h
+  where h.what = _may_sweep.what and h.queue_id = _may_sweep.queue_id and h.swept_at <= at
+  order by h.swept_at desc limit 1;
+  if v_hint.spot is null or v_hint.paid_at > at then
+    return v_hint.spot is null;
+  end if;
+  perform from dibs.floor_hint as h where h.ctid = v_hint.spot for update skip locked;
+  -- Who holds the lock may be done with its sweep and stay in its transaction. After as long again the others go ahead, each
+  -- in its own twentieth of the time, and the first to commit leaves a new hint.
+  return found or v_hint.paid_at + dibs._rest(1) * v_hint.took <= at
+    and trunc(extract(epoch from at) / extract(epoch from v_hint.took)) % dibs._rest(1) = pg_backend_pid() % dibs._rest(1);
+end
+$$;
 
-comment on function dibs._sweep_lock is 'The number of the advisory lock (class 20001) that a sweep takes.';
+comment on function dibs._may_sweep is
+'Whether an expensive sweep is ours to make: one connection at a time makes it, and not before the last one has paid off. Who
+sweeps has locked the newest hint, until its transaction ends.';
 
 create or replace function dibs._look_back(what text, queue_id integer, floor dibs.floor, real_us bigint) returns bigint
 language plpgsql volatile
 as $$
-declare
-  v_paid timestamptz;
 begin
   -- A time further ahead than we would ever set it was set before the clock stepped back.
   if real_us >= floor.sweep_at or floor.sweep_at - real_us > dibs._rest(floor.sweep_took) then
-    if floor.sweep_took < 2000 then
-      return dibs._everything_us();
-    end if;
-    -- Expensive sweeps are shared: one connection at a time, and not before the last has paid off. The lock is the
-    -- session's, because the caller's transaction may last; _write_floor gives it back.
-    select h.swept_at + dibs._rest(1) * h.took into v_paid from dibs.floor_hint as h
-    where h.what = _look_back.what and h.queue_id = _look_back.queue_id and h.swept_at <= dibs._from_micros(real_us)
-    order by h.swept_at desc limit 1;
-    if coalesce(v_paid, '-infinity') <= dibs._from_micros(real_us)
-      and pg_try_advisory_lock(20001, dibs._sweep_lock(what, queue_id)) then
+    if floor.sweep_took < 2000 or dibs._may_sweep(what, queue_id, dibs._from_micros(real_us)) then
       return dibs._everything_us();
     end if;
   end if;
@@ -83,12 +90,8 @@ language plpgsql volatile
 as $$
 declare
   v_now bigint := dibs._micros(clock_timestamp());
-  v_unlocked boolean;
 begin
   if back >= dibs._everything_us() then
-    if floor.sweep_took >= 2000 then
-      v_unlocked := pg_advisory_unlock(20001, dibs._sweep_lock(what, queue_id));
-    end if;
     floor.sweep_took := took;
     floor.sweep_at := v_now + dibs._rest(took);
     if took >= 2000 then

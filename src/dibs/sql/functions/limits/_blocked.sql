@@ -52,7 +52,8 @@ begin atomic
     select q.id, q.name, q.ring from dibs._first_blocked(_ring_for.limit_id) as f
     join dibs.blocked as b on b.id = f.id join dibs.queue as q on q.id = b.queue_id
   ) as q
-  where q.ring and pg_try_advisory_xact_lock(20002, q.id);
+  cross join lateral (select from dibs.bell as b where b.queue_id = q.id for update skip locked) as b
+  where q.ring;
 end;
 
 comment on function dibs._ring_for is 'Ring for the queues whose jobs wait for a limit.';

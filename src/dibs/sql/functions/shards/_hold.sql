@@ -20,11 +20,11 @@ $$;
 comment on function dibs._fence_shard is
 'Refuse a claim by anyone but the holder, and keep the holder until the claim has ended.';
 
-create or replace function dibs._my_quota(parent integer, worker bigint, shards bigint) returns bigint
+create or replace function dibs._my_quota(parent integer, worker bigint, shards bigint, at timestamptz) returns bigint
 language sql stable
 begin atomic
   select shards / count(*) + (count(*) filter (where p.worker < _my_quota.worker) < shards % count(*))::integer
-  from dibs.puller as p where p.parent = _my_quota.parent;
+  from dibs.puller as p where p.parent = _my_quota.parent and p.seen_until > at;
 end;
 
 comment on function dibs._my_quota is
@@ -54,12 +54,14 @@ declare
   v_taken record;
   v_lost record;
 begin
-  perform pg_advisory_xact_lock(20005, queue.id);
+  -- Several may decide at the same moment: a shard is let go, renewed or taken under the lock of its row, and nobody waits
+  -- for one. Who did not see a newcomer takes too much, and lets it go the next time.
   insert into dibs.puller as p (parent, worker, seen_until) values (queue.id, _hold_queue.worker, v_until)
   on conflict (parent, worker) do update set seen_until = excluded.seen_until;
-  delete from dibs.puller as p where p.parent = queue.id and p.seen_until <= at;
+  delete from dibs.puller as p where p.ctid = any (array(
+    select o.ctid from dibs.puller as o where o.parent = queue.id and o.seen_until <= at for update skip locked));
   v_served := dibs._served_shards(queue);
-  v_quota := dibs._my_quota(queue.id, _hold_queue.worker, cardinality(v_served));
+  v_quota := dibs._my_quota(queue.id, _hold_queue.worker, cardinality(v_served), at);
 
   -- What is above our share is let go, unless a claim of ours is at work there at this moment.
   update dibs.shard as s set worker = null, held_until = null
@@ -71,7 +73,10 @@ begin
       order by h.queue_id = any (v_served) desc, h.taken_at, h.queue_id offset v_quota))
     for update skip locked));
   update dibs.shard as s set held_until = v_until
-  where s.parent = queue.id and s.worker = _hold_queue.worker and s.held_until > at;
+  where s.queue_id = any (array(
+    select o.queue_id from dibs.shard as o
+    where o.parent = queue.id and o.worker = _hold_queue.worker and o.held_until > at
+    for no key update skip locked));
   v_mine := array(
     select s.queue_id from dibs.shard as s
     where s.parent = queue.id and s.worker = _hold_queue.worker and s.held_until > at);
@@ -102,7 +107,7 @@ begin
       null, null, at);
   end if;
   update dibs.shard as s set clear = true
-  where s.parent = queue.id and s.worker = _hold_queue.worker and not s.clear
+  where s.parent = queue.id and s.worker = _hold_queue.worker and s.held_until = v_until and not s.clear
     and not exists (
       select from dibs.lease as l where l.queue_id = s.queue_id and l.worker is distinct from _hold_queue.worker);
 end

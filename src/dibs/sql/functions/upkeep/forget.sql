@@ -10,9 +10,12 @@ declare
 begin
   with gone as (
     delete from dibs.floor_hint as h
-    where h.swept_at < (
-        select max(n.swept_at) from dibs.floor_hint as n where n.what = h.what and n.queue_id = h.queue_id)
-      and h.swept_at < clock_timestamp() - interval '1 minute'
+    where h.ctid = any (array(
+      select o.ctid from dibs.floor_hint as o
+      where o.swept_at < (
+          select max(n.swept_at) from dibs.floor_hint as n where n.what = o.what and n.queue_id = o.queue_id)
+        and o.swept_at < clock_timestamp() - interval '1 minute'
+      for update skip locked))
     returning 1)
   select count(*) into v_hints from gone;
   with gone as (
