@@ -33,7 +33,8 @@
     │   ├── SchemaMissing    3F000    dibs is not installed there
     │   ├── SchemaTooOld              run ``dibs migrate``
     │   ├── SchemaTooNew              upgrade the dibs package
-    │   └── SchemaLocked              another migration holds the lock
+    │   ├── SchemaLocked              another migration holds the lock
+    │   └── SchemaInUse               stop what uses it before you uninstall
     ├── ServerError                   PostgreSQL refused for another reason (disk full, timeout, …)
     ├── ConnectionLost                the database cannot be reached, or went away
     ├── ClientClosed                  the client was closed before the call
@@ -231,6 +232,10 @@ class SchemaTooNew(SchemaError):
 
 class SchemaLocked(SchemaError):
     """Another migration held the lock for longer than the timeout given."""
+
+
+class SchemaInUse(SchemaError):
+    """Workers run, or something of others depends on the schema that is to be dropped."""
 
 
 class ServerError(DibsError):

@@ -144,7 +144,8 @@ def test_a_client_says_when_the_schema_does_not_fit(empty_dsn: str) -> None:
     migrate(empty_dsn)
     latest = sql.latest_version()
     execute(empty_dsn, "update dibs.migration set version = 900 where version = %s", (latest,))
-    with pytest.raises(dibs.SchemaTooNew, match="upgrade"), dibs.Client(empty_dsn):
+    execute(empty_dsn, "update dibs.code set oldest_client = 899")
+    with pytest.raises(dibs.SchemaTooNew, match="serves clients of version 899 and later"), dibs.Client(empty_dsn):
         pass
     with pytest.raises(dibs.SchemaTooNew):
         migrate(empty_dsn)

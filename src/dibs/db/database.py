@@ -141,7 +141,7 @@ class Database:
             self._check(join(conn, calls.schema.installed()))
 
     def _check(self, installed: Installed) -> None:
-        check_fit(installed.version)
+        check_fit(installed.version, installed.oldest_client)
         self._learn(installed.now)
         self._fits = True
 

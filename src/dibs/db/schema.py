@@ -53,7 +53,10 @@ def migrate(
         conn.execute(sql.OURS)
         before = installed(conn)
         if before and before[0] > sql.latest_version():
-            raise _too_new(before[0])
+            raise SchemaTooNew(
+                f"the schema dibs in this database has version {before[0]}; this package brings {sql.latest_version()}",
+                hint="migrate with the newer package: pip install -U dibs",
+            )
         if before == (sql.latest_version(), sql.digest()):
             return Migrated(before[0], before[0], (), False, ())
         if not dry_run:
@@ -121,22 +124,19 @@ def installed(conn: psycopg.Connection) -> tuple[int, str] | None:
     return (row[0], row[1] or "") if row else None
 
 
-def check_fit(version: int) -> None:
-    """Raise if a schema of this version does not fit this client."""
-    if version < sql.latest_version():
+def check_fit(version: int, oldest_client: int) -> None:
+    """Raise if a schema does not fit this client: its own does, the one before, and later ones that still serve it."""
+    if version < sql.oldest_schema():
         raise SchemaTooOld(
-            f"the schema dibs in this database has version {version}; this client needs {sql.latest_version()}",
+            f"the schema dibs in this database has version {version}; this client needs {sql.oldest_schema()} or later",
             hint="run: dibs migrate",
         )
-    if version > sql.latest_version():
-        raise _too_new(version)
-
-
-def _too_new(version: int) -> SchemaTooNew:
-    return SchemaTooNew(
-        f"the schema dibs in this database has version {version}; this client knows only up to {sql.latest_version()}",
-        hint="upgrade the dibs package: pip install -U dibs",
-    )
+    if oldest_client > sql.latest_version():
+        raise SchemaTooNew(
+            f"the schema dibs in this database has version {version} and serves clients of version {oldest_client}"
+            f" and later; this one is of version {sql.latest_version()}",
+            hint="upgrade the dibs package: pip install -U dibs",
+        )
 
 
 def missing(error: psycopg.Error) -> Exception:

@@ -69,6 +69,10 @@ $ours$;
 """
 """Refuses an install into a schema that is not wholly the installer's. Nothing in the schema is called before."""
 
+OLDEST_CLIENT = 1
+"""The oldest client that this schema's functions serve, by the version of the schema it came with. A release that
+changes what clients call expands: it serves those of the version before, too. The next may contract and raise this."""
+
 PREAMBLE = f"""\
 -- dibs: the whole install, for psql -v ON_ERROR_STOP=1 -f. Safe to run again.
 begin isolation level read committed;
@@ -93,9 +97,10 @@ set local lock_timeout = '{{lock_timeout}}';
 comment on table dibs.migration is 'Which schema version this is: one row for each version applied.';
 create table if not exists dibs.code (
   one boolean not null default true constraint code_pkey primary key constraint code_one_row check (one),
-  digest text not null
+  digest text not null,
+  oldest_client integer not null
 );
-comment on table dibs.code is 'Which functions, views and grants are installed: one row.';
+comment on table dibs.code is 'Which functions, views and grants are installed, and whom they serve: one row.';
 """
 
 
@@ -132,9 +137,14 @@ def latest_version() -> int:
     return migrations()[-1][0]
 
 
+def oldest_schema() -> int:
+    """The oldest version of the schema that this package's client works with: the one before its own."""
+    return max(latest_version() - 1, 1)
+
+
 def digest() -> str:
     """What tells these functions from those of another release."""
-    return hashlib.sha256(code().encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{OLDEST_CLIENT}\n{code()}".encode()).hexdigest()[:16]
 
 
 def _guarded(version: int, name: str, text: str) -> str:
@@ -163,8 +173,8 @@ def install_script(*, lock_timeout: str = "200ms", turn_timeout: str = "10s", up
             first,
             *steps,
             code(),
-            f"insert into dibs.code (digest) values ('{digest()}')"
-            " on conflict (one) do update set digest = excluded.digest;",
+            f"insert into dibs.code (digest, oldest_client) values ('{digest()}', {OLDEST_CLIENT})"
+            " on conflict (one) do update set digest = excluded.digest, oldest_client = excluded.oldest_client;",
             "select name, outcome from dibs.make_days() where outcome <> 'exists';",
             "commit;\n",
         ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.db.calls.call import Call, first
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
 
@@ -14,6 +15,7 @@ class Installed(NamedTuple):
     """What a client asks of a database before its first call."""
 
     version: int
+    oldest_client: int
     now: datetime
 
 
@@ -24,4 +26,9 @@ def now() -> Call[datetime]:
 
 def installed() -> Call[Installed]:
     """Which schema is installed, and the database's time."""
-    return Call("select version, dibs.now() from dibs.version()", (), lambda rows: Installed(*rows[0]))
+    return Call("select version, oldest_client, dibs.now() from dibs.version()", (), _read)
+
+
+def _read(rows: Sequence[tuple[Any, ...]]) -> Installed:
+    version, oldest_client, now = rows[0]
+    return Installed(version, oldest_client or 0, now)

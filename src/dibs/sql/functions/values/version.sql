@@ -1,11 +1,13 @@
 -- Which schema this is.
 
-create or replace function dibs.version(out version integer, out code text)
+create or replace function dibs.version(out version integer, out code text, out oldest_client integer)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-  select coalesce(max(m.version), 0), (select c.digest from dibs.code as c) from dibs.migration as m;
+  select coalesce(max(m.version), 0), (select c.digest from dibs.code as c), (select c.oldest_client from dibs.code as c)
+  from dibs.migration as m;
 end;
 
 comment on function dibs.version is
-'The number of the newest migration applied, and the digest of the functions installed.';
+'The number of the newest migration applied, the digest of the functions installed, and the oldest client they serve, by the
+version of the schema it came with.';
