@@ -27,6 +27,16 @@ class Plan:
         return re.findall(rf"Seq Scan on ({HOT})\b", self.text)
 
     @property
+    def rows(self) -> int:
+        """How many rows its busiest node read, those that it threw away included."""
+        most = 0
+        for node in self.text.split("actual ")[1:]:
+            found = re.match(r"(?:time=\S+ )?rows=([\d.]+) loops=(\d+)", node)
+            removed = sum(int(n) for n in re.findall(r"Rows Removed by [\w ]+: (\d+)", node))
+            most = max(most, int((float(found[1]) + removed) * int(found[2])) if found else 0)
+        return most
+
+    @property
     def buffers(self) -> int:
         """How many pages it touched."""
         found = re.search(r"Buffers: shared hit=(\d+)(?: read=(\d+))?", self.text)

@@ -67,6 +67,11 @@ of a completion are always taken: the work they belong to was let in.';
 
 create or replace function dibs._check_group_depths(jobs jsonb, same uuid[], at timestamptz, told text[]) returns text[]
 language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 declare
   v_group record;

@@ -2,6 +2,11 @@
 
 create or replace function dibs._measure_pressure(queue dibs.queue, at timestamptz, first boolean) returns dibs.pressure
 language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 declare
   v_began timestamptz := clock_timestamp();

@@ -1,10 +1,10 @@
 -- What has no group, from the oldest end: by priority, then due time.
 
 create or replace function dibs._find_heads(scans dibs.queue_scan[], at timestamptz)
-returns table (scan integer, level integer, priority smallint, due_us bigint, id uuid, from_at timestamptz, from_id uuid)
+returns table (scan integer, level integer, priority smallint, due_us bigint, id uuid, from_at timestamptz, from_id uuid, head_us bigint)
 language sql stable
 begin atomic
-  select s.ordinality::integer, l.n::integer, l.priority, l.due_us, l.id, b.from_at, b.from_id
+  select s.ordinality::integer, l.n::integer, l.priority, l.due_us, l.id, b.from_at, b.from_id, dibs._micros(r.due_at)
   from unnest(scans) with ordinality as s
   cross join lateral unnest((s.floor).priorities, (s.floor).due_us, (s.floor).ids) with ordinality as l (priority, due_us, id, n)
   cross join lateral (
@@ -68,8 +68,9 @@ begin
       v_head.from_id := v_first.id;
       v_share := v_share - cardinality(v_taking.tickets);
     end loop;
-    v_floor := dibs._raised(v_head.due_us, v_head.id, dibs._micros(v_first.due_at), v_first.id, v_top,
-      v_got = want - taken);
+    -- From a queue whose turn it was not, the head is left: what is dead below it is not read again.
+    v_floor := dibs._raised(v_head.due_us, v_head.id, coalesce(dibs._micros(v_first.due_at), v_head.head_us),
+      coalesce(v_first.id, dibs._nil_id()), v_top, v_first.id is not null and v_got = want - taken);
     v_scan.next.due_us[v_head.level] := v_floor.us;
     v_scan.next.ids[v_head.level] := v_floor.id;
     v_scan.allowed := v_scan.allowed - v_got;

@@ -4,6 +4,8 @@ create or replace function dibs.next_due(queues text[]) returns timestamptz
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
 set jit = off
 set plan_cache_mode = force_generic_plan
 begin atomic

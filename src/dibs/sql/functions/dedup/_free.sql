@@ -7,13 +7,13 @@ returns void
 language sql volatile
 begin atomic
   delete from dibs.fingerprint as f
-  using (
-    select f.hash from unnest(hashes, ids) as k (hash, id)
-    join dibs.fingerprint as f on f.hash = k.hash and f.id = k.id
-    where k.hash is not null and not (keep_windows and f.until is not null)
-    order by f.hash for update of f skip locked
-  ) as k
-  where f.hash = k.hash;
+  where f.hash = any (array(
+    select f.hash
+    from (select k.hash, k.id from unnest(hashes, ids) as k (hash, id) where k.hash is not null order by k.hash) as k
+    cross join lateral (
+      select f.hash from dibs.fingerprint as f
+      where f.hash = k.hash and f.id = k.id and not (keep_windows and f.until is not null)
+      for update skip locked) as f));
 end;
 
 comment on function dibs._free_fingerprints is

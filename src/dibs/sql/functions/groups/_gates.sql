@@ -31,8 +31,8 @@ begin
     -- Another claimer may have taken the pointer to an earlier ticket before this one locked the group.
     left join lateral (
       select array_agg(row(t.level, t.floor_at, t.floor_id, t.cost)::dibs.group_floor) as floors from dibs.group_pointer as t
-      where t.lane = h.lane and t.level is not null and t.floor_at <= dibs.now()) as o
-      on h.is_locked and (h.p).concurrency = 1
+      where h.is_locked and (h.p).concurrency = 1 and t.lane = h.lane and t.level is not null and t.floor_at <= dibs.now()) as o
+      on true
   ), gone as (
     delete from dibs.group_gate as g using gate as o where g.ctid = o.spot
   )

@@ -82,7 +82,7 @@ begin atomic
       row_number() over (partition by (e.job ->> 'id')::uuid order by e.ord) as n
     from jsonb_array_elements(jobs) with ordinality as e (job, ord)
   ) as a
-  left join dibs.job as j on j.id = a.id;
+  left join lateral (select j.id from dibs.job as j where j.id = a.id offset 0) as j on true;
 end;
 
 comment on function dibs._known_ids is

@@ -17,12 +17,12 @@ begin
     delete from dibs.ready as r using (
       select r.id from unnest(ids) as k (id)
       cross join lateral (select r.id from dibs.ready as r where r.id = k.id for update) as r
-    ) as h where r.id = h.id returning r.*
+    ) as h where r.id between h.id and h.id returning r.*
   ), unblocked as (
     delete from dibs.blocked as b using (
       select b.id from unnest(ids) as k (id)
       cross join lateral (select b.id from dibs.blocked as b where b.id = k.id for update) as b
-    ) as h where b.id = h.id returning b.*
+    ) as h where b.id between h.id and h.id returning b.*
   ), gone as (
     select r.id, r.due_at, r.queue_id, r.run, r.charged, r.losses, r.priority, r.history, r.fingerprint,
       r.lane, 0::smallint as turn

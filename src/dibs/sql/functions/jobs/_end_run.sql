@@ -79,7 +79,7 @@ begin
       select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap
       from dibs.job as j where j.id = l.id offset 0) as j on true
   ), gone as (
-    delete from dibs.lease as l using held as h where l.id = h.id returning h.*
+    delete from dibs.lease as l using held as h where l.id between h.id and h.id returning h.*
   ), kept as (
     insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, error, progress)
     select g.id, g.token, g.claimed_at, at, g.queue_id, g.run,

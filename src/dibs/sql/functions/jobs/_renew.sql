@@ -28,7 +28,7 @@ begin
           dibs._lease_for(q.lease, q.lease_growth, q.lease_cap, l.charged)) else l.lease_until end,
       progress = case when renews then coalesce(f.progress, l.progress) else f.progress end
     from free as f, dibs.queue as q
-    where l.id = f.id and q.id = l.queue_id
+    where l.id between f.id and f.id and q.id = l.queue_id
     returning l.id, l.cancel
   )
   select array_agg(t.id) as ids, array_agg(t.id) filter (where t.cancel is not null) as cancel
@@ -43,7 +43,8 @@ begin
     end,
     l.lease_until
   from unnest(ids, tokens) with ordinality as k (id, token, n)
-  left join dibs.lease as l on l.id = k.id and l.token = k.token
+  left join lateral (
+    select l.id, l.lease_until from dibs.lease as l where l.id = k.id and l.token = k.token offset 0) as l on true
   order by k.n;
 end
 $$;

@@ -29,7 +29,7 @@ begin
       cross join lateral (select l.id from dibs.lease as l where l.id = k.id for update) as l
     ), told as (
       update dibs.lease as l set cancel = coalesce(l.cancel, cancel_many.reason, 'cancelled')
-      from held as h where l.id = h.id returning l.id
+      from held as h where l.id between h.id and h.id returning l.id
     )
     select v_asked || array_agg(t.id) into v_asked from told as t;
     v_left := array(

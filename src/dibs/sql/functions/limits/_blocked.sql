@@ -2,6 +2,11 @@
 
 create or replace function dibs._first_blocked(limit_id integer) returns dibs.first_blocked
 language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -12,9 +17,11 @@ declare
 begin
   if v_began between v_first.since and v_first.until then
     -- What came since the last look may stand in front of what was the first then.
-    select -b.priority as rank, b.due_at, b.id into v_new from dibs.blocked as b
-    where b.limit_id = _first_blocked.limit_id and b.n > v_first.n
-    order by (-b.priority), b.due_at, b.id limit 1;
+    select b.* into v_new
+    from (
+      select -b.priority as rank, b.due_at, b.id from dibs.blocked as b
+      where b.limit_id = _first_blocked.limit_id and b.n > v_first.n order by b.n) as b
+    order by b.rank, b.due_at, b.id limit 1;
     if (v_new.rank, v_new.due_at, v_new.id) < (v_first.rank, v_first.due_at, v_first.id) then
       v_first.rank := v_new.rank;
       v_first.due_at := v_new.due_at;
@@ -50,7 +57,8 @@ begin atomic
     where b.id = _ring_for.limit_id
     union
     select q.id, q.name, q.ring from dibs._first_blocked(_ring_for.limit_id) as f
-    join dibs.blocked as b on b.id = f.id join dibs.queue as q on q.id = b.queue_id
+    cross join lateral (select b.queue_id from dibs.blocked as b where b.id = f.id offset 0) as b
+    join dibs.queue as q on q.id = b.queue_id
   ) as q
   cross join lateral (select from dibs.bell as b where b.queue_id = q.id for update skip locked) as b
   where q.ring;
@@ -68,8 +76,9 @@ declare
 begin
   for v_limit in
     select b.id from dibs.limit_rule as b
-    where b.concurrency is not null and exists (
-      select from dibs.limit_unit as s where s.limit_id = b.id and s.n >= dibs._unit_floor(b.id) and s.freed_at <= at)
+    -- A scalar subquery and not EXISTS, which the planner may turn into a scan of all units.
+    where b.concurrency is not null and (
+      select true from dibs.limit_unit as s where s.limit_id = b.id and s.n >= dibs._unit_floor(b.id) and s.freed_at <= at limit 1)
     order by b.id
   loop
     v_first := dibs._first_blocked(v_limit.id);
@@ -115,6 +124,11 @@ create or replace function dibs._unblock_limit(
   of_limit integer, from_rank integer, from_at timestamptz, from_id uuid, queue_ids integer[], at timestamptz,
   out queues integer[], out levels smallint[], out dues timestamptz[], out lanes uuid[])
 language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -39,6 +39,11 @@ comment on function dibs._raise_unit_floor is
 
 create or replace function dibs._take_units(limit_id integer, want integer, at timestamptz) returns integer
 language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_column
 declare
