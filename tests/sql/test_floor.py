@@ -153,6 +153,33 @@ def test_a_fresh_connection_starts_from_the_newest_hint(connect: Connect, client
     assert [j.kind for j in client.claim("q")] == ["after"]
 
 
+SEALED = "select set_config('dibs.floor_1', hashtextextended(%(body)s, 20001) || ':' || %(body)s, false)"
+
+
+def test_a_forged_floor_hides_nothing_from_others(connect: Connect, client: dibs.Client) -> None:
+    """A sweep shares what it found with fresh connections, and not what its caller's session claims to remember."""
+    holder, forger, fresh = connect(), connect(), connect()
+    hidden = client.enqueue("q", "k", priority=1)
+    client.enqueue("q", "k", priority=9)
+    holder.execute("begin isolation level repeatable read")
+    holder.execute("select pg_current_xact_id()")
+    client.enqueue_many(dibs.NewJob(queue="q", priority=9) for _ in range(20_000))
+    client.complete_many(client.claim("q", 10_000) + client.claim("q", 10_000))
+    [(top,)] = forger.execute("select dibs._micros(clock_timestamp()) - 300000").fetchall()
+    nil = "00000000-0000-0000-0000-000000000000"
+    body = f'("{{9,5,1}}","{{0,{top},{top}}}","{{{nil},{nil},{nil}}}","{{0,0,0}}",0,0,0,0)'
+    hints = "select count(*), min((floor).due_us[3]) from dibs.floor_hint where swept_at > dibs._from_micros(%s)"
+    while forger.execute(hints, (top,)).fetchone() == (0, None):
+        forger.execute(SEALED, {"body": body})
+        client.enqueue("q", "k", priority=9)
+        forger.execute("select from dibs.claim('{q}', 1)")
+    row = forger.execute(hints, (top,)).fetchone()
+    assert row
+    assert row[1] < top
+    seen = [row[0] for row in fresh.execute("select id from dibs.claim('{q}', 100)").fetchall()]
+    assert hidden.id in seen
+
+
 def test_dead_rows_in_front_of_the_scan_cost_nothing(connect: Connect, client: dibs.Client) -> None:
     """With the horizon held back, an ordinary queue falls to a twentieth of its speed."""
     holder, claimer = connect(), connect()

@@ -50,6 +50,38 @@ def test_a_full_queue_refuses_and_takes_again_when_there_is_room(client: dibs.Cl
     fill(client, 10)
 
 
+def pressure_of(db: psycopg.Connection[Any], queue: str) -> str:
+    """The setting in which a connection remembers how full a queue is."""
+    row = db.execute("select 'dibs.pressure_' || id from dibs.queue where name = %s", (queue,)).fetchone()
+    assert row
+    return str(row[0])
+
+
+def test_what_a_session_claims_to_remember_fills_no_queue(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    """A bound rests on nothing that a producer can set: not on a switch, and not on what its session remembers."""
+    client.set_queue("q", max_depth=3)
+    client.set_queue("empty", max_depth=100_000)
+    fill(client, 3)
+    many = "select count(*) from dibs.enqueue_many((select jsonb_agg(jsonb_build_object('queue','q','kind','k'))"
+    many += " from generate_series(1, 500)))"
+    [(ahead,)] = db.execute("select dibs._micros(clock_timestamp()) + 50000000").fetchall()
+    forged = f"({ahead},-100000,)"
+    db.execute("select dibs.enqueue('empty', 'k')")
+    [(other,)] = db.execute("select current_setting(%s)", (pressure_of(db, "empty"),)).fetchall()
+    for name, value in [
+        ("dibs.follow_ups", "on"),
+        (pressure_of(db, "q"), forged),
+        (pressure_of(db, "q"), db.execute("select hashtextextended(%s, 20001)", (forged,)).fetchall()[0][0]),
+        (pressure_of(db, "q"), other),
+    ]:
+        sealed = f"{value}:{forged}" if isinstance(value, int) else value
+        db.execute("select set_config(%s, %s, false)", (name, sealed))
+        with pytest.raises(psycopg.Error) as refused:
+            db.execute(many)
+        assert refused.value.sqlstate == "DI041", name
+    assert client.depth("q").ready == 3
+
+
 def succeeds(client: dibs.Client) -> bool:
     try:
         return client.enqueue("q", "k").is_new

@@ -42,10 +42,12 @@ create type dibs.batch_needs as (
   resources bigint,
   queues text[],
   is_sharded boolean,
-  is_bounded boolean
+  is_bounded boolean,
+  is_awaited boolean
 );
 comment on type dibs.batch_needs is
-'How many jobs of a batch have an id, a dedup key, a group or resources; and what its queues are.';
+'How many jobs of a batch have an id, a dedup key, a group or resources; what its queues are; and whether a full queue takes it,
+too (is_awaited).';
 
 -- An element for each job of the batch; null where there is nothing to say of any. `same` is the job that is there
 -- already, `aside` are queues that take what comes behind all others.

@@ -18,7 +18,7 @@ $$;
 comment on function dibs._refuse_full is 'Raise DI041.';
 
 create or replace function dibs._check_depth(
-  jobs jsonb, same uuid[], at timestamptz, told text[], out outcomes text[], out aside integer[])
+  jobs jsonb, same uuid[], awaited boolean, at timestamptz, told text[], out outcomes text[], out aside integer[])
 language plpgsql volatile
 as $$
 declare
@@ -50,22 +50,23 @@ begin
         foreach v_ord in array v_ords loop
           outcomes[v_ord] := 'sidelined';
         end loop;
-      elsif coalesce(current_setting('dibs.follow_ups', true), '') <> 'on' then
+      elsif not awaited then
         perform dibs._refuse_full(v_queue, v_found, cardinality(v_ords), at);
       end if;
     else
       v_found.waiting := v_found.waiting + cardinality(v_ords);
     end if;
-    perform dibs._remember('pressure', v_queue.id, v_found::text);
+    perform dibs._remember_pressure(v_queue.id, v_found);
   end loop;
 end
 $$;
 
 comment on function dibs._check_depth is
-'Refuse a batch that a full queue cannot take, or say which queues (`aside`) take it at the lowest priority. Follow-ups
-of a completion are always taken: the work they belong to was let in.';
+'Refuse a batch that a full queue cannot take, or say which queues (`aside`) take it at the lowest priority. What is `awaited` is
+not refused.';
 
-create or replace function dibs._check_group_depths(jobs jsonb, same uuid[], at timestamptz, told text[]) returns text[]
+create or replace function dibs._check_group_depths(
+  jobs jsonb, same uuid[], awaited boolean, at timestamptz, told text[]) returns text[]
 language plpgsql volatile
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -115,7 +116,7 @@ begin
       foreach v_ord in array v_group.ords loop
         told[v_ord] := 'sidelined';
       end loop;
-    elsif coalesce(current_setting('dibs.follow_ups', true), '') <> 'on' then
+    elsif not awaited then
       raise exception using errcode = 'DI041',
         message = format(
           'group %L of queue %L is full: %s of its jobs wait, the oldest due since %s, and this call brings %s more',

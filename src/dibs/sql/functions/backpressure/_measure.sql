@@ -58,7 +58,7 @@ language plpgsql volatile
 as $$
 declare
   v_real bigint := dibs._micros(clock_timestamp());
-  v_known dibs.pressure := dibs._recall('pressure', (queue).id)::dibs.pressure;
+  v_known dibs.pressure := dibs._recall_pressure((queue).id);
 begin
   if v_known.good_until_us between v_real and v_real + 60000000
     and (v_known.waiting is not null or (queue).max_depth is null) then

@@ -85,7 +85,32 @@ $$;
 comment on function dibs._look_back is
 'How far below the floor this claim looks, in microseconds, for what was committed late or put back.';
 
-create or replace function dibs._write_floor(what text, queue_id integer, floor dibs.floor, back bigint, took bigint) returns void
+create or replace function dibs._found_floor(what text, queue_id integer, floor dibs.floor, told dibs.floor) returns dibs.floor
+language plpgsql volatile
+as $$
+declare
+  v_shared dibs.floor := dibs._fit_floor((
+    select h.floor from dibs.floor_hint as h
+    where h.what = _found_floor.what and h.queue_id = _found_floor.queue_id order by h.swept_at desc limit 1),
+    floor.priorities, dibs._everything_us());
+begin
+  for n in 1 .. cardinality(floor.priorities) loop
+    if (floor.due_us[n], floor.ids[n], floor.high_us[n]) = (told.due_us[n], told.ids[n], told.high_us[n]) then
+      floor.due_us[n] := v_shared.due_us[n];
+      floor.ids[n] := v_shared.ids[n];
+      floor.high_us[n] := v_shared.high_us[n];
+    end if;
+  end loop;
+  return floor;
+end
+$$;
+
+comment on function dibs._found_floor is
+'What a sweep found itself, for others to start from. Where it only kept what its session said, which the caller may have forged,
+the hint before it stays.';
+
+create or replace function dibs._write_floor(
+  what text, queue_id integer, floor dibs.floor, told dibs.floor, back bigint, took bigint) returns void
 language plpgsql volatile
 as $$
 declare
@@ -96,7 +121,8 @@ begin
     floor.sweep_at := v_now + dibs._rest(took);
     if took >= 2000 then
       insert into dibs.floor_hint (what, queue_id, swept_at, took, floor)
-      values (what, queue_id, dibs._from_micros(v_now), took * interval '1 microsecond', floor);
+      values (what, queue_id, dibs._from_micros(v_now), took * interval '1 microsecond',
+        dibs._found_floor(what, queue_id, floor, told));
     end if;
   elsif back > 0 then
     floor.near_at := v_now + least(dibs._rest(took), 30000000);

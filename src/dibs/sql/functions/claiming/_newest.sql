@@ -94,7 +94,7 @@ begin
       v_next.ids[v_gap.level] := coalesce(v_last.id, v_floor.ids[v_gap.level]);
     end if;
   end loop;
-  perform dibs._write_floor('newest', queue.id, v_next, v_back, dibs._micros(clock_timestamp()) - v_began);
+  perform dibs._write_floor('newest', queue.id, v_next, v_floor, v_back, dibs._micros(clock_timestamp()) - v_began);
   return v_taken;
 end
 $$;

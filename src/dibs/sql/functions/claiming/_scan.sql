@@ -69,7 +69,7 @@ declare
   v_scan dibs.queue_scan;
 begin
   foreach v_scan in array scans loop
-    perform dibs._write_floor('floor', (v_scan.queue).id, v_scan.next, v_scan.back, took / cardinality(scans));
+    perform dibs._write_floor('floor', (v_scan.queue).id, v_scan.next, v_scan.floor, v_scan.back, took / cardinality(scans));
   end loop;
 end
 $$;

@@ -111,7 +111,8 @@ declare
   v_id constant integer := (queue).id;
   v_top constant bigint := dibs._micros(at) - dibs._settled_us();
   v_began constant bigint := dibs._micros(clock_timestamp());
-  v_floor dibs.floor := dibs._read_floor('rotation', v_id, '{0}', v_top);
+  v_told constant dibs.floor := dibs._read_floor('rotation', v_id, '{0}', v_top);
+  v_floor dibs.floor := v_told;
   v_back constant bigint := dibs._look_back('rotation', v_id, v_floor, v_began);
   v_got record;
   v_first bigint;
@@ -132,7 +133,7 @@ begin
     v_floor.due_us[1] := v_first;
     v_floor.ids[1] := dibs._pointer_key(v_got.first_n);
   end if;
-  perform dibs._write_floor('rotation', v_id, v_floor, v_back, dibs._micros(clock_timestamp()) - v_began);
+  perform dibs._write_floor('rotation', v_id, v_floor, v_told, v_back, dibs._micros(clock_timestamp()) - v_began);
 
   if (queue).noisy_share is not null and taken < want then
     v_got := dibs._serve_groups(queue, -v_id, '-infinity', 0, want - taken, gate, at);

@@ -9,6 +9,7 @@ declare
 begin
   if needs.ids > 0 and not fresh then
     v_batch.same := dibs._known_ids(jobs);
+    perform dibs._refuse_hidden(v_batch.same);
   end if;
   if needs.resources > 0 then
     perform dibs._note_needs(jobs);
@@ -22,10 +23,10 @@ begin
   end if;
   if needs.is_bounded then
     select p.outcomes, p.aside into v_batch.outcomes, v_batch.aside
-    from dibs._check_depth(jobs, v_batch.same, at, v_batch.outcomes) as p;
+    from dibs._check_depth(jobs, v_batch.same, needs.is_awaited, at, v_batch.outcomes) as p;
   end if;
   if needs.groups > 0 then
-    v_batch.outcomes := dibs._check_group_depths(jobs, v_batch.same, at, v_batch.outcomes);
+    v_batch.outcomes := dibs._check_group_depths(jobs, v_batch.same, needs.is_awaited, at, v_batch.outcomes);
   end if;
   return v_batch;
 end

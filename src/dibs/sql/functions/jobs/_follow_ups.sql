@@ -27,9 +27,7 @@ begin
                        session_user),
       hint = 'grant dibs_producer to it, or let someone else enqueue';
   end if;
-  perform set_config('dibs.follow_ups', 'on', true);
-  perform dibs.enqueue_many(v_jobs);
-  perform set_config('dibs.follow_ups', '', true);
+  perform dibs._enqueue_batch(v_jobs, null, false, awaited => true);
 end
 $$;
 

@@ -1,9 +1,8 @@
 -- cancel: ready, blocked → dead; a running job's holder is asked to stop.
 
-create or replace function dibs.cancel_many(ids uuid[], reason text default 'cancelled by request')
+create or replace function dibs._cancel_batch(ids uuid[], reason text, guarded boolean)
 returns table (item integer, id uuid, answer text)
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
+language plpgsql volatile
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -18,17 +17,17 @@ declare
   v_asked uuid[] := '{}'::uuid[];
 begin
   perform dibs._check_isolation('cancel');
-  if dibs._is_confined() then
+  if guarded and dibs._is_confined() then
     v_left := array(select k from unnest(v_left) as k where not dibs._is_hidden(k) order by k);
   end if;
   -- A ticket may move while we look for it, so look again for those that still have one.
   loop
-    v_dead := v_dead || array(select b.id from dibs._bury(v_left, 'cancelled', cancel_many.reason, v_now) as b);
+    v_dead := v_dead || array(select b.id from dibs._bury(v_left, 'cancelled', _cancel_batch.reason, v_now) as b);
     with held as materialized (
       select l.id from unnest(v_left) as k (id)
       cross join lateral (select l.id from dibs.lease as l where l.id = k.id for update) as l
     ), told as (
-      update dibs.lease as l set cancel = coalesce(l.cancel, cancel_many.reason, 'cancelled')
+      update dibs.lease as l set cancel = coalesce(l.cancel, _cancel_batch.reason, 'cancelled')
       from held as h where l.id between h.id and h.id returning l.id
     )
     select v_asked || array_agg(t.id) into v_asked from told as t;
@@ -46,11 +45,25 @@ begin
     case
       when k.id = any (v_dead) then 'cancelled'
       when k.id = any (v_asked) then 'requested'
-      when (select s.confined from dibs.setting as s) and dibs._is_hidden(k.id) then 'unknown'
+      when guarded and (select s.confined from dibs.setting as s) and dibs._is_hidden(k.id) then 'unknown'
       when (select true from dibs.job as j where j.id = k.id) then 'ended'
       else 'unknown'
     end
   from unnest(ids) with ordinality as k (id, n) order by k.n;
+end
+$$;
+
+comment on function dibs._cancel_batch is
+'Cancel jobs. Unless it is `guarded`, the caller may be confined to other queues: their schedule asks for it.';
+
+create or replace function dibs.cancel_many(ids uuid[], reason text default 'cancelled by request')
+returns table (item integer, id uuid, answer text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  return query select c.item, c.id, c.answer from dibs._cancel_batch(ids, cancel_many.reason, true) as c;
 end
 $$;
 

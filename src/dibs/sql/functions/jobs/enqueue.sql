@@ -1,10 +1,9 @@
 -- enqueue: → ready. One job, or many in one statement; both in the caller's transaction.
 
-create or replace function dibs.enqueue_many(
-  jobs jsonb, bodies bytea[] default null, fresh boolean default false)
+create or replace function dibs._enqueue_batch(
+  jobs jsonb, bodies bytea[], fresh boolean, guarded boolean default true, awaited boolean default false)
 returns table (item integer, id uuid, outcome text)
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
+language plpgsql volatile
 set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
 set jit = off
@@ -21,7 +20,8 @@ begin
   if v_needs.jobs = 0 then
     return;
   end if;
-  select q.sharded, q.bounded into v_needs.is_sharded, v_needs.is_bounded from dibs._ensure_queues(v_needs.queues) as q;
+  select q.sharded, q.bounded into v_needs.is_sharded, v_needs.is_bounded from dibs._ensure_queues(v_needs.queues, guarded) as q;
+  v_needs.is_awaited := awaited;
   if v_needs.is_sharded then
     jobs := dibs._route_jobs(jobs);
   end if;
@@ -41,6 +41,22 @@ begin
   select d.n::integer, coalesce(v_same[d.n], d.id),
     case when v_same[d.n] is null then coalesce(v_outcomes[d.n], 'enqueued') else 'duplicate' end
   from unnest(v_done.ids) with ordinality as d (id, n);
+end
+$$;
+
+comment on function dibs._enqueue_batch is
+'Put jobs in. Unless it is `guarded`, the caller may be confined to other queues: the batch is not theirs, but of a schedule. What is
+`awaited`, such as a follow-up, is taken by a full queue, too: the work it belongs to was let in.';
+
+create or replace function dibs.enqueue_many(
+  jobs jsonb, bodies bytea[] default null, fresh boolean default false)
+returns table (item integer, id uuid, outcome text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  return query select e.item, e.id, e.outcome from dibs._enqueue_batch(jobs, bodies, fresh) as e;
 end
 $$;
 
@@ -86,7 +102,7 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
   select e.id, e.outcome
-  from dibs.enqueue_many(
+  from dibs._enqueue_batch(
     jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
       'queue', queue, 'kind', kind, 'content_type', content_type, 'id', id, 'priority', priority,
       'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
@@ -95,7 +111,7 @@ begin atomic
       'dedup_scope', dedup_scope, 'dedup_for', dedup_for, 'on_duplicate', on_duplicate, 'shard_key', shard_key,
       'group', "group", 'cost', cost, 'resources', resources))
       || jsonb_build_object('payload', payload, 'headers', headers)),
-    case when body is not null then array[body] end) as e;
+    case when body is not null then array[body] end, false) as e;
 end;
 
 comment on function dibs.enqueue is

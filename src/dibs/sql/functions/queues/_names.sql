@@ -19,7 +19,8 @@ $$;
 
 comment on function dibs._queue_number is 'The number of a queue by its name; raises DI011 when there is none.';
 
-create or replace function dibs._ensure_queues(names text[], out sharded boolean, out bounded boolean)
+create or replace function dibs._ensure_queues(
+  names text[], guarded boolean default true, out sharded boolean, out bounded boolean)
 language plpgsql volatile
 as $$
 declare
@@ -35,7 +36,9 @@ begin
   if v_missing is null then
     return;
   end if;
-  perform dibs._check_queues(v_missing);
+  if guarded then
+    perform dibs._check_queues(v_missing);
+  end if;
   v_missing := array(
     select m from unnest(v_missing) as m
     where not exists (select from dibs.queue as q where q.name = m and q.shard_of is null) order by m);
@@ -57,5 +60,5 @@ end
 $$;
 
 comment on function dibs._ensure_queues is
-'Make the queues that do not exist yet, or refuse them in strict mode. Says whether one of them has shards, and whether
-one is bounded.';
+'Make the queues that do not exist yet, or refuse them in strict mode; if `guarded`, refuse those that the caller may not use. Says
+whether one of them has shards, and whether one is bounded.';

@@ -30,7 +30,7 @@ declare
       select from dibs.schedule_run as r where r.schedule_id = s.id and r.slot = k and not r.triggered) order by k);
 begin
   with made as (
-    select e.item, e.id from dibs.enqueue_many(dibs._slot_jobs(s, v_slots, _fire_slots.triggered)) as e
+    select e.item, e.id from dibs._enqueue_batch(dibs._slot_jobs(s, v_slots, _fire_slots.triggered), null, false, guarded => false) as e
     where e.outcome <> 'duplicate'
   ), run as (
     insert into dibs.schedule_run (id, schedule_id, slot, fired_at, triggered)
@@ -62,9 +62,9 @@ create or replace function dibs._cancel_runs(schedule_id integer, reason text) r
 language plpgsql volatile
 as $$
 begin
-  perform dibs.cancel_many(array(
+  perform dibs._cancel_batch(array(
     select r.id from dibs.schedule_run as r
-    where r.schedule_id = _cancel_runs.schedule_id and r.ended_at is null), reason);
+    where r.schedule_id = _cancel_runs.schedule_id and r.ended_at is null), reason, false);
 end
 $$;
 

@@ -19,3 +19,23 @@ end
 $$;
 
 comment on function dibs._check_queues is 'Refuse queues that the caller, being confined, may not use.';
+
+create or replace function dibs._refuse_hidden(ids uuid[]) returns void
+language plpgsql stable
+as $$
+declare
+  v_id uuid;
+begin
+  if dibs._is_confined() then
+    select k into v_id from unnest(ids) as k where dibs._is_hidden(k) limit 1;
+    if v_id is not null then
+      raise exception using errcode = '42501', message = format('a job cannot have the id %s', v_id),
+        hint = 'make ids with dibs.make_id(), or give none';
+    end if;
+  end if;
+end
+$$;
+
+comment on function dibs._refuse_hidden is
+'Refuse ids of jobs in queues that the caller, being confined, may not use. An id is taken for all queues, so this much cannot be
+hidden; which queue it is in, and how the job fares, is.';
