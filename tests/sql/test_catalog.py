@@ -51,6 +51,7 @@ THROTTLED = {
     "_raise_unit_floor",
     "_take_units",
     "_first_blocked",
+    "do_chore",
 }
 """What reads the real clock: the clock itself, and what throttles."""
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+import dibs
 from dibs.db.admin import execute
 from dibs.db.schema import migrate
 
 if TYPE_CHECKING:
-    import dibs
     from tests.conftest import Connect
 
 EVERYTHING = 4_000_000_000_000_000
@@ -26,6 +28,12 @@ def leave_hint(db: psycopg.Connection[Any], age: float, took: float = 0.005) -> 
         f" make_interval(secs => %s), {EXPENSIVE})",
         (age, took),
     )
+
+
+def test_nothing_takes_an_advisory_lock() -> None:
+    lock = re.compile(r"pg_(try_)?advisory_(xact_)?lock")
+    files = [path for path in Path(dibs.__file__).parent.rglob("*") if path.suffix in {".py", ".sql"}]
+    assert [path.name for path in files if lock.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_a_stranger_with_every_lock_stops_nothing(connect: Connect, dsn: str, client: dibs.Client) -> None:
@@ -44,6 +52,11 @@ def test_a_stranger_with_every_lock_stops_nothing(connect: Connect, dsn: str, cl
     client.set_queue("alone", exclusive=True)
     [(worker,)] = db.execute("select worker from dibs.register_worker('w')").fetchall()
     assert db.execute("select name from dibs.hold_shards(%s, '{alone}')", (worker,)).fetchall() == [("alone",)]
+    client.complete(client.claim("q")[0])
+    assert client.upkeep.roll_up() == 1
+    assert {day.outcome for day in client.upkeep.make_days()} == {"exists"}
+    assert client.upkeep.prune() == []
+    assert {note for (note,) in db.execute("select note from dibs.maintain()")} == {None}
     execute(dsn, "update dibs.code set digest = 'of an older release'")
     assert migrate(dsn, lock_timeout=5).code_changed
 

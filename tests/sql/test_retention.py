@@ -175,9 +175,9 @@ def test_maintain_does_it_all_in_one_call(client: dibs.Client, clock: Clock, db:
     client.claim("q")
     client.enqueue("q", "late", ttl=10)
     clock.move(60)
-    done = dict(db.execute("select * from dibs.maintain()").fetchall())
-    assert (done["rescued"], done["expired"]) == (1, 1)
+    done = dict(db.execute("select chore, counts from dibs.maintain()").fetchall())
+    assert (done["rescue"], done["expire"]) == ({"ready": 1}, {"expired": 1})
     clock.move(45 * DAY)
-    done = dict(db.execute("select * from dibs.maintain()").fetchall())
-    assert done["days made"] == 18
-    assert done["days dropped"] > 0
+    done = dict(db.execute("select chore, counts from dibs.maintain()").fetchall())
+    assert done["make_days"] == {"made": 18}
+    assert done["prune"]["dropped"] > 0

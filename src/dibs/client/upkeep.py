@@ -48,12 +48,15 @@ class Upkeep:
         """Drop days past retention; the name, outcome and rows of each."""
         return self._database.run(calls.upkeep.prune(max))
 
-    def roll_up(self) -> int:
-        """Bring the statistics up to date; how many runs were counted. The upkeep does so every few seconds."""
+    def roll_up(self) -> int | None:
+        """Bring the statistics up to date; how many runs were counted, or None when another process is doing so.
+
+        The upkeep does so every few seconds.
+        """
         counted, more = self._database.run(calls.statistics.roll_up())
-        while more:
+        while more and counted is not None:
             again, more = self._database.run(calls.statistics.roll_up())
-            counted += again
+            counted += again or 0
         return counted
 
     def set_stat_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:

@@ -47,12 +47,15 @@ class AsyncUpkeep:
         """Drop days past retention; the name, outcome and rows of each."""
         return await self._database.run(calls.upkeep.prune(max))
 
-    async def roll_up(self) -> int:
-        """Bring the statistics up to date; how many runs were counted. The upkeep does so every few seconds."""
+    async def roll_up(self) -> int | None:
+        """Bring the statistics up to date; how many runs were counted, or None when another process is doing so.
+
+        The upkeep does so every few seconds.
+        """
         counted, more = await self._database.run(calls.statistics.roll_up())
-        while more:
+        while more and counted is not None:
             again, more = await self._database.run(calls.statistics.roll_up())
-            counted += again
+            counted += again or 0
         return counted
 
     async def set_stat_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-
-from dibs.db.database_async import AsyncDatabase
 
 
 @dataclass(frozen=True, slots=True)
 class ChoreDone:
-    """A round of a chore: what it counted, and how many seconds until the next."""
+    """A step of a chore: what it counted, how many seconds until the next, and whether there is more to do now.
+
+    ``outcome`` is ``done``, ``early`` when it was not due, or ``busy`` when another process is doing it.
+    """
 
     chore: str
     again: float
     counts: Mapping[str, int] = field(default_factory=dict)
+    more: bool = False
+    outcome: str = "done"
 
     @property
     def anything(self) -> bool:
@@ -24,7 +27,7 @@ class ChoreDone:
 
 @dataclass(frozen=True, slots=True)
 class ChoreFailed:
-    """A round that failed, ``failures`` times in a row; it is tried again in ``again`` seconds."""
+    """A step that failed, ``failures`` times in a row; it is tried again in ``again`` seconds."""
 
     chore: str
     error: Exception
@@ -32,5 +35,4 @@ class ChoreFailed:
     again: float
 
 
-Chore = Callable[[AsyncDatabase], Awaitable[ChoreDone]]
 Listener = Callable[[ChoreDone | ChoreFailed], None]

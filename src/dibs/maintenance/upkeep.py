@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from dibs.cluster import Leader, Member
-from dibs.maintenance.chore import Chore, ChoreDone, ChoreFailed, Listener
-from dibs.maintenance.expirer import expire
-from dibs.maintenance.forgetter import forget
-from dibs.maintenance.mender import mend
-from dibs.maintenance.partitions import make_days
-from dibs.maintenance.pruner import prune
-from dibs.maintenance.rescuer import rescue
-from dibs.maintenance.roller import roll_up
-from dibs.maintenance.schedules import schedule
+from dibs.cluster import Member
+from dibs.db import calls
+from dibs.errors import ServerError
+from dibs.maintenance.chore import ChoreDone, ChoreFailed, Listener
 from dibs.runtime import Loop, Service, Stumbled
+from dibs.scheduler import answer
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
     from dibs.runtime import Stepped
 
-CHORES: tuple[Chore, ...] = (rescue, schedule, expire, mend, make_days, prune, forget, roll_up)
-"""Every chore, the most urgent first."""
-
-EVERYBODYS: frozenset[Chore] = frozenset({rescue})
-"""Chores that every process does: the leader's death is among the things they repair."""
-
-FOLLOWER_LOOKS = 5.0
-"""How often a process that does not lead asks whether it does now, in seconds."""
+CHORES = (
+    "rescue", "schedule", "expire", "roll_up", "repair_groups", "repair_limits", "forget", "prune", "make_days",
+)  # fmt: skip
+"""Every chore, the most frequent first."""
 
 GOODBYE = 2.0
 """How long to try to leave the registry when we stop, in seconds."""
@@ -36,6 +28,16 @@ GOODBYE = 2.0
 
 def _silent(_: ChoreDone | ChoreFailed) -> None:
     return
+
+
+async def do(database: AsyncDatabase, chore: str, *, force: bool = False) -> ChoreDone | ChoreFailed:
+    """Do a step of a chore, unless another process is doing it, or it is not due and not forced."""
+    step = await database.run(calls.upkeep.do_chore(chore, force))
+    if step.error is not None:
+        return ChoreFailed(chore, ServerError(step.error), step.failures, step.wait)
+    counts = Counter(step.counts)
+    counts.update(await answer(database, step.cron))
+    return ChoreDone(chore, step.wait, counts, step.more, step.outcome)
 
 
 async def maintain(
@@ -46,9 +48,9 @@ async def maintain(
     name: str = "maintain",
 ) -> None:
     """Register, and run the upkeep until the event is set, through errors and restarts of the database."""
-    member = Member(database, name, {"upkeep": True})
+    member = Member(database, name)
     beat = Loop("beat", member.beat, listener=lambda fact: _pass_on(fact, listener))
-    await Service([beat, *loops(database, Leader(database, member), listener)]).run(until)
+    await Service([beat, *loops(database, listener)]).run(until)
     try:
         async with asyncio.timeout(GOODBYE):
             await member.retire()
@@ -56,25 +58,34 @@ async def maintain(
         return
 
 
-async def once(database: AsyncDatabase) -> list[ChoreDone]:
-    """Run every chore once; what each did."""
-    return [await chore(database) for chore in CHORES]
+async def once(database: AsyncDatabase) -> list[ChoreDone | ChoreFailed]:
+    """Do every chore now, due or not, until there is nothing more to do; what each did."""
+    return [await _whole(database, chore) for chore in CHORES]
 
 
-def loops(database: AsyncDatabase, leader: Leader, listener: Listener = _silent) -> list[Loop]:
-    """A loop for each chore. Any number of processes may run them: the leader works, the others wait."""
-    return [_loop(chore, database, leader, listener) for chore in CHORES]
+async def _whole(database: AsyncDatabase, chore: str) -> ChoreDone | ChoreFailed:
+    counts: Counter[str] = Counter()
+    while True:
+        done = await do(database, chore, force=True)
+        if isinstance(done, ChoreFailed):
+            return done
+        counts.update(done.counts)
+        if not done.more:
+            return ChoreDone(chore, done.again, counts, outcome=done.outcome)
 
 
-def _loop(chore: Chore, database: AsyncDatabase, leader: Leader, listener: Listener) -> Loop:
+def loops(database: AsyncDatabase, listener: Listener = _silent) -> list[Loop]:
+    """A loop for each chore. Any number of processes may run them: the first that finds one due does it."""
+    return [_loop(chore, database, listener) for chore in CHORES]
+
+
+def _loop(chore: str, database: AsyncDatabase, listener: Listener) -> Loop:
     async def step() -> float:
-        if chore not in EVERYBODYS and not await leader.leads():
-            return FOLLOWER_LOOKS
-        done = await chore(database)
+        done = await do(database, chore)
         listener(done)
         return done.again
 
-    return Loop(chore.__name__, step, listener=lambda fact: _pass_on(fact, listener))
+    return Loop(chore, step, listener=lambda fact: _pass_on(fact, listener))
 
 
 def _pass_on(fact: Stepped | Stumbled, listener: Listener) -> None:

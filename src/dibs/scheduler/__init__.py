@@ -2,6 +2,6 @@
 
 from dibs.scheduler.declared import Schedules
 from dibs.scheduler.sync import declare
-from dibs.scheduler.tick import Ticked, tick
+from dibs.scheduler.tick import answer
 
-__all__ = ["Schedules", "Ticked", "declare", "tick"]
+__all__ = ["Schedules", "answer", "declare"]

@@ -19,7 +19,7 @@ ROOT = files(__name__)
 
 TABLES = (
     "values", "queues", "jobs", "dedup", "backpressure", "groups", "limits", "claiming", "shards", "schedules",
-    "history", "workers", "db_functions", "channels", "security",
+    "history", "workers", "db_functions", "channels", "security", "upkeep",
 )  # fmt: skip
 """The files of ``schema/``, in the order in which they are applied."""
 

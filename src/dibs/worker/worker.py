@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from dibs.client.find import find_database
-from dibs.cluster import Holding, Leader, Member
+from dibs.cluster import Holding, Member
 from dibs.db.listen import AsyncBell
 from dibs.errors import HandlersLeft
 from dibs.events import Trouble, UpkeepDone, WorkerStarted, WorkerStopped, WorkerStopping
@@ -108,8 +108,7 @@ class Worker:
         return list(self.settings.shares)
 
     async def _join(self, closing: AsyncExitStack) -> Member:
-        facts = {"queues": self._queues, "upkeep": self.settings.upkeep}
-        member = Member(self._pools.registry, self.settings.name, facts)
+        member = Member(self._pools.registry, self.settings.name, {"queues": self._queues})
         await member.register()
         closing.push_async_callback(member.retire)
         await announce(self.app, self._pools.registry)
@@ -133,7 +132,7 @@ class Worker:
             for name, step in steps.items()
         ]
         if self.settings.upkeep:
-            upkeep = Service(loops(self._pools.upkeep, Leader(self._pools.registry, member), self._on_chore))
+            upkeep = Service(loops(self._pools.upkeep, self._on_chore))
             tasks.append(asyncio.create_task(upkeep.run(self._stop), name="upkeep"))
         return tasks
 

@@ -37,12 +37,15 @@ def maintain(session: Session, once: bool) -> None:
     """
     dsn = session.find()
     if once:
-        Log(session.output).table(asyncio.run(_once(dsn)))
+        done = asyncio.run(_once(dsn))
+        Log(session.output).table(done)
+        if any(isinstance(d, ChoreFailed) for d in done):
+            raise click.exceptions.Exit(1)
     else:
         asyncio.run(_until_stopped(dsn, Log(session.output)))
 
 
-async def _once(dsn: str) -> list[ChoreDone]:
+async def _once(dsn: str) -> list[ChoreDone | ChoreFailed]:
     database = AsyncDatabase(dsn, pool_size=1, patience=PATIENCE)
     try:
         await database.open()
@@ -100,13 +103,12 @@ class Log:
         """The database is not there yet."""
         self._line("waiting", error=first_line(str(error)))
 
-    def table(self, done: Sequence[ChoreDone]) -> None:
+    def table(self, done: Sequence[ChoreDone | ChoreFailed]) -> None:
         """What one round of everything did."""
         if self._output.as_json:
-            self._output.json({d.chore: d.counts for d in done})
-            return
-        told = ((d.chore, ", ".join(f"{n} {what}" for what, n in d.counts.items() if n)) for d in done)
-        self._output.facts((chore, text or "nothing to do") for chore, text in told)
+            self._output.json({d.chore: _as_json(d) for d in done})
+        else:
+            self._output.facts((d.chore, _in_words(d)) for d in done)
 
     def _line(self, event: str, **facts: Any) -> None:
         now = datetime.now(UTC)
@@ -115,3 +117,17 @@ class Log:
             return
         told = " ".join(f"{name}={value}" for name, value in facts.items())
         self._output.say(f"{now.astimezone():%Y-%m-%d %H:%M:%S} {event:9} {told}".rstrip(), STYLES.get(event, ""))
+
+
+def _as_json(done: ChoreDone | ChoreFailed) -> dict[str, Any]:
+    if isinstance(done, ChoreFailed):
+        return {"failed": str(done.error)}
+    return {"skipped": "another process is doing it"} if done.outcome == "busy" else dict(done.counts)
+
+
+def _in_words(done: ChoreDone | ChoreFailed) -> str:
+    if isinstance(done, ChoreFailed):
+        return f"failed: {first_line(str(done.error))}"
+    if done.outcome == "busy":
+        return "skipped: another process is doing it"
+    return ", ".join(f"{n} {what}" for what, n in done.counts.items() if n) or "nothing to do"

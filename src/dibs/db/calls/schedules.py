@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dibs.db.calls.call import Call, Row, columns, first, nothing, one_answer, to_json
+from dibs.db.calls.call import Call, columns, first, nothing, one_answer, to_json
 from dibs.schedule import Schedule, Triggered
 from dibs.states import Answer
 
@@ -28,37 +28,11 @@ class ToRead(msgspec.Struct, frozen=True):
     revision: int
 
 
-class Round(msgspec.Struct, frozen=True):
-    """What a round of all schedules did, and what it leaves to us."""
-
-    counts: dict[str, int]
-    known: bool
-    more: bool
-    wait: float | None
-    cron: list[ToRead]
-
-
 class Fired(msgspec.Struct, frozen=True):
     """What happened to the slots of one schedule: ``ok``, ``stale`` or ``troubled``."""
 
     answer: str
     counts: dict[str, int]
-
-
-def _round(rows: list[Row]) -> Round:
-    fired, skipped, missed, troubled, known, more, wait, cron = rows[0]
-    counts = {"fired": fired, "skipped": skipped, "missed": missed, "troubled": troubled}
-    return Round(counts, known, more, wait, msgspec.convert(cron, list[ToRead]))
-
-
-def run_schedules(max: int) -> Call[Round]:
-    """One round of all schedules."""
-    return Call(
-        "select fired, skipped, missed, troubled, known, more, extract(epoch from wait)::float8, cron"
-        " from dibs.run_schedules(%s)",
-        (max,),
-        _round,
-    )
 
 
 def fire(

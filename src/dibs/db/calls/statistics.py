@@ -35,6 +35,6 @@ def set_stat_retention(minutes: Seconds | None, hours: Seconds | None) -> Call[N
     return Call(f"select dibs.set_stat_retention({SPAN}, {SPAN})", (in_seconds(minutes), in_seconds(hours)), nothing)
 
 
-def roll_up() -> Call[tuple[int, bool]]:
-    """Count what has ended into the statistics; how much, and whether there is more."""
+def roll_up() -> Call[tuple[int | None, bool]]:
+    """Count what has ended into the statistics; how much (None: another is doing it), and whether there is more."""
     return Call("select counted, more from dibs.roll_up()", (), lambda rows: (rows[0][0], rows[0][1]))

@@ -4,12 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.db.calls.call import Call, first
+import msgspec
+
+from dibs.db.calls.call import Call, Row, first
+from dibs.db.calls.schedules import ToRead  # noqa: TC001 - msgspec reads it
 from dibs.info import MadeDay, Pruned, Rescued
 from dibs.states import State
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What happened to a chore: ``done``, ``early``, ``busy`` or ``failed``, and in how many seconds to ask again."""
+
+    outcome: str
+    counts: dict[str, int]
+    more: bool
+    wait: float
+    cron: list[ToRead]
+    failures: int
+    error: str | None
+
+
+def do_chore(name: str, force: bool) -> Call[Step]:
+    """Do a step of a chore, unless another does it or it is not due."""
+
+    def read(rows: list[Row]) -> Step:
+        return msgspec.convert(dict(zip(Step.__struct_fields__, rows[0], strict=True)), Step)
+
+    return Call(
+        "select outcome, counts, more, extract(epoch from wait)::float8, cron, coalesce(failures, 0), error"
+        " from dibs.do_chore(%s, %s)",
+        (name, force),
+        read,
+    )
 
 
 def rescue(max: int) -> Call[list[Rescued]]:

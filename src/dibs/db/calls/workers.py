@@ -31,11 +31,6 @@ def retire_worker(worker: UUID) -> Call[None]:
     return Call("select dibs.retire_worker(%s)", (worker,), nothing)
 
 
-def leads(worker: UUID) -> Call[bool]:
-    """Ask whether a worker is the one that does the upkeep."""
-    return Call("select dibs.leads(%s)", (worker,), first)
-
-
 def workers() -> Call[list[WorkerInfo]]:
     """List the processes that registered."""
     return Call(

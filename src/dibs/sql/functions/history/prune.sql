@@ -13,7 +13,7 @@ declare
 begin
   perform dibs._check_isolation('prune');
   perform dibs._check_count('prune', prune.max);
-  if not dibs._is_alone('prune') then
+  if (dibs._take_chore('prune')).name is null then
     return query select t, 'locked', null::bigint from unnest(array['job', 'attempt']) as t;
     return;
   end if;

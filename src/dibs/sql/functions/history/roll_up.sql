@@ -18,7 +18,8 @@ begin
   perform dibs._check_count('roll_up', roll_up.max);
   counted := 0;
   more := false;
-  if not dibs._is_alone('roll_up') then
+  if (dibs._take_chore('roll_up')).name is null then
+    counted := null;
     return;
   end if;
   -- Read before the runs are: what is below v_next and not open has ended, and the statements that follow see it.
@@ -45,8 +46,8 @@ $$;
 
 comment on function dibs.roll_up is
 'Count the runs that ended since the last time, and the jobs that ended without one, into the statistics. Stops after
-`max` runs or so. Returns how many it counted, and whether there are more. One caller does so at a time; the others find
-nothing to do.';
+`max` runs or so. Returns how many it counted, and whether there are more. One caller does so at a time; for others,
+`counted` is null.';
 
 create or replace function dibs.set_stat_retention(minutes interval default null, hours interval default null)
 returns void

@@ -1,69 +1,77 @@
--- The steps of `maintain`, and the lock that lets one round of each verb run at a time.
+-- What each chore does: one step, which ends soon however much there is to do.
 
-create or replace function dibs._is_alone(verb text) returns boolean
+create or replace function dibs._expire_far(place uuid, out expired bigint, out next uuid)
 language sql volatile
-return pg_try_advisory_xact_lock(20003, array_position('{maintain,make_days,prune,roll_up}', verb) - 1);
-
-comment on function dibs._is_alone is
-'Whether no other transaction is in a round of this verb (maintain, make_days, prune, roll_up); none will be until ours
-ends.';
-
-create or replace function dibs._upkeep_steps() returns table (n integer, chore text, step text)
-language sql immutable
 begin atomic
-  values
-    (1, 'rescue', 'rescued'),
-    (2, 'expire', 'expired'),
-    (3, 'schedule', 'schedules fired'),
-    (4, 'roll_up', 'runs counted'),
-    (5, 'mend', 'groups mended'),
-    (6, 'mend', 'limits mended'),
-    (7, 'forget', 'hints, workers and keys forgotten'),
-    (8, 'make_days', 'days made'),
-    (9, 'prune', 'days dropped');
+  with recursive walk as (
+    select 1 as n, e.expired, e.next from dibs.expire(10000, coalesce(place, dibs._nil_id())) as e
+    union all
+    select w.n + 1, e.expired, e.next from walk as w cross join lateral dibs.expire(10000, w.next) as e
+    where w.next is not null and w.n < 50
+  )
+  select sum(w.expired)::bigint, (array_agg(w.next order by w.n desc))[1] from walk as w;
 end;
 
-comment on function dibs._upkeep_steps is
-'The steps of `maintain` in order, and the chore of `dibs maintain` that each belongs to. Days come last, because their
-locks last until the transaction ends.';
+comment on function dibs._expire_far is 'End waiting jobs past their time among half a million, from a place on; where to go on, if there are more.';
 
-create or replace function dibs._do_step(step text) returns bigint
+create or replace function dibs._run_schedules(
+  out counts jsonb, out more boolean, out wait interval, out cron jsonb)
+language sql volatile
+begin atomic
+  select jsonb_build_object('fired', r.fired, 'skipped', r.skipped, 'missed', r.missed, 'troubled', r.troubled), r.more,
+    case when not r.known then interval '5 seconds' when r.more then interval '0'
+      when jsonb_array_length(r.cron) > 0 then interval '0.1 seconds'
+      else least(interval '1 second', greatest(r.wait, interval '0.01 seconds')) end,
+    r.cron
+  from dibs.run_schedules(100) as r;
+end;
+
+comment on function dibs._run_schedules is
+'A round of schedules, and how long until the next: until a slot comes, and a second at most, to notice the ends of runs.';
+
+create or replace function dibs._do_step(
+  chore text, place uuid, out counts jsonb, out next uuid, out more boolean, out wait interval, out cron jsonb)
 language plpgsql volatile
 as $$
 declare
-  c_chunk constant integer := 10000;
   v_count bigint;
 begin
-  case step
-    when 'rescued' then
-      v_count := (select count(*) from dibs.rescue(c_chunk));
-    when 'expired' then
-      v_count := (
-        with recursive walk as (
-          select e.expired, e.next from dibs.expire(c_chunk) as e
-          union all
-          select e.expired, e.next from walk as w cross join lateral dibs.expire(c_chunk, w.next) as e
-          where w.next is not null
-        )
-        select sum(w.expired) from walk as w);
-    when 'schedules fired' then
-      v_count := (select r.fired from dibs.run_schedules(c_chunk) as r);
-    when 'runs counted' then
-      v_count := (select r.counted from dibs.roll_up() as r);
-    when 'groups mended' then
+  case chore
+    when 'rescue' then
+      select jsonb_object_agg(r.state, r.jobs), sum(r.jobs) >= 1000 into counts, more
+      from (select r.state, count(*) as jobs from dibs.rescue(1000) as r group by 1) as r;
+    when 'schedule' then
+      select r.counts, r.more, r.wait, r.cron into counts, more, wait, cron from dibs._run_schedules() as r;
+    when 'expire' then
+      select e.expired, e.next into v_count, next from dibs._expire_far(place) as e;
+      counts := jsonb_build_object('expired', v_count);
+      more := next is not null;
+    when 'roll_up' then
+      select jsonb_build_object('counted', r.counted), r.more into counts, more from dibs.roll_up() as r;
+    when 'repair_groups' then
       v_count := (select dibs.repair_groups() where exists (select from dibs.queue as q where q.has_groups));
-    when 'limits mended' then
+      counts := jsonb_build_object('repaired', coalesce(v_count, 0));
+    when 'repair_limits' then
       v_count := (select dibs.repair_limits() where exists (select from dibs.limit_rule));
-    when 'hints, workers and keys forgotten' then
-      v_count := dibs.forget();
-    when 'days made' then
-      v_count := (select count(*) from dibs.make_days() as d where d.outcome = 'made');
-    when 'days dropped' then
-      v_count := (select count(*) from dibs.prune(c_chunk) as p where p.outcome = 'dropped');
+      counts := jsonb_build_object('repaired', coalesce(v_count, 0));
+    when 'forget' then
+      counts := jsonb_build_object('forgotten', dibs.forget());
+    when 'prune' then
+      select jsonb_object_agg(p.outcome, p.rows), bool_or(p.outcome = 'dropped' or p.is_full),
+        case when bool_or(p.outcome = 'dropped' or p.is_full) then interval '0.1 seconds'
+          when bool_or(p.outcome = 'locked') then interval '10 seconds' end
+      into counts, more, wait
+      from (
+        select p.outcome, sum(coalesce(p.trimmed, 1)) as rows, bool_or(p.trimmed >= 1000) as is_full
+        from dibs.prune(1000) as p group by 1) as p;
+    when 'make_days' then
+      select jsonb_object_agg(d.outcome, d.days), max(interval '30 seconds') filter (where d.outcome in ('made', 'locked'))
+      into counts, wait
+      from (select d.outcome, count(*) as days from dibs.make_days() as d where d.outcome <> 'exists' group by 1) as d;
   end case;
-  return v_count;
 end
 $$;
 
 comment on function dibs._do_step is
-'Do a step of `maintain`. Returns how many rows, runs or days it found; null where there are no groups or no limits.';
+'Do one step of a chore: what it counted, where the next step goes on (next), whether there is more to do now, how long to wait if
+not as long as usual, and which cron expressions the client has to read.';

@@ -1,24 +1,29 @@
 -- maintain: everything that has to be done now and then, in one call, for those without a running dibs.
 
-create or replace function dibs.maintain() returns table (step text, count bigint)
+create or replace function dibs.maintain() returns table (chore text, counts jsonb, note text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
+declare
+  v_done record;
 begin
   perform dibs._check_isolation('maintain');
-  if not dibs._is_alone('maintain') then
-    return;
-  end if;
-  for step in select s.step from dibs._upkeep_steps() as s order by s.n loop
-    count := dibs._do_step(step);
-    if count is not null then
-      return next;
-    end if;
+  -- Days come last, because their locks last until the transaction ends.
+  for chore in select c.name from dibs.chore as c order by c.every, c.name loop
+    v_done := dibs.do_chore(chore, true);
+    counts := v_done.counts;
+    note := case
+      when v_done.outcome = 'busy' then 'skipped: another process is doing it'
+      when v_done.outcome = 'failed' then 'failed: ' || v_done.error
+      when v_done.cron <> '[]' then format('%s schedules wait for a process that can read cron', jsonb_array_length(v_done.cron))
+      when v_done.more then 'there is more to do' end;
+    return next;
   end loop;
 end
 $$;
 
 comment on function dibs.maintain is
-'One round of all the upkeep: rescue, expire, run_schedules, roll_up, repair_groups, repair_limits, forget, make_days,
-prune. For cron or pg_cron where neither a worker nor `dibs maintain` runs; call it every few seconds. Returns what
-it did; nothing when another round is running.';
+'One step of every chore: rescue, run_schedules, expire, roll_up, repair_groups, repair_limits, forget, prune, make_days. For cron
+or pg_cron where neither a worker nor `dibs maintain` runs; call it every few seconds. Returns what each counted, and a note
+where it was skipped because another process is doing it, failed, or is not finished. One that fails stops no other.';

@@ -34,17 +34,3 @@ begin atomic
 end;
 
 comment on function dibs.retire_worker is 'Strike a worker that stopped by itself off the list.';
-
-create or replace function dibs.leads(worker uuid) returns boolean
-language sql stable security definer
-set search_path = pg_catalog, pg_temp
-begin atomic
-  select coalesce((
-    select w.secret from dibs.worker as w
-    where w.facts @> '{"upkeep": true}' and w.seen_at > dibs.now() - interval '25 seconds'
-    order by w.id limit 1) = leads.worker, false);
-end;
-
-comment on function dibs.leads is
-'Whether this worker is the one that does the upkeep: of those that were seen in the last 25 seconds and said in their
-facts that they do it ("upkeep": true), the one registered first. Two may believe so for a moment, which does no harm.';

@@ -1,0 +1,30 @@
+-- What has to be done because time passes: a row for each chore, taken by the first that finds it due.
+
+-- done_at is a part of the key so that the newest version of a row comes first in the index: while the horizon is held
+-- back, every round leaves a dead one.
+create table dibs.chore (
+  name text not null,
+  every interval not null,
+  done_at timestamptz not null default '-infinity',
+  due_at timestamptz not null default '-infinity',
+  took interval not null default interval '0',
+  place uuid,
+  failures integer not null default 0,
+  error text,
+  constraint chore_pkey primary key (name, done_at)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+comment on table dibs.chore is 'What the upkeep does, how often, and how it went the last time. Locked by the one that does it.';
+comment on column dibs.chore.done_at is 'When it was last done or tried, by the real clock; due_at is when it is next.';
+comment on column dibs.chore.took is 'How long the last round took, all its steps together.';
+comment on column dibs.chore.place is 'Where the next step goes on, if the round is not over.';
+comment on column dibs.chore.failures is 'How often in a row it failed; error says why.';
+insert into dibs.chore (name, every) values
+  ('rescue', interval '1 second'),
+  ('schedule', interval '1 second'),
+  ('expire', interval '10 seconds'),
+  ('roll_up', interval '10 seconds'),
+  ('repair_groups', interval '30 seconds'),
+  ('repair_limits', interval '30 seconds'),
+  ('forget', interval '1 minute'),
+  ('prune', interval '10 minutes'),
+  ('make_days', interval '1 hour');

@@ -1,0 +1,10 @@
+-- Chores, and how they went the last time.
+
+create or replace view dibs.chores as
+select c.name, c.every, nullif(c.done_at, '-infinity') as done_at, nullif(c.due_at, '-infinity') as due_at, c.took,
+  c.failures, case when (select dibs.confined_to()) is null then c.error end as error
+from dibs.chore as c;
+
+comment on view dibs.chores is
+'What the upkeep does: how often, when it was last done and is due next, how long it took, and how often in a row it failed, with the
+last error.';
