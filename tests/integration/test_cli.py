@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -25,6 +26,8 @@ from dibs.cli.commands.demo.verdict import judge
 from dibs.cli.types import backoff
 from dibs.cli.units import duration, spoken
 from dibs.db import calls
+from dibs.db.admin import at_database
+from dibs.db.schema import migrate
 from dibs.states import State
 
 if TYPE_CHECKING:
@@ -104,6 +107,49 @@ def test_an_unreachable_database_is_exit_code_3(monkeypatch: pytest.MonkeyPatch)
     told = json.loads(run("jobs", "--json", code=3).err)
     assert (told["error"], told["exit_code"]) == ("ConnectionLost", 3)
     assert "Traceback" in run("jobs", "--debug", code=3).err
+
+
+UNREADABLE = [
+    "postgres//app:hunter2@db/x",
+    "postgresql://app:hunter2%zz@db/x",
+    "postgresql://app:hun@ter2@db/x",
+    "postgresql://app:hun/ter2@db/x",
+    "postgresql://app:hunter2@db:port/x",
+    "postgresql://app:hunter2@db/x?nonsense=1",
+    "host=db password=hunter2 hunter2",
+    "host=db password='hunter2",
+    "mysql://app:hunter2@db/x",
+]
+
+
+@pytest.mark.parametrize("dsn", UNREADABLE)
+def test_a_dsn_that_cannot_be_read_is_not_shown(dsn: str) -> None:
+    """libpq's own words repeat what it could not read, and so the password."""
+    shown = [Dibs(dsn)("jobs", code=1).err, Dibs(dsn)("init", code=1).err, Dibs("")("--dsn", dsn, "grants", code=1).err]
+    for use in (lambda: dibs.Client(dsn).enqueue("q", "k"), lambda: migrate(dsn), lambda: at_database(dsn, "other")):
+        with pytest.raises(dibs.InvalidArgument, match="the DSN cannot be read") as refused:
+            use()
+        shown.append("".join(traceback.format_exception(refused.value)))
+        assert refused.value.__context__ is None, "libpq's error is not carried along"
+    assert all("the DSN cannot be read" in text for text in shown)
+    assert not [text for text in shown if "hun" in text.replace(dsn, "") or "ter2" in text.replace(dsn, "")]
+
+
+def test_a_dsn_of_sqlalchemy_is_understood(dsn: str) -> None:
+    for driver in ("asyncpg", "psycopg", "psycopg2"):
+        with dibs.Client(dsn.replace("postgresql:", f"postgresql+{driver}:")) as client:
+            assert client.claim("q") == []
+            assert client.dsn == dsn
+
+
+def test_a_password_on_the_command_line_is_warned_of(dsn: str) -> None:
+    run = Dibs(f"{dsn}&password=hunter2")
+    warning = "every user of this machine can see the password"
+    assert warning not in run("jobs").err
+    assert warning not in run("jobs", "--dsn", dsn).err
+    warned = run("jobs", "--dsn", f"{dsn}&password=hunter2")
+    assert warning in warned.err
+    assert "hunter2" not in warned.err + warned.out
 
 
 def test_a_dsn_that_makes_no_sense_is_refused() -> None:

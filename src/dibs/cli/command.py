@@ -48,6 +48,11 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params.extend(_shared())
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it, with a word of warning first if the command line has a password in it."""
+        ctx.ensure_object(Session).warn()
+        return super().invoke(ctx)
+
 
 class Group(click.Group):
     """A group with the shared options, which knows what a misspelt command was meant to be."""

@@ -12,6 +12,7 @@ import click
 from dibs import Client
 from dibs.cli.output import Output
 from dibs.config import configured_dsn
+from dibs.db.dsn import has_password
 from dibs.db.schema import migrate
 from dibs.embedded import ensure_running
 
@@ -38,6 +39,12 @@ class Session:
     def as_json(self) -> bool:
         """Whether a program reads the answer."""
         return self.output.as_json
+
+    def warn(self) -> None:
+        """Say so if a password is on the command line."""
+        if self.dsn is not None and has_password(self.dsn):
+            text = "every user of this machine can see the password in --dsn, in its list of processes; set DIBS_DSN"
+            self.output.note(text, style="yellow")
 
     def find(self, *, install: bool = True) -> str:
         """The DSN to use: given, from the environment, or that of the embedded PostgreSQL, which is started."""

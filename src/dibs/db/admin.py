@@ -5,28 +5,29 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from dibs.db.dsn import connect, read
 from dibs.db.translate import translated
 
 
 def execute(dsn: str, statement: str, args: tuple[Any, ...] | None = None) -> None:
     """Run a statement, or a script of several when it has no arguments, on a separate connection."""
-    with translated(), psycopg.connect(dsn, autocommit=True) as conn:
+    with translated(), connect(dsn) as conn:
         conn.execute(statement, args)
 
 
 def fetch(dsn: str, statement: str) -> Any:
     """The first value that a statement returns."""
-    with translated(), psycopg.connect(dsn, autocommit=True) as conn:
+    with translated(), connect(dsn) as conn:
         row = conn.execute(statement).fetchone()
     return row and row[0]
 
 
 def at_database(dsn: str, name: str) -> str:
     """The same DSN with another database; a URL stays a URL."""
+    dsn = read(dsn)
     if dsn.startswith(("postgresql://", "postgres://")):
         # Where the host is empty, as it is for a socket, urlunsplit would drop its slashes.
         parts = urlsplit(dsn)
@@ -42,11 +43,11 @@ def create_database(dsn: str, name: str, *, template: str | None = None, by_file
     """
     copy = sql.SQL(" template {}").format(sql.Identifier(template)) if template else sql.SQL("")
     copy += sql.SQL(" strategy file_copy") if by_files else sql.SQL("")
-    with translated(), psycopg.connect(dsn, autocommit=True) as conn:
+    with translated(), connect(dsn) as conn:
         conn.execute(sql.SQL("create database {}{}").format(sql.Identifier(name), copy))
 
 
 def drop_database(dsn: str, name: str) -> None:
     """Drop a database, and every connection to it."""
-    with translated(), psycopg.connect(dsn, autocommit=True) as conn:
+    with translated(), connect(dsn) as conn:
         conn.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))

@@ -18,6 +18,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from dibs.db import calls
 from dibs.db.adapters.client import join, run_on
+from dibs.db.dsn import read
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
 from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdTaken, ServerError
@@ -89,6 +90,7 @@ class Database:
                 return
             if not isinstance(self._locate, str):
                 self._locate = self._locate()
+            self._locate = read(self._locate)
             if not self._fits:
                 self._check_schema()
             pool = ConnectionPool(

@@ -17,6 +17,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from dibs.db import calls
 from dibs.db.adapters.client_async import join, run_on
+from dibs.db.dsn import read
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
 from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdTaken, ServerError
@@ -88,6 +89,7 @@ class AsyncDatabase:
                 return
             if not isinstance(self._locate, str):
                 self._locate = await asyncio.to_thread(self._locate)
+            self._locate = read(self._locate)
             if not self._fits:
                 await self._check_schema()
             pool = AsyncConnectionPool(

@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from dibs.db.dsn import connect
 from dibs.db.translate import translated
 from dibs.errors import InvalidArgument
 from dibs.sql import OWNERS
@@ -108,7 +109,7 @@ def grant(dsn: str, asked: Asked, *, dry_run: bool = False) -> list[str]:
     """Give a login what was asked for, all or nothing; the statements, which a dry run only shows."""
     if asked.role not in ROLES:
         raise InvalidArgument(f"there is no role {asked.role!r}", hint=f"it is one of {', '.join(ROLES)}")
-    with translated(), psycopg.connect(dsn) as conn:
+    with translated(), connect(dsn, autocommit=False) as conn:
         statements = [*_role(asked), *_functions(conn, asked), *_confinement(asked)]
         for statement in statements:
             if not dry_run:
@@ -153,13 +154,13 @@ def _confinement(asked: Asked) -> list[sql.Composed]:
 
 def holders(dsn: str) -> list[dict[str, Any]]:
     """Every role that has a role of dibs: which, whether it logs in, its queues and the functions it may run."""
-    with translated(), psycopg.connect(dsn, autocommit=True) as conn, conn.cursor(row_factory=dict_row) as cursor:
+    with translated(), connect(dsn) as conn, conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(HOLDERS).fetchall()
 
 
 def check(dsn: str) -> list[tuple[str, str]]:
     """What is wrong with who may do what: what it is, and where."""
-    with translated(), psycopg.connect(dsn, autocommit=True) as conn:
+    with translated(), connect(dsn) as conn:
         return [(what, row[0]) for what, question in CHECKS.items() for row in _ask(conn, question)]
 
 

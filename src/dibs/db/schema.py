@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from dibs import sql
+from dibs.db.dsn import connect
 from dibs.db.translate import translate, translated
 from dibs.errors import SchemaLocked, SchemaMissing, SchemaTooNew, SchemaTooOld
 
@@ -46,7 +47,7 @@ def migrate(
     ``lock_timeout`` seconds, each time for a moment only, so that nobody has to wait behind a migration that waits;
     ``waiting`` is told which transaction is in the way. ``dry_run`` changes nothing and says what would be done.
     """
-    with translated(), psycopg.connect(dsn, autocommit=True) as conn:
+    with translated(), connect(dsn) as conn:
         notices: list[str] = []
         conn.add_notice_handler(lambda d: notices.append(d.message_primary or ""))
         conn.execute("set search_path = pg_catalog, pg_temp")

@@ -103,8 +103,6 @@ def translate(error: psycopg.Error) -> errors.DibsError:
     """The error of ours that an error of psycopg's stands for."""
     diag = error.diag
     message = diag.message_primary or str(error).strip() or type(error).__name__
-    if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
-        return errors.InvalidArgument(message, hint="a DSN looks like postgresql://user@host/database")
     if error.sqlstate is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return errors.InvalidArgument(message)
     return tell(Report(error.sqlstate, message, diag.message_hint, diag.message_detail, diag.constraint_name))
