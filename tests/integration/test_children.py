@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dibs
@@ -19,7 +20,6 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 APP = """
 import asyncio, dibs, os, pathlib
@@ -39,17 +39,21 @@ async def exits() -> None:
 
 
 @contextlib.contextmanager
-def working(folder: Path, dsn: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A ``dibs worker`` that is stopped when the block ends."""
-    (folder / "shop.py").write_text(APP)
-    command = [sys.executable, "-m", "dibs", "worker", "shop:app", "--dsn", dsn, *options]
+def running(folder: Path, command: list[str], app: str = APP) -> Iterator[subprocess.Popen[str]]:
+    """A worker that is stopped when the block ends."""
+    (folder / "shop.py").write_text(app)
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as worker:
         try:
             yield worker
         finally:
             if worker.poll() is None:
                 worker.send_signal(signal.SIGTERM)
-            worker.communicate(timeout=40)
+                worker.communicate(timeout=40)
+
+
+def working(folder: Path, dsn: str, *options: str) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+    """A ``dibs worker`` that is stopped when the block ends."""
+    return running(folder, [sys.executable, "-m", "dibs", "worker", "shop:app", "--dsn", dsn, *options])
 
 
 def workers(client: dibs.Client) -> set[int]:
@@ -102,6 +106,25 @@ def test_a_fleet_finishes_its_jobs_on_sigterm_even_if_all_are_signalled(
         parent.communicate(timeout=30)
         assert parent.returncode == 0
     assert client.states([m.id for m in made]) == ["succeeded"] * 2
+
+
+def test_no_child_shows_the_dsn_or_imports_from_the_folder(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
+    """Every user sees command lines; and ``python -m`` puts the folder before all libraries."""
+    trap = "import pathlib; pathlib.Path(__file__).with_suffix('.sprung').touch()"
+    for name in ("rich", "click", "psycopg"):
+        (tmp_path / f"{name}.py").write_text(trap)
+    app = APP.replace("App(", "App('postgresql://nobody@127.0.0.1:1/never', ")
+    dibs_itself = str(Path(sys.executable).with_name("dibs"))
+    for given in (["shop:app"], ["--channels", "--queue", "q"], ["shop:app", "--reload"]):
+        command = [dibs_itself, "worker", "--dsn", f"{dsn}&password=hunter2", "--processes", "2", *given]
+        with running(tmp_path, command, app) as parent:
+            wait_until(lambda: len(workers(client)) == 2, what="both work")
+            shown = [Path(f"/proc/{pid}/cmdline").read_text() for pid in workers(client)]
+            parent.terminate()
+            _, err = parent.communicate(timeout=40)
+        assert "every user of this machine can see the password" in err
+        assert all("worker" in line and "hunter2" not in line for line in shown)
+    assert not list(tmp_path.glob("*.sprung"))
 
 
 def test_a_fleet_drains(tmp_path: Path, dsn: str, client: dibs.Client) -> None:

@@ -21,11 +21,14 @@ from dibs.runtime.signals import obeying
 from dibs.runtime.watch import changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from dibs.cli.foreground import Shown
     from dibs.events import Events
     from dibs.runtime.http import Route
+
+DSN = "DIBS_PARENT_DSN"
+"""The environment variable by which children get the DSN of a command line: others can see command lines."""
 
 
 async def run_children(
@@ -33,7 +36,7 @@ async def run_children(
 ) -> int:
     """Run the workers until a signal says stop; the exit status."""
     children = Children(
-        lambda _: [sys.executable, "-m", "dibs", *sys.argv[1:]],
+        lambda _: [sys.executable, "-P", "-m", "dibs", *without_dsn(sys.argv[1:])],
         count,
         until_done=drain,
         grace=grace,
@@ -49,6 +52,20 @@ async def run_children(
         probes = {"/live": _well(lambda: True), "/ready": _well(lambda: children.alive == count)}
         await stack.enter_async_context(shown.serve(probes, metrics))
         return await children.run()
+
+
+def without_dsn(arguments: Sequence[str]) -> Iterator[str]:
+    """A command line as others may see it.
+
+    >>> list(without_dsn(["worker", "--dsn", "postgresql:///a", "--dsn=postgresql:///b", "shop:app"]))
+    ['worker', 'shop:app']
+    """
+    rest = iter(arguments)
+    for word in rest:
+        if word == "--dsn":
+            next(rest, None)
+        elif not word.startswith("--dsn="):
+            yield word
 
 
 def _metrics(events: Events, dsn: str | None, stack: AsyncExitStack) -> Route:

@@ -8,6 +8,7 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from dibs import sql
+from dibs.db.dsn import connect
 from dibs.db.schema import installed
 from dibs.db.translate import translated
 from dibs.errors import SchemaInUse, SchemaMissing
@@ -55,7 +56,7 @@ def uninstall(dsn: str, *, roles: bool = False, force: bool = False, dry_run: bo
 
     Without ``force`` it refuses while workers run or something of others depends on it. ``dry_run`` changes nothing.
     """
-    with translated(), psycopg.connect(dsn, autocommit=True) as conn:
+    with translated(), connect(dsn) as conn:
         conn.execute("set search_path = pg_catalog, pg_temp")
         if installed(conn) is None:
             raise SchemaMissing("dibs is not installed in this database", hint="there is nothing to uninstall")

@@ -41,7 +41,7 @@ def run_worker(
     if crash is not None:
         env |= crash_at(crash, nth=nth)
     done = subprocess.run(
-        [sys.executable, "-m", child.__name__, app, dsn, *queues],
+        [sys.executable, "-P", "-m", child.__name__, app, dsn, *queues],
         env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False,
     )  # fmt: skip
     return Ended(done.returncode, done.stdout)

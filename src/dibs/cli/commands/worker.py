@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,7 @@ import click
 
 from dibs.cli.command import Command, did_you_mean
 from dibs.cli.foreground import Shown, work
-from dibs.cli.parent import run_children
+from dibs.cli.parent import DSN, run_children
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import Read
 from dibs.client.app import App
@@ -103,6 +104,8 @@ def worker(
     shown = Shown(host, health, metrics, health_file)
     if (processes > 1 or reload) and not is_child():
         log = log_events(events := Events(), log_format, level=log_level)
+        if session.dsn:
+            os.environ[DSN] = session.dsn
         running = run_children(
             processes, events, shown, lambda: _database(session, app), reload, options["drain"], options["grace"]
         )
@@ -110,8 +113,7 @@ def worker(
         log.close()
         sys.exit(status)
     found = with_channels(app) if channels else load(app)
-    if session.dsn:
-        found.dsn = session.dsn
+    found.dsn = session.dsn or (os.environ.pop(DSN, None) if is_child() else None) or found.dsn
     options |= {"queues": dict(queues) or None, "upkeep": not no_upkeep, "name": app or "channels"}
     given: Any = {name: value for name, value in options.items() if value is not None}
     settings = settings_for(found, given)
@@ -147,7 +149,8 @@ def load(path: str | None) -> App:
     if path is None:
         raise InvalidArgument("name an app, such as shop.tasks:app, or give --channels")
     module, _, name = path.partition(":")
-    sys.path.insert(0, "")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # Last: a file here must not take the place of a library.
     try:
         found = getattr(importlib.import_module(module), name or "app")
     except (ImportError, AttributeError) as error:
