@@ -33,7 +33,7 @@ WORDS = {
     "asynccontextmanager": "contextmanager",
     "AsyncIterator": "Iterator",
     "asyncio.to_thread(self._locate)": "self._locate()",
-    "self._claim_shielded(call)": "self._run(call)",
+    "self._claim_shielded(ask())": "self._run(ask())",
     "asyncio.sleep": "time.sleep",
     "asyncio.Lock": "threading.Lock",
     "import asyncio": "import threading",

@@ -24,6 +24,7 @@ class Proxy:
         port = self._listener.getsockname()[1]
         self.dsn = f"postgresql://{options['user']}@127.0.0.1:{port}{urlsplit(dsn).path}?sslmode=disable"
         self._lose_after = b""
+        self.losses = 0
         self.lost = threading.Event()
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
@@ -39,10 +40,11 @@ class Proxy:
         for thread in self._threads:
             thread.join()
 
-    def lose_the_answer_to(self, words: bytes) -> None:
+    def lose_the_answer_to(self, words: bytes, times: int = 1) -> None:
         """Pass the next message with these words on, and then cut the connection before its answer."""
         self.lost.clear()
         self._lose_after = words
+        self.losses = times
 
     def _accept(self) -> None:
         while True:
@@ -67,8 +69,8 @@ class Proxy:
                 if not asking and doomed.is_set() and data:
                     self.lost.set()
                     break
-                if asking and self._lose_after and self._lose_after in data:
-                    self._lose_after = b""
+                if asking and self.losses and self._lose_after in data:
+                    self.losses -= 1
                     doomed.set()
                 if not data:
                     break

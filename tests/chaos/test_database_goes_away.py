@@ -131,6 +131,22 @@ def test_a_lost_answer_to_a_bulk_enqueue_with_keys_adds_nothing(own_server: Serv
         assert (depth.ready, depth.cancelled) == (601, 1)
 
 
+def test_lost_answers_to_a_claim_lease_nothing_twice(own_server: Server) -> None:
+    """The caller makes the token, and a repetition returns what it holds: no lease that nobody knows of, no charge."""
+    with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
+        made = client.enqueue_many(dibs.NewJob(queue="q", payload=n) for n in range(40))
+        proxy.lose_the_answer_to(b"dibs.claim", times=3)
+        jobs = client.claim("q", 10)
+        assert proxy.losses == 0
+        assert [job.id for job in jobs] == [m.id for m in made[:10]]
+        assert len({job.token for job in jobs}) == 1
+        assert {(job.payload, job.attempt, job.losses) for job in jobs} == {(n, 1, 0) for n in range(10)}
+        depth = client.depth("q")
+        assert (depth.running, depth.ready) == (10, 30)
+        client.complete_many(jobs)
+        assert client.claim("q", 1)[0].id == made[10].id
+
+
 def test_a_lost_answer_to_a_completion_is_already(own_server: Server) -> None:
     with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
         client.enqueue("q", "k")

@@ -340,3 +340,21 @@ def test_upkeep_by_many_at_once_raises_nothing(dsn: str, client: dibs.Client, cl
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(upkeep, range(4)))
     assert {day.outcome for day in client.upkeep.make_days()} == {"exists"}
+
+
+def test_no_run_begins_before_the_last_one_ended(
+    later: Later, connect: Connect, db: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    """A claim that began before the release that it then finds has a clock from before, too."""
+    job = held_job(client)
+    releaser, claimer = connect(), connect()
+    releaser.execute("begin")
+    releaser.execute("lock table dibs.ready in access exclusive mode")
+    claiming = later.start(claimer, "select id, claimed_at from dibs.claim('{q}')")
+    assert not claiming.done()
+    releaser.execute("select dibs.release(%s, %s)", (job.id, job.token))
+    releaser.execute("commit")
+    [(id, claimed_at)] = claiming.result()
+    assert id == job.id
+    assert db.execute("select ended_at <= %s from dibs.attempt where id = %s", (claimed_at, id)).fetchone() == (True,)
+    assert db.execute("select claimed_at = %s from dibs.lease where id = %s", (claimed_at, id)).fetchone() == (True,)

@@ -50,6 +50,60 @@ def test_stale_wrong_and_foreign_tokens_are_refused(
     db.execute(VERBS[verb], (current.id, current.token))
 
 
+REPEAT = "select id, token, attempt from dibs.claim('{q}', 2, worker => %s, token => %s, repeats => true)"
+
+
+def register(db: psycopg.Connection[Any]) -> Any:
+    return db.execute("select worker from dibs.register_worker('w')").fetchall()[0][0]
+
+
+def test_a_repeated_claim_returns_what_its_token_holds(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q") for _ in range(5))
+    token, worker = uuid4(), register(db)
+    first = db.execute(
+        "select id, token, attempt from dibs.claim('{q}', 2, %s, token => %s)", (worker, token)
+    ).fetchall()
+    assert {row[1] for row in first} == {token}
+    assert db.execute(REPEAT, (worker, token)).fetchall() == first
+    client.pause("q")
+    assert db.execute(REPEAT, (worker, token)).fetchall() == first
+    client.resume("q")
+    db.execute("select dibs.complete(%s, %s)", first[0][:2])
+    assert db.execute(REPEAT, (worker, token)).fetchall() == first[1:]
+    assert client.depth("q").running == 1
+
+
+def test_a_repeated_claim_that_was_never_made_is_made(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q") for _ in range(5))
+    token = uuid4()
+    made = db.execute(REPEAT, (None, token)).fetchall()
+    assert [row[1:] for row in made] == [(token, 1)] * 2
+    assert db.execute(REPEAT, (None, token)).fetchall() == made
+
+
+def test_another_worker_with_a_token_gets_nothing_of_its_holder(
+    db: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    held, free = client.enqueue("q", "k"), client.enqueue("q", "k")
+    token, one, other = uuid4(), register(db), register(db)
+    db.execute("select from dibs.claim('{q}', 1, %s, token => %s)", (one, token))
+    assert [row[0] for row in db.execute(REPEAT, (other, token))] == [free.id]
+    assert client.state(held.id) is dibs.State.RUNNING
+    assert db.execute(REPEAT.replace("{q}", "{other}"), (one, token)).fetchall() == []
+
+
+@pytest.mark.parametrize(
+    "token", ["00000000-0000-0000-0000-000000000000", "018f6d2e-0000-7000-8000-000000000001", None]
+)
+def test_a_token_that_can_be_guessed_is_refused(
+    db: psycopg.Connection[Any], client: dibs.Client, token: str | None
+) -> None:
+    client.enqueue("q", "k")
+    with pytest.raises(psycopg.DatabaseError, match="random UUID") as raised:
+        db.execute(REPEAT, (None, token))
+    assert raised.value.sqlstate == "DI010"
+
+
 @pytest.mark.parametrize("verb", ["complete", "fail", "snooze", "release"])
 def test_the_same_token_again_answers_already_and_any_other_is_refused(
     verb: str, db: psycopg.Connection[Any], client: dibs.Client

@@ -23,7 +23,7 @@ from dibs.runtime.rest import rest_after
 from dibs.states import Answer, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
     from uuid import UUID
@@ -130,21 +130,26 @@ class Client(Scheduling):
     ) -> list[Claimed]:
         """Take up to ``max`` due jobs under a lease; with none due, wait up to ``wait`` seconds for one."""
         names = [queues] if isinstance(queues, str) else list(queues)
-        call = calls.jobs.claim(names, max, worker, lease)
+
+        def ask() -> Call[list[Claimed]]:
+            return calls.jobs.claim(names, max, worker, lease)
+
         end = time.monotonic() + wait
-        found = self._run(call)
+        found = self._run(ask())
         if found or wait <= 0:
             return found
         if self._bell is None or self._bell.pid != os.getpid():
             self._bell = Bell(self._database.dsn)
         self._bell.start(min(wait, 1.0))
-        return self._claim_within(call, names, end, self._bell)
+        return self._claim_within(ask, names, end, self._bell)
 
-    def _claim_within(self, call: Call[list[Claimed]], names: list[str], end: float, bell: Bell) -> list[Claimed]:
+    def _claim_within(
+        self, ask: Callable[[], Call[list[Claimed]]], names: list[str], end: float, bell: Bell
+    ) -> list[Claimed]:
         fast_until = 0.0
         while True:
             heard = bell.heard(names)
-            found = self._run(call)
+            found = self._run(ask())
             now = time.monotonic()
             if found or now >= end:
                 return found

@@ -23,7 +23,7 @@ from dibs.runtime.rest import rest_after
 from dibs.states import Answer, State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
     from uuid import UUID
@@ -130,15 +130,18 @@ class AsyncClient(AsyncScheduling):
     ) -> list[Claimed]:
         """Take up to ``max`` due jobs under a lease; with none due, wait up to ``wait`` seconds for one."""
         names = [queues] if isinstance(queues, str) else list(queues)
-        call = calls.jobs.claim(names, max, worker, lease)
+
+        def ask() -> Call[list[Claimed]]:
+            return calls.jobs.claim(names, max, worker, lease)
+
         end = time.monotonic() + wait
-        found = await self._claim_shielded(call)
+        found = await self._claim_shielded(ask())
         if found or wait <= 0:
             return found
         if self._bell is None or self._bell.pid != os.getpid():
             self._bell = AsyncBell(self._database.dsn)
         await self._bell.start(min(wait, 1.0))
-        return await self._claim_within(call, names, end, self._bell)
+        return await self._claim_within(ask, names, end, self._bell)
 
     # async only
     async def _claim_shielded(self, call: Call[list[Claimed]]) -> list[Claimed]:
@@ -152,12 +155,12 @@ class AsyncClient(AsyncScheduling):
             raise
 
     async def _claim_within(
-        self, call: Call[list[Claimed]], names: list[str], end: float, bell: AsyncBell
+        self, ask: Callable[[], Call[list[Claimed]]], names: list[str], end: float, bell: AsyncBell
     ) -> list[Claimed]:
         fast_until = 0.0
         while True:
             heard = bell.heard(names)
-            found = await self._claim_shielded(call)
+            found = await self._claim_shielded(ask())
             now = time.monotonic()
             if found or now >= end:
                 return found

@@ -160,7 +160,8 @@ class Database:
 
     def run(self, call: Call[R]) -> R:
         """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
-        answer: R = (self.run_together([call]))[0]
+        repeat = call.repeat
+        answer: R = (self.run_together([call], None if repeat is None else lambda: [repeat]))[0]
         return answer
 
     def run_together(

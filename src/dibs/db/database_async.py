@@ -159,7 +159,8 @@ class AsyncDatabase:
 
     async def run(self, call: Call[R]) -> R:
         """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
-        answer: R = (await self.run_together([call]))[0]
+        repeat = call.repeat
+        answer: R = (await self.run_together([call], None if repeat is None else lambda: [repeat]))[0]
         return answer
 
     async def run_together(

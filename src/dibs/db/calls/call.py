@@ -34,6 +34,8 @@ class Call(Generic[R]):
     read: Callable[[list[Row]], R]
     again: bool = True
     """Whether it may be repeated when its answer was lost: true if that does no more than once would have."""
+    repeat: Call[R] | None = None
+    """What to send instead when its answer was lost, if not the same again."""
     binary: bool = False
     """Whether the answer is to come in binary, where the driver can choose: quicker for many bytes and numbers."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from dibs.db.calls.call import (
     SPAN,
@@ -51,13 +53,18 @@ def enqueue_many(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) ->
 
 
 def claim(queues: Sequence[str], max: int, worker: UUID | None, lease: Seconds | None) -> Call[list[Claimed]]:
-    """Take up to ``max`` due jobs."""
+    """Take up to ``max`` due jobs, under a token made here; repeated, it returns what that token holds."""
+    asked = (list(queues), max, worker, in_seconds(lease), uuid4())
+    return replace(_claim(*asked, False), repeat=_claim(*asked, True))
+
+
+def _claim(*asked: Any) -> Call[list[Claimed]]:
     return Call(
         "select uuid_send(id), uuid_send(token), queue, kind, payload::text, body, content_type, headers::text,"
         " priority, run, attempt, max_attempts, losses, timestamptz_send(due_at), timestamptz_send(deadline),"
         " timestamptz_send(claimed_at), timestamptz_send(lease_until)"
-        f" from dibs.claim(%s::text[], %s, %s, {SPAN})",
-        (list(queues), max, worker, in_seconds(lease)),
+        f" from dibs.claim(%s::text[], %s, %s, {SPAN}, %s, %s)",
+        asked,
         lambda rows: [Claimed(*row) for row in rows],
         binary=True,
     )

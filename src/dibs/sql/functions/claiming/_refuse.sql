@@ -1,6 +1,6 @@
 -- Claims that make no sense.
 
-create or replace function dibs._refuse_claim(queues text[], max integer, lease interval) returns void
+create or replace function dibs._refuse_claim(queues text[], max integer, lease interval, token uuid) returns void
 language plpgsql stable
 as $$
 begin
@@ -10,9 +10,20 @@ begin
       hint = 'such as: select * from dibs.claim(array[''mail''], 10)';
   end if;
   perform dibs._check_lease(lease);
+  if max between 1 and 10000 then
+    raise exception using errcode = 'DI010',
+      message = format('a claim''s token is a random UUID (version 4), and a claim is repeated by its token; it got %s', coalesce(token::text, 'none')),
+      hint = 'make one for each claim, such as gen_random_uuid(), or give none';
+  end if;
   raise exception using errcode = 'DI010',
     message = format('claim takes 1 to 10000 jobs at once, not %s', coalesce(max::text, 'null'));
 end
 $$;
 
 comment on function dibs._refuse_claim is 'Say in a sentence why a claim makes no sense.';
+
+create or replace function dibs._is_random(token uuid) returns boolean
+language sql immutable parallel safe
+return substr(token::text, 15, 1) = '4';
+
+comment on function dibs._is_random is 'Whether a UUID says of itself that it is random, and so cannot be guessed.';

@@ -4,7 +4,9 @@ create or replace function dibs.claim(
   queues text[],
   max integer default 1,
   worker uuid default null,
-  lease interval default null
+  lease interval default null,
+  token uuid default null,
+  repeats boolean default false
 )
 returns setof dibs.claimed
 language plpgsql volatile security definer
@@ -17,9 +19,10 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_token uuid := gen_random_uuid();
+  v_token uuid := coalesce(claim.token, gen_random_uuid());
   v_worker bigint := case when claim.worker is not null then dibs._worker_number(claim.worker) end;
   v_claim dibs.claim_order := row(v_token, v_worker, claim.lease, dibs.now());
+  v_queues dibs.queue[];
   v_takings dibs.taking[];
   v_taking dibs.taking;
   v_queue dibs.queue;
@@ -30,17 +33,25 @@ declare
 begin
   if current_setting('transaction_isolation') <> 'read committed' or coalesce(cardinality(queues), 0) = 0
     or claim.max is null or claim.max not between 1 and 10000
-    or lease not between interval '100 milliseconds' and interval '7 days' then
-    perform dibs._refuse_claim(queues, claim.max, lease);
+    or lease not between interval '100 milliseconds' and interval '7 days' or not dibs._is_random(v_token) or repeats and claim.token is null then
+    perform dibs._refuse_claim(queues, claim.max, lease, claim.token);
   end if;
-  v_takings := dibs._take_from(dibs._claim_queues(queues, v_claim), claim.max, v_claim);
+  v_queues := dibs._claim_queues(queues, v_claim);
+  if repeats then
+    return query select h.* from dibs._held_by(v_token, v_worker, queues) as h;
+    if found then
+      return;
+    end if;
+  end if;
+  v_takings := dibs._take_from(v_queues, claim.max, v_claim);
+  -- Read again: what was taken may have been put back after the claim began, and no run begins before the last one ended.
+  v_at := dibs.now();
   foreach v_taking in array v_takings loop
     -- Separate variables: a field of a record is slow to read for each row.
     v_queue := v_taking.queue;
     v_turns := v_taking.turns;
     v_gate := v_taking.gate;
     v_needs := v_taking.needs;
-    v_at := v_taking.at;
     return query
     with held as (
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
@@ -70,4 +81,6 @@ comment on function dibs.claim is
 'Take up to `max` due jobs of the queues named, by priority and then due time, and hold each under a lease; of several
 queues with jobs of one priority, the one whose oldest has waited longest is served first. A newest-first queue gives the
 latest due first. The groups of a queue take turns; its jobs without a group count as one more. All carry the token that
-proves it. `worker` is what `register_worker` returned. `lease` overrides the policy''s. Works in READ COMMITTED only.';
+proves it. `worker` is what `register_worker` returned. `lease` overrides the policy''s. `token` is a random UUID of the
+caller''s, made for this claim alone; if the answer is lost, the same call with `repeats` returns what that token holds, and
+claims only if that is nothing. Works in READ COMMITTED only.';
