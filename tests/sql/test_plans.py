@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
+from dibs.db import calls
 from dibs.ids import IdMaker
 from tests.sql.plans import explained
 
@@ -134,3 +135,16 @@ def test_a_completion_costs_one_transaction_id_and_no_multixact(
     assert after
     assert after[0] - before[0] <= 10
     assert after[1] == before[1]
+
+
+def test_a_list_of_jobs_or_errors_reads_no_more_than_it_shows(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    """Views are barriers: what a list asks for must still reach their indexes."""
+    client.enqueue_many(dibs.NewJob(queue="q") for _ in range(3000))
+    db.execute("select dibs.append_error('e') from generate_series(1, 3000)")
+    db.execute("analyze")
+    before = client.jobs(limit=1)[0].id
+    with explained(db) as plans:
+        for call in (calls.jobs.jobs(None, None, None, 10, None), calls.jobs.jobs(None, None, None, 10, before),
+                     calls.channels.errors(None, None, None, None, 10)):  # fmt: skip
+            db.execute(call.sql, call.args)
+    assert [plan.rows <= 20 for plan in plans] == [True] * 3, [plan.text for plan in plans if plan.rows > 20]

@@ -1,6 +1,6 @@
 -- What people may look at of functions, deliveries, processes and errors.
 
-create or replace view dibs.functions as
+create or replace view dibs.functions with (security_barrier) as
 select f.name, f.timeout, f.owner, f.allowed_at, f.allowed_by,
   case
     when pg_get_userbyid(p.proowner) <> f.owner then format('it belongs to %I now', pg_get_userbyid(p.proowner))
@@ -10,11 +10,12 @@ from dibs.allowed_function as f
 left join pg_catalog.pg_namespace as n on n.nspname = f.schema_name
 left join pg_catalog.pg_proc as p
   on p.pronamespace = n.oid and p.proname = f.function_name and p.pronargs = 1
-    and p.proargtypes[0] = 'jsonb'::regtype;
+    and p.proargtypes[0] = 'jsonb'::regtype
+where (select dibs.confined_to()) is null or has_function_privilege(session_user, p.oid, 'execute');
 
 comment on view dibs.functions is 'The allow-list, and what keeps a function on it from being run.';
 
-create or replace view dibs.deliveries as
+create or replace view dibs.deliveries with (security_barrier) as
 select d.job_id, j.kind, max(d.provider) as provider, count(*) filter (where d.step = 'sending') as sends,
   count(*) filter (where d.step = 'sending' and (
     d.next = 'sending' or d.next is null and l.id is null or d.next_detail ? 'unknown')) as interrupted,
@@ -36,7 +37,7 @@ comment on view dibs.deliveries is
 'What channels sent: how often, when it was accepted or refused, and how many sends were interrupted between the
 provider and the record, so that the message may have gone out twice.';
 
-create or replace view dibs.processes as
+create or replace view dibs.processes with (security_barrier) as
 select p.name, p.job_id,
   case
     when r.id is not null and r.due_at > n.at then 'scheduled'
@@ -58,18 +59,21 @@ where (select dibs.confined_to()) is null
 comment on view dibs.processes is
 'Processes under a supervisor, and the state of its next look: `none` when nobody looks at them any more.';
 
-create or replace view dibs.errors as
+create or replace view dibs.errors with (security_barrier) as
 select e.id, e.at, e.source, e.job_id, q.name as queue, j.kind, e.message
 from dibs.error as e
 left join dibs.job as j on j.id = e.job_id
 left join dibs.queue as q on q.id = j.queue_id
-where (select dibs.confined_to()) is null or j.queue_id = any ((select dibs.confined_to())::integer[]);
+where (select dibs.confined_to()) is null or j.queue_id = any ((select dibs.confined_to())::integer[])
+-- A barrier keeps the order that a caller asks for out of the plan: this is the one they ask for.
+order by e.id desc;
 
-comment on view dibs.errors is 'The log of operational errors, with the queue and the kind of the job it is about.';
+comment on view dibs.errors is 'The log of operational errors, newest first, with the queue and the kind of the job it is about.';
 
-create or replace view dibs.confinements as
+create or replace view dibs.confinements with (security_barrier) as
 select c.role::text as role, array_agg(q.name order by q.name) as queues
 from dibs.confinement as c join dibs.queue as q on q.id = c.queue_id
+where (select dibs.confined_to()) is null or pg_has_role(session_user, c.role, 'member')
 group by c.role;
 
 comment on view dibs.confinements is 'Roles that are confined, and the queues they may use.';

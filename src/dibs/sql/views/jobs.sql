@@ -1,6 +1,7 @@
--- What people may look at: no payloads, no tokens.
+-- What people may look at: no payloads, no tokens. Each view is a barrier: a condition of the caller's, which may tell what it
+-- is asked about, comes after our own.
 
-create or replace view dibs.jobs as
+create or replace view dibs.jobs with (security_barrier) as
 select j.id, coalesce(p.name, q.name) as queue, j.kind,
   case
     when r.id is not null and r.due_at > n.at then 'scheduled'
@@ -29,11 +30,13 @@ left join dibs.ready as r on r.id = j.id
 left join dibs.blocked as b on b.id = j.id
 left join dibs.lease as l on l.id = j.id
 left join dibs.dead as d on d.id = j.id
-where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
+where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true))
+-- A barrier keeps the order that a caller asks for out of the plan: this is the one they ask for.
+order by j.id desc;
 
-comment on view dibs.jobs is 'Every job kept, with its state; no payloads.';
+comment on view dibs.jobs is 'Every job kept, newest first, with its state; no payloads.';
 
-create or replace view dibs.attempts as
+create or replace view dibs.attempts with (security_barrier) as
 select a.id, coalesce(p.name, q.name) as queue, j.kind, a.run, a.outcome, a.claimed_at, a.ended_at,
   a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error, a.progress,
   case when a.run = 1 then a.claimed_at - j.due_at end as first_wait
@@ -47,21 +50,26 @@ comment on view dibs.attempts is
 'Every ended run kept; no results, and of an error its first line. first_wait is how long a job''s first run was waited
 for.';
 
-create or replace view dibs.queues as
+create or replace view dibs.queues with (security_barrier) as
 select q.name, q.paused_at, q.created_at, p.*
 from dibs.queue as q cross join lateral jsonb_populate_record(null::dibs.queue_policy, to_jsonb(q)) as p
 where q.shard_of is null and (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.queues is 'Every queue and its policy.';
 
-create or replace view dibs.workers as
+create or replace view dibs.workers with (security_barrier) as
 select w.id, w.name, w.started_at, w.seen_at, w.facts,
   (select count(*) from dibs.lease as l where l.worker = w.id) as running
-from dibs.worker as w;
+from dibs.worker as w
+-- Who is confined sees those that say they work on queues of theirs, and on no other.
+where (select dibs.confined_to()) is null or w.facts -> 'queues' <> '[]' and w.facts -> 'queues' <@ (
+  select jsonb_agg(q.name) from dibs.queue as q where q.id = any ((select dibs.confined_to())::integer[]));
 
 comment on view dibs.workers is 'Every worker registered, and how many jobs it holds.';
 
-create or replace view dibs.tasks as
-select t.kind, t.queue, t.arguments, t.options, t.set_at from dibs.task as t;
+create or replace view dibs.tasks with (security_barrier) as
+select t.kind, t.queue, t.arguments, t.options, t.set_at from dibs.task as t
+where (select dibs.confined_to()) is null or exists (
+  select from dibs.queue as q where q.name = t.queue and q.id = any ((select dibs.confined_to())::integer[]));
 
 comment on view dibs.tasks is 'Every task that a worker has registered.';

@@ -1,6 +1,6 @@
 -- Limits, and what is used of them.
 
-create or replace view dibs.limits as
+create or replace view dibs.limits with (security_barrier) as
 select b.scope, case when b.scope = 'queue' then b.name end as queue, b.name, b.concurrency, h.used,
   case when b.concurrency is not null then greatest(b.concurrency - h.used, 0) end as free, b.rate,
   case when b.rate is not null then coalesce(b.burst, least(ceil(b.rate), 1000000)::integer) end as burst,

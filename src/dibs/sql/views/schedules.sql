@@ -1,6 +1,6 @@
 -- What people may look at of schedules: no payloads.
 
-create or replace view dibs.schedule_runs as
+create or replace view dibs.schedule_runs with (security_barrier) as
 select s.name as schedule, r.slot, r.id, r.triggered, r.fired_at, r.failures, r.outcome, r.ended_at, r.duration
 from dibs.schedule_run as r join dibs.schedule as s on s.id = r.schedule_id
 where (select dibs.confined_to()) is null or exists (
@@ -9,7 +9,7 @@ where (select dibs.confined_to()) is null or exists (
 comment on view dibs.schedule_runs is
 'The jobs made for schedules in the last 8 days; outcome and end are empty until a scheduler has seen that it ended.';
 
-create or replace view dibs.schedules as
+create or replace view dibs.schedules with (security_barrier) as
 select s.name, s.app, s.job ->> 'queue' as queue, s.job ->> 'kind' as kind,
   case
     when s.retired_at is not null then 'retired'

@@ -1,6 +1,6 @@
 -- Who pulls from what.
 
-create or replace view dibs.shards as
+create or replace view dibs.shards with (security_barrier) as
 select p.name as queue, coalesce(c.shard, 0)::integer as shard, c.name, s.worker, w.name as worker_name, s.taken_at,
   s.held_until, s.worker is not null and s.held_until > n.at as held,
   s.worker is not null and s.held_until > n.at and s.clear as claimable

@@ -1,6 +1,6 @@
 -- Each kind of job in a line: totals, the last run, and averages.
 
-create or replace view dibs.totals as
+create or replace view dibs.totals with (security_barrier) as
 select q.name as queue, t.kind, t.succeeded, t.failed, t.lost, t.snoozed, t.released, t.cancelled, t.expired,
   t.last_at as last_ended_at, t.last_us * interval '1 microsecond' as last_run,
   m.run_ever as run_mean, m.run_hour, m.run_day, m.run_week,
