@@ -32,6 +32,7 @@ from dibs.states import State
 
 if TYPE_CHECKING:
     from dibs.testing import Clock
+    from tests.conftest import Connect
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 UNKNOWN = "0199f3a2-7c1e-7b02-a1f4-5d0c9a3be871"
@@ -475,6 +476,17 @@ def test_maintain_once_says_what_it_did(run: Dibs, client: dibs.Client, clock: C
     clock.move(60)
     assert "1 expired" in run("maintain", "--once").out
     assert run("maintain", "--once", "--json").json["expire"] == {"expired": 0}
+
+
+def test_maintain_once_says_what_was_skipped_and_what_failed(run: Dibs, connect: Connect) -> None:
+    other = connect()
+    with other.transaction():
+        other.execute("select dibs.do_chore('roll_up')")
+        assert "skipped: another process is doing it" in run("maintain", "--once").out
+        assert run("maintain", "--once", "--json").json["roll_up"] == {"skipped": "another process is doing it"}
+    other.execute("alter table dibs.floor_hint rename to elsewhere")
+    assert "failed: relation" in run("maintain", "--once", code=1).out
+    assert "elsewhere" not in run("maintain", "--once", "--json", code=1).json["forget"]["failed"]
 
 
 def test_progress_is_listed_and_watched(run: Dibs, client: dibs.Client) -> None:

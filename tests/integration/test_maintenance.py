@@ -277,7 +277,7 @@ def test_processes_that_live_for_seconds_keep_a_schedule_going(dsn: str, client:
             process.kill()
             process.wait()
 
-    for _ in range(3):
+    for _ in range(2):
         live_until_a_slot_is_fired()
 
 

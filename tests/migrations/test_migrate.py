@@ -252,6 +252,11 @@ def test_without_the_right_to_make_roles_everything_else_is_installed() -> None:
         with dibs.Client(as_user(server.dsn("plain"), "plain")) as client:
             client.enqueue("q", "k")
             assert client.complete(client.claim("q")[0]) == "ok"
+        execute(server.dsn("plain"), "update dibs.code set digest = 'of an older release'")
+        with psycopg.connect(server.dsn("plain")) as reader:
+            reader.execute("select from dibs.jobs")
+            with pytest.raises(dibs.SchemaLocked, match=rf"pid {reader.info.backend_pid} \(\w+\): <insufficient priv"):
+                migrate(as_user(server.dsn("plain"), "plain"), lock_timeout=0.1)
         execute(server.dsn("postgres"), "create role maker login createrole")
         execute(server.dsn("postgres"), "create database made owner maker")
         assert migrate(as_user(server.dsn("made"), "maker")).notices == ()

@@ -52,6 +52,7 @@ THROTTLED = {
     "_take_units",
     "_first_blocked",
     "do_chore",
+    "_note_chore",
 }
 """What reads the real clock: the clock itself, and what throttles."""
 

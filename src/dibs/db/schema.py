@@ -102,15 +102,15 @@ def _holder(conn: psycopg.Connection) -> str:
         " from pg_stat_activity as a cross join lateral (select count(*) as locks from pg_locks as l"
         "   join pg_class as c on c.oid = l.relation and c.relnamespace = to_regnamespace('dibs')"
         "   where l.pid = a.pid and l.granted) as l"
-        " where a.datname = current_database() and a.pid <> pg_backend_pid() and a.xact_start is not null"
+        " where a.datname = current_database() and a.pid <> pg_backend_pid()"
         "   and (a.backend_xid is not null or l.locks > 0)"
         " order by l.locks = 0, a.xact_start limit 1"
     ).fetchone()
     if row is None:
         return "nobody holds it any more"
     pid, user, state, seconds, query = row
-    last = " ".join(query.split())[:200]
-    return f"the oldest transaction there is of pid {pid} ({user}, {state}, for {seconds} s): {last}"
+    since = "" if seconds is None else f", {state} for {seconds} s"  # Only the same role and monitors may know.
+    return f"the oldest transaction there is of pid {pid} ({user}{since}): {' '.join(query.split())[:200]}"
 
 
 def installed(conn: psycopg.Connection) -> tuple[int, str] | None:

@@ -41,3 +41,31 @@ language sql immutable
 return at >= (chore).due_at or at < (chore).done_at;
 
 comment on function dibs._is_due is 'Whether a chore is due: its time has come, or the clock was stepped back since it was done.';
+
+create or replace function dibs._note_chore(
+  chore dibs.chore, began timestamptz, more boolean, wait interval, place uuid, failures integer, error text) returns interval
+language plpgsql volatile
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_now timestamptz := clock_timestamp();
+  -- A round that is not over goes on at once: its steps count together.
+  v_took interval := v_now - began + case when (chore).due_at <= (chore).done_at then (chore).took else interval '0' end;
+  v_wait interval := case
+    when wait is not null then wait
+    when more then interval '0'
+    when (chore).name in ('expire', 'roll_up', 'repair_groups', 'repair_limits')
+      then greatest((chore).every, dibs._rest(1) * v_took)
+    else (chore).every end;
+begin
+  update dibs.chore as c
+  set done_at = v_now, due_at = v_now + v_wait, took = v_took, place = _note_chore.place, failures = _note_chore.failures,
+    error = _note_chore.error
+  where c.name = (chore).name and c.done_at = (chore).done_at;
+  return v_wait;
+end
+$$;
+
+comment on function dibs._note_chore is
+'Write down how a step of a chore went, and return how long until the next. What looks at everything rests after it.';

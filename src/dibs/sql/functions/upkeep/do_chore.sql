@@ -9,55 +9,40 @@ as $$
 #variable_conflict use_column
 declare
   v_began timestamptz := clock_timestamp();
-  v_old dibs.chore := dibs._read_chore(do_chore.name);
-  v_new dibs.chore;
+  v_forced boolean := coalesce(force, false);
+  v_chore dibs.chore := dibs._read_chore(do_chore.name);
+  v_next uuid;
 begin
   perform dibs._check_isolation('do_chore');
   counts := '{}';
   more := false;
   cron := '[]';
   -- Read before it is locked: a lock costs a transaction id.
-  if coalesce(force, false) or dibs._is_due(v_old, v_began) then
-    v_old := dibs._take_chore(v_old.name);
-    outcome := case when v_old.name is null then 'busy' end;
+  if v_forced or dibs._is_due(v_chore, v_began) then
+    v_chore := dibs._take_chore(v_chore.name);
   end if;
-  if outcome is null and not coalesce(force, false) and not dibs._is_due(v_old, v_began) then
+  if v_chore.name is null then
+    outcome := 'busy';
+    wait := interval '1 second';
+    return;
+  elsif not v_forced and not dibs._is_due(v_chore, v_began) then
     outcome := 'early';
-  end if;
-  if outcome is not null then
-    wait := case outcome when 'early' then v_old.due_at - v_began else interval '1 second' end;
+    wait := v_chore.due_at - v_began;
     return;
   end if;
-
-  v_new := v_old;
   begin
-    select s.counts, s.next, s.more, s.wait, s.cron into counts, v_new.place, more, wait, cron
-    from dibs._do_step(v_old.name, v_old.place) as s;
-    counts := coalesce(counts, '{}');
-    more := coalesce(more, false);
-    cron := coalesce(cron, '[]');
+    select coalesce(s.counts, '{}'), coalesce(s.more, false), s.wait, coalesce(s.cron, '[]'), s.next
+    into counts, more, wait, cron, v_next from dibs._do_step(v_chore.name, v_chore.place) as s;
     outcome := 'done';
     failures := 0;
   exception when others or query_canceled then
     -- It must not keep others from being done, nor be tried again at once; a timeout is no exception to that.
     outcome := 'failed';
-    failures := v_old.failures + 1;
+    failures := v_chore.failures + 1;
     error := sqlerrm;
-    wait := least(v_old.every, interval '30 seconds');
-    v_new.place := null;
+    wait := least(v_chore.every * 2 ^ least(v_chore.failures, 5), interval '30 seconds');
   end;
-  v_new.done_at := clock_timestamp();
-  v_new.took := v_new.done_at - v_began + case when v_old.due_at <= v_old.done_at then v_old.took else interval '0' end;
-  wait := case
-    when wait is not null then wait
-    when more then interval '0'
-    when v_old.name in ('expire', 'roll_up', 'repair_groups', 'repair_limits')
-      then greatest(v_old.every, dibs._rest(1) * v_new.took)
-    else v_old.every end;
-  update dibs.chore as c
-  set done_at = v_new.done_at, due_at = v_new.done_at + wait, took = v_new.took, place = v_new.place,
-    failures = do_chore.failures, error = do_chore.error
-  where c.name = v_old.name and c.done_at = v_old.done_at;
+  wait := dibs._note_chore(v_chore, v_began, more, wait, v_next, failures, error);
 end
 $$;
 
