@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -76,6 +77,22 @@ class NewJob:
         if self.ttl is not None:
             asked["ttl"] = min(asked["ttl"], FOREVER.total_seconds())
         return asked
+
+
+def new_jobs(given: Iterable[Any]) -> list[NewJob]:
+    """What a bulk enqueue was given, as a list; anything but jobs is refused."""
+    if isinstance(given, NewJob) or not isinstance(given, Iterable):
+        raise InvalidArgument(
+            f"enqueue_many takes many jobs, and was given one {type(given).__name__}", hint="give it a list of jobs"
+        )
+    jobs = list(given)
+    for job in jobs:
+        if not isinstance(job, NewJob):
+            raise InvalidArgument(
+                f"enqueue_many takes jobs, and was given a {type(job).__name__}",
+                hint="make each with call(…) of its task, or with dibs.NewJob(queue=…, kind=…)",
+            )
+    return jobs
 
 
 _OPTIONS = tuple(name for name in NewJob.__dataclass_fields__ if name not in {"queue", "kind", "payload", "id"})

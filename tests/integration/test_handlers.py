@@ -134,6 +134,53 @@ async def test_waiting_for_a_thread_is_not_the_handlers_time(app: dibs.App) -> N
     assert [job.wait(5) for job in jobs] == ["slept"] * 4
 
 
+async def test_options_of_using_are_for_all_calls_of_a_bulk_enqueue(app: dibs.App) -> None:
+    @app.task(name="plain", priority=3)
+    async def plain(n: int) -> None: ...
+
+    @app.task(name="polls", repeat=60)
+    async def polls() -> None: ...
+
+    urgent = plain.using(priority=9, queue="urgent", group="acme", delay=3600)
+    made = urgent.enqueue_many(
+        [
+            plain.call(1),
+            plain.using(priority=3, queue="mine").call(2),
+            urgent.using(group="other").call(3),
+            dibs.NewJob(queue="by_hand", kind="plain", payload={"n": 4}),
+        ]
+    )
+    ids = [*(job.id for job in made), *[job.id for job in await urgent.aenqueue_many([plain.call(5)])]]
+    shown = [app.client.show(id) or {} for id in ids]
+    assert [(one["queue"], one["priority"], one["group"], one["state"]) for one in shown] == [
+        ("urgent", 9, "acme", "scheduled"),
+        ("mine", 3, "acme", "scheduled"),
+        ("urgent", 9, "other", "scheduled"),
+        ("by_hand", 9, "acme", "scheduled"),
+        ("urgent", 9, "acme", "scheduled"),
+    ]
+    keyed = polls.using(dedup_key="poller")
+    assert [job.is_new for job in (*keyed.enqueue_many([polls.call()]), keyed.enqueue())] == [True, False]
+    [[plain_again]] = [plain.enqueue_many([plain.call(6)])]
+    assert (app.client.show(plain_again.id) or {})["priority"] == 3
+
+
+async def test_a_bulk_enqueue_of_what_is_no_job_explains_itself(app: dibs.App) -> None:
+    @app.task(name="plain")
+    async def plain(n: int) -> None: ...
+
+    bad: list[Any] = [[1, 2], [plain.call(1), "x"], plain.call(1), 5]
+    for given in bad:
+        for enqueue_many in (plain.enqueue_many, app.enqueue_many, app.client.enqueue_many):
+            with pytest.raises(dibs.InvalidArgument, match="enqueue_many takes"):
+                enqueue_many(given)
+        with pytest.raises(dibs.InvalidArgument, match="enqueue_many takes"):
+            await plain.aenqueue_many(given)
+        with pytest.raises(dibs.InvalidArgument, match="enqueue_many takes"):
+            await app.aenqueue_many(given)
+    assert app.client.jobs() == []
+
+
 # Transactions
 
 

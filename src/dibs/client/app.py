@@ -17,6 +17,7 @@ from dibs.client.remote import RemoteTask
 from dibs.client.task import Batch, Task, TaskSettings, kind_of, settings_of
 from dibs.errors import InvalidArgument
 from dibs.events import Event, Events, JobEnqueued
+from dibs.job import new_jobs
 from dibs.retry import Retry
 from dibs.scheduler import Schedules
 
@@ -174,13 +175,14 @@ class App:
 
     def enqueue_many(self, jobs: Sequence[NewJob], conn: Connection | None = None) -> list[Job]:
         """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none."""
+        jobs = new_jobs(jobs)
         made = walk(hooks(self.middleware, "enqueue"), jobs, lambda these: self.client.enqueue_many(these, conn=conn))
         self._tell(jobs, made)
         return [Job(self.client, m.id, m.is_new, m.outcome) for m in made]
 
     async def aenqueue_many(self, jobs: Sequence[NewJob], conn: AsyncConnection | None = None) -> list[AsyncJob]:
         """Enqueue jobs made by :meth:`Task.call`, from async code."""
-        client = self.async_client()
+        client, jobs = self.async_client(), new_jobs(jobs)
         made = await walk(hooks(self.middleware, "aenqueue"), jobs, lambda these: client.enqueue_many(these, conn=conn))
         self._tell(jobs, made)
         return [AsyncJob(client, m.id, m.is_new, m.outcome) for m in made]

@@ -17,7 +17,7 @@ from dibs.db.adapters.client import join
 from dibs.db.database import Database
 from dibs.db.listen import Bell
 from dibs.errors import LeaseLost, UnknownJob
-from dibs.job import Answered, NewJob
+from dibs.job import Answered, NewJob, new_jobs
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
 from dibs.states import Answer, State
@@ -117,7 +117,7 @@ class Client(Scheduling):
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Connection | None = None) -> list[Enqueued]:
         """Put many jobs in, all or none; the answers are in their order."""
-        return self._enqueuer.enqueue(list(jobs), conn)
+        return self._enqueuer.enqueue(new_jobs(jobs), conn)
 
     def claim(
         self,

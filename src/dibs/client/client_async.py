@@ -17,7 +17,7 @@ from dibs.db.adapters.client_async import join
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
 from dibs.errors import LeaseLost, UnknownJob
-from dibs.job import Answered, NewJob
+from dibs.job import Answered, NewJob, new_jobs
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
 from dibs.states import Answer, State
@@ -117,7 +117,7 @@ class AsyncClient(AsyncScheduling):
 
     async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: AsyncConnection | None = None) -> list[Enqueued]:
         """Put many jobs in, all or none; the answers are in their order."""
-        return await self._enqueuer.enqueue(list(jobs), conn)
+        return await self._enqueuer.enqueue(new_jobs(jobs), conn)
 
     async def claim(
         self,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from dibs.errors import InvalidArgument
-from dibs.job import NewJob
+from dibs.job import NewJob, new_jobs
 from dibs.policy import JobOptions, Seconds, seconds
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class TaskSettings:
     batch: Batch | None = None
     limit: int | None = None
     conn: Any = None
+    changed: frozenset[str] = frozenset()
+    """What ``using`` was given."""
 
     def __post_init__(self) -> None:
         if self.memory is not None and not self.process:
@@ -73,6 +75,13 @@ class TaskSettings:
         ):
             if value is not None and value < 0:
                 raise InvalidArgument(f"a task's {name} is 0 or more, not {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCall(NewJob):
+    """A call as a job, and which of its options were given for it by ``using``."""
+
+    own: frozenset[str] = frozenset()
 
 
 class Task(Generic[P, R]):
@@ -103,6 +112,7 @@ class Task(Generic[P, R]):
             queue=queue or self.settings.queue,
             conn=self.settings.conn if conn is None else conn,
             options=cast("JobOptions", {**self.settings.options, **options}),
+            changed=self.settings.changed | options.keys() | ({"queue"} if queue else set()),
         )
         return Task(self.app, self.function, self.name, changed, self.arguments)
 
@@ -120,7 +130,8 @@ class Task(Generic[P, R]):
         }
         if self.settings.repeat is not None and "dedup_key" in options:
             options["headers"] = {**options.get("headers", {}), REPEATED_KEY: options["dedup_key"]}
-        return NewJob(queue=self.settings.queue, kind=self.name, payload=payload, **options)
+        own = self.settings.changed
+        return TaskCall(queue=self.settings.queue, kind=self.name, payload=payload, own=own, **options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Enqueue one call."""
@@ -131,12 +142,23 @@ class Task(Generic[P, R]):
         return (await self.app.aenqueue_many([self.call(*args, **kwargs)], self.settings.conn))[0]
 
     def enqueue_many(self, calls: Iterable[NewJob]) -> list[Job]:
-        """Enqueue many calls, made by :meth:`call`, all or none."""
-        return self.app.enqueue_many(list(calls), self.settings.conn)
+        """Enqueue many calls, made by :meth:`call`, all or none.
+
+        Options of :meth:`using` are for all of them, except where a call has been given its own.
+        """
+        return self.app.enqueue_many(self._with_options(calls), self.settings.conn)
 
     async def aenqueue_many(self, calls: Iterable[NewJob]) -> list[AsyncJob]:
         """Enqueue many calls, made by :meth:`call`, all or none, from async code."""
-        return await self.app.aenqueue_many(list(calls), self.settings.conn)
+        return await self.app.aenqueue_many(self._with_options(calls), self.settings.conn)
+
+    def _with_options(self, calls: Iterable[NewJob]) -> list[NewJob]:
+        jobs, names, mine = new_jobs(calls), self.settings.changed, self.job_of(None)
+        if not names:
+            return jobs
+        if "dedup_key" in names and self.settings.repeat is not None:
+            names |= {"headers"}  # In which such a job carries its key along.
+        return [replace(job, **{name: getattr(mine, name) for name in names - _own(job)}) for job in jobs]
 
     def facts(self) -> dict[str, Any]:
         """What a producer without this code needs to know to enqueue it."""
@@ -148,6 +170,13 @@ class Task(Generic[P, R]):
             "arguments": self.arguments.describe(),
             "options": options,
         }
+
+
+def _own(job: NewJob) -> frozenset[str]:
+    """The options a job has been given for itself: all that are set, if no task made it."""
+    if isinstance(job, TaskCall):
+        return job.own
+    return frozenset(field.name for field in fields(job) if getattr(job, field.name) is not None)
 
 
 def kind_of(function: Callable[..., Any]) -> str:
