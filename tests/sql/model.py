@@ -153,7 +153,8 @@ class Model:
     def redrive(self, job: Job) -> str:
         if self.holder_of(job.queue, job.key):
             return "duplicate"
-        job.place, job.due, job.expire, job.charged = "ready", self.now, self.now + TTL, 0
+        due = max(job.due, self.now)
+        job.place, job.due, job.expire, job.charged = "ready", due, due + TTL, 0
         self._take(job)
         return "redriven"
 

@@ -284,6 +284,23 @@ def test_redrive_filters(client: dibs.Client, clock: Clock) -> None:
         found(queue="Q")
 
 
+def test_a_redrive_leaves_cancelled_jobs_alone_and_keeps_due_times_ahead(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    christmas = datetime.now(UTC) + timedelta(days=40)
+    failed, cancelled = client.enqueue("q", "k"), client.enqueue("q", "k", due_at=christmas)
+    client.fail(client.claim("q")[0], "no", final=True)
+    client.cancel(cancelled.id, "ordered twice")
+    for filters in ({"queue": "q"}, {"kind": "k"}, {}, {"reason": "%"}):
+        assert [r.id for r in client.redrive(dry_run=True, **filters)] == [failed.id]  # type: ignore[arg-type]
+    assert [r.id for r in client.redrive(queue="q", state="cancelled", dry_run=True)] == [cancelled.id]
+    assert [r.answer for r in client.redrive([failed.id, cancelled.id], delay=60)] == ["redriven"] * 2
+    due = {job.id: job.due_at for job in client.jobs(queue="q")}
+    assert due[cancelled.id] == christmas
+    assert timedelta(0) < due[failed.id] - datetime.now(UTC) <= timedelta(seconds=60)
+    clock.move(timedelta(days=40, seconds=1))
+    assert cancelled.id in {job.id for job in client.claim("q", 10)}, "its TTL counts from when it is due"
+
+
 def test_history_keeps_what_the_policy_says(client: dibs.Client) -> None:
     """Keep everything, failures, or nothing; for queues and for single jobs."""
     for history, kept in (("all", ["failed", "succeeded"]), ("failures", ["failed"]), ("none", [])):

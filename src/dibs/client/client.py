@@ -298,7 +298,10 @@ class Client(Scheduling):
         delay: float = 0.0,
         dry_run: bool = False,
     ) -> list[Redriven]:
-        """Bring dead jobs back, by id or by filter, at most ``max``; ``rate`` is how many per second."""
+        """Bring dead jobs back, by id or by filter, at most ``max``; ``rate`` is how many per second.
+
+        A filter leaves cancelled jobs alone unless ``state`` is ``cancelled``; a due time still ahead is kept.
+        """
         filters = {
             "ids": ids,
             "queue": queue,

@@ -34,11 +34,11 @@ COLUMNS = ("id", "queue", "kind", "state", "answer", "reason")
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--queue", help="Only of this queue.")
 @click.option("--kind", help="Only of this kind.")
-@click.option("--state", type=DEAD_STATE, help="Only those in this state.")
+@click.option("--state", type=DEAD_STATE, help="Only those in this state; cancelled ones only with --state cancelled.")
 @click.option("--reason", help="Only those whose reason is like this; % stands for anything.")
 @click.option("--ended-after", type=PAST, help="Only those that ended since this time, or this long ago: 1h.")
 @click.option("--ended-before", type=PAST, help="Only those that ended before this time, or longer ago than this.")
-@click.option("--all", "everything", is_flag=True, help="All dead jobs.")
+@click.option("--all", "everything", is_flag=True, help="All dead jobs but the cancelled.")
 @click.option(
     "--max",
     "limit",
@@ -56,6 +56,7 @@ def redrive(
 ) -> Exit:  # fmt: skip
     """Bring dead jobs back, by id or by filter; their attempts and TTL start over.
 
+    A filter leaves cancelled jobs alone, unless it is --state cancelled. A due time that is still ahead is kept.
     Without --yes it only says what it would do.
     """
     if not (ids or everything or any(filters.values())):
@@ -94,6 +95,7 @@ def _report(output: Output, jobs: Sequence[Redriven], limit: int, *, dry_run: bo
         return
     if not jobs:
         output.say("no dead job matches")
+        output.note("cancelled jobs come back by id, or with --state cancelled")
         return
     rows = [(j.id, j.queue, j.kind, j.was, j.answer, first_line(j.reason)) for j in jobs]
     output.table(COLUMNS, rows[:SHOWN])

@@ -48,7 +48,8 @@ begin
     left join dibs.fingerprint as f on f.hash = d.fingerprint
   ), gone as (
     delete from dibs.dead as d using chosen as c where d.id = c.id and not c.taken
-    returning c.*, at + delay + coalesce((c.place - 1) / rate * interval '1 second', interval '0') as due
+    returning c.*, greatest(
+      c.due_at, at + delay + coalesce((c.place - 1) / rate * interval '1 second', interval '0')) as due
   ), waiting as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease,
       history, fingerprint, lane, cost)
@@ -63,5 +64,5 @@ end
 $$;
 
 comment on function dibs._revive is
-'Bring dead jobs back, in that order, the first after `delay` and `rate` of them per second; those whose dedup key
+'Bring dead jobs back, in that order, the first after `delay` and `rate` of them per second, and none before it was due; those whose dedup key
 another job holds now stay dead.';

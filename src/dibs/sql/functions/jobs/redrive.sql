@@ -33,7 +33,11 @@ begin
     where (redrive.ids is null or d.id = any (redrive.ids))
       and (redrive.queue is null or d.queue_id = any (v_queues))
       and (redrive.kind is null or j.kind = redrive.kind)
-      and (redrive.state is null or d.state = redrive.state)
+      and case
+        when redrive.state is not null then d.state = redrive.state
+        -- Somebody wanted those to end: a filter brings them back only if it asks for them.
+        else redrive.ids is not null or d.state <> 'cancelled'
+      end
       and (redrive.reason is null or d.reason like redrive.reason)
       and (redrive.ended_after is null or d.ended_at >= redrive.ended_after)
       and (redrive.ended_before is null or d.ended_at < redrive.ended_before)
@@ -52,7 +56,8 @@ end
 $$;
 
 comment on function dibs.redrive is
-'Bring dead jobs back, by id or by filter (`reason` is a LIKE pattern), at most `max` in a call, oldest end first. Each
-gets new attempts and a new TTL; a deadline that has passed no longer counts. `rate` is how many come back per second,
+'Bring dead jobs back, by id or by filter (`reason` is a LIKE pattern), at most `max` in a call, oldest end first. A
+filter leaves cancelled jobs alone unless `state` is cancelled. Each gets new attempts and a new TTL; a due time that is
+still ahead stays, and a deadline that has passed no longer counts. `rate` is how many come back per second,
 from `delay` on. `dry_run` only says what would be brought back. Answers for each: `redriven`, `matched` in a dry run,
 or `duplicate` when another job holds its dedup key now (it stays dead).';
