@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+import dibs
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -466,3 +467,56 @@ def test_units_are_not_taken_for_limits(db: psycopg.Connection[Any]) -> None:
     assert units(db) == {"gpu": (4, 4), "other": (3, 3)}
     db.execute("select dibs.enqueue('q', 'other') from generate_series(1, 5)")
     assert len(take(db, 10)) == 3
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_backlog_of_a_limited_kind_is_moved_in_parts(db: psycopg.Connection[Any], group: str | None) -> None:
+    """One claim moved all of it, in one statement: with a statement timeout nothing ever started."""
+    set_limit(db, kind="slow", concurrency=1)
+    fill(db, 5000, "slow", group=group)
+    [fast] = fill(db, 1, "fast", group="other" if group else None)
+    got: list[Row] = []
+    for _ in range(8):
+        before = count_blocked(db)
+        got += take(db, 10)
+        assert count_blocked(db) - before <= 1010
+        if fast in [row[0] for row in got]:
+            break
+    assert sorted(row[2] for row in got) == ["fast", "slow"]
+    done(db, [row for row in got if row[2] == "slow"])
+    assert [row[2] for row in take(db, 10)] == ["slow"]
+    db.execute("select dibs.unset_limit(kind => 'slow')")
+    assert count_blocked(db) == 0
+
+
+def count_blocked(db: psycopg.Connection[Any]) -> int:
+    row = db.execute("select count(*) from dibs.blocked").fetchone()
+    assert row
+    return int(row[0])
+
+
+def test_a_claim_that_stopped_halfway_through_a_backlog_rings(dsn: str, db: psycopg.Connection[Any]) -> None:
+    set_limit(db, kind="slow", concurrency=0)
+    fill(db, 2500, "slow")
+    [fast] = fill(db, 1, "fast")
+    with dibs.Client(dsn, poll=600) as client:
+        [job] = client.claim("q", 10, wait=300)
+    assert job.id == fast
+
+
+def test_a_kind_found_empty_is_left_out_between_others(db: psycopg.Connection[Any]) -> None:
+    set_limit(db, kind="slow", concurrency=1)
+    mixed = [{"queue": "q", "kind": kind} for _ in range(300) for kind in ("slow", "fast")]
+    db.execute("select count(*) from dibs.enqueue_many(%s)", (json.dumps(mixed),))
+    assert [row[2] for row in take(db, 20)].count("fast") == 19
+    assert [row[2] for row in take(db, 20)].count("fast") == 20
+    assert count_blocked(db) <= 299
+
+
+def test_repair_brings_back_who_waits_for_a_limit_that_is_gone(db: psycopg.Connection[Any]) -> None:
+    set_limit(db, kind="k", concurrency=1)
+    fill(db, 5)
+    take(db, 5)
+    db.execute("delete from dibs.limit_rule")  # As if a claim had overlapped unset_limit.
+    db.execute("select dibs.repair_limits()")
+    assert len(take(db, 5)) == 4

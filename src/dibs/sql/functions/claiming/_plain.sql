@@ -35,6 +35,8 @@ declare
   v_first dibs.ready;
   v_taking dibs.taking;
   v_got integer;
+  v_admitted record;
+  v_moved integer := 0;
   v_floor record;
 begin
   takings := '{}'::dibs.taking[];
@@ -59,18 +61,21 @@ begin
       v_first := v_tickets[1];
       v_taking := row(v_scan.queue, v_tickets, null, dibs._gate_needs(v_scan.gate), null, claim.at);
       if (v_scan.queue).has_job_limits then
-        v_taking := dibs._admit_tickets(v_taking, claim.at);
+        v_admitted := dibs._admit_plain(v_taking, v_head.priority, v_share, v_moved);
+        v_taking := v_admitted.takings[1];
+        v_moved := v_admitted.moved;
       end if;
       takings := takings || v_taking;
       v_got := v_got + cardinality(v_taking.tickets);
-      exit when not (v_scan.queue).has_job_limits;
+      exit when not (v_scan.queue).has_job_limits or v_moved > 0 and dibs._is_enough(v_scan.queue, v_moved);
       v_head.from_at := v_first.due_at;
       v_head.from_id := v_first.id;
       v_share := v_share - cardinality(v_taking.tickets);
     end loop;
     -- From a queue whose turn it was not, the head is left: what is dead below it is not read again.
     v_floor := dibs._raised(v_head.due_us, v_head.id, coalesce(dibs._micros(v_first.due_at), v_head.head_us),
-      coalesce(v_first.id, dibs._nil_id()), v_top, v_first.id is not null and v_got = want - taken);
+      coalesce(v_first.id, dibs._nil_id()), v_top, v_first.id is not null
+        and (v_got = want - taken or v_moved >= dibs._most_blocked()));
     v_scan.next.due_us[v_head.level] := v_floor.us;
     v_scan.next.ids[v_head.level] := v_floor.id;
     v_scan.allowed := v_scan.allowed - v_got;

@@ -41,21 +41,20 @@ declare
   v_start integer := 1;
   v_more boolean := true;
   v_seen boolean := false;
-  v_known uuid[] := '{}'::uuid[];
   v_new record;
   v_catch dibs.group_catch;
   v_taken integer[] := '{}'::integer[];
   v_shut integer[] := '{}'::integer[];
   v_ord integer;
   v_taking dibs.taking;
+  v_moved integer := 0;
 begin
   missing := want;
   takings := '{}'::dibs.taking[];
   while missing > 0 loop
     v_catch := null;
-    v_known := array(select h.lane from unnest(v_hands) as h);
     if v_more then
-      v_new := dibs._take_pointers((queue).id, number, from_at, from_n, v_width, v_known,
+      v_new := dibs._take_pointers((queue).id, number, from_at, from_n, v_width, array(select h.lane from unnest(v_hands) as h),
         v_plain and cardinality(v_hands) = 0, at);
       v_more := v_new.is_full;
       v_catch := row(v_new.tickets, null, v_new.ords, v_new.asked);
@@ -88,15 +87,15 @@ begin
     end loop;
     v_taking := row(queue, v_catch.tickets, v_catch.turns, gate, null, at);
     if (queue).has_job_limits then
-      v_taking := dibs._admit_tickets(v_taking, at);
+      v_taking := ((dibs._admit_tickets(v_taking, at)).takings)[1];
+      v_moved := v_moved + cardinality(v_catch.tickets) - cardinality(v_taking.tickets);
     end if;
     takings := takings || v_taking;
     missing := missing - cardinality(v_taking.tickets);
     v_width := missing;
+    exit when v_moved > 0 and dibs._is_enough(queue, 5 * v_moved);  -- Rounds of groups take longer than those of plain tickets.
   end loop;
-  if cardinality(v_hands) > 0 then
-    perform dibs._put_pointers(queue, number, v_hands, v_taken, v_shut, want, missing, at);
-  end if;
+  perform dibs._put_pointers(queue, number, v_hands, v_taken, v_shut, want, missing, at) where cardinality(v_hands) > 0;
 end
 $$;
 

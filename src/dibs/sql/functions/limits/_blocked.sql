@@ -151,7 +151,7 @@ begin
     continue when v_waiting.units > v_free;
     v_ids := v_ids || v_waiting.id;
     v_free := v_free - v_waiting.units;
-    exit when v_free = 0 or cardinality(v_ids) = 10000;
+    exit when v_free = 0 or cardinality(v_ids) = dibs._most_blocked();
   end loop;
   with pick as materialized (
     select b.spot, k.n from unnest(v_ids) with ordinality as k (id, n)
@@ -175,3 +175,17 @@ end
 $$;
 
 comment on function dibs._unblock_limit is 'Bring back who waits for one limit, from the first on, as far as its free units go.';
+
+create or replace function dibs._unblock_all(of_limit integer, at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  insert into dibs.limit_unit (limit_id, units, freed_at) values (of_limit, 1000000000, '-infinity');
+  loop
+    exit when (select u.queues is null from dibs._unblock_limit(of_limit, -101, '-infinity', dibs._nil_id(), null, at) as u);
+  end loop;
+  delete from dibs.limit_unit as s where s.limit_id = of_limit;
+end
+$$;
+
+comment on function dibs._unblock_all is 'Bring everybody back who waits for a limit that is gone: there is nothing to wait for.';

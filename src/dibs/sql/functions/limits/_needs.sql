@@ -8,8 +8,8 @@ begin atomic
     select b.id from dibs.limit_rule as b where b.scope = 'kind' and b.name = j.kind and b.concurrency is not null) as b
   where j.id = job_id
   union all
-  select b.id, r.value::integer from dibs.job as j
-  cross join lateral jsonb_each_text(j.resources) as r
+  select b.id, (r.value)::integer from dibs.job as j
+  cross join lateral jsonb_each(j.resources) as r
   cross join lateral (
     select b.id from dibs.limit_rule as b where b.scope = 'resource' and b.name = r.key and b.concurrency is not null) as b
   where j.id = job_id and j.resources is not null;
@@ -17,7 +17,7 @@ end;
 
 comment on function dibs._needs is 'What a job needs of limits: of its kind''s, and of the resources it names.';
 
-create or replace function dibs._admit_tickets(taking dibs.taking, at timestamptz) returns dibs.taking
+create or replace function dibs._admit_tickets(taking dibs.taking, at timestamptz, out takings dibs.taking[], out empty integer[])
 language plpgsql volatile
 as $$
 declare
@@ -64,12 +64,14 @@ begin
   end if;
   taking := dibs._part_of(taking, v_admitted);
   taking.needs := v_needs;
-  return taking;
+  takings := array[taking];
+  empty := array(select f.id from unnest(v_ids, v_free) as f (id, units) where f.units = 0 and f.id = any (v_missing));
 end
 $$;
 
 comment on function dibs._admit_tickets is
-'Of what a claim took, that which gets what it needs of limits, in order, with what it then holds. The others wait in blocked.';
+'Of what a claim took, that which gets what it needs of limits, in order, with what it then holds. The others wait in blocked.
+Says also which limits have nothing left for them.';
 
 create or replace function dibs._part_of(taking dibs.taking, ords integer[]) returns dibs.taking
 language plpgsql immutable
@@ -83,6 +85,8 @@ begin
         t.fingerprint, t.lane, t.cost)::dibs.ready as ticket, t.ordinality
       from unnest(taking.tickets) with ordinality as t) as t
     where t.ordinality = any (ords) order by t.ordinality);
+  taking.needs := case when taking.needs is not null then array(
+    select taking.needs[o.ord] from unnest(ords) with ordinality as o (ord, n) order by o.n) end;
   return taking;
 end
 $$;
@@ -108,6 +112,89 @@ $$;
 
 comment on function dibs._block_tickets is 'Let tickets wait for the limit that has too little for them.';
 
+create or replace function dibs._block_behind(
+  of_queue integer, of_priority smallint, from_at timestamptz, from_id uuid, empty integer[], most integer, at timestamptz)
+returns integer
+language plpgsql volatile
+as $$
+declare
+  v_moved integer;
+begin
+  with short as materialized (
+    select r.id, n.limit_id, n.units
+    from (
+      select r.id from dibs.ready as r
+      where r.queue_id = of_queue and r.priority = of_priority and r.lane is null and (r.due_at, r.id) >= (from_at, from_id)
+        and r.due_at <= at and r.expire_at > at
+      order by r.due_at, r.id limit most) as r
+    cross join lateral (
+      select n.id as limit_id, n.units from dibs._needs(r.id) as n where n.id = any (empty) order by n.id limit 1) as n
+  ), pick as materialized (
+    select s.limit_id, s.units, r.spot from short as s
+    cross join lateral (select r.ctid as spot from dibs.ready as r where r.id = s.id for update skip locked) as r
+  ), gone as (
+    delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r.*, p.limit_id, p.units
+  )
+  insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
+    lane, cost, limit_id, units, waits_for)
+  select g.id, g.due_at, g.expire_at, g.queue_id, g.run, g.charged, g.losses, g.priority, g.own_lease, g.history, g.fingerprint,
+    g.lane, g.cost, b.id, g.units, b.scope || ' ' || b.name
+  from gone as g join dibs.limit_rule as b on b.id = g.limit_id;
+  get diagnostics v_moved = row_count;
+  return v_moved;
+end
+$$;
+
+comment on function dibs._block_behind is
+'Look at up to `most` tickets of a queue and priority, and let those wait that need a limit which was found empty: together, before
+they are picked one claim after the other. How many.';
+
+create or replace function dibs._admit_plain(
+  taking dibs.taking, priority smallint, want integer, inout moved integer, out takings dibs.taking[])
+language plpgsql volatile
+as $$
+declare
+  v_first constant dibs.ready := taking.tickets[1];
+  v_admitted constant record := dibs._admit_tickets(taking, taking.at);
+  v_left constant integer := want - cardinality(v_admitted.takings[1].tickets);
+begin
+  takings := v_admitted.takings;
+  moved := moved + cardinality(taking.tickets) - want + v_left;
+  if v_left > 0 and v_admitted.empty <> '{}' then
+    moved := moved + dibs._block_behind((taking.queue).id, priority, v_first.due_at, v_first.id, v_admitted.empty,
+      dibs._most_blocked() - moved, taking.at);
+  end if;
+end
+$$;
+
+comment on function dibs._admit_plain is
+'As _admit_tickets, for tickets without a group: what is behind them and needs a limit that was found empty waits, too. Counts how many
+tickets were moved.';
+
+create or replace function dibs._is_enough(queue dibs.queue, moved integer) returns boolean
+language plpgsql volatile
+as $$
+begin
+  if moved >= dibs._most_blocked() and (queue).ring then
+    perform pg_notify('dibs', (queue).id::text);
+  end if;
+  return moved >= dibs._most_blocked();
+end
+$$;
+
+comment on function dibs._is_enough is
+'Whether a claim has moved as many tickets to blocked as it may. There may be more to look at, so it rings.';
+
+create or replace function dibs._whole_units(resources jsonb) returns jsonb
+language plpgsql immutable
+as $$
+begin
+  return (select jsonb_object_agg(r.key, (r.value)::integer) from jsonb_each(resources) as r);
+end
+$$;
+
+comment on function dibs._whole_units is 'Resources with their units as plain integers: 1.0 and 1e0 are 1.';
+
 create or replace function dibs._note_needs(jobs jsonb) returns void
 language plpgsql volatile
 as $$
@@ -124,6 +211,13 @@ begin
     raise exception using errcode = 'DI010',
       message = format('a job needs whole units of a resource, from 1 to 1000000; %s is not that', coalesce(nullif(quote_literal(v_bad), ''''''), 'what was given')),
       hint = 'give resources as {"gpu": 1, "licence": 2}';
+  end if;
+  if exists (
+    select from jsonb_array_elements(jobs) as e (job)
+    where jsonb_typeof(e.job -> 'resources') = 'object'
+      and (select count(*) from jsonb_object_keys(e.job -> 'resources')) > dibs._most('resources')) then
+    raise exception using errcode = 'DI010',
+      message = format('a job names at most %s resources', dibs._most('resources'));
   end if;
   update dibs.queue as q set has_job_limits = true
   where not q.has_job_limits and q.name in (

@@ -83,7 +83,7 @@ declare
 begin
   -- Those that run already count from now on; one that is ending at this moment is let go.
   with running as materialized (
-    select l.id, case b.scope when 'resource' then (j.resources ->> b.name)::integer else 1 end as units
+    select l.id, case b.scope when 'resource' then (j.resources -> b.name)::integer else 1 end as units
     from dibs.limit_rule as b
     cross join dibs.lease as l
     join dibs.queue as q on q.id = l.queue_id

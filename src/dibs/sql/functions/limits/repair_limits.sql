@@ -36,6 +36,10 @@ begin
   where not q.has_job_limits and exists (select from dibs.limit_rule as b where b.scope = 'kind');
   update dibs.queue as q set has_limit = true
   where not q.has_limit and exists (select from dibs.limit_rule as b where b.scope = 'queue' and b.name = q.name);
+  -- A claim that overlapped unset_limit may have let jobs wait for what is gone.
+  perform dibs._unblock_all(b.limit_id, dibs.now())
+  from (select distinct b.limit_id from dibs.blocked as b) as b
+  where not exists (select from dibs.limit_rule as r where r.id = b.limit_id);
   perform from dibs._bring_back(array(select q.id from dibs.queue as q order by q.id), dibs.now());
   return v_mended;
 end

@@ -48,10 +48,7 @@ begin
       coalesce(queue, kind, resource), array(select b.name from dibs.limit_rule as b where b.scope = v_scope),
       'see the view dibs.limits');
   end if;
-  -- Who waited for it has nothing to wait for.
-  insert into dibs.limit_unit (limit_id, units, freed_at) values (v_id, 1000000000, '-infinity');
-  perform dibs._unblock_limit(v_id, -101, '-infinity', dibs._nil_id(), null, dibs.now());
-  delete from dibs.limit_unit as s where s.limit_id = v_id;
+  perform dibs._unblock_all(v_id, dibs.now());
   delete from dibs.limit_rate as p where p.limit_id = v_id;
   update dibs.queue as q set has_limit = false where q.name = queue;
   return true;

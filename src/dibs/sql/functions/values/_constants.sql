@@ -31,3 +31,30 @@ return 20 * took;
 
 comment on function dibs._rest is
 'How long to leave alone what took that long: twenty times as long, so that it costs at most a twentieth of the time.';
+
+create or replace function dibs._small_size() returns integer
+language sql immutable parallel safe
+return dibs._most('claim') / 10000;
+
+comment on function dibs._small_size is
+'Up to how many bytes a job''s size is not noted: as many jobs as a claim can take may have that much.';
+
+create or replace function dibs._large_claim() returns integer
+language sql immutable parallel safe
+return 1000;
+
+comment on function dibs._large_claim is 'Above how many jobs each claim counts bytes.';
+
+create or replace function dibs._large_size() returns integer
+language sql immutable parallel safe
+return dibs._most('claim') / dibs._large_claim();
+
+comment on function dibs._large_size is
+'Above how many bytes a job is large: claims of a queue that has had such a job count bytes.';
+
+create or replace function dibs._most_blocked() returns integer
+language sql immutable parallel safe
+return 1000;
+
+comment on function dibs._most_blocked is
+'How many tickets one claim moves to blocked, or back: a backlog is moved by many claims, none of which takes long.';

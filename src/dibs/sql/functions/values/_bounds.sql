@@ -1,0 +1,98 @@
+-- How much a caller may give. docs/reference/bounds.md shows the same list, and a test compares the two.
+
+create or replace function dibs._most(what text) returns integer
+language sql immutable parallel safe
+return case what
+  when 'payload' then 256000000
+  when 'headers' then 65536
+  when 'claim' then 64000000
+  when 'result' then 16000000
+  when 'progress' then 16384
+  when 'facts' then 16384
+  when 'task' then 65536
+  when 'schedule' then 250000
+  when 'delivery' then 65536
+  when 'error' then 65536
+  when 'name' then 200
+  when 'key' then 2000
+  when 'resources' then 100
+  when 'jobs' then 100000
+  when 'ids' then 10000
+  when 'names' then 10000
+  when 'queues' then 100000
+end;
+
+comment on function dibs._most is
+'The most of something that a caller may give. JSON counts as the bytes of its text, which is what is sent out.';
+
+create or replace function dibs._may_exceed(value jsonb, most integer) returns boolean
+language sql stable parallel safe
+-- 16 bytes of it can be a number of 147,456 digits.
+return pg_column_size(value) > most / 10000;
+
+comment on function dibs._may_exceed is
+'Whether JSON can have more bytes than that as text, by a look at its binary size, which costs nothing.';
+
+create or replace function dibs._guarded_size(value jsonb) returns integer
+language plpgsql immutable parallel safe
+as $$
+begin
+  return octet_length(value::text);
+exception when program_limit_exceeded then
+  return 2000000000;
+end
+$$;
+
+comment on function dibs._guarded_size is 'As _size_of, for JSON that may be more than PostgreSQL can write as text.';
+
+create or replace function dibs._size_of(value jsonb) returns integer
+language sql stable parallel safe
+return case when dibs._may_exceed(value, 1000000000) then dibs._guarded_size(value) else octet_length(value::text) end;
+
+comment on function dibs._size_of is 'How many bytes JSON has as text, which is what is sent out.';
+
+create or replace function dibs._check_json(what text, given jsonb, bound text) returns void
+language plpgsql stable
+as $$
+begin
+  if dibs._may_exceed(given, dibs._most(bound)) and dibs._size_of(given) > dibs._most(bound) then
+    raise exception using errcode = 'DI012',
+      message = format('%s has %s bytes as JSON, and at most %s are taken', what, dibs._size_of(given), dibs._most(bound)),
+      hint = 'store it elsewhere and send its address';
+  end if;
+end
+$$;
+
+comment on function dibs._check_json is 'Refuse JSON whose text is too long.';
+
+create or replace function dibs._check_name(what text, name text, most integer default dibs._most('name')) returns void
+language plpgsql immutable
+as $$
+begin
+  if name is null or length(name) not between 1 and most or name ~ '[[:cntrl:]]' then
+    raise exception using errcode = 'DI010',
+      message = format('%s has 1 to %s printable characters, not %s', what, most,
+        coalesce(quote_literal(left(name, 80)), 'null'));
+  end if;
+end
+$$;
+
+comment on function dibs._check_name is 'Refuse a name that is empty, too long, or has control characters.';
+
+create or replace function dibs._check_items(verb text, items anyarray, bound text) returns anyarray
+language plpgsql immutable
+as $$
+begin
+  if array_ndims(items) > 1 then
+    raise exception using errcode = 'DI010', message = format('%s takes arrays of one dimension', verb);
+  end if;
+  if cardinality(items) > dibs._most(bound) then
+    raise exception using errcode = 'DI010',
+      message = format('%s takes at most %s at once, not %s', verb, dibs._most(bound), cardinality(items)),
+      hint = 'split it into several calls';
+  end if;
+  return items;
+end
+$$;
+
+comment on function dibs._check_items is 'Pass an array on, or refuse it because it is too long, or has more than one dimension.';
