@@ -67,7 +67,12 @@ def columns(cls: type[Any]) -> str:
 
 def to_json(value: Any) -> str:
     """A value as JSON text; NaN and infinity are refused."""
-    text = msgspec.json.encode(value, enc_hook=_encode)
+    try:
+        text = msgspec.json.encode(value, enc_hook=_encode)
+    except RecursionError:
+        raise InvalidArgument("what is nested too deeply cannot be sent as JSON") from None
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"text with a lone surrogate cannot be sent as JSON: {error}") from None
     if b"null" in text and _has_nan(value):
         raise InvalidArgument("JSON has no NaN and no infinity; send null, a string, or bytes")
     return text.decode()

@@ -14,8 +14,8 @@ create table dibs.group_policy (
   constraint group_policy_pkey primary key (queue_id, lane),
   constraint group_policy_weight_range check (weight between 1 and 1000),
   constraint group_policy_concurrency_range check (concurrency between 1 and 1000000),
-  constraint group_policy_rate_range check (rate > 0 and rate <= 1000000),
-  constraint group_policy_burst_range check (burst between 1 and 1000000),
+  constraint group_policy_rate_range check (rate between 0.000001 and 1000000),
+  constraint group_policy_burst_range check (burst between 1 and least(1000000, rate * 10000000000)),
   constraint group_policy_max_depth_range check (max_depth between 1 and 100000000),
   constraint group_policy_max_age_range check (max_age between interval '1 second' and interval '10 years')
 );

@@ -83,27 +83,11 @@ create table dibs.job (
   cost integer,
   resources jsonb,
   dedup_scope text,
-  constraint job_pkey primary key (id),
-  constraint job_kind_shape check (length(kind) between 1 and 200 and kind not like E'%\n%'),
-  constraint job_priority_range check (priority between -100 and 100),
-  constraint job_one_payload check (payload is null or body is null),
-  constraint job_content_type_shape check (
-    length(content_type) between 1 and 200 and content_type !~ '[[:cntrl:]]'),
-  constraint job_headers_object check (jsonb_typeof(headers) = 'object'),
-  constraint job_ttl_range check (ttl > interval '0' and ttl <= interval '10 years'),
-  constraint job_lease_range check (
-    lease between interval '100 milliseconds' and interval '7 days'),
-  constraint job_lease_growth_range check (lease_growth between 1 and 100),
-  constraint job_lease_cap_range check (
-    lease_cap between interval '100 milliseconds' and interval '7 days'),
-  constraint job_max_attempts_range check (max_attempts between 1 and 10000),
-  constraint job_history_known check (history in ('all', 'failures', 'none')),
-  constraint job_group_shape check (length(group_name) between 1 and 200 and group_name !~ '[[:cntrl:]]'),
-  constraint job_cost_range check (cost between 1 and 1000000),
-  constraint job_resources_object check (jsonb_typeof(resources) = 'object' and resources <> '{}'),
-  constraint job_dedup_scope_known check (dedup_scope in ('waiting', 'window'))
+  size integer,
+  constraint job_pkey primary key (id)
 ) partition by range (id);
 comment on table dibs.job is 'What was asked: payload and options. Never updated.';
+comment on column dibs.job.size is 'How many bytes its payload and headers have as they are sent out; null if they are few.';
 create table dibs.job_default partition of dibs.job default;
 
 create type dibs.outcome as enum (

@@ -12,8 +12,8 @@ create table dibs.limit_rule (
   constraint limit_rule_scope_known check (scope in ('queue', 'kind', 'resource')),
   constraint limit_rule_name_shape check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]'),
   constraint limit_rule_concurrency_range check (concurrency between 0 and 1000000),
-  constraint limit_rule_rate_range check (rate > 0 and rate <= 1000000),
-  constraint limit_rule_burst_range check (burst between 1 and 1000000),
+  constraint limit_rule_rate_range check (rate between 0.000001 and 1000000),
+  constraint limit_rule_burst_range check (burst between 1 and least(1000000, rate * 10000000000)),
   constraint limit_rule_something check (concurrency is not null or rate is not null)
 );
 comment on table dibs.limit_rule is 'Limits that were set, of queues, kinds and named resources. debt: units that are to be used up, after it was lowered.';

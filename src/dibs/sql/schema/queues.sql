@@ -103,6 +103,7 @@ create table dibs.queue (
   has_group_policy boolean not null default false,
   has_limit boolean not null default false,
   has_job_limits boolean not null default false,
+  has_large boolean not null default false,
   is_confined boolean not null default dibs._is_confined(),
   constraint queue_name_shape check (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,126}(#[0-9]{1,3})?$'),
   constraint queue_priority_range check (priority between -100 and 100),
@@ -136,6 +137,7 @@ comment on column dibs.queue.has_group_policy is 'Whether something was set for 
 comment on column dibs.queue.has_limit is
 'Whether it has its own limit or rate, which a claim passes before it looks at jobs.';
 comment on column dibs.queue.has_job_limits is 'Whether its jobs may need units of a kind''s or a resource''s limit.';
+comment on column dibs.queue.has_large is 'Whether one of its jobs ever was so large that claims have to count bytes.';
 comment on column dibs.queue.is_confined is 'Whether some role is confined, so that verbs check who may use the queue.';
 comment on column dibs.queue.shard_of is 'The queue of which it is a shard, numbered by shard.';
 

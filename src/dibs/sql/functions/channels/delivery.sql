@@ -39,6 +39,7 @@ begin
   if v_run is null then
     perform dibs._require_lease('begin_delivery', begin_delivery.id, 'lost');
   end if;
+  perform dibs._check_name('a provider', begin_delivery.provider), dibs._check_items('begin_delivery', handlers, 'names');
   -- A handler that cannot be run is found out before anything is sent.
   perform dibs.find_function(h) from unnest(handlers) as h;
   select s.stage, s.detail into begin_delivery.stage, begin_delivery.detail
@@ -77,6 +78,7 @@ begin
       message = format('a delivery is recorded as accepted, failed, refused or recorded, not as %L',
         record_delivery.step);
   end if;
+  perform dibs._check_json('the detail of a delivery', record_delivery.detail, 'delivery');
   select d.token, d.step, d.run into v_last
   from dibs.delivery as d where d.job_id = record_delivery.id order by d.seq desc limit 1;
   if v_last.step = record_delivery.step and v_last.token = record_delivery.token then

@@ -5,6 +5,7 @@ returns bigint
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
+  select dibs._check_name('a source', coalesce(append_error.source, 'sql'));
   insert into dibs.error (at, job_id, source, message)
   values (dibs.now(), append_error.job_id, coalesce(append_error.source, 'sql'),
     dibs._clip_error(coalesce(append_error.message, 'an error that said nothing')))

@@ -67,6 +67,9 @@ declare
   v_stopped boolean[] := '{}'::boolean[];
   v_taken dibs.ready[] := '{}'::dibs.ready[];
   v_tickets dibs.ready[];
+  v_counts_bytes boolean := dibs._counts_bytes(queue, want);
+  v_fit dibs.taking[];
+  v_all integer;
   v_gap record;
   v_last dibs.ready;
 begin
@@ -78,8 +81,14 @@ begin
     continue when v_stopped[v_gap.level];
     v_tickets := case when want > 0 then dibs._take_gap(queue.id, v_gap.priority, v_gap.upto_at, v_gap.upto_id, v_gap.from_at,
       want, claim.at) else '{}' end;
-    v_taken := v_taken || v_tickets;
     want := want - cardinality(v_tickets);
+    if v_counts_bytes and v_tickets <> '{}' then
+      v_fit := dibs._fit_takings(array[row(queue, v_taken || v_tickets, null, null, null, claim.at)::dibs.taking], claim.at);
+      v_all := cardinality(v_taken || v_tickets);
+      v_tickets := (v_fit[1].tickets)[cardinality(v_taken) + 1 :];
+      want := case when cardinality(v_fit[1].tickets) < v_all then 0 else want end;
+    end if;
+    v_taken := v_taken || v_tickets;
     continue when want > 0;
     -- There may be more in this gap.
     v_stopped[v_gap.level] := true;

@@ -32,6 +32,7 @@ declare
   v_scan dibs.queue_scan;
   v_share integer;
   v_tickets dibs.ready[];
+  v_from dibs.ready;
   v_first dibs.ready;
   v_taking dibs.taking;
   v_got integer;
@@ -58,7 +59,11 @@ begin
       )
       select array_agg(g.r) into v_tickets from gone as g;
       exit when v_tickets is null;
-      v_first := v_tickets[1];
+      v_from := v_tickets[1];
+      -- What is put back because it is too large must not lie below the floor.
+      if v_first.id is null or not dibs._counts_bytes(v_scan.queue, want) then
+        v_first := v_from;
+      end if;
       v_taking := row(v_scan.queue, v_tickets, null, dibs._gate_needs(v_scan.gate), null, claim.at);
       if (v_scan.queue).has_job_limits then
         v_admitted := dibs._admit_plain(v_taking, v_head.priority, v_share, v_moved);
@@ -68,8 +73,8 @@ begin
       takings := takings || v_taking;
       v_got := v_got + cardinality(v_taking.tickets);
       exit when not (v_scan.queue).has_job_limits or v_moved > 0 and dibs._is_enough(v_scan.queue, v_moved);
-      v_head.from_at := v_first.due_at;
-      v_head.from_id := v_first.id;
+      v_head.from_at := v_from.due_at;
+      v_head.from_id := v_from.id;
       v_share := v_share - cardinality(v_taking.tickets);
     end loop;
     -- From a queue whose turn it was not, the head is left: what is dead below it is not read again.

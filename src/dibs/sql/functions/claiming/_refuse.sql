@@ -9,6 +9,7 @@ begin
     raise exception using errcode = 'DI010', message = 'claim needs the names of the queues to claim from',
       hint = 'such as: select * from dibs.claim(array[''mail''], 10)';
   end if;
+  perform dibs._check_items('claim', queues, 'names');
   perform dibs._check_lease(lease);
   if max between 1 and 10000 then
     raise exception using errcode = 'DI010',

@@ -55,6 +55,31 @@ comment on function dibs._take_oldest is
 'Take up to `want` tickets of queues that are served from their oldest end: groups in their turns, the rest by priority and due
 time.';
 
+create or replace function dibs._take_bytes(
+  oldest dibs.queue[], newest dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taking[]
+language plpgsql volatile
+as $$
+declare
+  v_takings dibs.taking[] := '{}'::dibs.taking[];
+  v_tickets dibs.ready[];
+  v_queue dibs.queue;
+begin
+  for v_queue in select q.* from unnest(newest || null::dibs.queue) as q order by random() loop
+    if v_queue.id is null then
+      v_takings := dibs._fit_takings(dibs._take_oldest(oldest, want, claim), claim.at);
+    else
+      v_tickets := dibs._take_newest(v_queue, want, claim);
+      v_takings := array[row(v_queue, v_tickets, null, null, null, claim.at)::dibs.taking];
+    end if;
+    exit when exists (select from unnest(v_takings) as t where cardinality(t.tickets) > 0);
+  end loop;
+  return v_takings;
+end
+$$;
+
+comment on function dibs._take_bytes is
+'As _take_from, where bytes have to be counted: from the oldest-first queues, or from one newest-first queue, as chance decides.';
+
 create or replace function dibs._take_from(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taking[]
 language plpgsql volatile
 as $$
@@ -64,16 +89,21 @@ declare
   v_newest dibs.queue[] := '{}'::dibs.queue[];
   v_takings dibs.taking[] := '{}'::dibs.taking[];
   v_tickets dibs.ready[];
+  v_counts_bytes boolean := false;
   -- Two orders cannot be merged, so which goes first is left to chance and neither starves.
   v_newest_last boolean := random() < 0.5;
 begin
   foreach v_queue in array queues loop
+    v_counts_bytes := v_counts_bytes or dibs._counts_bytes(v_queue, want);
     if dibs._is_newest_first(v_queue) then
       v_newest := v_newest || v_queue;
     else
       v_oldest := v_oldest || v_queue;
     end if;
   end loop;
+  if v_counts_bytes then
+    return dibs._take_bytes(v_oldest, v_newest, want, claim);
+  end if;
   if cardinality(v_newest) = 0 then
     return dibs._take_oldest(v_oldest, want, claim);
   end if;

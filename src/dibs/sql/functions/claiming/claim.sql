@@ -31,7 +31,7 @@ declare
   v_needs dibs.needed[];
   v_at timestamptz;
 begin
-  if current_setting('transaction_isolation') <> 'read committed' or coalesce(cardinality(queues), 0) = 0
+  if current_setting('transaction_isolation') <> 'read committed' or coalesce(cardinality(queues), 0) not between 1 and dibs._most('names')
     or claim.max is null or claim.max not between 1 and 10000
     or lease not between interval '100 milliseconds' and interval '7 days' or not dibs._is_random(v_token) or repeats and claim.token is null then
     perform dibs._refuse_claim(queues, claim.max, lease, claim.token);

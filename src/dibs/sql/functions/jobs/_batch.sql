@@ -7,6 +7,7 @@ declare
   v_names constant text[] := dibs._names_of('dibs.job_request');
   v_dedup constant text[] := '{dedup_key,dedup,dedup_scope,dedup_for,on_duplicate}'::text[];
   v_unknown text;
+  v_wrong text;
   v_needs dibs.batch_needs;
 begin
   if coalesce(jsonb_typeof(batch), 'null') <> 'array' then
@@ -15,11 +16,23 @@ begin
                        coalesce('a JSON ' || jsonb_typeof(batch), 'null')),
       hint = 'pass [{"queue": "mail", "kind": "welcome", "payload": {}}, …]';
   end if;
+  if jsonb_array_length(batch) > dibs._most('batch') then
+    raise exception using errcode = 'DI010',
+      message = format('enqueue_many takes at most %s jobs at once, not %s', dibs._most('batch'), jsonb_array_length(batch)),
+      hint = 'split it into several calls';
+  end if;
   select count(*), count(e ->> 'id'), count(*) filter (where e ?| v_dedup), count(e ->> 'group'),
     count(e ->> 'resources'), array_agg(distinct coalesce(e ->> 'queue', '')),
-    min((select k from jsonb_object_keys(e) as k where k <> all (v_names) limit 1)) filter (where e - v_names <> '{}')
-  into v_needs.jobs, v_needs.ids, v_needs.keys, v_needs.groups, v_needs.resources, v_needs.queues, v_unknown
+    min((select k from jsonb_object_keys(e) as k where k <> all (v_names) limit 1))
+      filter (where jsonb_typeof(e) = 'object' and e - v_names <> '{}'),
+    min(jsonb_typeof(e)) filter (where jsonb_typeof(e) <> 'object')
+  into v_needs.jobs, v_needs.ids, v_needs.keys, v_needs.groups, v_needs.resources, v_needs.queues, v_unknown, v_wrong
   from jsonb_array_elements(batch) as e;
+  if v_wrong is not null then
+    raise exception using errcode = 'DI010',
+      message = format('each job of a batch is a JSON object, not a JSON %s', v_wrong),
+      hint = 'pass [{"queue": "mail", "kind": "welcome", "payload": {}}, …]';
+  end if;
   if v_unknown is not null then
     perform dibs._refuse_name('DI010', 'job', 'option', v_unknown, v_names);
   end if;
@@ -28,49 +41,6 @@ end
 $$;
 
 comment on function dibs._read_batch is 'What a batch of jobs asks for; refuses what is not a batch of jobs.';
-
-create or replace function dibs._refuse_jobs(jobs jsonb, bodies bytea[], at timestamptz) returns void
-language plpgsql stable
-as $$
-declare
-  v_job record;
-begin
-  for v_job in
-    select a.ordinality as ord, a.queue, q.payload_limit, q.retention, a.delay, a.due_at, a.deadline, a.id,
-      coalesce(octet_length(bodies[a.ordinality]), length(a.body) * 3 / 4, pg_column_size(a.payload)) as size
-    from jsonb_populate_recordset(null::dibs.job_request, jobs) with ordinality as a
-    join dibs.queue as q on q.name = a.queue order by a.ordinality
-  loop
-    if v_job.size > v_job.payload_limit then
-      raise exception using errcode = 'DI012',
-        message = format('the payload of job %s has %s bytes; queue %L takes at most %s',
-                         v_job.ord, v_job.size, v_job.queue, v_job.payload_limit),
-        hint = 'store it elsewhere and send its address, or raise the queue''s payload_limit';
-    end if;
-    if v_job.deadline >= timestamptz '9000-01-01' then
-      raise exception using errcode = 'DI010',
-        message = format('job %s has the deadline %s, which is too far away', v_job.ord, v_job.deadline),
-        hint = 'give a deadline before the year 9000, or none';
-    end if;
-    if v_job.delay not between interval '0' and interval '10 years'
-      or v_job.due_at > at + interval '10 years' or num_nonnulls(v_job.delay, v_job.due_at) = 2 then
-      raise exception using errcode = 'DI010',
-        message = format('job %s cannot be due then: delay %s, due_at %s', v_job.ord,
-                         coalesce(v_job.delay::text, 'none'), coalesce(v_job.due_at::text, 'none')),
-        hint = 'give either a delay from 0 to 10 years, or a due_at at most 10 years ahead';
-    end if;
-    if v_job.id >= dibs._id_floor(at + interval '1 hour') or v_job.id < dibs._id_floor(at - v_job.retention) then
-      raise exception using errcode = 'DI013',
-        message = format('job %s has the id %s, whose time %s is more than an hour ahead or older than retention',
-                         v_job.ord, v_job.id, dibs.id_time(v_job.id)),
-        hint = 'ids are UUIDv7 by the database''s clock: make them with dibs.make_id(), or give none';
-    end if;
-  end loop;
-end
-$$;
-
-comment on function dibs._refuse_jobs is
-'Say in a sentence why the first job of a batch that cannot be taken is refused.';
 
 create or replace function dibs._known_ids(jobs jsonb) returns uuid[]
 language sql stable

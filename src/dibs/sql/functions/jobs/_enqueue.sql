@@ -37,7 +37,7 @@ comment on function dibs._prepare_batch is
 is room for them.';
 
 create or replace function dibs._insert_batch(
-  jobs jsonb, bodies bytea[], batch dibs.batch, at timestamptz, out ids uuid[], out refused boolean)
+  jobs jsonb, bodies bytea[], batch dibs.batch, at timestamptz) returns uuid[]
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -46,61 +46,66 @@ declare
   v_ahead uuid := dibs._id_floor(at + interval '1 hour');
   v_today uuid := dibs._id_floor(at - interval '1 day');  -- no retention is shorter
   -- Separate variables: an element of a large array within a record is slow to find.
-  v_ids uuid[] := batch.ids;
+  v_given uuid[] := batch.ids;
   v_same uuid[] := batch.same;
   v_hashes bytea[] := batch.hashes;
   v_outcomes text[] := batch.outcomes;
   v_aside integer[] := batch.aside;
-  v_queues integer[];
-  v_unusual smallint[];
+  v_done record;
 begin
   with asked as materialized (
     select a.*, coalesce(bodies[a.ordinality], decode(a.body, 'base64')) as bytes, q.id as queue_id,
-      q.priority as usual,
+      q.priority as usual, q.payload_limit, q.retention,
       case when q.id = any (v_aside) or v_outcomes[a.ordinality] = 'sidelined' then dibs._sidelined_priority()
         else coalesce(a.priority, q.priority) end as level,
-      coalesce(a.id, v_ids[a.ordinality], dibs._id_at(v_tick + a.ordinality)) as job_id,
-      greatest(coalesce(a.due_at, at + a.delay), at) as due,
-      v_hashes[a.ordinality] as hash,
+      coalesce(a.id, v_given[a.ordinality], dibs._id_at(v_tick + a.ordinality)) as job_id,
+      greatest(coalesce(a.due_at, at + a.delay), at) as due, v_hashes[a.ordinality] as hash,
       v_same is null or v_same[a.ordinality] is null as is_new,
-      (octet_length(bodies[a.ordinality]) > q.payload_limit or pg_column_size(a.payload) > q.payload_limit
-        or length(a.body) * 3 / 4 > q.payload_limit
-        or a.delay not between interval '0' and interval '10 years'
-        or a.deadline >= timestamptz '9000-01-01'
-        or a.due_at > at + interval '10 years' or num_nonnulls(a.delay, a.due_at) = 2
-        or a.id >= v_ahead
-        or case when a.id < v_today then a.id < dibs._id_floor(at - q.retention) end) as refused
+      coalesce(octet_length(bodies[a.ordinality]), length(a.body) * 3 / 4, dibs._size_of(a.payload), 0) as size,
+      coalesce(dibs._size_of(a.headers), 0) as header_size
     from jsonb_populate_recordset(null::dibs.job_request, jobs) with ordinality as a
     join dibs.queue as q on q.name = a.queue
   ), new_job as (
     insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers,
       fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope,
-      group_name, cost, resources)
+      group_name, cost, resources, size)
     select a.job_id, a.due, a.queue_id, a.level, a.kind, a.payload, a.bytes, a.content_type, a.headers,
       a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history,
       nullif(coalesce(a.dedup_scope, case when a.dedup_for is not null then 'window' end), 'unfinished'),
-      a."group", a.cost, case when jsonb_typeof(a.resources) <> 'null' then a.resources end
-    from asked as a where a.is_new
+      a."group", a.cost, case when jsonb_typeof(a.resources) <> 'null' then dibs._whole_units(a.resources) end,
+      case when a.size + a.header_size > dibs._small_size() then a.size + a.header_size end
+    from asked as a
+    where case when a.is_new then
+      (a.size <= a.payload_limit or dibs._refuse_payload(a.ordinality, a.size, a.queue, a.payload_limit))
+      and dibs._has_good_time(a.ordinality, a.delay, a.due_at, a.deadline, at)
+      and dibs._has_good_id(a.ordinality, a.id, v_ahead, v_today, a.retention, at)
+      and dibs._has_good_options(a.ordinality, a.kind, a.priority, a.ttl, a.lease, a.lease_growth, a.lease_cap,
+        a.max_attempts, a.history, a.dedup_scope, a."group", a.cost, a.resources, a.payload, a.bytes, a.content_type,
+        a.headers, a.header_size, a.dedup_key, a.shard_key) end
     returning job.*
   ), new_ready as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
       own_lease, history, fingerprint, lane, cost)
-    select j.id, j.due_at, dibs._expiry(j.due_at, coalesce(j.ttl, q.ttl), j.deadline), j.queue_id, 0, 0, 0,
-      j.priority,
+    select j.id, j.due_at, dibs._expiry(j.due_at, coalesce(j.ttl, q.ttl), j.deadline), j.queue_id, 0, 0, 0, j.priority,
       q.ring and j.id in (
         select distinct on (n.queue_id) n.id from new_job as n order by n.queue_id, n.due_at, n.id),
       dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1), j.history, j.fingerprint,
       dibs._lane_of(j.queue_id, j.group_name), j.cost
     from new_job as j join dibs.queue as q on q.id = j.queue_id
   )
-  select array_agg(a.job_id order by a.ordinality), bool_or(a.refused and a.is_new),
-    array_agg(a.queue_id) filter (where a.level <> a.usual), array_agg(a.level) filter (where a.level <> a.usual)
-  into _insert_batch.ids, _insert_batch.refused, v_queues, v_unusual from asked as a;
-  if v_unusual is not null then
-    perform dibs._note_priorities(v_queues, v_unusual);
+  select array_agg(a.job_id order by a.ordinality) as ids, array_agg(a.queue_id) filter (where a.level <> a.usual) as queues,
+    array_agg(a.level) filter (where a.level <> a.usual) as levels,
+    array_agg(a.queue_id) filter (where a.size + a.header_size > dibs._large_size()) as large
+  into v_done from asked as a;
+  if v_done.levels is not null then
+    perform dibs._note_priorities(v_done.queues, v_done.levels);
   end if;
+  if v_done.large is not null then
+    perform dibs._note_large(v_done.large);
+  end if;
+  return v_done.ids;
 end
 $$;
 
 comment on function dibs._insert_batch is
-'Insert a batch of jobs and their tickets. The ids of its jobs in order, and whether one of them is to be refused.';
+'Insert a batch of jobs and their tickets; the ids of its jobs in order. Refuses a job that breaks a bound.';

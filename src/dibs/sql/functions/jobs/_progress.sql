@@ -1,7 +1,7 @@
 -- What a run says of itself.
 
 create or replace function dibs._check_progress(progress jsonb) returns void
-language plpgsql immutable
+language plpgsql stable
 as $$
 declare
   v_names constant text[] := '{done,of,message,data}'::text[];
@@ -12,6 +12,8 @@ begin
   end if;
   if jsonb_typeof(progress) <> 'object' then
     v_wrong := 'a JSON ' || jsonb_typeof(progress);
+  elsif dibs._size_of(progress) > dibs._most('progress') then
+    v_wrong := format('%s bytes, and at most %s are taken', dibs._size_of(progress), dibs._most('progress'));
   elsif progress - v_names <> '{}' then
     v_wrong := 'something named ' || quote_literal((select k from jsonb_object_keys(progress - v_names) as k limit 1));
   elsif jsonb_typeof(progress -> 'done') <> 'number' or jsonb_typeof(progress -> 'of') <> 'number' then
@@ -23,8 +25,6 @@ begin
     v_wrong := 'a message that is no text, or longer than 1000 characters';
   elsif jsonb_typeof(progress -> 'data') <> 'object' then
     v_wrong := 'data that is no object';
-  elsif octet_length(progress::text) > 16384 then
-    v_wrong := format('%s bytes, and at most 16384 are taken', octet_length(progress::text));
   end if;
   if v_wrong is not null then
     raise exception using errcode = 'DI010', message = 'progress cannot be ' || v_wrong,

@@ -15,7 +15,7 @@ begin
     perform dibs._refuse_unknown('DI010', format('a dead job is never %L', state), state, v_states,
       'the dead states are ' || array_to_string(v_states, ', '));
   end if;
-  perform dibs._check_count('redrive', max);
+  perform dibs._check_count('redrive', max), dibs._check_items('redrive', ids, 'batch');
   if rate <= 0 or max / rate > 31536000 then
     raise exception using errcode = 'DI010',
       message = format('a rate of %s jobs per second makes no sense for %s jobs', rate, max),

@@ -12,9 +12,11 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := dibs.now();
-  v_left uuid[] := array(select distinct k from unnest(ids) as k where k is not null order by k);
+  v_left uuid[] := array(select distinct k from unnest(dibs._check_items('cancel', ids, 'batch')) as k
+    where k is not null order by k);
   v_dead uuid[] := '{}'::uuid[];
   v_asked uuid[] := '{}'::uuid[];
+  v_reason text := dibs._clip_error(reason);
 begin
   perform dibs._check_isolation('cancel');
   if guarded and dibs._is_confined() then
@@ -22,12 +24,12 @@ begin
   end if;
   -- A ticket may move while we look for it, so look again for those that still have one.
   loop
-    v_dead := v_dead || array(select b.id from dibs._bury(v_left, 'cancelled', _cancel_batch.reason, v_now) as b);
+    v_dead := v_dead || array(select b.id from dibs._bury(v_left, 'cancelled', v_reason, v_now) as b);
     with held as materialized (
       select l.id from unnest(v_left) as k (id)
       cross join lateral (select l.id from dibs.lease as l where l.id = k.id for update) as l
     ), told as (
-      update dibs.lease as l set cancel = coalesce(l.cancel, _cancel_batch.reason, 'cancelled')
+      update dibs.lease as l set cancel = coalesce(l.cancel, v_reason, 'cancelled')
       from held as h where l.id between h.id and h.id returning l.id
     )
     select v_asked || array_agg(t.id) into v_asked from told as t;

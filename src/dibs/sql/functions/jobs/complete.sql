@@ -21,6 +21,9 @@ declare
   v_held dibs.holding[];
 begin
   perform dibs._check_batch('complete', ids, tokens, cardinality(results));
+  if pg_column_size(results) > dibs._most('result') / 10000 then
+    perform dibs._check_json('a result', r, 'result') from unnest(results) as r;
+  end if;
   with asked as materialized (
     select k.id, k.token, k.result from unnest(ids, tokens, results) as k (id, token, result) order by k.id
   ), gone as (

@@ -15,7 +15,7 @@ declare
   v_batch dibs.batch;
   v_same uuid[];
   v_outcomes text[];
-  v_done record;
+  v_ids uuid[];
 begin
   if v_needs.jobs = 0 then
     return;
@@ -30,17 +30,14 @@ begin
     v_same := v_batch.same;
     v_outcomes := v_batch.outcomes;
   end if;
-  select d.ids, d.refused into v_done from dibs._insert_batch(jobs, bodies, v_batch, v_now) as d;
-  if v_done.refused then
-    perform dibs._refuse_jobs(jobs, bodies, v_now);
-  end if;
+  v_ids := dibs._insert_batch(jobs, bodies, v_batch, v_now);
   if v_needs.groups > 0 then
-    perform dibs._add_pointers(v_done.ids, v_now);
+    perform dibs._add_pointers(v_ids, v_now);
   end if;
   return query
   select d.n::integer, coalesce(v_same[d.n], d.id),
     case when v_same[d.n] is null then coalesce(v_outcomes[d.n], 'enqueued') else 'duplicate' end
-  from unnest(v_done.ids) with ordinality as d (id, n);
+  from unnest(v_ids) with ordinality as d (id, n);
 end
 $$;
 

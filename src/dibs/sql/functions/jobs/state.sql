@@ -14,7 +14,7 @@ begin atomic
     (select d.state from dibs.dead as d where d.id = k.id),
     (select 'succeeded' from dibs.job as j where j.id = k.id),
     'unknown') end
-  from unnest(ids) with ordinality as k (id, n), (select dibs.now() as at) as n
+  from unnest(dibs._check_items('states', ids, 'batch')) with ordinality as k (id, n), (select dibs.now() as at) as n
   order by k.n;
 end;
 

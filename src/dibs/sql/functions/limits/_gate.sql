@@ -59,6 +59,20 @@ $$;
 
 comment on function dibs._leave_gate is 'Give back what was taken of a queue''s limit and rate and not used.';
 
+create or replace function dibs._refund_rate(queue text, jobs integer) returns void
+language plpgsql volatile
+as $$
+begin
+  -- The newest row is this transaction's own: the claim has just spent from the rate.
+  update dibs.limit_rate as p set tat = p.tat - dibs._token_time(r.rate, jobs)
+  from dibs.limit_rule as r
+  where r.scope = 'queue' and r.name = queue and r.rate is not null and p.limit_id = r.id
+    and p.n = (select max(o.n) from dibs.limit_rate as o where o.limit_id = r.id);
+end
+$$;
+
+comment on function dibs._refund_rate is 'Give back what a claim spent of its queue''s rate for jobs that it did not start.';
+
 create or replace function dibs._leave_queue_gates(scans dibs.queue_scan[], at timestamptz) returns void
 language plpgsql volatile
 as $$

@@ -162,7 +162,7 @@ begin
   moved := moved + cardinality(taking.tickets) - want + v_left;
   if v_left > 0 and v_admitted.empty <> '{}' then
     moved := moved + dibs._block_behind((taking.queue).id, priority, v_first.due_at, v_first.id, v_admitted.empty,
-      dibs._most_blocked() - moved, taking.at);
+      greatest(dibs._most_blocked() - moved, 0), taking.at);
   end if;
 end
 $$;

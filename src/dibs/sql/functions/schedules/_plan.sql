@@ -70,6 +70,7 @@ declare
     "on_failure": "retry", "start_at": null, "end_at": null, "pause_after": null}'::jsonb;
   s dibs.schedule;
   v_old dibs.schedule;
+  v_bare dibs.schedule;
 begin
   perform dibs._check_rule(_put_schedule.rule);
   select x.* into v_old from dibs.schedule as x where x.name = _put_schedule.name for update;
@@ -94,7 +95,7 @@ begin
   end if;
   if v_old.id is null then
     insert into dibs.schedule (name, created_at, job, rule, cron, every, once, anchor, handled_until)
-    values (_put_schedule.name, at, s.job, s.rule, s.cron, s.every, s.once, at, at)
+    values (_put_schedule.name, at, '{}', s.rule, s.cron, s.every, s.once, at, at)
     on conflict do nothing
     returning id, name, created_at, revision, failed_attempts, failed_runs, fired, succeeded, skipped, missed,
       total_duration
@@ -113,6 +114,11 @@ begin
   if v_old is not distinct from s then
     return 'unchanged';
   end if;
+  -- A row that breaks a constraint is printed into the server's log: the payload comes when all else was accepted.
+  v_bare := s;
+  v_bare.job := '{}';
+  v_bare.declared := null;
+  perform dibs._save_schedule(v_bare);
   perform dibs._save_schedule(s);
   return case when v_old.id is null then 'created' else 'changed' end;
 end

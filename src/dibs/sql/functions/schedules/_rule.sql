@@ -89,7 +89,7 @@ $$;
 comment on function dibs._check_rule is 'Refuse a schedule''s rule that makes no sense, with a sentence that says why.';
 
 create or replace function dibs._check_schedule_job(job jsonb) returns void
-language plpgsql immutable
+language plpgsql stable
 as $$
 declare
   v_own text;
@@ -99,6 +99,7 @@ begin
     raise exception using errcode = 'DI051', message = 'a schedule''s job is a JSON object with a queue and a kind',
       hint = 'pass {"queue": "reports", "kind": "nightly", "payload": {}}';
   end if;
+  perform dibs._check_json('the job of a schedule', job, 'schedule');
   perform dibs._read_batch(jsonb_build_array(job));
   v_own := (select k from jsonb_object_keys(job) as k where k in ('id', 'delay', 'due_at', 'deadline') limit 1);
   if v_own is not null then

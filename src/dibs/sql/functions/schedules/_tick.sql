@@ -39,7 +39,7 @@ comment on function dibs._tick_schedule is
 create or replace function dibs._note_trouble(s dibs.schedule, message text, at timestamptz) returns dibs.schedule
 language sql stable
 return jsonb_populate_record(s, jsonb_build_object(
-  'status_message', 'the slot could not be fired: ' || message, 'tick_at', at + interval '10 seconds'));
+  'status_message', 'the slot could not be fired: ' || dibs._clip_error(message), 'tick_at', at + interval '10 seconds'));
 
 comment on function dibs._note_trouble is
 'A schedule whose slot could not be fired this time: its slot stays, and is tried again soon.';

@@ -16,6 +16,8 @@ begin
       message = 'declare_schedules takes the name of an app and a JSON array of its schedules',
       hint = 'pass [{"name": "nightly", "rule": {"cron": "0 3 * * *"}, "job": {"queue": "q", "kind": "k"}}, …]';
   end if;
+  perform dibs._check_name('an app''s name', declare_schedules.app);
+  perform dibs._check_items('declare_schedules', array(select e ->> 'name' from jsonb_array_elements(schedules) as e), 'names');
   perform from dibs.schedule as x where x.app = declare_schedules.app order by x.id for update;
   for v_declared in
     select e ->> 'name' as name, e as whole from jsonb_array_elements(schedules) as e order by e ->> 'name'

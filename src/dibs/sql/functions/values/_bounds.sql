@@ -16,8 +16,7 @@ return case what
   when 'name' then 200
   when 'key' then 2000
   when 'resources' then 100
-  when 'jobs' then 100000
-  when 'ids' then 10000
+  when 'batch' then 100000
   when 'names' then 10000
   when 'queues' then 100000
 end;

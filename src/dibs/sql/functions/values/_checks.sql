@@ -52,6 +52,9 @@ begin
         coalesce(cardinality(ids), 0), coalesce(cardinality(tokens), 0),
         coalesce(nullif(array_to_string(others, ', '), ''), 'no'));
   end if;
+  if cardinality(ids) > dibs._most('batch') or array_ndims(ids) > 1 or array_ndims(tokens) > 1 then
+    perform dibs._check_items(verb, ids, 'batch'), dibs._check_items(verb, tokens, 'batch');
+  end if;
   if array_position(ids, null) is not null or array_position(tokens, null) is not null then
     raise exception using errcode = 'DI010', message = format('%s takes no null id and no null token', verb);
   end if;
@@ -87,7 +90,7 @@ comment on function dibs._check_delays is 'Refuse delays that are negative or wi
 
 create or replace function dibs._clip_error(error text) returns text
 language sql immutable parallel safe
-return left(error, 65536);
+return left(error, dibs._most('error'));
 
 comment on function dibs._clip_error is 'An error text, cut to 64 Ki characters.';
 

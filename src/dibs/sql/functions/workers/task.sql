@@ -7,12 +7,9 @@ as $$
 declare
   v_count integer;
 begin
-  if coalesce(jsonb_typeof(tasks), 'null') <> 'array' then
-    raise exception using errcode = 'DI010', message = 'set_tasks takes a JSON array of tasks',
-      hint = 'pass [{"kind": "welcome", "queue": "mail", "arguments": [{"name": "user", "required": true}]}, …]';
-  end if;
+  perform dibs._check_tasks(tasks);
   insert into dibs.task as t (kind, queue, arguments, options, set_at)
-  select n.kind, n.queue, coalesce(n.arguments, '[]'), coalesce(n.options, '{}'), dibs.now()
+  select n.kind, n.queue, coalesce(nullif(n.arguments, 'null'), '[]'), coalesce(nullif(n.options, 'null'), '{}'), dibs.now()
   from jsonb_to_recordset(tasks) as n (kind text, queue text, arguments jsonb, options jsonb)
   order by n.kind
   on conflict (kind) do update

@@ -5,6 +5,7 @@ create or replace function dibs.register_worker(
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
+  select dibs._check_name('a worker''s name', register_worker.name), dibs._check_facts(register_worker.facts);
   insert into dibs.worker (name, started_at, seen_at, facts)
   select register_worker.name, n.at, n.at, coalesce(register_worker.facts, '{}')
   from (select dibs.now() as at) as n

@@ -1,0 +1,78 @@
+-- How many bytes one claim hands out. Only queues that have had a large job pay for the counting, and very large claims.
+
+create or replace function dibs._note_large(queue_ids integer[]) returns void
+language plpgsql volatile
+as $$
+begin
+  -- Once in a queue's life.
+  update dibs.queue as q set has_large = true where not q.has_large and q.id = any (queue_ids);
+end
+$$;
+
+comment on function dibs._note_large is 'Note that queues have had a large job.';
+
+create or replace function dibs._counts_bytes(queue dibs.queue, want integer) returns boolean
+language sql immutable parallel safe
+return (queue).has_large or want > dibs._large_claim();
+
+comment on function dibs._counts_bytes is 'Whether what a claim takes of a queue may be more than it may hand out.';
+
+create or replace function dibs._put_tickets_back(taking dibs.taking, at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_ids constant uuid[] := array(select t.id from unnest(taking.tickets) as t);
+  v_lanes constant uuid[] := array(select t.lane from unnest(taking.tickets) as t);
+begin
+  insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
+    fingerprint, lane, cost)
+  select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority,
+    (taking.queue).ring and t.ordinality = 1, t.own_lease, t.history, t.fingerprint, t.lane, t.cost
+  from unnest(taking.tickets) with ordinality as t;
+  perform dibs._give_units(u.id, sum(u.units)::integer, at, true)
+  from generate_subscripts(v_ids, 1) as i
+  cross join lateral unnest((taking.gate).limit_ids || (taking.needs[i]).limit_ids,
+    (taking.gate).limit_units || (taking.needs[i]).limit_units) as u (id, units)
+  group by u.id order by u.id;
+  if (taking.queue).has_limit then
+    perform dibs._refund_rate((taking.queue).name, cardinality(v_ids));
+  end if;
+  if taking.turns is not null then
+    perform dibs._free_units(v_lanes, taking.turns, array_fill((taking.queue).id, array[cardinality(v_ids)]), v_ids, at);
+  end if;
+  perform dibs._add_pointers(v_ids, at);
+end
+$$;
+
+comment on function dibs._put_tickets_back is
+'Put tickets that a claim took, and does not lease, back to their places, with all they hold.';
+
+create or replace function dibs._fit_takings(takings dibs.taking[], at timestamptz) returns dibs.taking[]
+language plpgsql volatile
+as $$
+declare
+  v_part record;
+begin
+  for v_part in
+    -- A job that is larger than all a claim may hand out comes alone; chance decides between queues, so none starves.
+    select s.n, array_agg(s.ord order by s.ord) filter (where s.place = 1 or s.total <= dibs._most('claim')) as kept,
+      array_agg(s.ord order by s.ord) filter (where s.place > 1 and s.total > dibs._most('claim')) as dropped
+    from (
+      select s.n, s.ord, sum(s.size) over (order by s.luck, s.ord) as total, row_number() over (order by s.luck, s.ord) as place
+      from (
+        select k.n::integer as n, k.luck, t.ordinality::integer as ord, coalesce(j.size, dibs._small_size())::bigint as size
+        from (select k.tickets, k.ordinality as n, random() as luck from unnest(takings) with ordinality as k) as k
+        cross join lateral unnest(k.tickets) with ordinality as t
+        left join lateral (select j.size from dibs.job as j where j.id = t.id offset 0) as j on true) as s) as s
+    group by s.n
+  loop
+    continue when v_part.dropped is null;
+    perform dibs._put_tickets_back(dibs._part_of(takings[v_part.n], v_part.dropped), at);
+    takings[v_part.n] := dibs._part_of(takings[v_part.n], coalesce(v_part.kept, '{}'));
+  end loop;
+  return takings;
+end
+$$;
+
+comment on function dibs._fit_takings is
+'What a claim may hand out of what it took: at most 64 MB in all, and at least one job. The rest is put back.';
