@@ -91,13 +91,17 @@ async def with_sqlalchemy_scoped_session(dsn: str, keep: bool) -> AsyncIterator[
         session.remove()
 
 
-@asynccontextmanager
-async def with_django(dsn: str, keep: bool) -> AsyncIterator[Any]:
+def connect_django(dsn: str) -> None:
     where = conninfo_to_dict(dsn)
     connections.settings["default"].update(
         NAME=where["dbname"], USER=where["user"], HOST=where["host"], PORT=where["port"]
     )
     connections["default"] = connections.create_connection("default")
+
+
+@asynccontextmanager
+async def with_django(dsn: str, keep: bool) -> AsyncIterator[Any]:
+    connect_django(dsn)
     with transaction.atomic():
         yield connection
         if not keep:

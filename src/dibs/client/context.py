@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from dibs.errors import DibsError
 from dibs.progress import progress_json
@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.client.transaction import Databases, Transaction
+    from dibs.db.database import Connection
+    from dibs.db.database_async import AsyncConnection
     from dibs.job import Claimed, NewJob
 
     Note = Callable[[Claimed, dict[str, Any]], None]
+
+T = TypeVar("T")
 
 _current: ContextVar[Context] = ContextVar("dibs_context")
 
@@ -75,16 +79,25 @@ class Context:
         if self._note is not None:
             self._note(self.job, progress_json(done, of, message=message, data=data))
 
-    def transaction(self) -> Transaction:
-        """A connection whose commit also completes the job, for ``async with`` or ``with``.
+    @overload
+    def transaction(self) -> Transaction[AsyncConnection, Connection]: ...
 
-        What is written there happens exactly once: if the lease was lost meanwhile, all of it is rolled back and
-        ``LeaseLost`` is raised. Set ``result`` before the block ends to keep one; what the handler returns later is
-        not kept, because the job has ended then.
+    @overload
+    def transaction(self, conn: T) -> Transaction[T, T]: ...
+
+    def transaction(self, conn: Any = None) -> Transaction[Any, Any]:
+        """A transaction whose commit also completes the job, for ``async with`` or ``with``.
+
+        It is on ``conn``, a connection or session of SQLAlchemy, Django, asyncpg or psycopg; without it, on a psycopg
+        connection of the worker's. What is written there happens exactly once: if the lease was lost meanwhile, all of
+        it is rolled back and ``LeaseLost`` is raised. Set ``result`` before the block ends to keep one; what the
+        handler returns later is not kept, because the job has ended then.
         """
         from dibs.client.transaction import Transaction
 
         self._still_open("begin a transaction")
+        if conn is not None:
+            return Transaction(self, None, conn)
         if self._databases is None:
             raise DibsError("there is no database here", hint="ctx.transaction() is for handlers a worker runs")
         return Transaction(self, self._databases)

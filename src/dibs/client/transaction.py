@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from dibs.db import calls
 from dibs.db.adapters import client as on_sync
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from dibs.client.context import Context
     from dibs.db.calls import Call
-    from dibs.db.database import Connection
-    from dibs.db.database_async import AsyncConnection
+
+
+A = TypeVar("A")
+S = TypeVar("S")
 
 
 class Databases:
@@ -37,19 +39,21 @@ class Databases:
         await self.asynchronous.close()
 
 
-class Transaction:
-    """A transaction whose last statement is the completion, fenced by the token."""
+class Transaction(Generic[A, S]):
+    """A transaction whose last statement is the completion, fenced by the token; on ``conn`` if one is given."""
 
-    def __init__(self, context: Context, databases: Databases) -> None:
+    def __init__(self, context: Context, databases: Databases | None, conn: Any = None) -> None:
         self._context = context
         self._databases = databases
-        self._async: AbstractAsyncContextManager[AsyncConnection]
-        self._sync: AbstractContextManager[Connection]
-        self._async_conn: AsyncConnection
-        self._sync_conn: Connection
+        self._conn = conn
+        self._async: AbstractAsyncContextManager[A]
+        self._sync: AbstractContextManager[S]
+        self._async_conn: A
+        self._sync_conn: S
 
-    async def __aenter__(self) -> AsyncConnection:
-        self._async = self._databases.asynchronous.transaction()
+    async def __aenter__(self) -> A:
+        pool: Any = self._databases
+        self._async = on_async.begin(self._conn) if pool is None else pool.asynchronous.transaction()
         self._async_conn = await self._async.__aenter__()
         return self._async_conn
 
@@ -58,7 +62,7 @@ class Transaction:
     ) -> None:
         if error is None:
             try:
-                self._check(await on_async.join(self._async_conn, self._completion()))
+                self._check(await on_async.join(cast("Any", self._async_conn), self._completion()))
                 reach("transaction.before_commit")
             except BaseException as failed:
                 await self._async.__aexit__(type(failed), failed, failed.__traceback__)
@@ -68,8 +72,9 @@ class Transaction:
         if error is None:
             reach("transaction.after_commit")
 
-    def __enter__(self) -> Connection:
-        self._sync = self._databases.sync.transaction()
+    def __enter__(self) -> S:
+        pool: Any = self._databases
+        self._sync = on_sync.begin(self._conn) if pool is None else pool.sync.transaction()
         self._sync_conn = self._sync.__enter__()
         return self._sync_conn
 
@@ -78,7 +83,7 @@ class Transaction:
     ) -> None:
         if error is None:
             try:
-                self._check(on_sync.join(self._sync_conn, self._completion()))
+                self._check(on_sync.join(cast("Any", self._sync_conn), self._completion()))
                 reach("transaction.before_commit")
             except BaseException as failed:
                 self._sync.__exit__(type(failed), failed, failed.__traceback__)

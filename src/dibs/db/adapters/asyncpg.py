@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from dibs.db.adapters.failures import open_already
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from dibs.db.adapters.detect import AsyncpgConnection
     from dibs.db.calls import Call
@@ -45,3 +48,12 @@ async def run(conn: AsyncpgConnection, call: Call[R]) -> R:
     """Run a call in the connection's transaction; without one it commits by itself."""
     rows = await conn.fetch(numbered(call.sql), *call.args)
     return call.read([plain(row) for row in rows])
+
+
+@asynccontextmanager
+async def transaction(conn: Any) -> AsyncIterator[Any]:
+    """A transaction on the connection that is not inside of another."""
+    if conn.is_in_transaction():
+        raise open_already()
+    async with conn.transaction():
+        yield conn

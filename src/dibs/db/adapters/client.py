@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from psycopg.rows import tuple_row
 
 from dibs.db.adapters import detect, django, sqlalchemy
-from dibs.db.adapters.failures import adapted, refuse_closed
+from dibs.db.adapters.failures import adapted, open_already, refuse_closed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
     import psycopg
 
     from dibs.db.calls import Call
@@ -28,6 +32,27 @@ def join(conn: detect.Connection, call: Call[R]) -> R:
             return django.run(theirs, call)
         refuse_closed(theirs)
         return run_on(theirs, call)
+
+
+def begin(conn: detect.Connection) -> AbstractContextManager[Any]:
+    """A transaction on a caller's connection, which commits when the block ends well."""
+    return _TRANSACTIONS[detect.library(conn, detect.SYNC, detect.ASYNC)](conn)
+
+
+@contextmanager
+def _transaction(conn: psycopg.Connection[Any]) -> Iterator[Any]:
+    refuse_closed(conn)
+    if conn.info.transaction_status:
+        raise open_already()
+    with conn.transaction():
+        yield conn
+
+
+_TRANSACTIONS: dict[str, Callable[[Any], AbstractContextManager[Any]]] = {
+    "psycopg": _transaction,
+    "sqlalchemy": sqlalchemy.transaction,
+    "django": django.transaction,
+}
 
 
 def run_on(conn: psycopg.Connection[Any], call: Call[R]) -> R:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from psycopg.rows import tuple_row
 
 from dibs.db.adapters import asyncpg, detect, sqlalchemy
-from dibs.db.adapters.failures import adapted, refuse_closed
+from dibs.db.adapters.failures import adapted, open_already, refuse_closed
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
+
     import psycopg
 
     from dibs.db.calls import Call
@@ -28,6 +32,27 @@ async def join(conn: detect.AsyncConnection, call: Call[R]) -> R:
             return await asyncpg.run(theirs, call)
         refuse_closed(theirs)
         return await run_on(theirs, call)
+
+
+def begin(conn: detect.AsyncConnection) -> AbstractAsyncContextManager[Any]:
+    """A transaction on a caller's connection, which commits when the block ends well."""
+    return _TRANSACTIONS[detect.library(conn, detect.ASYNC, detect.SYNC)](conn)
+
+
+@asynccontextmanager
+async def _transaction(conn: psycopg.AsyncConnection[Any]) -> AsyncIterator[Any]:
+    refuse_closed(conn)
+    if conn.info.transaction_status:
+        raise open_already()
+    async with conn.transaction():
+        yield conn
+
+
+_TRANSACTIONS: dict[str, Callable[[Any], AbstractAsyncContextManager[Any]]] = {
+    "psycopg": _transaction,
+    "sqlalchemy": sqlalchemy.transaction_async,
+    "asyncpg": asyncpg.transaction,
+}
 
 
 async def run_on(conn: psycopg.AsyncConnection[Any], call: Call[R]) -> R:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.db.adapters.failures import refuse_closed
+from dibs.db.adapters.failures import open_already, refuse_closed
 from dibs.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dibs.db.calls import Call
 
 R = TypeVar("R")
@@ -26,3 +29,14 @@ def run(conn: Any, call: Call[R]) -> R:
     with conn.cursor() as cursor:
         cursor.execute(call.sql, call.args)
         return call.read(cursor.fetchall())
+
+
+@contextmanager
+def transaction(conn: Any) -> Iterator[Any]:
+    """An ``atomic`` block on the connection that is not inside of another."""
+    from django.db.transaction import atomic
+
+    if conn.in_atomic_block:
+        raise open_already()
+    with atomic(using=conn.alias):
+        yield conn

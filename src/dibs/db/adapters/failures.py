@@ -39,6 +39,14 @@ def refuse_closed(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) 
         raise InvalidArgument("the connection given as conn= is closed", hint="give one that is open")
 
 
+def open_already() -> InvalidArgument:
+    """A connection for ``context().transaction()`` that is in a transaction: its commit would be none."""
+    return InvalidArgument(
+        "the connection has a transaction open already, so leaving the block would not commit it",
+        hint="commit or roll back first, or give another connection to context().transaction()",
+    )
+
+
 def _ours(error: Exception) -> DibsError | None:
     if isinstance(error, DibsError):
         return None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.db.adapters.asyncpg import numbered, plain
 from dibs.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -27,6 +30,28 @@ async def run_async(conn: Any, call: Call[R]) -> R:
     """The same for an AsyncConnection or AsyncSession."""
     connection: AsyncConnection = conn if hasattr(conn, "exec_driver_sql") else await conn.connection()
     return await connection.run_sync(run, call)
+
+
+@contextmanager
+def transaction(conn: Any) -> Iterator[Any]:
+    """Commit a Connection or Session when the block ends well, and else roll it back."""
+    try:
+        yield conn
+    except BaseException:
+        conn.rollback()
+        raise
+    conn.commit()
+
+
+@asynccontextmanager
+async def transaction_async(conn: Any) -> AsyncIterator[Any]:
+    """The same for an AsyncConnection or AsyncSession."""
+    try:
+        yield conn
+    except BaseException:
+        await conn.rollback()
+        raise
+    await conn.commit()
 
 
 def _statement(connection: Connection, sql: str) -> str:
