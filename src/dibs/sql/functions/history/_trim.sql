@@ -24,11 +24,14 @@ begin
       and not exists (select from dibs.attempt as a where a.id = j.id and a.ended_at > at - k.retention)
     limit max
   ) as o;
-  delete from dibs.dead as d using dibs.queue as q
-  where d.id = any (v_old) and q.id = d.queue_id and d.ended_at <= at - q.retention;
-  -- Look again: a job may have been redriven while we waited for its dead row.
+  delete from dibs.dead as d where d.id = any (array(
+    select o.id from dibs.dead as o join dibs.queue as q on q.id = o.queue_id
+    where o.id = any (v_old) and o.ended_at <= at - q.retention order by o.id for update of o skip locked));
+  -- One whose dead row was locked may be about to be redriven: it stays, and so does one that was redriven since.
   with gone as (
-    delete from dibs.job as j where j.id = any (v_old) and not dibs._is_live(j.id, at) returning 1)
+    delete from dibs.job as j
+    where j.id = any (v_old) and not dibs._is_live(j.id, at) and not exists (select from dibs.dead as d where d.id = j.id)
+    returning 1)
   select count(*) into v_trimmed from gone;
   return v_trimmed;
 end

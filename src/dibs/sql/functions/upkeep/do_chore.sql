@@ -5,6 +5,7 @@ create or replace function dibs.do_chore(
   out cron jsonb, out failures integer, out error text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
