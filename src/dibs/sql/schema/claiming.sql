@@ -92,3 +92,8 @@ comment on table dibs.queue_priority is
 'The priorities that jobs of a queue have had, beside the queue''s own. Insert only, without a unique key: producers never wait for
 each other here, so a pair may stand twice.';
 create index queue_priority_idx on dibs.queue_priority (queue_id, priority);
+
+create table dibs.claim_lock (n integer not null constraint claim_lock_pkey primary key);
+comment on table dibs.claim_lock is
+'Has no rows. Every claim names it, and so locks it in the weakest mode until its transaction ends; by locking it whole one waits for
+the claims in flight.';

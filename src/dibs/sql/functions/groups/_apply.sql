@@ -4,14 +4,21 @@ create or replace function dibs._apply_policy(queue_id integer, of_lane uuid) re
 language plpgsql volatile
 as $$
 #variable_conflict use_variable
+declare
+  v_running uuid[];
 begin
+  perform dibs._wait_for_claims();
   update dibs.queue as q set has_group_policy = exists (select from dibs.group_policy as p where p.queue_id = q.id)
   where q.id = queue_id;
   perform from dibs.group_lock as l where of_lane = dibs._nil_id() or l.bucket = dibs._bucket_of(of_lane) order by l.bucket for update;
   -- What runs already counts; one that is ending at this moment is let go.
+  v_running := array(
+    select l.id from dibs.lease as l
+    where l.queue_id = queue_id and l.turn = 0 and l.lane is not null and (l.lane = of_lane or of_lane = dibs._nil_id()) order by l.id);
+  perform dibs._wait_for_leases(v_running);
   with running as materialized (
     select l.id, p.concurrency from dibs.lease as l cross join lateral dibs._policy_of(queue_id, l.lane) as p
-    where l.queue_id = queue_id and l.turn = 0 and l.lane is not null and (l.lane = of_lane or of_lane = dibs._nil_id()) and p.concurrency is not null
+    where l.id = any (v_running) and l.turn = 0 and p.concurrency is not null
     order by l.id for update of l skip locked
   )
   update dibs.lease as l set turn = case r.concurrency when 1 then 2 else 1 end from running as r where l.id = r.id;
@@ -20,7 +27,7 @@ end
 $$;
 
 comment on function dibs._apply_policy is
-'Let the groups of a queue, or the one of this lane, follow what was set. It waits for claims that are serving them, and no claim waits for it.';
+'Let the groups of a queue, or the one of this lane, follow what was set. It waits for claims in flight.';
 
 create or replace function dibs._recount_gates(of_queue integer, of_lane uuid, at timestamptz) returns void
 language plpgsql volatile

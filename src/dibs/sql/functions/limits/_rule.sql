@@ -38,21 +38,23 @@ language plpgsql volatile
 as $$
 declare
   v_old dibs.limit_rule;
+  v_is_new boolean;
   v_more integer;
 begin
+  if new_concurrency is not null and not exists (
+    select from dibs.limit_rule as b where b.scope = of_scope and b.name = of_name and b.concurrency is not null) then
+    perform dibs._wait_for_claims();
+  end if;
   insert into dibs.limit_rule (scope, name, concurrency, rate, burst) values (of_scope, of_name, new_concurrency, new_rate, new_burst)
   on conflict (scope, name) do nothing;
+  v_is_new := found;
   select b.* into v_old from dibs.limit_rule as b where b.scope = of_scope and b.name = of_name for update;
-  if not exists (select from dibs.limit_unit as s where s.limit_id = v_old.id)
-    and not exists (select from dibs.lease as l where v_old.id = any (l.limit_ids)) then
-    v_old.concurrency := null;
-  end if;
   update dibs.limit_rule as b set concurrency = new_concurrency, rate = new_rate, burst = new_burst where b.id = v_old.id;
   if new_concurrency is null then
     delete from dibs.limit_unit as s where s.limit_id = v_old.id;
     update dibs.limit_rule as b set debt = 0 where b.id = v_old.id;
   else
-    v_more := new_concurrency - case when v_old.concurrency is null then dibs._count_running(v_old.id) else v_old.concurrency end;
+    v_more := new_concurrency - case when v_is_new or v_old.concurrency is null then dibs._count_running(v_old.id) else v_old.concurrency end;
     update dibs.limit_rule as b
     set debt = case when v_more < 0 then b.debt - v_more else b.debt - least(b.debt, v_more) end where b.id = v_old.id;
     -- In several rows, so that claimers need not wait for each other.
@@ -75,29 +77,37 @@ $$;
 
 comment on function dibs._change_limit is 'Set a limit or change it: more units are free at once, fewer are owed.';
 
+create or replace function dibs._runs_of(of_limit integer) returns table (id uuid, units integer)
+language sql stable
+begin atomic
+  select l.id, case b.scope when 'resource' then (j.resources -> b.name)::integer else 1 end
+  from dibs.limit_rule as b
+  cross join dibs.lease as l
+  join dibs.queue as q on q.id = l.queue_id
+  join dibs.job as j on j.id = l.id
+  where b.id = of_limit and not coalesce(of_limit = any (l.limit_ids), false) and case b.scope
+    when 'queue' then q.name = b.name when 'kind' then j.kind = b.name else j.resources ? b.name end
+  order by l.id;
+end;
+
+comment on function dibs._runs_of is 'The jobs that run, are meant by a limit and hold no units of it, and how many each should hold.';
+
 create or replace function dibs._count_running(of_limit integer) returns integer
 language plpgsql volatile
 as $$
-declare
-  v_units integer;
 begin
+  perform dibs._wait_for_leases(array(select r.id from dibs._runs_of(of_limit) as r));
   -- Those that run already count from now on; one that is ending at this moment is let go.
   with running as materialized (
-    select l.id, case b.scope when 'resource' then (j.resources -> b.name)::integer else 1 end as units
-    from dibs.limit_rule as b
-    cross join dibs.lease as l
-    join dibs.queue as q on q.id = l.queue_id
-    join dibs.job as j on j.id = l.id
-    where b.id = of_limit and not coalesce(of_limit = any (l.limit_ids), false) and case b.scope
-      when 'queue' then q.name = b.name when 'kind' then j.kind = b.name else j.resources ? b.name end
-    for update of l skip locked
-  ), counted as (
-    update dibs.lease as l set limit_ids = l.limit_ids || of_limit, limit_units = l.limit_units || r.units
-    from running as r where l.id = r.id returning r.units
+    select r.id, r.units from dibs._runs_of(of_limit) as r
+    cross join lateral (select from dibs.lease as l where l.id = r.id for update skip locked) as l
   )
-  select coalesce(sum(c.units), 0) into v_units from counted as c;
-  return v_units;
+  update dibs.lease as l set limit_ids = l.limit_ids || of_limit, limit_units = l.limit_units || r.units
+  from running as r where l.id = r.id;
+  return (
+    select coalesce(sum(u.units), 0) from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as u (id, units)
+    where u.id = of_limit);
 end
 $$;
 
-comment on function dibs._count_running is 'Let the jobs that run already hold units of a limit that is new; how many.';
+comment on function dibs._count_running is 'Let the jobs that run already hold units of a limit that is new; how many are held.';

@@ -1,0 +1,38 @@
+-- Claims in flight: what sets a limit or a group's policy waits for those that have not seen it.
+
+create or replace function dibs._wait_for_claims() returns void
+language plpgsql volatile
+set lock_timeout = '100ms'
+as $$
+begin
+  -- Claims that begin meanwhile wait behind us, so it is tried for a moment at a time.
+  for n in 1 .. 10 loop
+    begin
+      lock table dibs.claim_lock in access exclusive mode;
+      return;
+    exception when lock_not_available or deadlock_detected then
+      null;
+    end;
+  end loop;
+  raise warning 'jobs were claimed in a transaction that is still open; those are not counted'
+    using hint = 'commit a claim at once, or set it again afterwards';
+end
+$$;
+
+comment on function dibs._wait_for_claims is
+'Wait until no claim is in flight, for up to a second, and let none begin until this transaction ends.';
+
+create or replace function dibs._wait_for_leases(ids uuid[]) returns void
+language plpgsql volatile
+set lock_timeout = '2s'
+as $$
+begin
+  perform from unnest(ids) as k (id) cross join lateral (select from dibs.lease as l where l.id = k.id for update) as l;
+exception when lock_not_available or deadlock_detected then
+  null;
+end
+$$;
+
+comment on function dibs._wait_for_leases is
+'Lock leases, and so wait for heartbeats; without success if one of them stays locked, for then its run is ending in a long transaction.
+`ids` must be sorted.';
