@@ -34,6 +34,7 @@ WORDS = {
     "AsyncIterator": "Iterator",
     "asyncio.to_thread(self._locate)": "self._locate()",
     "self._claim_shielded(ask())": "self._run(ask())",
+    "asyncio.to_thread(refused, error, self._conninfo)": "refused(error, self._conninfo)",
     "asyncio.sleep": "time.sleep",
     "asyncio.Lock": "threading.Lock",
     "import asyncio": "import threading",

@@ -37,6 +37,7 @@
     │   └── SchemaInUse               stop what uses it before you uninstall
     ├── ServerError                   PostgreSQL refused for another reason (disk full, timeout, …)
     ├── ConnectionLost                the database cannot be reached, or went away
+    ├── LoginRefused         28000    the server refuses the role, its password or the database's name
     ├── ClientClosed                  the client was closed before the call
     ├── HandlersLeft                  a worker ended, and left handlers behind that would not stop
     └── EmbeddedError                 the embedded PostgreSQL cannot start
@@ -244,6 +245,12 @@ class ServerError(DibsError):
 
 class ConnectionLost(DibsError):
     """The database cannot be reached, or went away during the call."""
+
+
+class LoginRefused(DibsError):
+    """The server refuses the role, its password, or the name of the database; trying again does not help."""
+
+    sqlstate = "28000"
 
 
 class ClientClosed(DibsError):

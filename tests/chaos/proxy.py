@@ -1,4 +1,4 @@
-"""A proxy in front of a server, that can lose an answer: the statement arrives and its result does not."""
+"""A proxy in front of a server, that can lose an answer, or go silent: nothing passes, and nothing is closed."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ class Proxy:
         self.losses = 0
         self.lost = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._hushed: list[threading.Event] = []
+        self._sockets: list[socket.socket] = []
+        self._is_silent = False
         self._start(self._accept)
 
     def __enter__(self) -> Self:
@@ -37,6 +40,9 @@ class Proxy:
     ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for end in self._sockets:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
 
@@ -46,6 +52,16 @@ class Proxy:
         self._lose_after = words
         self.losses = times
 
+    def go_silent(self, *, for_new: bool = False) -> None:
+        """Pass nothing more on over the connections there are; with ``for_new`` over new ones neither."""
+        self._is_silent = for_new
+        for hushed in self._hushed:
+            hushed.set()
+
+    def speak(self) -> None:
+        """Let new connections pass; those that are silent stay so, as behind a firewall that forgot them."""
+        self._is_silent = False
+
     def _accept(self) -> None:
         while True:
             try:
@@ -54,15 +70,26 @@ class Proxy:
                 return
             server = socket.socket(socket.AF_UNIX)
             server.connect(self._target)
-            doomed = threading.Event()
+            self._sockets += (client, server)
+            doomed, hushed = threading.Event(), threading.Event()
+            self._hushed.append(hushed)
+            if self._is_silent:
+                hushed.set()
             for pair in ((client, server, True), (server, client, False)):
-                self._start(self._pass_on, *pair, doomed)
+                self._start(self._pass_on, *pair, doomed, hushed)
 
     def _start(self, run: Callable[..., None], *args: object) -> None:
         self._threads.append(threading.Thread(target=run, args=args, daemon=True))
         self._threads[-1].start()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket, asking: bool, doomed: threading.Event) -> None:
+    def _pass_on(
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        asking: bool,
+        doomed: threading.Event,
+        hushed: threading.Event,
+    ) -> None:
         while True:
             try:
                 data = source.recv(65536)
@@ -74,7 +101,8 @@ class Proxy:
                     doomed.set()
                 if not data:
                     break
-                target.sendall(data)
+                if not hushed.is_set():
+                    target.sendall(data)
             except OSError:
                 break
         for end in (source, target):

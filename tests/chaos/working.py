@@ -34,18 +34,20 @@ async def writes(n: int) -> None:
 """
 
 
-def start(folder: Path, dsn: str, *options: str) -> subprocess.Popen[str]:
-    """A ``dibs worker`` of that app."""
-    (folder / "chaos_app.py").write_text(APP)
+def start(folder: Path, dsn: str, *options: str, app: str = "") -> subprocess.Popen[str]:
+    """A ``dibs worker`` of that app, with more tasks."""
+    (folder / "chaos_app.py").write_text(APP + app)
     command = [sys.executable, "-m", "dibs", "worker", "chaos_app:app", "--dsn", dsn, *options]
     with (folder / "worker.log").open("a") as log:
         return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True)
 
 
 @contextlib.contextmanager
-def working(folder: Path, dsn: str, count: int = 1, *options: str) -> Iterator[list[subprocess.Popen[str]]]:
+def working(
+    folder: Path, dsn: str, count: int = 1, *options: str, app: str = ""
+) -> Iterator[list[subprocess.Popen[str]]]:
     """Some of them, that are stopped when the block ends."""
-    workers = [start(folder, dsn, *options) for _ in range(count)]
+    workers = [start(folder, dsn, *options, app=app) for _ in range(count)]
     try:
         yield workers
     finally:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from dibs.errors import ConnectionLost, EmbeddedError, HandlersLeft, UnknownJob, UnknownQueue, UnknownSchedule
+from dibs.errors import (
+    ConnectionLost,
+    EmbeddedError,
+    HandlersLeft,
+    LoginRefused,
+    UnknownJob,
+    UnknownQueue,
+    UnknownSchedule,
+)
 from dibs.runtime.guard import STATUS
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ class Exit(IntEnum):
 
 def exit_code(error: DibsError) -> Exit:
     """The exit code that stands for an error."""
-    if isinstance(error, ConnectionLost | EmbeddedError):
+    if isinstance(error, ConnectionLost | EmbeddedError | LoginRefused):
         return Exit.UNREACHABLE
     if isinstance(error, UnknownJob | UnknownQueue | UnknownSchedule):
         return Exit.NOT_FOUND

@@ -50,8 +50,8 @@ class AsyncClient(AsyncScheduling):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.
-    ``patience`` is how many seconds a call waits for a database that went away, ``poll`` how often a waiting claim
-    looks for work that no ring announced.
+    ``patience`` is how many seconds a call waits for a database that went away or does not answer, ``poll`` how often
+    a waiting claim looks for work that no ring announced.
     """
 
     def __init__(

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.client.transaction import Databases, Transaction
-    from dibs.db.database import Connection
-    from dibs.db.database_async import AsyncConnection
+    from dibs.db.connection import AsyncConnection, Connection
     from dibs.job import Claimed, NewJob
 
     Note = Callable[[Claimed, dict[str, Any]], None]

@@ -18,6 +18,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from dibs.db import calls
 from dibs.db.adapters.client import join, run_on
+from dibs.db.connection import Connection, reachable, refused
 from dibs.db.dsn import read
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
@@ -33,13 +34,18 @@ if TYPE_CHECKING:
     from dibs.db.calls.schema import Installed
 
 R = TypeVar("R")
-Connection = psycopg.Connection[Any]
 ISOLATION: LiteralString = "set default_transaction_isolation = 'read committed'"
 FORGET: LiteralString = f"""
 reset session authorization; reset role; reset all; {ISOLATION};
 close all; unlisten *; select pg_advisory_unlock_all(); discard sequences; discard temp
 """
 """What DISCARD ALL does, but for prepared statements: making them again is what costs."""
+SLOW = 60.0
+"""How many seconds a slow call may take at least before it is given up."""
+UNWATCHED = 5.0
+"""How many seconds to wait for an answer to what the pool itself asks, while connections are made or reset."""
+CLOSING = 1.0
+"""How many seconds connections that are being made have to be done when the pool is closed."""
 
 
 class Database:
@@ -56,6 +62,7 @@ class Database:
         self._reset = reset
         self._pooled = False
         self._locate = locate
+        self._conninfo = ""
         self._pool: ConnectionPool[Connection] | None = None
         self._pool_size = pool_size
         self._opening = threading.Lock()
@@ -65,9 +72,9 @@ class Database:
         self._fits = False
         self.ahead = 0.0
 
-    def another(self, *, pool_size: int) -> Database:
+    def another(self, *, pool_size: int, patience: float | None = None) -> Database:
         """The same database with a separate pool, where nothing waits for what is done here."""
-        database = Database(self.dsn, pool_size=pool_size, patience=self.patience)
+        database = Database(self.dsn, pool_size=pool_size, patience=patience or self.patience)
         database._fits, database.ahead = True, self.ahead
         return database
 
@@ -91,10 +98,12 @@ class Database:
             if not isinstance(self._locate, str):
                 self._locate = self._locate()
             self._locate = read(self._locate)
+            self._conninfo = reachable(self._locate, self.patience)
             if not self._fits:
                 self._check_schema()
             pool = ConnectionPool(
-                self.dsn,
+                self._conninfo,
+                connection_class=Connection,
                 kwargs={"autocommit": True},
                 configure=self._configure,
                 reset=self._forget if self._reset else None,
@@ -111,9 +120,10 @@ class Database:
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.close()
+            pool.close(CLOSING)
 
     def _configure(self, conn: Connection) -> None:
+        conn.silence = UNWATCHED
         set_json_loads(msgspec.json.decode, conn)
         cursor = conn.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')")
         pid, isolation = cursor.fetchone() or (0, "")
@@ -126,12 +136,13 @@ class Database:
 
     def _forget(self, conn: Connection) -> None:
         conn.row_factory, conn.cursor_factory = tuple_row, psycopg.Cursor
+        conn.silence = UNWATCHED
         if not self._pooled:  # Behind a pooler the session is not ours.
             conn.execute(FORGET, prepare=False)
 
     def _check_schema(self) -> None:
         with translated():
-            with psycopg.Connection.connect(self.dsn, autocommit=True) as conn:
+            with self._connect() as conn:
                 try:
                     self._check(run_on(conn, calls.schema.installed()))
                 except psycopg.Error as error:
@@ -147,6 +158,15 @@ class Database:
         self._learn(installed.now)
         self._fits = True
 
+    def _connect(self) -> Connection:
+        """A connection outside of the pool. A server that refuses us is not asked again: that would not help."""
+        try:
+            conn = Connection.connect(self._conninfo, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise refused(error, self._conninfo) from error
+        conn.silence = max(1.0, self.patience)
+        return conn
+
     def learn_time(self) -> None:
         """Learn again how far the database's clock is ahead of ours."""
         self._learn(self.run(calls.schema.now()))
@@ -158,20 +178,25 @@ class Database:
     def _learn(self, now: datetime) -> None:
         self.ahead = now.timestamp() - time.time()
 
-    def run(self, call: Call[R]) -> R:
+    def run(self, call: Call[R], *, patience: float | None = None) -> R:
         """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
-        repeat = call.repeat
-        answer: R = (self.run_together([call], None if repeat is None else lambda: [repeat]))[0]
+        repeat = call.repeat or call
+        answers = self.run_together([call], lambda: [repeat], patience=patience)
+        answer: R = answers[0]
         return answer
 
     def run_together(
-        self, these: Sequence[Call[Any]], repeat: Callable[[], Sequence[Call[Any]]] | None = None
+        self,
+        these: Sequence[Call[Any]],
+        repeat: Callable[[], Sequence[Call[Any]]] | None = None,
+        *,
+        patience: float | None = None,
     ) -> list[Any]:
         """Run calls in one transaction, in order; repeat all if the connection is lost and every verb may be repeated.
 
         ``repeat`` makes the calls of every try after the first, if they differ.
         """
-        end = time.monotonic() + self.patience
+        end = time.monotonic() + (self.patience if patience is None else patience)
         tries = 0
         while True:
             try:
@@ -197,6 +222,7 @@ class Database:
             with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
                 if not these:
                     return []
+                conn.silence = _silence(these, end - time.monotonic())
                 reach("database.before_send")
                 done = [run_on(conn, these[0])] if len(these) == 1 else _run_together(conn, these)
                 reach("database.after_send")
@@ -206,7 +232,7 @@ class Database:
         except psycopg.Error as error:
             told = translate(error)
             if isinstance(told, ConnectionLost) and self._pool is not None:
-                self._pool.check()
+                self._pool.drain()  # The others are from before it, too, and a check of them might be silent.
             raise told from error
 
     @contextmanager
@@ -215,10 +241,19 @@ class Database:
         self.connect()
         assert self._pool is not None
         try:
-            with self._pool.connection(timeout=self.patience) as conn, conn.transaction():
-                yield conn
+            with self._pool.connection(timeout=self.patience) as conn:
+                conn.silence = None  # The statements are a handler's own, and may take as long as they like.
+                with conn.transaction():
+                    yield conn
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
+
+
+def _silence(these: Sequence[Call[Any]], left: float) -> float:
+    """For how many seconds to wait for an answer: for calls that may be repeated, there is time to do so."""
+    if any(call.slow for call in these):
+        return max(SLOW, left)
+    return max(1.0, left / 3 if all(call.again for call in these) else left)
 
 
 def _run_together(conn: Connection, these: Sequence[Call[Any]]) -> list[Any]:

@@ -17,6 +17,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from dibs.db import calls
 from dibs.db.adapters.client_async import join, run_on
+from dibs.db.connection import AsyncConnection, reachable, refused
 from dibs.db.dsn import read
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
@@ -32,13 +33,18 @@ if TYPE_CHECKING:
     from dibs.db.calls.schema import Installed
 
 R = TypeVar("R")
-AsyncConnection = psycopg.AsyncConnection[Any]
 ISOLATION: LiteralString = "set default_transaction_isolation = 'read committed'"
 FORGET: LiteralString = f"""
 reset session authorization; reset role; reset all; {ISOLATION};
 close all; unlisten *; select pg_advisory_unlock_all(); discard sequences; discard temp
 """
 """What DISCARD ALL does, but for prepared statements: making them again is what costs."""
+SLOW = 60.0
+"""How many seconds a slow call may take at least before it is given up."""
+UNWATCHED = 5.0
+"""How many seconds to wait for an answer to what the pool itself asks, while connections are made or reset."""
+CLOSING = 1.0
+"""How many seconds connections that are being made have to be done when the pool is closed."""
 
 
 class AsyncDatabase:
@@ -55,6 +61,7 @@ class AsyncDatabase:
         self._reset = reset
         self._pooled = False
         self._locate = locate
+        self._conninfo = ""
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None
         self._pool_size = pool_size
         self._opening = asyncio.Lock()
@@ -64,9 +71,9 @@ class AsyncDatabase:
         self._fits = False
         self.ahead = 0.0
 
-    def another(self, *, pool_size: int) -> AsyncDatabase:
+    def another(self, *, pool_size: int, patience: float | None = None) -> AsyncDatabase:
         """The same database with a separate pool, where nothing waits for what is done here."""
-        database = AsyncDatabase(self.dsn, pool_size=pool_size, patience=self.patience)
+        database = AsyncDatabase(self.dsn, pool_size=pool_size, patience=patience or self.patience)
         database._fits, database.ahead = True, self.ahead
         return database
 
@@ -90,10 +97,12 @@ class AsyncDatabase:
             if not isinstance(self._locate, str):
                 self._locate = await asyncio.to_thread(self._locate)
             self._locate = read(self._locate)
+            self._conninfo = reachable(self._locate, self.patience)
             if not self._fits:
                 await self._check_schema()
             pool = AsyncConnectionPool(
-                self.dsn,
+                self._conninfo,
+                connection_class=AsyncConnection,
                 kwargs={"autocommit": True},
                 configure=self._configure,
                 reset=self._forget if self._reset else None,
@@ -110,9 +119,10 @@ class AsyncDatabase:
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
-            await pool.close()
+            await pool.close(CLOSING)
 
     async def _configure(self, conn: AsyncConnection) -> None:
+        conn.silence = UNWATCHED
         set_json_loads(msgspec.json.decode, conn)
         cursor = await conn.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')")
         pid, isolation = await cursor.fetchone() or (0, "")
@@ -125,12 +135,13 @@ class AsyncDatabase:
 
     async def _forget(self, conn: AsyncConnection) -> None:
         conn.row_factory, conn.cursor_factory = tuple_row, psycopg.AsyncCursor
+        conn.silence = UNWATCHED
         if not self._pooled:  # Behind a pooler the session is not ours.
             await conn.execute(FORGET, prepare=False)
 
     async def _check_schema(self) -> None:
         with translated():
-            async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as conn:
+            async with await self._connect() as conn:
                 try:
                     self._check(await run_on(conn, calls.schema.installed()))
                 except psycopg.Error as error:
@@ -146,6 +157,15 @@ class AsyncDatabase:
         self._learn(installed.now)
         self._fits = True
 
+    async def _connect(self) -> AsyncConnection:
+        """A connection outside of the pool. A server that refuses us is not asked again: that would not help."""
+        try:
+            conn = await AsyncConnection.connect(self._conninfo, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise await asyncio.to_thread(refused, error, self._conninfo) from error
+        conn.silence = max(1.0, self.patience)
+        return conn
+
     async def learn_time(self) -> None:
         """Learn again how far the database's clock is ahead of ours."""
         self._learn(await self.run(calls.schema.now()))
@@ -157,20 +177,25 @@ class AsyncDatabase:
     def _learn(self, now: datetime) -> None:
         self.ahead = now.timestamp() - time.time()
 
-    async def run(self, call: Call[R]) -> R:
+    async def run(self, call: Call[R], *, patience: float | None = None) -> R:
         """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
-        repeat = call.repeat
-        answer: R = (await self.run_together([call], None if repeat is None else lambda: [repeat]))[0]
+        repeat = call.repeat or call
+        answers = await self.run_together([call], lambda: [repeat], patience=patience)
+        answer: R = answers[0]
         return answer
 
     async def run_together(
-        self, these: Sequence[Call[Any]], repeat: Callable[[], Sequence[Call[Any]]] | None = None
+        self,
+        these: Sequence[Call[Any]],
+        repeat: Callable[[], Sequence[Call[Any]]] | None = None,
+        *,
+        patience: float | None = None,
     ) -> list[Any]:
         """Run calls in one transaction, in order; repeat all if the connection is lost and every verb may be repeated.
 
         ``repeat`` makes the calls of every try after the first, if they differ.
         """
-        end = time.monotonic() + self.patience
+        end = time.monotonic() + (self.patience if patience is None else patience)
         tries = 0
         while True:
             try:
@@ -196,6 +221,7 @@ class AsyncDatabase:
             async with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
                 if not these:
                     return []
+                conn.silence = _silence(these, end - time.monotonic())
                 reach("database.before_send")
                 done = [await run_on(conn, these[0])] if len(these) == 1 else await _run_together(conn, these)
                 reach("database.after_send")
@@ -205,7 +231,7 @@ class AsyncDatabase:
         except psycopg.Error as error:
             told = translate(error)
             if isinstance(told, ConnectionLost) and self._pool is not None:
-                await self._pool.check()
+                await self._pool.drain()  # The others are from before it, too, and a check of them might be silent.
             raise told from error
 
     @asynccontextmanager
@@ -214,10 +240,19 @@ class AsyncDatabase:
         await self.connect()
         assert self._pool is not None
         try:
-            async with self._pool.connection(timeout=self.patience) as conn, conn.transaction():
-                yield conn
+            async with self._pool.connection(timeout=self.patience) as conn:
+                conn.silence = None  # The statements are a handler's own, and may take as long as they like.
+                async with conn.transaction():
+                    yield conn
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
+
+
+def _silence(these: Sequence[Call[Any]], left: float) -> float:
+    """For how many seconds to wait for an answer: for calls that may be repeated, there is time to do so."""
+    if any(call.slow for call in these):
+        return max(SLOW, left)
+    return max(1.0, left / 3 if all(call.again for call in these) else left)
 
 
 async def _run_together(conn: AsyncConnection, these: Sequence[Call[Any]]) -> list[Any]:

@@ -8,7 +8,11 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from dibs.db.connection import reachable, refused
 from dibs.errors import InvalidArgument
+
+PATIENCE = 10.0
+"""How many seconds a separate connection may take to be made."""
 
 _DRIVER = re.compile(r"^(postgres(?:ql)?)\+\w+(?=://)")
 """What SQLAlchemy adds to name a driver."""
@@ -32,7 +36,11 @@ def has_password(dsn: str) -> bool:
 
 def connect(dsn: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:
     """A separate connection."""
-    return psycopg.connect(read(dsn), autocommit=autocommit)
+    conninfo = reachable(read(dsn), PATIENCE)
+    try:
+        return psycopg.connect(conninfo, autocommit=autocommit)
+    except psycopg.OperationalError as error:
+        raise refused(error, conninfo) from error
 
 
 def _parts(dsn: str) -> dict[str, Any] | None:

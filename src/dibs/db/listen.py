@@ -11,17 +11,25 @@ import contextlib
 import os
 import random
 import threading
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import psycopg
 
+from dibs.db.connection import AsyncConnection, Connection, reachable
 from dibs.runtime import end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LONGEST_BREAK = 5.0
+_QUIET = 30.0
+"""After so many seconds without a ring the server is asked whether it is still there."""
+_SILENCE = 5.0
+"""How many seconds it has to answer."""
+_ENDING = 2.0
+"""How many seconds to wait until nobody listens any more."""
 _WHO = "select pg_backend_pid()"
 """Behind a pooler the backend's process id differs from ours: no notification reaches us there, so we poll."""
 _BELLS = "select number::text, queue from dibs.bells()"
@@ -88,13 +96,14 @@ class Bell(_Rings):
         """Stop listening."""
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_ENDING)
 
     def _listen(self) -> None:
         tries = 0
         while not self._stopping.is_set():
             with contextlib.suppress(psycopg.Error):
-                with psycopg.connect(self._dsn, autocommit=True) as conn:
+                with Connection.connect(reachable(self._dsn, _SILENCE), autocommit=True) as conn:
+                    conn.silence = _SILENCE
                     if conn.execute(_WHO).fetchone() != (conn.info.backend_pid,):
                         self._listening.set()
                         return
@@ -104,13 +113,24 @@ class Bell(_Rings):
                     self._ring(None)
                     self._listening.set()
                     while not self._stopping.is_set():
-                        rung = [note.payload for note in conn.notifies(timeout=0.2, stop_after=1)]
-                        if not self._knows(rung):
-                            self._learn(conn.execute(_BELLS).fetchall(), rung)
-                        for number in rung:
-                            self._ring(self._names[number])
+                        self._hear(conn)
             tries += 1
             self._stopping.wait(_pause(tries))
+
+    def _hear(self, conn: Connection) -> None:
+        """Hear a ring; after a while without one, ask whether the server is still there."""
+        conn.silence = None
+        rung: list[str] = []
+        until = time.monotonic() + _QUIET
+        while not rung and time.monotonic() < until and not self._stopping.is_set():
+            rung = [note.payload for note in conn.notifies(timeout=0.2, stop_after=1)]
+        conn.silence = _SILENCE
+        if not rung:
+            conn.execute(_WHO)
+        if not self._knows(rung):
+            self._learn(conn.execute(_BELLS).fetchall(), rung)
+        for number in rung:
+            self._ring(self._names[number])
 
     def _ring(self, queue: str | None) -> None:
         with self._changed:
@@ -148,13 +168,14 @@ class AsyncBell(_Rings):
     async def stop(self) -> None:
         """Stop listening."""
         if self._task is not None:
-            await end([self._task])
+            await end([self._task], within=_ENDING)
 
     async def _listen(self) -> None:
         tries = 0
         while True:
             with contextlib.suppress(psycopg.Error):
-                async with await psycopg.AsyncConnection.connect(self._dsn, autocommit=True) as conn:
+                async with await AsyncConnection.connect(reachable(self._dsn, _SILENCE), autocommit=True) as conn:
+                    conn.silence = _SILENCE
                     if await (await conn.execute(_WHO)).fetchone() != (conn.info.backend_pid,):
                         self._listening.set()
                         return
@@ -164,13 +185,21 @@ class AsyncBell(_Rings):
                     self.ring()
                     self._listening.set()
                     while True:
-                        rung = [note.payload async for note in conn.notifies(stop_after=1)]
-                        if not self._knows(rung):
-                            self._learn(await (await conn.execute(_BELLS)).fetchall(), rung)
-                        for number in rung:
-                            self.ring(self._names[number])
+                        await self._hear(conn)
             tries += 1
             await asyncio.sleep(_pause(tries))
+
+    async def _hear(self, conn: AsyncConnection) -> None:
+        """Hear a ring; after a while without one, ask whether the server is still there."""
+        conn.silence = None
+        rung = [note.payload async for note in conn.notifies(timeout=_QUIET, stop_after=1)]
+        conn.silence = _SILENCE
+        if not rung:
+            await conn.execute(_WHO)
+        if not self._knows(rung):
+            self._learn(await (await conn.execute(_BELLS)).fetchall(), rung)
+        for number in rung:
+            self.ring(self._names[number])
 
     def ring(self, queue: str | None = None) -> None:
         """Wake all that wait for this queue, or for any."""

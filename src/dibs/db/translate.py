@@ -62,6 +62,12 @@ EXPECTED = {
 """What each named constraint of the schema wants, by the end of its name; the longest end counts."""
 
 _GONE = ("08", "57P", "53300")
+_REFUSED = {
+    "28000": "the server does not know this role, or does not let it in from here: see its pg_hba.conf",
+    "28P01": "check the password in the DSN, in PGPASSWORD or in ~/.pgpass",
+    "3D000": "create it with createdb, or name another one in the DSN",
+}
+"""What to do when a server refuses a connection; asking again would not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +103,14 @@ def translate(error: psycopg.Error) -> errors.DibsError:
 def tell(report: Report) -> errors.DibsError:
     """The error of ours that a report of any driver's stands for."""
     state, message, hint = report.sqlstate, report.message, report.hint
+    if state in _REFUSED:
+        return _with_state(errors.LoginRefused(message, hint=hint or _REFUSED[state]), state)
     if state is None or state.startswith(_GONE):
         return errors.ConnectionLost(f"the database cannot be reached: {message}", hint=hint)
     if state == "23514":
         return errors.InvalidPolicy(_constraint_message(report), hint=hint)
     if state == "23505" and not re.fullmatch(r"job_\w+_pkey", report.constraint or ""):
-        return _server_error(message, hint, state)
+        return _with_state(errors.ServerError(message, hint=hint), state)
     if known := errors.BY_SQLSTATE.get(state):
         return known(message, hint=hint)
     if state == "3F000" and '"dibs"' in message:
@@ -113,13 +121,12 @@ def tell(report: Report) -> errors.DibsError:
         return errors.SchemaMissing(f"this database lacks a part of dibs: {message}", hint="run: dibs migrate")
     if state.startswith("22"):
         return errors.InvalidArgument(message, hint=hint or report.detail)
-    return _server_error(message, hint, state)
+    return _with_state(errors.ServerError(message, hint=hint), state)
 
 
-def _server_error(message: str, hint: str | None, state: str) -> errors.ServerError:
-    told = errors.ServerError(message, hint=hint)
-    told.sqlstate = state
-    return told
+def _with_state(error: errors.DibsError, state: str) -> errors.DibsError:
+    error.sqlstate = state
+    return error
 
 
 def _constraint_message(report: Report) -> str:

@@ -1,10 +1,14 @@
-"""Renews leases from a separate thread and connection, so that a blocked event loop loses nothing."""
+"""Renews leases from a separate thread and connection, so that a blocked event loop loses nothing.
+
+Another thread stops jobs whose leases could not be renewed in time: it waits for nobody, so that a silent database
+does not keep it from doing so.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dibs.db import calls
 from dibs.db.database import Database
@@ -16,14 +20,23 @@ from dibs.states import Answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from dibs.db.calls import Call
     from dibs.events import Events
     from dibs.job import Claimed
 
     StopJob = Callable[[Claimed, Literal["cancel", "lost"]], object]
 
+R = TypeVar("R")
+
 BATCH = 1000
 SHARE = 3
 """A lease is renewed when a third of it has passed."""
+NAP = 0.2
+"""How many seconds pass between two looks at most: a lease that was taken meanwhile may be short."""
+PATIENCE = (1.0, 6.0)
+"""The least and the most seconds that a renewal may take; in between, a fifth of the shortest lease."""
+CLOSING = 2.0
+"""How many seconds the threads have to end."""
 
 
 class _Kept:
@@ -43,28 +56,31 @@ class Keeper:
 
     def __init__(self, dsn: str, events: Events) -> None:
         self._events = events
-        self._database = Database(dsn, pool_size=1, patience=1.0)
+        self._database = Database(dsn, pool_size=1, patience=PATIENCE[0])
         self._stop_job: StopJob = lambda *_: None
         # Shared with the event loop without a lock: every access is one operation of the dict.
         self._held: dict[bytes, _Kept] = {}
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dibs-keeper", daemon=True)
+        self._threads = [
+            threading.Thread(target=run, name=name, daemon=True)
+            for name, run in (("dibs-keeper", self._renew_all), ("dibs-fence", self._fence_all))
+        ]
 
     def start(self, stop_job: StopJob) -> None:
         """Begin to keep leases; ``stop_job`` is called in the keeper's thread."""
         self._stop_job = stop_job
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
-    def take(self, jobs: list[Claimed]) -> None:
-        """Keep these jobs' leases from now on."""
-        now = time.monotonic()
+    def take(self, jobs: list[Claimed], since: float) -> None:
+        """Keep these jobs' leases from now on; they began after ``since``, when they were asked for."""
         for job in jobs:
-            self._held[job._key] = _Kept(job, now)
+            self._held[job._key] = _Kept(job, since)
 
     @property
     def is_alive(self) -> bool:
         """Whether leases are being kept."""
-        return self._thread.is_alive()
+        return all(thread.is_alive() for thread in self._threads)
 
     def let_go(self, key: bytes) -> None:
         """Keep this one no longer."""
@@ -87,26 +103,37 @@ class Keeper:
     def close(self) -> None:
         """Stop keeping leases."""
         self._ended.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join(CLOSING)
         self._database.close()
 
-    def _run(self) -> None:
-        nap = 0.2
-        while not self._ended.wait(nap):
-            now = time.monotonic()
-            held = list(self._held.values())
-            due = [kept for kept in held if now >= kept.until - kept.length * (1 - 1 / SHARE)]
-            nap = min(1.0, min((kept.length for kept in held), default=30.0) / 10)
-            for n in range(0, len(due), BATCH):
-                self._renew(due[n : n + BATCH])
-            self._tell_news([kept for kept in held if kept.news is not None])
-            self._fence()
+    def _shortest(self) -> float:
+        return min((kept.length for kept in list(self._held.values())), default=30.0)
+
+    def _renew_all(self) -> None:
+        while not self._ended.wait(min(NAP, self._shortest() / 10)):
+            try:
+                self._renew_due()
+            except Exception as error:
+                self._events.tell(Trouble("renewing leases", error))
+
+    def _renew_due(self) -> None:
+        now = time.monotonic()
+        held = list(self._held.values())
+        due = [kept for kept in held if now >= kept.until - kept.length * (1 - 1 / SHARE)]
+        for n in range(0, len(due), BATCH):
+            self._renew(due[n : n + BATCH])
+        self._tell_news([kept for kept in held if kept.news is not None])
+
+    def _run(self, call: Call[R]) -> R:
+        least, most = PATIENCE
+        return self._database.run(call, patience=max(least, min(most, self._shortest() / 5)))
 
     def _renew(self, due: list[_Kept]) -> None:
         before = time.monotonic()
         try:
             reach("keeper.before_send")
-            answers = self._database.run(calls.jobs.extend_many([kept.job for kept in due], None, None))
+            answers = self._run(calls.jobs.extend_many([kept.job for kept in due], None, None))
             reach("keeper.after_send")
         except DibsError as error:
             self._events.tell(Trouble("renewing leases", error))
@@ -125,15 +152,19 @@ class Keeper:
             return
         news = [kept.news for kept in these]
         try:
-            self._database.run(calls.jobs.report_many([kept.job for kept in these], news))
+            self._run(calls.jobs.report_many([kept.job for kept in these], news))
         except DibsError as error:
             self._events.tell(Trouble("reporting progress", error))
         for kept, told in zip(these, news, strict=True):
             if kept.news is told:
                 kept.news = None
 
+    def _fence_all(self) -> None:
+        while not self._ended.wait(min(NAP, self._shortest() / 10)):
+            self._fence()
+
     def _fence(self) -> None:
-        # By our own clock, from before the last renewal was sent: never later than the database sees it.
+        # By our own clock, from before the claim or renewal was sent: never later than the database sees it.
         now = time.monotonic()
         for kept in list(self._held.values()):
             if now > kept.until - kept.length / 10:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from dibs.db.database_async import AsyncDatabase
+from dibs.runtime import limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+SENDING = 15.0
+"""For how many seconds to try to send outcomes: less than most leases last, so that another connection is tried."""
+CLOSING = 3.0
+"""How many seconds there are to close all connections."""
 
 
 class Pools:
@@ -23,7 +30,7 @@ class Pools:
         """Connect, once it is known where to."""
         await self.registry.connect()
         self.claims = self.registry.another(pool_size=1)
-        self.outcomes = self.registry.another(pool_size=1)
+        self.outcomes = self.registry.another(pool_size=1, patience=SENDING)
         self.upkeep = self.registry.another(pool_size=2)
 
     @property
@@ -33,5 +40,5 @@ class Pools:
 
     async def close(self) -> None:
         """Close all."""
-        for database in (self.claims, self.outcomes, self.upkeep, self.registry):
-            await database.close()
+        databases = (self.claims, self.outcomes, self.upkeep, self.registry)
+        await limited(asyncio.gather(*(database.close() for database in databases)), CLOSING)

@@ -95,6 +95,7 @@ class Producer:
             if empty.issuperset(queues):
                 continue
             count = min(most, room - found)
+            asked = time.monotonic()
             jobs = await self._source.claim(queues, count)
             if jobs is None:
                 break
@@ -102,7 +103,7 @@ class Producer:
             if len(jobs) < count:
                 empty.update(queues)
             self._hand.take(jobs)
-            self._runners.take(jobs)
+            self._runners.take(jobs, asked)
             if suspects := [job for job in jobs if job.losses >= SUSPECT]:
                 await self._run_alone(suspects[0])
                 break

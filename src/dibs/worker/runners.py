@@ -114,9 +114,9 @@ class Runners:
         """Whether there are jobs that have not begun."""
         return bool(self._stock)
 
-    def take(self, jobs: list[Claimed]) -> None:
-        """Keep the leases of these jobs, and run them."""
-        self._keeper.take(jobs)
+    def take(self, jobs: list[Claimed], since: float) -> None:
+        """Keep the leases of these jobs, which began after ``since``, and run them."""
+        self._keeper.take(jobs, since)
         self._stock.add(jobs)
         if jobs:
             reach("worker.claimed")

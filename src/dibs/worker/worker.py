@@ -12,7 +12,7 @@ from dibs.db.listen import AsyncBell
 from dibs.errors import HandlersLeft
 from dibs.events import Trouble, UpkeepDone, WorkerStarted, WorkerStopped, WorkerStopping
 from dibs.maintenance import ChoreDone, loops
-from dibs.runtime import Loop, Service, Stumbled, end
+from dibs.runtime import Loop, Service, Stumbled, end, limited
 from dibs.runtime.points import reach
 from dibs.worker.announce import announce
 from dibs.worker.completer import Completer
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from dibs.maintenance import ChoreFailed
     from dibs.runtime import Stepped
     from dibs.worker_settings import WorkerSettings
+
+GOODBYE = 2.0
+"""How many seconds to try to say goodbye: others find out by themselves."""
 
 
 class Worker:
@@ -84,15 +87,16 @@ class Worker:
             runners = self._make_runners()
             holding = Holding(self._pools.registry, member, self._queues, on_lost=runners.stop_queues)
             await holding.hold()
-            closing.push_async_callback(holding.release)
+            closing.push_async_callback(lambda: limited(holding.release(), GOODBYE))
             source = self._make_source(holding, closing)
             runners.start(self.settings.concurrency)
             closing.push_async_callback(runners.close)
-            closing.push_async_callback(end, self._start_loops(member, holding))
+            loops = self._start_loops(member, holding)
+            closing.push_async_callback(lambda: end(loops, within=GOODBYE))
             closing.callback(self._stop.set)
             self._producer = Producer(self.settings, source, self._hand, runners, self._stop)
             self.app.events.tell(WorkerStarted(member.number or 0, tuple(self._queues)))
-            await self._producer.run()
+            await self._produce(self._producer)
             self.app.events.tell(WorkerStopping(runners.running))
             reach("worker.stopping")
             left = await runners.wind_up(self.settings.grace, self._hurry)
@@ -103,6 +107,15 @@ class Worker:
                 hint="let asyncio.CancelledError end an async handler, and do not block the event loop in it",
             )
 
+    async def _produce(self, producer: Producer) -> None:
+        """Claim until told to stop; a claim that a silent database does not answer then is given up."""
+        producing, told = asyncio.create_task(producer.run()), asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({producing, told}, return_when=asyncio.FIRST_COMPLETED)
+            await limited(producing, GOODBYE)
+        finally:
+            await end([producing, told], within=GOODBYE)
+
     @property
     def _queues(self) -> list[str]:
         return list(self.settings.shares)
@@ -110,7 +123,7 @@ class Worker:
     async def _join(self, closing: AsyncExitStack) -> Member:
         member = Member(self._pools.registry, self.settings.name, {"queues": self._queues})
         await member.register()
-        closing.push_async_callback(member.retire)
+        closing.push_async_callback(lambda: limited(member.retire(), GOODBYE))
         await announce(self.app, self._pools.registry)
         return member
 

@@ -16,6 +16,7 @@ from dibs.errors import ConnectionLost
 from dibs.maintenance import ChoreDone, ChoreFailed
 from dibs.maintenance import maintain as run_maintenance
 from dibs.maintenance import once as run_once
+from dibs.runtime.guard import Guard
 from dibs.runtime.signals import obeying
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ async def _once(dsn: str) -> list[ChoreDone | ChoreFailed]:
 async def _until_stopped(dsn: str, log: Log) -> None:
     stop = asyncio.Event()
     database = AsyncDatabase(dsn, pool_size=3, patience=PATIENCE)
-    with obeying(stop.set):
+    with obeying(stop.set, guard=Guard()):
         try:
             # A database that is away will come back; one without our schema will not grow it by waiting.
             try:

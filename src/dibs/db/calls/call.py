@@ -36,6 +36,8 @@ class Call(Generic[R]):
     """Whether it may be repeated when its answer was lost: true if that does no more than once would have."""
     repeat: Call[R] | None = None
     """What to send instead when its answer was lost, if not the same again."""
+    slow: bool = False
+    """Whether it may take long though all is well, as upkeep and reports do: the server may be silent for longer."""
     binary: bool = False
     """Whether the answer is to come in binary, where the driver can choose: quicker for many bytes and numbers."""
 

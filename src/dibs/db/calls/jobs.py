@@ -208,6 +208,7 @@ def redrive(
         ),
         _redriven,
         again=filters.get("ids") is not None,
+        slow=True,
     )
 
 
@@ -241,6 +242,7 @@ def jobs(
         " and (%s::text is null or state = %s) and (%s::uuid is null or id < %s) limit %s) as j order by id desc",
         (queue, queue, kind, kind, state, state, before, before, limit),
         lambda rows: [JobSummary(id, queue, kind, State(state), *rest) for id, queue, kind, state, *rest in rows],
+        slow=True,
     )
 
 

@@ -19,6 +19,7 @@ def set_limit(
         "select dibs.set_limit(%s, %s, %s, %s, %s, %s)",
         (target["queue"], target["kind"], target["resource"], concurrency, rate, burst),
         nothing,
+        slow=True,
     )
 
 
@@ -29,6 +30,7 @@ def unset_limit(target: Mapping[str, str | None]) -> Call[bool]:
         (target["queue"], target["kind"], target["resource"]),
         first,
         again=False,
+        slow=True,
     )
 
 
@@ -38,6 +40,7 @@ def limits() -> Call[list[Limit]]:
         f"select {columns(Limit)} from dibs.limits order by scope, queue, name",
         (),
         lambda rows: [Limit(*row) for row in rows],
+        slow=True,
     )
 
 

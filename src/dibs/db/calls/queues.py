@@ -29,6 +29,7 @@ def resume(queue: str, extend: Seconds | None) -> Call[Resumed]:
         (queue, in_seconds(extend)),
         lambda rows: Resumed(*rows[0]),
         again=False,
+        slow=True,
     )
 
 
@@ -43,7 +44,7 @@ def queues() -> Call[list[QueueInfo]]:
 
 def depth(queue: str) -> Call[Depth]:
     """How many jobs of a queue are in each state."""
-    return Call("select * from dibs.depth(%s)", (queue,), lambda rows: Depth(*rows[0]))
+    return Call("select * from dibs.depth(%s)", (queue,), lambda rows: Depth(*rows[0]), slow=True)
 
 
 def depths() -> Call[list[Depth]]:
@@ -52,6 +53,7 @@ def depths() -> Call[list[Depth]]:
         "select d.* from dibs.queues as q cross join lateral dibs.depth(q.name) as d order by d.queue",
         (),
         lambda rows: [Depth(*row) for row in rows],
+        slow=True,
     )
 
 
@@ -61,4 +63,5 @@ def drain_estimate(queue: str, span: Seconds) -> Call[DrainEstimate]:
         f"select waiting, arriving, leaving, drained_in from dibs.drain_estimate(%s, {SPAN})",
         (queue, seconds(span)),
         lambda rows: DrainEstimate(*rows[0]),
+        slow=True,
     )

@@ -17,6 +17,7 @@ def statistics(queue: str | None, kind: str | None, since: Seconds, every: Secon
         f"select * from dibs.statistics(%s, %s, {SPAN}, {SPAN})",
         (queue, kind, in_seconds(since), in_seconds(every)),
         lambda rows: [Statistics(*row) for row in rows],
+        slow=True,
     )
 
 
@@ -27,6 +28,7 @@ def totals(queue: str | None, kind: str | None) -> Call[list[Totals]]:
         " where (%s::text is null or queue = %s) and (%s::text is null or kind = %s) order by queue, kind",
         (queue, queue, kind, kind),
         lambda rows: [Totals(*row) for row in rows],
+        slow=True,
     )
 
 
@@ -37,4 +39,4 @@ def set_stat_retention(minutes: Seconds | None, hours: Seconds | None) -> Call[N
 
 def roll_up() -> Call[tuple[int | None, bool]]:
     """Count what has ended into the statistics; how much (None: another is doing it), and whether there is more."""
-    return Call("select counted, more from dibs.roll_up()", (), lambda rows: (rows[0][0], rows[0][1]))
+    return Call("select counted, more from dibs.roll_up()", (), lambda rows: (rows[0][0], rows[0][1]), slow=True)

@@ -54,6 +54,7 @@ def expire(chunk: int, after: UUID) -> Call[tuple[int, UUID | None]]:
         "select expired, next from dibs.expire(%s, %s)",
         (chunk, after),
         lambda rows: (rows[0][0], rows[0][1]),
+        slow=True,
     )
 
 
@@ -63,6 +64,7 @@ def make_days(ahead: int) -> Call[list[MadeDay]]:
         "select name, outcome from dibs.make_days(%s)",
         (ahead,),
         lambda rows: [MadeDay(*row) for row in rows],
+        slow=True,
     )
 
 
@@ -72,9 +74,10 @@ def prune(max: int) -> Call[list[Pruned]]:
         "select name, outcome, trimmed from dibs.prune(%s)",
         (max,),
         lambda rows: [Pruned(*row) for row in rows],
+        slow=True,
     )
 
 
 def forget() -> Call[int]:
     """Delete old hints and workers."""
-    return Call("select dibs.forget()", (), first)
+    return Call("select dibs.forget()", (), first, slow=True)

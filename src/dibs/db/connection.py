@@ -1,0 +1,141 @@
+"""Connections that give up on a server that is silent, and why a server refuses one."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import select
+import tempfile
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import capabilities, pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from dibs.db.translate import Report, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from dibs.errors import DibsError
+
+KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
+"""A peer that is gone is noticed within half a minute; in libpq's units."""
+CONNECT = (2, 10)
+"""The least and the most seconds that a connection may take to be made."""
+CANCEL = 1.0
+"""How many seconds to try to cancel a statement that nobody waits for any longer."""
+WAITING = (pq.PollingStatus.READING, pq.PollingStatus.WRITING)
+
+
+def reachable(dsn: str, patience: float) -> str:
+    """The DSN with timeouts, unless it says otherwise."""
+    given = conninfo_to_dict(dsn)
+    timeouts: dict[str, Any] = {name: value for name, value in KEEPALIVE.items() if name not in given}
+    if "connect_timeout" not in given and "PGCONNECT_TIMEOUT" not in os.environ:
+        least, most = CONNECT
+        timeouts["connect_timeout"] = min(most, max(least, math.ceil(patience)))
+    return make_conninfo(dsn, **timeouts)
+
+
+class Silent(psycopg.OperationalError):
+    """Nothing was heard of the server for too long."""
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection that is closed when the server is silent for ``silence`` seconds while we wait for it."""
+
+    silence: float | None = None
+
+    def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+        """Wait for the server's answer."""
+        if self.silence is None:
+            return super().wait(gen, *args, **options)
+        try:
+            return super().wait(_heard(gen, self.silence), *args, **options)
+        except Silent:
+            with suppress(psycopg.Error):
+                self.cancel_safe()
+            self.pgconn.finish()
+            raise
+
+    def cancel_safe(self, *, timeout: float = CANCEL) -> None:
+        """Cancel what the server does for this connection."""
+        if capabilities.has_cancel_safe():
+            super().cancel_safe(timeout=min(timeout, CANCEL))
+
+
+class AsyncConnection(psycopg.AsyncConnection[Any]):
+    """The same, for an event loop."""
+
+    silence: float | None = None
+
+    async def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+        """Wait for the server's answer."""
+        if self.silence is None:
+            return await super().wait(gen, *args, **options)
+        try:
+            return await super().wait(_heard(gen, self.silence), *args, **options)
+        except Silent:
+            with suppress(psycopg.Error):
+                await self.cancel_safe()
+            self.pgconn.finish()
+            raise
+
+    async def cancel_safe(self, *, timeout: float = CANCEL) -> None:
+        """Cancel what the server does for this connection."""
+        if capabilities.has_cancel_safe():
+            await super().cancel_safe(timeout=min(timeout, CANCEL))
+
+
+def _heard(gen: Any, silence: float) -> Generator[Any, Any, Any]:
+    """The same steps, as long as the server is heard now and then: psycopg wakes them up without news, too."""
+    until = time.monotonic() + silence
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if ready:
+                until = time.monotonic() + silence
+            elif time.monotonic() > until:
+                raise Silent(f"the server did not answer for {silence:.1f} s")
+            wanted = gen.send(ready)
+    except StopIteration as done:
+        return done.value
+
+
+def refused(error: psycopg.OperationalError, dsn: str) -> DibsError:
+    """Why no connection could be made: a server that is away may come back, one that refuses us is not asked again."""
+    return tell(Report(_refusal(dsn), str(error).strip(), None, None, None))
+
+
+def _refusal(dsn: str) -> str | None:
+    """The SQLSTATE with which the server refuses a connection, if it does.
+
+    libpq shows it only in its trace; its words may be in any language.
+    """
+    with tempfile.TemporaryFile() as file:
+        copy = os.dup(file.fileno())
+        try:
+            pgconn = pq.PGconn.connect_start(dsn.encode())
+            pgconn.trace(copy)
+            _connect(pgconn, time.monotonic() + CONNECT[0])
+            pgconn.untrace()
+            pgconn.finish()
+        except psycopg.NotSupportedError:
+            return None
+        finally:
+            os.close(copy)
+        file.seek(0)
+        states = re.findall(rb'\tErrorResponse\t S "[^"]*" V "\w+" C "(\w{5})"', file.read())
+    return states[-1].decode() if states else None
+
+
+def _connect(pgconn: pq.abc.PGconn, until: float) -> None:
+    while (status := pgconn.connect_poll()) in WAITING and time.monotonic() < until:
+        sockets = [pgconn.socket]
+        reading = status == pq.PollingStatus.READING
+        select.select(sockets if reading else [], [] if reading else sockets, [], until - time.monotonic())
