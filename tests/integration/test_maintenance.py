@@ -169,7 +169,7 @@ async def test_a_chore_is_done_by_the_first_that_finds_it_due(database: AsyncDat
     assert isinstance(second, ChoreDone)
     assert (first.outcome, first.again) == ("done", 10)
     assert second.outcome == "early"
-    assert 9 < second.again <= 10, "when it is due again"
+    assert 9 < second.again < 10.2, "when it is due again, or a little later"
 
 
 async def test_a_chore_is_done_by_one_at_a_time_and_its_death_frees_it(

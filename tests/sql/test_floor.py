@@ -233,6 +233,29 @@ def test_a_batch_that_was_committed_late_is_drained_at_once(connect: Connect, cl
     assert time.monotonic() - began < 5
 
 
+def test_a_late_job_is_found_although_who_sweeps_stays_in_its_transaction(
+    connect: Connect, client: dibs.Client, clock: Clock
+) -> None:
+    """An expensive sweep is made by one connection for all, under a lock that ends with its transaction."""
+    holder, slow, claimer, stuck = connect(), connect(), connect(), connect()
+    holder.execute("begin isolation level repeatable read")
+    holder.execute("select pg_current_xact_id()")
+    client.set_queue("q")
+    slow.execute("begin")
+    late = enqueue(slow)
+    client.enqueue_many(dibs.NewJob(queue="q", payload=n) for n in range(40_000))
+    while rows := claimer.execute("select id, token from dibs.claim('{q}', 2000)").fetchall():
+        claimer.execute("select from dibs.complete_many(%s, %s)", ([r[0] for r in rows], [r[1] for r in rows]))
+    clock.move(60)
+    stuck.execute("begin")
+    began = time.monotonic()
+    while time.monotonic() - began < 0.5:
+        stuck.execute("select from dibs.claim('{q}')")
+    client.enqueue("q", "k")
+    slow.execute("commit")
+    assert claim_until(claimer, late) < 10
+
+
 def test_a_clock_stepped_back_stops_no_look_back(db: psycopg.Connection[Any]) -> None:
     now, nothing = "dibs._micros(clock_timestamp())", "row(null, null, null, null,"
     ahead = f"{now} + 3600000000"

@@ -28,7 +28,8 @@ begin
     return;
   elsif not v_forced and not dibs._is_due(v_chore, v_began) then
     outcome := 'early';
-    wait := v_chore.due_at - v_began;
+    -- A little later than the one that did it last, so that not all come at the same moment.
+    wait := v_chore.due_at - v_began + random() * interval '0.2 seconds';
     return;
   end if;
   begin
