@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 APP = """
-import asyncio, dibs, os, pathlib
+import asyncio, dibs, os, pathlib, time
 app = dibs.App(queue="q")
 @app.task(name="where")
 async def where(name: str, seconds: float = 0) -> int:
@@ -35,6 +35,11 @@ async def version() -> int:
 @app.task(name="exits", max_attempts=10)
 async def exits() -> None:
     os._exit(7)
+@app.task(name="blocks")
+async def blocks(name: str, until: str) -> None:
+    pathlib.Path(name).touch()
+    while not pathlib.Path(until).exists():
+        time.sleep(0.01)
 """
 
 
@@ -164,6 +169,33 @@ def test_probes(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
         wait_until(lambda: (status(port, "/live"), status(port, "/ready")) == (200, 503), what="it takes no more")
         worker.communicate(timeout=30)
     assert not file.exists()
+
+
+def test_probes_are_answered_while_a_handler_blocks_the_loop(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
+    """A probe that finds nobody would have a healthy worker killed."""
+    port, file = free_port(), tmp_path / "well"
+    with working(tmp_path, dsn, "--health", str(port), "--health-file", str(file), "--metrics", str(port)) as worker:
+        wait_until(lambda: status(port, "/ready") == 200, what="it is ready")
+        client.enqueue("q", "blocks", {"name": "began", "until": "go"})
+        wait_until((tmp_path / "began").exists, what="it blocks the loop")
+        assert (status(port, "/live"), status(port, "/ready")) == (200, 200)
+        file.unlink(missing_ok=True)
+        wait_until(file.exists, what="the file is touched again")
+        (tmp_path / "go").touch()
+        assert "dibs_" in page(port)
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=30)
+
+
+def test_each_process_has_its_own_health_file(tmp_path: Path, dsn: str) -> None:
+    """What one process touches says nothing of another; the parent's says that all of them run."""
+    file = tmp_path / "well"
+    files = [file, tmp_path / "well.1", tmp_path / "well.2"]
+    with working(tmp_path, dsn, "--processes", "2", "--health-file", str(file)) as parent:
+        wait_until(lambda: all(one.exists() for one in files), what="all are there")
+        parent.send_signal(signal.SIGTERM)
+        parent.communicate(timeout=30)
+    assert [one for one in files if one.exists()] == []
 
 
 def page(port: int) -> str:

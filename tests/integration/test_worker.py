@@ -350,6 +350,40 @@ async def test_long_jobs_after_a_pause_are_not_hoarded(app: dibs.App) -> None:
     await running
 
 
+async def test_suspects_run_alone_and_the_rest_is_not_given_back(dsn: str, db: psycopg.Connection[Any]) -> None:
+    """Jobs that were lost twice may be what kills workers. Two workers meet many of them among others."""
+    running: dict[dibs.App, set[int]] = {}
+    beside: list[int] = []
+
+    def make() -> dibs.App:
+        app = dibs.App(dsn, queue="q")
+        mine = running.setdefault(app, set())
+
+        @app.task(name="runs")
+        async def runs(n: int) -> None:
+            mine.add(n)
+            if len(mine) > 1 and dibs.context().job.losses >= 2:
+                beside.append(n)
+            await asyncio.sleep(0.005)
+            if len(mine) > 1 and dibs.context().job.losses >= 2:
+                beside.append(n)
+            mine.remove(n)
+
+        return app
+
+    apps = [make(), make()]
+    made = apps[0].client.enqueue_many(dibs.NewJob(queue="q", kind="runs", payload={"n": n}) for n in range(200))
+    db.execute("update dibs.ready set losses = 2 where id = any (%s)", ([job.id for job in made[::2]],))
+    await asyncio.gather(*(drain(app, concurrency=20) for app in apps))
+    assert set(apps[0].client.states([job.id for job in made])) == {dibs.State.SUCCEEDED}
+    assert beside == []
+    row = db.execute("select count(*) from dibs.attempts where outcome = 'released'").fetchone()
+    assert row
+    assert row[0] < 100
+    for app in apps:
+        app.close()
+
+
 async def test_a_worker_that_had_to_register_again_claims_under_its_new_number(
     app: dibs.App, db: psycopg.Connection[Any]
 ) -> None:

@@ -8,12 +8,11 @@ import threading
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dibs.client.client_async import AsyncClient
 from dibs.metrics import Prometheus
-from dibs.runtime import end
-from dibs.runtime.children import HURRY, is_child, when_orphaned
+from dibs.runtime.children import HURRY, file_of_child, is_child, when_orphaned
 from dibs.runtime.guard import Guard
 from dibs.runtime.http import Pages
 from dibs.runtime.signals import CLOSING, obeying
@@ -21,7 +20,7 @@ from dibs.worker import Worker
 from dibs.worker.health import keep_fresh, pages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Mapping
     from contextlib import AbstractContextManager
 
     from dibs.client.app import App
@@ -60,7 +59,6 @@ class Shown:
 async def work(app: App, settings: WorkerSettings, shown: Shown) -> int:
     """Work until a signal says stop; how many jobs ended here."""
     worker, guard = Worker(app, settings), Guard()
-    beside: list[Coroutine[Any, Any, None]] = []
     async with AsyncExitStack() as stack:
         stack.callback(guard.shorten, CLOSING)
         stack.enter_context(_obeying(worker, guard))
@@ -76,8 +74,8 @@ async def work(app: App, settings: WorkerSettings, shown: Shown) -> int:
                 metrics = Prometheus(app.events, client).page
             await stack.enter_async_context(shown.serve(pages(worker.trouble, worker.unready), metrics))
         if shown.health_file is not None:
-            beside.append(keep_fresh(shown.health_file, lambda: worker.trouble() or worker.unready()))
-        stack.push_async_callback(end, [asyncio.create_task(coroutine) for coroutine in beside])
+            path = file_of_child(shown.health_file)
+            stack.enter_context(keep_fresh(path, lambda: worker.trouble() or worker.unready()))
         await worker.run()
     return worker.ended
 

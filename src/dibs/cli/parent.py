@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 from contextlib import AsyncExitStack
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,9 @@ from dibs.client.client_async import AsyncClient
 from dibs.events import ChildDied, ChildStarted, CodeChanged
 from dibs.metrics import Prometheus
 from dibs.runtime.children import Children
-from dibs.runtime.http import Page
 from dibs.runtime.signals import obeying
 from dibs.runtime.watch import changed
+from dibs.worker.health import keep_fresh, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,8 +48,13 @@ async def run_children(
             watching = asyncio.create_task(_reload(children, events))
             stack.callback(watching.cancel)
         metrics = None if shown.metrics is None else _metrics(events, locate(), stack)
-        probes = {"/live": _well(lambda: True), "/ready": _well(lambda: children.alive == count)}
-        await stack.enter_async_context(shown.serve(probes, metrics))
+
+        def unready() -> str | None:
+            return None if children.alive == count else "not all worker processes run"
+
+        await stack.enter_async_context(shown.serve(pages(lambda: None, unready), metrics))
+        if shown.health_file is not None:
+            stack.enter_context(keep_fresh(shown.health_file, unready))
         return await children.run()
 
 
@@ -83,10 +87,3 @@ async def _reload(children: Children, events: Events) -> None:
         files = await changed(Path.cwd())
         events.tell(CodeChanged(tuple(map(str, files))))
         children.restart()
-
-
-def _well(check: Callable[[], bool]) -> Route:
-    async def page() -> Page:
-        return Page("ok\n") if check() else Page("not all worker processes run\n", HTTPStatus.SERVICE_UNAVAILABLE)
-
-    return page

@@ -13,6 +13,7 @@ from dibs.runtime.loop import Retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
 HEALTHY = 10.0
 """A process that lived this many seconds had started well: it is replaced without a pause."""
@@ -25,6 +26,9 @@ HURRY = signal.SIGUSR1
 
 PARENT = "DIBS_PARENT"
 """The environment variable that tells a child who its parent is."""
+
+NUMBER = "DIBS_CHILD"
+"""The environment variable that tells a child which one it is, from 1."""
 
 
 class Children:
@@ -99,7 +103,7 @@ class Children:
     async def _live(self, n: int) -> int:
         # In its own session, so that a Ctrl-C in the terminal reaches it through us alone.
         child = await asyncio.create_subprocess_exec(
-            *self._command(n), start_new_session=True, env={**os.environ, PARENT: str(os.getpid())}
+            *self._command(n), start_new_session=True, env={**os.environ, PARENT: str(os.getpid()), NUMBER: str(n + 1)}
         )
         self._children[n] = child
         self._started(child.pid)
@@ -121,6 +125,11 @@ def _send(children: Iterable[asyncio.subprocess.Process], number: signal.Signals
         if child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 child.send_signal(number)
+
+
+def file_of_child(path: Path) -> Path:
+    """A child's own file in place of one that all of them were told to write: with its number behind the name."""
+    return path.with_name(f"{path.name}.{os.environ[NUMBER]}") if is_child() else path
 
 
 def is_child() -> bool:

@@ -1,11 +1,20 @@
-"""A few pages over HTTP, for probes and scrapers: GET only, one answer to a connection."""
+"""A few pages over HTTP, for probes and scrapers: GET only, one answer to a connection.
+
+They are served by a thread with an event loop of its own, so that they are answered while the main one is blocked.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any, TypeVar
+
+from dibs.runtime.ending import end
+
+R = TypeVar("R")
 
 PATIENCE = 5.0
 """Seconds a client has to ask, and to take the answer."""
@@ -20,7 +29,8 @@ class Page:
     content_type: str = "text/plain; charset=utf-8"
 
 
-Route = Callable[[], Awaitable[Page]]
+Route = Callable[[], Page | Coroutine[Any, Any, Page]]
+"""Makes a page: at once, in the pages' thread; or as a coroutine, which runs on the loop that opened the pages."""
 
 
 class Pages:
@@ -28,19 +38,33 @@ class Pages:
 
     def __init__(self, routes: Mapping[str, Route]) -> None:
         self._routes = routes
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="dibs-pages", daemon=True)
         self._server: asyncio.Server | None = None
         self.port = 0
 
     async def open(self, port: int, host: str = "127.0.0.1") -> None:
         """Listen; port 0 takes a free one, which :attr:`port` then says."""
-        self._server = await asyncio.start_server(self._serve, host, port)
+        self._opener = asyncio.get_running_loop()
+        self._thread.start()
+        self._server = await self._there(asyncio.start_server(self._serve, host, port))
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Listen no longer."""
         if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
+            await self._there(self._close(self._server))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+    async def _there(self, doing: Coroutine[Any, Any, R]) -> R:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(doing, self._loop))
+
+    async def _close(self, server: asyncio.Server) -> None:
+        server.close()
+        me = asyncio.current_task()
+        await end([task for task in asyncio.all_tasks() if task is not me], within=PATIENCE)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -60,7 +84,10 @@ class Pages:
         if method not in {b"GET", b"HEAD"}:
             return Page("only GET\n", HTTPStatus.METHOD_NOT_ALLOWED)
         try:
-            return await route()
+            page = route()
+            if isinstance(page, Page):
+                return page
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(page, self._opener))
         except Exception as error:
             return Page(f"{type(error).__name__}\n", HTTPStatus.INTERNAL_SERVER_ERROR)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+import threading
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from dibs.runtime.http import Page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from dibs.runtime.http import Route
@@ -21,10 +22,10 @@ EVERY = 2.0
 def pages(trouble: Callable[[], str | None], ready: Callable[[], str | None]) -> dict[str, Route]:
     """The probes' pages: 200 when all is well, otherwise 503 and why."""
 
-    async def live() -> Page:
+    def live() -> Page:
         return _page(trouble())
 
-    async def is_ready() -> Page:
+    def is_ready() -> Page:
         return _page(trouble() or ready())
 
     return {"/live": live, "/ready": is_ready}
@@ -34,16 +35,24 @@ def _page(why: str | None) -> Page:
     return Page("ok\n") if why is None else Page(f"{why}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-async def keep_fresh(path: Path, trouble: Callable[[], str | None]) -> None:
-    """Touch the file while all is well; remove it at the end."""
-    try:
+@contextmanager
+def keep_fresh(path: Path, trouble: Callable[[], str | None]) -> Iterator[None]:
+    """Touch the file while all is well, from a thread; remove it at the end."""
+    ended = threading.Event()
+
+    def touch() -> None:
         while True:
             if trouble() is None:
-                await asyncio.to_thread(path.touch)
-            await asyncio.sleep(EVERY)
+                with suppress(OSError):  # The probe will notice.
+                    path.touch()
+            if ended.wait(EVERY):
+                return
+
+    thread = threading.Thread(target=touch, name="dibs-health", daemon=True)
+    thread.start()
+    try:
+        yield
     finally:
-        _remove(path)
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+        ended.set()
+        thread.join(EVERY)
+        path.unlink(missing_ok=True)

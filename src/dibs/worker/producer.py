@@ -36,7 +36,7 @@ class Producer:
         self._hand = hand
         self._runners = runners
         self._stop = stop
-        self._careful = False
+        self._trust = BATCH
         self._fast_until = 0.0
 
     def wake(self) -> None:
@@ -78,9 +78,8 @@ class Producer:
 
     async def _fill(self, room: int) -> bool:
         """Claim; whether anything was found."""
-        # Suspects come in groups: after one, claim one job at a time until a job turns out not to be a suspect.
-        careful, self._careful = self._careful, False
-        asked = 1 if careful else min(room, BATCH)
+        asked = min(room, self._trust)
+        self._trust = min(2 * self._trust, BATCH)
         found = await self._claim(asked)
         if 0 < found < asked:
             await asyncio.sleep(0)  # Let what came begin before we ask again.
@@ -105,20 +104,24 @@ class Producer:
             self._hand.take(jobs)
             self._runners.take(jobs, asked)
             if suspects := [job for job in jobs if job.losses >= SUSPECT]:
-                await self._run_alone(suspects[0])
+                await self._run_alone(*suspects)
                 break
         return found
 
-    async def _run_alone(self, job: Claimed) -> None:
-        """Run a job that may kill this process when nothing else of ours can be lost with it."""
-        self._runners.set_aside(job)
+    async def _run_alone(self, job: Claimed, *others: Claimed) -> None:
+        """Run a job that may kill this process when nothing else of ours can be lost with it.
+
+        Other suspects are given back: they would be lost with it, for the last time perhaps. Suspects come in groups,
+        so we claim one job at a time after this, then two, four and so on, and soon meet one suspect at a time.
+        """
+        self._trust = 1
+        self._runners.set_aside(job, others)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SOLITUDE):
                 await self._until_in_hand(1)
-        others = self._hand.count - 1
+        running = self._hand.count - 1
         self._runners.put_back(job)
-        await self._until_in_hand(others)
-        self._careful = True
+        await self._until_in_hand(running)
 
     async def _until_in_hand(self, most: int) -> None:
         while self._hand.count > most and not self._stop.is_set():

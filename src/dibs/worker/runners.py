@@ -121,10 +121,11 @@ class Runners:
         if jobs:
             reach("worker.claimed")
 
-    def set_aside(self, job: Claimed) -> None:
-        """Let this job wait, and give back the others that have not begun."""
-        self._stock.remove(job)
-        self.give_back()
+    def set_aside(self, job: Claimed, others: Sequence[Claimed]) -> None:
+        """Let this job wait, and give back these others."""
+        for one in (job, *others):
+            self._stock.remove(one)
+        self._report([RunEnd(other, "release") for other in others])
 
     def put_back(self, job: Claimed) -> None:
         """Run the job that was set aside."""
