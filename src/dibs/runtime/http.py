@@ -1,6 +1,6 @@
 """A few pages over HTTP, for probes and scrapers: GET only, one answer to a connection.
 
-They are served by a thread with an event loop of its own, so that they are answered while the main one is blocked.
+They are served by a thread with a separate event loop, so that they are answered while the main one is blocked.
 """
 
 from __future__ import annotations
