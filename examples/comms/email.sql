@@ -238,7 +238,7 @@ set search_path = pg_catalog, pg_temp
 begin atomic
   select exists (select from comms.send_email_task as t where t.send_email_task_id = id)
     and not exists (select from comms.send_email_task_ended as e where e.send_email_task_id = id)
-    and dibs.supervised('comms/send_email/' || id) = 'none';
+    and dibs.supervised('comms/send_email/' || id, 'comms') = 'none';
 end;
 
 comment on function comms.is_send_email_stuck is

@@ -237,7 +237,7 @@ set search_path = pg_catalog, pg_temp
 begin atomic
   select exists (select from comms.send_sms_task as t where t.send_sms_task_id = id)
     and not exists (select from comms.send_sms_task_ended as e where e.send_sms_task_id = id)
-    and dibs.supervised('comms/send_sms/' || id) = 'none';
+    and dibs.supervised('comms/send_sms/' || id, 'comms') = 'none';
 end;
 
 comment on function comms.is_send_sms_stuck is

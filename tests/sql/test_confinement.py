@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 import dibs
 
 if TYPE_CHECKING:
+    from dibs.testing import Clock
     from tests.sql.conftest import Login
 
 
@@ -99,3 +101,138 @@ def test_without_confined_roles_nothing_is_looked_up(db: psycopg.Connection[Any]
                " as $$ begin raise exception 'looked up'; end $$")  # fmt: skip
     client.enqueue("q", "k")
     assert client.claim("q")
+
+
+def user(client: dibs.Client) -> str:
+    """The login of a client."""
+    found = re.search(r"user=(\w+)", client.dsn)
+    assert found
+    return found[1]
+
+
+def ask(client: dibs.Client, statement: str, *args: Any) -> list[Any]:
+    with psycopg.connect(client.dsn, autocommit=True) as conn:
+        return conn.execute(statement, args).fetchall()
+
+
+DECLARE = "select answer from dibs.declare_schedules(%s, %s)"
+
+
+def schedule(name: str, queue: str, every: int = 60) -> str:
+    return json.dumps([{"name": name, "rule": {"interval": every}, "job": {"queue": queue, "kind": "k"}}])
+
+
+def test_what_is_taken_by_another_queue_is_refused_and_not_described(
+    client: dibs.Client, login: Login, db: psycopg.Connection[Any]
+) -> None:
+    """Ids and names of schedules are shared by all queues: that one is taken cannot be hidden, all else is."""
+    bill = client.enqueue("billing", "charge")
+    db.execute(DECLARE, ("shop", schedule("nightly", "billing")))
+    mail = login("dibs_producer", queues=["mail"])
+    with pytest.raises(dibs.NotPermitted, match=f"a job cannot have the id {bill.id}"):
+        mail.enqueue("mail", "k", id=bill.id)
+    for name in (user(mail), "dibs"):
+        db.execute("update dibs.schedule set declared_by = %s", (name,))
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="'nightly' belongs to somebody else"):
+            ask(mail, DECLARE, "shop", schedule("nightly", "mail"))
+    assert client.state(bill.id) is dibs.State.READY
+    assert db.execute("select queue from dibs.schedules").fetchall() == [("billing",)]
+
+
+def test_the_upkeep_of_a_confined_worker_covers_all_queues(
+    login: Login, db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    """A worker of mail that did the schedules of all stopped those of every other queue."""
+    clock.freeze()
+    rule, job = '{"interval": 10, "overlap": "cancel"}', '{"queue": "billing", "kind": "k"}'
+    db.execute("select dibs.set_schedule('s', %s, %s)", (rule, job))
+    late = client.enqueue("billing", "late", ttl=5)
+    worker = login("dibs_worker", queues=["mail"])
+    for fired in (1, 2):
+        clock.move(11)
+        assert ask(worker, "select outcome from dibs.do_chore('schedule', true)") == [("done",)]
+        assert db.execute("select fired, status_message from dibs.schedules").fetchall() == [(fired, None)]
+    assert client.depth("billing").cancelled == 1, "the run before"
+    assert ask(worker, "select expired, next from dibs.expire(1)") == [(1, None)]
+    assert client.state(late.id) is dibs.State.EXPIRED
+
+
+def test_follow_ups_stay_within_the_queues_of_their_role(client: dibs.Client, login: Login) -> None:
+    both = login("dibs_worker", "dibs_producer", queues=["mail"])
+    client.enqueue("mail", "k")
+    [job] = both.claim("mail")
+    with pytest.raises(dibs.NotPermitted):
+        both.complete(job, follow_ups=[dibs.NewJob(queue="billing")])
+    assert both.complete(job, follow_ups=[dibs.NewJob(queue="mail")]) == "ok"
+
+
+def test_a_schedule_belongs_to_the_login_that_declared_it(login: Login, db: psycopg.Connection[Any]) -> None:
+    """Anyone who knew the name of an app could retire its schedules, or put others in their place."""
+    team = login("dibs_producer")
+    first, second, other = (
+        login("dibs_producer", user(team)),
+        login("dibs_producer", user(team)),
+        login("dibs_producer"),
+    )
+    assert ask(first, DECLARE, "shop", schedule("s", "q")) == [("created",)]
+    assert ask(other, DECLARE, "shop", schedule("s", "q")) == [("unchanged",)]
+    assert ask(other, DECLARE, "shop", "[]") == []
+    for app in ("shop", "another"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="belongs to somebody else"):
+            ask(other, DECLARE, app, schedule("s", "evil"))
+    assert ask(second, DECLARE, "shop", schedule("s", "q", 90)) == [("changed",)], "a login of the same team"
+    assert db.execute("select declared_by, status from dibs.schedules").fetchall() == [(user(second), "healthy")]
+    db.execute("update dibs.schedule set declared_by = 'gone'")
+    assert ask(other, DECLARE, "another", schedule("s", "q")) == [("changed",)], "its login is gone"
+
+
+def test_a_kind_cannot_be_drawn_to_another_queue(
+    login: Login, client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    """Producers that enqueue by name take the queue from the registry: jobs, with their payloads, would go there."""
+    billing, mail = login("dibs_worker", queues=["billing"]), login("dibs_worker", queues=["mail"])
+    register = "select dibs.set_tasks(jsonb_build_array(jsonb_build_object('kind', 'charge', 'queue', %s::text)))"
+    found = "select queue from dibs.find_task('charge')"
+    ask(billing, register, "billing")
+    assert ask(mail, register, "billing") == [(0,)]
+    assert ask(mail, register, "mail") == [(1,)]
+    assert db.execute(found).fetchall() == [("billing",)]
+    assert (ask(mail, found), ask(billing, found)) == ([("mail",)], [("billing",)])
+    db.execute(register, ("moved",))
+    assert db.execute(found).fetchall() == [("moved",)]
+    assert len(client.tasks()) == 1
+
+
+def test_a_process_is_of_one_queue(login: Login, db: psycopg.Connection[Any]) -> None:
+    """The first to name a process had it: a confined producer could hasten others' supervisors, or take their place."""
+    supervise = "select outcome from dibs.supervise('invoice/7', '{}', %s, %s)"
+    db.execute(supervise, ("1 hour", "billing"))
+    mail = login("dibs_producer", queues=["mail"])
+    assert ask(mail, supervise, "0", "mail") == [("enqueued",)]
+    assert ask(mail, supervise, "1 day", "mail") == [("duplicate",)]
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        ask(mail, supervise, "0", "billing")
+    states = db.execute("select queue, state from dibs.processes order by 1").fetchall()
+    assert states == [("billing", "scheduled"), ("mail", "ready")]
+
+
+def test_only_null_lifts_a_confinement(login: Login, db: psycopg.Connection[Any]) -> None:
+    """An empty list, as from a settings file, opened everything."""
+    mail = login("dibs_producer", queues=["mail"])
+    with pytest.raises(psycopg.Error, match="confine needs the names of the queues") as refused:
+        db.execute("select dibs.confine(%s, '{}')", (user(mail),))
+    assert refused.value.sqlstate == "DI010"
+    with pytest.raises(dibs.NotPermitted):
+        mail.enqueue("billing", "k")
+
+
+def test_why_names_no_job_of_another_queue(client: dibs.Client, login: Login) -> None:
+    client.set_limit(kind="render", concurrency=1)
+    held = client.enqueue("billing", "render")
+    assert client.claim("billing")
+    mine = client.enqueue("mail", "render")
+    assert client.claim("mail") == []
+    assert str(held.id) in client.why(mine.id)
+    told = login("dibs_producer", queues=["mail"]).why(mine.id)
+    assert "1 holds it: a job of another queue" in told
+    assert str(held.id) not in told

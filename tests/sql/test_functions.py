@@ -481,11 +481,17 @@ def test_rechecks_are_one_for_each_process_and_can_be_hastened(
     assert outcomes == ["enqueued", "enqueued", "duplicate", "hastened", "hastened"]
     assert [row[0] for row in db.execute("select state from dibs.processes order by name")] == ["ready", "scheduled"]
     [job] = client.claim("orders", 10)
-    assert db.execute("select dibs.supervised('a'), dibs.supervised('c')").fetchone() == ("running", "none")
+    assert db.execute("select dibs.supervised('a', 'orders'), dibs.supervised('c', 'orders')").fetchone() == (
+        "running",
+        "none",
+    )
     assert db.execute(ask, ("a", "0")).fetchone() == ("enqueued",)
     client.complete(job)
     client.cancel_many([j.id for j in client.jobs(queue="orders")])
-    assert db.execute("select dibs.supervised('a'), dibs.supervised('b')").fetchone() == ("none", "none")
+    assert db.execute("select dibs.supervised('a', 'orders'), dibs.supervised('b', 'orders')").fetchone() == (
+        "none",
+        "none",
+    )
     clock.move(2 * 86400)
     assert db.execute("select dibs.forget()").fetchone() == (2,)
     with pytest.raises(psycopg.Error, match="from 0 to 1 year"):

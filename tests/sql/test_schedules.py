@@ -361,6 +361,15 @@ def fire(life: Life, revision: int, slots: list[datetime], upcoming: list[dateti
     ).fetchone()
 
 
+def test_no_worker_postpones_a_schedule_for_good(life: Life) -> None:
+    life.set({"cron": "* * * * *"})
+    life.db.execute("select from dibs.run_schedules()")
+    for upcoming in ([], [START + timedelta(days=9 * 365)]):
+        assert fire(life, life.look("revision"), [], upcoming) == ("troubled", 0)
+        assert "no slot within 8 years" in life.look("status_message")
+        assert (life.look("ended_at"), life.look("next_scheduled")) == (None, None)
+
+
 def test_cron_is_planned_by_a_client_and_fired_once(life: Life) -> None:
     life.set({"cron": "* * * * *", "overlap": "allow"})
     row = life.db.execute("select cron from dibs.run_schedules()").fetchone()

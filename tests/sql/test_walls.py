@@ -7,7 +7,9 @@ that is not described here fails the test until it is.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -48,7 +50,8 @@ class World:
         db.execute("select from dibs.hold_shards(%s, %s)", (self.worker, [f"{name}-only"]))
         job = {"queue": name, "kind": f"{name}.kind"}
         rule = {"cron": "0 3 * * *"}
-        db.execute("select dibs.set_schedule(%s, %s, %s)", (f"{name}-nightly", json.dumps(rule), json.dumps(job)))
+        schedules = [{"name": f"{name}-nightly", "rule": rule, "job": job}]
+        db.execute("select from dibs.declare_schedules(%s, %s)", (f"{name}-app", json.dumps(schedules)))
         db.execute("select dibs.trigger(%s)", (f"{name}-nightly",))
         db.execute("select dibs.supervise(%s, '{}', queue => %s)", (f"{name}/7", name))
         client.complete(client.claim(name)[0])
@@ -126,3 +129,218 @@ def test_every_view_is_a_barrier(db: psycopg.Connection[Any]) -> None:
         "select relname from pg_class where relnamespace = 'dibs'::regnamespace and relkind = 'v'"
         " and not coalesce(reloptions @> '{security_barrier=true}', false)"
     ).fetchall() == []  # fmt: skip
+
+
+NOTHING: tuple[str, ...] = ("",)
+"""For functions whose arguments name nothing that could be of another queue."""
+
+DESCRIBED: dict[str, tuple[str, ...]] = {
+    "append_error": ("message => 'm', job_id => '<job>'",),
+    "beat_worker": ("worker => '<worker>'",),
+    "begin_delivery": ("id => '<job>', token => '<token>', provider => 'p', handlers => array['<function>']",),
+    "begin_function": ("name => '<function>'",),
+    "bells": NOTHING,
+    "cancel": ("id => '<job>'",),
+    "cancel_key": ("queue => '<queue>', dedup_key => '<key>'", "queue => 'mine', dedup_key => '<key>'"),
+    "cancel_many": ("ids => array['<job>']::uuid[]",),
+    "check_envelope": ("result => '{\"success\": true}', name => 'n'",),
+    "claim": (
+        "queues => array['<queue>']",
+        "queues => array['<shard>']",
+        "queues => array['mine', '<queue>']",
+        "queues => array['mine'], worker => '<worker>'",
+        "queues => array['mine'], token => '<token>', repeats => true",
+    ),
+    "complete": ("id => '<job>', token => '<token>'",),
+    "complete_many": ("ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[]",),
+    "confined_to": NOTHING,
+    "declare_schedules": (
+        "app => '<app>', schedules => '[]'",
+        """app => 'a', schedules => '[{"name": "n", "rule": {"interval": 9}, "job": {"queue": "<queue>", "kind": "k"}}]'""",  # noqa: E501
+    ),
+    "delivery_stage": ("id => '<job>'",),
+    "depth": ("name => '<queue>'",),
+    "do_chore": tuple(
+        f"name => '{chore}', force => true"
+        for chore in ("rescue", "schedule", "expire", "roll_up", "repair_groups", "repair_limits", "forget", "prune")
+    ),
+    "drain_estimate": ("queue => '<queue>'",),
+    "enqueue": (
+        "queue => '<queue>', kind => 'k'",
+        "queue => 'mine', kind => '<kind>', id => dibs.make_id(), dedup_key => '<key>', \"group\" => '<key>'",
+        "queue => 'mine', kind => 'k', shard_key => '<key>', resources => '{\"<queue>\": 1}'",
+    ),
+    "enqueue_many": ("""jobs => '[{"queue": "<queue>", "kind": "k"}]'""",),
+    "expire": ("chunk => 1", "chunk => 1, after => '<job>'"),
+    "extend": ("id => '<job>', token => '<token>'",),
+    "extend_many": ("ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[]",),
+    "fail": ("id => '<job>', token => '<token>', error => 'e'",),
+    "fail_many": ("ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[]",),
+    "find_function": ("name => '<function>'",),
+    "find_task": ("kind => '<kind>'", "kind => '<near_kind>'"),
+    "fire": (
+        "name => '<schedule>', revision => <revision>, slots => '{}', upcoming => array[now() + interval '1 day']",
+    ),
+    "forget": NOTHING,
+    "function_flaw": ("oid => 0",),
+    "hold_shards": (
+        "worker => '<own_worker>', queues => array['<shard>']",
+        "worker => '<worker>', queues => array['mine']",
+    ),
+    "id_time": ("id => '<job>'",),
+    "maintain": NOTHING,
+    "make_days": NOTHING,
+    "make_id": NOTHING,
+    "next_due": ("queues => array['<queue>']",),
+    "now": NOTHING,
+    "preview_schedule": ("name => '<schedule>'", "name => '<near_schedule>'"),
+    "prune": NOTHING,
+    "record_delivery": ("id => '<job>', token => '<token>', step => 'accepted'",),
+    "register_worker": ("name => 'w'",),
+    "release": ("id => '<job>', token => '<token>'",),
+    "release_many": ("ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[]",),
+    "release_shards": ("worker => '<own_worker>', queues => array['<shard>']", "worker => '<worker>'"),
+    "repair_groups": NOTHING,
+    "repair_limits": NOTHING,
+    "report": ("id => '<job>', token => '<token>', progress => null",),
+    "report_many": (
+        "ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[], progress => array[null::jsonb]",
+    ),
+    "rescue": NOTHING,
+    "result_error": ("error => 'e'",),
+    "result_invalid": ("message => 'm'",),
+    "result_ok": NOTHING,
+    "retire_worker": ("worker => '<worker>'",),
+    "roll_up": NOTHING,
+    "run_function": ("name => '<function>', payload => '{}'",),
+    "run_handler": ("id => '<job>', token => '<token>', name => '<function>', payload => '{}'",),
+    "run_job": ("id => '<job>', token => '<token>', name => '<function>', payload => '{}'",),
+    "run_schedules": NOTHING,
+    "set_tasks": (
+        """tasks => '[{"kind": "k", "queue": "<queue>"}]'""",
+        """tasks => '[{"kind": "<kind>", "queue": "mine"}]'""",
+    ),
+    "snooze": ("id => '<job>', token => '<token>', delay => '1 s'",),
+    "snooze_many": (
+        "ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[], delays => array[interval '1 s']",
+    ),
+    "state": ("id => '<job>'",),
+    "states": ("ids => array['<job>']::uuid[]",),
+    "statistics": ("queue => '<queue>'", "kind => '<kind>'", "since => '1 day'"),
+    "status": ("id => '<job>'",),
+    "supervise": (
+        "process => '<process>', payload => '{}', queue => 'mine'",
+        "process => '<process>', payload => '{}', queue => '<queue>', kind => '<kind>', options => '{}'",
+    ),
+    "supervised": ("process => '<process>'", "process => '<process>', queue => '<queue>'"),
+    "trigger": ("name => '<schedule>'", "name => '<near_schedule>'"),
+    "version": NOTHING,
+    "why": ("id => '<job>'",),
+}
+"""How each function that a role below the administrator may call is called, with the name of something. Each is tried
+with a name of the other queue, and with one that does not exist."""
+
+UPKEEP = {"do_chore", "expire", "forget", "maintain", "make_days", "prune", "rescue", "roll_up", "run_schedules"}
+"""What may change things of every queue, and tells of none."""
+
+HARMLESS = {
+    "ahead", "at", "backoff", "bodies", "body", "chunk", "completes", "content_type", "cost", "count", "deadline",
+    "dedup", "dedup_for", "dedup_scope", "delay", "delays", "detail", "due_at", "errors", "every", "facts", "final",
+    "finals", "follow_ups", "force", "fresh", "headers", "history", "lease", "lease_cap", "lease_growth", "max",
+    "max_attempts", "on_duplicate", "payload", "priority", "progress", "reason", "result", "results", "source",
+    "span", "trouble", "ttl",
+}  # fmt: skip
+"""Arguments that name nothing, or what is tried by itself."""
+
+
+class Sweep:
+    """Calls functions as a confined login, with names of the other queue and with names of nothing."""
+
+    def __init__(self, db: psycopg.Connection[Any], worlds: tuple[World, World]) -> None:
+        self.db = db
+        self.ours, self.theirs = worlds
+        [(self.revision,)] = db.execute("select revision from dibs.schedule where name like 'hush%'").fetchall()
+        self.tables = " union all ".join(
+            f"select '{name}', t::text, to_jsonb(t) ->> 'queue_id' = any (%(queues)s) from dibs.{name} as t"
+            f" where t::text ~ %(told)s or to_jsonb(t) ->> 'queue_id' = any (%(queues)s)"
+            for (name,) in db.execute(
+                "select relname from pg_class where relnamespace = 'dibs'::regnamespace and relkind in ('r', 'p')"
+                " and not relispartition order by 1"
+            )
+        )
+        numbers = db.execute("select array_agg(id::text) from dibs.queue where name like 'hush%'").fetchall()
+        self.mentions = {"told": "|".join([THEIRS, *self.theirs.ids]), "queues": numbers[0][0]}
+
+    def everything(self) -> tuple[set[Any], set[Any]]:
+        """Every row of every table that tells of them, and those that are in their queues."""
+        rows = self.db.execute(self.tables, self.mentions).fetchall()
+        return set(rows), {row for row in rows if row[2]}
+
+    def names(self, prefix: str, job: Any) -> dict[str, str]:
+        """What is put into a call, of a world whose names begin like this."""
+        return {
+            "queue": prefix, "shard": f"{prefix}-only", "job": str(job), "key": f"{prefix}-key", "app": f"{prefix}-app",
+            "schedule": f"{prefix}-nightly", "near_schedule": f"{prefix}-nightl", "kind": f"{prefix}.kind",
+            "near_kind": f"{prefix}.kin", "process": f"{prefix}/7", "function": f"{prefix}_app.run",
+            "worker": str(uuid4()), "own_worker": str(self.ours.worker), "token": str(uuid4()),
+            "revision": str(self.revision),
+        }  # fmt: skip
+
+    def outcome(self, conn: psycopg.Connection[Any], call: str, names: dict[str, str]) -> tuple[str, str]:
+        """What a call answers, or how it is refused; and the same without what differs from call to call."""
+        statement = re.sub(r"<(\w+)>", lambda found: names[found[1]], f"select to_jsonb(f)::text from dibs.{call} as f")
+        told = answered(conn, statement)
+        for given in sorted(names.values(), key=len, reverse=True):
+            if given in statement and len(given) > 3:
+                told = told.replace(given, "X")
+        bare = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "U", told)
+        return told, re.sub(r"[\d.:+T-]+", "N", bare)
+
+
+def answered(conn: psycopg.Connection[Any], statement: str) -> str:
+    """The rows, or how it was refused; a call that was written wrongly is not refused but wrong."""
+    try:
+        return str(conn.execute(statement).fetchall())
+    except psycopg.Error as error:
+        if error.sqlstate in {"42883", "42601", "42703", "22P02"}:
+            raise
+        told = error.diag
+        return f"{error.sqlstate} {told.message_primary} {told.message_hint} {told.message_detail}"
+
+
+@pytest.mark.parametrize("role", ["dibs_producer", "dibs_worker", "dibs_observer"])
+def test_no_verb_tells_a_confined_role_of_another_queue_or_touches_it(
+    db: psycopg.Connection[Any], login: Login, worlds: tuple[World, World], role: str
+) -> None:
+    granted = {
+        name: set(arguments or ())
+        for name, arguments in db.execute(
+            "select p.proname, p.proargnames[:p.pronargs] from pg_proc as p"
+            " where p.pronamespace = 'dibs'::regnamespace and has_function_privilege(%s, p.oid, 'execute')",
+            (role,),
+        )
+    }
+    sweep = Sweep(db, worlds)
+    client = login(role, sweep.ours.role)
+    with psycopg.connect(client.dsn, autocommit=True) as conn:
+        for name in sorted(granted, key=lambda name: (name in UPKEEP, name)):
+            assert name in DESCRIBED, f"{name} is new: say how it is called"
+            used = {argument for call in DESCRIBED[name] for argument in re.findall(r"(\w+)\"? =>", call)}
+            assert granted[name] <= used | HARMLESS, f"{name} has arguments that are not described"
+            for arguments in DESCRIBED[name]:
+                compare(sweep, conn, name, arguments)
+
+
+def compare(sweep: Sweep, conn: psycopg.Connection[Any], name: str, arguments: str) -> None:
+    """What is of another queue is answered for as if it did not exist, and stays as it is."""
+    call = f"{name}({arguments})"
+    for job in (sweep.theirs.waiting, sweep.theirs.running) if "<job>" in call else (uuid4(),):
+        before = sweep.everything()
+        told, hidden = sweep.outcome(conn, call, sweep.names(THEIRS, job))
+        assert not sweep.theirs.told(told), f"{call} tells of the other queue: {told}"
+        _, missing = sweep.outcome(conn, call, sweep.names("zqxw", uuid4()))
+        assert hidden == missing, f"{call} tells what is there from what is not"
+        if name not in UPKEEP:
+            after = sweep.everything()
+            assert before[0] <= after[0], f"{call} changed something of the other queue"
+            assert before[1] == after[1], f"{call} put something into the other queue"

@@ -18,11 +18,13 @@ comment on table dibs.delivery is 'What a channel did for a job, step by step. I
 create index delivery_job_idx on dibs.delivery (job_id, seq);
 
 create table dibs.process (
-  name text not null constraint process_pkey primary key,
+  queue_id integer not null,
+  name text not null,
   job_id uuid not null,
+  constraint process_pkey primary key (queue_id, name),
   constraint process_name_shape check (length(name) between 1 and 500 and name !~ '[[:cntrl:]]')
 ) with (fillfactor = 80);
-comment on table dibs.process is 'Processes that a supervisor watches over, and the job that is its next run.';
+comment on table dibs.process is 'Processes that a supervisor of a queue watches over, and the job that is its next run.';
 create index process_job_idx on dibs.process (job_id);
 
 create table dibs.error (

@@ -7,6 +7,7 @@ create table dibs.schedule (
   created_at timestamptz not null,
   app text,
   declared jsonb,
+  declared_by name not null default session_user,
   retired_at timestamptz,
   job jsonb not null,
   rule text not null,

@@ -16,11 +16,13 @@ comment on column dibs.worker.secret is 'What a worker is called by in every ver
 
 -- So that a producer can enqueue by name, without the code.
 create table dibs.task (
-  kind text not null constraint task_pkey primary key,
+  kind text not null,
   queue text not null,
   arguments jsonb not null,
   options jsonb not null,
+  first_at timestamptz not null,
   set_at timestamptz not null,
+  constraint task_pkey primary key (kind, queue),
   constraint task_arguments_array check (jsonb_typeof(arguments) = 'array'),
   constraint task_options_object check (jsonb_typeof(options) = 'object')
 );

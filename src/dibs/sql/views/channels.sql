@@ -38,7 +38,7 @@ comment on view dibs.deliveries is
 provider and the record, so that the message may have gone out twice.';
 
 create or replace view dibs.processes with (security_barrier) as
-select p.name, p.job_id,
+select p.name, q.name as queue, p.job_id,
   case
     when r.id is not null and r.due_at > n.at then 'scheduled'
     when r.id is not null then 'ready'
@@ -47,14 +47,12 @@ select p.name, p.job_id,
     else 'none'
   end as state,
   r.due_at
-from dibs.process as p
+from dibs.process as p join dibs.queue as q on q.id = p.queue_id
 cross join lateral (select dibs.now() as at) as n
 left join dibs.ready as r on r.id = p.job_id
 left join dibs.blocked as b on b.id = p.job_id
 left join dibs.lease as l on l.id = p.job_id
-where (select dibs.confined_to()) is null
-  or exists (
-    select from dibs.job as j where j.id = p.job_id and j.queue_id = any ((select dibs.confined_to())::integer[]));
+where (select dibs.confined_to()) is null or q.id = any ((select dibs.confined_to())::integer[]);
 
 comment on view dibs.processes is
 'Processes under a supervisor, and the state of its next look: `none` when nobody looks at them any more.';

@@ -10,7 +10,7 @@ comment on view dibs.schedule_runs is
 'The jobs made for schedules in the last 8 days; outcome and end are empty until a scheduler has seen that it ended.';
 
 create or replace view dibs.schedules with (security_barrier) as
-select s.name, s.app, s.job ->> 'queue' as queue, s.job ->> 'kind' as kind,
+select s.name, s.app, s.declared_by::text as declared_by, s.job ->> 'queue' as queue, s.job ->> 'kind' as kind,
   case
     when s.retired_at is not null then 'retired'
     when s.paused_at is not null then 'paused'

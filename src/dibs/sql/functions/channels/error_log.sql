@@ -7,13 +7,14 @@ set search_path = pg_catalog, pg_temp
 begin atomic
   select dibs._check_name('a source', coalesce(append_error.source, 'sql'));
   insert into dibs.error (at, job_id, source, message)
-  values (dibs.now(), append_error.job_id, coalesce(append_error.source, 'sql'),
+  values (dibs.now(), dibs._seen_job(append_error.job_id), coalesce(append_error.source, 'sql'),
     dibs._clip_error(coalesce(append_error.message, 'an error that said nothing')))
   returning id;
 end;
 
 comment on function dibs.append_error is
-'Write an operational error into the log: what happened, about which job, seen by whom. Returns its number.';
+'Write an operational error into the log: what happened, about which job, seen by whom. A job that the caller may not know of is not
+named. Returns its number.';
 
 create or replace function dibs.set_error_retention(keep interval) returns void
 language sql volatile security definer

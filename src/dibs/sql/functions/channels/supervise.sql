@@ -12,9 +12,12 @@ as $$
 declare
   v_due timestamptz := dibs.now() + dibs._check_delay('supervise', coalesce(delay, interval '0'));
   v_was timestamptz;
+  v_queue integer;
 begin
-  insert into dibs.process (name, job_id) values (process, dibs._nil_id()) on conflict do nothing;
-  select p.job_id into supervise.job_id from dibs.process as p where p.name = process for update;
+  perform dibs._ensure_queues(array[queue]);
+  v_queue := (select q.id from dibs.queue as q where q.name = queue);
+  insert into dibs.process (queue_id, name, job_id) values (v_queue, process, dibs._nil_id()) on conflict do nothing;
+  select p.job_id into supervise.job_id from dibs.process as p where p.queue_id = v_queue and p.name = process for update;
   select r.due_at into v_was from dibs.ready as r where r.id = supervise.job_id for update;
   if found then
     outcome := 'duplicate';
@@ -34,26 +37,27 @@ begin
       "backoff": {"kind": "exponential", "delays": [1], "factor": 2, "cap": 300, "jitter": 0.1}}'::jsonb
     || coalesce(options, '{}')
     || jsonb_build_object('queue', queue, 'kind', kind, 'payload', payload, 'due_at', v_due))) as e;
-  update dibs.process as p set job_id = supervise.job_id where p.name = process;
+  update dibs.process as p set job_id = supervise.job_id where p.queue_id = v_queue and p.name = process;
 end
 $$;
 
 comment on function dibs.supervise is
 'See to it that a process is looked at again after `delay`, by a job of that kind and payload. At most one such job
-waits for a process: a second call answers `duplicate`, or `hastened` when it wants it sooner. The run that is going on
+waits for a process of a queue: a second call answers `duplicate`, or `hastened` when it wants it sooner. The run that is going on
 does not count, so a supervisor asks for its own next run. `options` are those of a job. Lock the process''s root row
 first.';
 
-create or replace function dibs.supervised(process text) returns text
+create or replace function dibs.supervised(process text, queue text default 'supervisors') returns text
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
   select coalesce((
     select case when s.state in ('scheduled', 'ready', 'blocked', 'running') then s.state end
-    from dibs.process as p cross join lateral (select dibs.state(p.job_id) as state) as s
-    where p.name = supervised.process), 'none');
+    from dibs.process as p join dibs.queue as q on q.id = p.queue_id
+    cross join lateral (select dibs.state(p.job_id) as state) as s
+    where q.name = supervised.queue and p.name = supervised.process and dibs._sees(q.name)), 'none');
 end;
 
 comment on function dibs.supervised is
-'The state of a process''s next look: `scheduled`, `ready`, `blocked`, `running`, or `none` when nobody looks at it any
+'The state of the next look at a process of a queue: `scheduled`, `ready`, `blocked`, `running`, or `none` when nobody looks at it any
 more.';

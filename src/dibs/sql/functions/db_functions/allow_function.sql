@@ -67,11 +67,11 @@ begin
   left join pg_catalog.pg_proc as p
     on p.pronamespace = n.oid and p.proname = f.function_name and p.pronargs = 1
       and p.proargtypes[0] = 'jsonb'::regtype
-  where f.name = find_function.name;
+  where f.name = find_function.name and (not dibs._is_confined() or f.name in (select v.name from dibs.functions as v));
   if not found then
     perform dibs._refuse_unknown('DI070',
       format('%s is not a function that may be run', coalesce(quote_literal(left(name, 200)), 'null')), left(name, 200),
-      array(select f.name from dibs.allowed_function as f),
+      array(select f.name from dibs.functions as f),
       'an administrator allows one with: select dibs.allow_function(''schema.function(jsonb)'')');
   end if;
   v_flaw := case

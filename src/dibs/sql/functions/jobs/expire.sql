@@ -1,10 +1,7 @@
 -- expire: waiting past its TTL or deadline → dead.
 
-create or replace function dibs.expire(
-  chunk integer default 10000, after uuid default '00000000-0000-0000-0000-000000000000',
-  out expired bigint, out next uuid)
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
+create or replace function dibs._expire_batch(chunk integer, after uuid, out expired bigint, out next uuid)
+language plpgsql volatile
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -17,21 +14,21 @@ declare
   v_paused integer[] := array(select q.id from dibs.queue as q where q.paused_at is not null);
 begin
   perform dibs._check_isolation('expire');
-  perform dibs._check_count('expire', expire.chunk);
+  perform dibs._check_count('expire', _expire_batch.chunk);
   -- It walks the key in chunks, so nothing hot needs an index on expire_at.
   with waiting as materialized (
     (select r.id, r.expire_at, r.queue_id from dibs.ready as r
-     where r.id > expire.after order by r.id limit expire.chunk)
+     where r.id > _expire_batch.after order by r.id limit _expire_batch.chunk)
     union all
     (select b.id, b.expire_at, b.queue_id from dibs.blocked as b
-     where b.id > expire.after order by b.id limit expire.chunk)
+     where b.id > _expire_batch.after order by b.id limit _expire_batch.chunk)
   ), walked as materialized (
-    select w.* from waiting as w order by w.id limit expire.chunk
+    select w.* from waiting as w order by w.id limit _expire_batch.chunk
   )
   select array_agg(w.id order by w.id) filter (
       where w.expire_at <= v_now and w.queue_id <> all (v_paused)),
-    (select l.id from walked as l offset expire.chunk - 1 limit 1)
-  into v_late, expire.next from walked as w;
+    (select l.id from walked as l offset _expire_batch.chunk - 1 limit 1)
+  into v_late, _expire_batch.next from walked as w;
   -- Locked ones are being claimed or cancelled; the next walk looks again. And a queue may have been paused,
   -- or its jobs given more time, since we looked.
   v_paused := array(select q.id from dibs.queue as q where q.paused_at is not null);
@@ -43,11 +40,27 @@ begin
     select b.id from dibs.blocked as b
     where b.id = any (v_late) and b.expire_at <= v_now and b.queue_id <> all (v_paused)
     order by b.id for update skip locked);
-  select count(*) into expire.expired
+  select count(*) into _expire_batch.expired
   from dibs._bury(v_late, 'expired', 'past its time to live or its deadline', v_now);
+end
+$$;
+
+comment on function dibs._expire_batch is 'End waiting jobs of a chunk that are past their time; where the next chunk begins.';
+
+create or replace function dibs.expire(
+  chunk integer default 10000, after uuid default '00000000-0000-0000-0000-000000000000',
+  out expired bigint, out next uuid)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  select e.expired, e.next into expire.expired, expire.next from dibs._expire_batch(chunk, after) as e;
+  -- Where to go on is the id of a job, of whatever queue.
+  expire.next := dibs._seen_job(expire.next);
 end
 $$;
 
 comment on function dibs.expire is
 'End waiting jobs that are past their TTL or deadline, a chunk at a time: looks at up to `chunk` of them above the id
-`after`, and returns how many it ended and where to go on (null at the end). Paused queues expire nothing.';
+`after`, and returns how many it ended and where to go on: null at the end, and for a role that is confined to other
+queues. Paused queues expire nothing.';

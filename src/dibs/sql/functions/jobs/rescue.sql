@@ -15,6 +15,7 @@ declare
   v_now timestamptz := dibs.now();
   v_ids uuid[];
   v_tokens uuid[];
+  v_guarded boolean := dibs._is_confined();
 begin
   perform dibs._check_isolation('rescue');
   perform dibs._check_count('rescue', rescue.max);
@@ -24,7 +25,7 @@ begin
     order by l.id limit rescue.max for update skip locked
   ) as l;
   return query
-  select p.id, p.state from dibs._put_back('lost', v_ids, v_tokens,
+  select case when not (v_guarded and dibs._is_hidden(p.id)) then p.id end, p.state from dibs._put_back('lost', v_ids, v_tokens,
     array_fill('the lease ran out: its worker died, hung or lost the database'::text,
                array[coalesce(cardinality(v_ids), 0)]), null, null, v_now) as p;
 end
@@ -32,4 +33,4 @@ $$;
 
 comment on function dibs.rescue is
 'Take back up to `max` leases that were not renewed in time: their runs end as lost and are charged. Returns each
-job and its state now: ready again, or exhausted or cancelled.';
+job and its state now: ready again, or exhausted or cancelled; to a role that is confined to other queues, without the id.';

@@ -45,7 +45,7 @@ create or replace function dibs._save_schedule(s dibs.schedule) returns void
 language sql volatile
 begin atomic
   update dibs.schedule as x
-  set revision = s.revision + 1, app = s.app, declared = s.declared, retired_at = s.retired_at, job = s.job,
+  set revision = s.revision + 1, app = s.app, declared = s.declared, declared_by = s.declared_by, retired_at = s.retired_at, job = s.job,
     rule = s.rule, cron = s.cron, every = s.every, once = s.once, zone = s.zone, start_at = s.start_at,
     end_at = s.end_at, jitter = s.jitter, overlap = s.overlap, catch_up = s.catch_up, grace = s.grace, on_failure = s.on_failure,
     pause_after = s.pause_after, anchor = s.anchor, handled_until = s.handled_until, next_scheduled = s.next_scheduled,
@@ -74,6 +74,7 @@ declare
 begin
   perform dibs._check_rule(_put_schedule.rule);
   select x.* into v_old from dibs.schedule as x where x.name = _put_schedule.name for update;
+  perform dibs._check_schedule_owner(v_old, _put_schedule.name, _put_schedule.job);
   -- What code declares is declared whole; what is set by hand changes what it names.
   s := jsonb_populate_record(v_old,
     case when v_old.id is null or _put_schedule.declared is not null then v_default else '{}' end
@@ -87,6 +88,7 @@ begin
   if _put_schedule.declared is not null then
     s.app := _put_schedule.app;
     s.declared := _put_schedule.declared;
+    s.declared_by := session_user;
     s.retired_at := null;
   elsif v_old.retired_at is not null then  -- Setting it by hand takes it over.
     s.app := null;
@@ -97,10 +99,10 @@ begin
     insert into dibs.schedule (name, created_at, job, rule, cron, every, once, anchor, handled_until)
     values (_put_schedule.name, at, '{}', s.rule, s.cron, s.every, s.once, at, at)
     on conflict do nothing
-    returning id, name, created_at, revision, failed_attempts, failed_runs, fired, succeeded, skipped, missed,
+    returning id, name, declared_by, created_at, revision, failed_attempts, failed_runs, fired, succeeded, skipped, missed,
       total_duration
-    into s.id, s.name, s.created_at, s.revision, s.failed_attempts, s.failed_runs, s.fired, s.succeeded, s.skipped,
-      s.missed, s.total_duration;
+    into s.id, s.name, s.declared_by, s.created_at, s.revision, s.failed_attempts, s.failed_runs, s.fired, s.succeeded,
+      s.skipped, s.missed, s.total_duration;
     if not found then  -- Another one has just made it: change that.
       return dibs._put_schedule(_put_schedule.name, _put_schedule.rule, _put_schedule.job, _put_schedule.app,
         _put_schedule.declared, at);

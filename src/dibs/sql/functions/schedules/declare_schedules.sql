@@ -18,7 +18,7 @@ begin
   end if;
   perform dibs._check_name('an app''s name', declare_schedules.app);
   perform dibs._check_items('declare_schedules', array(select e ->> 'name' from jsonb_array_elements(schedules) as e), 'names');
-  perform from dibs.schedule as x where x.app = declare_schedules.app order by x.id for update;
+  perform from dibs.schedule as x where x.app = declare_schedules.app and dibs._may_change(x) order by x.id for update;
   for v_declared in
     select e ->> 'name' as name, e as whole from jsonb_array_elements(schedules) as e order by e ->> 'name'
   loop
@@ -27,6 +27,7 @@ begin
     -- What people changed by hand stays until the code changes.
     answer := case
       when found and s.declared = v_declared.whole and s.app = declare_schedules.app and s.retired_at is null
+        and dibs._sees(s.job ->> 'queue')
       then 'unchanged'
       else dibs._put_schedule(v_declared.name, v_declared.whole -> 'rule', v_declared.whole -> 'job',
         declare_schedules.app, v_declared.whole, v_now) end;
@@ -34,7 +35,7 @@ begin
   end loop;
   for s in
     select x.* from dibs.schedule as x
-    where x.app = declare_schedules.app and x.retired_at is null
+    where x.app = declare_schedules.app and x.retired_at is null and dibs._may_change(x)
       and x.name not in (select e ->> 'name' from jsonb_array_elements(schedules) as e) order by x.id
   loop
     s.retired_at := v_now;
@@ -51,5 +52,6 @@ $$;
 comment on function dibs.declare_schedules is
 'Bring the schedules an app declares in its code to the database, all of them at once: a JSON array of {"name", "rule",
 "job"}. Each is made or changed if the code has changed since it was last declared; one that the app no longer declares
-is retired: it stays, with its health, but makes no jobs until it is declared again. Answers for each: `created`,
+is retired: it stays, with its health, but makes no jobs until it is declared again. A schedule belongs to the login that declared
+it, and to those that have a role in common with it. Answers for each: `created`,
 `changed`, `unchanged`, `retired`.';

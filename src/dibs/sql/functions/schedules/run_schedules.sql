@@ -40,7 +40,8 @@ begin
       s := dibs._note_trouble(v_old, sqlerrm, v_now);
       troubled := troubled + 1;
     end;
-    if s.rule = 'cron' and s.paused_at is null and s.retired_at is null and s.tick_at <= v_now then
+    if s.rule = 'cron' and s.paused_at is null and s.retired_at is null and s.tick_at <= v_now
+      and dibs._sees(s.job ->> 'queue') then
       cron := cron || jsonb_build_object('name', s.name, 'cron', s.cron, 'zone', s.zone, 'after', s.handled_until,
         'until', v_now, 'revision', s.revision + (s is distinct from v_old)::integer);
     end if;
@@ -54,14 +55,15 @@ begin
   more := v_ticked >= run_schedules.max;
   known := v_looked > 0 or exists (select from dibs.schedule);
   wait := (select min(x.tick_at) from dibs.schedule as x
-           where x.tick_at is not null and x.paused_at is null and x.retired_at is null) - v_now;
+           where x.tick_at is not null and x.paused_at is null and x.retired_at is null
+             and (x.rule <> 'cron' or x.tick_at > v_now or dibs._sees(x.job ->> 'queue'))) - v_now;
 end
 $$;
 
 comment on function dibs.run_schedules is
 'One round of all schedules: learn what happened to their jobs, and make the jobs of the slots that have come, for up to
 `max` schedules. Any number of processes may do so at once: each slot gets one job. Cron is read by the client: `cron`
-lists the schedules that wait for it, to be answered by `fire`. Also says what it did, whether there are schedules at
+lists the schedules that wait for it, to be answered by `fire`; to a role that is confined to some queues, only those of its queues. Also says what it did, whether there are schedules at
 all (`known`), whether there may be more to do, and how long it is until the next slot.';
 
 create or replace function dibs.fire(name text, revision bigint, slots timestamptz[], upcoming timestamptz[],
@@ -82,11 +84,16 @@ declare
 begin
   perform dibs._check_isolation('fire');
   fired := 0; skipped := 0; missed := 0;
-  select x.* into v_old from dibs.schedule as x where x.name = fire.name for update skip locked;
+  select x.* into v_old from dibs.schedule as x where x.name = fire.name and dibs._sees(x.job ->> 'queue')
+  for update skip locked;
   if v_old.id is null or v_old.revision is distinct from fire.revision or v_old.rule <> 'cron'
     or v_old.paused_at is not null or v_old.retired_at is not null then
     answer := 'stale';
     return;
+  end if;
+  -- No cron expression rests for longer: the 29th of February is missing for 8 years at most.
+  if fire.trouble is null and coalesce(upcoming[1] > v_now + interval '8 years 1 day', upcoming = '{}') then
+    fire.trouble := 'it has no slot within 8 years';
   end if;
   if fire.trouble is not null then
     perform dibs._save_schedule(dibs._note_trouble(v_old, fire.trouble, v_now));
@@ -118,7 +125,7 @@ end
 $$;
 
 comment on function dibs.fire is
-'Make the jobs of the slots of a cron schedule that have come, and remember its next ones (none: it has ended). Answers
+'Make the jobs of the slots of a cron schedule that have come, and remember its next ones. Answers
 `ok`; `stale` when the schedule is no longer as `run_schedules` told it, because another process was faster or somebody
 changed it (nothing was done); `troubled` when the job was refused, or the client says by `trouble` that it cannot read
 the cron expression: the slot stays and is tried again soon.';

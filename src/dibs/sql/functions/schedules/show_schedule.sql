@@ -9,7 +9,8 @@ declare
   s dibs.schedule;
 begin
   perform dibs._check_count('preview_schedule', preview_schedule.count);
-  select x.* into s from dibs.schedule as x where x.name = preview_schedule.name;
+  select x.* into s from dibs.schedule as x
+  where x.name = preview_schedule.name and dibs._sees(x.job ->> 'queue');
   if not found then
     perform dibs._schedule_named(preview_schedule.name);
   end if;

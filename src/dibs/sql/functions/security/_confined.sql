@@ -20,6 +20,36 @@ $$;
 
 comment on function dibs._check_queues is 'Refuse queues that the caller, being confined, may not use.';
 
+create or replace function dibs._sees(queue text) returns boolean
+language plpgsql stable
+as $$
+declare
+  v_mine integer[];
+begin
+  if not dibs._is_confined() then
+    return true;
+  end if;
+  v_mine := dibs.confined_to();
+  return v_mine is null or exists (select from dibs.queue as q where q.name = queue and q.id = any (v_mine));
+end
+$$;
+
+comment on function dibs._sees is 'Whether the caller may know of a queue: it is not confined, or confined to that.';
+
+create or replace function dibs._roles_of(login name) returns oid[]
+language sql stable
+begin atomic
+  with recursive held (oid) as (
+    select r.oid from pg_catalog.pg_roles as r where r.rolname = login
+    union
+    select m.roleid from held join pg_catalog.pg_auth_members as m on m.member = held.oid
+  )
+  select array_agg(h.oid) from held as h join pg_catalog.pg_roles as r on r.oid = h.oid
+  where r.rolname <> all ('{dibs_producer,dibs_worker,dibs_observer,dibs_admin}') and r.rolname !~ '^pg_';
+end;
+
+comment on function dibs._roles_of is 'A role and those it is a member of, without the roles that everyone has; null if it is gone.';
+
 create or replace function dibs._refuse_hidden(ids uuid[]) returns void
 language plpgsql stable
 as $$

@@ -11,6 +11,10 @@ begin
       message = format('%s may do everything as dibs_admin, so confining it would hold nothing', confine.role),
       hint = 'give it dibs_producer, dibs_worker or dibs_observer instead';
   end if;
+  if cardinality(queues) = 0 then
+    raise exception using errcode = 'DI010', message = 'confine needs the names of the queues that the role may use',
+      hint = 'null, and not an empty list, lets it use all queues again';
+  end if;
   -- Queues being made are finished first, and those made later see that they are to be guarded. Readers go on.
   lock table dibs.queue in share row exclusive mode;
   update dibs.setting as s set confined = true where not s.confined;
@@ -24,4 +28,4 @@ $$;
 
 comment on function dibs.confine is
 'Confine a role, and every role that is a member of it, to these queues: it cannot enqueue to others, claim from them,
-cancel their jobs or see them. Replaces what it was confined to; null or an empty list lifts it.';
+cancel their jobs or see them. Replaces what it was confined to; null lifts it.';

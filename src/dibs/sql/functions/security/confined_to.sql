@@ -28,3 +28,9 @@ begin atomic
 end;
 
 comment on function dibs._is_hidden is 'Whether a job is in a queue that the caller, being confined, may not use.';
+
+create or replace function dibs._seen_job(id uuid) returns uuid
+language sql stable
+return case when not (dibs._is_confined() and dibs._is_hidden(id)) then id end;
+
+comment on function dibs._seen_job is 'A job, unless it is hidden from the caller.';

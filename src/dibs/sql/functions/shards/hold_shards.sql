@@ -22,6 +22,9 @@ begin
       hint = 'such as: select * from dibs.hold_shards(worker, array[''orders''])';
   end if;
   v_worker := dibs._worker_number(hold_shards.worker);
+  if dibs._is_confined() then
+    perform dibs._check_queues(queues);
+  end if;
   for v_queue in
     select q.* from dibs.queue as q where q.name = any (queues) and q.shards is not null order by q.id
   loop
@@ -63,6 +66,9 @@ declare
   v_released bigint;
 begin
   perform dibs._check_isolation('release_shards');
+  if dibs._is_confined() then
+    perform dibs._check_queues(queues);
+  end if;
   delete from dibs.puller as p where p.worker = v_worker and p.parent = any (v_parents);
   with held as materialized (
     select s.queue_id from dibs.shard as s where s.worker = v_worker and s.parent = any (v_parents)

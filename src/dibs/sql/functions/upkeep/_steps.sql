@@ -4,9 +4,9 @@ create or replace function dibs._expire_far(place uuid, out expired bigint, out 
 language sql volatile
 begin atomic
   with recursive walk as (
-    select 1 as n, e.expired, e.next from dibs.expire(10000, coalesce(place, dibs._nil_id())) as e
+    select 1 as n, e.expired, e.next from dibs._expire_batch(10000, coalesce(place, dibs._nil_id())) as e
     union all
-    select w.n + 1, e.expired, e.next from walk as w cross join lateral dibs.expire(10000, w.next) as e
+    select w.n + 1, e.expired, e.next from walk as w cross join lateral dibs._expire_batch(10000, w.next) as e
     where w.next is not null and w.n < 50
   )
   select sum(w.expired)::bigint, (array_agg(w.next order by w.n desc))[1] from walk as w;

@@ -8,20 +8,30 @@ declare
   v_count integer;
 begin
   perform dibs._check_tasks(tasks);
-  insert into dibs.task as t (kind, queue, arguments, options, set_at)
-  select n.kind, n.queue, coalesce(nullif(n.arguments, 'null'), '[]'), coalesce(nullif(n.options, 'null'), '{}'), dibs.now()
-  from jsonb_to_recordset(tasks) as n (kind text, queue text, arguments jsonb, options jsonb)
-  order by n.kind
-  on conflict (kind) do update
-  set queue = excluded.queue, arguments = excluded.arguments, options = excluded.options, set_at = excluded.set_at
-  where (t.queue, t.arguments, t.options) is distinct from (excluded.queue, excluded.arguments, excluded.options);
+  with asked as materialized (
+    select n.kind, n.queue, coalesce(nullif(n.arguments, 'null'), '[]') as arguments,
+      coalesce(nullif(n.options, 'null'), '{}') as options
+    from jsonb_to_recordset(tasks) as n (kind text, queue text, arguments jsonb, options jsonb) where dibs._sees(n.queue)
+  ), moved as (
+    delete from dibs.task as t using asked as a
+    where t.kind = a.kind and t.queue <> a.queue and dibs._sees(t.queue) returning t.kind, t.first_at
+  )
+  insert into dibs.task as t (kind, queue, arguments, options, first_at, set_at)
+  select a.kind, a.queue, a.arguments, a.options,
+    coalesce((select min(m.first_at) from moved as m where m.kind = a.kind), n.at), n.at
+  from asked as a cross join (select dibs.now() as at) as n
+  order by a.kind
+  on conflict (kind, queue) do update
+  set arguments = excluded.arguments, options = excluded.options, set_at = excluded.set_at
+  where (t.arguments, t.options) is distinct from (excluded.arguments, excluded.options);
   get diagnostics v_count = row_count;
   return v_count;
 end
 $$;
 
 comment on function dibs.set_tasks is
-'Register what a worker runs: a JSON array of {kind, queue, arguments, options}. Returns how many were new or changed.';
+'Register what a worker runs: a JSON array of {kind, queue, arguments, options}. A kind is moved to another queue only by those who
+may use both; tasks of queues that the caller may not use are left out. Returns how many were new or changed.';
 
 create or replace function dibs.find_task(kind text)
 returns table (queue text, arguments jsonb, options jsonb)
@@ -31,10 +41,11 @@ as $$
 #variable_conflict use_column
 begin
   return query
-  select t.queue, t.arguments, t.options from dibs.task as t where t.kind = find_task.kind;
+  select t.queue, t.arguments, t.options from dibs.task as t
+  where t.kind = find_task.kind and dibs._sees(t.queue) order by t.first_at, t.queue limit 1;
   if not found then
     perform dibs._refuse_unknown('DI015', format('no worker has registered a task %L', find_task.kind), find_task.kind,
-      array(select t.kind from dibs.task as t), 'a worker registers its tasks when it starts');
+      array(select t.kind from dibs.task as t where dibs._sees(t.queue)), 'a worker registers its tasks when it starts');
   end if;
 end
 $$;
