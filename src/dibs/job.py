@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from dibs.errors import InvalidArgument
-from dibs.policy import FOREVER, Backoff, DedupScope, History, OnDuplicate, Seconds, seconds
+from dibs.policy import FOREVER, Backoff, DedupScope, History, OnDuplicate, Seconds, moment, seconds
 from dibs.states import Answer, State
 
 BINARY = "application/octet-stream"
@@ -74,6 +74,8 @@ class NewJob:
             value = getattr(self, name)
             if value is not None:
                 asked[name] = seconds(value) if name in _DURATIONS else value
+                if name in _MOMENTS:
+                    moment(name, value)
         if self.ttl is not None:
             asked["ttl"] = min(asked["ttl"], FOREVER.total_seconds())
         return asked
@@ -97,6 +99,7 @@ def new_jobs(given: Iterable[Any]) -> list[NewJob]:
 
 _OPTIONS = tuple(name for name in NewJob.__dataclass_fields__ if name not in {"queue", "kind", "payload", "id"})
 _DURATIONS = frozenset({"delay", "ttl", "lease", "lease_cap", "dedup_for"})
+_MOMENTS = frozenset({"due_at", "deadline"})
 
 
 class Enqueued(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from dibs.errors import InvalidArgument
+from dibs.errors import DibsError, InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,15 @@ def seconds(duration: Seconds) -> float:
     if not math.isfinite(number):
         raise InvalidArgument(f"a duration is a finite number of seconds, not {number}")
     return number
+
+
+def moment(name: str, value: datetime, error: type[DibsError] = InvalidArgument) -> datetime:
+    """A time that is the same everywhere: without a zone it would be another one on each machine."""
+    if not isinstance(value, datetime):
+        raise error(f"{name} is a datetime, not a {type(value).__name__}")
+    if value.utcoffset() is None:
+        raise error(f"{name} is {value}, which has no time zone", hint="give one, such as tzinfo=datetime.UTC")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

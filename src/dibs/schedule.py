@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from dibs.cron import Cron
 from dibs.errors import InvalidSchedule
-from dibs.policy import Seconds, seconds
+from dibs.policy import Seconds, moment, seconds
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -60,11 +60,7 @@ def _plain(name: str, value: Any) -> Any:
     if value is None:
         return None
     if name in _MOMENTS:
-        if value.tzinfo is None:
-            raise InvalidSchedule(
-                f"{name} is {value}, which has no time zone", hint="give one, such as tzinfo=datetime.UTC"
-            )
-        return value.isoformat()
+        return moment(name, value, InvalidSchedule).isoformat()
     return seconds(value) if name in _DURATIONS else value
 
 

@@ -213,7 +213,7 @@ def test_enqueue_takes_every_option(run: Dibs, client: dibs.Client) -> None:
     due = datetime.now(UTC) + timedelta(hours=2)
     made = run(
         "enqueue", "mail", "welcome", '{"user": 42}', "--priority", 9, "--due-at", due.isoformat(), "--ttl", "2h",
-        "--deadline", "2100-01-01", "--dedup-key", "u42", "--header", "trace=1", "--header", "lang=de",
+        "--deadline", "2100-01-01T00:00Z", "--dedup-key", "u42", "--header", "trace=1", "--header", "lang=de",
         "--max-attempts", 7, "--lease", "90s", "--json",
     ).json  # fmt: skip
     known = client.show(UUID(made["id"]))
@@ -423,6 +423,23 @@ def test_cancel_answers_for_each_job(run: Dibs, client: dibs.Client) -> None:
     assert "no need" in run("why", second.id).out
 
 
+def test_times_have_one_zone_and_say_so(
+    run: Dibs, client: dibs.Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The zone of a terminal and the zone of a session say nothing about who reads it."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setenv("PGTZ", "America/New_York")
+    clock.freeze(datetime(2030, 1, 1, tzinfo=UTC))
+    made = client.enqueue("q", "k", due_at=datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC))
+    for command in (["jobs"], ["job", made.id], ["why", made.id]):
+        told = run(*command).out
+        assert "2030-01-02 03:04:05Z" in told, command
+    assert "(in 1 day 03:04:05)" in run("why", made.id).out
+    refused = run("enqueue", "q", "k", "--due-at", "2030-01-02T03:04", code=2)
+    assert "has no time zone; write 2030-01-02T03:04Z for UTC" in refused.err
+    assert "has no time zone" in run("redrive", "--ended-after", "2030-01-02", code=2).err
+
+
 # --- redrive ---------------------------------------------------------------------------------------------------------
 
 
@@ -455,7 +472,7 @@ def test_redrive_by_id_state_and_time(run: Dibs, client: dibs.Client, dead: list
     clock.move(7200)
     assert run("redrive", "--ended-after", "1h", "--json").json["counts"] == {}
     assert run("redrive", "--ended-before", "1h", "--max", 2, "--json").json["counts"] == {"matched": 2}
-    assert run("redrive", "--ended-before", "2020-01-01", "--json").json["jobs"] == []
+    assert run("redrive", "--ended-before", "2020-01-01T00:00Z", "--json").json["jobs"] == []
     assert "did you mean 'q'" not in run("redrive", "--queue", "nowhere", code=4).err
     run("redrive", UNKNOWN, "--yes", code=1)
 

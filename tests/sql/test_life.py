@@ -391,6 +391,22 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     assert client.cancel(ready.id) == "cancelled"
 
 
+def test_times_without_a_zone_are_refused(client: dibs.Client, clock: Clock) -> None:
+    """In a session they would mean its zone, in Python ours."""
+    naive = datetime(2030, 1, 1)
+    for use in (
+        lambda: client.enqueue("q", "k", due_at=naive),
+        lambda: client.enqueue("q", "k", deadline=naive),
+        lambda: client.enqueue_many([dibs.NewJob(queue="q", due_at="2030-01-01")]),  # type: ignore[arg-type]
+        lambda: client.redrive(ended_after=naive, dry_run=True),
+        lambda: client.redrive(ended_before=naive, dry_run=True),
+        lambda: clock.freeze(naive),
+    ):
+        with pytest.raises(dibs.InvalidArgument, match=r"has no time zone|is a datetime"):
+            use()
+    assert client.jobs() == []
+
+
 def test_an_error_may_say_anything(client: dibs.Client) -> None:
     client.enqueue("q", "k")
     [job] = client.claim("q")

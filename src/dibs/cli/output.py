@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import asdict, is_dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -104,11 +104,16 @@ def shown(value: Any) -> str:
         case bool():
             return "yes" if value else "no"
         case datetime():
-            return f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+            return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
         case timedelta():
             return spoken(value)
         case _:
             return clean(str(value))
+
+
+def read_time(text: str | None) -> datetime | None:
+    """A time out of a JSON document."""
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def clean(text: str) -> str:

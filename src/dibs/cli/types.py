@@ -52,9 +52,12 @@ class Read(_ParamType):
 
 def _moment(text: str) -> datetime:
     try:
-        return datetime.fromisoformat(text).astimezone()
+        found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not a time; write 2026-10-31, 2026-10-31T09:00 or 2026-10-31T09:00Z") from None
+        raise ValueError(f"{text!r} is not a time; write 2026-10-31T09:00Z or 2026-10-31T09:00+02:00") from None
+    if found.utcoffset() is None:
+        raise ValueError(f"{text!r} has no time zone; write {found.isoformat(timespec='minutes')}Z for UTC, or +02:00")
+    return found
 
 
 def _past(text: str) -> datetime | timedelta:

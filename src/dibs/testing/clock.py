@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
 from dibs.db.admin import execute, fetch
-from dibs.policy import Seconds, seconds
+from dibs.policy import Seconds, moment, seconds
 
 
 class Clock:
@@ -33,7 +33,7 @@ class Clock:
         execute(
             self._dsn,
             "update dibs.test_clock set frozen_at = %s, shift = interval '0'",
-            (at or datetime.now(UTC),),
+            (datetime.now(UTC) if at is None else moment("at", at),),
         )
 
     def run(self) -> None:

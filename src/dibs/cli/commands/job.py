@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from dibs.cli.command import Command
-from dibs.cli.output import first_line
+from dibs.cli.output import first_line, read_time, shown
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID
 from dibs.errors import UnknownJob
@@ -53,7 +53,7 @@ def _follow(session: Session, status: Status) -> None:
         return
     attempt = f"attempt {status.attempts} of {status.max_attempts}" if status.attempts else ""
     told = [spoken(status.progress), attempt, status.reason]
-    session.output.say(f"{datetime.now():%H:%M:%S} {status.state:10} " + ", ".join(filter(None, told)))
+    session.output.say(f"{shown(datetime.now(UTC))} {status.state:10} " + ", ".join(filter(None, told)))
 
 
 def no_such_job(id: UUID) -> UnknownJob:
@@ -64,7 +64,7 @@ def no_such_job(id: UUID) -> UnknownJob:
 
 
 def _print(output: Output, known: dict[str, Any]) -> None:
-    plain = {name: _time(value) if name in TIMES else value for name, value in known.items() if name not in APART}
+    plain = {name: read_time(value) if name in TIMES else value for name, value in known.items() if name not in APART}
     apart = {name: _json(known[name]) for name in APART[1:] if known[name] != {}}
     output.facts((name, value) for name, value in {**plain, **apart}.items() if value is not None)
     if known["attempts"]:
@@ -74,12 +74,8 @@ def _print(output: Output, known: dict[str, Any]) -> None:
 
 def _attempt(a: dict[str, Any]) -> tuple[Any, ...]:
     said = first_line(a["error"]) or _json(a["result"])
-    return (a["run"], a["outcome"], _time(a["claimed_at"]), _time(a["ended_at"]), a["worker"], said)
+    return (a["run"], a["outcome"], read_time(a["claimed_at"]), read_time(a["ended_at"]), a["worker"], said)
 
 
 def _json(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
-
-
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dibs.cli.command import Command
-from dibs.cli.output import first_line
+from dibs.cli.output import first_line, shown
 from dibs.cli.session import PATIENCE, Session, pass_session
 from dibs.db.database_async import AsyncDatabase
 from dibs.errors import ConnectionLost
@@ -117,7 +117,7 @@ class Log:
             self._output.json({"at": now, "event": event, **facts})
             return
         told = " ".join(f"{name}={value}" for name, value in facts.items())
-        self._output.say(f"{now.astimezone():%Y-%m-%d %H:%M:%S} {event:9} {told}".rstrip(), STYLES.get(event, ""))
+        self._output.say(f"{shown(now)} {event:9} {told}".rstrip(), STYLES.get(event, ""))
 
 
 def _as_json(done: ChoreDone | ChoreFailed) -> dict[str, Any]:

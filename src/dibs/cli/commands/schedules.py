@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from dibs.cli.command import Group
-from dibs.cli.output import shown
+from dibs.cli.output import read_time, shown
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import BACKOFF, DURATION, JSON, MOMENT, Read
 from dibs.cron import Cron
@@ -84,8 +84,8 @@ def show(session: Session, name: str) -> None:
     if whole["runs"]:
         session.output.say("")
         columns = ("slot", "job", "triggered", ">failures", "outcome", "took")
-        rows = ([r[c] for c in ("slot", "id", "triggered", "failures", "outcome", "duration")] for r in whole["runs"])
-        session.output.table(columns, rows)
+        kept = ("id", "triggered", "failures", "outcome", "duration")
+        session.output.table(columns, ([read_time(r["slot"]), *(r[name] for name in kept)] for r in whole["runs"]))
 
 
 @schedules.command("set")

@@ -24,6 +24,7 @@ from dibs.db.calls.call import (
 )
 from dibs.info import JobSummary
 from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
+from dibs.policy import moment
 from dibs.progress import Status
 from dibs.states import Answer, State
 
@@ -194,6 +195,9 @@ def redrive(
     filters: Mapping[str, Any], *, max: int, rate: float | None, delay: float, dry_run: bool
 ) -> Call[list[Redriven]]:
     """Bring dead jobs back."""
+    for name in ("ended_after", "ended_before"):
+        if filters.get(name) is not None:
+            moment(name, filters[name])
     return Call(
         "select id, in_queue, of_kind, was, cause, answer from dibs.redrive("
         "ids => %s::uuid[], queue => %s, kind => %s, state => %s, reason => %s, ended_after => %s, ended_before => %s,"
