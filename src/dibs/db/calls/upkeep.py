@@ -38,6 +38,7 @@ def do_chore(name: str, force: bool) -> Call[Step]:
         " from dibs.do_chore(%s, %s)",
         (name, force),
         read,
+        slow=name not in {"rescue", "schedule"},
     )
 
 
