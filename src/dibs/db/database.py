@@ -181,9 +181,15 @@ class Database:
     def run(self, call: Call[R], *, patience: float | None = None) -> R:
         """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
         repeat = call.repeat or call
-        answers = self.run_together([call], lambda: [repeat], patience=patience)
-        answer: R = answers[0]
-        return answer
+        while True:
+            try:
+                answers = self.run_together([call], lambda: [repeat], patience=patience)
+            except DibsError as error:
+                if call.cure is None or not _of_data(error) or not self.run(call.cure, patience=patience):
+                    raise
+            else:
+                answer: R = answers[0]
+                return answer
 
     def run_together(
         self,
@@ -263,6 +269,11 @@ def _run_together(conn: Connection, these: Sequence[Call[Any]]) -> list[Any]:
             cursor = conn.cursor(row_factory=tuple_row)
             started.append((call, cursor.execute(call.sql, call.args, binary=call.binary)))
         return [call.read(cursor.fetchall()) for call, cursor in started]
+
+
+def _of_data(error: DibsError) -> bool:
+    """Whether the server met data that it cannot read or write."""
+    return (error.sqlstate or "")[:2] in {"22", "54"}
 
 
 def _passing(error: DibsError) -> bool:

@@ -180,9 +180,15 @@ class AsyncDatabase:
     async def run(self, call: Call[R], *, patience: float | None = None) -> R:
         """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
         repeat = call.repeat or call
-        answers = await self.run_together([call], lambda: [repeat], patience=patience)
-        answer: R = answers[0]
-        return answer
+        while True:
+            try:
+                answers = await self.run_together([call], lambda: [repeat], patience=patience)
+            except DibsError as error:
+                if call.cure is None or not _of_data(error) or not await self.run(call.cure, patience=patience):
+                    raise
+            else:
+                answer: R = answers[0]
+                return answer
 
     async def run_together(
         self,
@@ -262,6 +268,11 @@ async def _run_together(conn: AsyncConnection, these: Sequence[Call[Any]]) -> li
             cursor = conn.cursor(row_factory=tuple_row)
             started.append((call, await cursor.execute(call.sql, call.args, binary=call.binary)))
         return [call.read(await cursor.fetchall()) for call, cursor in started]
+
+
+def _of_data(error: DibsError) -> bool:
+    """Whether the server met data that it cannot read or write."""
+    return (error.sqlstate or "")[:2] in {"22", "54"}
 
 
 def _passing(error: DibsError) -> bool:

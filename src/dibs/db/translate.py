@@ -120,7 +120,7 @@ def tell(report: Report) -> errors.DibsError:
     if state in {"42883", "42P01"} and "dibs." in message:
         return errors.SchemaMissing(f"this database lacks a part of dibs: {message}", hint="run: dibs migrate")
     if state.startswith("22"):
-        return errors.InvalidArgument(message, hint=hint or report.detail)
+        return _with_state(errors.InvalidArgument(message, hint=hint or report.detail), state)
     return _with_state(errors.ServerError(message, hint=hint), state)
 
 

@@ -63,8 +63,8 @@ begin
       ('dibs_admin', '{confine,confined_to,allow_function,disallow_function,function_flaw,find_function,begin_function,run_function,run_job,
         run_handler,begin_delivery,record_delivery,delivery_stage,supervise,supervised,append_error,
         set_error_retention,result_ok,result_error,result_invalid,check_envelope}'),
-      ('dibs_worker', '{repair_groups,repair_limits}'),
-      ('dibs_admin', '{repair_groups,repair_limits,set_group,unset_group,set_limit,unset_limit}')
+      ('dibs_worker', '{bury_unreadable,repair_groups,repair_limits}'),
+      ('dibs_admin', '{bury_unreadable,repair_groups,repair_limits,set_group,unset_group,set_limit,unset_limit}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)

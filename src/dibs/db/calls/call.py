@@ -38,6 +38,8 @@ class Call(Generic[R]):
     """What to send instead when its answer was lost, if not the same again."""
     slow: bool = False
     """Whether it may take long though all is well, as upkeep and reports do: the server may be silent for longer."""
+    cure: Call[Any] | None = None
+    """What to run when it met data that cannot be read; if that did something, the call is tried again."""
     binary: bool = False
     """Whether the answer is to come in binary, where the driver can choose: quicker for many bytes and numbers."""
 

@@ -56,7 +56,7 @@ def enqueue_many(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) ->
 def claim(queues: Sequence[str], max: int, worker: UUID | None, lease: Seconds | None) -> Call[list[Claimed]]:
     """Take up to ``max`` due jobs, under a token made here; repeated, it returns what that token holds."""
     asked = (list(queues), max, worker, in_seconds(lease), uuid4())
-    return replace(_claim(*asked, False), repeat=_claim(*asked, True))
+    return replace(_claim(*asked, False), repeat=_claim(*asked, True), cure=bury_unreadable(queues))
 
 
 def _claim(*asked: Any) -> Call[list[Claimed]]:
@@ -69,6 +69,11 @@ def _claim(*asked: Any) -> Call[list[Claimed]]:
         lambda rows: [Claimed(*row) for row in rows],
         binary=True,
     )
+
+
+def bury_unreadable(queues: Sequence[str]) -> Call[list[Row]]:
+    """End the jobs of these queues that cannot be handed out: their ids, and why."""
+    return Call("select id, reason from dibs.bury_unreadable(%s::text[])", (list(queues),), list, slow=True)
 
 
 def wait_hint(queues: Sequence[str]) -> Call[float | None]:
