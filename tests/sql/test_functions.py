@@ -186,6 +186,38 @@ def test_what_cannot_be_allowed(shop: psycopg.Connection[Any]) -> None:
         shop.execute("drop function shop.bad")
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("pg_temp, shop, pg_temp", "has pg_temp at its end only"),
+        ('shop, "x, pg_temp"', "has pg_temp at its end only"),
+        ('"pg_temp", shop', "has pg_temp at its end only"),
+        ("shop", "has pg_temp at its end only"),
+        ("pg_catalog, hall, pg_temp", "has hall, in which others may create"),
+        ("pg_catalog, nowhere, pg_temp", "has nowhere, in which others may create"),
+        ('"$user", pg_temp', r'has "\$user", in which others may create'),
+        ('shop, "odd, ""name", pg_temp', None),
+        ("pg_catalog, shop, pg_temp", None),
+        ("pg_temp", None),
+    ],
+)
+def test_a_definer_is_run_only_if_nobody_can_capture_it(
+    shop: psycopg.Connection[Any], path: str, words: str | None
+) -> None:
+    """A schema in its search_path in which others may create things, or temporary tables before others."""
+    shop.execute("create schema hall; grant create on schema hall to public")
+    shop.execute('create schema "odd, ""name"')
+    made = "create function shop.trap(p jsonb) returns jsonb language sql security definer"
+    shop.execute(f"{made} set search_path = {path} return p")
+    shop.execute("revoke execute on function shop.trap from public")
+    if words is None:
+        shop.execute("select dibs.allow_function('shop.trap(jsonb)')")
+        return
+    with pytest.raises(psycopg.Error, match=words) as refused:
+        shop.execute("select dibs.allow_function('shop.trap(jsonb)')")
+    assert state_of(refused) == dibs.UnfitFunction.sqlstate
+
+
 def test_the_catalogues_own_functions_cannot_be_allowed(shop: psycopg.Connection[Any]) -> None:
     for name in ("pg_catalog.jsonb_strip_nulls(jsonb)", "dibs.check_envelope(jsonb, text)"):
         if name.startswith("pg_catalog") and shop.info.server_version >= 180000:

@@ -147,4 +147,5 @@ def test_a_list_of_jobs_or_errors_reads_no_more_than_it_shows(client: dibs.Clien
         for call in (calls.jobs.jobs(None, None, None, 10, None), calls.jobs.jobs(None, None, None, 10, before),
                      calls.channels.errors(None, None, None, None, 10)):  # fmt: skip
             db.execute(call.sql, call.args)
-    assert [plan.rows <= 20 for plan in plans] == [True] * 3, [plan.text for plan in plans if plan.rows > 20]
+    assert len(plans) >= 3
+    assert [plan.text for plan in plans if plan.rows > 20] == []

@@ -41,10 +41,10 @@ CHECKS: dict[str, LiteralString] = {
         select p.oid::regprocedure::text from pg_proc as p,
           aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
         where p.pronamespace = 'dibs'::regnamespace and a.grantee = 0""",
-    "a SECURITY DEFINER function of dibs pins no search_path that ends in pg_temp": """
+    "a SECURITY DEFINER function of dibs pins no search_path of pg_catalog and pg_temp": """
         select p.oid::regprocedure::text from pg_proc as p
         where p.pronamespace = 'dibs'::regnamespace and p.prosecdef and not exists (
-          select from unnest(p.proconfig) as c where c ~ '^search_path=.*pg_temp"?$')""",
+          select from unnest(p.proconfig) as c where c = 'search_path=pg_catalog, pg_temp')""",
     "a table of dibs is open to somebody beside its owner": """
         select c.oid::regclass || ' to ' || coalesce(r.rolname, 'public')
         from pg_class as c, aclexplode(c.relacl) as a left join pg_roles as r on r.oid = a.grantee

@@ -1,5 +1,18 @@
 -- What is wrong with a function or an envelope, and how to mend it.
 
+create or replace function dibs._search_path(config text[]) returns text[]
+language sql immutable
+begin atomic
+  -- A name that has a comma in it is one name, and stands in quotes.
+  select array_agg(coalesce(replace(m.m[1], '""', '"'), m.m[2]) order by m.n)
+  from unnest(config) as c
+  cross join lateral regexp_matches(substr(c, length('search_path=') + 1), '"((?:[^"]|"")*)"|([^",\s]+)', 'g')
+    with ordinality as m (m, n)
+  where c like 'search\_path=%';
+end;
+
+comment on function dibs._search_path is 'The schemas that a function''s settings search, in order; null if they pin none.';
+
 create or replace function dibs._envelope_flaw(result jsonb) returns text
 language sql immutable
 begin atomic

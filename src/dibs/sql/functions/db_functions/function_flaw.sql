@@ -15,9 +15,10 @@ begin atomic
         p.oid::regprocedure, pg_get_function_result(p.oid))
     when rival.name is not null
       then format('a call with one jsonb fits %s as well, by its defaults', rival.name)
-    when p.prosecdef and not exists (
-      select from unnest(p.proconfig) as c where c ~ '^search_path=(.*[, ])?"?pg_temp"?$')
-      then 'it is SECURITY DEFINER and pins no search_path that ends in pg_temp, so a temporary table can capture it'
+    when p.prosecdef and array_positions(path.names, 'pg_temp') is distinct from array[cardinality(path.names)]
+      then 'it is SECURITY DEFINER and pins no search_path that has pg_temp at its end only, so a temporary table can capture it'
+    when p.prosecdef and open_schema.name is not null
+      then format('it is SECURITY DEFINER and its search_path has %I, in which others may create things', open_schema.name)
     when p.prosecdef and exists (
       select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
       where a.grantee = 0 and a.privilege_type = 'EXECUTE')
@@ -26,6 +27,14 @@ begin atomic
   from (select function_flaw.oid) as f
   left join pg_catalog.pg_proc as p on p.oid = f.oid
   left join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
+  cross join lateral (select dibs._search_path(p.proconfig) as names) as path
+  left join lateral (
+    select s.name from unnest(path.names) as s (name)
+    left join pg_catalog.pg_namespace as o on o.nspname = s.name
+    where s.name not in ('pg_catalog', 'pg_temp') and (o.oid is null or exists (
+      select from aclexplode(o.nspacl) as a
+      where a.privilege_type = 'CREATE' and a.grantee not in (o.nspowner, p.proowner)))
+    limit 1) as open_schema on true
   left join lateral (
     select o.oid::regprocedure::text as name from pg_catalog.pg_proc as o
     where o.pronamespace = p.pronamespace and o.proname = p.proname and o.proargtypes[0] = 'jsonb'::regtype
