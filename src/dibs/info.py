@@ -151,9 +151,9 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """A job whose lease was not renewed in time, and its state now."""
+    """A job whose lease was not renewed in time, and its state now; no id if we are confined to other queues."""
 
-    id: UUID
+    id: UUID | None
     state: State
 
 

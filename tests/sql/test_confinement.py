@@ -157,6 +157,22 @@ def test_the_upkeep_of_a_confined_worker_covers_all_queues(
     assert client.state(late.id) is dibs.State.EXPIRED
 
 
+def test_a_chore_that_fails_tells_a_confined_worker_nothing(
+    login: Login, db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    held = client.enqueue("billing", "k")
+    client.claim("billing")
+    clock.move(60)
+    worker = login("dibs_worker", queues=["mail"])
+    assert ask(worker, "select id, state from dibs.rescue()") == [(None, "ready")]
+    assert client.state(held.id) is dibs.State.READY
+    db.execute("create or replace function dibs._forget_runs() returns void language plpgsql as"
+               " $$ begin raise exception 'billing is odd'; end $$")  # fmt: skip
+    [(outcome, error)] = ask(worker, "select outcome, error from dibs.do_chore('forget', true)")
+    assert (outcome, "billing" in error) == ("failed", False)
+    assert "billing is odd" in str(db.execute("select error from dibs.chores").fetchall())
+
+
 def test_follow_ups_stay_within_the_queues_of_their_role(client: dibs.Client, login: Login) -> None:
     both = login("dibs_worker", "dibs_producer", queues=["mail"])
     client.enqueue("mail", "k")

@@ -140,6 +140,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "begin_delivery": ("id => '<job>', token => '<token>', provider => 'p', handlers => array['<function>']",),
     "begin_function": ("name => '<function>'",),
     "bells": NOTHING,
+    "bury_unreadable": ("queues => array['<queue>']", "queues => array['mine', '<queue>']"),
     "cancel": ("id => '<job>'",),
     "cancel_key": ("queue => '<queue>', dedup_key => '<key>'", "queue => 'mine', dedup_key => '<key>'"),
     "cancel_many": ("ids => array['<job>']::uuid[]",),

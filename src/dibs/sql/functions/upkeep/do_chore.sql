@@ -45,6 +45,10 @@ begin
     wait := least(v_chore.every * 2 ^ least(v_chore.failures, 5), interval '30 seconds');
   end;
   wait := dibs._note_chore(v_chore, v_began, more, wait, v_next, failures, error);
+  -- The error may be about any queue.
+  if error is not null and dibs.confined_to() is not null then
+    error := 'the view chores says why, to those who may see every queue';
+  end if;
 end
 $$;
 
