@@ -132,6 +132,29 @@ def test_no_child_shows_the_dsn_or_imports_from_the_folder(tmp_path: Path, dsn: 
     assert not list(tmp_path.glob("*.sprung"))
 
 
+def test_what_a_worker_says_at_its_start_and_end(tmp_path: Path, dsn: str) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    command = [sys.executable, "-m", "dibs", "worker", "shop:app", "--dsn", dsn, "--drain"]
+
+    def said(*options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    typo = said("--queue", "qq", "--log-format", "json")
+    assert "no task of this app is enqueued to the queue 'qq'; did you mean 'q'?" in typo.stderr
+    assert typo.stdout == ""
+    assert [json.loads(line) for line in typo.stderr.splitlines()]
+    assert said("--log-format", "none").stderr == ""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for options in (["--health", port], ["--metrics", port, "--processes", "2"]):
+            refused = said(*options)
+            assert refused.returncode == 1
+            assert f"port {port} of 127.0.0.1 cannot be opened" in refused.stderr
+            assert "Traceback" not in refused.stderr
+
+
 def test_a_fleet_drains(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     made = client.enqueue_many(dibs.NewJob(queue="q", kind="where", payload={"name": "x"}) for _ in range(500))
     with working(tmp_path, dsn, "--processes", "2", "--drain") as parent:

@@ -315,6 +315,7 @@ def test_queues_are_listed_with_their_depths(run: Dibs, client: dibs.Client) -> 
 
 def test_limits_are_set_listed_and_taken_away(run: Dibs, client: dibs.Client) -> None:
     assert run("limits").out == ""
+    run("queues", "set", "mail")
     run("limits", "set", "--kind", "render", "--concurrency", 2)
     run("limits", "set", "--queue", "mail", "--rate", 10, "--burst", 3)
     run("limits", "set", "--queue", "mail", "--group", "acme", "--concurrency", 1, "--weight", 4)
@@ -421,6 +422,51 @@ def test_cancel_answers_for_each_job(run: Dibs, client: dibs.Client) -> None:
     assert "had already ended" in run("cancel", second.id, code=1).out
     assert "no such job" in run("cancel", UNKNOWN, code=4).out
     assert "no need" in run("why", second.id).out
+
+
+def test_a_limit_keeps_what_is_not_named(run: Dibs, client: dibs.Client) -> None:
+    def limit() -> tuple[Any, ...]:
+        [found] = client.limits()
+        return found.concurrency, found.rate, found.burst
+
+    client.set_queue("mail")
+    assert "did you mean 'mail'" in run("limits", "set", "--queue", "maill", "--concurrency", 1, code=4).err
+    assert [queue.name for queue in client.queues()] == ["mail"]
+    run("limits", "set", "--queue", "mail", "--concurrency", 20, "--rate", 100)
+    run("limits", "set", "--queue", "mail", "--rate", 50)
+    assert limit() == (20, 50, 50)
+    run("limits", "set", "--queue", "mail", "--burst", 7)
+    run("limits", "set", "--queue", "mail", "--rate", 10)
+    assert limit() == (20, 10, 7)
+    run("limits", "set", "--queue", "mail", "--rate", "none")
+    assert limit() == (20, None, None)
+    run("limits", "set", "--queue", "mail", "--group", "acme", "--concurrency", 3, "--weight", 4)
+    run("limits", "set", "--queue", "mail", "--group", "acme", "--concurrency", "none")
+    assert [(found.concurrency, found.weight) for found in client.limits() if found.scope == "group"] == [(None, 4)]
+
+
+def test_states_add_up_and_an_option_given_twice_is_refused(run: Dibs, client: dibs.Client) -> None:
+    failed, cancelled, ready = (client.enqueue("q", "k", priority=n).id for n in (3, 2, 1))
+    client.fail(client.claim("q")[0], "no", final=True)
+    client.cancel(cancelled)
+
+    def listed(*options: str) -> set[str]:
+        return {job["id"] for job in run("jobs", "--json", *options).json}
+
+    assert listed("--state", "dead") == {str(failed), str(cancelled)}
+    assert listed("--state", "ready", "--state", "failed") == {str(ready), str(failed)}
+    assert "did you mean 'ready'" in run("jobs", "--state", "readyy", code=2).err
+    assert "--queue is given twice" in run("jobs", "--queue", "q", "--queue", "r", code=2).err
+    assert "--state is given twice" in run("redrive", "--state", "failed", "--state", "cancelled", code=2).err
+
+
+def test_workers_that_are_gone_are_not_listed_as_alive(run: Dibs, client: dibs.Client, clock: Clock) -> None:
+    client._run(calls.workers.register_worker("gone", {}))
+    clock.move(60)
+    client._run(calls.workers.register_worker("here", {}))
+    assert [worker["name"] for worker in run("workers", "--json").json] == ["here"]
+    assert "1 more have not been seen for 30s" in run("workers").err
+    assert {worker["name"] for worker in run("workers", "--all", "--json").json} == {"gone", "here"}
 
 
 def test_times_have_one_zone_and_say_so(

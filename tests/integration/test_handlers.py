@@ -165,6 +165,19 @@ async def test_options_of_using_are_for_all_calls_of_a_bulk_enqueue(app: dibs.Ap
     assert (app.client.show(plain_again.id) or {})["priority"] == 3
 
 
+def test_what_a_task_or_a_payload_cannot_be_is_refused_at_once(app: dibs.App) -> None:
+    for retry in (3, 0, True, False):
+        with pytest.raises(dibs.InvalidArgument, match=r"is a dibs\.Retry, not"):
+            app.task(name="bad", retry=retry)(print)  # type: ignore[call-overload]
+    client = app.client
+    for payload in ("a\0b", {"a\0": 1}, ["\\", {"b": "\\\0"}]):
+        with pytest.raises(dibs.InvalidArgument, match="NUL character"):
+            client.enqueue("q", "k", payload)
+    with pytest.raises(dibs.InvalidArgument, match="lone surrogate"):
+        client.enqueue("q", "k", "\ud800")
+    assert (client.show(client.enqueue("q", "k", "\\u0000").id) or {})["payload"] == "\\u0000"
+
+
 async def test_a_bulk_enqueue_of_what_is_no_job_explains_itself(app: dibs.App) -> None:
     @app.task(name="plain")
     async def plain(n: int) -> None: ...

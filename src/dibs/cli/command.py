@@ -48,6 +48,15 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params.extend(_shared())
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse an option given twice of which only the last would count."""
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        given = [p for p in order if isinstance(p, click.Option) and not (p.multiple or p.is_flag)]
+        for option in given:
+            if given.count(option) > 1:
+                raise click.UsageError(f"{option.opts[0]} is given twice", ctx)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run it, with a word of warning first if the command line has a password in it."""
         ctx.ensure_object(Session).warn()

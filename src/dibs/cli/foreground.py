@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dibs.client.client_async import AsyncClient
+from dibs.errors import InvalidArgument
 from dibs.metrics import Prometheus
 from dibs.runtime.children import HURRY, file_of_child, is_child, when_orphaned
 from dibs.runtime.guard import Guard
@@ -51,7 +52,13 @@ class Shown:
         async with AsyncExitStack() as stack:
             for port, served in routes.items():
                 opened = Pages(served)
-                await opened.open(port, self.host)
+                try:
+                    await opened.open(port, self.host)
+                except OSError as error:
+                    raise InvalidArgument(
+                        f"port {port} of {self.host} cannot be opened: {error.strerror or error}",
+                        hint="another process may have it; choose another port",
+                    ) from None
                 stack.push_async_callback(opened.close)
             yield
 

@@ -144,6 +144,11 @@ def backoff(text: str) -> Backoff:
 STATES = [state.value for state in State if state is not State.UNKNOWN]
 DEAD_STATES = [state for state in STATES if State(state) in DEAD]
 
+
+def _states(text: str) -> list[str]:
+    return DEAD_STATES if text == "dead" else [_one_of([*STATES, "dead"], "state")(text)]
+
+
 DURATION = Read("duration", duration)
 DURATION_OR_NONE = Read("duration or none", _span_or_none)
 COUNT_OR_NONE = Read("number or none", _or_none(int))
@@ -155,5 +160,5 @@ JSON = Read("json", _json)
 HEADER = Read("name=value", _header)
 UNITS = Read("name=units", _units)
 BACKOFF = Read("backoff", backoff)
-STATE = Read("state", _one_of(STATES, "state"), choices=STATES)
+STATES_OF = Read("state", _states, choices=[*STATES, "dead"])
 DEAD_STATE = Read("dead state", _one_of(DEAD_STATES, "dead state"), choices=DEAD_STATES)

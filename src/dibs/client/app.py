@@ -99,7 +99,7 @@ class App:
 
         def make(decorated: Callable[..., Any]) -> Task[Any, Any]:
             kind = name or kind_of(decorated)
-            settings = settings_of(self, queue, retry or Retry(), given)
+            settings = settings_of(self, queue, Retry() if retry is None else retry, given)
             arguments = (WholePayload if raw else Arguments)(kind, decorated)
             return self._add(Task(self, decorated, kind, settings, arguments))
 
@@ -143,7 +143,9 @@ class App:
         def make(decorated: Callable[[list[T]], R]) -> Task[[T], R]:
             kind = name or kind_of(decorated)
             gathering = Batch(max, float(within) if isinstance(within, int | float) else within.total_seconds())
-            settings = settings_of(self, queue, retry or Retry(), {"timeout": timeout, "batch": gathering, **options})
+            settings = settings_of(
+                self, queue, Retry() if retry is None else retry, {"timeout": timeout, "batch": gathering, **options}
+            )
             return self._add(Task(self, decorated, kind, settings, ItemArguments(kind, decorated)))
 
         return make

@@ -407,11 +407,11 @@ class Client(Scheduling):
         *,
         queue: str | None = None,
         kind: str | None = None,
-        state: str | None = None,
+        state: str | Sequence[str] | None = None,
         limit: int = 50,
         before: UUID | None = None,
     ) -> list[JobSummary]:
-        """Jobs, newest first; ``before`` continues after the job with that id."""
+        """Jobs, newest first, in one state or in any of several; ``before`` continues after the job with that id."""
         return self._run(calls.jobs.jobs(queue, kind, state, limit, before))
 
     def state(self, id: UUID) -> State:

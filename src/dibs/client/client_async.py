@@ -420,11 +420,11 @@ class AsyncClient(AsyncScheduling):
         *,
         queue: str | None = None,
         kind: str | None = None,
-        state: str | None = None,
+        state: str | Sequence[str] | None = None,
         limit: int = 50,
         before: UUID | None = None,
     ) -> list[JobSummary]:
-        """Jobs, newest first; ``before`` continues after the job with that id."""
+        """Jobs, newest first, in one state or in any of several; ``before`` continues after the job with that id."""
         return await self._run(calls.jobs.jobs(queue, kind, state, limit, before))
 
     async def state(self, id: UUID) -> State:

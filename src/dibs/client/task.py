@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 from dibs.errors import InvalidArgument
 from dibs.job import NewJob, new_jobs
 from dibs.policy import JobOptions, Seconds, seconds
+from dibs.retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from dibs.client.app import App
     from dibs.client.handle import Job
     from dibs.client.handle_async import AsyncJob
-    from dibs.retry import Retry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -203,6 +203,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 def settings_of(app: App, queue: str | None, retry: Retry, given: Mapping[str, Any]) -> TaskSettings:
     """A task's settings from what its decorator was given."""
+    if not isinstance(retry, Retry):
+        raise InvalidArgument(f"a task's retry is a dibs.Retry, not {retry!r}", hint="write dibs.Retry(max_attempts=3)")
     options = {name: value for name, value in given.items() if name not in OWN}
     _check_options(options)
     kept: dict[str, Any] = {name: value for name, value in given.items() if name in OWN and value is not None}

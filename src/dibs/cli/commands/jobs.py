@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +10,7 @@ import click
 from dibs.cli.command import Command
 from dibs.cli.output import first_line
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import JOB_ID, STATE
+from dibs.cli.types import JOB_ID, STATES_OF
 from dibs.progress import spoken
 
 if TYPE_CHECKING:
@@ -23,16 +24,17 @@ COLUMNS = ("id", "queue", "kind", "state", ">priority", "due", ">attempts", "pro
 @click.command(cls=Command)
 @click.option("--queue", help="Only of this queue.")
 @click.option("--kind", help="Only of this kind.")
-@click.option("--state", type=STATE, help="Only in this state.")
+@click.option("--state", "states", type=STATES_OF, multiple=True, help="Only in this state; dead for all dead ones.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most this many.")
 @click.option("--before", type=JOB_ID, help="Only those older than this job, to go on from a list's last one.")
 @pass_session
 def jobs(
-    session: Session, queue: str | None, kind: str | None, state: str | None, limit: int, before: UUID | None
-) -> None:
+    session: Session, queue: str | None, kind: str | None, states: tuple[list[str], ...], limit: int,
+    before: UUID | None,
+) -> None:  # fmt: skip
     """List jobs, newest first."""
     with session.client() as client:
-        found = client.jobs(queue=queue, kind=kind, state=state, limit=limit, before=before)
+        found = client.jobs(queue=queue, kind=kind, state=[*chain(*states)] or None, limit=limit, before=before)
     session.show(found, COLUMNS, _row, empty="no such jobs")
     if len(found) == limit:
         session.output.note(f"there may be more: --before {found[-1].id}")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from dibs.cli.command import Group
+from dibs.cli.command import Group, did_you_mean
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import DURATION
+from dibs.cli.types import COUNT_OR_NONE, DURATION, SHARE_OR_NONE
+from dibs.errors import UnknownQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dibs import Client
     from dibs.info import Limit
 
 GROUPS = ("weight", "max_depth", "max_age")
@@ -57,30 +61,59 @@ def _target(command: Callable[..., None]) -> Callable[..., None]:
 
 @limits.command("set")
 @_target
-@click.option("--concurrency", type=int, help="How many run at once; of a resource, how many units there are.")
-@click.option("--rate", type=float, help="How many start per second; for a queue or a group.")
 @click.option(
-    "--burst", type=int, help="How many may start at once before the rate counts; one second's worth if not given."
+    "--concurrency", type=COUNT_OR_NONE, help="How many run at once; of a resource, how many units there are."
+)
+@click.option("--rate", type=SHARE_OR_NONE, help="How many start per second; for a queue or a group.")
+@click.option(
+    "--burst",
+    type=COUNT_OR_NONE,
+    help="How many may start at once before the rate counts; one second's worth if not given.",
 )
 @click.option("--weight", type=int, help="The share of a group against the others; 1 is usual.")
 @click.option("--max-depth", type=int, help="How many jobs of a group may wait.")
 @click.option("--max-age", type=DURATION, help="How long the oldest job of a group may be due.")
 @pass_session
 def set_limit(session: Session, /, group: str | None, **options: Any) -> None:
-    """Set a limit: a higher one counts at once, a lower one as jobs end."""
+    """Set a limit, or change it: what you do not name stays. More counts at once, less as jobs end."""
     queue = options.pop("queue")
     with session.client() as client:
         if group is not None:
             _need_queue(queue, options)
-            policy: Any = options
-            given = {key: value for key, value in policy.items() if value is not None}
+            given: Any = {name: value for name, value in options.items() if _given(name)}
             client.set_group(queue, None if group == "*" else group, **given)
         elif others := [name for name in GROUPS if options.pop(name) is not None]:
             named = others[0].replace("_", "-")
             raise click.UsageError(f"only a group has a {named} here; name one with --group, or see: dibs queues set")
         else:
-            client.set_limit(queue=queue, **options)
+            _refuse_unknown_queue(client, queue)
+            client.set_limit(queue=queue, **_merged(client, queue, options))
     _say(session, "set")
+
+
+def _given(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _merged(client: Client, queue: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The options, and of a limit that is there already what was not named; ``none`` takes a part of it away."""
+    wanted = {"queue": queue, "kind": options["kind"], "resource": options["resource"]}
+    known = [limit for limit in client.limits() if limit.name is not None and wanted.get(limit.scope) == limit.name]
+    for old in known:
+        kept = {"concurrency": old.concurrency, "rate": old.rate, "burst": old.burst}
+        if old.rate is None or old.burst == ceil(old.rate) or (options["rate"] is None and _given("rate")):
+            kept["burst"] = None  # It follows from the rate.
+        options |= {name: value for name, value in kept.items() if not _given(name)}
+    return options
+
+
+def _refuse_unknown_queue(client: Client, queue: str | None) -> None:
+    """To limit a queue makes it: a misspelt name would stay in every list."""
+    names = [known.name for known in client.queues()]
+    if queue is not None and queue not in names:
+        raise UnknownQueue(
+            f"there is no queue {queue!r}{did_you_mean(queue, names)}", hint=f"make it first: dibs queues set {queue}"
+        )
 
 
 @limits.command("unset")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 import sys
 from pathlib import Path
@@ -74,7 +75,11 @@ SHARE = Read("queue", _share)
 @click.option("--metrics", type=int, metavar="PORT", help="Serve Prometheus metrics on this port: /metrics.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where --health and --metrics listen.")
 @click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
+    "--log-format",
+    type=click.Choice(["text", "json", "none"]),
+    default="text",
+    show_default=True,
+    help="Format of the log.",
 )
 @click.option("--log-level", default="info", show_default=True, help="Least level to log: debug, info, warning, error.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file in this folder or below changes.")
@@ -92,7 +97,7 @@ def worker(
     health_file: Path | None,
     metrics: int | None,
     host: str,
-    log_format: Literal["text", "json"],
+    log_format: Literal["text", "json", "none"],
     log_level: str,
     **options: Any,
 ) -> None:
@@ -118,12 +123,26 @@ def worker(
     given: Any = {name: value for name, value in options.items() if value is not None}
     settings = settings_for(found, given)
     log = log_events(found.events, log_format, level=log_level)
+    if not channels:
+        _warn_of_unused(found, queues)
     ended = run(work(found, settings, shown))
     log.close()
+    _say(session, ended, log_format)
+
+
+def _say(session: Session, ended: int, log_format: str) -> None:
     if session.as_json:
         session.output.json({"ended": ended})
-    else:
+    elif log_format != "json":  # With both streams in one log, it is JSON alone.
         session.output.say(f"{ended} jobs ended")
+
+
+def _warn_of_unused(app: App, queues: tuple[tuple[str, Share], ...]) -> None:
+    used = {task.settings.queue for task in app.tasks.values()}
+    for name, _ in queues:
+        if name not in used:
+            hint = did_you_mean(name, used)
+            logging.getLogger("dibs").warning("no task of this app is enqueued to the queue %r%s", name, hint)
 
 
 def _database(session: Session, app: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Row = tuple[Any, ...]
+
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""The character itself, and not a backslash before the text u0000."""
 
 SPAN = "make_interval(secs => %s)"
 """A duration in a statement; its argument is :func:`in_seconds`."""
@@ -79,6 +83,8 @@ def to_json(value: Any) -> str:
         raise InvalidArgument(f"text with a lone surrogate cannot be sent as JSON: {error}") from None
     if b"null" in text and _has_nan(value):
         raise InvalidArgument("JSON has no NaN and no infinity; send null, a string, or bytes")
+    if b"\\u0000" in text and _NUL.search(text):
+        raise InvalidArgument("PostgreSQL keeps no text with a NUL character in it; leave it out, or send bytes")
     return text.decode()
 
 
