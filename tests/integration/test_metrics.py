@@ -511,6 +511,11 @@ def test_every_event_has_a_line_and_a_level() -> None:
     )
 
 
+def test_a_line_of_the_log_has_a_bound() -> None:
+    trouble = facts.Trouble("claiming", ValueError("x" * 5_000_000))
+    assert 2000 < len(line_of(trouble).text) < 2100
+
+
 @pytest.mark.parametrize("wrong", [{"format": "xml"}, {"level": "loud"}])
 def test_a_log_says_what_it_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(dibs.InvalidArgument, match=next(iter(wrong.values()))):

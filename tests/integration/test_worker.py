@@ -120,6 +120,18 @@ async def test_a_payload_that_no_longer_fits_fails_for_good(app: dibs.App) -> No
     assert "$.width" in app.client.why(made.id)
 
 
+async def test_a_long_error_keeps_its_trace(app: dibs.App, db: psycopg.Connection[Any]) -> None:
+    @app.task(retry=dibs.Retry(max_attempts=1))
+    async def chatty() -> None:
+        raise ValueError("x" * 5_000_000)
+
+    chatty.enqueue()
+    await drain(app)
+    [(error,)] = db.execute("select error from dibs.attempt").fetchall()
+    assert len(error) < 40_000
+    assert "in chatty" in error
+
+
 async def test_an_unknown_kind_is_left_for_others(app: dibs.App) -> None:
     made = app.client.enqueue("q", "not-here")
     await drain(app)

@@ -448,6 +448,9 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"interval": 60, "jitter": "8 days"}, JOB, "schedule_jitter_range"),
     ({"interval": 60, "start_at": "2031-01-01Z", "end_at": "2030-01-01Z"}, JOB, "schedule_window_range"),
     ({"interval": 60, "catch_up": "some"}, JOB, "invalid input syntax"),
+    ({"interval": 60, "start_at": "4713-01-01 BC"}, JOB, "no time that a schedule can have"),
+    ({"interval": 60, "end_at": "infinity"}, JOB, "no time that a schedule can have"),
+    ({"once": "20000-01-01"}, JOB, "no time that a schedule can have"),
 ]
 
 

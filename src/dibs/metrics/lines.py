@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
 
+LONGEST = 2000
+"""How many characters a log shows of an error."""
+
+
 class Line(NamedTuple):
     """One line of a log."""
 
@@ -48,8 +52,9 @@ def line_of(event: Event) -> Line:
 
 
 def first_line(text: str) -> str:
-    """The first line of an error, which is all a log shows of it."""
-    return text.strip().partition("\n")[0].rstrip()
+    """The first line of an error, which is all a log shows of it, and not more than a page of that."""
+    line = text.strip().partition("\n")[0].rstrip()
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 
 def named(error: BaseException) -> str:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dibs.client.context import Context
     from dibs.retry import Retry
 
+LONGEST = 32_768
+"""How many characters are kept of an error's message, so that there is room for its trace."""
+
 Verb = Literal["complete", "fail", "snooze", "release", "none"]
 """The verb to call; ``none`` when the handler's own transaction has completed the job."""
 
@@ -73,6 +76,6 @@ def failed(here: Context, retry: Retry, error: BaseException, began: float, *, f
 
 
 def _told(error: BaseException) -> str:
-    text = "".join(traceback.format_exception_only(error)).strip()
+    text = "".join(traceback.format_exception_only(error)).strip()[:LONGEST]
     trace = "".join(traceback.format_tb(error.__traceback__))
     return f"{text}\n{trace}"

@@ -80,7 +80,7 @@ begin
     case when v_old.id is null or _put_schedule.declared is not null then v_default else '{}' end
     || dibs._rule_columns(_put_schedule.rule));
   s.job := coalesce(_put_schedule.job, s.job);
-  perform dibs._check_schedule_job(s.job);
+  perform dibs._check_schedule_job(s.job), dibs._check_times(array[s.start_at, s.end_at, s.once]);
   if s.rule is null then
     raise exception using errcode = 'DI051', message = format('schedule %L has no rule yet', _put_schedule.name),
       hint = 'give one of cron, interval, fixed_rate, fixed_delay, once';

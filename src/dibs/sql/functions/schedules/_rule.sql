@@ -88,6 +88,22 @@ $$;
 
 comment on function dibs._check_rule is 'Refuse a schedule''s rule that makes no sense, with a sentence that says why.';
 
+create or replace function dibs._check_times(times timestamptz[]) returns void
+language plpgsql stable
+as $$
+declare
+  v_wrong timestamptz := (
+    select t from unnest(times) as t where t not between timestamptz '0001-01-02' and timestamptz '9000-01-01' limit 1);
+begin
+  if v_wrong is not null then
+    raise exception using errcode = 'DI051', message = format('%s is no time that a schedule can have', v_wrong),
+      hint = 'give times from the year 1 to the year 9000, or none';
+  end if;
+end
+$$;
+
+comment on function dibs._check_times is 'Refuse times that not every client can read: one schedule would hide all others.';
+
 create or replace function dibs._check_schedule_job(job jsonb) returns void
 language plpgsql stable
 as $$

@@ -91,6 +91,7 @@ begin
     answer := 'stale';
     return;
   end if;
+  perform dibs._check_times(dibs._check_items('fire', upcoming, 'names'));
   -- No cron expression rests for longer: the 29th of February is missing for 8 years at most.
   if fire.trouble is null and coalesce(upcoming[1] > v_now + interval '8 years 1 day', upcoming = '{}') then
     fire.trouble := 'it has no slot within 8 years';
