@@ -59,6 +59,8 @@ VERBS: dict[str, str] = {
     "claim a limited kind": "select from dibs.claim('{kinds}', 10)",
     "claim a resource": "select from dibs.claim('{scarce}', 10)",
     "claim what was blocked": "select from dibs.claim('{tight}', 10) /* %(freed)s */",
+    "claim again": "select from dibs.claim('{plain}', 10, token => (%(tokens)s::uuid[])[1], repeats => true)"
+    " where %(ids)s::uuid[] <> '{}'",
     "next_due": "select dibs.next_due('{plain,other,grouped,limited,kinds,newest}')",
     "complete": "select from dibs.complete_many(%(ids)s, %(tokens)s)",
     "fail": "select from dibs.fail_many(%(ids)s, %(tokens)s)",
@@ -89,8 +91,8 @@ VERBS: dict[str, str] = {
 }
 """Each hot verb, in each of its forms. ``ids`` and ``tokens`` are of jobs that run, ``waiting`` of jobs that wait."""
 
-WALKS = {"rescue", "enqueue to a bounded queue"}
-"""What reads dead rows, too: every lease once; and what a bound counts, which pays for itself."""
+WALKS = {"rescue", "claim again", "claim groups in strict order", "enqueue to a bounded queue"}
+"""What reads dead rows, too: every lease once; the pointers of a group; what a bound counts, which pays for itself."""
 
 COLD = (
     "select from dibs.maintain()",
@@ -156,6 +158,7 @@ def arguments(db: Connection, verb: str) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if "%(ids)s" in verb or "%(late)s" in verb:
         held = db.execute("select id, token from dibs.claim('{plain}', %s)", (BATCH,)).fetchall()
+        assert len(held) == BATCH
         given = {"ids": [r[0] for r in held], "tokens": [r[1] for r in held], "late": 1}
     if "%(late)s" in verb:
         db.execute("update dibs.lease set lease_until = '-infinity' where id = any (%s)", (given["ids"],))
@@ -182,10 +185,15 @@ def cost(db: Connection, verb: str) -> tuple[int, int, str]:
     for _ in range(4):
         given = arguments(db, verb)
         with explained(db) as plans:
-            db.execute(verb, {k: v for k, v in given.items() if f"%({k})s" in verb})
-        inner = [p for p in plans if verb[:30] not in p.text] or plans
-        worst = max(inner, key=lambda p: p.buffers + p.rows)
-        found.append((max(p.buffers for p in plans), max(p.rows for p in plans), worst.text))
+            # In quick succession where it can be: what has looked back then rests.
+            for _ in range(1 if given else 3):
+                plans.clear()
+                db.execute(verb, {k: v for k, v in given.items() if f"%({k})s" in verb})
+                # A claim takes the first few in the order of an index: a bitmap would read all there are.
+                assert "dibs.claim(" not in verb or [p.text for p in plans if "Bitmap Heap Scan" in p.text] == []
+                inner = [p for p in plans if verb[:30] not in p.text] or plans
+                worst = max(inner, key=lambda p: p.buffers + p.rows)
+                found.append((max(p.buffers for p in plans), max(p.rows for p in plans), worst.text))
     return min(found)
 
 
@@ -197,13 +205,13 @@ def test_no_plan_of_a_hot_verb_flips(connect: Connect, analyzed: str) -> None:
     pin.execute("begin isolation level repeatable read")
     pin.execute("select count(*) from dibs.queue")
     live_long(db, analyzed=analyzed)
-    fill(db, WAITING)
+    fill(db, 2 * WAITING)
     fresh = connect()
     for verb in COLD:
         fresh.execute(verb)
     costs = {name: cost(fresh, verb) for name, verb in VERBS.items()}
     assert len(costs) == len(VERBS)
-    most = {name: (DEAD + 1500, 1000) if name in WALKS else (1500, WAITING / 2) for name in VERBS}
+    most = {name: (DEAD + 3000, 5000) if name in WALKS else (1500, WAITING / 2) for name in VERBS}
     slow = [
         f"{n}: {c[0]} pages, {c[1]} rows\n{c[2]}" for n, c in costs.items() if c[0] > most[n][0] or c[1] > most[n][1]
     ]

@@ -362,3 +362,20 @@ def test_no_run_begins_before_the_last_one_ended(
     assert id == job.id
     assert db.execute("select ended_at <= %s from dibs.attempt where id = %s", (claimed_at, id)).fetchone() == (True,)
     assert db.execute("select claimed_at = %s from dibs.lease where id = %s", (claimed_at, id)).fetchone() == (True,)
+
+
+@pytest.mark.parametrize("verb", ["complete(%s, %s)", "fail(%s, %s)", "release(%s, %s)", "snooze(%s, %s, '0')"])
+def test_an_end_that_waits_for_a_heartbeat_is_an_end(
+    verb: str, later: Later, connect: Connect, db: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    """The heartbeat leaves a new version of the lease, elsewhere in the table: it is that one that goes."""
+    job = held_job(client)
+    keeper = connect()
+    keeper.execute("begin")
+    keeper.execute("select dibs.extend(%s, %s)", (job.id, job.token))
+    ending = later.start(connect(), f"select dibs.{verb}", job.id, job.token)
+    assert not ending.done()
+    keeper.execute("commit")
+    ending.result()
+    assert tickets(db, job.id) == ([] if verb.startswith("complete") else ["ready"])
+    assert db.execute("select count(*) from dibs.attempt where id = %s", (job.id,)).fetchone() == (1,)
