@@ -1,13 +1,8 @@
 -- claim: ready → lease. ARCHITECTURE.md, "The floor", says what makes it immune to dead rows.
 
 create or replace function dibs.claim(
-  queues text[],
-  max integer default 1,
-  worker uuid default null,
-  lease interval default null,
-  token uuid default null,
-  repeats boolean default false
-)
+  queues text[], max integer default 1, worker uuid default null, lease interval default null, token uuid default null,
+  repeats boolean default false)
 returns setof dibs.claimed
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -56,8 +51,7 @@ begin
     with held as (
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
         own_lease, history, worker, fingerprint, lane, cost, turn, limit_ids, limit_units)
-      select t.id, v_token, t.due_at, t.expire_at, v_at,
-        v_at + coalesce(claim.lease, t.own_lease,
+      select t.id, v_token, t.due_at, t.expire_at, v_at, v_at + coalesce(claim.lease, t.own_lease,
           dibs._lease_for(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
         t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_worker, t.fingerprint,
         t.lane, t.cost, case when v_turns is null then 0 else v_turns[t.ordinality] end,
