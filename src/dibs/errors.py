@@ -7,6 +7,7 @@
     │   ├── LeaseLost        DI001    the token is not the one that holds the job
     │   ├── UnknownJob       DI002    no such job: never committed, or pruned
     │   ├── JobEnded         DI003    the job has already ended
+    │   ├── UnexpectedResult          the result does not have the type that the task returns
     │   └── WaitTimeout               the job had not ended when a wait for it did; also a TimeoutError
     ├── Refused                       what you sent was not accepted; nothing was changed
     │   ├── InvalidArgument  DI010    a value is out of range or malformed; also a ValueError
@@ -83,6 +84,10 @@ class JobEnded(JobError):
     """The job has already ended."""
 
     sqlstate = "DI003"
+
+
+class UnexpectedResult(JobError):
+    """A job's result does not have the type that its task returns."""
 
 
 class WaitTimeout(JobError, TimeoutError):

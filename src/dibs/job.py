@@ -275,3 +275,15 @@ __all__ = [
     "NewJob",
     "Redriven",
 ]
+
+
+def job_id(value: UUID | str) -> UUID:
+    """A job's id from what somebody gives for one."""
+    if isinstance(value, UUID):
+        return value
+    try:
+        return UUID(value)
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidArgument(
+            f"{value!r} is no job's id", hint="an id looks like 0199f3a2-7c1e-7b02-a1f4-5d0c9a3be871"
+        ) from None

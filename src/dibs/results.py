@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dibs.errors import InvalidArgument
+from dibs.errors import InvalidArgument, UnexpectedResult
 
 
 def result_of(value: Any) -> Any:
@@ -25,3 +25,22 @@ def _encode(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(f"{type(value).__name__} cannot be kept as JSON")
+
+
+def read_result(value: Any, kind: Any) -> Any:
+    """A kept result as the type that its task returns."""
+    if value is None or kind is Any:
+        return value
+    try:
+        return msgspec.convert(value, kind, strict=False, dec_hook=_decode)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        raise UnexpectedResult(
+            f"the result is no {getattr(kind, '__name__', kind)}: {error}",
+            hint="the task returned something else when it ran; client.job(id).result() reads it as it is",
+        ) from error
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    raise TypeError(f"{kind.__name__} cannot be read from JSON")

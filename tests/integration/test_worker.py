@@ -65,13 +65,43 @@ async def test_functions_run_as_jobs_and_their_results_are_kept(app: dibs.App) -
         return {"thread": threading.current_thread().name, "tags": order.tags * times, "year": order.at.year}
 
     order = Order(UUID(int=7), datetime(2026, 1, 2, tzinfo=UTC), ["a", "b"])
-    jobs = [double.enqueue(21), describe.enqueue(order, times=2)]
+    doubled, described = double.enqueue(21), describe.enqueue(order, times=2)
     assert await double(4) == 8
     worker = await drain(app)
     assert worker.ended == 2
-    assert jobs[0].result() == 42
-    assert jobs[1].wait(5)["tags"] == ["a", "b", "a", "b"]
-    assert jobs[1].result()["thread"].startswith("dibs-handler")
+    assert doubled.result() == 42
+    assert described.wait(5)["tags"] == ["a", "b", "a", "b"]
+    assert described.wait(5)["thread"].startswith("dibs-handler")
+
+
+async def test_a_handle_from_an_id_knows_what_the_task_returns(app: dibs.App) -> None:
+    @app.task
+    async def copy(order: Order) -> Order:
+        return order
+
+    order = Order(UUID(int=7), datetime(2026, 1, 2, tzinfo=UTC), ["a"])
+    id = copy.enqueue(order).id
+    await drain(app)
+    assert copy.job(str(id)).wait(5) == order
+    assert await copy.ajob(id).result() == order
+    assert app.job(id).wait(5) == {"id": str(UUID(int=7)), "at": "2026-01-02T00:00:00Z", "tags": ["a"]}
+    assert await app.ajob(str(id)).state() is dibs.State.SUCCEEDED
+    assert app.client.job(id).state() is dibs.State.SUCCEEDED
+    for malformed in ("4711", "", None, 5):
+        with pytest.raises(dibs.InvalidArgument, match="is no job's id"):
+            app.job(malformed)  # type: ignore[arg-type]
+
+
+async def test_a_result_that_is_not_what_the_task_says_it_returns(app: dibs.App) -> None:
+    @app.task
+    async def lie() -> int:
+        return "three"  # type: ignore[return-value]
+
+    job = lie.enqueue()
+    await drain(app)
+    with pytest.raises(dibs.UnexpectedResult, match="is no int"):
+        job.result()
+    assert app.job(job.id).result() == "three"
 
 
 def test_arguments_are_checked_when_enqueued(app: dibs.App) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
@@ -22,7 +23,8 @@ from dibs.retry import Retry
 from dibs.scheduler import Schedules
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from uuid import UUID
 
     from dibs.client.middleware import Middleware
     from dibs.db.adapters.detect import AsyncConnection, Connection
@@ -175,19 +177,38 @@ class App:
 
     # Enqueueing
 
-    def enqueue_many(self, jobs: Sequence[NewJob], conn: Connection | None = None) -> list[Job]:
+    def enqueue_many(self, jobs: Sequence[NewJob], conn: Connection | None = None) -> list[Job[Any]]:
         """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none."""
         jobs = new_jobs(jobs)
         made = walk(hooks(self.middleware, "enqueue"), jobs, lambda these: self.client.enqueue_many(these, conn=conn))
         self._tell(jobs, made)
-        return [Job(self.client, m.id, m.is_new, m.outcome) for m in made]
+        return [
+            Job(self.client, m.id, m.is_new, m.outcome, kind)
+            for m, kind in zip(made, self._returns(jobs), strict=False)
+        ]
 
-    async def aenqueue_many(self, jobs: Sequence[NewJob], conn: AsyncConnection | None = None) -> list[AsyncJob]:
+    async def aenqueue_many(self, jobs: Sequence[NewJob], conn: AsyncConnection | None = None) -> list[AsyncJob[Any]]:
         """Enqueue jobs made by :meth:`Task.call`, from async code."""
         client, jobs = self.async_client(), new_jobs(jobs)
         made = await walk(hooks(self.middleware, "aenqueue"), jobs, lambda these: client.enqueue_many(these, conn=conn))
         self._tell(jobs, made)
-        return [AsyncJob(client, m.id, m.is_new, m.outcome) for m in made]
+        return [
+            AsyncJob(client, m.id, m.is_new, m.outcome, kind)
+            for m, kind in zip(made, self._returns(jobs), strict=False)
+        ]
+
+    def job(self, id: UUID | str) -> Job[Any]:
+        """A handle on a job that is known by its id, from a URL for example; nothing is asked yet."""
+        return self.client.job(id)
+
+    def ajob(self, id: UUID | str) -> AsyncJob[Any]:
+        """The same for async code."""
+        return self.async_client().job(id)
+
+    def _returns(self, jobs: Sequence[NewJob]) -> Iterator[Any]:
+        """What the task of each job returns; a middleware may have enqueued more than these."""
+        known = (self.tasks[job.kind].returns if job.kind in self.tasks else Any for job in jobs)
+        return itertools.chain(known, itertools.repeat(Any))
 
     def _tell(self, jobs: Sequence[NewJob], made: Sequence[Enqueued]) -> None:
         if self.events.wants(JobEnqueued):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from dibs.client.enqueue import Enqueuer
 from dibs.client.find import find_database
+from dibs.client.handle import Job
 from dibs.client.queue import Queue
 from dibs.client.schedules import Scheduling
 from dibs.client.upkeep import Upkeep
@@ -17,7 +18,7 @@ from dibs.db.adapters.client import join
 from dibs.db.database import Database
 from dibs.db.listen import Bell
 from dibs.errors import LeaseLost, UnknownJob
-from dibs.job import Answered, NewJob, new_jobs
+from dibs.job import Answered, NewJob, job_id, new_jobs
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
 from dibs.states import Answer, State
@@ -89,7 +90,7 @@ class Client(Scheduling):
 
     @property
     def dsn(self) -> str:
-        """Where the database is; known once the client has connected."""
+        """Where the database is; it is found now if it was not given."""
         return self._database.dsn
 
     def queue(self, name: str) -> Queue:
@@ -413,6 +414,10 @@ class Client(Scheduling):
     ) -> list[JobSummary]:
         """Jobs, newest first, in one state or in any of several; ``before`` continues after the job with that id."""
         return self._run(calls.jobs.jobs(queue, kind, state, limit, before))
+
+    def job(self, id: UUID | str) -> Job[Any]:
+        """A handle on a job that is known by its id; nothing is asked yet."""
+        return Job(self, job_id(id))
 
     def state(self, id: UUID) -> State:
         """What a job is now."""

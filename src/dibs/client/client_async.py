@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from dibs.client.enqueue_async import AsyncEnqueuer
 from dibs.client.find import find_database
+from dibs.client.handle_async import AsyncJob
 from dibs.client.queue_async import AsyncQueue
 from dibs.client.schedules_async import AsyncScheduling
 from dibs.client.upkeep_async import AsyncUpkeep
@@ -17,7 +18,7 @@ from dibs.db.adapters.client_async import join
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
 from dibs.errors import LeaseLost, UnknownJob
-from dibs.job import Answered, NewJob, new_jobs
+from dibs.job import Answered, NewJob, job_id, new_jobs
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
 from dibs.states import Answer, State
@@ -89,7 +90,7 @@ class AsyncClient(AsyncScheduling):
 
     @property
     def dsn(self) -> str:
-        """Where the database is; known once the client has connected."""
+        """Where the database is; it is found now if it was not given."""
         return self._database.dsn
 
     def queue(self, name: str) -> AsyncQueue:
@@ -426,6 +427,10 @@ class AsyncClient(AsyncScheduling):
     ) -> list[JobSummary]:
         """Jobs, newest first, in one state or in any of several; ``before`` continues after the job with that id."""
         return await self._run(calls.jobs.jobs(queue, kind, state, limit, before))
+
+    def job(self, id: UUID | str) -> AsyncJob[Any]:
+        """A handle on a job that is known by its id; nothing is asked yet."""
+        return AsyncJob(self, job_id(id))
 
     async def state(self, id: UUID) -> State:
         """What a job is now."""

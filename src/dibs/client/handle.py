@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from dibs.errors import JobEnded, WaitTimeout
+from dibs.results import read_result
 from dibs.states import Answer
 
 if TYPE_CHECKING:
@@ -18,29 +19,34 @@ if TYPE_CHECKING:
     from dibs.progress import Status
     from dibs.states import State
 
+R_co = TypeVar("R_co", covariant=True)
+
 SOONEST, LATEST = 0.01, 0.25
 """A wait for a job's end looks again after this many seconds, at first and at last."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A job that was enqueued; ``is_new`` is false if it was there already."""
+class Job(Generic[R_co]):
+    """A job that was enqueued, with what its task returns; ``is_new`` is false if it was there already."""
 
     client: Client
     id: UUID
     is_new: bool = True
     outcome: Answer = Answer.ENQUEUED
+    returns: Any = Any
 
     def state(self) -> State:
         """What it is now."""
         return self.client.state(self.id)
 
-    def result(self) -> Any:
+    def result(self) -> R_co | None:
         """What its last successful run returned; None before that, and where no history is kept."""
         shown = self.client.show(self.id) or {"attempts": []}
-        return next((a["result"] for a in reversed(shown["attempts"]) if a["outcome"] == "succeeded"), None)
+        kept = next((a["result"] for a in reversed(shown["attempts"]) if a["outcome"] == "succeeded"), None)
+        read: R_co | None = read_result(kept, self.returns)
+        return read
 
-    def wait(self, timeout: float = 60.0) -> Any:
+    def wait(self, timeout: float = 60.0) -> R_co:
         """Wait until it has ended and return its result; a bad end raises JobEnded, none in time WaitTimeout."""
         end = time.monotonic() + timeout
         pause = SOONEST
@@ -52,7 +58,7 @@ class Job:
             pause = min(pause * 2, LATEST)
         if state.is_dead:
             raise JobEnded(f"job {self.id} ended as {state}", hint=self.client.why(self.id))
-        return self.result()
+        return cast("R_co", self.result())
 
     def watch(self, *, poll: float = 0.5) -> Iterator[Status]:
         """Its status now and each time it has changed, until it has ended."""

@@ -41,13 +41,13 @@ class RemoteTask:
         made._facts = self._facts
         return made
 
-    def enqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> Job:
+    def enqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> Job[Any]:
         """Enqueue one call; with ``conn``, in the transaction of that connection."""
         if self._facts is None:
             self._facts = self._app.client._run(calls.workers.find_task(self.kind), conn)
         return self._app.enqueue_many([self._job(self._facts, args, kwargs)], conn)[0]
 
-    async def aenqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> AsyncJob:
+    async def aenqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> AsyncJob[Any]:
         """Enqueue one call, from async code."""
         if self._facts is None:
             self._facts = await self._app.async_client()._run(calls.workers.find_task(self.kind), conn)

@@ -7,7 +7,7 @@ import inspect
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, get_type_hints, overload
 
 from dibs.errors import InvalidArgument
 from dibs.job import NewJob, new_jobs
@@ -15,7 +15,8 @@ from dibs.policy import JobOptions, Seconds, seconds
 from dibs.retry import Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from uuid import UUID
 
     from dibs.arguments import Arguments
     from dibs.client.app import App
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 REPEATED_KEY = "dibs-dedup-key"
 """The header in which a job that repeats carries its dedup key along: elsewhere only a hash of it is kept."""
@@ -133,22 +135,61 @@ class Task(Generic[P, R]):
         own = self.settings.changed
         return TaskCall(queue=self.settings.queue, kind=self.name, payload=payload, own=own, **options)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    @property
+    def returns(self) -> Any:
+        """The type that the function returns, as far as a result can have it; Any where that is not known."""
+        hints = {} if self.settings.batch else get_type_hints(self.function)
+        known = hints.get("return", Any)
+        return Any if known in {None, type(None)} else known
+
+    @overload
+    def enqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Enqueue one call."""
         return self.app.enqueue_many([self.call(*args, **kwargs)], self.settings.conn)[0]
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob:
+    @overload
+    async def aenqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> AsyncJob[T]: ...
+
+    @overload
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[R]: ...
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[Any]:
         """Enqueue one call, from async code."""
         return (await self.app.aenqueue_many([self.call(*args, **kwargs)], self.settings.conn))[0]
 
-    def enqueue_many(self, calls: Iterable[NewJob]) -> list[Job]:
+    @overload
+    def job(self: Task[P, Coroutine[Any, Any, T]], id: UUID | str) -> Job[T]: ...
+
+    @overload
+    def job(self, id: UUID | str) -> Job[R]: ...
+
+    def job(self, id: UUID | str) -> Job[Any]:
+        """A handle on a job of this task that is known by its id: its result has the type that the task returns."""
+        return replace(self.app.job(id), returns=self.returns)
+
+    @overload
+    def ajob(self: Task[P, Coroutine[Any, Any, T]], id: UUID | str) -> AsyncJob[T]: ...
+
+    @overload
+    def ajob(self, id: UUID | str) -> AsyncJob[R]: ...
+
+    def ajob(self, id: UUID | str) -> AsyncJob[Any]:
+        """The same for async code."""
+        return replace(self.app.ajob(id), returns=self.returns)
+
+    def enqueue_many(self, calls: Iterable[NewJob]) -> list[Job[Any]]:
         """Enqueue many calls, made by :meth:`call`, all or none.
 
         Options of :meth:`using` are for all of them, except where a call has been given its own.
         """
         return self.app.enqueue_many(self._with_options(calls), self.settings.conn)
 
-    async def aenqueue_many(self, calls: Iterable[NewJob]) -> list[AsyncJob]:
+    async def aenqueue_many(self, calls: Iterable[NewJob]) -> list[AsyncJob[Any]]:
         """Enqueue many calls, made by :meth:`call`, all or none, from async code."""
         return await self.app.aenqueue_many(self._with_options(calls), self.settings.conn)
 

@@ -79,9 +79,9 @@ class AsyncDatabase:
 
     @property
     def dsn(self) -> str:
-        """Where the database is; known once connected, or if it was given."""
+        """Where the database is; it is found now if it was not given."""
         if not isinstance(self._locate, str):
-            raise DibsError("where the database is will be known after the first call")
+            self._locate = self._locate()
         return self._locate
 
     async def connect(self) -> None:
