@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,7 +16,10 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import dibs
+from dibs.runtime.children import Children
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -130,6 +134,56 @@ def test_no_child_shows_the_dsn_or_imports_from_the_folder(tmp_path: Path, dsn: 
         assert "every user of this machine can see the password" in err
         assert all("worker" in line and "hunter2" not in line for line in shown)
     assert not list(tmp_path.glob("*.sprung"))
+
+
+def test_an_app_that_cannot_be_imported_is_explained(tmp_path: Path, dsn: str) -> None:
+    modules = {
+        "missing": ("import nonexisting_lib\n", "No module named 'nonexisting_lib'", 1),
+        "broken": ("x = 1\nx = (\n", "SyntaxError", 2),
+        "raising": ("x = 1\n\nraise RuntimeError('no settings')\n", "RuntimeError: no settings", 3),
+    }
+    for name, (text, words, line) in modules.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        told = say(tmp_path, [f"{name}:app", "--dsn", dsn])
+        assert f"{name} cannot be imported" in told
+        assert words in told
+        assert f"{tmp_path}/{name}.py, line {line}" in told
+        assert "Traceback" not in told
+    (tmp_path / "shop.py").write_text(APP)
+    assert "there is no module shopp" in say(tmp_path, ["shopp:app"])
+    assert "shop has no appp; did you mean 'app'?" in say(tmp_path, ["shop:appp"])
+
+
+def say(folder: Path, arguments: list[str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "dibs", "worker", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    return done.stderr
+
+
+async def test_what_cannot_start_waits_for_a_restart(tmp_path: Path) -> None:
+    """The same code would fail the same way: with --reload, only a change of it starts a process again."""
+    begun = tmp_path / "begun"
+    script = f"import pathlib, sys; pathlib.Path({str(begun)!r}).open('a').write('x'); sys.exit(1)"
+    again = asyncio.Event()
+    died: list[int] = []
+    children = Children(
+        lambda _: [sys.executable, "-c", script], 1, until_restart=1,
+        started=lambda _: again.set(), died=lambda pid, _: died.append(pid),
+    )  # fmt: skip
+    running = asyncio.create_task(children.run())
+    for times in (1, 2):
+        await asyncio.wait_for(again.wait(), 20)
+        again.clear()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(again.wait(), 1.5)  # Without a restart the pauses are 0.2 s and a little more.
+        assert (begun.read_text(), children.alive) == ("x" * times, 0)
+        children.restart()
+    await asyncio.wait_for(again.wait(), 20)
+    children.stop()
+    assert await asyncio.wait_for(running, 20) in {1, 15}
 
 
 def test_what_a_worker_says_at_its_start_and_end(tmp_path: Path, dsn: str) -> None:
@@ -259,7 +313,7 @@ def test_reload(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
 
 def test_a_worker_whose_app_cannot_be_loaded_says_why(tmp_path: Path, dsn: str) -> None:
     (tmp_path / "shop.py").write_text("app = 7\n")
-    for path, words in (("nowhere:app", "there is no app nowhere:app"), ("shop:app", "is a int, not a dibs.App")):
+    for path, words in (("nowhere:app", "there is no module nowhere"), ("shop:app", "is a int, not a dibs.App")):
         command = [sys.executable, "-m", "dibs", "worker", path, "--dsn", dsn]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
         assert done.returncode != 0

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dibs.cli.exits import Exit
 from dibs.cli.foreground import FOLDER
 from dibs.client.client_async import AsyncClient
 from dibs.events import ChildDied, ChildStarted, CodeChanged
@@ -39,6 +40,7 @@ async def run_children(
         count,
         until_done=drain,
         grace=grace,
+        until_restart=Exit.FAILED if reload else None,
         started=lambda pid: events.tell(ChildStarted(pid)),
         died=lambda pid, status: events.tell(ChildDied(pid, status)),
     )

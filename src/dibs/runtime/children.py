@@ -35,7 +35,8 @@ class Children:
     """Runs ``count`` processes until told to stop.
 
     ``command`` makes the n-th one's command line. A process that ends with 0 without being asked is replaced too,
-    unless ``until_done``: then it has done its work. One that is asked to end has ``grace`` seconds, and some more
+    unless ``until_done``: then it has done its work. After one that ended with the status ``until_restart`` another is
+    started only by a restart: it would end the same way. One that is asked to end has ``grace`` seconds, and some more
     before it is killed.
     """
 
@@ -46,6 +47,7 @@ class Children:
         *,
         until_done: bool = False,
         grace: float = 30.0,
+        until_restart: int | None = None,
         started: Callable[[int], None] = lambda _: None,
         died: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
@@ -53,6 +55,8 @@ class Children:
         self._count = count
         self._until_done = until_done
         self._grace = grace
+        self._until_restart = until_restart
+        self._woken = asyncio.Event()
         self._started = started
         self._died = died
         self._children: dict[int, asyncio.subprocess.Process] = {}
@@ -67,6 +71,7 @@ class Children:
     def stop(self) -> None:
         """Ask all of them to end; they are not replaced any more."""
         self._stop.set()
+        self._wake()
         self._signal(signal.SIGTERM)
         self._kill_later(self._grace + KILL)
 
@@ -78,6 +83,7 @@ class Children:
     def restart(self) -> None:
         """Ask all of them to end, and start new ones in their place."""
         self._asked = {child.pid for child in self._children.values()}
+        self._wake()
         self._signal(signal.SIGTERM)
         self._kill_later(self._grace + KILL)
 
@@ -88,7 +94,7 @@ class Children:
     async def _keep(self, n: int) -> int:
         retrying, failures = Retrying(0.2, 10.0), 0
         while True:
-            began = time.monotonic()
+            began, woken = time.monotonic(), self._woken
             status = await self._live(n)
             if self._stop.is_set() or (self._until_done and status == 0):
                 return abs(status)
@@ -96,9 +102,16 @@ class Children:
                 self._died(self._children[n].pid, status)
             failures = 0 if time.monotonic() - began > HEALTHY or status == 0 else failures + 1
             if failures:
+                pause = None if status == self._until_restart else retrying.delay(failures)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), retrying.delay(failures))
+                    await asyncio.wait_for(woken.wait(), pause)
+                if self._stop.is_set():
                     return abs(status)
+
+    def _wake(self) -> None:
+        """End the pauses; a pause that begins with a process from before this one is not made at all."""
+        self._woken.set()
+        self._woken = asyncio.Event()
 
     async def _live(self, n: int) -> int:
         # In its own session, so that a Ctrl-C in the terminal reaches it through us alone.

@@ -7,8 +7,9 @@ import importlib
 import logging
 import os
 import sys
+import traceback
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -26,6 +27,9 @@ from dibs.runtime.children import is_child
 from dibs.runtime.running import run
 from dibs.worker import Share
 from dibs.worker.launch import settings_for
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 def _share(text: str) -> tuple[str, Share]:
@@ -170,12 +174,33 @@ def load(path: str | None) -> App:
     module, _, name = path.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)  # Last: a file here must not take the place of a library.
-    try:
-        found = getattr(importlib.import_module(module), name or "app")
-    except (ImportError, AttributeError) as error:
+    found = getattr(_import(module), name or "app", None)
+    if found is None:
         raise InvalidArgument(
-            f"there is no app {path}: {error}", hint="give it as module:name, such as shop.tasks:app"
-        ) from error
+            f"{module} has no {name or 'app'}{did_you_mean(name, vars(sys.modules[module]))}",
+            hint=f"it is {sys.modules[module].__file__}; give the app as module:name, such as shop.tasks:app",
+        )
     if not isinstance(found, App):
         raise InvalidArgument(f"{path} is a {type(found).__name__}, not a dibs.App")
     return found
+
+
+def _import(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            hint = "give the app as module:name, such as shop.tasks:app; the module is looked for here, too"
+            raise InvalidArgument(f"there is no module {error.name}", hint=hint) from None
+        raise InvalidArgument(
+            f"{module} cannot be imported: {type(error).__name__}: {error}",
+            hint=f"{_place(error)}; with --debug you see how it got there",
+        ) from error
+
+
+def _place(error: Exception) -> str:
+    """Where an import failed: the last line of a file that was run for it."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}"
