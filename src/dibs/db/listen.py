@@ -28,7 +28,7 @@ _QUIET = 30.0
 """After so many seconds without a ring the server is asked whether it is still there."""
 _SILENCE = 5.0
 """How many seconds it has to answer."""
-_ENDING = 2.0
+_ENDING = 1.0
 """How many seconds to wait until nobody listens any more."""
 _WHO = "select pg_backend_pid()"
 """Behind a pooler the backend's process id differs from ours: no notification reaches us there, so we poll."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SENDING = 15.0
 """For how many seconds to try to send outcomes: less than most leases last, so that another connection is tried."""
-CLOSING = 3.0
+CLOSING = 2.0
 """How many seconds there are to close all connections."""
 
 

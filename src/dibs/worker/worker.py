@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from dibs.runtime import Stepped
     from dibs.worker_settings import WorkerSettings
 
+STOPPING = 1.0
+"""How many seconds a claim that is under way, or a loop, has to end."""
 GOODBYE = 2.0
 """How many seconds to try to say goodbye: others find out by themselves."""
 
@@ -48,6 +50,7 @@ class Worker:
         self._hurry = asyncio.Event()
         self._keeper: Keeper | None = None
         self._producer: Producer | None = None
+        self._holding: Holding | None = None
 
     @property
     def ended(self) -> int:
@@ -85,14 +88,13 @@ class Worker:
             closing.push_async_callback(self._pools.close)
             member = await self._join(closing)
             runners = self._make_runners()
-            holding = Holding(self._pools.registry, member, self._queues, on_lost=runners.stop_queues)
+            self._holding = holding = Holding(self._pools.registry, member, self._queues, on_lost=runners.stop_queues)
             await holding.hold()
-            closing.push_async_callback(lambda: limited(holding.release(), GOODBYE))
             source = self._make_source(holding, closing)
             runners.start(self.settings.concurrency)
             closing.push_async_callback(runners.close)
             loops = self._start_loops(member, holding)
-            closing.push_async_callback(lambda: end(loops, within=GOODBYE))
+            closing.push_async_callback(lambda: end(loops, within=STOPPING))
             closing.callback(self._stop.set)
             self._producer = Producer(self.settings, source, self._hand, runners, self._stop)
             self.app.events.tell(WorkerStarted(member.number or 0, tuple(self._queues)))
@@ -112,9 +114,9 @@ class Worker:
         producing, told = asyncio.create_task(producer.run()), asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({producing, told}, return_when=asyncio.FIRST_COMPLETED)
-            await limited(producing, GOODBYE)
+            await limited(producing, STOPPING)
         finally:
-            await end([producing, told], within=GOODBYE)
+            await end([producing, told], within=STOPPING)
 
     @property
     def _queues(self) -> list[str]:
@@ -123,9 +125,14 @@ class Worker:
     async def _join(self, closing: AsyncExitStack) -> Member:
         member = Member(self._pools.registry, self.settings.name, {"queues": self._queues})
         await member.register()
-        closing.push_async_callback(lambda: limited(member.retire(), GOODBYE))
+        closing.push_async_callback(lambda: limited(self._leave(member), GOODBYE))
         await announce(self.app, self._pools.registry)
         return member
+
+    async def _leave(self, member: Member) -> None:
+        if self._holding is not None:
+            await self._holding.release()
+        await member.retire()
 
     def _make_runners(self) -> Runners:
         events, dsn = self.app.events, self._pools.dsn
