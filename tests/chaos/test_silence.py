@@ -48,7 +48,7 @@ def test_a_job_never_runs_on_two_workers_though_one_hears_nothing(
     with Proxy(dsn) as proxy:
         here.mkdir()
         there.mkdir()
-        with working(here, f"{proxy.dsn}&connect_timeout=2", 1, "--no-upkeep", "--grace", "0", app=LOG) as (cut_off,):
+        with working(here, f"{proxy.dsn}&connect_timeout=2", 1, "--no-upkeep", "--grace", "10", app=LOG) as (cut_off,):
             client.enqueue("q", "logs", {"name": "log"}, priority=9)
             wait_until(lambda: times(here / "log"), what="it runs behind the proxy")
             with working(there, dsn, 1, "--grace", "0", app=LOG):
@@ -62,12 +62,14 @@ def test_a_job_never_runs_on_two_workers_though_one_hears_nothing(
                 assert times(here / "log")[-1] == last
             client.cancel(client.jobs(kind="logs")[0].id)
             again = client.enqueue("q", "naps", {"seconds": 0.01})
-            wait_until(lambda: client.state(again.id) is dibs.State.SUCCEEDED, what="it works over new connections")
+            wait_until(
+                lambda: client.state(again.id) is dibs.State.SUCCEEDED, timeout=60, what="it works over new connections"
+            )
             proxy.go_silent(for_new=True)
             began = time.monotonic()
             cut_off.send_signal(signal.SIGTERM)
             assert cut_off.wait(30) == 0
-            assert time.monotonic() - began < 12
+            assert time.monotonic() - began < 20
 
 
 def answers(client: dibs.Client) -> bool:

@@ -97,7 +97,7 @@ class Children:
             began, woken = time.monotonic(), self._woken
             status = await self._live(n)
             if self._stop.is_set() or (self._until_done and status == 0):
-                return abs(status)
+                return 0 if status == -signal.SIGTERM else abs(status)  # It had not yet begun to listen.
             if self._children[n].pid not in self._asked:
                 self._died(self._children[n].pid, status)
             failures = 0 if time.monotonic() - began > HEALTHY or status == 0 else failures + 1
