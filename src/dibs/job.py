@@ -154,6 +154,11 @@ class Claimed(msgspec.Struct, frozen=True):
         )
 
     @property
+    def _run_key(self) -> bytes:
+        """Tells this run from another of the same job, which the same worker may have in hand if the lease was lost."""
+        return self._key + self._token
+
+    @property
     def id(self) -> UUID:
         """The job's id."""
         return UUID(bytes=self._key)

@@ -580,3 +580,20 @@ def test_what_a_killed_worker_held_is_run_by_another(
     shown = client.show(made.id)
     assert shown
     assert [a["outcome"] for a in shown["attempts"]] == ["lost", "succeeded"]
+
+
+async def test_a_job_that_was_taken_away_and_comes_back_to_the_same_worker(app: dibs.App) -> None:
+    """Two runs of one job are in hand at once; each end settles its own."""
+    both = threading.Barrier(2)
+
+    @app.task
+    def twice() -> int:
+        here = dibs.context()
+        if here.job.run == 1:
+            app.client.fail(here.job, "taken away", delay=0)
+        both.wait(20)
+        return here.job.run
+
+    job = twice.enqueue()
+    worker = await drain(app)
+    assert (job.result(), worker.ended) == (2, 2)

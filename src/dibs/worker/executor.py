@@ -78,7 +78,7 @@ class Executor:
             else:
                 end = await self._run(task, here, arguments, began)
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and job._key in told:
+            if isinstance(error, asyncio.CancelledError) and job._run_key in told:
                 raise
             end = failed(here, task.settings.retry, error, began)
         reach("worker.after_run")

@@ -75,7 +75,7 @@ class Keeper:
     def take(self, jobs: list[Claimed], since: float) -> None:
         """Keep these jobs' leases from now on; they began after ``since``, when they were asked for."""
         for job in jobs:
-            self._held[job._key] = _Kept(job, since)
+            self._held[job._run_key] = _Kept(job, since)
 
     @property
     def is_alive(self) -> bool:
@@ -96,7 +96,7 @@ class Keeper:
 
     def note(self, job: Claimed, progress: dict[str, Any]) -> None:
         """Send a run's progress with the next round; of several only the last."""
-        kept = self._held.get(job._key)
+        kept = self._held.get(job._run_key)
         if kept is not None:
             kept.news = progress
 

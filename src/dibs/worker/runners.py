@@ -59,7 +59,7 @@ class Runners:
     def start(self, count: int) -> None:
         """Begin to run jobs, up to ``count`` at once, to keep their leases and to send how they ended."""
         loop = asyncio.get_running_loop()
-        self._keeper.start(lambda job, why: loop.call_soon_threadsafe(self._stop, job._key, why))
+        self._keeper.start(lambda job, why: loop.call_soon_threadsafe(self._stop, job._run_key, why))
         self._start_completer()
         for n in range(count):
             self._start_runner(f"runner-{n}")
@@ -147,11 +147,11 @@ class Runners:
                 turn = time.monotonic() + TURN
                 continue
             job = self._stock.take()
-            self._running[job._key] = (job, me)
+            self._running[job._run_key] = (job, me)
             self._quiet.clear()
             task = self._executor.task(job.kind)
-            if self._told and job._key in self._told:
-                self._finish(job, self._told.pop(job._key))
+            if self._told and job._run_key in self._told:
+                self._finish(job, self._told.pop(job._run_key))
                 self._forget([job])
             elif task is None:
                 self._report([self._executor.unknown(job)])
@@ -166,7 +166,7 @@ class Runners:
 
     async def _run(self, job: Claimed, task: Task[Any, Any], me: asyncio.Task[Any]) -> None:
         if task.settings.batch is not None and self._batches.join(task, job):
-            self._running.pop(job._key)  # The runner that opened the batch runs it.
+            self._running.pop(job._run_key)  # The runner that opened the batch runs it.
             return
         jobs = [job]
         try:
@@ -178,42 +178,42 @@ class Runners:
                 ends = await self._executor.attempt_batch(task, jobs, lambda: self._is_stopping(jobs))
         except BaseException as error:
             ends = self._ends_of(jobs, error)
-        if not jobs or jobs[0]._key in self._running:  # Otherwise it was left behind, and is no longer ours.
+        if not jobs or jobs[0]._run_key in self._running:  # Otherwise it was left behind, and is no longer ours.
             self._report(ends)
             self._forget(jobs)
 
     def _ends_of(self, jobs: list[Claimed], error: BaseException) -> list[RunEnd]:
         """How jobs ended whose run was broken off: by us if one was told to stop, otherwise it was a failure."""
-        if not any(job._key in self._told for job in jobs):
+        if not any(job._run_key in self._told for job in jobs):
             return [RunEnd(job, "fail", error=f"the run broke off: {error!r}") for job in jobs]
         for job in jobs:
-            self._finish(job, self._told.pop(job._key, "stopping"))
+            self._finish(job, self._told.pop(job._run_key, "stopping"))
         return []
 
     def _is_stopping(self, jobs: list[Claimed]) -> bool:
-        return any(self._told.get(job._key) == "stopping" for job in jobs)
+        return any(self._told.get(job._run_key) == "stopping" for job in jobs)
 
     def _begin_batch(self, jobs: list[Claimed], me: asyncio.Task[Any]) -> None:
-        for job in [job for job in jobs if job._key in self._told]:
+        for job in [job for job in jobs if job._run_key in self._told]:
             jobs.remove(job)
-            self._running.pop(job._key, None)
-            self._finish(job, self._told.pop(job._key))
+            self._running.pop(job._run_key, None)
+            self._finish(job, self._told.pop(job._run_key))
         for job in jobs:
-            self._running[job._key] = (job, me)
-            self._batched.add(job._key)
+            self._running[job._run_key] = (job, me)
+            self._batched.add(job._run_key)
 
     def _forget(self, jobs: list[Claimed]) -> None:
         """The last step of a run, after its report: ``wind_up`` may end this runner as soon as all is quiet."""
         for job in jobs:
-            self._running.pop(job._key, None)
+            self._running.pop(job._run_key, None)
             if self._batched:
-                self._batched.discard(job._key)
+                self._batched.discard(job._run_key)
         if not self._running:
             self._quiet.set()
 
     def _report(self, ends: Sequence[RunEnd]) -> None:
         for one in ends:
-            key = one.job._key
+            key = one.job._run_key
             if self._told:
                 self._told.pop(key, None)
             self._keeper.let_go(key)
@@ -224,7 +224,7 @@ class Runners:
     def stop_queues(self, names: frozenset[str]) -> None:
         """Stop the jobs of exclusive queues and shards that another worker is about to claim from."""
         for job in self._keeper.of_queues(names):
-            self._stop(job._key, "lost")
+            self._stop(job._run_key, "lost")
 
     def _stop(self, key: bytes, why: Why) -> None:
         if key in self._told or not self._keeper.holds(key):
@@ -237,7 +237,7 @@ class Runners:
     def _finish(self, job: Claimed, why: Why) -> None:
         """End a job that was told to stop: one that is lost is no longer ours to report."""
         if why == "lost":
-            self._keeper.let_go(job._key)
+            self._keeper.let_go(job._run_key)
             self._completer.lose(job)
         elif why == "cancel":
             self._report([RunEnd(job, "fail", error="cancelled", final=True)])
@@ -265,7 +265,7 @@ class Runners:
     def _leave(self) -> int:
         left = [job for job, _ in self._running.values()]
         for job in left:
-            self._finish(job, self._told.pop(job._key, "stopping"))
+            self._finish(job, self._told.pop(job._run_key, "stopping"))
         self._forget(left)
         self._left = len(left)
         return self._left
