@@ -91,6 +91,7 @@ class Schedule:
 
     name: str
     app: str | None
+    declared_by: str
     queue: str
     kind: str
     status: Literal["healthy", "failing", "paused", "ended", "retired"]

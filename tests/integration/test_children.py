@@ -183,7 +183,7 @@ async def test_what_cannot_start_waits_for_a_restart(tmp_path: Path) -> None:
         children.restart()
     await asyncio.wait_for(again.wait(), 20)
     children.stop()
-    assert await asyncio.wait_for(running, 20) in {1, 15}
+    assert await asyncio.wait_for(running, 20) in {0, 1}  # 0 if it was stopped before it failed
 
 
 def test_what_a_worker_says_at_its_start_and_end(tmp_path: Path, dsn: str) -> None:

@@ -321,7 +321,7 @@ async def test_a_batch_handler_answers_for_each_job(app: dibs.App) -> None:
 
     jobs = index.enqueue_many(index.call(n) for n in range(20))
     with pytest.raises(dibs.InvalidArgument, match="Expected `int`"):
-        index.enqueue("one")  # type: ignore[call-overload]
+        index.enqueue("one")  # type: ignore[arg-type]
     broken = app.client.enqueue("q", "index", {"item": "no number"})
     await drain(app)
     assert max(sizes) == 10

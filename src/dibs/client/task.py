@@ -142,21 +142,9 @@ class Task(Generic[P, R]):
         known = hints.get("return", Any)
         return Any if known in {None, type(None)} else known
 
-    @overload
-    def enqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
-
-    @overload
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
-
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Enqueue one call."""
         return self.app.enqueue_many([self.call(*args, **kwargs)], self.settings.conn)[0]
-
-    @overload
-    async def aenqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> AsyncJob[T]: ...
-
-    @overload
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[R]: ...
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[Any]:
         """Enqueue one call, from async code."""

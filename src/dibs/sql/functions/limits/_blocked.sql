@@ -184,7 +184,7 @@ begin
   loop
     exit when (select u.queues is null from dibs._unblock_limit(of_limit, -101, '-infinity', dibs._nil_id(), null, at) as u);
   end loop;
-  delete from dibs.limit_unit as s where s.limit_id = of_limit;
+  perform dibs._drop_units(of_limit);
 end
 $$;
 

@@ -51,7 +51,7 @@ begin
   select b.* into v_old from dibs.limit_rule as b where b.scope = of_scope and b.name = of_name for update;
   update dibs.limit_rule as b set concurrency = new_concurrency, rate = new_rate, burst = new_burst where b.id = v_old.id;
   if new_concurrency is null then
-    delete from dibs.limit_unit as s where s.limit_id = v_old.id;
+    perform dibs._drop_units(v_old.id);
     update dibs.limit_rule as b set debt = 0 where b.id = v_old.id;
   else
     v_more := new_concurrency - case when v_is_new or v_old.concurrency is null then dibs._count_running(v_old.id) else v_old.concurrency end;

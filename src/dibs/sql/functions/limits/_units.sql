@@ -92,6 +92,18 @@ end;
 
 comment on function dibs._give_units is 'Give units back to a limit, if it is still there.';
 
+create or replace function dibs._drop_units(of_limit integer) returns void
+language plpgsql volatile
+as $$
+begin
+  -- Not those that a claim is taking: it may wait for the limit's row, which is ours.
+  delete from dibs.limit_unit as s
+  where s.ctid = any (array(select u.ctid from dibs.limit_unit as u where u.limit_id = of_limit for update skip locked));
+end
+$$;
+
+comment on function dibs._drop_units is 'Take the free units of a limit away; what a claim brings back later is collected by repair_limits.';
+
 create or replace function dibs._give_back(holdings dibs.holding[], at timestamptz) returns void
 language plpgsql volatile
 as $$

@@ -40,6 +40,9 @@ begin
   perform dibs._unblock_all(b.limit_id, dibs.now())
   from (select distinct b.limit_id from dibs.blocked as b) as b
   where not exists (select from dibs.limit_rule as r where r.id = b.limit_id);
+  perform dibs._drop_units(s.limit_id)
+  from (select distinct s.limit_id from dibs.limit_unit as s) as s
+  where not exists (select from dibs.limit_rule as r where r.id = s.limit_id and r.concurrency is not null);
   perform from dibs._bring_back(array(select q.id from dibs.queue as q order by q.id), dibs.now());
   return v_mended;
 end
