@@ -197,7 +197,7 @@ def test_dead_rows_in_front_of_the_scan_cost_nothing(connect: Connect, client: d
                 claimer.execute("select from dibs.claim('{q}', 10)")
         costs.append(sorted(plan.buffers for plan in plans if "pick as" in plan.text)[4])
     assert claimer.execute("select count(*) from dibs.ready").fetchone() == (0,)
-    assert costs[-1] < 2 * costs[0]
+    assert costs[-1] < 2 * max(costs[:2]), costs
 
 
 def test_a_locked_or_expired_head_does_not_hold_the_floor_down(connect: Connect, clock: Clock) -> None:
