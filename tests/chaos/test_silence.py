@@ -48,7 +48,7 @@ def test_a_job_never_runs_on_two_workers_though_one_hears_nothing(
     with Proxy(dsn) as proxy:
         here.mkdir()
         there.mkdir()
-        with working(here, f"{proxy.dsn}&connect_timeout=2", 1, "--no-upkeep", "--grace", "10", app=LOG) as (cut_off,):
+        with working(here, f"{proxy.dsn}&connect_timeout=2", 1, "--grace", "10", app=LOG) as (cut_off,):
             client.enqueue("q", "logs", {"name": "log"}, priority=9)
             wait_until(lambda: times(here / "log"), what="it runs behind the proxy")
             with working(there, dsn, 1, "--grace", "0", app=LOG):
