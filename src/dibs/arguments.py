@@ -21,6 +21,7 @@ class Arguments:
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
         self._signature, hints = self._shape_of(function)
+        self.returns = _returned(hints)
         fields: list[Any] = []
         for parameter in self._signature.parameters.values():
             if parameter.kind not in _NAMED:
@@ -104,6 +105,7 @@ class WholePayload(Arguments):
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
         self._signature = inspect.signature(function)
+        self.returns: Any = Any
         self._names = tuple(self._signature.parameters)
         if len(self._names) != 1:
             raise InvalidArgument(f"raw task {name} takes {len(self._names)} arguments; it gets one, the whole payload")
@@ -136,6 +138,12 @@ def _encode(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise InvalidArgument(f"{type(value).__name__} cannot be kept as JSON")
+
+
+def _returned(hints: dict[str, Any]) -> Any:
+    """The type that a result has; Any where none is known, or where the handler returns None and may set another."""
+    known = hints.get("return", Any)
+    return Any if known is type(None) else known
 
 
 def _decode(kind: type, value: Any) -> Any:

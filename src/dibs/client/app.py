@@ -207,7 +207,7 @@ class App:
 
     def _returns(self, jobs: Sequence[NewJob]) -> Iterator[Any]:
         """What the task of each job returns; a middleware may have enqueued more than these."""
-        known = (self.tasks[job.kind].returns if job.kind in self.tasks else Any for job in jobs)
+        known = (self.tasks[job.kind].arguments.returns if job.kind in self.tasks else Any for job in jobs)
         return itertools.chain(known, itertools.repeat(Any))
 
     def _tell(self, jobs: Sequence[NewJob], made: Sequence[Enqueued]) -> None:

@@ -7,7 +7,7 @@ import inspect
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from dibs.errors import InvalidArgument
 from dibs.job import NewJob, new_jobs
@@ -135,13 +135,6 @@ class Task(Generic[P, R]):
         own = self.settings.changed
         return TaskCall(queue=self.settings.queue, kind=self.name, payload=payload, own=own, **options)
 
-    @property
-    def returns(self) -> Any:
-        """The type that the function returns, as far as a result can have it; Any where that is not known."""
-        hints = {} if self.settings.batch else get_type_hints(self.function)
-        known = hints.get("return", Any)
-        return Any if known in {None, type(None)} else known
-
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Enqueue one call."""
         return self.app.enqueue_many([self.call(*args, **kwargs)], self.settings.conn)[0]
@@ -158,7 +151,7 @@ class Task(Generic[P, R]):
 
     def job(self, id: UUID | str) -> Job[Any]:
         """A handle on a job of this task that is known by its id: its result has the type that the task returns."""
-        return replace(self.app.job(id), returns=self.returns)
+        return replace(self.app.job(id), returns=self.arguments.returns)
 
     @overload
     def ajob(self: Task[P, Coroutine[Any, Any, T]], id: UUID | str) -> AsyncJob[T]: ...
@@ -168,7 +161,7 @@ class Task(Generic[P, R]):
 
     def ajob(self, id: UUID | str) -> AsyncJob[Any]:
         """The same for async code."""
-        return replace(self.app.ajob(id), returns=self.returns)
+        return replace(self.app.ajob(id), returns=self.arguments.returns)
 
     def enqueue_many(self, calls: Iterable[NewJob]) -> list[Job[Any]]:
         """Enqueue many calls, made by :meth:`call`, all or none.
