@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from dibs.job import Claimed
     from dibs.testing import Clock
 
 NOW = dibs.Retry(max_attempts=3, backoff=dibs.constant(0))
@@ -597,3 +598,22 @@ async def test_a_job_that_was_taken_away_and_comes_back_to_the_same_worker(app: 
     job = twice.enqueue()
     worker = await drain(app)
     assert (job.result(), worker.ended) == (2, 2)
+
+
+async def test_jobs_that_came_too_late_are_given_back(app: dibs.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to a claim was so long in coming that the lease may be over: no loss is charged for it."""
+
+    @app.task
+    async def ran() -> int:
+        return dibs.context().job.losses
+
+    job = ran.enqueue()
+    take = Runners.take
+
+    def take_late(self: Runners, jobs: list[Claimed], since: float) -> list[Claimed]:
+        return take(self, jobs, since - (3600 if jobs and jobs[0].run == 1 else 0))
+
+    monkeypatch.setattr(Runners, "take", take_late)
+    worker = await drain(app)
+    assert (job.result(), worker.ended) == (0, 2)
+    assert [a["outcome"] for a in app.client.show(job.id)["attempts"]] == ["released", "succeeded"]  # type: ignore[index]

@@ -50,6 +50,14 @@ class _Kept:
         self.until = now + self.length
         self.news: dict[str, Any] | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the lease may end any moment.
+
+        By our own clock, from before the claim or renewal was sent: never later than the database sees it.
+        """
+        return time.monotonic() > self.until - self.length / 10
+
 
 class Keeper:
     """Keeps the leases of the jobs in hand; says which are to stop, because they were cancelled or lost."""
@@ -72,10 +80,19 @@ class Keeper:
         for thread in self._threads:
             thread.start()
 
-    def take(self, jobs: list[Claimed], since: float) -> None:
-        """Keep these jobs' leases from now on; they began after ``since``, when they were asked for."""
+    def take(self, jobs: list[Claimed], since: float) -> list[Claimed]:
+        """Keep these jobs' leases from now on; they began after ``since``, when they were asked for.
+
+        Returns those that are not kept, because they may be over already: the answer was long in coming.
+        """
+        late = []
         for job in jobs:
-            self._held[job._run_key] = _Kept(job, since)
+            kept = _Kept(job, since)
+            if kept.is_over:
+                late.append(job)
+            else:
+                self._held[job._run_key] = kept
+        return late
 
     @property
     def is_alive(self) -> bool:
@@ -164,8 +181,6 @@ class Keeper:
             self._fence()
 
     def _fence(self) -> None:
-        # By our own clock, from before the claim or renewal was sent: never later than the database sees it.
-        now = time.monotonic()
         for kept in list(self._held.values()):
-            if now > kept.until - kept.length / 10:
+            if kept.is_over:
                 self._stop_job(kept.job, "lost")

@@ -102,8 +102,8 @@ class Producer:
             if len(jobs) < count:
                 empty.update(queues)
             self._hand.take(jobs)
-            self._runners.take(jobs, asked)
-            if suspects := [job for job in jobs if job.losses >= SUSPECT]:
+            kept = self._runners.take(jobs, asked)
+            if suspects := [job for job in kept if job.losses >= SUSPECT]:
                 await self._run_alone(*suspects)
                 break
         return found

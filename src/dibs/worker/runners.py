@@ -114,12 +114,15 @@ class Runners:
         """Whether there are jobs that have not begun."""
         return bool(self._stock)
 
-    def take(self, jobs: list[Claimed], since: float) -> None:
-        """Keep the leases of these jobs, which began after ``since``, and run them."""
-        self._keeper.take(jobs, since)
+    def take(self, jobs: list[Claimed], since: float) -> list[Claimed]:
+        """Keep the leases of these jobs, which began after ``since``, and run them; what came too late goes back."""
+        if late := self._keeper.take(jobs, since):
+            self._report([RunEnd(job, "release") for job in late])
+            jobs = [job for job in jobs if self._keeper.holds(job._run_key)]
         self._stock.add(jobs)
         if jobs:
             reach("worker.claimed")
+        return jobs
 
     def set_aside(self, job: Claimed, others: Sequence[Claimed]) -> None:
         """Let this job wait, and give back these others."""
