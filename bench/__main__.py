@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SCENARIOS = (
     "enqueue",
+    "singles",
     "claim",
     "idle",
     "horizon",
