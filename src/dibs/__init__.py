@@ -74,6 +74,7 @@ from dibs.info import (
     QueueInfo,
     Rescued,
     Resumed,
+    RunningJob,
     TaskInfo,
     WorkerInfo,
 )
@@ -97,7 +98,7 @@ from dibs.retry import GiveUp, Retry, RetryAfter, Snooze
 from dibs.schedule import CatchUp, OnFailure, Overlap, Schedule, ScheduleRule, Triggered
 from dibs.shards import Hold, Shard
 from dibs.states import Answer, Outcome, State
-from dibs.stats import Statistics, Totals
+from dibs.stats import Period, QueueRate, Statistics, Totals
 
 __version__ = "0.1.0"
 from dibs.worker_settings import Share, WorkerOptions, WorkerSettings
@@ -159,11 +160,13 @@ __all__ = [
     "Outcome",
     "Overlap",
     "PayloadTooLarge",
+    "Period",
     "Pruned",
     "Queue",
     "QueueFull",
     "QueueInfo",
     "QueuePolicy",
+    "QueueRate",
     "Redriven",
     "Refused",
     "RemoteTask",
@@ -171,6 +174,7 @@ __all__ = [
     "Resumed",
     "Retry",
     "RetryAfter",
+    "RunningJob",
     "Schedule",
     "ScheduleRule",
     "SchemaError",

@@ -55,6 +55,21 @@ class WorkerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job that is held: by which worker, since when, until when, and how far it has come."""
+
+    id: UUID
+    queue: str
+    kind: str | None
+    worker: int | None
+    claimed_at: datetime
+    lease_until: datetime
+    attempt: int
+    progress: dict[str, Any] | None
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TaskInfo:
     """A task that a worker registered: its queue, its arguments and the options of its jobs."""
 

@@ -68,4 +68,30 @@ class Totals:
     run_max: timedelta | None
 
 
-__all__ = ["Statistics", "Totals"]
+@dataclass(frozen=True, slots=True)
+class Period:
+    """What happened in the period that began ``at``, all kinds together, and how long runs took and were waited for."""
+
+    at: datetime
+    succeeded: int
+    failed: int
+    lost: int
+    cancelled: int
+    expired: int
+    run_p50: timedelta | None = None
+    run_p95: timedelta | None = None
+    wait_p50: timedelta | None = None
+    wait_p95: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRate:
+    """How many runs of a queue succeeded and failed in the period that began ``at``."""
+
+    queue: str
+    at: datetime
+    succeeded: int
+    failed: int
+
+
+__all__ = ["Period", "QueueRate", "Statistics", "Totals"]

@@ -55,11 +55,13 @@ def test_an_observer_of_one_queue_sees_no_other(client: dibs.Client, login: Logi
         [job, *_] = client.claim(queue)
         db.execute("select dibs.begin_delivery(%s, %s, 'smtp')", (job.id, job.token))
         client.fail(job, "once", delay=0)
+        client.claim(queue)
     mail = login("dibs_observer", queues=["mail"])
     assert {job.queue for job in mail.jobs()} == {"mail"}
     assert [q.name for q in mail.queues()] == ["mail"]
     with psycopg.connect(mail.dsn, autocommit=True) as conn:
-        for view, column in (("attempts", "queue"), ("errors", "queue"), ("processes", "name"), ("deliveries", "kind")):
+        views = {"attempts": "queue", "running": "queue", "errors": "queue", "processes": "name", "deliveries": "kind"}
+        for view, column in views.items():
             seen = conn.execute(f"select distinct {column} from dibs.{view}").fetchall()
             assert seen == [("mail",)], view
     assert {q.name for q in client.queues()} == {"billing", "mail"}

@@ -386,3 +386,42 @@ def test_queues_without_history_have_no_statistics(client: dibs.Client) -> None:
     client.upkeep.roll_up()
     [told] = client.totals("q")
     assert (told.failed, told.succeeded) == (1, 0)
+
+
+def test_periods_put_all_kinds_together(client: dibs.Client, noon: Clock) -> None:
+    client.set_queue("q", max_attempts=1)
+    for kind, seconds in (("quick", 1), ("slow", 9)):
+        client.enqueue("q", kind)
+        [job] = client.claim("q")
+        noon.move(seconds)
+        client.complete(job)
+    noon.move(60)
+    client.enqueue("other", "bad")
+    client.fail(client.claim("other")[0], "no", final=True)
+    client.upkeep.roll_up()
+    first, second = client.periods()
+    assert (first.succeeded, first.failed, second.succeeded, second.failed) == (2, 0, 0, 1)
+    assert first.run_p50
+    assert first.run_p95
+    assert timedelta(seconds=0.9) < first.run_p50 < timedelta(seconds=1.2)
+    assert timedelta(seconds=7) < first.run_p95 <= timedelta(seconds=9)
+    assert (first.at, second.at) == (NOON, NOON + timedelta(minutes=1))
+    [hour] = client.periods(since=86400, every=3600)
+    assert (hour.at, hour.succeeded, hour.failed) == (NOON, 2, 1)
+    assert [p.succeeded for p in client.periods(queue="q", kind="slow")] == [1]
+    assert [(r.queue, r.succeeded, r.failed) for r in client.queue_rates()] == [("other", 0, 1), ("q", 2, 0)]
+    with pytest.raises(dibs.InvalidArgument):
+        client.periods(every=1)
+    with pytest.raises(dibs.UnknownQueue):
+        client.periods("no such queue")
+
+
+def test_what_runs_is_told_with_who_holds_it(client: dibs.Client) -> None:
+    made = client.enqueue("q", "k")
+    client.enqueue("q", "waits")
+    [job] = client.claim("q")
+    client.report(job, 0.5)
+    [held] = client.running()
+    assert (held.id, held.queue, held.kind, held.worker, held.attempt) == (made.id, "q", "k", None, 1)
+    assert (held.progress, held.cancel_requested) == ({"done": 0.5, "of": 1}, False)
+    assert client.running(worker=7) == []

@@ -227,6 +227,8 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     ),
     "state": ("id => '<job>'",),
     "states": ("ids => array['<job>']::uuid[]",),
+    "periods": ("queue => '<queue>'", "kind => '<kind>'", "since => '1 day', every => '1 hour'"),
+    "queue_rates": ("since => '1 day', every => '1 hour'",),
     "statistics": ("queue => '<queue>'", "kind => '<kind>'", "since => '1 day'"),
     "status": ("id => '<job>'",),
     "supervise": (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from dibs.client.enqueue import Enqueuer
 from dibs.client.find import find_database
 from dibs.client.handle import Job
+from dibs.client.looking import Looking
 from dibs.client.queue import Queue
 from dibs.client.schedules import Scheduling
 from dibs.client.upkeep import Upkeep
@@ -47,7 +48,7 @@ FAST_POLL = 0.05
 """How long to poll fast after a ring, for commits that overlapped the ringer's."""
 
 
-class Client(Scheduling):
+class Client(Scheduling, Looking):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.

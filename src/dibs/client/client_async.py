@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from dibs.client.enqueue_async import AsyncEnqueuer
 from dibs.client.find import find_database
 from dibs.client.handle_async import AsyncJob
+from dibs.client.looking_async import AsyncLooking
 from dibs.client.queue_async import AsyncQueue
 from dibs.client.schedules_async import AsyncScheduling
 from dibs.client.upkeep_async import AsyncUpkeep
@@ -47,7 +48,7 @@ FAST_POLL = 0.05
 """How long to poll fast after a ring, for commits that overlapped the ringer's."""
 
 
-class AsyncClient(AsyncScheduling):
+class AsyncClient(AsyncScheduling, AsyncLooking):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.

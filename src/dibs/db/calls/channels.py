@@ -135,6 +135,11 @@ def delivery_totals() -> Call[dict[str, int]]:
     )
 
 
+def processes(limit: int) -> Call[list[dict[str, Any]]]:
+    """Processes under a supervisor, and their next look."""
+    return _rows("dibs.processes", ("name", "queue", "job_id", "state", "due_at"), "", (), "name limit %s", limit)
+
+
 def _rows(
     view: str, columns: Sequence[str], where: str, args: tuple[Any, ...], order: str, *limit: int
 ) -> Call[list[dict[str, Any]]]:

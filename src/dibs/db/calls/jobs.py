@@ -22,7 +22,7 @@ from dibs.db.calls.call import (
     to_jsonb,
     uuids,
 )
-from dibs.info import JobSummary
+from dibs.info import JobSummary, RunningJob
 from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
 from dibs.policy import moment
 from dibs.progress import Status
@@ -253,6 +253,17 @@ def jobs(
         " order by id desc",
         (queue, queue, kind, kind, states, states, before, before, limit),
         lambda rows: [JobSummary(id, queue, kind, State(state), *rest) for id, queue, kind, state, *rest in rows],
+        slow=True,
+    )
+
+
+def running(worker: int | None, limit: int) -> Call[list[RunningJob]]:
+    """Jobs that are held, the longest held first."""
+    return Call(
+        f"select {columns(RunningJob)} from dibs.running where %s::bigint is null or worker = %s"
+        " order by claimed_at, id limit %s",
+        (worker, worker, limit),
+        lambda rows: [RunningJob(*row) for row in rows],
         slow=True,
     )
 

@@ -24,6 +24,16 @@ def now() -> Call[datetime]:
     return Call("select dibs.now()", (), first)
 
 
+def bound(timeout: float, read_only: bool) -> Call[Any]:
+    """Bound the other statements of the transaction: in seconds, and to reading."""
+    return Call(
+        "select set_config('statement_timeout', %s, true), set_config('transaction_read_only', %s, true)",
+        (f"{timeout * 1000:.0f}", "on" if read_only else "off"),
+        first,
+        slow=True,
+    )
+
+
 def installed() -> Call[Installed]:
     """Which schema is installed, and the database's time."""
     return Call("select version, oldest_client, dibs.now() from dibs.version()", (), _read)

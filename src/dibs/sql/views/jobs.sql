@@ -50,6 +50,17 @@ comment on view dibs.attempts is
 'Every ended run kept; no results, and of an error its first line. first_wait is how long a job''s first run was waited
 for.';
 
+create or replace view dibs.running with (security_barrier) as
+select l.id, coalesce(p.name, q.name) as queue, j.kind, l.worker, l.claimed_at, l.lease_until, l.charged as attempt,
+  l.progress, l.cancel is not null as cancel_requested
+from dibs.lease as l
+join dibs.queue as q on q.id = l.queue_id
+left join dibs.queue as p on p.id = q.shard_of
+left join dibs.job as j on j.id = l.id
+where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
+
+comment on view dibs.running is 'Every job that a worker or a client holds, who holds it, and how far it has come.';
+
 create or replace view dibs.queues with (security_barrier) as
 select q.name, q.paused_at, q.created_at, p.*
 from dibs.queue as q cross join lateral jsonb_populate_record(null::dibs.queue_policy, to_jsonb(q)) as p

@@ -1,0 +1,68 @@
+# Written by tools/unasync.py from looking_async.py: change that and run `make sync`.
+"""The client's looks at what goes on: charts, what runs, errors, deliveries and processes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dibs.db import calls
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from dibs.db.calls import Call
+    from dibs.info import RunningJob
+    from dibs.policy import Seconds
+    from dibs.stats import Period, QueueRate
+
+R = TypeVar("R")
+
+
+class Looking(ABC):
+    """What a client can look at."""
+
+    @abstractmethod
+    def _run(self, call: Call[R]) -> R: ...
+
+    def now(self) -> datetime:
+        """The database's time."""
+        return self._run(calls.schema.now())
+
+    def periods(
+        self, queue: str | None = None, kind: str | None = None, *, since: Seconds = 3600, every: Seconds = 60
+    ) -> list[Period]:
+        """What happened in the last ``since`` seconds, all kinds together, by period.
+
+        A period in which nothing happened is left out.
+        """
+        return self._run(calls.statistics.periods(queue, kind, since, every))
+
+    def queue_rates(self, *, since: Seconds = 3600, every: Seconds = 300) -> list[QueueRate]:
+        """How many runs of each queue succeeded and failed, by period."""
+        return self._run(calls.statistics.queue_rates(since, every))
+
+    def running(self, *, worker: int | None = None, limit: int = 1000) -> list[RunningJob]:
+        """Jobs that are held now, the longest held first; of one worker, if its number is given."""
+        return self._run(calls.jobs.running(worker, limit))
+
+    def errors(
+        self,
+        *,
+        job: UUID | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """The log of operational errors, newest first; ``before`` continues after the error with that number."""
+        return self._run(calls.channels.errors(job, source, since, before, limit))
+
+    def deliveries(self, *, interrupted: bool = False, limit: int = 50) -> list[dict[str, Any]]:
+        """What channels sent, newest first; only what may have gone out twice, if ``interrupted``."""
+        return self._run(calls.channels.deliveries(interrupted, limit))
+
+    def processes(self, *, limit: int = 50) -> list[dict[str, Any]]:
+        """Processes under a supervisor, and when they are looked at next."""
+        return self._run(calls.channels.processes(limit))

@@ -1,0 +1,67 @@
+"""The client's looks at what goes on: charts, what runs, errors, deliveries and processes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dibs.db import calls
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from dibs.db.calls import Call
+    from dibs.info import RunningJob
+    from dibs.policy import Seconds
+    from dibs.stats import Period, QueueRate
+
+R = TypeVar("R")
+
+
+class AsyncLooking(ABC):
+    """What a client can look at."""
+
+    @abstractmethod
+    async def _run(self, call: Call[R]) -> R: ...
+
+    async def now(self) -> datetime:
+        """The database's time."""
+        return await self._run(calls.schema.now())
+
+    async def periods(
+        self, queue: str | None = None, kind: str | None = None, *, since: Seconds = 3600, every: Seconds = 60
+    ) -> list[Period]:
+        """What happened in the last ``since`` seconds, all kinds together, by period.
+
+        A period in which nothing happened is left out.
+        """
+        return await self._run(calls.statistics.periods(queue, kind, since, every))
+
+    async def queue_rates(self, *, since: Seconds = 3600, every: Seconds = 300) -> list[QueueRate]:
+        """How many runs of each queue succeeded and failed, by period."""
+        return await self._run(calls.statistics.queue_rates(since, every))
+
+    async def running(self, *, worker: int | None = None, limit: int = 1000) -> list[RunningJob]:
+        """Jobs that are held now, the longest held first; of one worker, if its number is given."""
+        return await self._run(calls.jobs.running(worker, limit))
+
+    async def errors(
+        self,
+        *,
+        job: UUID | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """The log of operational errors, newest first; ``before`` continues after the error with that number."""
+        return await self._run(calls.channels.errors(job, source, since, before, limit))
+
+    async def deliveries(self, *, interrupted: bool = False, limit: int = 50) -> list[dict[str, Any]]:
+        """What channels sent, newest first; only what may have gone out twice, if ``interrupted``."""
+        return await self._run(calls.channels.deliveries(interrupted, limit))
+
+    async def processes(self, *, limit: int = 50) -> list[dict[str, Any]]:
+        """Processes under a supervisor, and when they are looked at next."""
+        return await self._run(calls.channels.processes(limit))

@@ -1,0 +1,38 @@
+"""A client whose calls are bounded: in time, and to reading."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import dibs
+from dibs.client.bounded import BoundedClient
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+async def test_the_database_refuses_what_would_change_something(dsn: str, client: dibs.Client) -> None:
+    made = client.enqueue("q", "k")
+    async with BoundedClient(dsn, timeout=5, read_only=True) as bounded:
+        assert await bounded.state(made.id) is dibs.State.READY
+        with pytest.raises(dibs.ServerError) as refused:
+            await bounded.cancel(made.id)
+        assert refused.value.sqlstate == "25006"
+        assert await bounded.state(made.id) is dibs.State.READY
+
+
+async def test_the_database_stops_what_takes_too_long(
+    dsn: str, client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    client.enqueue("q", "k")
+    with db.transaction():
+        db.execute("lock table dibs.job")
+        async with BoundedClient(dsn, timeout=0.2, read_only=True) as bounded:
+            began = time.monotonic()
+            with pytest.raises(dibs.ServerError) as stopped:
+                await bounded.jobs()
+            assert stopped.value.sqlstate == "57014"
+            assert time.monotonic() - began < 5
