@@ -124,6 +124,19 @@ class Trouble(Event, frozen=True):
     error: BaseException
 
 
+class OutageBegan(Event, frozen=True):
+    """The database has not answered for ``silence`` seconds; ``error`` says why, if a connection was lost."""
+
+    silence: float
+    error: BaseException | None = None
+
+
+class OutageEnded(Event, frozen=True):
+    """The database answers again, ``after`` that many seconds."""
+
+    after: float
+
+
 class ChildStarted(Event, frozen=True):
     """The parent of several worker processes started one."""
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -121,7 +122,11 @@ def test_maintain_goes_on_after_a_restart_of_the_server() -> None:
                 assert lines(process.stdout, "done", "rescue")["ready"] == 1
                 client.complete(client.claim("q", wait=5)[0])
                 server.stop("immediate")
+                began = time.monotonic()
+                assert "does not answer" in lines(process.stdout, "trouble")["error"]
+                assert time.monotonic() - began < 2.5
                 server.start()
+                assert lines(process.stdout, "recovered")["after"] > 1
             process.terminate()
             assert process.wait(10) == 0
 

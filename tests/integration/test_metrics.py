@@ -444,7 +444,7 @@ def test_what_is_not_read_is_not_subscribed_to() -> None:
     for level, wanted in (
         ("debug", set(EVENTS)),
         ("info", set(EVENTS) - hot),
-        ("error", {facts.RunEnded, facts.ChildDied}),
+        ("error", {facts.RunEnded, facts.OutageBegan, facts.ChildDied}),
     ):
         events = facts.Events()
         log = log_events(events, "text", level=level, stream=io.StringIO())
@@ -506,6 +506,11 @@ def test_your_own_set_up_of_logging_gets_the_facts(caplog: pytest.LogCaptureFixt
 def test_every_event_has_a_line_and_a_level() -> None:
     assert list(LEVELS) == EVENTS
     assert line_of(facts.ChildStarted(7)).text == "process 7 started"
+    assert line_of(facts.OutageBegan(1.15)).text.endswith(": no answer for 1.1 s")
+    assert line_of(facts.OutageBegan(1.15, dibs.ConnectionLost("it went\naway"))).text.endswith(
+        ": ConnectionLost: it went"
+    )
+    assert line_of(facts.OutageEnded(12.34)).text == "the database answers again, after 12.3 s"
     assert line_of(facts.UpkeepDone("rescue", 3, {"ready": 2, "exhausted": 1})).text == (
         "upkeep: rescue: 2 ready, 1 exhausted"
     )

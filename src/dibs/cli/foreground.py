@@ -41,6 +41,11 @@ class Shown:
     metrics: int | None = None
     health_file: Path | None = None
 
+    @property
+    def is_probed(self) -> bool:
+        """Whether anybody asks for its health."""
+        return self.health is not None or self.health_file is not None
+
     @asynccontextmanager
     async def serve(self, probes: Mapping[str, Route], metrics: Route | None) -> AsyncIterator[None]:
         """Answer on the ports asked for; on one, if they are the same."""

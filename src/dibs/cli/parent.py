@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 from dibs.cli.exits import Exit
 from dibs.cli.foreground import FOLDER
 from dibs.client.client_async import AsyncClient
-from dibs.events import ChildDied, ChildStarted, CodeChanged
+from dibs.events import ChildDied, ChildStarted, CodeChanged, Events
 from dibs.metrics import Prometheus
 from dibs.runtime.children import Children
 from dibs.runtime.signals import obeying
 from dibs.runtime.watch import changed
 from dibs.worker.health import keep_fresh, pages
+from dibs.worker.pulse import Pulse, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from dibs.cli.foreground import Shown
-    from dibs.events import Events
     from dibs.runtime.http import Route
 
 DSN = "DIBS_PARENT_DSN"
@@ -51,8 +51,12 @@ async def run_children(
             stack.callback(watching.cancel)
         metrics = None if shown.metrics is None else _metrics(events, locate(), stack)
 
+        pulse = Pulse(Events())  # Outages are told by the workers; here the probes have to know.
+        if shown.is_probed and (dsn := locate()):
+            await stack.enter_async_context(watched(dsn, pulse))
+
         def unready() -> str | None:
-            return None if children.alive == count else "not all worker processes run"
+            return "not all worker processes run" if children.alive != count else pulse.trouble()
 
         await stack.enter_async_context(shown.serve(pages(lambda: None, unready), metrics))
         if shown.health_file is not None:

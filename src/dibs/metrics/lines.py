@@ -15,6 +15,8 @@ from dibs.events import (
     JobStarted,
     KindUnknown,
     LeasesRenewed,
+    OutageBegan,
+    OutageEnded,
     OutcomesSent,
     RunEnded,
     RunLost,
@@ -150,6 +152,16 @@ def _trouble(event: Trouble) -> Line:
     return Line(WARNING, f"{event.where} failed and is tried again: {facts['error']}", facts)
 
 
+def _outage_began(event: OutageBegan) -> Line:
+    why = f"no answer for {event.silence:.1f} s" if event.error is None else named(event.error)
+    text = f"the database does not answer, and what it is asked is tried again: {why}"
+    return Line(ERROR, text, {"silence": event.silence, "error": why})
+
+
+def _outage_ended(event: OutageEnded) -> Line:
+    return Line(WARNING, f"the database answers again, after {event.after:.1f} s", {"after": event.after})
+
+
 def _child_started(event: ChildStarted) -> Line:
     return Line(INFO, f"process {event.pid} started", {"pid": event.pid})
 
@@ -177,6 +189,8 @@ _LINES: dict[type[Event], Callable[[Any], Line]] = {
     WorkerStopped: _stopped,
     UpkeepDone: _upkept,
     Trouble: _trouble,
+    OutageBegan: _outage_began,
+    OutageEnded: _outage_ended,
     ChildStarted: _child_started,
     ChildDied: _child_died,
     CodeChanged: _code_changed,
@@ -188,6 +202,6 @@ LEVELS: dict[type[Event], int] = {
     **dict.fromkeys(
         (JobsClaimed, WorkerStarted, WorkerStopping, WorkerStopped, UpkeepDone, ChildStarted, CodeChanged), INFO
     ),
-    **dict.fromkeys((RunEnded, ChildDied), ERROR),
+    **dict.fromkeys((RunEnded, OutageBegan, ChildDied), ERROR),
 }
 """How serious an event can be at most: a log that shows only more serious ones does not subscribe to it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dibs.db import calls
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dibs.db.calls import Call
     from dibs.events import Events
     from dibs.job import Claimed
+    from dibs.worker.pulse import Pulse
 
     StopJob = Callable[[Claimed, Literal["cancel", "lost"]], object]
 
@@ -62,8 +64,9 @@ class _Kept:
 class Keeper:
     """Keeps the leases of the jobs in hand; says which are to stop, because they were cancelled or lost."""
 
-    def __init__(self, dsn: str, events: Events) -> None:
+    def __init__(self, dsn: str, events: Events, pulse: Pulse) -> None:
         self._events = events
+        self._pulse = pulse
         self._database = Database(dsn, pool_size=1, patience=PATIENCE[0])
         self._stop_job: StopJob = lambda *_: None
         # Shared with the event loop without a lock: every access is one operation of the dict.
@@ -131,6 +134,7 @@ class Keeper:
         while not self._ended.wait(min(NAP, self._shortest() / 10)):
             try:
                 self._renew_due()
+                self._ask()
             except Exception as error:
                 self._events.tell(Trouble("renewing leases", error))
 
@@ -144,7 +148,14 @@ class Keeper:
 
     def _run(self, call: Call[R]) -> R:
         least, most = PATIENCE
-        return self._database.run(call, patience=max(least, min(most, self._shortest() / 5)))
+        with self._pulse.asking():
+            return self._database.run(call, patience=max(least, min(most, self._shortest() / 5)))
+
+    def _ask(self) -> None:
+        """Ask for something small now and then, so that an outage is noticed though no lease is due."""
+        if self._pulse.is_due:
+            with suppress(DibsError), self._pulse.asking():
+                self._database.run(calls.schema.now(), patience=0)
 
     def _renew(self, due: list[_Kept]) -> None:
         before = time.monotonic()
@@ -179,6 +190,7 @@ class Keeper:
     def _fence_all(self) -> None:
         while not self._ended.wait(min(NAP, self._shortest() / 10)):
             self._fence()
+            self._pulse.look()
 
     def _fence(self) -> None:
         for kept in list(self._held.values()):

@@ -26,8 +26,12 @@ class Pools:
     def __init__(self, locate: str | Callable[[], str]) -> None:
         self.registry = AsyncDatabase(locate, pool_size=1)
 
+    async def locate(self) -> None:
+        """Find out where the database is, which may have to be started first."""
+        await asyncio.to_thread(lambda: self.dsn)
+
     async def open(self) -> None:
-        """Connect, once it is known where to."""
+        """Connect."""
         await self.registry.connect()
         self.claims = self.registry.another(pool_size=1)
         self.outcomes = self.registry.another(pool_size=1, patience=SENDING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dibs.client.find import find_database
 from dibs.cluster import Holding, Member
@@ -22,15 +22,20 @@ from dibs.worker.keeper import Keeper
 from dibs.worker.pools import Pools
 from dibs.worker.processes import check_importable
 from dibs.worker.producer import Producer
+from dibs.worker.pulse import SILENCE, Pulse
 from dibs.worker.runners import Runners
 from dibs.worker.shares import Shares
 from dibs.worker.source import Source
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from dibs.client.app import App
     from dibs.maintenance import ChoreFailed
     from dibs.runtime import Stepped
     from dibs.worker_settings import WorkerSettings
+
+R = TypeVar("R")
 
 STOPPING = 1.0
 """How many seconds a claim that is under way, or a loop, has to end."""
@@ -46,6 +51,7 @@ class Worker:
         self.settings = settings
         self._pools = Pools(lambda: find_database(app.dsn))
         self._hand = Hand(Shares(settings.shares))
+        self._pulse = Pulse(app.events)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._keeper: Keeper | None = None
@@ -76,7 +82,7 @@ class Worker:
         """Why this worker currently takes no jobs, if it does not."""
         if self._producer is None:
             return "starting"
-        return "stopping" if self._stop.is_set() else self._producer.silent()
+        return "stopping" if self._stop.is_set() else self._pulse.trouble() or self._producer.silent()
 
     async def run(self) -> None:
         """Work until stopped, or until nothing is left to drain."""
@@ -84,12 +90,13 @@ class Worker:
             if task.settings.process:
                 check_importable(task)
         async with AsyncExitStack() as closing:
-            await self._pools.open()
+            await self._pools.locate()
+            await self._asked(self._pools.open())
             closing.push_async_callback(self._pools.close)
-            member = await self._join(closing)
+            member = await self._asked(self._join(closing))
             runners = self._make_runners()
             self._holding = holding = Holding(self._pools.registry, member, self._queues, on_lost=runners.stop_queues)
-            await holding.hold()
+            await self._asked(holding.hold())
             source = self._make_source(holding, closing)
             runners.start(self.settings.concurrency)
             closing.push_async_callback(runners.close)
@@ -108,6 +115,15 @@ class Worker:
                 f"{left} handlers went on though they were told to stop; their jobs were given back",
                 hint="let asyncio.CancelledError end an async handler, and do not block the event loop in it",
             )
+
+    async def _asked(self, step: Awaitable[R]) -> R:
+        """Do a step of the start, with patience; an outage meanwhile is told as soon as a later one."""
+        look = asyncio.get_running_loop().call_later(SILENCE + 0.1, self._pulse.look)
+        try:
+            with self._pulse.asking():
+                return await step
+        finally:
+            look.cancel()
 
     async def _produce(self, producer: Producer) -> None:
         """Claim until told to stop; a claim that a silent database does not answer then is given up."""
@@ -136,7 +152,7 @@ class Worker:
 
     def _make_runners(self) -> Runners:
         events, dsn = self.app.events, self._pools.dsn
-        self._keeper = keeper = Keeper(dsn, events)
+        self._keeper = keeper = Keeper(dsn, events, self._pulse)
         executor = Executor(self.app, self.settings, dsn, keeper.note)
         return Runners(executor, keeper, Completer(self._pools.outcomes, events, self._hand.settle), events)
 

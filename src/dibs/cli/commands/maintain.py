@@ -13,11 +13,14 @@ from dibs.cli.output import first_line, shown
 from dibs.cli.session import PATIENCE, Session, pass_session
 from dibs.db.database_async import AsyncDatabase
 from dibs.errors import ConnectionLost
+from dibs.events import Events, OutageBegan, OutageEnded
 from dibs.maintenance import ChoreDone, ChoreFailed
 from dibs.maintenance import maintain as run_maintenance
 from dibs.maintenance import once as run_once
+from dibs.metrics.lines import line_of
 from dibs.runtime.guard import Guard
 from dibs.runtime.signals import obeying
+from dibs.worker.pulse import Pulse, watched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +69,8 @@ async def _until_stopped(dsn: str, log: Log) -> None:
             except ConnectionLost as error:
                 log.away(error)
             log.started()
-            await run_maintenance(database, until=stop, listener=log)
+            async with watched(dsn, Pulse(log.outages())):
+                await run_maintenance(database, until=stop, listener=log)
         finally:
             await database.close()
         log.stopped()
@@ -91,6 +95,13 @@ class Log:
             self._line("recovered", chore=fact.chore)
         if fact.anything:
             self._line("done", chore=fact.chore, **{k: v for k, v in fact.counts.items() if v})
+
+    def outages(self) -> Events:
+        """What to tell outages of the database to."""
+        events = Events()
+        events.on(OutageBegan, lambda event: self._line("trouble", error=line_of(event).text))
+        events.on(OutageEnded, lambda event: self._line("recovered", after=round(event.after, 1)))
+        return events
 
     def started(self) -> None:
         """The loops are about to run."""
