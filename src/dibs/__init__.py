@@ -67,6 +67,7 @@ from dibs.errors import (
 from dibs.info import (
     Depth,
     DrainEstimate,
+    Finding,
     JobSummary,
     Limit,
     MadeDay,
@@ -130,6 +131,7 @@ __all__ = [
     "EmbeddedError",
     "Enqueued",
     "Failed",
+    "Finding",
     "GiveUp",
     "GroupPolicy",
     "HandlersLeft",

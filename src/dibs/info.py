@@ -187,3 +187,14 @@ class Pruned:
     name: str
     outcome: str
     rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something the doctor found: the name of the check, how bad it is, what is wrong, why it matters, what to do."""
+
+    name: str
+    level: Literal["error", "warning", "note"]
+    message: str
+    reason: str
+    fix: str

@@ -31,6 +31,8 @@ from dibs.db.schema import migrate
 from dibs.states import State
 
 if TYPE_CHECKING:
+    import psycopg
+
     from dibs.testing import Clock
     from tests.conftest import Connect
 
@@ -657,3 +659,19 @@ def test_the_demos_picture_fits_a_small_terminal() -> None:
     assert len(lines) <= 23
     assert max(map(len, lines)) <= 80
     assert "(20)" in paper.getvalue()
+
+
+def test_doctor_says_what_is_wrong_and_how_to_mend_it(
+    run: Dibs, client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    assert run("doctor", "--fail-on", "error", code=1).out, "this server is unsafe and fast"
+    client.set_limit(kind="export", concurrency=0)
+    db.execute("grant select on dibs.job to public")
+    db.execute("update dibs.code set digest = 'another'")
+    told = run("doctor", code=1).out
+    assert "warning: the limit of kind export is 0, so none of its jobs run (closed-limit)" in told
+    assert "→ dibs limits set --kind export --concurrency N" in told
+    found = run("doctor", "--quiet", "--fail-on", "never", "--json").json
+    assert {"grants", "code", "closed-limit"} <= {finding["name"] for finding in found}
+    assert "note" not in {finding["level"] for finding in found}
+    assert [f["level"] for f in found] == sorted(f["level"] for f in found), "errors first"

@@ -53,6 +53,8 @@ THROTTLED = {
     "_first_blocked",
     "do_chore",
     "_note_chore",
+    "_find_dead_rows",
+    "_find_late_chores",
 }
 """What reads the real clock: the clock itself, and what throttles."""
 

@@ -161,6 +161,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     ),
     "delivery_stage": ("id => '<job>'",),
     "depth": ("name => '<queue>'",),
+    "doctor": NOTHING,
     "do_chore": tuple(
         f"name => '{chore}', force => true"
         for chore in ("rescue", "schedule", "expire", "roll_up", "repair_groups", "repair_limits", "forget", "prune")

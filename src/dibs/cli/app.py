@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     "demo", "init", "migrate", "sql", "enqueue", "queues", "limits", "jobs", "job", "why", "cancel", "redrive", "stats",
     "shards", "pause", "resume", "schedules", "worker", "workers", "tasks", "functions", "deliveries", "errors",
-    "grant", "grants", "maintain", "uninstall", "embedded", "version",
+    "grant", "grants", "doctor", "maintain", "uninstall", "embedded", "version",
 )  # fmt: skip
 """Every command, in the order people meet them; ``commands/x.py`` holds the function ``x``."""
 

@@ -26,10 +26,11 @@ def install_options(function: F) -> F:
                         help="How long to try to get the locks before giving up.")(function)  # fmt: skip
 
 
-def install(session: Session, lock_timeout: Seconds, *, dry_run: bool) -> None:
+def install(session: Session, lock_timeout: Seconds, *, dry_run: bool, repair: bool = False) -> None:
     """Bring the database to this release, and say what was done."""
     dsn = session.find(install=False)
-    done = migrate(dsn, lock_timeout=seconds(lock_timeout), dry_run=dry_run, waiting=Waiting(session.output))
+    waiting = Waiting(session.output)
+    done = migrate(dsn, lock_timeout=seconds(lock_timeout), dry_run=dry_run, repair=repair, waiting=waiting)
     if session.as_json:
         session.output.json(_as_json(done, dry_run))
     else:
@@ -77,5 +78,7 @@ def _explain(output: Output, done: Migrated, dry_run: bool) -> None:
     elif done.before is None:
         output.say(f"dibs is installed (version {done.after}) in the schema dibs", "green")
         output.note("next: dibs enqueue mail welcome '{\"user\": 42}' · dibs queues")
+    elif done.before == done.after:
+        output.say(f"dibs is at version {done.after}", "green")
     else:
         output.say(f"dibs is at version {done.after}; it was at {done.before}", "green")

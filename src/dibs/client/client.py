@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from dibs.db.adapters.detect import Connection
     from dibs.db.calls import Call
-    from dibs.info import Depth, DrainEstimate, JobSummary, Limit, QueueInfo, Resumed, TaskInfo, WorkerInfo
+    from dibs.info import Depth, DrainEstimate, Finding, JobSummary, Limit, QueueInfo, Resumed, TaskInfo, WorkerInfo
     from dibs.job import Claimed, Enqueued, Failed, Held, Redriven
     from dibs.policy import GroupPolicy, JobOptions, QueuePolicy, Seconds
     from dibs.progress import Status
@@ -379,6 +379,10 @@ class Client(Scheduling, Looking):
     def workers(self) -> list[WorkerInfo]:
         """Every process that registered, with when it was last seen and how many jobs it holds."""
         return self._run(calls.workers.workers())
+
+    def doctor(self) -> list[Finding]:
+        """What is wrong with the install, the queues and the server, worst first; ``dibs doctor`` looks at more."""
+        return self._run(calls.doctor.doctor())
 
     def tasks(self) -> list[TaskInfo]:
         """Every task that a worker has registered: kind, queue, arguments, options."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from dibs.db.adapters.detect import AsyncConnection
     from dibs.db.calls import Call
-    from dibs.info import Depth, DrainEstimate, JobSummary, Limit, QueueInfo, Resumed, TaskInfo, WorkerInfo
+    from dibs.info import Depth, DrainEstimate, Finding, JobSummary, Limit, QueueInfo, Resumed, TaskInfo, WorkerInfo
     from dibs.job import Claimed, Enqueued, Failed, Held, Redriven
     from dibs.policy import GroupPolicy, JobOptions, QueuePolicy, Seconds
     from dibs.progress import Status
@@ -392,6 +392,10 @@ class AsyncClient(AsyncScheduling, AsyncLooking):
     async def workers(self) -> list[WorkerInfo]:
         """Every process that registered, with when it was last seen and how many jobs it holds."""
         return await self._run(calls.workers.workers())
+
+    async def doctor(self) -> list[Finding]:
+        """What is wrong with the install, the queues and the server, worst first; ``dibs doctor`` looks at more."""
+        return await self._run(calls.doctor.doctor())
 
     async def tasks(self) -> list[TaskInfo]:
         """Every task that a worker has registered: kind, queue, arguments, options."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,8 @@ class Member:
 
     async def register(self) -> int:
         """Enter the registry; the number we are shown under. Verbs know us by ``secret``."""
-        secret, number = await self._database.run(calls.workers.register_worker(self.name, self.facts))
+        facts = {**self.facts, "clock": time.time()}
+        secret, number = await self._database.run(calls.workers.register_worker(self.name, facts))
         self.secret, self.number = secret, number
         return number
 

@@ -39,13 +39,19 @@ class Migrated:
 
 
 def migrate(
-    dsn: str, *, lock_timeout: float = 10.0, dry_run: bool = False, waiting: Callable[[str], None] = lambda _: None
+    dsn: str,
+    *,
+    lock_timeout: float = 10.0,
+    dry_run: bool = False,
+    repair: bool = False,
+    waiting: Callable[[str], None] = lambda _: None,
 ) -> Migrated:
     """Bring a database to this package's schema: safe to run twice, and by two processes at once.
 
     Refuses a schema in which anything belongs to another role: that would be run with our rights. Locks are tried for
     ``lock_timeout`` seconds, each time for a moment only, so that nobody has to wait behind a migration that waits;
-    ``waiting`` is told which transaction is in the way. ``dry_run`` changes nothing and says what would be done.
+    ``waiting`` is told which transaction is in the way. ``dry_run`` changes nothing and says what would be done;
+    ``repair`` installs the functions, views and grants again, even if they are those of this package.
     """
     with translated(), connect(dsn) as conn:
         notices: list[str] = []
@@ -58,7 +64,7 @@ def migrate(
                 f"the schema dibs in this database has version {before[0]}; this package brings {sql.latest_version()}",
                 hint="migrate with the newer package: pip install -U dibs",
             )
-        if before == (sql.latest_version(), sql.digest()):
+        if before == (sql.latest_version(), sql.digest()) and not repair:
             return Migrated(before[0], before[0], (), False, ())
         if not dry_run:
             _apply(conn, lock_timeout, waiting)
@@ -67,7 +73,7 @@ def migrate(
             before[0] if before else None,
             sql.latest_version(),
             tuple(f"{v:04} {n.replace('_', ' ')}" for v, n, _ in sql.migrations() if v > start),
-            before is None or before[1] != sql.digest(),
+            repair or before is None or before[1] != sql.digest(),
             tuple(n for n in notices if n.startswith("dibs:")),
         )
 

@@ -19,7 +19,7 @@ ROOT = files(__name__)
 
 TABLES = (
     "values", "queues", "jobs", "dedup", "backpressure", "groups", "limits", "claiming", "shards", "schedules",
-    "history", "workers", "db_functions", "channels", "security", "upkeep",
+    "history", "workers", "db_functions", "channels", "security", "upkeep", "doctor",
 )  # fmt: skip
 """The files of ``schema/``, in the order in which they are applied."""
 
@@ -27,7 +27,7 @@ FOLDERS = (
     "functions/values", "functions/security", "functions/db_functions", "views", "functions/shards",
     "functions/queues", "functions/history", "functions/dedup", "functions/groups", "functions/limits",
     "functions/backpressure", "functions/jobs", "functions/claiming", "functions/schedules", "functions/workers",
-    "functions/channels", "functions/upkeep",
+    "functions/channels", "functions/upkeep", "functions/doctor",
 )  # fmt: skip
 """Where the code is, in the order in which it is applied; within a folder by name, so that internal files, whose names
 begin with ``_``, come first. A function whose body PostgreSQL binds early (``return`` and ``begin atomic``) may use
@@ -176,6 +176,7 @@ def install_script(*, lock_timeout: str = "200ms", turn_timeout: str = "10s", up
             f"insert into dibs.code (digest, oldest_client) values ('{digest()}', {OLDEST_CLIENT})"
             " on conflict (one) do update set digest = excluded.digest, oldest_client = excluded.oldest_client;",
             "select name, outcome from dibs.make_days() where outcome <> 'exists';",
+            "select dibs._note_code();",
             "commit;\n",
         ]
     )

@@ -52,8 +52,8 @@ begin
         preview_schedule,show_schedule}'),
       ('dibs_producer', '{status}'),
       ('dibs_worker', '{hold_shards,release_shards,roll_up,report,report_many,status}'),
-      ('dibs_observer', '{statistics,periods,queue_rates,status}'),
-      ('dibs_admin', '{hold_shards,release_shards,roll_up,statistics,periods,queue_rates,set_stat_retention,report,report_many,status}'),
+      ('dibs_observer', '{doctor,statistics,periods,queue_rates,status}'),
+      ('dibs_admin', '{hold_shards,release_shards,roll_up,doctor,statistics,periods,queue_rates,set_stat_retention,report,report_many,status}'),
       -- Functions of the database, channels and supervisors.
       ('dibs_producer', '{supervise,supervised,delivery_stage,append_error,result_ok,result_error,result_invalid,
         check_envelope}'),

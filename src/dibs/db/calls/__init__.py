@@ -3,12 +3,26 @@
 The sync and the async database run the same values, so no verb is described twice.
 """
 
-from dibs.db.calls import channels, groups, jobs, limits, queues, schedules, schema, shards, statistics, upkeep, workers
+from dibs.db.calls import (
+    channels,
+    doctor,
+    groups,
+    jobs,
+    limits,
+    queues,
+    schedules,
+    schema,
+    shards,
+    statistics,
+    upkeep,
+    workers,
+)
 from dibs.db.calls.call import Call
 
 __all__ = [
     "Call",
     "channels",
+    "doctor",
     "groups",
     "jobs",
     "limits",

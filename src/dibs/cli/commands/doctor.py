@@ -1,0 +1,48 @@
+"""``dibs doctor``: what is wrong now."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import click
+
+from dibs.cli.command import Command
+from dibs.cli.exits import Exit
+from dibs.cli.session import Session, pass_session
+from dibs.db.doctor import LEVELS, examine
+
+if TYPE_CHECKING:
+    from dibs.cli.output import Output
+    from dibs.info import Finding
+
+STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+
+
+@click.command(cls=Command)
+@click.option("--fail-on", type=click.Choice([*LEVELS, "never"]), default="warning", show_default=True,
+              help="The exit code is 1 if something this bad, or worse, was found.")  # fmt: skip
+@click.option("--quiet", "-q", is_flag=True, help="Leave the notes out.")
+@pass_session
+def doctor(session: Session, fail_on: str, quiet: bool) -> int:
+    """Look for what is wrong, say why it matters and how to fix it."""
+    found = [f for f in examine(session.find()) if not (quiet and f.level == "note")]
+    if session.as_json:
+        session.output.json(found)
+    else:
+        _tell(session.output, found)
+    bad = LEVELS[: LEVELS.index(fail_on) + 1] if fail_on in LEVELS else ()
+    return Exit.FAILED if any(f.level in bad for f in found) else Exit.OK
+
+
+def _tell(output: Output, found: list[Finding]) -> None:
+    for finding in found:
+        output.say(f"{finding.level}: {finding.message} ({finding.name})", STYLES[finding.level])
+        for text in (finding.reason, f"→ {finding.fix}"):
+            output.say(textwrap.indent(text, "  "))
+    counts = ", ".join(f"{n} {level}{'s' * (n > 1)}" for level in LEVELS if (n := _count(found, level)))
+    output.say(counts or "nothing is wrong", "" if counts else "green")
+
+
+def _count(found: list[Finding], level: str) -> int:
+    return sum(f.level == level for f in found)

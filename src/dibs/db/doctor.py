@@ -1,0 +1,72 @@
+"""What the doctor finds from outside: what the database cannot know of this machine, this package and the way here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from dibs import sql
+from dibs.db.dsn import connect
+from dibs.db.grants import check as find_faults
+from dibs.db.schema import installed
+from dibs.db.translate import translated
+from dibs.info import Finding
+
+if TYPE_CHECKING:
+    import psycopg
+
+MOST_OFF = 2.0
+"""How many seconds this machine's clock may differ from the database's."""
+LEVELS = ("error", "warning", "note")
+"""How bad a finding is, worst first."""
+
+
+def examine(dsn: str) -> list[Finding]:
+    """Everything that is wrong, worst first: what the database sees, and what can be seen from here."""
+    with translated(), connect(dsn) as conn:
+        found = [*_code(conn), *_clock(conn)]
+        rows = conn.execute("select name, level, message, reason, fix from dibs.doctor()").fetchall()
+        found += [Finding(*row) for row in rows]
+    found += [_fault(what, where) for what, where in find_faults(dsn)]
+    return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+
+
+def _code(conn: psycopg.Connection[Any]) -> list[Finding]:
+    here = (sql.latest_version(), sql.digest())
+    there = installed(conn)
+    if there is None or there == here:
+        return []
+    what = f"version {there[0]}" if there[0] != here[0] else "the functions of another release"
+    return [
+        Finding(
+            "code",
+            "warning",
+            f"the database has {what}; this package brings version {here[0]}",
+            "Old and new code work side by side, but what is new here does not work yet.",
+            "dibs migrate with the newest package that you use",
+        )
+    ]
+
+
+def _clock(conn: psycopg.Connection[Any]) -> list[Finding]:
+    before = datetime.now(UTC)
+    row = conn.execute("select clock_timestamp()").fetchone()
+    assert row
+    middle = before + (datetime.now(UTC) - before) / 2
+    off = (middle - row[0]).total_seconds()
+    if abs(off) <= MOST_OFF:
+        return []
+    return [
+        Finding(
+            "clock",
+            "warning",
+            f"the clock of this machine is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the database's",
+            "Only the database's clock decides, so no job is harmed; but due times that code here computes are off.",
+            "let NTP or chrony set both clocks",
+        )
+    ]
+
+
+def _fault(what: str, where: str) -> Finding:
+    reason = "The grants are what keeps applications out of the tables, and each role to its own verbs."
+    return Finding("grants", "error", f"{what}: {where}", reason, "dibs migrate --repair, and docs/run/security.md")

@@ -1,0 +1,73 @@
+-- Days that are missing or should be gone, and chores that nobody does.
+
+create or replace function dibs._find_missing_days(at timestamptz) returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'missing-day', 'warning', format('dibs.%s has no partition for %s', p.parent, to_char(d.day, 'YYYY-MM-DD')),
+    'Its rows go to the default partition, and from there they do not leave by dropping a day.',
+    'select * from dibs.make_days(); and see that a worker does the upkeep'
+  from (values ('job'), ('attempt')) as p (parent)
+  cross join lateral (
+    select (at at time zone 'UTC')::date + n as day from generate_series(0, 1) as n) as d
+  where not exists (select from dibs._days(p.parent) as made where made.day = d.day);
+end;
+
+comment on function dibs._find_missing_days is 'Days, today and tomorrow, that have no partition.';
+
+create or replace function dibs._find_full_defaults() returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'default-partition', 'warning',
+    format('dibs.%s_default has %s', p.parent, pg_size_pretty(pg_relation_size(to_regclass('dibs.' || p.parent || '_default')))),
+    'It holds what has no day. It is trimmed row by row, and a new day has to look through it under a lock.',
+    'see that days are made ahead: select * from dibs.make_days(); old rows leave by: select * from dibs.prune();'
+  from (values ('job'), ('attempt')) as p (parent)
+  where dibs._is_full(p.parent);
+end;
+
+comment on function dibs._find_full_defaults is 'Default partitions that fill up.';
+
+create or replace function dibs._find_old_days(at timestamptz) returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'retention', 'warning',
+    format('dibs.%s has %s days that should be gone; the oldest is %s', p.parent, count(*), min(d.day)),
+    'They cost disk, and every lookup prepares for them.',
+    'select * from dibs.prune(); if it says `locked`, a long transaction reads that table'
+  from (
+    select 'job' as parent, max(q.retention) as keep from dibs.queue as q
+    union all select 'attempt', max(q.history_retention) from dibs.queue as q) as p
+  cross join lateral dibs._days(p.parent) as d
+  where dibs._day_start(d.day + 3) <= at - p.keep
+  group by p.parent;
+end;
+
+comment on function dibs._find_old_days is 'Days that prune should have dropped two days ago or before.';
+
+create or replace function dibs._find_late_chores() returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'upkeep', 'error',
+    case when max(c.done_at) = '-infinity' then 'no chore of the upkeep was ever done'
+      else format('%s late: %s', case count(*) when 1 then 'a chore is' else count(*) || ' chores are' end,
+        string_agg(c.name, ', ' order by c.name)) end,
+    'Without it nothing that was lost is rescued, nothing expires, schedules do not fire and old days stay.',
+    'run a worker without --no-upkeep, or dibs maintain, or from cron: select * from dibs.maintain();'
+  from dibs.chore as c
+  where c.due_at < clock_timestamp() - greatest(interval '5 minutes', 5 * c.every)
+    and exists (select from dibs.job)
+  having count(*) > 0;
+end;
+
+comment on function dibs._find_late_chores is 'Chores that nobody does.';
+
+create or replace function dibs._find_failing_chores() returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'chore-failing', 'error', format('%s has failed %s times in a row: %s', c.name, c.failures, c.error),
+    'It is tried again and again, and what it should do is not done.',
+    'read the error; the view dibs.chores has all of them'
+  from dibs.chore as c where c.failures > 0 order by c.name;
+end;
+
+comment on function dibs._find_failing_chores is 'Chores that fail.';

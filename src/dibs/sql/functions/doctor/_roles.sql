@@ -1,0 +1,68 @@
+-- Roles with more rights than they need, and code that is not what was installed.
+
+create or replace function dibs._find_strong_roles() returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'roles', 'warning', format('dibs belongs to %s, a superuser', current_user),
+    'Every function of dibs runs with its owner''s rights.',
+    'install with a role that is made for it: docs/run/security.md'
+  where exists (select from pg_catalog.pg_roles as r where r.rolname = current_user and r.rolsuper)
+  union all
+  select 'roles', 'warning', format('%s runs jobs and is an administrator of dibs as well', r.rolname),
+    'A handler that is tricked could change limits, delete jobs or let functions run.',
+    format('revoke dibs_admin from %I; grant it to people', r.rolname)
+  from pg_catalog.pg_roles as r
+  where r.rolcanlogin and not r.rolsuper
+    and exists (
+      select from pg_catalog.pg_roles as d where d.rolname = 'dibs_admin' and pg_has_role(r.oid, d.oid, 'member'))
+    and exists (
+      select from pg_catalog.pg_auth_members as m join pg_catalog.pg_roles as d on d.oid = m.roleid
+      where m.member = r.oid and d.rolname in ('dibs_worker', 'dibs_producer'))
+  union all
+  select 'roles', 'warning', format('%s is a member of %s, which dibs belongs to', r.rolname, current_user),
+    'It may change every table of dibs past all checks.', format('revoke %I from %I;', current_user, r.rolname)
+  from pg_catalog.pg_auth_members as m join pg_catalog.pg_roles as r on r.oid = m.member
+  where m.roleid = current_user::regrole and not r.rolsuper and r.rolcanlogin;
+end;
+
+comment on function dibs._find_strong_roles is 'Roles that have more rights than they need.';
+
+create or replace function dibs._code() returns table (name text, digest text)
+language sql stable
+begin atomic
+  select 'function ' || p.oid::regprocedure::text,
+    md5(concat_ws('|', p.prosrc, pg_get_function_sqlbody(p.oid), p.proconfig, p.prosecdef, p.provolatile, pg_get_userbyid(p.proowner), (
+      select string_agg(g::text, ',' order by g::text) from unnest(p.proacl) as g)))
+  from pg_catalog.pg_proc as p where p.pronamespace = 'dibs'::regnamespace
+  union all
+  select 'view ' || c.oid::regclass::text,
+    md5(concat_ws('|', pg_get_viewdef(c.oid), c.reloptions, pg_get_userbyid(c.relowner), (
+      select string_agg(g::text, ',' order by g::text) from unnest(c.relacl) as g)))
+  from pg_catalog.pg_class as c where c.relnamespace = 'dibs'::regnamespace and c.relkind = 'v';
+end;
+
+comment on function dibs._code is 'Every function and view of dibs, with a digest of what it does and who may use it.';
+
+create or replace function dibs._note_code() returns void
+language sql volatile
+begin atomic
+  delete from dibs.installed_code;
+  insert into dibs.installed_code (name, digest) select c.name, c.digest from dibs._code() as c;
+end;
+
+comment on function dibs._note_code is 'Remember what was installed, at the end of an install.';
+
+create or replace function dibs._find_drift() returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'drift', 'warning',
+    format('%s %s since dibs was installed', coalesce(c.name, i.name),
+      case when i.name is null then 'was added' when c.name is null then 'was dropped' else 'or its grants were changed' end),
+    'What was changed by hand is not what was tested, and the next migration overwrites it.',
+    'dibs migrate --repair installs the functions, views and grants again; keep your own things in another schema'
+  from dibs.installed_code as i full join dibs._code() as c on c.name = i.name
+  where i.digest is distinct from c.digest
+  order by 3 limit 20;
+end;
+
+comment on function dibs._find_drift is 'What was changed by hand since the install.';

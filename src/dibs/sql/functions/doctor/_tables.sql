@@ -1,0 +1,47 @@
+-- Dead rows, bloat, and the queue of notifications.
+
+create or replace function dibs._find_dead_rows() returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'dead-rows', 'warning',
+    format('dibs.%s has %s dead rows beside %s; it was vacuumed %s', s.relname, s.n_dead_tup, s.n_live_tup,
+      coalesce(dibs._span(clock_timestamp() - greatest(s.last_vacuum, s.last_autovacuum)) || ' ago', 'never')),
+    'Autovacuum starts at a few thousand. It is switched off, cannot keep up, or something holds the horizon back.',
+    format('vacuum (verbose) dibs.%s; and see what else is found here', s.relname)
+  from pg_catalog.pg_stat_user_tables as s
+  where s.schemaname = 'dibs' and s.n_dead_tup > greatest(50000, s.n_live_tup)
+  order by s.n_dead_tup desc;
+end;
+
+comment on function dibs._find_dead_rows is 'Tables with far more dead rows than autovacuum should leave.';
+
+create or replace function dibs._find_bloat() returns setof dibs.finding
+language sql stable
+begin atomic
+  -- An entry takes 16 to 64 bytes, so that ten times 100 bytes each is mostly empty pages.
+  select 'bloat', 'warning',
+    format('the index dibs.%s has %s for %s rows', i.relname, pg_size_pretty(s.size), greatest(t.reltuples, 0)::bigint),
+    'Empty pages stay in an index after a large backlog. They cost memory, and time for each vacuum.',
+    format('reindex index concurrently dibs.%I;', i.relname)
+  from pg_catalog.pg_index as x
+  join pg_catalog.pg_class as i on i.oid = x.indexrelid and i.relkind = 'i'
+  join pg_catalog.pg_class as t on t.oid = x.indrelid
+  cross join lateral (select pg_relation_size(i.oid) as size) as s
+  where t.relnamespace = 'dibs'::regnamespace and s.size > greatest(8000000, 1000 * t.reltuples::double precision)
+  order by s.size desc;
+end;
+
+comment on function dibs._find_bloat is 'Indexes that are mostly empty.';
+
+create or replace function dibs._find_full_notify(used double precision) returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'notify-queue', case when used > 0.5 then 'error' else 'warning' end,
+    format('the queue of notifications is %s %% full', round((used * 100)::numeric)),
+    'When it is full, every NOTIFY fails, and with it each transaction that rings for a job.',
+    'end the session that listens and stays in a transaction: '
+      || 'select pid, usename, state, xact_start from pg_stat_activity order by xact_start;'
+  where used > 0.1;
+end;
+
+comment on function dibs._find_full_notify is 'Whether the cluster''s queue of notifications fills up.';

@@ -1,0 +1,47 @@
+-- doctor: what is wrong now, why it matters, and what to do.
+
+create or replace function dibs.doctor() returns setof dibs.finding
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := dibs.now();
+begin
+  if dibs.confined_to() is not null then
+    raise exception using errcode = '42501',
+      message = format('role %I is confined to some queues, and the doctor looks at all', session_user),
+      hint = 'ask with a role that is not confined';
+  end if;
+  return query
+  select f.* from (
+    select * from dibs._find_old_transactions(v_now)
+    union all select * from dibs._find_prepared_transactions(v_now)
+    union all select * from dibs._find_idle_slots()
+    union all select * from dibs._find_blindness()
+    union all select * from dibs._find_dead_rows()
+    union all select * from dibs._find_bloat()
+    union all select * from dibs._find_full_notify(pg_notification_queue_usage())
+    union all select * from dibs._find_missing_days(v_now)
+    union all select * from dibs._find_full_defaults()
+    union all select * from dibs._find_old_days(v_now)
+    union all select * from dibs._find_late_chores()
+    union all select * from dibs._find_failing_chores()
+    union all select * from dibs._find_paused(v_now)
+    union all select * from dibs._find_unexpired(v_now)
+    union all select * from dibs._find_unrescued(v_now)
+    union all select * from dibs._find_closed_limits()
+    union all select * from dibs._find_bad_schedules(v_now)
+    union all select * from dibs._find_bad_settings()
+    union all select * from dibs._find_old_server(v_now)
+    union all select * from dibs._find_few_connections()
+    union all select * from dibs._find_clock_gaps(v_now)
+    union all select * from dibs._find_strong_roles()
+    union all select * from dibs._find_drift()
+  ) as f
+  order by array_position(array['error', 'warning', 'note'], f.level);
+end
+$$;
+
+comment on function dibs.doctor is
+'What is wrong with the install, the queues and the server, worst first: the name of the check, `error`, `warning` or `note`, what was
+found, why it matters and what to do. It looks at much, so ask it now and then, not for each request.';

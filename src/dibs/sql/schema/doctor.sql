@@ -1,0 +1,17 @@
+-- What the doctor finds, and what it compares the code with.
+
+create type dibs.finding as (
+  name text,
+  level text,
+  message text,
+  reason text,
+  fix text
+);
+comment on type dibs.finding is
+'Something the doctor found: the name of the check, `error`, `warning` or `note`, what is wrong, why it matters, and what to do.';
+
+create table dibs.installed_code (
+  name text not null constraint installed_code_pkey primary key,
+  digest text not null
+);
+comment on table dibs.installed_code is 'What each function and view was when it was installed, with its owner and grants.';

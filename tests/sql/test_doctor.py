@@ -1,0 +1,291 @@
+"""The doctor: each check is made to find what it looks for, and finds nothing when all is well."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+import dibs
+from dibs.db.schema import migrate
+
+if TYPE_CHECKING:
+    from dibs.testing import Clock
+    from tests.conftest import Connect
+    from tests.sql.conftest import Login
+
+LOCAL = {"drift", "roles", "setting"}
+"""What is found in every test's database: its clock is replaced, its owner a superuser, its server unsafe and fast."""
+
+
+def found(db: psycopg.Connection[Any], name: str) -> list[tuple[str, str, str]]:
+    """The level, message and fix of what a check found."""
+    return db.execute("select level, message, fix from dibs.doctor() where name = %s", (name,)).fetchall()
+
+
+def only(db: psycopg.Connection[Any], name: str) -> tuple[str, str, str]:
+    """The one thing a check found."""
+    [one] = found(db, name)
+    return one
+
+
+def ahead(clock: Clock, **span: float) -> None:
+    clock.move(timedelta(**span).total_seconds())
+
+
+def test_nothing_is_found_where_all_is_well(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue("mail", "k")
+    db.execute("select from dibs.maintain()")
+    assert {finding.name for finding in client.doctor()} <= LOCAL
+
+
+def test_every_check_is_asked_and_tested() -> None:
+    room = files("dibs.sql") / "functions" / "doctor"
+    texts = {f.name: f.read_text() for f in room.iterdir() if f.name.endswith(".sql")}
+    checks = set(re.findall(r"function dibs\.(_find_\w+)", "".join(texts.values())))
+    names = set(re.findall(r"select '([a-z-]+)', (?:'|case|b\.)", "".join(texts.values())))
+    tests = (files("tests") / "sql" / "test_doctor.py").read_text()
+    assert checks == set(re.findall(r"from dibs\.(_find_\w+)", texts["doctor.sql"]))
+    assert [name for name in names if f'"{name}"' not in tests] == []
+    page = Path("docs/run/doctor.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == names | {"code", "grants"}
+
+
+def test_an_old_transaction(clock: Clock, db: psycopg.Connection[Any], connect: Connect) -> None:
+    other = connect()
+    other.execute("begin isolation level repeatable read; select count(*) from dibs.queue")
+    assert found(db, "old-transaction") == []
+    ahead(clock, minutes=20)
+    level, message, fix = only(db, "old-transaction")
+    assert (level, str(other.info.backend_pid) in message) == ("warning", True)
+    ahead(clock, hours=6)
+    assert only(db, "old-transaction")[0] == "error"
+    db.execute(fix.removeprefix("end it: ").partition(";")[0])
+    assert found(db, "old-transaction") == []
+
+
+def test_a_prepared_transaction(clock: Clock, db: psycopg.Connection[Any], connect: Connect) -> None:
+    other = connect()
+    gid = f"doctor-{other.info.backend_pid}"
+    other.execute(f"begin; select dibs.set_queue('mail'); prepare transaction '{gid}'")
+    try:
+        ahead(clock, minutes=20)
+        _, message, fix = only(db, "prepared-transaction")
+        assert gid in message
+        assert f"rollback prepared '{gid}'" in fix
+    finally:
+        db.execute(f"rollback prepared '{gid}'")
+    assert found(db, "prepared-transaction") == []
+
+
+def test_a_replication_slot_that_nobody_reads(db: psycopg.Connection[Any]) -> None:
+    slot = f"doctor_{db.info.backend_pid}"
+    db.execute("select pg_create_physical_replication_slot(%s, true)", (slot,))
+    try:
+        assert [slot in message for _, message, _ in found(db, "replication-slot")] == [True]
+    finally:
+        db.execute("select pg_drop_replication_slot(%s)", (slot,))
+
+
+def test_dead_rows_and_bloat(db: psycopg.Connection[Any], connect: Connect) -> None:
+    holder = connect()
+    holder.execute("begin isolation level repeatable read; select count(*) from dibs.queue")
+    db.execute(
+        "insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring)"
+        " select gen_random_uuid(), now(), 'infinity', 1, 0, 0, 0, 5, false from generate_series(1, 250000)"
+    )
+    db.execute("delete from dibs.ready")
+    db.execute("select pg_stat_force_next_flush()")
+    level, message, _ = only(db, "dead-rows")
+    assert (level, "dibs.ready has 250000 dead rows" in message) == ("warning", True)
+    holder.rollback()
+    db.execute("vacuum dibs.ready")
+    assert found(db, "dead-rows") == []
+    fixes = [fix for _, message, fix in found(db, "bloat") if "ready_pkey" in message]
+    assert fixes == ["reindex index concurrently dibs.ready_pkey;"]
+    for fix in (fix for *_, fix in found(db, "bloat")):
+        db.execute(fix)
+    assert found(db, "bloat") == []
+
+
+def test_a_queue_of_notifications_that_fills(db: psycopg.Connection[Any]) -> None:
+    ask = "select name, level from dibs._find_full_notify(%s)"
+    assert db.execute(ask, (0.01,)).fetchall() == []
+    assert db.execute(ask, (0.2,)).fetchall() == [("notify-queue", "warning")]
+    assert db.execute(ask, (0.9,)).fetchall() == [("notify-queue", "error")]
+
+
+def test_days_that_are_missing_or_should_be_gone(
+    clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    client.enqueue("mail", "k")
+    ahead(clock, days=40)
+    assert len(found(db, "missing-day")) == 4
+    assert "job has" in found(db, "retention")[-1][1] or "attempt has" in found(db, "retention")[-1][1]
+    assert len(found(db, "retention")) == 2
+    db.execute("select from dibs.make_days()")
+    while db.execute("select from dibs.prune() where outcome = 'dropped'").fetchall():
+        pass
+    assert found(db, "missing-day") + found(db, "retention") == []
+
+
+def test_a_default_partition_that_fills(db: psycopg.Connection[Any]) -> None:
+    db.execute(
+        "insert into dibs.job (id, due_at, queue_id, priority, kind)"
+        " select dibs._id_at(dibs._tick(now() + interval '1 year') + n), now(), 1, 5, repeat('k', 150)"
+        " from generate_series(1, 60000) as n"
+    )
+    assert "job_default has" in only(db, "default-partition")[1]
+
+
+def test_upkeep_that_nobody_does_or_that_fails(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    assert found(db, "upkeep") == [], "nothing was enqueued yet"
+    client.enqueue("mail", "k")
+    assert only(db, "upkeep")[:2] == ("error", "no chore of the upkeep was ever done")
+    db.execute("select from dibs.maintain()")
+    assert found(db, "upkeep") == []
+    db.execute("update dibs.chore set due_at = now() - interval '1 hour' where name = 'rescue'")
+    assert only(db, "upkeep")[1] == "a chore is late: rescue"
+    assert found(db, "chore-failing") == []
+    db.execute("update dibs.chore set failures = 3, error = 'disk full' where name = 'prune'")
+    assert only(db, "chore-failing")[1] == "prune has failed 3 times in a row: disk full"
+
+
+def test_a_queue_that_was_paused_and_forgotten(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue("mail", "k")
+    client.pause("mail")
+    assert found(db, "paused") == []
+    ahead(clock, hours=2)
+    _, message, fix = only(db, "paused")
+    assert "queue mail has been paused for 02:00" in message
+    db.execute(fix)
+    assert found(db, "paused") == []
+
+
+def test_jobs_that_should_have_expired(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue("mail", "k", ttl=60)
+    assert found(db, "past-ttl") == []
+    ahead(clock, minutes=20)
+    assert "jobs of queue mail are past their TTL" in only(db, "past-ttl")[1]
+    client.upkeep.expire()
+    assert found(db, "past-ttl") == []
+
+
+def test_leases_that_nobody_rescued(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue("mail", "k")
+    client.claim("mail")
+    assert found(db, "lost-lease") == []
+    ahead(clock, minutes=5)
+    assert "a lease of queue mail ran out" in only(db, "lost-lease")[1]
+    client.upkeep.rescue()
+    assert found(db, "lost-lease") == []
+
+
+def test_limits_that_let_nothing_run(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.set_limit(kind="export", concurrency=2)
+    assert found(db, "closed-limit") + found(db, "lost-unit") == []
+    db.execute("delete from dibs.limit_unit")
+    assert only(db, "lost-unit")[1] == "the limit of kind export is 2, but it has only 0 units"
+    client.set_limit(kind="export", concurrency=0)
+    assert "the limit of kind export is 0" in only(db, "closed-limit")[1]
+
+
+def test_schedules_that_fail_or_are_late(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.set_queue("mail", max_attempts=1)
+    client.set_schedule("nightly", dibs.NewJob(queue="mail", kind="k"), interval=3600)
+    assert found(db, "schedule-late") == []
+    ahead(clock, hours=2)
+    assert "schedule nightly should have fired" in only(db, "schedule-late")[1]
+    db.execute("select from dibs.run_schedules()")
+    assert found(db, "schedule-late") + found(db, "schedule-failing") == []
+    client.fail(client.claim("mail")[0], "no")
+    db.execute("select from dibs.run_schedules()")
+    assert "schedule nightly failed" in only(db, "schedule-failing")[1]
+
+
+def test_settings_that_hurt(db: psycopg.Connection[Any]) -> None:
+    before = {message for _, message, _ in found(db, "setting")}
+    assert "fsync is off" in before
+    db.execute("set synchronous_commit = off")
+    off = {message for _, message, _ in found(db, "setting")}
+    db.execute("set synchronous_commit = on")
+    on = {message for _, message, _ in found(db, "setting")}
+    assert off - on == {"synchronous_commit is off"}
+
+
+def test_a_server_at_its_end(clock: Clock, db: psycopg.Connection[Any]) -> None:
+    major = db.info.server_version // 10000
+    ends = {15: datetime(2027, 11, 11, tzinfo=UTC), 18: datetime(2030, 11, 14, tzinfo=UTC)}
+    clock.freeze(ends[major] - timedelta(days=10))
+    assert only(db, "server-version")[0] == "warning"
+    clock.freeze(ends[major] + timedelta(days=10))
+    assert only(db, "server-version")[0] == "error"
+    clock.freeze(ends[major] - timedelta(days=300))
+    assert found(db, "server-version") == []
+
+
+def test_connections_that_run_out(db: psycopg.Connection[Any], connect: Connect) -> None:
+    assert found(db, "connections") == []
+    for _ in range(100):
+        connect()
+    assert "connections are in use" in only(db, "connections")[1]
+
+
+def test_a_worker_with_a_wrong_clock(db: psycopg.Connection[Any]) -> None:
+    register = "select from dibs.register_worker('w', jsonb_build_object('host', %s::text, 'clock', %s::float8))"
+    now = datetime.now(UTC).timestamp()
+    for host, clock in (("right", now), ("wrong", now + 60)):
+        db.execute(register, (host, clock))
+    assert "on wrong is 60 s ahead" in only(db, "clock")[1]
+
+
+def test_roles_with_more_than_they_need(db: psycopg.Connection[Any], login: Login) -> None:
+    assert [level for level, *_ in found(db, "roles")] == ["warning"], "the owner is a superuser"
+    login("dibs_worker", "dibs_admin")
+    assert any("runs jobs and is an administrator" in message for _, message, _ in found(db, "roles"))
+
+
+def test_code_that_was_changed_by_hand(empty_dsn: str) -> None:
+    migrate(empty_dsn)
+    with psycopg.connect(empty_dsn, autocommit=True) as db:
+        assert found(db, "drift") == []
+        db.execute("grant execute on function dibs.depth(text) to public")
+        db.execute("create function dibs.mine() returns integer language sql return 1")
+        db.execute("alter view dibs.chores set (security_barrier = false)")
+        changed = "or its grants were changed since dibs was installed"
+        assert sorted(message for _, message, _ in found(db, "drift")) == [
+            f"function dibs.depth(text) {changed}",
+            "function dibs.mine() was added since dibs was installed",
+            f"view dibs.chores {changed}",
+        ]
+        db.execute("drop function dibs.mine()")
+        migrate(empty_dsn, repair=True)
+        assert found(db, "drift") == []
+
+
+def test_what_the_doctor_cannot_see(empty_dsn: str, db: psycopg.Connection[Any]) -> None:
+    owner = f"owner_{db.info.backend_pid}"
+    db.execute(f"create role {owner} createrole")
+    try:
+        with psycopg.connect(empty_dsn, autocommit=True) as other:
+            other.execute(f"grant create on database {other.info.dbname} to {owner}")
+        migrate(f"{empty_dsn}&options=-crole%3D{owner}")
+        with psycopg.connect(empty_dsn, autocommit=True) as other:
+            assert only(other, "blind")[0] == "note"
+            other.execute(f"grant pg_read_all_stats to {owner}")
+            assert found(other, "blind") == []
+            other.execute(f"drop owned by {owner}")
+    finally:
+        db.execute(f"drop owned by {owner}; drop role {owner}")
+
+
+def test_confined_roles_are_refused(db: psycopg.Connection[Any], client: dibs.Client, login: Login) -> None:
+    client.set_queue("mail")
+    assert login("dibs_observer").doctor()
+    with pytest.raises(dibs.NotPermitted, match="confined to some queues"):
+        login("dibs_observer", queues=["mail"]).doctor()
