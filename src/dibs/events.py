@@ -82,6 +82,17 @@ class KindUnknown(Event, frozen=True):
     job: Claimed
 
 
+class NotInForce(Event, frozen=True):
+    """What the code declares is not in force: a ``limit``, until then its task is not run here, or a ``schedule``.
+
+    ``reason`` is a sentence that says which right is missing and what helps; it is told once.
+    """
+
+    what: str
+    name: str
+    reason: str
+
+
 class OutcomesSent(Event, frozen=True):
     """The completer sent a batch of outcomes of one verb."""
 

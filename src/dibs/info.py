@@ -153,6 +153,7 @@ class Limit:
     holders: list[UUID]
     max_depth: int | None = None
     max_age: timedelta | None = None
+    declared: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

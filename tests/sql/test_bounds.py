@@ -181,6 +181,10 @@ IDS = "(select array_agg(gen_random_uuid()) from generate_series(1, 100001))"
         ("dibs.enqueue_many('[[]]')", "not a JSON array"),
         ("""dibs.set_tasks('[{"kind": "k", "queue": "q"}, {"kind": "k", "queue": "q"}]')""", "the task 'k' twice"),
         ("dibs.set_tasks('[null]')", "a JSON array of tasks"),
+        ("dibs.declare_limits('[null]')", "a JSON array of limits"),
+        ("dibs.declare_limits('[{}]')", "the kind of a limit has 1 to 200"),
+        ("""dibs.declare_limits('[{"kind": "k", "concurrency": "2"}]')""", "a number from 0 to 1000000, or null"),
+        ("""dibs.declare_limits('[{"kind": "k", "concurrency": -1}]')""", "a number from 0 to 1000000, or null"),
     ],
 )
 def test_what_is_too_much_or_no_job_is_refused_in_words(db: psycopg.Connection[Any], call: str, words: str) -> None:

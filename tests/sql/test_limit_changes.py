@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 import dibs
@@ -15,9 +18,8 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import psycopg
-
     from tests.conftest import Connect
+    from tests.sql.conftest import Login
 
     Connection = psycopg.Connection[Any]
 
@@ -180,3 +182,58 @@ def test_three_limits_that_change_at_random_are_kept(connect: Connect, db: Conne
         churn.stop()
     assert churn.errors == []
     assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
+
+
+def declare(db: Connection, concurrency: int | None) -> str:
+    """What comes of it when code declares a limit of the kind ``render``."""
+    limits = json.dumps([{"kind": "render", "concurrency": concurrency}])
+    [(kind, answer)] = db.execute("select * from dibs.declare_limits(%s)", (limits,)).fetchall()
+    assert kind == "render"
+    return str(answer)
+
+
+def test_what_code_declares_is_set_once_and_a_change_by_hand_stays_until_the_code_changes(
+    db: Connection, client: dibs.Client
+) -> None:
+    def concurrency() -> list[int | None]:
+        return [limit.concurrency for limit in client.limits()]
+
+    assert (declare(db, None), concurrency()) == ("unchanged", [])
+    assert (declare(db, 2), concurrency()) == ("created", [2])
+    assert (declare(db, 2), concurrency()) == ("unchanged", [2])
+    client.set_limit(kind="render", concurrency=7)
+    assert (declare(db, 2), concurrency()) == ("unchanged", [7])
+    assert [limit.declared for limit in client.limits()] == [2]
+    assert (declare(db, 3), concurrency()) == ("changed", [3])
+    assert (declare(db, None), concurrency()) == ("removed", [])
+    client.set_limit(kind="render", concurrency=4)
+    assert (declare(db, None), concurrency()) == ("unchanged", [4])
+    assert (declare(db, 4), concurrency()) == ("unchanged", [4])
+    client.set_limit(kind="render", concurrency=5)
+    assert (declare(db, None), concurrency()) == ("unchanged", [5])
+    assert [limit.declared for limit in client.limits()] == [None]
+
+
+def test_who_may_not_set_limits_changes_nothing_and_is_told_whether_a_limit_is_kept(
+    db: Connection, client: dibs.Client, login: Login
+) -> None:
+    worker = login("dibs_worker")
+    with psycopg.connect(worker.dsn, autocommit=True) as ours:
+        assert declare(ours, 2) == "refused"
+        client.set_limit(kind="render", concurrency=3)
+        assert (declare(ours, 2), declare(ours, 3), declare(ours, 9)) == ("refused", "unchanged", "unchanged")
+        assert declare(db, 2) == "changed"
+        client.set_limit(kind="render", concurrency=50)
+        assert (declare(ours, 2), declare(ours, 3)) == ("unchanged", "refused")
+        assert declare(ours, None) == "unchanged"
+    assert [(limit.concurrency, limit.declared) for limit in client.limits()] == [(50, 2)]
+
+
+def test_two_that_declare_the_same_limit_at_once_set_it_once(dsn: str, client: dibs.Client) -> None:
+    with psycopg.connect(dsn) as one, psycopg.connect(dsn, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
+        assert declare(one, 2) == "created"
+        waiting = pool.submit(declare, other, 2)
+        one.commit()
+        assert waiting.result(30) in {"created", "unchanged"}
+    client.enqueue_many([dibs.NewJob(queue="q", kind="render") for _ in range(9)])
+    assert len(client.claim("q", 9)) == 2

@@ -155,6 +155,9 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "complete": ("id => '<job>', token => '<token>'",),
     "complete_many": ("ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[]",),
     "confined_to": NOTHING,
+    "declare_limits": (
+        """limits => '[{"kind": "<kind>", "concurrency": 9}, {"kind": "<queue>", "concurrency": 9}]'""",
+    ),
     "declare_schedules": (
         "app => '<app>', schedules => '[]'",
         """app => 'a', schedules => '[{"name": "n", "rule": {"interval": 9}, "job": {"queue": "<queue>", "kind": "k"}}]'""",  # noqa: E501

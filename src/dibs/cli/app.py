@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     "demo", "init", "migrate", "sql", "enqueue", "queues", "limits", "jobs", "job", "why", "cancel", "redrive", "stats",
-    "shards", "pause", "resume", "schedules", "worker", "workers", "tasks", "functions", "deliveries", "errors",
-    "grant", "grants", "doctor", "maintain", "uninstall", "embedded", "version",
+    "shards", "pause", "resume", "schedules", "declare", "worker", "workers", "tasks", "functions", "deliveries",
+    "errors", "grant", "grants", "doctor", "maintain", "uninstall", "embedded", "version",
 )  # fmt: skip
 """Every command, in the order people meet them; ``commands/x.py`` holds the function ``x``."""
 

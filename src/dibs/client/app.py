@@ -95,7 +95,8 @@ class App:
         ``timeout`` is how many seconds a run may take. With ``process`` it runs in a separate process, which is
         killed when it takes longer or, with ``memory``, when it needs more bytes. With ``repeat`` each success enqueues
         the same job again, due that many seconds later. A ``raw`` task takes one argument, the whole payload as it is.
-        ``limit`` is how many of its jobs run at once, of all workers together; a worker sets it when it starts.
+        ``limit`` is how many of its jobs run at once, of all workers together: set by ``dibs declare``, or by a worker
+        whose role may set limits; a worker does not run a task whose limit is not in force.
         Other options are those of each job: priority, ttl, lease and so on.
         """
 

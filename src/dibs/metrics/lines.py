@@ -15,6 +15,7 @@ from dibs.events import (
     JobStarted,
     KindUnknown,
     LeasesRenewed,
+    NotInForce,
     OutageBegan,
     OutageEnded,
     OutcomesSent,
@@ -118,8 +119,12 @@ def _renewed(event: LeasesRenewed) -> Line:
 
 
 def _unknown(event: KindUnknown) -> Line:
-    text = f"{_job(event.job)} is left for other workers: there is no task of its kind here"
+    text = f"{_job(event.job)} is left for other workers: its kind is not run here"
     return Line(WARNING, text, facts_of(event.job))
+
+
+def _not_in_force(event: NotInForce) -> Line:
+    return Line(ERROR, event.reason, {"what": event.what, "name": event.name})
 
 
 def _sent(event: OutcomesSent) -> Line:
@@ -183,6 +188,7 @@ _LINES: dict[type[Event], Callable[[Any], Line]] = {
     RunLost: _lost,
     LeasesRenewed: _renewed,
     KindUnknown: _unknown,
+    NotInForce: _not_in_force,
     OutcomesSent: _sent,
     WorkerStarted: _worker_started,
     WorkerStopping: _stopping,
@@ -202,6 +208,6 @@ LEVELS: dict[type[Event], int] = {
     **dict.fromkeys(
         (JobsClaimed, WorkerStarted, WorkerStopping, WorkerStopped, UpkeepDone, ChildStarted, CodeChanged), INFO
     ),
-    **dict.fromkeys((RunEnded, OutageBegan, ChildDied), ERROR),
+    **dict.fromkeys((RunEnded, NotInForce, OutageBegan, ChildDied), ERROR),
 }
 """How serious an event can be at most: a log that shows only more serious ones does not subscribe to it."""

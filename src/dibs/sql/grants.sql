@@ -46,7 +46,7 @@ begin
         set_queue,set_strict,pause,resume,why,show,state,states,depth,drain_estimate,next_due,bells,register_worker,beat_worker,
         retire_worker,set_tasks,find_task,make_id,id_time,now,version}'),
       ('dibs_producer', '{declare_schedules,trigger,preview_schedule}'),
-      ('dibs_worker', '{run_schedules,fire,preview_schedule}'),
+      ('dibs_worker', '{declare_schedules,run_schedules,fire,preview_schedule}'),
       ('dibs_observer', '{preview_schedule}'),
       ('dibs_admin', '{set_schedule,unset_schedule,declare_schedules,pause_schedule,resume_schedule,run_schedules,fire,trigger,
         preview_schedule,show_schedule}'),
@@ -63,8 +63,9 @@ begin
       ('dibs_admin', '{confine,confined_to,allow_function,disallow_function,function_flaw,find_function,begin_function,run_function,run_job,
         run_handler,begin_delivery,record_delivery,delivery_stage,supervise,supervised,append_error,
         set_error_retention,result_ok,result_error,result_invalid,check_envelope}'),
-      ('dibs_worker', '{bury_unreadable,repair_groups,repair_limits}'),
-      ('dibs_admin', '{bury_unreadable,repair_groups,repair_limits,set_group,unset_group,set_limit,unset_limit}')
+      ('dibs_worker', '{bury_unreadable,repair_groups,repair_limits,declare_limits}'),
+      ('dibs_admin', '{bury_unreadable,repair_groups,repair_limits,set_group,unset_group,set_limit,unset_limit,
+        declare_limits}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)

@@ -18,7 +18,7 @@ from dibs.worker.run_end import RunEnd, failed, succeeded
 from dibs.worker.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Container, Sequence
+    from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 
     from dibs.client.app import App
     from dibs.client.context import Note
@@ -33,9 +33,11 @@ UNKNOWN_KIND_DELAY = 5.0
 class Executor:
     """Runs attempts of an app's tasks: on the loop, in threads, or in processes."""
 
-    def __init__(self, app: App, settings: WorkerSettings, dsn: str, note: Note) -> None:
+    def __init__(
+        self, app: App, settings: WorkerSettings, dsn: str, note: Note, runnable: Mapping[str, Task[Any, Any]]
+    ) -> None:
         self._note = note
-        self._tasks = app.tasks
+        self._tasks = runnable
         self._events = app.events
         self._databases = Databases(dsn, settings.connections)
         self._threads = Threads(settings.threads)
@@ -49,7 +51,7 @@ class Executor:
         await self._databases.close()
 
     def task(self, kind: str) -> Task[Any, Any] | None:
-        """The task of a kind, if the app has it."""
+        """The task of a kind, if the app has it and may run it."""
         return self._tasks.get(kind)
 
     def unknown(self, job: Claimed) -> RunEnd:

@@ -14,7 +14,7 @@ from dibs.events import Trouble, UpkeepDone, WorkerStarted, WorkerStopped, Worke
 from dibs.maintenance import ChoreDone, loops
 from dibs.runtime import Loop, Service, Stumbled, end, limited
 from dibs.runtime.points import reach
-from dibs.worker.announce import announce
+from dibs.worker.announce import Announcement, declare_tasks
 from dibs.worker.completer import Completer
 from dibs.worker.executor import Executor
 from dibs.worker.hand import Hand
@@ -54,6 +54,7 @@ class Worker:
         self._pulse = Pulse(app.events)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._announcement = Announcement(app, self._pools.registry, settings.name)
         self._keeper: Keeper | None = None
         self._producer: Producer | None = None
         self._holding: Holding | None = None
@@ -142,7 +143,8 @@ class Worker:
         member = Member(self._pools.registry, self.settings.name, {"queues": self._queues})
         await member.register()
         closing.push_async_callback(lambda: limited(self._leave(member), GOODBYE))
-        await announce(self.app, self._pools.registry)
+        await declare_tasks(self.app, self._pools.registry)
+        await self._announcement.announce()
         return member
 
     async def _leave(self, member: Member) -> None:
@@ -153,7 +155,7 @@ class Worker:
     def _make_runners(self) -> Runners:
         events, dsn = self.app.events, self._pools.dsn
         self._keeper = keeper = Keeper(dsn, events, self._pulse)
-        executor = Executor(self.app, self.settings, dsn, keeper.note)
+        executor = Executor(self.app, self.settings, dsn, keeper.note, self._announcement.runnable)
         return Runners(executor, keeper, Completer(self._pools.outcomes, events, self._hand.settle), events)
 
     def _make_source(self, holding: Holding, closing: AsyncExitStack) -> Source:
@@ -162,7 +164,8 @@ class Worker:
         return Source(self._pools.claims, holding, bell, self.app.events, self.settings.poll)
 
     def _start_loops(self, member: Member, holding: Holding) -> list[asyncio.Task[None]]:
-        steps = {"beat": member.beat, "hold": holding.hold, "fence": holding.fence}
+        again = self._announcement.announce_again
+        steps = {"beat": member.beat, "hold": holding.hold, "fence": holding.fence, "declare": again}
         tasks = [
             asyncio.create_task(Loop(name, step, listener=self._on_loop).run(), name=name)
             for name, step in steps.items()

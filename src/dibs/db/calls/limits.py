@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.db.calls.call import Call, columns, first, nothing
+from dibs.db.calls.call import Call, columns, first, nothing, to_json
 from dibs.info import Limit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 def set_limit(
@@ -30,6 +30,17 @@ def unset_limit(target: Mapping[str, str | None]) -> Call[bool]:
         (target["queue"], target["kind"], target["resource"]),
         first,
         again=False,
+        slow=True,
+    )
+
+
+def declare_limits(limits: Sequence[tuple[str, int | None]]) -> Call[dict[str, str]]:
+    """Bring the limits that code declares for its kinds to the database, or compare them if we may not set any."""
+    sent = [{"kind": kind, "concurrency": concurrency} for kind, concurrency in limits]
+    return Call(
+        "select kind, answer from dibs.declare_limits(%s::jsonb)",
+        (to_json(sent),),
+        lambda rows: {row[0]: row[1] for row in rows},
         slow=True,
     )
 

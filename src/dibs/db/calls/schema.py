@@ -34,6 +34,11 @@ def bound(timeout: float, read_only: bool) -> Call[Any]:
     )
 
 
+def login() -> Call[str]:
+    """Which role we are logged in as."""
+    return Call("select session_user::text", (), first)
+
+
 def installed() -> Call[Installed]:
     """Which schema is installed, and the database's time."""
     return Call("select version, oldest_client, dibs.now() from dibs.version()", (), _read)

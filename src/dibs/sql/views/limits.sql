@@ -6,7 +6,7 @@ select b.scope, case when b.scope = 'queue' then b.name end as queue, b.name, b.
   case when b.rate is not null then coalesce(b.burst, least(ceil(b.rate), 1000000)::integer) end as burst,
   null::integer as weight,
   (select count(*) from dibs.blocked as w where w.limit_id = b.id) as blocked, h.holders, null::integer as max_depth,
-  null::interval as max_age
+  null::interval as max_age, b.declared
 from dibs.limit_rule as b
 cross join lateral (
   select coalesce(sum(u.units), 0)::integer as used,
@@ -21,7 +21,7 @@ where (select dibs.confined_to()) is null or exists (
 union all
 select 'group', q.name, p.name, p.concurrency, h.used,
   case when p.concurrency is not null and p.name is not null then greatest(p.concurrency - h.used, 0) end, p.rate,
-  case when p.rate is not null then coalesce(p.burst, least(ceil(p.rate), 1000000)::integer) end, p.weight, 0, h.holders, p.max_depth, p.max_age
+  case when p.rate is not null then coalesce(p.burst, least(ceil(p.rate), 1000000)::integer) end, p.weight, 0, h.holders, p.max_depth, p.max_age, null
 from dibs.group_policy as p
 join dibs.queue as q on q.id = p.queue_id
 cross join lateral (
@@ -31,5 +31,6 @@ cross join lateral (
 where (select dibs.confined_to()) is null or q.id = any ((select dibs.confined_to())::integer[]);
 
 comment on view dibs.limits is
-'Every limit that was set, with what is used of it, how many jobs wait for it, and who holds it. A group without a name stands for
+'Every limit that was set, with what is used of it, how many jobs wait for it, and who holds it; `declared` is what code
+declared last. A group without a name stands for
 every group of its queue without its own settings.';

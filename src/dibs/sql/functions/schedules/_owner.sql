@@ -5,7 +5,7 @@ language plpgsql stable
 as $$
 begin
   return dibs._sees(s.job ->> 'queue') and (
-    has_function_privilege(session_user, 'dibs.set_schedule(text, jsonb, jsonb)', 'execute')
+    dibs._may_call('set_schedule')
     or coalesce(dibs._roles_of(session_user) && dibs._roles_of(s.declared_by), true));
 end
 $$;

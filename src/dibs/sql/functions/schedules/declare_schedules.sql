@@ -7,6 +7,8 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := dibs.now();
+  -- A schedule enqueues; for who may not, the schedules are only compared.
+  v_may constant boolean := dibs._may_call('enqueue_many');
   v_declared record;
   s dibs.schedule;
 begin
@@ -18,7 +20,7 @@ begin
   end if;
   perform dibs._check_name('an app''s name', declare_schedules.app);
   perform dibs._check_items('declare_schedules', array(select e ->> 'name' from jsonb_array_elements(schedules) as e), 'names');
-  perform from dibs.schedule as x where x.app = declare_schedules.app and dibs._may_change(x) order by x.id for update;
+  perform from dibs.schedule as x where v_may and x.app = declare_schedules.app and dibs._may_change(x) order by x.id for update;
   for v_declared in
     select e ->> 'name' as name, e as whole from jsonb_array_elements(schedules) as e order by e ->> 'name'
   loop
@@ -29,13 +31,14 @@ begin
       when found and s.declared = v_declared.whole and s.app = declare_schedules.app and s.retired_at is null
         and dibs._sees(s.job ->> 'queue')
       then 'unchanged'
+      when not v_may then 'refused'
       else dibs._put_schedule(v_declared.name, v_declared.whole -> 'rule', v_declared.whole -> 'job',
         declare_schedules.app, v_declared.whole, v_now) end;
     return next;
   end loop;
   for s in
     select x.* from dibs.schedule as x
-    where x.app = declare_schedules.app and x.retired_at is null and dibs._may_change(x)
+    where v_may and x.app = declare_schedules.app and x.retired_at is null and dibs._may_change(x)
       and x.name not in (select e ->> 'name' from jsonb_array_elements(schedules) as e) order by x.id
   loop
     s.retired_at := v_now;
@@ -54,4 +57,5 @@ comment on function dibs.declare_schedules is
 "job"}. Each is made or changed if the code has changed since it was last declared; one that the app no longer declares
 is retired: it stays, with its health, but makes no jobs until it is declared again. A schedule belongs to the login that declared
 it, and to those that have a role in common with it. Answers for each: `created`,
-`changed`, `unchanged`, `retired`.';
+`changed`, `unchanged`, `retired`. For who may not enqueue nothing is changed: `unchanged` says that the schedule is in force, `refused` that it
+is not.';

@@ -69,3 +69,13 @@ $$;
 comment on function dibs._refuse_hidden is
 'Refuse ids of jobs in queues that the caller, being confined, may not use. An id is taken for all queues, so this much cannot be
 hidden; which queue it is in, and how the job fares, is.';
+
+create or replace function dibs._may_call(verb text) returns boolean
+language sql stable
+begin atomic
+  select exists (
+    select from pg_catalog.pg_proc as p
+    where p.pronamespace = 'dibs'::regnamespace and p.proname = verb and has_function_privilege(session_user, p.oid, 'execute'));
+end;
+
+comment on function dibs._may_call is 'Whether the caller may call a verb itself, for verbs that do more for those who may.';
