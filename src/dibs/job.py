@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -157,6 +158,11 @@ class Claimed(msgspec.Struct, frozen=True):
     def _run_key(self) -> bytes:
         """Tells this run from another of the same job, which the same worker may have in hand if the lease was lost."""
         return self._key + self._token
+
+    @property
+    def _mark(self) -> str:
+        """By this a ring names the run: every login may listen, and only who holds the run knows it by this."""
+        return sha256(self._run_key).hexdigest()[:16]
 
     @property
     def id(self) -> UUID:

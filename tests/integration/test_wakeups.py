@@ -102,6 +102,31 @@ def test_without_the_bell_a_transaction_can_be_prepared(
     assert rings(listener) == []
 
 
+def test_a_cancel_of_a_running_job_rings_for_its_run(
+    client: dibs.Client, connect: Connect, listener: psycopg.Connection[Any]
+) -> None:
+    """Its holder knows what is meant by it, and nobody else does."""
+
+    def heard() -> list[str]:
+        listener.execute("select 1")
+        return sorted(note.payload for note in listener.notifies(timeout=0))
+
+    made = client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(4))
+    jobs = client.claim("q", 3)
+    heard()
+    answers = [told.answer for told in client.cancel_many([m.id for m in made])]
+    assert answers == ["requested"] * 3 + ["cancelled"]
+    assert heard() == sorted(f"stop {job._mark}" for job in jobs)
+    assert not any(str(job.id)[-12:] in job._mark for job in jobs)
+    client.set_queue("q", ring=False)
+    conn = connect()
+    conn.execute("begin")
+    conn.execute("select dibs.cancel(%s)", (made[0].id,))
+    conn.execute("prepare transaction 'cancel'")
+    conn.execute("commit prepared 'cancel'")
+    assert heard() == []
+
+
 def enqueue_once_waiting(dsn: str, listening: psycopg.Connection[Any], **options: Any) -> threading.Thread:
     """Enqueue from a thread as soon as somebody listens and has looked."""
 

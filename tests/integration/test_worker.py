@@ -17,12 +17,15 @@ import pytest
 
 import dibs
 from dibs.worker import Worker, WorkerSettings
+from dibs.worker.keeper import Keeper
 from dibs.worker.producer import Producer
 from dibs.worker.runners import Runners
+from dibs.worker.source import Source
+from tests.chaos.pgbouncer import PgBouncer
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import psycopg
@@ -235,8 +238,8 @@ async def test_follow_ups_come_with_the_completion(app: dibs.App) -> None:
         dibs.context()
 
 
-async def test_a_cancelled_handler_is_told(app: dibs.App) -> None:
-    app.client.set_queue("q", lease=0.6)
+async def test_a_cancel_reaches_a_running_handler_within_a_second(app: dibs.App) -> None:
+    """By the bell: the lease would be renewed after ten seconds."""
     began, told = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -252,8 +255,59 @@ async def test_a_cancelled_handler_is_told(app: dibs.App) -> None:
     running = asyncio.create_task(drain(app))
     await began.wait()
     assert await asyncio.to_thread(job.cancel) == "requested"
+    async with asyncio.timeout(1.0):
+        await told.wait()
     await running
-    assert told.is_set()
+    assert job.state() is dibs.State.CANCELLED
+
+
+async def test_a_cancel_that_rings_before_its_job_has_arrived_is_not_forgotten(
+    app: dibs.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim is committed, and its answer is still on its way."""
+    rung = asyncio.Event()
+    claim, hear = Source.claim, Keeper.hear
+
+    @app.task
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    job = waits.enqueue()
+
+    async def claim_slowly(self: Source, *asked: Any) -> list[Claimed] | None:
+        jobs = await claim(self, *asked)
+        if jobs:
+            assert await asyncio.to_thread(job.cancel) == "requested"
+            await rung.wait()
+        return jobs
+
+    def hear_and_tell(self: Keeper, marks: Sequence[str]) -> None:
+        hear(self, marks)
+        rung.set()
+
+    monkeypatch.setattr(Source, "claim", claim_slowly)
+    monkeypatch.setattr(Keeper, "hear", hear_and_tell)
+    async with asyncio.timeout(8):  # A lease is renewed after ten seconds.
+        await drain(app)
+    assert job.state() is dibs.State.CANCELLED
+
+
+async def test_without_the_bell_a_cancel_is_found_when_the_lease_is_renewed(app: dibs.App, dsn: str) -> None:
+    app.client.set_queue("q", lease=0.6)
+    began = asyncio.Event()
+
+    @app.task
+    async def waits() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    job = waits.enqueue()
+    with PgBouncer(dsn, pool_size=2) as pooled:
+        app.dsn = pooled.dsn
+        running = asyncio.create_task(drain(app))
+        await began.wait()
+        assert await asyncio.to_thread(job.cancel) == "requested"
+        await running
     assert job.state() is dibs.State.CANCELLED
 
 

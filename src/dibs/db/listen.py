@@ -21,7 +21,7 @@ from dibs.db.connection import AsyncConnection, Connection, reachable
 from dibs.runtime import end
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _LONGEST_BREAK = 5.0
 _QUIET = 30.0
@@ -36,11 +36,16 @@ _BELLS = "select number::text, queue from dibs.bells()"
 """A ring says the number of its queue: every login may listen, and not every one may know every name."""
 
 
+_STOP = "stop "
+"""A ring that begins so is not for a queue, but for the holder of the run it names: it was asked to stop."""
+
+
 class _Rings:
     """How often each queue was rung, and how often everything may have been."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop: Callable[[Sequence[str]], None] = lambda _: None) -> None:
         self.pid = os.getpid()
+        self._stop = stop
         self._rings: Counter[str] = Counter()
         self._everywhere = 0
         self._names: dict[str, str] = {}
@@ -54,6 +59,12 @@ class _Rings:
             self._everywhere += 1
         else:
             self._rings[queue] += 1
+
+    def _of_queues(self, rung: Sequence[str]) -> list[str]:
+        """What was rung for queues; what was for runs is passed on."""
+        if marks := [text.removeprefix(_STOP) for text in rung if text.startswith(_STOP)]:
+            self._stop(marks)
+        return [text for text in rung if not text.startswith(_STOP)]
 
     def _learn(self, known: Sequence[tuple[str, str]], rung: Sequence[str] = ()) -> None:
         """Note which number rings for which queue; one that still has no name is none of our queues."""
@@ -127,6 +138,7 @@ class Bell(_Rings):
         conn.silence = _SILENCE
         if not rung:
             conn.execute(_WHO)
+        rung = self._of_queues(rung)
         if not self._knows(rung):
             self._learn(conn.execute(_BELLS).fetchall(), rung)
         for number in rung:
@@ -139,10 +151,10 @@ class Bell(_Rings):
 
 
 class AsyncBell(_Rings):
-    """Listens in a task."""
+    """Listens in a task; ``stop`` is called with the marks of runs that were asked to stop."""
 
-    def __init__(self, dsn: str) -> None:
-        super().__init__()
+    def __init__(self, dsn: str, stop: Callable[[Sequence[str]], None] = lambda _: None) -> None:
+        super().__init__(stop)
         self._dsn = dsn
         self._changed = asyncio.Event()
         self._listening = asyncio.Event()
@@ -196,6 +208,7 @@ class AsyncBell(_Rings):
         conn.silence = _SILENCE
         if not rung:
             await conn.execute(_WHO)
+        rung = self._of_queues(rung)
         if not self._knows(rung):
             self._learn(await (await conn.execute(_BELLS)).fetchall(), rung)
         for number in rung:

@@ -19,7 +19,7 @@ from dibs.runtime.points import reach
 from dibs.states import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from dibs.db.calls import Call
     from dibs.events import Events
@@ -37,20 +37,28 @@ NAP = 0.2
 """How many seconds pass between two looks at most: a lease that was taken meanwhile may be short."""
 PATIENCE = (1.0, 6.0)
 """The least and the most seconds that a renewal may take; in between, a fifth of the shortest lease."""
+HEARD = 1.0
+"""For how many seconds to look for a run that a ring named: the answer to its claim may still be on its way."""
+MARKS = 10_000
+"""How many such runs to look for: anyone may ring."""
 CLOSING = 2.0
 """How many seconds the threads have to end."""
 
 
 class _Kept:
-    """A lease that is kept: how long it lasts, until when it does by our clock, and progress that is not sent yet."""
+    """A lease that is kept: how long it lasts, until when it does by our clock, and progress that is not sent yet.
 
-    __slots__ = ("job", "length", "news", "until")
+    It ``is_rung`` when a ring says that it is worth asking for it now.
+    """
+
+    __slots__ = ("is_rung", "job", "length", "news", "until")
 
     def __init__(self, job: Claimed, now: float) -> None:
         self.job = job
         self.length = job.lease
         self.until = now + self.length
         self.news: dict[str, Any] | None = None
+        self.is_rung = False
 
     @property
     def is_over(self) -> bool:
@@ -71,6 +79,7 @@ class Keeper:
         self._stop_job: StopJob = lambda *_: None
         # Shared with the event loop without a lock: every access is one operation of the dict.
         self._held: dict[bytes, _Kept] = {}
+        self._rung: dict[str, float] = {}
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=run, name=name, daemon=True)
@@ -120,6 +129,11 @@ class Keeper:
         if kept is not None:
             kept.news = progress
 
+    def hear(self, marks: Sequence[str]) -> None:
+        """Ask at once for the runs with these marks, if they are ours: each was asked to stop."""
+        until = time.monotonic() + HEARD
+        self._rung.update(dict.fromkeys(marks[: MARKS - len(self._rung)], until))
+
     def close(self) -> None:
         """Stop keeping leases."""
         self._ended.set()
@@ -141,10 +155,20 @@ class Keeper:
     def _renew_due(self) -> None:
         now = time.monotonic()
         held = list(self._held.values())
-        due = [kept for kept in held if now >= kept.until - kept.length * (1 - 1 / SHARE)]
+        if self._rung:
+            self._find_rung(held, now)
+        due = [kept for kept in held if kept.is_rung or now >= kept.until - kept.length * (1 - 1 / SHARE)]
         for n in range(0, len(due), BATCH):
             self._renew(due[n : n + BATCH])
         self._tell_news([kept for kept in held if kept.news is not None])
+
+    def _find_rung(self, held: list[_Kept], now: float) -> None:
+        for kept in held:
+            if self._rung.pop(kept.job._mark, None) is not None:
+                kept.is_rung = True
+        for mark, until in list(self._rung.items()):
+            if now > until:
+                self._rung.pop(mark, None)
 
     def _run(self, call: Call[R]) -> R:
         least, most = PATIENCE
@@ -168,6 +192,7 @@ class Keeper:
             return
         self._events.tell(LeasesRenewed(len(due), time.monotonic() - before))
         for kept, answer in zip(due, answers, strict=True):
+            kept.is_rung = answer.answer is Answer.BUSY
             if answer.answer in {Answer.OK, Answer.CANCEL}:
                 kept.until = before + kept.length
             if answer.answer is Answer.CANCEL:

@@ -159,7 +159,8 @@ class Worker:
         return Runners(executor, keeper, Completer(self._pools.outcomes, events, self._hand.settle), events)
 
     def _make_source(self, holding: Holding, closing: AsyncExitStack) -> Source:
-        bell = AsyncBell(self._pools.dsn)
+        assert self._keeper is not None
+        bell = AsyncBell(self._pools.dsn, self._keeper.hear)
         closing.push_async_callback(bell.stop)
         return Source(self._pools.claims, holding, bell, self.app.events, self.settings.poll)
 

@@ -1,5 +1,20 @@
 -- cancel: ready, blocked → dead; a running job's holder is asked to stop.
 
+create or replace function dibs._ring_holders(ids uuid[]) returns void
+language plpgsql volatile
+as $$
+begin
+  perform pg_notify('dibs', 'stop ' || left(encode(sha256(uuid_send(l.id) || uuid_send(l.token)), 'hex'), 16))
+  from unnest(ids) as k (id)
+  cross join lateral (select l.id, l.token, l.queue_id from dibs.lease as l where l.id = k.id offset 0) as l
+  where (select q.ring from dibs.queue as q where q.id = l.queue_id);
+end
+$$;
+
+comment on function dibs._ring_holders is
+'Ring for runs, so that their holders ask at once and learn that they should stop. Every login may listen, so a run is named by what
+only its holder can recognize: the first 16 hex digits of the SHA-256 of its id and token.';
+
 create or replace function dibs._cancel_batch(ids uuid[], reason text, guarded boolean)
 returns table (item integer, id uuid, answer text)
 language plpgsql volatile
@@ -42,6 +57,7 @@ begin
       order by k);
     exit when v_left = '{}';
   end loop;
+  perform dibs._ring_holders(v_asked);
   return query
   select k.n::integer, k.id,
     case
@@ -71,7 +87,7 @@ $$;
 
 comment on function dibs.cancel_many is
 'Cancel many jobs. Answers for each: `cancelled` (it was waiting and is dead now); `requested` (it runs; its holder
-is told by `extend`, and whatever the holder reports but success ends it as cancelled); `ended`; `unknown`.';
+is told by `extend`, and a ring lets it ask at once; whatever it reports but success ends the job as cancelled); `ended`; `unknown`.';
 
 create or replace function dibs.cancel(id uuid, reason text default 'cancelled by request') returns text
 language plpgsql volatile security definer
