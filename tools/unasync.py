@@ -15,6 +15,7 @@ PAIRS = {
     "src/dibs/client/upkeep_async.py": "src/dibs/client/upkeep.py",
     "src/dibs/client/looking_async.py": "src/dibs/client/looking.py",
     "src/dibs/client/schedules_async.py": "src/dibs/client/schedules.py",
+    "src/dibs/client/operate_async.py": "src/dibs/client/operate.py",
     "src/dibs/client/queue_async.py": "src/dibs/client/queue.py",
     "src/dibs/client/handle_async.py": "src/dibs/client/handle.py",
 }
@@ -26,6 +27,7 @@ WORDS = {
     "AsyncClient": "Client",
     "AsyncScheduling": "Scheduling",
     "AsyncLooking": "Looking",
+    "AsyncOperating": "Operating",
     "AsyncEnqueuer": "Enqueuer",
     "AsyncUpkeep": "Upkeep",
     "AsyncQueue": "Queue",
@@ -51,6 +53,7 @@ WORDS = {
     "schedules_async": "schedules",
     "looking_async": "looking",
     "upkeep_async": "upkeep",
+    "operate_async": "operate",
     "async with": "with",
     "async for": "for",
     "async def": "def",

@@ -7,6 +7,7 @@
     │   ├── LeaseLost        DI001    the token is not the one that holds the job
     │   ├── UnknownJob       DI002    no such job: never committed, or pruned
     │   ├── JobEnded         DI003    the job has already ended
+    │   ├── JobRunning       DI004    the job runs now, so it cannot be changed
     │   ├── UnexpectedResult          the result does not have the type that the task returns
     │   └── WaitTimeout               the job had not ended when a wait for it did; also a TimeoutError
     ├── Refused                       what you sent was not accepted; nothing was changed
@@ -25,6 +26,7 @@
     │   ├── UnknownLimit     DI030    no such limit was set
     │   ├── ShardNotHeld     DI060    only the worker that holds the queue or shard may claim from it
     │   ├── StillSharded     DI061    a queue with shards cannot be an ordinary one again
+    │   ├── QueueInUse       DI062    a queue that has jobs or a schedule cannot be dropped
     │   ├── NotAllowed       DI070    the function is not on the allow-list
     │   └── UnfitFunction    DI071    the function is not one that may be on it
     ├── BrokenContract       DI072    a function did not answer with an envelope
@@ -84,6 +86,12 @@ class JobEnded(JobError):
     """The job has already ended."""
 
     sqlstate = "DI003"
+
+
+class JobRunning(JobError):
+    """The job runs now, so it cannot be changed."""
+
+    sqlstate = "DI004"
 
 
 class UnexpectedResult(JobError):
@@ -168,6 +176,12 @@ class StillSharded(Refused):
     """A queue that was split into shards cannot be an ordinary queue again."""
 
     sqlstate = "DI061"
+
+
+class QueueInUse(Refused):
+    """A queue that has jobs, kept ones included, or a schedule, cannot be dropped."""
+
+    sqlstate = "DI062"
 
 
 class UnknownSchedule(Refused):

@@ -149,3 +149,12 @@ class GroupPolicy(TypedDict, total=False):
     burst: int | None
     max_depth: int | None
     max_age: Seconds | None
+
+
+class JobChanges(TypedDict, total=False):
+    """What can be changed of a job that waits or is dead; what is left out stays as it is."""
+
+    payload: Any
+    priority: int
+    due_at: datetime
+    delay: Seconds

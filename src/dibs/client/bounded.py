@@ -29,6 +29,6 @@ class BoundedClient(AsyncClient):
     async def _run(self, call: Call[R], conn: AsyncConnection | None = None) -> R:
         if conn is not None:
             return await super()._run(call, conn)
-        answers = await self._database.run_together([self._bound, call])
-        answer: R = answers[1]
+        answers = await self._database.run_together([self._bound, *calls.operate.acting(), call])
+        answer: R = answers[-1]
         return answer

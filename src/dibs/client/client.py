@@ -11,8 +11,8 @@ from dibs.client.enqueue import Enqueuer
 from dibs.client.find import find_database
 from dibs.client.handle import Job
 from dibs.client.looking import Looking
+from dibs.client.operate import Operating
 from dibs.client.queue import Queue
-from dibs.client.schedules import Scheduling
 from dibs.client.upkeep import Upkeep
 from dibs.db import calls
 from dibs.db.adapters.client import join
@@ -48,7 +48,7 @@ FAST_POLL = 0.05
 """How long to poll fast after a ring, for commits that overlapped the ringer's."""
 
 
-class Client(Scheduling, Looking):
+class Client(Operating, Looking):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.
@@ -99,6 +99,10 @@ class Client(Scheduling, Looking):
         return Queue(self, name)
 
     def _run(self, call: Call[R], conn: Connection | None = None) -> R:
+        if conn is None and call.repeat is None and (actor := calls.operate.acting()):
+            answers = self._database.run_together([*actor, call])
+            answer: R = answers[-1]
+            return answer
         if conn is None:
             return self._database.run(call)
         return join(conn, call)

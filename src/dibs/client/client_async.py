@@ -11,8 +11,8 @@ from dibs.client.enqueue_async import AsyncEnqueuer
 from dibs.client.find import find_database
 from dibs.client.handle_async import AsyncJob
 from dibs.client.looking_async import AsyncLooking
+from dibs.client.operate_async import AsyncOperating
 from dibs.client.queue_async import AsyncQueue
-from dibs.client.schedules_async import AsyncScheduling
 from dibs.client.upkeep_async import AsyncUpkeep
 from dibs.db import calls
 from dibs.db.adapters.client_async import join
@@ -48,7 +48,7 @@ FAST_POLL = 0.05
 """How long to poll fast after a ring, for commits that overlapped the ringer's."""
 
 
-class AsyncClient(AsyncScheduling, AsyncLooking):
+class AsyncClient(AsyncOperating, AsyncLooking):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.
@@ -99,6 +99,10 @@ class AsyncClient(AsyncScheduling, AsyncLooking):
         return AsyncQueue(self, name)
 
     async def _run(self, call: Call[R], conn: AsyncConnection | None = None) -> R:
+        if conn is None and call.repeat is None and (actor := calls.operate.acting()):
+            answers = await self._database.run_together([*actor, call])
+            answer: R = answers[-1]
+            return answer
         if conn is None:
             return await self._database.run(call)
         return await join(conn, call)

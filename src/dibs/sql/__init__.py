@@ -19,15 +19,16 @@ ROOT = files(__name__)
 
 TABLES = (
     "values", "queues", "jobs", "dedup", "backpressure", "groups", "limits", "claiming", "shards", "schedules",
-    "history", "workers", "db_functions", "channels", "security", "upkeep", "doctor",
+    "history", "workers", "db_functions", "channels", "security", "upkeep", "audit", "operate", "doctor",
 )  # fmt: skip
 """The files of ``schema/``, in the order in which they are applied."""
 
 FOLDERS = (
-    "functions/values", "functions/security", "functions/db_functions", "views", "functions/shards",
+    "functions/values", "functions/audit", "functions/security", "functions/db_functions", "views", "functions/shards",
     "functions/queues", "functions/history", "functions/dedup", "functions/groups", "functions/limits",
     "functions/backpressure", "functions/jobs", "functions/claiming", "functions/schedules", "functions/workers",
-    "functions/channels", "functions/upkeep", "functions/doctor",
+    "functions/channels", "functions/upkeep", "functions/operate",
+    "functions/doctor",
 )  # fmt: skip
 """Where the code is, in the order in which it is applied; within a folder by name, so that internal files, whose names
 begin with ``_``, come first. A function whose body PostgreSQL binds early (``return`` and ``begin atomic``) may use

@@ -86,7 +86,7 @@ create table dibs.job (
   size integer,
   constraint job_pkey primary key (id)
 ) partition by range (id);
-comment on table dibs.job is 'What was asked: payload and options. Never updated.';
+comment on table dibs.job is 'What was asked: payload and options. Only edit and move change a row.';
 comment on column dibs.job.size is 'How many bytes its payload and headers have as they are sent out; null if they are few.';
 create table dibs.job_default partition of dibs.job default;
 

@@ -21,6 +21,7 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
   update dibs.setting as s set error_retention = set_error_retention.keep;
+  select dibs._audit('set_error_retention', detail => jsonb_build_object('keep', set_error_retention.keep));
 end;
 
 comment on function dibs.set_error_retention is

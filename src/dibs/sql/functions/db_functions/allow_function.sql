@@ -28,6 +28,7 @@ begin
   set owner = excluded.owner, timeout = excluded.timeout, allowed_at = excluded.allowed_at,
     allowed_by = excluded.allowed_by
   returning name into v_name;
+  perform dibs._audit('allow_function', detail => jsonb_build_object('function', v_name, 'timeout', allow_function.timeout));
   return v_name;
 end
 $$;
@@ -43,7 +44,11 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   delete from dibs.allowed_function as f where f.name = disallow_function.name;
-  return found;
+  if found then
+    perform dibs._audit('disallow_function', detail => jsonb_build_object('function', name));
+    return true;
+  end if;
+  return false;
 end
 $$;
 

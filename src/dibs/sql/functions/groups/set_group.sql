@@ -36,7 +36,8 @@ begin
   on conflict (queue_id, lane) do update
   set weight = excluded.weight, concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst,
     max_depth = excluded.max_depth, max_age = excluded.max_age;
-  perform dibs._apply_policy(v_queue, v_lane);
+  perform dibs._apply_policy(v_queue, v_lane),
+    dibs._audit('set_group', set_group.queue, detail => jsonb_build_object('group', set_group.name, 'policy', policy));
 end
 $$;
 
@@ -62,6 +63,7 @@ begin
   where p.queue_id = v_queue and p.lane = v_lane;
   v_found := found;
   perform dibs._apply_policy(v_queue, v_lane);
+  perform dibs._audit('unset_group', unset_group.queue, detail => jsonb_build_object('group', unset_group.name)) where v_found;
   return v_found;
 end
 $$;

@@ -18,10 +18,8 @@ begin
     select a.queue_id, coalesce(j.kind, '') as kind, a.outcome, a.ended_at,
       case when a.outcome in ('succeeded', 'failed') then dibs._micros_between(a.claimed_at, a.ended_at) end as run_us,
       case when a.run = 1 then greatest(dibs._micros_between(j.due_at, a.claimed_at), 0) end as wait_us
-    from dibs.attempt as a
+    from dibs._new_runs(mark, upto, _group_runs.open) as a
     left join lateral (select j.kind, j.due_at from dibs.job as j where j.id = a.id offset 0) as j on true
-    where (a.xact >= mark.next and a.xact < upto or a.xact = any (mark.open)) and a.xact <> all (_group_runs.open)
-      and a.ended_at > mark.since
     offset 0
   ) as t
   group by t.queue_id, t.kind, t.outcome, 3, 5, 6;

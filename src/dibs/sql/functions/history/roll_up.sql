@@ -29,6 +29,9 @@ begin
     v_upto := least(v_mark.next + least(c_step, roll_up.max), v_next);
     v_groups := array(select g from dibs._group_runs(v_mark, v_upto, v_open) as g);
     counted := counted + dibs._add_groups(v_groups, v_now);
+    if exists (select from unnest(v_groups) as g where g.state in ('failed', 'lost')) then
+      perform dibs._count_errors(v_mark, v_upto, v_open);
+    end if;
     v_mark.ended_at := greatest(v_mark.ended_at, (select max(g.ended_at) from unnest(v_groups) as g));
     v_mark.next := v_upto;
     v_mark.open := array(select o from unnest(v_open) as o where o < v_upto);
@@ -45,7 +48,7 @@ end
 $$;
 
 comment on function dibs.roll_up is
-'Count the runs that ended since the last time, and the jobs that ended without one, into the statistics. Stops after
+'Count the runs that ended since the last time, and the jobs that ended without one, into the statistics, and failures by their group. Stops after
 `max` runs or so. Returns how many it counted, and whether there are more. One caller does so at a time; for others,
 `counted` is null.';
 
@@ -57,6 +60,8 @@ begin atomic
   update dibs.setting as s
   set stat_minutes = coalesce(set_stat_retention.minutes, s.stat_minutes),
     stat_hours = coalesce(set_stat_retention.hours, s.stat_hours);
+  select dibs._audit('set_stat_retention',
+    detail => jsonb_build_object('minutes', set_stat_retention.minutes, 'hours', set_stat_retention.hours));
 end;
 
 comment on function dibs.set_stat_retention is

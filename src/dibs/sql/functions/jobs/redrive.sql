@@ -25,6 +25,7 @@ declare
   v_now timestamptz := dibs.now();
   v_queues integer[] := (select dibs._queue_numbers(q.id) from dibs.queue as q where q.name = redrive.queue);
   v_ids uuid[];
+  v_undo dibs.undo_job[];
 begin
   perform dibs._check_isolation('redrive');
   perform dibs._check_redrive(redrive.ids, redrive.queue, redrive.state, redrive.max, redrive.rate, redrive.delay);
@@ -44,7 +45,11 @@ begin
     order by d.ended_at, d.id limit redrive.max
     for update of d skip locked);
   if dry_run is not true then
+    v_undo := dibs._undo_of_dead(v_ids);
     return query select r.* from dibs._revive(v_ids, redrive.rate, redrive.delay, v_now) as r;
+    perform dibs._note_redrive(v_undo, jsonb_strip_nulls(jsonb_build_object('ids', to_jsonb(redrive.ids), 'queue', redrive.queue,
+      'kind', redrive.kind, 'states', to_jsonb(array[redrive.state]), 'reason', redrive.reason,
+      'ended_after', redrive.ended_after, 'ended_before', redrive.ended_before)), redrive.rate);
     return;
   end if;
   return query

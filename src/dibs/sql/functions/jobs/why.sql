@@ -71,9 +71,12 @@ begin atomic
         select jsonb_agg(jsonb_build_object('run', a.run, 'outcome', a.outcome, 'claimed_at', a.claimed_at,
           'ended_at', a.ended_at, 'worker', a.worker, 'result', a.result, 'error', a.error,
           'progress', a.progress) order by a.run)
-        from dibs.attempt as a where a.id = j.id), '[]'))
+        from dibs.attempt as a where a.id = j.id), '[]'),
+      'changes', coalesce((
+        select jsonb_agg(jsonb_build_object('at', e.at, 'role', e.role, 'actor', e.actor, 'before', e.before) order by e.id)
+        from dibs.audit as e where e.job_id = j.id), '[]'))
   from dibs.jobs as v join dibs.job as j on j.id = v.id where v.id = show.id;
 end;
 
 comment on function dibs.show is
-'Everything known of a job as one JSON document, with its payload and its attempts; null when there is no such job.';
+'Everything known of a job as one JSON document, with its payload, its attempts and what was edited; null when there is no such job.';

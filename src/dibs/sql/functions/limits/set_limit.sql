@@ -21,6 +21,13 @@ begin
     perform dibs._ensure_queues(array[v_name]);
     perform dibs._refuse_sharded(v_name, 'limit');
   end if;
+  -- A worker sets its tasks' limits each time it starts.
+  perform dibs._audit('set_limit', queue, detail => jsonb_build_object('kind', kind, 'resource', resource,
+    'concurrency', concurrency, 'rate', rate, 'burst', burst))
+  where not exists (
+    select from dibs.limit_rule as b
+    where b.scope = v_scope and b.name = v_name
+      and (b.concurrency, b.rate, b.burst) is not distinct from (set_limit.concurrency, set_limit.rate, set_limit.burst));
   perform dibs._change_limit(v_scope, v_name, concurrency, rate, burst, dibs.now());
 end
 $$;
@@ -51,6 +58,7 @@ begin
   perform dibs._unblock_all(v_id, dibs.now());
   delete from dibs.limit_rate as p where p.limit_id = v_id;
   update dibs.queue as q set has_limit = false where q.name = queue;
+  perform dibs._audit('unset_limit', queue, detail => jsonb_build_object('kind', kind, 'resource', resource));
   return true;
 end
 $$;

@@ -9,7 +9,7 @@ declare
 begin
   update dibs.queue as q set paused_at = dibs.now() where q.id = v_id and q.paused_at is null;
   if found then
-    perform dibs._share_policy(v_id);
+    perform dibs._share_policy(v_id), dibs._audit('pause', queue);
     return true;
   end if;
   return false;
@@ -56,6 +56,8 @@ begin
   if (select q.ring from dibs.queue as q where q.id = v_id) then
     perform pg_notify('dibs', n::text) from unnest(dibs._queue_numbers(v_id)) as n;
   end if;
+  perform dibs._audit('resume', resume.queue, jobs => nullif(resume.extended, 0), detail => jsonb_build_object('extend', resume.extend))
+  where num_nonnulls(resume.paused_at, resume.extend) > 0;
 end
 $$;
 

@@ -11,6 +11,8 @@ declare
     join pg_catalog.pg_attribute as a on a.attrelid = 'dibs.queue'::regclass and a.attname = n and not a.attnotnull
     order by array_position(v_names, n));
   v_null text;
+  v_old jsonb := (select to_jsonb(q) from dibs.queues as q where q.name = set_queue.name);
+  v_new jsonb;
 begin
   if policy ? 'exclusive' then
     policy := policy - 'exclusive'
@@ -43,6 +45,11 @@ begin
   ) as n
   where q.name = set_queue.name;
   perform dibs._make_shards(q.id) from dibs.queue as q where q.name = set_queue.name;
+  select to_jsonb(q) into v_new from dibs.queues as q where q.name = set_queue.name;
+  if v_new is distinct from v_old then
+    perform dibs._audit('set_queue', set_queue.name, detail => jsonb_build_object('policy', policy, 'before', (
+      select jsonb_object_agg(k, v_old -> k) from jsonb_object_keys(policy) as k)));
+  end if;
 end
 $$;
 
@@ -56,6 +63,7 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
   update dibs.setting as s set strict = set_strict.strict;
+  select dibs._audit('set_strict', detail => jsonb_build_object('strict', set_strict.strict));
 end;
 
 comment on function dibs.set_strict is 'In strict mode an enqueue to a queue that does not exist is refused.';

@@ -12,7 +12,7 @@ begin
   end if;
   s.paused_at := dibs.now();
   s.pause_reason := reason;
-  perform dibs._save_schedule(s);
+  perform dibs._save_schedule(s), dibs._audit_schedule('pause_schedule', name, jsonb_build_object('reason', reason));
   return true;
 end
 $$;
@@ -46,7 +46,7 @@ begin
     s.handled_until := v_now;
     s := dibs._next_times(s, dibs._rate_slot(s.anchor, s.every, v_now), '{}', v_now);
   end if;
-  perform dibs._save_schedule(s);
+  perform dibs._save_schedule(s), dibs._audit_schedule('resume_schedule', name);
   return true;
 end
 $$;

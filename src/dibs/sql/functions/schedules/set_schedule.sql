@@ -4,9 +4,15 @@ create or replace function dibs.set_schedule(name text, rule jsonb default '{}',
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_answer text;
 begin
   perform dibs._check_isolation('set_schedule');
-  return dibs._put_schedule(name, rule, job, null, null, dibs.now());
+  v_answer := dibs._put_schedule(name, rule, job, null, null, dibs.now());
+  if v_answer <> 'unchanged' then
+    perform dibs._audit_schedule('set_schedule', name, jsonb_build_object('rule', rule));
+  end if;
+  return v_answer;
 end
 $$;
 
@@ -26,6 +32,7 @@ as $$
 declare
   v_id integer := (dibs._schedule_named(name)).id;
 begin
+  perform dibs._audit_schedule('unset_schedule', name);
   delete from dibs.schedule_run as r where r.schedule_id = v_id;
   delete from dibs.schedule as s where s.id = v_id;
 end

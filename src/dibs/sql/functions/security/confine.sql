@@ -23,6 +23,7 @@ begin
   delete from dibs.confinement as c where c.role = confine.role;
   insert into dibs.confinement (role, queue_id)
   select confine.role, q.id from dibs.queue as q where q.name = any (queues);
+  perform dibs._audit('confine', detail => jsonb_build_object('role', confine.role::text, 'queues', to_jsonb(queues)));
 end
 $$;
 

@@ -1,0 +1,110 @@
+"""What operators change, by filter, and what the audit and the errors say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dibs.db.calls.call import SPAN, Call, Row, columns, first, one_answer, to_json
+from dibs.operation import ACTOR, Audit, ErrorGroup, JobFilter, Step
+from dibs.policy import moment, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from dibs.states import Answer
+
+Place = tuple[int, "UUID | None", "int | None", bool]
+"""What every step takes: how many at most, after which job, which operation it continues, whether it is a dry run."""
+
+PLACE = "max => %s, after => %s, continues => %s, dry_run => %s"
+
+
+def acting() -> list[Call[str]]:
+    """What says who acts, until the transaction ends; nothing if nobody does."""
+    actor = ACTOR.get()
+    return [] if actor is None else [Call("select set_config('dibs.actor', %s, true)", (actor,), first)]
+
+
+def _filter(filter: JobFilter) -> str:
+    for name in ("enqueued_after", "enqueued_before", "ended_after", "ended_before"):
+        if filter.get(name) is not None:
+            moment(name, filter[name])
+    return to_json({name: value for name, value in filter.items() if value is not None})
+
+
+def _step(rows: list[Row]) -> Step:
+    return Step(*rows[0])
+
+
+def delete(filter: JobFilter, place: Place) -> Call[Step]:
+    """Delete ended jobs."""
+    return Call(f"select * from dibs.delete(%s::jsonb, {PLACE})", (_filter(filter), *place), _step, slow=True)
+
+
+def purge(queue: str, place: Place) -> Call[Step]:
+    """Delete a queue's waiting jobs."""
+    return Call(f"select * from dibs.purge(%s, {PLACE})", (queue, *place), _step, slow=True)
+
+
+def move(filter: JobFilter, to: str, place: Place) -> Call[Step]:
+    """Put waiting and dead jobs into another queue."""
+    return Call(f"select * from dibs.move(%s::jsonb, %s, {PLACE})", (_filter(filter), to, *place), _step, slow=True)
+
+
+def retry(filter: JobFilter, rate: float | None, delay: float, place: Place) -> Call[Step]:
+    """Bring dead jobs back, due now."""
+    return Call(
+        f"select * from dibs.retry(%s::jsonb, rate => %s, delay => {SPAN}, {PLACE})",
+        (_filter(filter), rate, delay, *place),
+        _step,
+        slow=True,
+    )
+
+
+def cancel_where(filter: JobFilter, reason: str, place: Place) -> Call[Step]:
+    """Cancel jobs by filter."""
+    return Call(
+        f"select * from dibs.cancel_where(%s::jsonb, %s, {PLACE})", (_filter(filter), reason, *place), _step, slow=True
+    )
+
+
+def undo(operation: int, place: Place) -> Call[Step]:
+    """Undo an operation."""
+    return Call(f"select * from dibs.undo(%s, {PLACE})", (operation, *place), _step, slow=True)
+
+
+def edit(id: UUID, changes: Mapping[str, Any]) -> Call[Answer]:
+    """Change a job that waits or is dead."""
+    if changes.get("due_at") is not None:
+        moment("due_at", changes["due_at"])
+    told = {name: seconds(value) if name == "delay" else value for name, value in changes.items()}
+    return Call("select dibs.edit(%s, %s::jsonb)", (id, to_json(told)), one_answer)
+
+
+def drop_queue(name: str) -> Call[bool]:
+    """Take an empty queue away."""
+    return Call("select dibs.drop_queue(%s)", (name,), first, again=False, slow=True)
+
+
+def audits(limit: int, before: int | None) -> Call[list[Audit]]:
+    """Who changed what, newest first."""
+    return Call(
+        f"select {columns(Audit)} from dibs.audits where %s::bigint is null or operation < %s limit %s",
+        (before, before, limit),
+        lambda rows: [Audit(*row) for row in rows],
+        slow=True,
+    )
+
+
+def error_groups(queue: str | None, kind: str | None, since: datetime | None, limit: int) -> Call[list[ErrorGroup]]:
+    """Failures that are alike, the latest first."""
+    return Call(
+        f"select {columns(ErrorGroup)} from dibs.error_groups"
+        " where (%s::text is null or %s = any (queues)) and (%s::text is null or %s = any (kinds))"
+        " and (%s::timestamptz is null or last_at >= %s) order by last_at desc, fingerprint limit %s",
+        (queue, queue, kind, kind, since, since, limit),
+        lambda rows: [ErrorGroup(*row) for row in rows],
+        slow=True,
+    )

@@ -1,0 +1,108 @@
+"""What operators do with many jobs at once: which jobs are meant, and what happened to them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+ACTOR: ContextVar[str | None] = ContextVar("dibs.actor", default=None)
+"""Who acts, as the audit is told."""
+
+
+class JobFilter(TypedDict, total=False):
+    """Which jobs are meant: all that is given has to hold.
+
+    ``reason`` is a LIKE pattern for what a dead job died of, or for the last error of another; ``error_group`` is a
+    fingerprint of :class:`ErrorGroup`. ``payload`` and ``headers`` have to be contained in the job's.
+    """
+
+    ids: Sequence[UUID]
+    queue: str
+    kind: str
+    states: Sequence[str]
+    group: str
+    dedup_key: str
+    reason: str
+    error_group: str
+    payload: Any
+    headers: dict[str, Any]
+    enqueued_after: datetime
+    enqueued_before: datetime
+    ended_after: datetime
+    ended_before: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a change: how many jobs were found and changed, and where the next goes on, if there is one."""
+
+    matched: int
+    done: int
+    next: UUID | None
+    operation: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """How many jobs were found and how many of them were changed; ``operation`` is the number in the audit.
+
+    Fewer are changed than found when others hold some, or, with a dry run, none. ``more`` says that ``max`` was reached
+    before everything was looked at.
+    """
+
+    matched: int
+    done: int
+    operation: int | None
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Who changed what, and when; ``jobs`` is how many, if it was about jobs."""
+
+    operation: int
+    at: datetime
+    until: datetime
+    role: str
+    actor: str | None
+    verb: str
+    queue: str | None
+    filter: dict[str, Any] | None
+    jobs: int | None
+    detail: dict[str, Any] | None
+    job_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorGroup:
+    """Failures that are alike: in their exception, their message without numbers and ids, and where it was raised."""
+
+    fingerprint: str
+    error: str
+    message: str
+    frame: str | None
+    failures: int
+    first_at: datetime
+    last_at: datetime
+    kinds: list[str]
+    queues: list[str]
+
+
+@contextmanager
+def acting_as(actor: str) -> Iterator[None]:
+    """Say who acts in this block: every change that a client makes in it is written into the audit, with that name.
+
+    The audit keeps the database's login as well; the name is for a program that serves many people.
+    """
+    token = ACTOR.set(actor)
+    try:
+        yield
+    finally:
+        ACTOR.reset(token)

@@ -1,0 +1,109 @@
+-- Failures by what they have in common.
+
+create or replace function dibs._without_ids(message text) returns text
+language sql immutable strict parallel safe
+return left(regexp_replace(regexp_replace(left(message, 2000),
+  '[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|\m(?=[a-f]*[0-9])[0-9a-f]{8,}\M', 'N', 'g'),
+  '[0-9]+([.,:][0-9]+)*', 'N', 'g'), 300);
+
+comment on function dibs._without_ids is 'A message without ids and numbers, for which N stands.';
+
+create or replace function dibs._innermost_frame(error text) returns text
+language sql immutable strict parallel safe
+begin atomic
+  select regexp_replace(f.frame[1], '^.*/(?=[^/]+/[^/]+$)', '') || ' in ' || f.frame[2]
+  from regexp_matches(right(error, 8000), '^ +File "([^"\n]+)", line [0-9]+, in ([^\n]+)$', 'gn') with ordinality as f (frame, n)
+  order by f.frame[1] !~ '/(site|dist)-packages/|/lib/python[0-9.]+/|<frozen |/dibs/(worker|client|runtime|channels)/' desc, f.n desc
+  limit 1;
+end;
+
+comment on function dibs._innermost_frame is
+'Where an error of Python was raised: the innermost frame that is not of a library, if any; null without a trace.';
+
+create or replace function dibs._error_key(error text) returns dibs.error_key
+language plpgsql immutable strict parallel safe
+as $$
+declare
+  v_line constant text := split_part(error, E'\n', 1);
+  v_class constant text := coalesce(substring(v_line from '^([A-Za-z_][A-Za-z0-9_.]*)(?::|$)'), '');
+  v_key dibs.error_key;
+begin
+  v_key.error := left(v_class, 200);
+  v_key.message := dibs._without_ids(ltrim(substr(v_line, length(v_class) + 1), ': '));
+  v_key.frame := left(dibs._innermost_frame(error), 300);
+  v_key.fingerprint := left(encode(sha256(convert_to(concat_ws(E'\n', v_key.error, v_key.message, v_key.frame), 'UTF8')), 'hex'), 12);
+  return v_key;
+end
+$$;
+
+comment on function dibs._error_key is 'What an error has in common with others.';
+
+create or replace function dibs._error_group(error text) returns text
+language sql immutable strict parallel safe
+return (dibs._error_key(error)).fingerprint;
+
+comment on function dibs._error_group is 'The group that an error belongs to.';
+
+create or replace function dibs._new_runs(mark dibs.stat_mark, upto bigint, open bigint[]) returns setof dibs.attempt
+language sql stable
+begin atomic
+  select a.* from dibs.attempt as a
+  where (a.xact >= mark.next and a.xact < upto or a.xact = any (mark.open)) and a.xact <> all (_new_runs.open)
+    and a.ended_at > mark.since;
+end;
+
+comment on function dibs._new_runs is 'The runs that are not counted yet, of transactions that have ended and whose number is below `upto`.';
+
+create or replace function dibs._count_errors(mark dibs.stat_mark, upto bigint, open bigint[]) returns void
+language plpgsql volatile
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_counts dibs.error_count[];
+  v_keys dibs.error_key[];
+begin
+  with failed as materialized (
+    select dibs._error_key(a.error) as key, a.queue_id, a.id, a.ended_at
+    from dibs._new_runs(mark, upto, open) as a where a.outcome in ('failed', 'lost') and a.error is not null
+  ), counted as (
+    select (f.key).fingerprint, dibs._shown_queue(f.queue_id) as queue_id, coalesce(j.kind, '') as kind,
+      date_trunc('hour', f.ended_at, 'UTC') as hour, count(*), min(f.ended_at), max(f.ended_at)
+    from failed as f
+    left join lateral (select j.kind from dibs.job as j where j.id = f.id offset 0) as j on true
+    group by 1, 2, 3, 4
+  )
+  select array(select row(c.*)::dibs.error_count from counted as c),
+    array(select distinct on ((f.key).fingerprint) f.key from failed as f order by (f.key).fingerprint)
+  into v_counts, v_keys;
+  insert into dibs.error_group (fingerprint, error, message, frame)
+  select k.fingerprint, k.error, k.message, k.frame from unnest(v_keys) as k on conflict do nothing;
+  insert into dibs.error_count as e select c.* from unnest(v_counts) as c
+  on conflict on constraint error_count_pkey do update
+  set failures = e.failures + excluded.failures, first_at = least(e.first_at, excluded.first_at),
+    last_at = greatest(e.last_at, excluded.last_at);
+end
+$$;
+
+comment on function dibs._count_errors is 'Count the failures of runs that are not counted yet.';
+
+create or replace function dibs._forget_errors(at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_old text[];
+begin
+  with gone as (
+    delete from dibs.error_count as e where e.ctid = any (array(
+      select o.ctid from dibs.error_count as o
+      where o.hour < at - (select s.error_retention from dibs.setting as s) order by o.hour limit 10000))
+    returning e.fingerprint)
+  select array_agg(distinct g.fingerprint) into v_old from gone as g;
+  delete from dibs.error_group as g
+  where g.fingerprint = any (v_old) and not exists (select from dibs.error_count as e where e.fingerprint = g.fingerprint);
+end
+$$;
+
+comment on function dibs._forget_errors is 'Delete counts of failures past the retention of errors.';

@@ -1,0 +1,130 @@
+-- What it takes to undo, noted before a change and kept for an hour.
+
+create or replace function dibs._undo_time() returns interval
+language sql immutable parallel safe
+return interval '1 hour';
+
+comment on function dibs._undo_time is 'How long an operation can be undone.';
+
+create or replace function dibs._undo_of_dead(ids uuid[]) returns dibs.undo_job[]
+language sql stable
+return array(
+  select row(0, d.id, dibs.now(), d.run, d.charged, d.losses, d.due_at, null, d.ended_at, d.state, d.reason)::dibs.undo_job
+  from unnest(ids) as k (id)
+  cross join lateral (select d.* from dibs.dead as d where d.id = k.id offset 0) as d);
+
+comment on function dibs._undo_of_dead is 'What dead jobs are before they are brought back.';
+
+create or replace function dibs._undo_of_waiting(ids uuid[]) returns dibs.undo_job[]
+language sql stable
+return array(
+  select row(0, w.id, dibs.now(), w.run, w.charged, w.losses, w.due_at, w.expire_at, dibs.now(), 'cancelled', null)::dibs.undo_job
+  from unnest(ids) as k (id)
+  cross join lateral (
+    select r.id, r.run, r.charged, r.losses, r.due_at, r.expire_at from dibs.ready as r where r.id = k.id
+    union all
+    select b.id, b.run, b.charged, b.losses, b.due_at, b.expire_at from dibs.blocked as b where b.id = k.id) as w);
+
+comment on function dibs._undo_of_waiting is 'What waiting jobs are before they are cancelled.';
+
+create or replace function dibs._keep_undo(operation bigint, jobs dibs.undo_job[], changed uuid[]) returns void
+language sql volatile
+begin atomic
+  insert into dibs.undo_job (operation, id, at, run, charged, losses, due_at, expire_at, ended_at, state, reason)
+  select _keep_undo.operation, u.id, u.at, u.run, u.charged, u.losses, u.due_at, u.expire_at,
+    coalesce((select d.ended_at from dibs.dead as d where d.id = u.id), u.ended_at), u.state, u.reason
+  from unnest(jobs) as u where u.id = any (changed)
+  on conflict on constraint undo_job_pkey do nothing;
+end;
+
+comment on function dibs._keep_undo is 'Keep what jobs were before an operation, those of them that it changed; of those that are dead since, when they ended.';
+
+create or replace function dibs._forget_undo() returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_gone bigint;
+begin
+  with gone as (
+    delete from dibs.undo_job as u where u.ctid = any (array(
+      select o.ctid from dibs.undo_job as o where o.at < dibs.now() - dibs._undo_time() order by o.at limit 10000 for update skip locked))
+    returning 1)
+  select count(*) into v_gone from gone;
+  return v_gone;
+end
+$$;
+
+comment on function dibs._forget_undo is 'Delete what was kept for operations that can no longer be undone.';
+
+create or replace function dibs._wait_again(jobs dibs.undo_job[], at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_ids uuid[];
+  v_tickets dibs.waiting_ticket[];
+begin
+  v_ids := array(
+    select d.id from unnest(jobs) as u
+    cross join lateral (
+      select d.id from dibs.dead as d where d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at
+      for update skip locked) as d);
+  perform dibs._retake_fingerprints(v_ids, at);
+  v_tickets := array(
+    select row(d.id, u.due_at, u.expire_at, d.queue_id, u.run, u.charged, u.losses, d.priority,
+      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, u.charged + 1), d.history, d.fingerprint,
+      dibs._lane_of(d.queue_id, j.group_name), j.cost, 0)::dibs.waiting_ticket
+    from unnest(jobs) as u join dibs.dead as d on d.id = u.id and d.id = any (v_ids)
+    join dibs.job as j on j.id = d.id join dibs.queue as q on q.id = d.queue_id
+    left join dibs.fingerprint as f on f.hash = d.fingerprint
+    where d.fingerprint is null or f.id = d.id or j.dedup_scope = 'window'
+    order by d.id);
+  delete from dibs.dead as d where d.id = any (array(select t.id from unnest(v_tickets) as t));
+  perform dibs._put_down(v_tickets, at);
+  return cardinality(v_tickets);
+end
+$$;
+
+comment on function dibs._wait_again is
+'Let cancelled jobs wait as before, unless they have come back since, or another job has their dedup key. Returns how many do.';
+
+create or replace function dibs._end_again(jobs dibs.undo_job[], at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_ids uuid[];
+  v_gone dibs.waiting_ticket[];
+begin
+  v_ids := array(
+    select r.id from unnest(jobs) as u
+    cross join lateral (
+      select r.id from dibs.ready as r where r.id = u.id and r.run = u.run for update skip locked) as r)
+    || array(
+    select b.id from unnest(jobs) as u
+    cross join lateral (
+      select b.id from dibs.blocked as b where b.id = u.id and b.run = u.run for update skip locked) as b);
+  v_gone := dibs._lift(array(select k from unnest(v_ids) as k order by k), at);
+  insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state, reason, fingerprint)
+  select g.id, u.due_at, u.ended_at, g.queue_id, g.run, u.charged, u.losses, g.priority, g.history, u.state, u.reason, g.fingerprint
+  from unnest(v_gone) as g join unnest(jobs) as u on u.id = g.id;
+  perform dibs._free_fingerprints(array_agg(g.fingerprint), array_agg(g.id)) from unnest(v_gone) as g;
+  return coalesce(cardinality(v_gone), 0);
+end
+$$;
+
+comment on function dibs._end_again is 'Let jobs that were brought back be dead as before, unless one has run since. Returns how many are.';
+
+create or replace function dibs._note_redrive(jobs dibs.undo_job[], filter jsonb, rate double precision) returns void
+language plpgsql volatile
+as $$
+declare
+  v_back uuid[] := array(
+    select u.id from unnest(jobs) as u where not exists (select from dibs.dead as d where d.id = u.id));
+begin
+  if v_back <> '{}' then
+    perform dibs._keep_undo(dibs._audit('redrive', filter ->> 'queue', filter, cardinality(v_back),
+      jsonb_build_object('rate', rate)), jobs, v_back);
+  end if;
+end
+$$;
+
+comment on function dibs._note_redrive is 'Write a redrive down, and what its jobs were before.';

@@ -1,0 +1,39 @@
+-- cancel_where: cancel by filter.
+
+create or replace function dibs.cancel_where(
+  filter jsonb, reason text default 'cancelled by request', max integer default 1000, after uuid default null,
+  continues bigint default null, dry_run boolean default false,
+  out matched bigint, out done bigint, out next uuid, out operation bigint)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_ids uuid[];
+  v_undo dibs.undo_job[];
+  v_dead uuid[];
+begin
+  select s.ids, s.next into v_ids, cancel_where.next
+  from dibs._begin_step('cancel_where', cancel_where.filter, '{scheduled,ready,blocked,running}', cancel_where.max,
+    cancel_where.after, cancel_where.continues, v_now) as s;
+  matched := cardinality(v_ids);
+  done := 0;
+  if cancel_where.dry_run or matched = 0 then
+    operation := cancel_where.continues;
+    return;
+  end if;
+  v_undo := dibs._undo_of_waiting(v_ids);
+  select array_agg(c.id) filter (where c.answer = 'cancelled'), count(*) filter (where c.answer in ('cancelled', 'requested'))
+  into v_dead, done from dibs._cancel_batch(v_ids, cancel_where.reason, true) as c;
+  operation := dibs._audit('cancel_where', cancel_where.filter ->> 'queue', cancel_where.filter, done,
+    jsonb_build_object('reason', cancel_where.reason), cancel_where.continues);
+  perform dibs._keep_undo(operation, v_undo, v_dead);
+end
+$$;
+
+comment on function dibs.cancel_where is
+'Cancel jobs by filter: those that wait are dead, and the holders of those that run are asked to stop. A step of up to `max`, which answers
+as `delete` does.';

@@ -1,0 +1,39 @@
+-- delete: ended jobs, gone at once instead of after their retention.
+
+create or replace function dibs.delete(
+  filter jsonb, max integer default 1000, after uuid default null, continues bigint default null, dry_run boolean default false,
+  out matched bigint, out done bigint, out next uuid, out operation bigint)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_states constant text[] := '{succeeded,failed,exhausted,expired,cancelled}'::text[];
+  v_ids uuid[];
+  v_dead uuid[];
+begin
+  select s.ids, s.next into v_ids, delete.next
+  from dibs._begin_step('delete', delete.filter, v_states, delete.max, delete.after, delete.continues, dibs.now()) as s;
+  matched := cardinality(v_ids);
+  done := 0;
+  if delete.dry_run or matched = 0 then
+    operation := delete.continues;
+    return;
+  end if;
+  v_ids := dibs._counted(v_ids);
+  -- One that is locked may be about to come back; what came back since has another ticket. Both stay.
+  v_dead := array(
+    select d.id from unnest(v_ids) as k (id)
+    cross join lateral (select d.id from dibs.dead as d where d.id = k.id for update skip locked) as d);
+  delete from dibs.dead as d where d.id = any (v_dead);
+  done := dibs._forget_jobs(array(select k from unnest(v_ids) as k where not dibs._has_ticket(k) order by k));
+  operation := dibs._audit('delete', delete.filter ->> 'queue', delete.filter, done, continues => delete.continues);
+end
+$$;
+
+comment on function dibs.delete is
+'Delete jobs that have succeeded or are dead, with their attempts: a step of up to `max`, by filter (see the type job_filter). Says how many
+it found (`matched`) and deleted (`done`; fewer when others hold them), and where the next step goes on: give `next` as `after` and
+`operation` as `continues` until `next` is null. A dry run only counts.';

@@ -1,0 +1,73 @@
+-- drop_queue: a queue that nobody needs any more.
+
+create or replace function dibs._in_use(name text, queues integer[], since timestamptz) returns text
+language sql stable
+return case
+  when exists (select from dibs.ready as r where r.queue_id = any (queues))
+    or exists (select from dibs.blocked as b where b.queue_id = any (queues)) then 'jobs that wait'
+  when exists (select from dibs.lease as l where l.queue_id = any (queues)) then 'jobs that run'
+  when exists (select from dibs.dead as d where d.queue_id = any (queues)) then 'dead jobs'
+  when exists (select from dibs.job as j where j.queue_id = any (queues) and (since is null or j.id >= dibs._id_floor(since)))
+    then 'jobs that have succeeded and are kept'
+  when exists (select from dibs.schedule as s where s.job ->> 'queue' = _in_use.name) then 'a schedule'
+end;
+
+comment on function dibs._in_use is 'What a queue still has, of jobs enqueued since a time; null if nothing.';
+
+create or replace function dibs._refuse_drop(name text, queues integer[], since timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_has text := dibs._in_use(name, queues, since);
+begin
+  if v_has is not null then
+    raise exception using errcode = 'DI062', message = format('queue %L still has %s', name, v_has),
+      hint = 'purge what waits, delete what has ended, and unset its schedules first';
+  end if;
+end
+$$;
+
+comment on function dibs._refuse_drop is 'Raise DI062 if a queue still has something.';
+
+create or replace function dibs.drop_queue(name text) returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
+as $$
+declare
+  v_id integer := dibs._queue_number(name);
+  v_ids integer[] := dibs._queue_numbers(v_id);
+  v_now timestamptz := dibs.now();
+begin
+  perform dibs._check_isolation('drop_queue');
+  -- Everything kept is looked at before anybody has to wait for us.
+  perform dibs._refuse_drop(name, v_ids, null);
+  -- A producer that is about to enqueue there has read the queue's row, and holds this until its transaction ends.
+  lock table dibs.queue in access exclusive mode;
+  perform dibs._refuse_drop(name, v_ids, v_now - interval '10 minutes');
+  perform dibs._audit('drop_queue', q.name, detail => to_jsonb(q))
+  from dibs.queues as q where q.name = drop_queue.name;
+  if exists (select from dibs.limit_rule as b where b.scope = 'queue' and b.name = drop_queue.name) then
+    perform dibs.unset_limit(queue => name);
+  end if;
+  delete from dibs.group_policy as p where p.queue_id = any (v_ids);
+  delete from dibs.group_pointer as p where abs(p.queue_id) = any (v_ids);
+  delete from dibs.group_gate as p where p.queue_id = any (v_ids);
+  delete from dibs.queue_priority as p where p.queue_id = any (v_ids);
+  delete from dibs.floor_hint as h where h.queue_id = any (v_ids);
+  delete from dibs.shard as s where s.queue_id = any (v_ids);
+  delete from dibs.puller as p where p.parent = v_id;
+  delete from dibs.process as p where p.queue_id = any (v_ids);
+  delete from dibs.stat as s where s.queue_id = any (v_ids);
+  delete from dibs.stat_unrun as s where s.queue_id = any (v_ids);
+  delete from dibs.error_count as e where e.queue_id = any (v_ids);
+  delete from dibs.confinement as c where c.queue_id = any (v_ids);
+  delete from dibs.bell as b where b.queue_id = any (v_ids);
+  delete from dibs.queue as q where q.id = any (v_ids);
+  return true;
+end
+$$;
+
+comment on function dibs.drop_queue is
+'Take a queue away that has no jobs, kept ones included, and no schedule, with its policy, limits, groups and statistics; raises DI062 when it
+has, and DI011 when there is no such queue. Its next job would make it again.';

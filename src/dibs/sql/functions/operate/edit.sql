@@ -1,0 +1,131 @@
+-- edit: payload, priority and due time of a job that waits or is dead.
+
+create or replace function dibs._read_change(changes jsonb, at timestamptz) returns dibs.job_change
+language plpgsql stable
+as $$
+declare
+  v_change dibs.job_change;
+begin
+  if coalesce(jsonb_typeof(changes), 'null') <> 'object' or changes = '{}' then
+    raise exception using errcode = 'DI010', message = 'edit takes a JSON object of what is to be changed',
+      hint = 'such as {"priority": 9}';
+  end if;
+  perform dibs._check_names('DI010', 'job', 'field that can be changed', changes, dibs._names_of('dibs.job_change'));
+  v_change := jsonb_populate_record(null::dibs.job_change, changes);
+  if v_change.priority not between -100 and 100 or changes -> 'priority' = 'null' then
+    raise exception using errcode = 'DI010', message = 'a job has a priority from -100 to 100';
+  end if;
+  if not dibs._has_good_time(1, v_change.delay, v_change.due_at, null, at) then
+    raise exception using errcode = 'DI010', message = 'a job is due within 10 years';
+  end if;
+  if num_nonnulls(v_change.due_at, v_change.delay) > 0 then
+    v_change.due_at := greatest(coalesce(v_change.due_at, at + v_change.delay), at);
+  end if;
+  return v_change;
+end
+$$;
+
+comment on function dibs._read_change is 'What is to be changed of a job; refuses what makes no sense.';
+
+create or replace function dibs._edit_ticket(id uuid, change dibs.job_change, at timestamptz) returns boolean
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_gone dibs.waiting_ticket[];
+begin
+  -- What waits is put down again even if only its payload changes: a claim that comes meanwhile waits for us, and must not hand out the old.
+  v_gone := dibs._lift(array[id], at, stays => true);
+  if v_gone is not null then
+    v_gone[1].priority := coalesce(change.priority, v_gone[1].priority);
+    v_gone[1].expire_at := v_gone[1].expire_at + greatest(change.due_at - v_gone[1].due_at, interval '0');
+    v_gone[1].due_at := coalesce(change.due_at, v_gone[1].due_at);
+    perform dibs._put_down(v_gone, at);
+    return true;
+  end if;
+  update dibs.dead as d set priority = coalesce(change.priority, d.priority), due_at = coalesce(change.due_at, d.due_at)
+  where d.id = _edit_ticket.id;
+  return found;
+end
+$$;
+
+comment on function dibs._edit_ticket is
+'Change the ticket of a job that waits or is dead; false if it does neither. One that is due later may also wait for as much longer.';
+
+create or replace function dibs.edit(id uuid, changes jsonb) returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_change dibs.job_change := dibs._read_change(edit.changes, v_now);
+  v_before jsonb;
+  v_queue dibs.queue;
+begin
+  perform dibs._check_isolation('edit');
+  if dibs._seen_job(edit.id) is null or not exists (select from dibs.job as j where j.id = edit.id) then
+    perform dibs._no_such_job(edit.id);
+  end if;
+  if not dibs._edit_ticket(edit.id, v_change, v_now) then
+    perform dibs._refuse_edit(edit.id);
+  end if;
+  select jsonb_build_object('payload', j.payload, 'priority', j.priority, 'due_at', j.due_at) into v_before
+  from dibs.job as j where j.id = edit.id;
+  select q.* into v_queue from dibs.queue as q join dibs.job as j on j.queue_id = q.id where j.id = edit.id;
+  perform dibs._edit_job(edit.id, edit.changes ? 'payload', v_change, v_queue);
+  insert into dibs.audit (id, operation, at, role, actor, verb, queue, jobs, detail, job_id, before)
+  select n.id, n.id, v_now, session_user, dibs._actor(), 'edit', split_part(v_queue.name, '#', 1), 1,
+    jsonb_build_object('changed', (select jsonb_agg(k order by k) from jsonb_object_keys(edit.changes) as k)), edit.id, v_before
+  from (select nextval('dibs.audit_id_seq') as id) as n;
+  return 'changed';
+end
+$$;
+
+comment on function dibs.edit is
+'Change the payload, the priority or the due time (`due_at` or `delay`) of a job that waits or is dead; `changes` is a JSON object. Returns
+`changed`; raises DI004 when it runs, DI003 when it has succeeded and DI002 when there is no such job. What it had before is kept with who changed it and
+when, and shown by `show`.';
+
+create or replace function dibs._edit_job(id uuid, has_payload boolean, change dibs.job_change, queue dibs.queue) returns void
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_size integer := coalesce(dibs._size_of(change.payload), 0);
+begin
+  if has_payload then
+    if v_size > queue.payload_limit then
+      perform dibs._refuse_payload(1, v_size, queue.name, queue.payload_limit);
+    end if;
+    update dibs.job as j
+    set payload = nullif(change.payload, 'null'), body = null, content_type = case when j.body is null then j.content_type end,
+      size = nullif(greatest(v_size + coalesce(dibs._size_of(j.headers), 0), dibs._small_size()), dibs._small_size())
+    where j.id = _edit_job.id;
+    if v_size > dibs._large_size() then
+      perform dibs._note_large(array[queue.id]);
+    end if;
+  end if;
+  update dibs.job as j set priority = coalesce(change.priority, j.priority), due_at = coalesce(change.due_at, j.due_at)
+  where j.id = _edit_job.id and num_nonnulls(change.priority, change.due_at) > 0;
+end
+$$;
+
+comment on function dibs._edit_job is 'Change what was asked of a job.';
+
+create or replace function dibs._refuse_edit(id uuid) returns void
+language plpgsql stable
+as $$
+begin
+  if exists (select from dibs.lease as l where l.id = _refuse_edit.id) then
+    raise exception using errcode = 'DI004', message = format('job %s runs, so it cannot be changed', id),
+      hint = 'wait until the run has ended, or cancel it';
+  end if;
+  raise exception using errcode = 'DI003', message = format('job %s has already succeeded', id),
+    hint = 'enqueue another one';
+end
+$$;
+
+comment on function dibs._refuse_edit is 'Raise DI004 for a job that runs, DI003 for one that has succeeded.';

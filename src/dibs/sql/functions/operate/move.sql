@@ -1,0 +1,93 @@
+-- move: waiting and dead jobs to another queue.
+
+create or replace function dibs._moved(ticket dibs.waiting_ticket, job dibs.job, queue dibs.queue, at timestamptz) returns dibs.waiting_ticket
+language sql stable
+return row((ticket).id, greatest((ticket).due_at, at), (ticket).expire_at, (queue).id, (ticket).run, (ticket).charged, (ticket).losses,
+  (ticket).priority, dibs._own_lease((job).lease, (job).lease_growth, (job).lease_cap, queue, (ticket).charged + 1),
+  (ticket).history, (ticket).fingerprint, dibs._lane_of((queue).id, (job).group_name), (ticket).cost, 0)::dibs.waiting_ticket;
+
+comment on function dibs._moved is 'A ticket as it is in another queue. It is due no earlier than now: claims there do not look further back.';
+
+create or replace function dibs._shard_of_job(id uuid, queue_id integer, shards integer) returns integer
+language sql stable
+return (
+  select coalesce(s.id, _shard_of_job.queue_id) from dibs.job as j
+  left join dibs.queue as s on _shard_of_job.shards > 1 and s.shard_of = _shard_of_job.queue_id
+    and s.shard = dibs._shard_for(coalesce(j.group_name, j.id::text), _shard_of_job.shards)
+  where j.id = _shard_of_job.id);
+
+comment on function dibs._shard_of_job is 'The queue or the shard of it that a job goes to: by its group, otherwise by its id.';
+
+create or replace function dibs._move_jobs(ids uuid[], to_queue integer, at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_gone dibs.waiting_ticket[];
+  v_dead uuid[];
+  v_ids uuid[];
+  v_shards integer := (select q.shards from dibs.queue as q where q.id = to_queue);
+begin
+  v_gone := dibs._lift(ids, at);
+  with held as materialized (
+    select d.id from unnest(ids) as k (id)
+    cross join lateral (select d.id from dibs.dead as d where d.id = k.id for update skip locked) as d
+  ), moved as (
+    update dibs.dead as d set queue_id = dibs._shard_of_job(d.id, to_queue, v_shards) from held as h where d.id between h.id and h.id
+    returning d.id)
+  select array_agg(m.id) into v_dead from moved as m;
+  v_ids := array(select g.id from unnest(v_gone) as g) || v_dead;
+  update dibs.job as j set queue_id = dibs._shard_of_job(j.id, to_queue, v_shards) where j.id = any (v_ids);
+  update dibs.queue as q set has_groups = q.has_groups or n.groups, has_job_limits = q.has_job_limits or n.resources,
+    has_large = q.has_large or n.large
+  from (
+    select j.queue_id, bool_or(j.group_name is not null) as groups, bool_or(j.resources is not null) as resources,
+      coalesce(bool_or(j.size > dibs._large_size()), false) as large
+    from dibs.job as j where j.id = any (v_ids) group by 1) as n
+  where q.id = n.queue_id and (n.groups and not q.has_groups or n.resources and not q.has_job_limits or n.large and not q.has_large);
+  perform dibs._put_down(array(
+    select dibs._moved(g, j, q, at) from unnest(v_gone) as g
+    join dibs.job as j on j.id = g.id join dibs.queue as q on q.id = j.queue_id order by g.id), at);
+  return coalesce(cardinality(v_ids), 0);
+end
+$$;
+
+comment on function dibs._move_jobs is 'Put those of the jobs that wait or are dead into another queue. Returns how many were.';
+
+create or replace function dibs.move(
+  filter jsonb, queue text, max integer default 1000, after uuid default null, continues bigint default null,
+  dry_run boolean default false, out matched bigint, out done bigint, out next uuid, out operation bigint)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_states constant text[] := '{scheduled,ready,blocked,failed,exhausted,expired,cancelled}'::text[];
+  v_now timestamptz := dibs.now();
+  v_queue integer;
+  v_ids uuid[];
+begin
+  v_queue := dibs._queue_number(move.queue);
+  select s.ids, s.next into v_ids, move.next
+  from dibs._begin_step('move', move.filter, v_states, move.max, move.after, move.continues, v_now) as s;
+  -- Those that are there already stay where they are.
+  v_ids := array(
+    select k from unnest(v_ids) as k
+    where not exists (select from dibs.job as j where j.id = k and dibs._shown_queue(j.queue_id) = v_queue) order by k);
+  matched := cardinality(v_ids);
+  done := 0;
+  operation := move.continues;
+  if move.dry_run or matched = 0 then
+    return;
+  end if;
+  done := dibs._move_jobs(v_ids, v_queue, v_now);
+  operation := dibs._audit('move', move.filter ->> 'queue', move.filter, done, jsonb_build_object('to', move.queue), move.continues);
+end
+$$;
+
+comment on function dibs.move is
+'Put jobs that wait or are dead into another queue, by filter: a step of up to `max`, which answers as `delete` does. They keep their
+priority, due time, TTL and attempts, and the dedup key of the queue they came from; leases, retries and limits are the new queue''s from then on.
+It does not ask whether the queue is full.';

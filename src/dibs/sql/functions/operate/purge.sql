@@ -1,0 +1,38 @@
+-- purge: a queue's waiting jobs, as if they had never been enqueued.
+
+create or replace function dibs.purge(
+  queue text, max integer default 1000, after uuid default null, continues bigint default null, dry_run boolean default false,
+  out matched bigint, out done bigint, out next uuid, out operation bigint)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_filter jsonb := jsonb_build_object('queue', purge.queue);
+  v_ids uuid[];
+  v_gone dibs.waiting_ticket[];
+begin
+  if purge.queue is null then
+    perform dibs._queue_number(purge.queue);
+  end if;
+  select s.ids, s.next into v_ids, purge.next
+  from dibs._begin_step('purge', v_filter, '{scheduled,ready,blocked}', purge.max, purge.after, purge.continues, v_now) as s;
+  matched := cardinality(v_ids);
+  done := 0;
+  if purge.dry_run or matched = 0 then
+    operation := purge.continues;
+    return;
+  end if;
+  v_gone := dibs._lift(dibs._counted(v_ids), v_now);
+  perform dibs._free_fingerprints(array_agg(g.fingerprint), array_agg(g.id)) from unnest(v_gone) as g;
+  done := dibs._forget_jobs(array(select g.id from unnest(v_gone) as g));
+  operation := dibs._audit('purge', purge.queue, v_filter, done, continues => purge.continues);
+end
+$$;
+
+comment on function dibs.purge is
+'Delete the jobs of a queue that wait, with what is known of them, as if they had never been enqueued: a step of up to `max`, which
+answers as `delete` does. What runs is left alone.';

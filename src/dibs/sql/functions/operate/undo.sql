@@ -1,0 +1,63 @@
+-- undo: take back a cancel_where, a retry or a redrive.
+
+create or replace function dibs.undo(
+  operation bigint, max integer default 1000, after uuid default null, continues bigint default null, dry_run boolean default false,
+  out matched bigint, out done bigint, out next uuid, out audit bigint)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_what record;
+  v_jobs dibs.undo_job[];
+begin
+  perform dibs._check_isolation('undo'), dibs._check_count('undo', undo.max), dibs._check_continues('undo', undo.continues);
+  select a.verb, a.at, a.queue into v_what from dibs.audit as a
+  where a.id = undo.operation and a.operation = a.id;
+  perform dibs._check_undo(undo.operation, v_what.verb, v_what.at, v_now);
+  v_jobs := array(
+    select u from dibs.undo_job as u
+    where u.operation = undo.operation and u.id > coalesce(undo.after, dibs._nil_id())
+      and not (dibs._is_confined() and dibs._is_hidden(u.id))
+    order by u.id limit undo.max);
+  matched := cardinality(v_jobs);
+  done := 0;
+  audit := undo.continues;
+  next := case when matched = undo.max then (v_jobs[matched]).id end;
+  if undo.dry_run or matched = 0 then
+    return;
+  end if;
+  done := case when v_what.verb = 'cancel_where' then dibs._wait_again(v_jobs, v_now) else dibs._end_again(v_jobs, v_now) end;
+  delete from dibs.undo_job as u where u.operation = undo.operation and u.id = any (array(select j.id from unnest(v_jobs) as j));
+  audit := dibs._audit('undo', v_what.queue, null, done, jsonb_build_object('operation', undo.operation), undo.continues);
+end
+$$;
+
+comment on function dibs.undo is
+'Undo a `cancel_where`, a `retry` or a `redrive` of the last hour, job by job: those that were cancelled wait as before, those that were brought
+back are dead as before. A job that ran since, or was changed otherwise, stays as it is. A step of up to `max`, which answers as `delete` does;
+`audit` is the number of this operation itself.';
+
+create or replace function dibs._check_undo(operation bigint, verb text, began timestamptz, at timestamptz) returns void
+language plpgsql stable
+as $$
+begin
+  if verb is null then
+    raise exception using errcode = 'DI010', message = format('there is no operation %s', coalesce(operation::text, 'null')),
+      hint = 'see the view dibs.audits';
+  end if;
+  if verb <> all ('{cancel_where,retry,redrive}') then
+    raise exception using errcode = 'DI010', message = format('operation %s is a %s, which cannot be undone', operation, verb),
+      hint = 'cancel_where, retry and redrive can';
+  end if;
+  if began <= at - dibs._undo_time() then
+    raise exception using errcode = 'DI010', message = format('operation %s is of %s, and can no longer be undone', operation, dibs._utc(began)),
+      hint = format('that is possible for %s', dibs._undo_time());
+  end if;
+end
+$$;
+
+comment on function dibs._check_undo is 'Refuse to undo what cannot be undone.';

@@ -1,0 +1,679 @@
+"""What operators change by hand: delete, purge, move, edit, retry, cancel by filter, undo, drop a queue."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+import dibs
+from dibs import JobFilter, State
+from dibs.db import calls
+from dibs.policy import JobChanges
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.testing import Clock
+    from tests.sql.conftest import Login
+
+TRACE = """ValueError: user {n} has no card {id}
+  File "/srv/shop/billing/tasks.py", line {n}, in charge
+    card(user)
+  File "/usr/lib/python3.11/site-packages/cards/api.py", line 9, in call
+"""
+
+
+def bury(client: dibs.Client, count: int, queue: str = "q", **options: Any) -> list[UUID]:
+    """Jobs that failed for good."""
+    made = [client.enqueue(queue, "k", {"n": n, "user": {"id": n % 2}}, **options).id for n in range(count)]
+    for job in client.claim(queue, count):
+        client.fail(job, TRACE.format(n=job.payload["n"], id=job.id), final=True)
+    assert {client.state(id) for id in made} == {State.FAILED}
+    return made
+
+
+def succeed(client: dibs.Client, count: int, queue: str = "q") -> list[UUID]:
+    """Jobs that succeeded."""
+    made = [client.enqueue(queue, "k").id for _ in range(count)]
+    client.complete_many(client.claim(queue, count))
+    return made
+
+
+def one(db: psycopg.Connection[Any], statement: str, *args: Any) -> Any:
+    [row] = db.execute(statement, args).fetchall()
+    return row[0] if len(row) == 1 else row
+
+
+def rows_of(db: psycopg.Connection[Any], id: UUID) -> list[str]:
+    """The tables in which something is known of a job."""
+    tables = ("job", "ready", "blocked", "lease", "dead", "attempt")
+    return [t for t in tables if one(db, f"select count(*) from dibs.{t} where id = %s", id)]
+
+
+# The filter
+
+
+def test_the_filter_is_the_same_in_sql_and_python(db: psycopg.Connection[Any]) -> None:
+    assert one(db, "select dibs._names_of('dibs.job_filter')") == list(JobFilter.__annotations__)
+    assert one(db, "select dibs._names_of('dibs.job_change')") == list(JobChanges.__annotations__)
+
+
+def test_each_condition_of_a_filter_chooses(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    first = bury(client, 1, group="g", dedup_key="key", headers={"team": "a"})[0]
+    clock.move(60)
+    other = bury(client, 2, queue="other")[1]
+    client.upkeep.roll_up()
+    [group] = client.error_groups(queue="q")
+    clock.move(60)
+    late, now = clock.now() - timedelta(seconds=90), clock.now()
+    between = client.jobs(queue="other")[-1].enqueued_at
+    chosen: list[tuple[JobFilter, int]] = [
+        ({}, 3),
+        ({"ids": [first, other]}, 2),
+        ({"queue": "other"}, 2),
+        ({"kind": "k"}, 3),
+        ({"kind": "x"}, 0),
+        ({"states": ["failed"]}, 3),
+        ({"states": ["expired", "cancelled"]}, 0),
+        ({"group": "g"}, 1),
+        ({"queue": "q", "dedup_key": "key"}, 1),
+        ({"queue": "other", "dedup_key": "key"}, 0),
+        ({"reason": "ValueError: user 1%"}, 1),
+        ({"error_group": group.fingerprint}, 3),
+        ({"error_group": "none"}, 0),
+        ({"payload": {"user": {"id": 1}}}, 1),
+        ({"headers": {"team": "a"}}, 1),
+        ({"enqueued_after": between}, 2),
+        ({"enqueued_before": between}, 1),
+        ({"ended_after": late, "ended_before": now}, 2),
+    ]
+    for filter, count in chosen:
+        found = client.retry(filter, dry_run=True)
+        assert (found.matched, found.done, found.operation, found.more) == (count, 0, None, False), filter
+    assert client.depth("q").failed == 1
+
+
+@pytest.mark.parametrize(
+    ("filter", "sentence"),
+    [
+        ("[]", "a filter that is a JSON object"),
+        ("null", "a filter that is a JSON object"),
+        ('{"quue": "q"}', "no condition 'quue'"),
+        ('{"states": ["ready"]}', "delete takes no job that is 'ready'"),
+        ('{"dedup_key": "k"}', "names none"),
+        ('{"queue": "nowhere"}', "there is no queue"),
+    ],
+)
+def test_a_filter_that_makes_no_sense_is_refused(db: psycopg.Connection[Any], filter: str, sentence: str) -> None:
+    with pytest.raises(psycopg.Error, match=sentence) as refused:
+        db.execute("select dibs.delete(%s::jsonb)", (filter,))
+    assert refused.value.sqlstate in {"DI010", "DI011"}
+
+
+def test_a_step_looks_at_so_many_and_says_where_it_stopped(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    header = "create or replace function dibs._most_looked_at() returns integer"
+    db.execute(f"{header} language sql immutable parallel safe return 3")
+    bury(client, 4)
+    bury(client, 4, queue="other")
+    seen: list[int] = []
+    found = client.retry({"queue": "other"}, dry_run=True, on_step=lambda far: seen.append(far.matched))
+    assert (found.matched, seen) == (4, [0, 2, 4])
+    done = client.delete({"queue": "other"}, max=3)
+    assert (done.matched, done.done, done.more) == (3, 3, True)
+    assert (client.depth("other").failed, client.depth("q").failed) == (1, 4)
+
+
+# delete and purge
+
+
+def test_delete_takes_ended_jobs_with_all_that_is_known_of_them(
+    db: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    ended = bury(client, 2) + succeed(client, 2)
+    waiting = client.enqueue("q", "k", delay=60).id
+    [held] = client.claim("q") if client.enqueue("q", "k") else []
+    done = client.delete({})
+    assert (done.matched, done.done, done.more) == (4, 4, False)
+    assert [rows_of(db, id) for id in ended] == [[]] * 4
+    assert [client.state(id) for id in (ended[0], waiting, held.id)] == ["unknown", "scheduled", "running"]
+    assert client.totals("q")[0].succeeded == 2, "what was deleted is counted first"
+    assert client.totals("q")[0].failed == 2
+
+
+def test_a_run_that_is_not_counted_yet_is_not_deleted(
+    db: psycopg.Connection[Any], client: dibs.Client, connect: Callable[[], psycopg.Connection[Any]]
+) -> None:
+    """Another process counts: what it is about to count stays until it has."""
+    [id] = succeed(client, 1)
+    counting = connect()
+    with counting.transaction():
+        counting.execute("select from dibs.chore where name = 'roll_up' for update")
+        assert client.delete({}).done == 0
+    assert client.delete({}).done == 1
+    assert (client.state(id), client.totals("q")[0].succeeded) == ("unknown", 1)
+
+
+def test_a_dead_job_that_somebody_holds_is_left_alone(
+    client: dibs.Client, connect: Callable[[], psycopg.Connection[Any]]
+) -> None:
+    first, second = bury(client, 2)
+    other = connect()
+    with other.transaction():
+        other.execute("select from dibs.redrive(array[%s])", (first,))
+        done = client.delete({})
+        assert (done.matched, done.done) == (2, 1)
+    assert [client.state(id) for id in (first, second)] == ["ready", "unknown"]
+
+
+def test_purge_takes_what_waits_and_its_keys_and_turns(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    client.set_group("q", concurrency=1)
+    client.set_limit(kind="heavy", concurrency=1)
+    kept = client.enqueue("q", "heavy", group="a").id
+    [held] = client.claim("q")
+    keyed = client.enqueue("q", "k", dedup_key="d").id
+    blocked = client.enqueue("q", "heavy", group="b").id
+    [other] = client.claim("q", 5)
+    assert (other.id, client.release(other)) == (keyed, "ok")
+    assert client.state(blocked) == "blocked"
+    after = client.enqueue("q", "k", group="b").id
+    assert client.purge("q", dry_run=True).matched == 3
+    assert client.purge("q").done == 3
+    assert [rows_of(db, id) for id in (keyed, blocked, after)] == [[]] * 3
+    assert client.enqueue("q", "k", dedup_key="d").outcome == "enqueued"
+    assert (held.id, client.state(kept)) == (kept, "running")
+    client.complete(held)
+    again = client.enqueue("q", "heavy", group="b").id
+    assert again in {job.id for job in client.claim("q", 5)}, "the group's turn was given back"
+    with pytest.raises(dibs.UnknownQueue):
+        client.purge("nowhere")
+
+
+# retry, cancel_where, undo
+
+
+def test_retry_brings_dead_jobs_back_due_now(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    later = client.enqueue("q", "k", delay=3600).id
+    client.cancel(later)
+    dead = bury(client, 2)
+    assert client.retry({}).done == 2, "what somebody cancelled stays, unless the filter asks for it"
+    assert client.retry({"ids": [later]}).done == 1
+    assert {job.id for job in client.claim("q", 5)} == {*dead, later}
+
+
+def test_retry_at_a_rate_spreads_over_all_steps(
+    client: dibs.Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.freeze()
+    bury(client, 6)
+    monkeypatch.setattr("dibs.client.operate.STEP", 2)
+    assert client.retry({}, rate=2).done == 6
+    assert len(client.claim("q", 9)) == 1
+    clock.move(1.5)
+    assert len(client.claim("q", 9)) == 3
+    clock.move(1)
+    assert len(client.claim("q", 9)) == 2
+
+
+def test_a_retry_of_a_job_whose_key_is_taken_leaves_it_dead(client: dibs.Client) -> None:
+    bury(client, 1, dedup_key="d")
+    client.enqueue("q", "k", dedup_key="d")
+    done = client.retry({})
+    assert (done.matched, done.done) == (1, 0)
+
+
+def test_cancel_where_ends_what_waits_and_asks_what_runs(client: dibs.Client) -> None:
+    running = client.enqueue("q", "k").id
+    [held] = client.claim("q")
+    waiting = client.enqueue("q", "k").id
+    kept = client.enqueue("q", "other").id
+    done = client.cancel_where({"kind": "k"}, reason="not now")
+    assert done.done == 2
+    assert [client.state(id) for id in (running, waiting, kept)] == ["running", "cancelled", "ready"]
+    assert client.extend(held) == "cancel"
+    assert "not now" in client.why(waiting)
+
+
+def test_undo_of_a_cancel_lets_jobs_wait_as_before(
+    db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    clock.freeze()
+    tried = client.enqueue("q", "k", dedup_key="d", group="g", priority=7).id
+    client.fail(client.claim("q")[0], "boom", delay=30)
+    late = client.enqueue("q", "k", delay=600).id
+    taken = client.enqueue("q", "k", dedup_key="gone").id
+    before = db.execute("select * from dibs.ready where id = any (%s) order by id", ([tried, late],)).fetchall()
+    done = client.cancel_where({})
+    other = client.enqueue("q", "k", dedup_key="gone").id
+    assert done.operation is not None
+    assert client.undo(done.operation, dry_run=True).matched == 3
+    back = client.undo(done.operation)
+    assert (back.matched, back.done) == (3, 2)
+    assert [client.state(id) for id in (tried, late, taken, other)] == ["scheduled", "scheduled", "cancelled", "ready"]
+    after = db.execute("select * from dibs.ready where id = any (%s) order by id", ([tried, late],)).fetchall()
+    columns = [c.name for c in db.execute("select * from dibs.ready").description or ()]
+    ring = columns.index("ring")
+    assert [row[:ring] + row[ring + 1 :] for row in after] == [row[:ring] + row[ring + 1 :] for row in before]
+    assert client.enqueue("q", "k", dedup_key="d").outcome == "duplicate"
+    clock.move(30)
+    assert tried in {job.id for job in client.claim("q", 5)}
+    assert client.undo(done.operation).matched == 0
+
+
+@pytest.mark.parametrize("verb", ["retry", "redrive"])
+def test_undo_of_a_retry_lets_jobs_be_dead_as_before_unless_they_ran(
+    db: psycopg.Connection[Any], client: dibs.Client, verb: str
+) -> None:
+    ids = bury(client, 3)
+    before = dict(db.execute("select id, to_jsonb(d) from dibs.dead as d").fetchall())
+    if verb == "retry":
+        assert client.retry({}).done == 3
+    else:
+        assert len(client.redrive(queue="q")) == 3
+    [ran] = client.claim("q")
+    client.release(ran)
+    back = client.undo(client.audits()[0].operation)
+    assert (back.matched, back.done) == (3, 2)
+    after = dict(db.execute("select id, to_jsonb(d) from dibs.dead as d").fetchall())
+    assert after == {id: before[id] for id in ids if id != ran.id}
+    assert client.state(ran.id) == "ready"
+
+
+def test_what_cannot_be_undone_is_refused(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.enqueue("q", "k")
+    client.pause("q")
+    [paused] = client.audits()
+    done = client.cancel_where({})
+    assert done.operation is not None
+    with pytest.raises(dibs.InvalidArgument, match="is a pause, which cannot be undone"):
+        client.undo(paused.operation)
+    with pytest.raises(dibs.InvalidArgument, match="there is no operation 999"):
+        client.undo(999)
+    clock.move(3601)
+    with pytest.raises(dibs.InvalidArgument, match="can no longer be undone"):
+        client.undo(done.operation)
+    client.upkeep.forget()
+    clock.move(-3600)
+    assert client.undo(done.operation).matched == 0
+
+
+# move and edit
+
+
+def test_move_takes_waiting_and_dead_jobs_to_another_queue(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    client.set_queue("there", priority=1)
+    assert client.claim("there") == []
+    dead = bury(client, 1, group="g", resources={"gpu": 1})[0]
+    client.set_limit(resource="gpu", concurrency=1)
+    waiting = client.enqueue("q", "k", group="g", priority=9, dedup_key="d", resources={"gpu": 1}).id
+    late = client.enqueue("q", "k", delay=60).id
+    assert client.move({"queue": "q"}, "there", dry_run=True).matched == 3
+    assert client.move({"queue": "q"}, "there").done == 3
+    assert (client.depth("q").waiting, client.depth("q").dead) == (0, 0)
+    assert (client.depth("there").waiting, client.depth("there").failed) == (2, 1)
+    assert {job.queue for job in client.jobs()} == {"there"}
+    [held] = client.claim("there", 5)
+    assert (held.id, held.queue, held.priority) == (waiting, "there", 9)
+    assert one(db, "select cardinality(limit_ids) from dibs.lease") == 1, "it holds a unit there"
+    assert client.enqueue("q", "k", dedup_key="d").outcome == "duplicate"
+    client.complete(held)
+    assert client.retry({"ids": [dead]}).done == 1
+    assert [job.queue for job in client.claim("there", 5)] == ["there"]
+    assert client.state(late) == "scheduled"
+    with pytest.raises(dibs.UnknownQueue):
+        client.move({}, "nowhere")
+
+
+def test_move_into_shards_keeps_groups_together(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    client.set_queue("there", shards=4)
+    for n in range(12):
+        client.enqueue("q", "k", group=f"g{n % 3}")
+    client.move({}, "there")
+    found = db.execute('select distinct "group", shard from dibs.jobs').fetchall()
+    assert len(found) == 3
+    [(straight,)] = db.execute("select dibs.enqueue('there', 'k', \"group\" => 'g0')").fetchall()
+    assert straight is not None
+    assert len(db.execute("select distinct shard from dibs.jobs where \"group\" = 'g0'").fetchall()) == 1
+
+
+def test_a_strict_group_goes_on_without_what_was_moved_away(client: dibs.Client) -> None:
+    client.set_group("q", concurrency=1)
+    client.set_queue("there")
+    client.enqueue("q", "k", group="g")
+    second = client.enqueue("q", "k", group="g").id
+    client.fail(client.claim("q")[0], "boom", delay=60)
+    assert client.claim("q") == [], "the group waits for its first"
+    client.move({"states": ["scheduled"]}, "there")
+    assert [job.id for job in client.claim("q")] == [second]
+
+
+def test_edit_changes_a_job_that_waits_or_is_dead(
+    db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    clock.freeze()
+    id = client.enqueue("q", "k", {"a": 1}, delay=600).id
+    with dibs.acting_as("ann"):
+        assert client.edit(id, payload={"a": 2}, priority=9, delay=5) == "changed"
+    assert client.claim("q") == []
+    clock.move(5)
+    [job] = client.claim("q")
+    assert (job.payload, job.priority) == ({"a": 2}, 9)
+    with pytest.raises(dibs.JobRunning, match="runs, so it cannot be changed"):
+        client.edit(id, priority=1)
+    client.fail(job, "no", final=True)
+    client.edit(id, payload=None, due_at=clock.now() + timedelta(seconds=60))
+    client.redrive([id])
+    assert client.claim("q") == []
+    clock.move(60)
+    [job] = client.claim("q")
+    assert job.payload is None
+    client.complete(job)
+    with pytest.raises(dibs.JobEnded):
+        client.edit(id, priority=1)
+    shown = client.show(id)
+    assert shown is not None
+    assert [(c["actor"], c["before"]["payload"]) for c in shown["changes"]] == [("ann", {"a": 1}), (None, {"a": 2})]
+    assert "payload" not in str(client.audits()[0].detail).replace("'payload'", ""), "no payload where observers look"
+
+
+def test_edit_refuses_what_makes_no_sense(client: dibs.Client) -> None:
+    client.set_queue("q", payload_limit=20)
+    id = client.enqueue("q", "k").id
+    with pytest.raises(dibs.PayloadTooLarge):
+        client.edit(id, payload="x" * 30)
+    for wrong in ({}, {"priority": 101}, {"priority": None}, {"kind": "x"}, {"delay": -1}):
+        with pytest.raises(dibs.InvalidArgument):
+            client.edit(id, **wrong)
+    with pytest.raises(dibs.UnknownJob):
+        client.edit(UUID(int=5), priority=1)
+    assert client.audits(limit=1)[0].verb == "set_queue"
+
+
+def test_edit_keeps_a_job_at_its_place_and_its_group_in_order(client: dibs.Client) -> None:
+    client.set_group("q", concurrency=1)
+    ids = [client.enqueue("q", "k", group="g").id for _ in range(3)]
+    held = client.claim("q")[0]
+    client.fail(held, "boom", delay=0)
+    client.edit(ids[0], payload={"new": True})
+    client.edit(ids[2], payload={"new": True})
+    seen = []
+    while jobs := client.claim("q"):
+        seen.append(jobs[0].id)
+        client.complete(jobs[0])
+    assert seen == ids
+
+
+def test_a_claim_during_an_edit_never_hands_out_the_old_payload(
+    client: dibs.Client, connect: Callable[[], psycopg.Connection[Any]]
+) -> None:
+    id = client.enqueue("q", "k", {"a": 1}).id
+    editor = connect()
+    with editor.transaction():
+        editor.execute('select dibs.edit(%s, \'{"payload": {"a": 2}}\')', (id,))
+        assert client.claim("q") == []
+    assert [job.payload for job in client.claim("q")] == [{"a": 2}]
+
+
+# drop_queue
+
+
+def test_a_queue_is_dropped_only_when_it_has_nothing(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    client.set_queue("q", max_attempts=2)
+    client.set_limit(queue="q", concurrency=3)
+    client.set_group("q", "g", weight=2)
+
+    def refused(why: str) -> None:
+        with pytest.raises(dibs.QueueInUse, match=why):
+            client.drop_queue("q")
+
+    client.enqueue("q", "k", group="g", priority=3)
+    refused("jobs that wait")
+    [job] = client.claim("q")
+    refused("jobs that run")
+    client.fail(job, "no", final=True)
+    refused("dead jobs")
+    client.delete({})
+    succeed(client, 1)
+    refused("have succeeded and are kept")
+    client.delete({"queue": "q"})
+    client.set_schedule("nightly", dibs.NewJob(queue="q", kind="k"), interval=3600)
+    refused("a schedule")
+    client.unset_schedule("nightly")
+    assert client.drop_queue("q") is True
+    left = db.execute(
+        "select relname from pg_class where relnamespace = 'dibs'::regnamespace and relkind in ('r', 'p')"
+        " and not relispartition and exists (select from pg_attribute where attrelid = pg_class.oid"
+        " and attname = 'queue_id')"
+    ).fetchall()
+    kept = [t for (t,) in left if one(db, f"select count(*) from dibs.{t} where abs(queue_id) = 1")]
+    assert kept in ([], ["attempt"])
+    assert client.queues() == []
+    client.enqueue("q", "k")
+    assert client.queues()[0].max_attempts == 5
+    with pytest.raises(dibs.UnknownQueue):
+        client.drop_queue("nowhere")
+
+
+def test_an_enqueue_in_flight_keeps_its_queue(
+    client: dibs.Client, dsn: str, connect: Callable[[], psycopg.Connection[Any]]
+) -> None:
+    client.set_queue("q")
+    producer = connect()
+    refused: list[BaseException] = []
+
+    def drop() -> None:
+        try:
+            with dibs.Client(dsn) as other:
+                other.drop_queue("q")
+        except dibs.DibsError as error:
+            refused.append(error)
+
+    with producer.transaction():
+        producer.execute("select dibs.enqueue('q', 'k')")
+        dropping = threading.Thread(target=drop)
+        dropping.start()
+        waits = "select count(*) from pg_locks where relation = 'dibs.queue'::regclass and not granted"
+        looking = connect()
+        wait_until(lambda: bool(one(looking, waits)) or not dropping.is_alive(), what="the drop waits")
+    dropping.join()
+    assert len(refused) == 1
+    assert [job.queue for job in client.claim("q")] == ["q"]
+
+
+# The audit
+
+
+def test_every_change_of_an_operator_is_written_down(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    with dibs.acting_as("ann"):
+        client.pause("q")
+        client.resume("q")
+        client.set_queue("q", priority=3)
+        client.set_queue("q", priority=3)
+        client.set_strict(False)
+        client.set_group("q", weight=2)
+        client.unset_group("q")
+        client.set_limit(queue="q", concurrency=2)
+        client.set_limit(queue="q", concurrency=2)
+        client.unset_limit(queue="q")
+        client.set_schedule("s", dibs.NewJob(queue="q", kind="k"), interval=60)
+        client.pause_schedule("s")
+        client.resume_schedule("s")
+        client.trigger("s")
+        client.unset_schedule("s")
+        client.cancel(client.jobs()[0].id)
+        client.upkeep.set_stat_retention(hours=864000)
+        client.retry({})
+        client.cancel_where({"queue": "q"})
+    found = client.audits()
+    assert [a.verb for a in reversed(found)] == [
+        "pause", "resume", "set_queue", "set_strict", "set_group", "unset_group", "set_limit", "unset_limit",
+        "set_schedule", "pause_schedule", "resume_schedule", "trigger", "unset_schedule", "cancel",
+        "set_stat_retention", "cancel_where",
+    ]  # fmt: skip
+    assert {a.actor for a in found} == {"ann", None}
+    assert [a.verb for a in found if a.actor is None] == ["set_stat_retention"], "the upkeep has its own connection"
+    assert found[0].filter == {"queue": "q"}
+    assert found[0].jobs == 1
+    assert {a.role for a in found} == {one(db, "select session_user::text")}
+    assert client.audits(limit=2, before=found[1].operation) == found[2:4]
+
+
+def test_what_applications_do_is_written_down_only_for_somebody_who_acts(client: dibs.Client) -> None:
+    client.cancel(client.enqueue("q", "k").id)
+    assert client.audits() == []
+
+
+def test_the_steps_of_a_change_are_one_operation(
+    db: psycopg.Connection[Any], client: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dibs.client.operate.STEP", 2)
+    bury(client, 5)
+    done = client.delete({"queue": "q"})
+    [seen] = client.audits()
+    assert (seen.operation, seen.jobs, seen.filter) == (done.operation, 5, {"queue": "q"})
+    assert one(db, "select count(*) from dibs.audit") == 3
+    with pytest.raises(dibs.InvalidArgument, match="no operation"):
+        client._run(calls.operate.purge("q", (10, None, done.operation, False)))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["update dibs.audit set actor = 'bob'", "delete from dibs.audit", "truncate dibs.audit"],
+)
+def test_nobody_changes_the_audit(
+    db: psycopg.Connection[Any], client: dibs.Client, login: Login, statement: str
+) -> None:
+    client.enqueue("q", "k")
+    client.pause("q")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        db.execute(statement)
+    admin = login("dibs_admin")
+    with psycopg.connect(admin.dsn, autocommit=True) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        conn.execute(statement)
+    assert [a.verb for a in client.audits()] == ["pause"]
+
+
+def test_an_actor_is_named_for_the_block_only(client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    with dibs.acting_as("a" * 300):
+        client.pause("q")
+    client.resume("q")
+    assert [a.actor for a in client.audits()] == [None, "a" * 200]
+
+
+def test_many_ids_are_kept_as_their_number(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    ids = bury(client, 1)
+    many = json.dumps({"ids": [str(ids[0])] + [str(ids[0])] * 100})
+    db.execute("select dibs.delete(%s::jsonb)", (many,))
+    assert client.audits()[0].filter == {"ids": 101}
+
+
+# Who may
+
+
+VERBS = {
+    "delete": "dibs.delete('{}')", "purge": "dibs.purge('q')", "move": "dibs.move('{}', 'q')",
+    "retry": "dibs.retry('{}')", "cancel_where": "dibs.cancel_where('{}')", "undo": "dibs.undo(1)",
+    "edit": "dibs.edit('00000000-0000-0000-0000-000000000001', '{}')", "drop_queue": "dibs.drop_queue('q')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ["dibs_producer", "dibs_worker", "dibs_observer"])
+def test_only_administrators_change_jobs_by_hand(client: dibs.Client, login: Login, role: str) -> None:
+    client.enqueue("q", "k")
+    with psycopg.connect(login(role).dsn, autocommit=True) as conn:
+        for verb, call in VERBS.items():
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"function {verb}"):
+                conn.execute(f"select {call}")
+
+
+def test_a_single_verb_can_be_granted_and_stays_within_the_queues(
+    db: psycopg.Connection[Any], client: dibs.Client, login: Login
+) -> None:
+    bury(client, 2)
+    bury(client, 1, queue="mine")
+    confined = login("dibs_observer", queues=["mine"])
+    name = one(db, "select rolname from pg_roles where rolname like 'confined%%' order by 1 desc limit 1")
+    for signature in (
+        "delete(jsonb, integer, uuid, bigint, boolean)",
+        "retry(jsonb, integer, uuid, bigint, double precision, interval, boolean)",
+        "edit(uuid, jsonb)",
+    ):
+        db.execute(f"grant execute on function dibs.{signature} to {name}")
+    assert confined.delete({}, dry_run=True).matched == 1
+    with pytest.raises(dibs.NotPermitted):
+        confined.delete({"queue": "q"})
+    with pytest.raises(dibs.NotPermitted):
+        confined.purge("mine")
+    theirs = client.jobs(queue="q")[0].id
+    with pytest.raises(dibs.UnknownJob):
+        confined.edit(theirs, priority=1)
+    assert confined.retry({"ids": [theirs]}).matched == 0
+    assert confined.delete({}).done == 1
+    assert client.depth("q").failed == 2
+    assert [a.verb for a in confined.audits()] == []
+
+
+# Errors
+
+
+def test_failures_are_grouped_by_what_they_have_in_common(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    bury(client, 3)
+    clock.move(7200)
+    bury(client, 1, queue="other")
+    client.enqueue("q", "plain")
+    client.fail(client.claim("q")[0], "plain words 42", final=True)
+    client.upkeep.roll_up()
+    last, first = sorted(client.error_groups(), key=lambda g: g.failures)
+    assert (first.error, first.message) == ("ValueError", "user N has no card N")
+    assert first.frame == "billing/tasks.py in charge"
+    assert (first.failures, first.kinds, first.queues) == (4, ["k"], ["other", "q"])
+    assert first.last_at - first.first_at == timedelta(hours=2)
+    assert (last.error, last.message, last.frame) == ("", "plain words N", None)
+    assert [g.fingerprint for g in client.error_groups(queue="other")] == [first.fingerprint]
+    assert client.error_groups(since=clock.now() + timedelta(seconds=1)) == []
+    assert client.retry({"error_group": first.fingerprint}).done == 4
+
+
+def test_failures_are_counted_once_and_forgotten_in_time(
+    db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    clock.freeze()
+    bury(client, 2)
+    client.upkeep.roll_up()
+    client.upkeep.roll_up()
+    assert [g.failures for g in client.error_groups()] == [2]
+    clock.move(40 * 86400)
+    client.upkeep.forget()
+    assert client.error_groups() == []
+    assert one(db, "select count(*) from dibs.error_group") == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "frame"),
+    [
+        ("KeyError: 'user_17'", "'user_N'", None),
+        ("E: id 0199f3a2-7c1e-7b02-a1f4-5d0c9a3be871, hash deadbeef01, at 0x7f3a", "id N, hash N, at N", None),
+        ("E: 3.5 of 1,000 at 12:30:01", "N of N at N", None),
+        ("E: accede facade", "accede facade", None),
+        ("no class here 7", "no class here N", None),
+        ('E: x\n  File "/usr/lib/python3.11/json/decoder.py", line 3, in decode\n', "x", "json/decoder.py in decode"),
+        ("", "", None),
+    ],
+)
+def test_a_message_loses_numbers_and_ids(
+    db: psycopg.Connection[Any], error: str, message: str, frame: str | None
+) -> None:
+    found = db.execute("select k.message, k.frame from dibs._error_key(%s) as k", (error,)).fetchone()
+    assert found == (message, frame)
