@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from dibs.policy import History, WhenFull
@@ -80,9 +81,16 @@ class TaskInfo:
     set_at: datetime
 
 
+_SUMS = {"waiting": ("scheduled", "ready", "blocked"), "dead": ("failed", "exhausted", "expired", "cancelled")}
+"""The numbers of a depth that are sums of others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many jobs of a queue are in each state, and how long the oldest has waited and run."""
+    """How many jobs of a queue are in each state, and how long the oldest has waited and run.
+
+    ``estimated`` names what is an estimate, because there were too many to count one by one.
+    """
 
     queue: str
     paused: bool = False
@@ -97,6 +105,7 @@ class Depth:
     oldest_ready: timedelta = field(default_factory=timedelta)
     oldest_running: timedelta = field(default_factory=timedelta)
     oldest_untried: timedelta = field(default_factory=timedelta)
+    estimated: Sequence[str] = ()
 
     @property
     def waiting(self) -> int:
@@ -107,6 +116,12 @@ class Depth:
     def dead(self) -> int:
         """Everything that ended badly."""
         return self.failed + self.exhausted + self.expired + self.cancelled
+
+    def told(self, name: str) -> str:
+        """A number as people read it: ``12345``, and ``≈ 1,230,000`` if it is an estimate."""
+        count: int = getattr(self, name)
+        parts = _SUMS.get(name, (name,))
+        return f"≈ {count:,}" if set(parts) & set(self.estimated) else str(count)
 
 
 @dataclass(frozen=True, slots=True)

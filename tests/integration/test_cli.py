@@ -315,6 +315,21 @@ def test_queues_are_listed_with_their_depths(run: Dibs, client: dibs.Client) -> 
     assert (mail["queue"], mail["ready"], mail["scheduled"], mail["waiting"], mail["dead"]) == ("mail", 1, 1, 2, 0)
 
 
+def test_a_depth_that_is_an_estimate_says_so(run: Dibs, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue("mail", "k")
+    # Larger than an estimate reads, and more than are counted.
+    db.execute(
+        "insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring)"
+        " select gen_random_uuid(), now(), 'infinity', queue_id, 0, 0, 0, 5, false from dibs.ready,"
+        " generate_series(1, 39999)"
+    )
+    [mail] = run("queues", "--json").json
+    assert mail["estimated"] == ["ready"]
+    assert mail["ready"] == pytest.approx(40_000, rel=0.05)
+    assert f"≈ {mail['ready']:,}" in run("queues").out
+    assert f"≈ {mail['ready']:,}" in run("queues", "show", "mail").out
+
+
 def test_limits_are_set_listed_and_taken_away(run: Dibs, client: dibs.Client) -> None:
     assert run("limits").out == ""
     run("queues", "set", "mail")

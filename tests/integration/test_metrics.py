@@ -232,6 +232,17 @@ async def test_a_slow_database_does_not_hold_up_the_page(monkeypatch: pytest.Mon
     assert read("dibs_depth_age_seconds") is not None
 
 
+async def test_what_is_an_estimate_says_so(app: dibs.App) -> None:
+    class Large:
+        async def depths(self) -> list[dibs.Depth]:
+            return [dibs.Depth("mail", ready=1_230_000, estimated=("ready",))]
+
+    read = Samples((await Prometheus(app.events, Large()).page()).body)
+    assert read("dibs_jobs", queue="mail", state="ready") == 1_230_000
+    assert read("dibs_jobs_estimated", queue="mail", state="ready") == 1
+    assert read("dibs_jobs_estimated", queue="mail", state="failed") == 0
+
+
 async def test_without_its_database_the_page_has_everything_but_depths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depths, "EVERY", 0.0)
     down = [False]

@@ -405,7 +405,7 @@ class Client(Operating, Looking):
         return self._run(calls.queues.depth(queue))
 
     def depths(self) -> list[Depth]:
-        """The depth of every queue."""
+        """The depth of every queue, in one look."""
         return self._run(calls.queues.depths())
 
     def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:

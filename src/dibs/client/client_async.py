@@ -418,7 +418,7 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         return await self._run(calls.queues.depth(queue))
 
     async def depths(self) -> list[Depth]:
-        """The depth of every queue."""
+        """The depth of every queue, in one look."""
         return await self._run(calls.queues.depths())
 
     async def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:

@@ -30,10 +30,16 @@ class Families:
     def _add_depths(self) -> None:
         # From the database.
         self.jobs = Gauge("dibs_jobs", "Jobs now, by state.", "queue", "state")
+        self.estimated = Gauge(
+            "dibs_jobs_estimated",
+            "1 if dibs_jobs is an estimate, because there are too many to count.",
+            "queue",
+            "state",
+        )
         self.oldest_ready = Gauge("dibs_oldest_ready_seconds", "How long the oldest ready job has been due.", "queue")
         self.oldest_running = Gauge("dibs_oldest_running_seconds", "How long the oldest lease has been held.", "queue")
         self.paused = Gauge("dibs_queue_paused", "1 if the queue is paused.", "queue")
-        self.depth_age = Gauge("dibs_depth_age_seconds", "How long ago the four metrics above were read.")
+        self.depth_age = Gauge("dibs_depth_age_seconds", "How long ago the five metrics above were read.")
 
     def _add_enqueues_and_claims(self) -> None:
         # From producers.
@@ -84,7 +90,7 @@ class Families:
 
     def depths(self) -> list[Gauge]:
         """Those that are read from the database."""
-        return [self.jobs, self.oldest_ready, self.oldest_running, self.paused, self.depth_age]
+        return [self.jobs, self.estimated, self.oldest_ready, self.oldest_running, self.paused, self.depth_age]
 
 
 class KindFamilies:

@@ -186,6 +186,7 @@ class Prometheus:
         for depth in read[0]:
             for state in _STATES:
                 self._of.jobs.set(getattr(depth, state), depth.queue, state)
+                self._of.estimated.set(state in depth.estimated, depth.queue, state)
             self._of.oldest_ready.set(depth.oldest_ready.total_seconds(), depth.queue)
             self._of.oldest_running.set(depth.oldest_running.total_seconds(), depth.queue)
             self._of.paused.set(depth.paused, depth.queue)

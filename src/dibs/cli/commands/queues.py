@@ -40,7 +40,8 @@ def _list(session: Session) -> None:
 
 
 def _row(d: Depth) -> tuple[Any, ...]:
-    return (d.queue, d.paused, d.scheduled, d.ready, d.blocked, d.running, d.dead, d.oldest_ready if d.ready else None)
+    counts = (d.told(state) for state in ("scheduled", "ready", "blocked", "running", "dead"))
+    return (d.queue, d.paused, *counts, d.oldest_ready if d.ready else None)
 
 
 def _depth(d: Depth) -> dict[str, Any]:

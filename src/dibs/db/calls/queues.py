@@ -50,7 +50,7 @@ def depth(queue: str) -> Call[Depth]:
 def depths() -> Call[list[Depth]]:
     """The same for every queue."""
     return Call(
-        "select d.* from dibs.queues as q cross join lateral dibs.depth(q.name) as d order by d.queue",
+        "select * from dibs.depth() order by queue",
         (),
         lambda rows: [Depth(*row) for row in rows],
         slow=True,

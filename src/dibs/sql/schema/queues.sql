@@ -160,3 +160,13 @@ $$;
 comment on function dibs._hang_bell is 'Give a new queue its bell.';
 
 create trigger queue_bell after insert on dibs.queue for each row execute function dibs._hang_bell();
+
+create type dibs.ticket_count as (
+  queue_id integer,
+  state text,
+  jobs double precision,
+  is_cut boolean,
+  since timestamptz
+);
+comment on type dibs.ticket_count is
+'How many jobs of a queue are in a state, and since when the oldest of them runs; is_cut if the counting ended before they did.';

@@ -1,46 +1,48 @@
 -- How much waits, runs and is dead, and how old the oldest of it is.
 
-create or replace function dibs.depth(name text)
+create or replace function dibs.depth(name text default null)
 returns table (
   queue text, paused boolean, scheduled bigint, ready bigint, blocked bigint, running bigint, failed bigint,
   exhausted bigint, expired bigint, cancelled bigint, oldest_ready interval, oldest_running interval,
-  oldest_untried interval)
+  oldest_untried interval, estimated text[])
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-  select depth.name, coalesce(q.paused_at is not null, false), r.scheduled, r.ready, b.blocked, l.running,
-    d.failed, d.exhausted, d.expired, d.cancelled, r.oldest, l.oldest, r.untried
-  from (select dibs.now() as at) as n
-  left join dibs.queue as q on q.name = depth.name
-    and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true))
-  cross join lateral (select dibs._queue_numbers(q.id) as ids) as s
+  with seen as materialized (
+    select q.id, q.name, q.paused_at from dibs.queue as q
+    where (q.name = depth.name or depth.name is null and q.shard_of is null)
+      and (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true))
+  ), asked as materialized (
+    select s.* from seen as s
+    union all select null, depth.name, null where depth.name is not null and not exists (select from seen)
+  ), counted as materialized (
+    select n.at, c.* from (select dibs.now() as at) as n
+    cross join lateral dibs._count_states(array(select s.id from seen as s), n.at) as c
+  )
+  select a.name, a.paused_at is not null, c.scheduled, c.ready, c.blocked, c.running, c.failed,
+    c.exhausted, c.expired, c.cancelled, coalesce(c.at - o.ready, interval '0'), coalesce(c.at - c.since, interval '0'),
+    coalesce(c.at - o.untried, interval '0'),
+    c.estimated || array(select t.name from unnest(array['oldest_ready', 'oldest_untried']) as t (name) where o.is_estimate)
+  from asked as a
   cross join lateral (
-    -- Each half has its own index.
-    select coalesce(sum(t.scheduled), 0)::bigint as scheduled, coalesce(sum(t.ready), 0)::bigint as ready,
-      coalesce(max(t.oldest), interval '0') as oldest, coalesce(max(t.untried), interval '0') as untried
-    from (
-      select count(*) filter (where t.due_at > n.at) as scheduled, count(*) filter (where t.due_at <= n.at) as ready,
-        n.at - min(t.due_at) filter (where t.due_at <= n.at) as oldest,
-        n.at - min(t.due_at) filter (where t.due_at <= n.at and t.run = 0) as untried
-      from dibs.ready as t where t.queue_id = any (s.ids) and t.lane is null
-      union all
-      select count(*) filter (where t.due_at > n.at), count(*) filter (where t.due_at <= n.at),
-        n.at - min(t.due_at) filter (where t.due_at <= n.at),
-        n.at - min(t.due_at) filter (where t.due_at <= n.at and t.run = 0)
-      from dibs.ready as t where t.queue_id = any (s.ids) and t.lane is not null
-    ) as t) as r
-  cross join lateral (select count(*) as blocked from dibs.blocked as t where t.queue_id = any (s.ids)) as b
-  cross join lateral (
-    select count(*) as running, coalesce(n.at - min(t.claimed_at), interval '0') as oldest
-    from dibs.lease as t where t.queue_id = any (s.ids)) as l
-  cross join lateral (
-    select count(*) filter (where t.state = 'failed') as failed,
-      count(*) filter (where t.state = 'exhausted') as exhausted,
-      count(*) filter (where t.state = 'expired') as expired,
-      count(*) filter (where t.state = 'cancelled') as cancelled
-    from dibs.dead as t where t.queue_id = any (s.ids)) as d;
+    select min(c.at) as at, coalesce(sum(c.jobs) filter (where c.state = 'scheduled'), 0)::bigint as scheduled,
+      coalesce(sum(c.jobs) filter (where c.state = 'ready'), 0)::bigint as ready,
+      coalesce(sum(c.jobs) filter (where c.state = 'blocked'), 0)::bigint as blocked,
+      coalesce(sum(c.jobs) filter (where c.state = 'running'), 0)::bigint as running,
+      coalesce(sum(c.jobs) filter (where c.state = 'failed'), 0)::bigint as failed,
+      coalesce(sum(c.jobs) filter (where c.state = 'exhausted'), 0)::bigint as exhausted,
+      coalesce(sum(c.jobs) filter (where c.state = 'expired'), 0)::bigint as expired,
+      coalesce(sum(c.jobs) filter (where c.state = 'cancelled'), 0)::bigint as cancelled,
+      min(c.since) as since,
+      coalesce(array_agg(c.state order by c.state) filter (where c.is_estimate), '{}')
+        || array(select 'oldest_running' where bool_or(c.is_estimate) filter (where c.state = 'running')) as estimated
+    from counted as c where c.queue_id = a.id
+  ) as c
+  cross join lateral dibs._oldest(a.id, c.at) as o;
 end;
 
 comment on function dibs.depth is
-'How many jobs of a queue are in each state now, and how long the oldest has been ready and running, and how
-long the oldest that never ran has been due (retries left out). An empty or unknown queue has zeros.';
+'How many jobs of a queue, or of each queue without a name, are in each state now, and how long the oldest has been ready and
+running, and how long the oldest that never ran has been due (retries left out). Counted up to 10,000 jobs of a state, or all of
+them while their table is small; beyond that the number is an estimate by pages spread over the table, to three digits, and
+`estimated` names it. An empty or unknown queue has zeros.';

@@ -1,0 +1,250 @@
+-- Counting without end: each queue's tickets are counted in an index, up to a bound, and no further. Beyond it the number is
+-- an estimate by pages that are spread evenly over the table: they are read now, so no statistics can be stale.
+
+create or replace function dibs._count_bound() returns integer
+language sql immutable parallel safe
+return 10000;
+
+comment on function dibs._count_bound is
+'Up to how many tickets of a state are counted one by one in a look; the queues that it looks at share them.';
+
+create or replace function dibs._count_waiting(queue integer, at timestamptz, max integer) returns setof dibs.ticket_count
+language plpgsql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_ids constant integer[] := dibs._queue_numbers(queue);
+begin
+  return query
+  select queue, s.state, c.jobs::double precision, c.jobs > max, null::timestamptz
+  from (values ('ready', timestamptz '-infinity', at), ('scheduled', at, 'infinity')) as s (state, after, upto)
+  cross join lateral (
+    select count(*) as jobs from (
+      select from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
+      cross join lateral (
+        select from dibs.ready as r
+        where r.queue_id = q.id and r.priority = p.priority and r.lane is null
+          and r.due_at > s.after and r.due_at <= s.upto
+        limit max + 1) as r
+      where q.id = any (v_ids) limit max + 1) as t
+  ) as c;
+  -- The index of groups has no order by due time across them.
+  return query
+  select queue, s.state, s.jobs::double precision, c.jobs > max, null::timestamptz
+  from (
+    select count(*) as jobs, count(*) filter (where r.due_at <= at) as ready
+    from (select r.due_at from dibs.ready as r where r.queue_id = any (v_ids) and r.lane is not null limit max + 1) as r
+  ) as c
+  cross join lateral (values ('ready', c.ready), ('scheduled', c.jobs - c.ready)) as s (state, jobs);
+end
+$$;
+
+comment on function dibs._count_waiting is 'The ready and scheduled jobs of a queue, counted up to `max` of each.';
+
+create or replace function dibs._count_others(queue integer, max integer) returns setof dibs.ticket_count
+language plpgsql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_ids constant integer[] := dibs._queue_numbers(queue);
+begin
+  return query
+  select queue, 'blocked', count(*)::double precision, count(*) > max, null::timestamptz
+  from (select from dibs.blocked as b where b.queue_id = any (v_ids) limit max + 1) as b;
+  return query
+  with found as materialized (
+    select d.state from dibs.dead as d where d.queue_id = any (v_ids) limit max + 1
+  )
+  select queue, s.state, count(f.state)::double precision, (select count(*) from found) > max, null::timestamptz
+  from unnest(array['failed', 'exhausted', 'expired', 'cancelled']) as s (state) left join found as f on f.state = s.state
+  group by s.state;
+end
+$$;
+
+comment on function dibs._count_others is 'The blocked and dead jobs of a queue, counted up to `max` of both.';
+
+create or replace function dibs._count_leases(queues integer[], max integer) returns setof dibs.ticket_count
+language plpgsql stable
+as $$
+begin
+  -- Leases have no index by queue: a heartbeat would have to write it.
+  return query
+  with found as materialized (
+    select l.queue_id, l.claimed_at from dibs.lease as l limit max + 1
+  )
+  select q.id, 'running', count(f.queue_id)::double precision, (select count(*) from found) > max, min(f.claimed_at)
+  from unnest(queues) as q (id) cross join lateral unnest(dibs._queue_numbers(q.id)) as n (id)
+  left join found as f on f.queue_id = n.id group by q.id;
+end
+$$;
+
+comment on function dibs._count_leases is 'The running jobs of queues; up to `max` leases are counted, whoever they belong to.';
+
+create or replace function dibs._source_of(state text) returns text
+language sql immutable parallel safe
+return case state when 'ready' then 'ready' when 'scheduled' then 'ready' when 'blocked' then 'blocked'
+  when 'running' then 'lease' else 'dead' end;
+
+comment on function dibs._source_of is 'The table that has the tickets of a state.';
+
+create or replace function dibs._sampled_pages() returns integer
+language sql immutable parallel safe
+return 256;
+
+comment on function dibs._sampled_pages is 'How many pages of a table an estimate reads; a table that has no more of them is counted.';
+
+create or replace function dibs._pages_per_sample(source text) returns double precision
+language sql stable
+return greatest(pg_relation_size(to_regclass('dibs.' || source))::double precision
+  / current_setting('block_size')::integer / dibs._sampled_pages(), 1);
+
+comment on function dibs._pages_per_sample is 'For how many pages of a table each page stands that an estimate reads.';
+
+create or replace function dibs._sample(source text, at timestamptz) returns setof dibs.ticket_count
+language plpgsql stable
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_step constant double precision := dibs._pages_per_sample(source);
+  v_pages constant integer :=
+    least(pg_relation_size('dibs.' || source) / current_setting('block_size')::integer, dibs._sampled_pages());
+  v_page bigint;
+  v_from tid;
+  v_to tid;
+begin
+  for n in 0 .. v_pages - 1 loop
+    v_page := floor((n + 0.5) * v_step);
+    v_from := ('(' || v_page || ',0)')::tid;
+    v_to := ('(' || v_page + 1 || ',0)')::tid;
+    case source
+      when 'ready' then
+        return query
+        select r.queue_id, case when r.due_at > at then 'scheduled' else 'ready' end, v_step, true, null::timestamptz
+        from dibs.ready as r where r.ctid >= v_from and r.ctid < v_to;
+      when 'blocked' then
+        return query
+        select b.queue_id, 'blocked', v_step, true, null::timestamptz
+        from dibs.blocked as b where b.ctid >= v_from and b.ctid < v_to;
+      when 'lease' then
+        return query
+        select l.queue_id, 'running', v_step, true, l.claimed_at
+        from dibs.lease as l where l.ctid >= v_from and l.ctid < v_to;
+      when 'dead' then
+        return query
+        select d.queue_id, d.state, v_step, true, null::timestamptz
+        from dibs.dead as d where d.ctid >= v_from and d.ctid < v_to;
+    end case;
+  end loop;
+end
+$$;
+
+comment on function dibs._sample is
+'The jobs on pages that are spread evenly over a table, each for as many as it stands for; all of them if it has few pages.';
+
+create or replace function dibs._rounded(jobs double precision) returns bigint
+language sql immutable strict parallel safe
+return case when jobs < 1000 then jobs else round(jobs::numeric, 2 - floor(log(jobs))::integer) end;
+
+comment on function dibs._rounded is 'An estimate, to three digits.';
+
+create or replace function dibs._count_states(queues integer[], at timestamptz)
+returns table (queue_id integer, state text, jobs bigint, since timestamptz, is_estimate boolean)
+language plpgsql stable
+as $$
+#variable_conflict use_column
+declare
+  v_max constant integer := greatest(dibs._count_bound() / greatest(cardinality(queues), 1), 10);
+  v_counts constant dibs.ticket_count[] := array(
+    select c from unnest(queues) as q (id) cross join lateral dibs._count_waiting(q.id, at, v_max) as c
+    union all select c from unnest(queues) as q (id) cross join lateral dibs._count_others(q.id, v_max) as c
+    union all select c from dibs._count_leases(queues, 2 * dibs._count_bound()) as c);
+  v_sampled constant dibs.ticket_count[] := array(
+    select row(s.queue_id, s.state, sum(s.jobs), true, min(s.since))::dibs.ticket_count
+    from (select distinct dibs._source_of(c.state) as name from unnest(v_counts) as c where c.is_cut) as t
+    cross join lateral dibs._sample(t.name, at) as s group by s.queue_id, s.state);
+begin
+  return query
+  with part as materialized (
+    select q.id, n.id as part from unnest(queues) as q (id) cross join lateral unnest(dibs._queue_numbers(q.id)) as n (id)
+  ), counted as (
+    select c.queue_id, c.state, sum(c.jobs) as jobs, bool_or(c.is_cut) as is_cut, min(c.since) as since
+    from unnest(v_counts) as c group by 1, 2
+  ), sampled as (
+    select p.id, s.state, sum(s.jobs) as jobs, min(s.since) as since
+    from unnest(v_sampled) as s join part as p on p.part = s.queue_id group by 1, 2
+  )
+  select c.queue_id, c.state,
+    case when not c.is_cut then c.jobs::bigint when w.is_whole then coalesce(s.jobs, 0)::bigint
+      else dibs._rounded(greatest(c.jobs, s.jobs)) end,
+    least(c.since, s.since), c.is_cut and not w.is_whole
+  from counted as c
+  cross join lateral (select dibs._pages_per_sample(dibs._source_of(c.state)) = 1 as is_whole) as w
+  left join sampled as s on c.is_cut and s.id = c.queue_id and s.state = c.state;
+end
+$$;
+
+comment on function dibs._count_states is
+'How many jobs of queues are in each state: counted one by one up to a bound that they share, and estimated beyond it.';
+
+create or replace function dibs._oldest(
+  queue integer, at timestamptz, out ready timestamptz, out untried timestamptz, out is_estimate boolean)
+language plpgsql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  c_max constant integer := 1000;
+  v_ids constant integer[] := dibs._queue_numbers(queue);
+  v_grouped bigint;
+  v_ready timestamptz;
+  v_untried timestamptz;
+begin
+  select min(h.due_at), min(coalesce(u.due_at, l.due_at)), coalesce(bool_or(u.due_at is null and l.due_at is not null), false)
+  into ready, untried, is_estimate
+  from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
+  cross join lateral (
+    select r.due_at from dibs.ready as r
+    where r.queue_id = q.id and r.priority = p.priority and r.lane is null and r.due_at <= at
+    order by r.due_at, r.id limit 1) as h
+  left join lateral (
+    select r.due_at from (
+      select r.due_at, r.run from dibs.ready as r
+      where r.queue_id = q.id and r.priority = p.priority and r.lane is null and r.due_at <= at
+      order by r.due_at, r.id limit c_max) as r
+    where r.run = 0 limit 1) as u on true
+  -- All that were looked at have run before: the oldest that has not is due after them.
+  left join lateral (
+    select r.due_at from dibs.ready as r
+    where u.due_at is null and r.queue_id = q.id and r.priority = p.priority and r.lane is null and r.due_at <= at
+    order by r.due_at, r.id offset c_max limit 1) as l on true
+  where q.id = any (v_ids);
+  select count(*), min(r.due_at) filter (where r.due_at <= at), min(r.due_at) filter (where r.due_at <= at and r.run = 0)
+  into v_grouped, v_ready, v_untried
+  from (
+    select r.due_at, r.run from dibs.ready as r where r.queue_id = any (v_ids) and r.lane is not null
+    limit c_max + 1) as r;
+  if v_grouped > c_max then
+    -- A pointer to a group is as old as its oldest job, or older.
+    v_ready := least(v_ready, (select min(t.place) from dibs.group_pointer as t where t.queue_id = any (v_ids) and t.place <= at));
+    is_estimate := true;
+  end if;
+  ready := least(ready, v_ready);
+  untried := least(untried, v_untried);
+end
+$$;
+
+comment on function dibs._oldest is
+'Since when the oldest ready job of a queue is due, and the oldest of those that never ran; an estimate when too many would have
+to be looked at.';

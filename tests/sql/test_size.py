@@ -1,0 +1,158 @@
+"""Looking at a large database, and the upkeep of one, costs no more than looking at a small one.
+
+What is counted are the pages that a statement touches, not its time: it must not grow with the tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.ids import IdMaker
+from tests.sql.plans import explained
+
+if TYPE_CHECKING:
+    import psycopg
+
+    import dibs
+
+    Connection = psycopg.Connection[Any]
+
+MANY = 40_000
+"""More tickets than are counted one by one, on more pages than an estimate reads."""
+
+TICKETS = {
+    "ready": ("due_at, expire_at, run, charged, losses, priority, ring", "{at}, 'infinity', 0, 0, 0, 5, false"),
+    "lane": (
+        "due_at, expire_at, run, charged, losses, priority, ring, lane",
+        "{at}, 'infinity', 0, 0, 0, 5, false, md5((n % 50)::text)::uuid",
+    ),
+    "blocked": ("due_at, expire_at, run, charged, losses, priority, waits_for", "{at}, 'infinity', 0, 0, 0, 5, 'x'"),
+    "lease": (
+        "token, due_at, expire_at, claimed_at, lease_until, run, charged, losses, priority",
+        "gen_random_uuid(), {at}, 'infinity', {at}, 'infinity', 1, 1, 0, 5",
+    ),
+    "dead": (
+        "due_at, ended_at, run, charged, losses, priority, state, reason",
+        "{at}, {at}, 1, 1, 0, 5, (array['failed', 'exhausted'])[n % 4 / 3 + 1], 'it broke'",
+    ),
+}
+"""The columns of each table of tickets, and what is put in."""
+
+
+CALLS = itertools.count()
+
+
+def fill(db: Connection, what: str, count: int, *, queue: str = "q", at: str = "now() - interval '1 minute'") -> None:
+    """Put tickets and their jobs into the tables; to enqueue and end them would take minutes."""
+    columns, values = TICKETS[what]
+    db.execute("select dibs.set_queue(%s)", (queue,))
+    first = str(IdMaker().make(1)[0])[:15] + f"000-8000-{next(CALLS):04x}"
+    made = f"""select ('{first}' || lpad(to_hex(n), 8, '0'))::uuid as id, q.id as queue_id, n
+      from dibs.queue as q, generate_series(1, {count}) as n where q.name = '{queue}'"""
+    db.execute(
+        "insert into dibs.job (id, due_at, queue_id, priority, kind)"
+        f" select m.id, now(), m.queue_id, 5, 'kind ' || m.n % 3 from ({made}) as m"
+    )
+    db.execute(
+        f"insert into dibs.{'ready' if what == 'lane' else what} (id, queue_id, {columns})"
+        f" select m.id, m.queue_id, {values.format(at=at)} from ({made}) as m"
+    )
+
+
+def pages(db: Connection, statement: str, args: tuple[Any, ...] = ()) -> int:
+    """How many pages a statement touches, in a session that has planned it before."""
+    db.execute(statement, args)
+    with explained(db) as plans:
+        db.execute(statement, args)
+    return plans[-1].buffers
+
+
+def test_what_is_little_is_counted_exactly(client: dibs.Client, db: Connection) -> None:
+    for count, what in enumerate(TICKETS, start=3):
+        fill(db, what, count)
+    fill(db, "ready", 9, at="now() + interval '1 hour'")
+    fill(db, "ready", 11, queue="other")
+    depth = client.depth("q")
+    assert (depth.ready, depth.scheduled, depth.blocked, depth.running, depth.dead) == (3 + 4, 9, 5, 6, 7)
+    assert depth.estimated == []
+    assert [(d.queue, d.ready, d.estimated) for d in client.depths()] == [("other", 11, []), ("q", 7, [])]
+
+
+@pytest.mark.parametrize(
+    ("what", "state"),
+    [("ready", "ready"), ("lane", "ready"), ("blocked", "blocked"), ("lease", "running"), ("dead", "failed")],
+)
+def test_what_is_much_is_an_estimate_that_says_so(client: dibs.Client, db: Connection, what: str, state: str) -> None:
+    fill(db, what, MANY)
+    fill(db, what, 7, queue="few")
+    depth = client.depth("q")
+    assert state in depth.estimated
+    assert getattr(depth, state) == pytest.approx(MANY * 3 // 4 if what == "dead" else MANY, rel=0.05)
+    assert depth.told(state) == f"≈ {getattr(depth, state):,}"
+    if what != "lease":  # They have no index by queue.
+        few = client.depth("few")
+        assert (getattr(few, "dead" if what == "dead" else state), few.estimated) == (7, [])
+
+
+@pytest.mark.parametrize("what", TICKETS)
+def test_a_depth_reads_no_more_of_a_large_table(db: Connection, what: str) -> None:
+    costs = []
+    for _ in range(3):
+        fill(db, what, MANY)
+        costs.append([pages(db, "select * from dibs.depth('q')"), pages(db, "select * from dibs.depth()")])
+    # The tickets of groups lie in the order of the groups, each on another page.
+    assert max(costs[-1]) < (12_000 if what == "lane" else 3000)
+    assert sum(costs[-1]) < 1.2 * sum(costs[0])
+
+
+def test_many_queues_share_what_is_counted(client: dibs.Client, db: Connection) -> None:
+    for n in range(50):
+        fill(db, "ready", MANY // 50, queue=f"queue-{n}")
+    assert pages(db, "select * from dibs.depth()") < 5000
+    depths = client.depths()
+    assert len(depths) == 50
+    assert sum(d.ready for d in depths) == pytest.approx(MANY, rel=0.2)
+    assert all(d.ready >= 200 for d in depths), "what was counted is the least it can be"
+
+
+def test_an_estimate_does_not_rest_on_old_statistics(client: dibs.Client, db: Connection) -> None:
+    db.execute("vacuum (analyze) dibs.ready")
+    fill(db, "ready", MANY)
+    fill(db, "ready", MANY, queue="other")
+    assert client.depth("q").ready == pytest.approx(MANY, rel=0.05)
+    db.execute("analyze dibs.ready")
+    # What is deleted leaves its pages behind, and no vacuum has seen it.
+    db.execute("delete from dibs.ready where queue_id = (select id from dibs.queue where name = 'other')")
+    db.execute(
+        "delete from dibs.ready where id in (select id from dibs.ready order by md5(id::text) limit %s)", (MANY // 2,)
+    )
+    assert client.depth("q").ready == pytest.approx(MANY // 2, rel=0.1)
+    assert client.depth("other").ready == 0
+
+
+def test_few_that_are_ready_are_counted_beside_many_that_are_scheduled(client: dibs.Client, db: Connection) -> None:
+    fill(db, "ready", MANY, at="now() + interval '1 hour'")
+    fill(db, "ready", 5)
+    depth = client.depth("q")
+    assert (depth.ready, list(depth.estimated)) == (5, ["scheduled"])
+    assert depth.told("waiting") == f"≈ {depth.waiting:,}"
+
+
+def test_a_small_table_is_counted_however_many_there_are_of_a_queue(client: dibs.Client, db: Connection) -> None:
+    fill(db, "ready", 12_000)
+    assert (client.depth("q").ready, client.depth("q").estimated) == (12_000, [])
+
+
+def test_the_oldest_untried_is_sought_among_a_thousand(client: dibs.Client, db: Connection) -> None:
+    fill(db, "ready", 2000, at="now() - interval '1 hour' + n * interval '1 second'")
+    db.execute("update dibs.ready set run = 1 where due_at <= now() - interval '1 hour' + interval '500 seconds'")
+    depth = client.depth("q")
+    assert 3099 < depth.oldest_untried.total_seconds() < 3100 + 60
+    assert depth.estimated == []
+    db.execute("update dibs.ready set run = 1 where due_at <= now() - interval '1 hour' + interval '1500 seconds'")
+    depth = client.depth("q")
+    assert depth.estimated == ["oldest_ready", "oldest_untried"]
+    assert 2599 < depth.oldest_untried.total_seconds() < 2600 + 60, "at most as old as the last one looked at"
