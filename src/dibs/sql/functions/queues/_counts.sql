@@ -85,7 +85,7 @@ begin
 end
 $$;
 
-comment on function dibs._count_leases is 'The running jobs of queues; up to `max` leases are counted, whoever they belong to.';
+comment on function dibs._count_leases is 'The running jobs of queues; up to `max` leases of all queues are counted.';
 
 create or replace function dibs._source_of(state text) returns text
 language sql immutable parallel safe
