@@ -34,6 +34,14 @@ def has_password(dsn: str) -> bool:
     return "password" in (_parts(_DRIVER.sub(r"\1", dsn)) or {})
 
 
+def place(dsn: str) -> str:
+    """Which database a DSN means, to be shown to people: its name and its host."""
+    parts = _parts(read(dsn)) or {}
+    host = str(parts.get("host") or parts.get("hostaddr") or "")
+    name = parts.get("dbname") or parts.get("user") or "postgres"
+    return f"{name}@{host}" if host and not host.startswith("/") else str(name)
+
+
 def connect(dsn: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:
     """A separate connection."""
     conninfo = reachable(read(dsn), PATIENCE)

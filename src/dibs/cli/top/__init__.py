@@ -1,0 +1,1 @@
+"""``dibs top``: a live page in the terminal."""

@@ -1,0 +1,61 @@
+"""One look at the database: everything the page shows, asked at once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dibs.states import DEAD
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from dibs.client.client_async import AsyncClient
+    from dibs.info import Depth, JobSummary, RunningJob, WorkerInfo
+
+SPAN = 120.0
+"""Over how many seconds rates are taken. Statistics are a few seconds late."""
+MOST = 200
+"""How many rows of a list are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many runs of a queue ended well and badly, per second."""
+
+    succeeded: float = 0.0
+    failed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What there was at one moment."""
+
+    at: datetime
+    depths: list[Depth]
+    rates: dict[str, Rate]
+    running: list[RunningJob]
+    workers: list[WorkerInfo]
+    dead: list[JobSummary]
+
+
+async def look(client: AsyncClient) -> Look:
+    """Ask for everything."""
+    at, depths, rates, running, workers, dead = await asyncio.gather(
+        client.now(),
+        client.depths(),
+        _rates(client),
+        client.running(limit=MOST),
+        client.workers(),
+        client.jobs(state=sorted(DEAD), limit=MOST),
+    )
+    return Look(at, depths, rates, running, workers, dead)
+
+
+async def _rates(client: AsyncClient) -> dict[str, Rate]:
+    found: dict[str, Rate] = {}
+    for part in await client.queue_rates(since=SPAN, every=60.0):
+        known = found.get(part.queue, Rate())
+        found[part.queue] = Rate(known.succeeded + part.succeeded / SPAN, known.failed + part.failed / SPAN)
+    return found

@@ -1,0 +1,103 @@
+"""The four tables of the page: what stands in their columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from dibs.cli.output import first_line
+from dibs.cli.units import spoken
+from dibs.cluster.member import BEAT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dibs.cli.top.look import Look
+
+Row = tuple[str, tuple[Any, ...]]
+"""A row's key, and the values of its columns."""
+
+BAR = 8
+"""How wide a progress bar is."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Count:
+    """How many, and how that is shown: it may be an estimate."""
+
+    number: int
+    told: str = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table: its name, its columns (numbers stand under ``>name``), and the rows of a look."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: Callable[[Look], Iterator[Row]]
+
+
+def _queues(look: Look) -> Iterator[Row]:
+    for d in look.depths:
+        rate = look.rates.get(d.queue)
+        ended, failed = (round(rate.succeeded, 1), round(rate.failed, 1)) if rate else (0.0, 0.0)
+        oldest = d.oldest_ready if d.ready else None
+        name = f"{d.queue} (paused)" if d.paused else d.queue
+        counts = (Count(getattr(d, n), d.told(n)) for n in ("ready", "scheduled", "blocked", "running", "dead"))
+        yield d.queue, (name, *counts, oldest, ended, failed)
+
+
+def _running(look: Look) -> Iterator[Row]:
+    for job in look.running:
+        told = "is to stop" if job.cancel_requested else (job.progress or {}).get("message")
+        since = look.at - job.claimed_at
+        yield str(job.id), (job.kind or job.queue, since, bar(job.progress), str(job.id), job.worker, told)
+
+
+def _workers(look: Look) -> Iterator[Row]:
+    for w in look.workers:
+        seen = look.at - w.seen_at
+        state = "silent" if seen > timedelta(seconds=3 * BEAT) else ""
+        where = f"{w.facts.get('host', '?')}:{w.facts.get('pid', '?')}"
+        yield str(w.id), (w.id, w.name, where, state, w.running, seen, ", ".join(w.facts.get("queues", ())))
+
+
+def _dead(look: Look) -> Iterator[Row]:
+    for job in look.dead:
+        yield str(job.id), (str(job.id), job.kind, str(job.state), first_line(job.reason))
+
+
+QUEUES = ("queue", ">ready", ">later", ">blocked", ">running", ">dead", ">oldest", ">done/s", ">bad/s")
+
+VIEWS = (
+    View("queues", QUEUES, _queues),
+    View("running", ("kind", ">for", "progress", "id", ">worker", "message"), _running),
+    View("workers", (">number", "name", "where", "", ">running", ">seen", "queues"), _workers),
+    View("dead", ("id", "kind", "state", "reason"), _dead),
+)  # fmt: skip
+
+
+def bar(progress: dict[str, Any] | None) -> str:
+    """How far a run has come; a bar, if the end is known."""
+    done, of = (progress or {}).get("done"), (progress or {}).get("of")
+    if done is None or not of:
+        return "" if done is None else f"{done:g}"
+    share = min(max(done / of, 0), 1)
+    full = round(share * BAR)
+    return f"{'█' * full}{'░' * (BAR - full)} {share:.0%}"
+
+
+def cell(value: Any) -> str:
+    """A value as it is shown."""
+    if value is None:
+        return ""
+    if isinstance(value, Count):
+        return value.told
+    return spoken(value) if isinstance(value, timedelta) else str(value)
+
+
+def order(value: Any) -> tuple[bool, Any]:
+    """What a column is sorted by: what is missing comes last."""
+    return value is None, str(value).casefold() if isinstance(value, str) else value or 0
