@@ -53,7 +53,7 @@ class RunEnded(Event, frozen=True):
     """A run ended and its outcome is recorded.
 
     ``state`` is where the job went (``succeeded``, ``ready``, ``scheduled``, or a dead one); ``ran`` is how long the
-    handler took; ``error`` is the first line of what it raised.
+    handler took; ``error`` is the first line of what it raised, and ``traceback`` the rest of it.
     """
 
     job: Claimed
@@ -61,6 +61,7 @@ class RunEnded(Event, frozen=True):
     state: State
     ran: float
     error: str | None = None
+    traceback: str | None = None
 
 
 class RunLost(Event, frozen=True):

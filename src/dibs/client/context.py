@@ -114,5 +114,10 @@ def context() -> Context:
         raise DibsError("there is no attempt here", hint="call dibs.context() in a handler a worker runs") from None
 
 
+def running() -> Context | None:
+    """The attempt that is running here, if one is."""
+    return _current.get(None)
+
+
 enter: Callable[[Context], Any] = _current.set
 """Begin an attempt here: in this task, or in this thread."""

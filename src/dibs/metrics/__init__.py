@@ -4,7 +4,17 @@
 """
 
 from dibs.metrics.collector import MetricsCollector, collect
+from dibs.metrics.formats import JobFilter, JsonFormat, TextFormat
 from dibs.metrics.logs import EventLog, log_events
 from dibs.metrics.prometheus import Prometheus
 
-__all__ = ["EventLog", "MetricsCollector", "Prometheus", "collect", "log_events"]
+__all__ = [
+    "EventLog",
+    "JobFilter",
+    "JsonFormat",
+    "MetricsCollector",
+    "Prometheus",
+    "TextFormat",
+    "collect",
+    "log_events",
+]

@@ -1,39 +1,108 @@
-"""How a line of a log is written: for people, or as JSON for machines."""
+"""How a line of a log is written: for people, or as JSON for machines; and which run it was written in."""
 
 from __future__ import annotations
 
 import json
 import logging
 import re
-from datetime import UTC, datetime
+import time
+from functools import lru_cache
 from typing import Any
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+import msgspec
+
+from dibs.client.context import running
+from dibs.metrics.lines import facts_of
+
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_INDENT = "\n    "
+_ATTRIBUTES = {"job_id": "job_id", "job_kind": "kind", "job_queue": "queue", "job_attempt": "attempt"}
+
+
+class JobFilter(logging.Filter):
+    """For your own set-up of logging: gives each record ``job_id``, ``job_kind``, ``job_queue`` and ``job_attempt``.
+
+    They are those of the run in which the record was made, or which it is about, and empty otherwise.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let everything pass, with these attributes."""
+        facts = _facts(record)
+        for attribute, fact in _ATTRIBUTES.items():
+            setattr(record, attribute, facts.get(fact, ""))
+        return True
 
 
 class TextFormat(logging.Formatter):
-    """Time, level and sentence. What comes from jobs cannot break a line or write on a terminal."""
+    """Time, level and sentence. What comes from jobs cannot look like another line or write on a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; only a traceback makes more of it."""
-        said = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", record.getMessage())
-        line = f"{_time(record)} {record.levelname} {said}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        """One line; a traceback makes more of it, and so does a message of several lines."""
+        facts = _facts(record)
+        said = record.getMessage()
+        if "event" not in facts:
+            said = f"{record.name}: {said}{_run(facts)}"
+        if trace := _trace(self, record):
+            said = f"{said}\n{trace}"
+        return f"{_time(record)} {record.levelname} {said if said.isprintable() else _clean(said)}"
 
 
 class JsonFormat(logging.Formatter):
     """One JSON document on one line, whatever it says."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The facts of an event; of other records, what they say and where they come from."""
+        """The facts of an event; of other records, where they come from and the run they were made in."""
+        facts = _facts(record)
         document: dict[str, Any] = {"ts": _time(record), "level": record.levelname.lower()}
-        facts = getattr(record, "dibs", None)
-        document |= {"logger": record.name} if facts is None else facts
+        if "event" not in facts:
+            document["logger"] = record.name
+        document |= facts
         document["message"] = record.getMessage()
-        if record.exc_info:
-            document["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(document, default=str)
+        if trace := _trace(self, record):
+            document["traceback"] = trace
+        return _encode(document)
+
+
+def _encode(document: dict[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(document, enc_hook=str).decode()
+    except (UnicodeError, TypeError, ValueError, RecursionError):  # Half of a character, a key that is no text, …
+        return json.dumps(document, default=str, skipkeys=True)
+
+
+def _facts(record: logging.LogRecord) -> dict[str, Any]:
+    """What is known of a record: of an event its facts, of others the run they were made in."""
+    facts: dict[str, Any] | None = record.__dict__.get("dibs")
+    if facts is None:
+        here = running()
+        facts = {} if here is None else facts_of(here.job)
+        if here is not None and len(here.batch) > 1:
+            facts["batch"] = len(here.batch)
+        record.__dict__["dibs"] = facts
+    return facts
+
+
+def _run(facts: dict[str, Any]) -> str:
+    if not facts:
+        return ""
+    batch = f", the first of {facts['batch']}" if "batch" in facts else ""
+    return f" [job {facts['job_id']} {facts['kind']}{batch}]"
+
+
+def _trace(format: logging.Formatter, record: logging.LogRecord) -> str | None:
+    return format.formatException(record.exc_info) if record.exc_info else record.exc_text
+
+
+def _clean(said: str) -> str:
+    visible = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", said.rstrip("\n"))
+    return visible.replace("\n", _INDENT)
 
 
 def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second, ms = divmod(int(record.created * 1000), 1000)
+    return f"{_second(second)}.{ms:03d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))

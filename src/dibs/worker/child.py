@@ -21,6 +21,7 @@ from dibs.client.transaction import Databases
 from dibs.db import calls
 from dibs.errors import DibsError, InvalidArgument
 from dibs.job import Claimed  # noqa: TC001 - msgspec reads it
+from dibs.metrics.log_setup import LogSetup, inherit
 from dibs.retry import Retry
 from dibs.worker.handler import again, wrapped
 from dibs.worker.run_end import RunEnd, failed, succeeded
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct):
-    """What the worker asks for: this job, of that task of that module."""
+    """What the worker asks for: this job, of that task of that module, with this much memory and this log."""
 
     module: str
     job: Claimed
     memory: int | None = None
+    log: LogSetup | None = None
 
 
 def serve(pipe: Connection, dsn: str) -> None:
@@ -60,6 +62,8 @@ def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> RunE
     try:
         task = find(request.module, request.job.kind)
         retry = task.settings.retry
+        if request.log is not None:  # After the import, as in the worker: the app may have set up logging itself.
+            inherit(request.log)
         arguments = task.arguments.read(request.job._payload)
     except BaseException as error:
         return failed(here, retry, error, began, final=isinstance(error, InvalidArgument))

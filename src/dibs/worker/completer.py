@@ -216,5 +216,7 @@ def _ended(outcome: Outcome, end: RunEnd, state: State | None) -> RunEnded:
     if state is None:
         waits = State.SCHEDULED if end.delay else State.READY
         state = State.SUCCEEDED if outcome is Outcome.SUCCEEDED else waits
-    error = end.error.partition("\n")[0] if end.error else None
-    return RunEnded(end.job, outcome, state, end.ran, error)
+    if end.error is None:
+        return RunEnded(end.job, outcome, state, end.ran)
+    error, _, trace = end.error.partition("\n")
+    return RunEnded(end.job, outcome, state, end.ran, error, trace or None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dibs.errors import DibsError
+from dibs.metrics.log_setup import begun
 from dibs.worker.child import Request, find, serve
 from dibs.worker.run_end import RunEnd
 from dibs.worker.threads import Threads
@@ -36,7 +37,7 @@ class Processes:
         """Run one attempt within the limit; a process that is not done when we are cancelled is killed."""
         child: Child | None = None
         given_up = False
-        request = Request(task.function.__module__, job, task.settings.memory)
+        request = Request(task.function.__module__, job, task.settings.memory, begun[0] if begun else None)
 
         def ask() -> RunEnd:
             nonlocal child

@@ -14,6 +14,8 @@ from dibs.results import result_of
 from dibs.retry import Snooze
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from dibs.client.context import Context
     from dibs.retry import Retry
 
@@ -77,5 +79,13 @@ def failed(here: Context, retry: Retry, error: BaseException, began: float, *, f
 
 def _told(error: BaseException) -> str:
     text = "".join(traceback.format_exception_only(error)).strip()[:LONGEST]
-    trace = "".join(traceback.format_tb(error.__traceback__))
+    trace = "".join(traceback.format_tb(_from_handler(error.__traceback__)))
     return f"{text}\n{trace}"
+
+
+def _from_handler(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the worker's own frames, which come first, unless there are no others."""
+    first = trace
+    while first is not None and first.tb_frame.f_globals.get("__name__", "").startswith("dibs.worker."):
+        first = first.tb_next
+    return first or trace

@@ -8,10 +8,12 @@ import logging
 import os
 import sys
 import traceback
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from dibs.cli.command import Command, did_you_mean
 from dibs.cli.foreground import Shown, work
@@ -22,7 +24,7 @@ from dibs.client.app import App
 from dibs.config import configured_dsn
 from dibs.errors import InvalidArgument
 from dibs.events import Events
-from dibs.metrics import log_events
+from dibs.metrics.log_setup import LogSetup
 from dibs.runtime.children import is_child
 from dibs.runtime.running import run
 from dibs.worker import Share
@@ -86,6 +88,12 @@ SHARE = Read("queue", _share)
     help="Format of the log.",
 )
 @click.option("--log-level", default="info", show_default=True, help="Least level to log: debug, info, warning, error.")
+@click.option(
+    "--log-config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Set up logging from this file instead: .json, .toml or .ini.",
+)
 @click.option("--reload", is_flag=True, help="Restart when a Python file in this folder or below changes.")
 @pass_session
 def worker(
@@ -103,6 +111,7 @@ def worker(
     host: str,
     log_format: Literal["text", "json", "none"],
     log_level: str,
+    log_config: Path | None,
     **options: Any,
 ) -> None:
     """Run the tasks of the app MODULE:APP, such as shop.tasks:app; with --channels also those of the database.
@@ -111,27 +120,43 @@ def worker(
     second one: everything is given back at once. A handler that goes on even then is left behind: exit code 5.
     """
     shown = Shown(host, health, metrics, health_file)
+    setup = _log_setup(log_format, log_level, log_config)
     if (processes > 1 or reload) and not is_child():
-        log = log_events(events := Events(), log_format, level=log_level)
-        if session.dsn:
-            os.environ[DSN] = session.dsn
-        running = run_children(
-            processes, events, shown, lambda: _database(session, app), reload, options["drain"], options["grace"]
-        )
-        status = asyncio.run(running)
-        log.close()
-        sys.exit(status)
+        sys.exit(_run_parent(session, app, processes, shown, setup, reload, options))
     found = with_channels(app) if channels else load(app)
     found.dsn = session.dsn or (os.environ.pop(DSN, None) if is_child() else None) or found.dsn
     options |= {"queues": dict(queues) or None, "upkeep": not no_upkeep, "name": app or "channels"}
     given: Any = {name: value for name, value in options.items() if value is not None}
     settings = settings_for(found, given)
-    log = log_events(found.events, log_format, level=log_level)
+    log = setup.begin(found.events)
     if not channels:
         _warn_of_unused(found, queues)
     ended = run(work(found, settings, shown))
     log.close()
     _say(session, ended, log_format)
+
+
+def _run_parent(
+    session: Session, app: str | None, count: int, shown: Shown, setup: LogSetup, reload: bool, options: dict[str, Any]
+) -> int:
+    if session.dsn:
+        os.environ[DSN] = session.dsn
+    with closing(setup.begin(events := Events())):
+        return asyncio.run(
+            run_children(
+                count, events, shown, lambda: _database(session, app), reload, options["drain"], options["grace"]
+            )
+        )
+
+
+def _log_setup(format: Literal["text", "json", "none"], level: str, config: Path | None) -> LogSetup:
+    if config is None:
+        return LogSetup(format, level)
+    given = click.get_current_context().get_parameter_source
+    for name in ("log_format", "log_level"):
+        if given(name) is ParameterSource.COMMANDLINE:
+            raise InvalidArgument(f"--{name.replace('_', '-')} and --log-config are given; the file says it all")
+    return LogSetup(config=str(config.absolute()))
 
 
 def _say(session: Session, ended: int, log_format: str) -> None:
