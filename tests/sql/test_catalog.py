@@ -28,11 +28,8 @@ INVOKER = {"run_function", "run_job", "run_handler"}
 
 def declared() -> dict[str, set[str]]:
     """Who may call what: grants.sql is the one declaration, and docs/run/security.md shows it."""
-    allowed: dict[str, set[str]] = {role: set() for role in ROLES}
-    text = (files("dibs.sql") / "grants.sql").read_text(encoding="utf-8")
-    for role, verbs in re.findall(r"\('(dibs_\w+)', '\{([^}]*)\}'", text):
-        allowed[role] |= set(re.findall(r"\w+", verbs))
-    return allowed
+    verbs = set(re.findall(r"\w+", (files("dibs.sql") / "grants.sql").read_text(encoding="utf-8")))
+    return {role: {verb for verb in verbs if role in sql.granted_to(verb)} for role in ROLES}
 
 
 ALLOWED = declared()

@@ -254,3 +254,19 @@ def test_why_names_no_job_of_another_queue(client: dibs.Client, login: Login) ->
     told = login("dibs_producer", queues=["mail"]).why(mine.id)
     assert "1 holds it: a job of another queue" in told
     assert str(held.id) not in told
+
+
+def test_a_refusal_says_which_role_has_the_right(client: dibs.Client, login: Login) -> None:
+    client.enqueue("mail", "k")
+    producer = login("dibs_producer")
+    for ask, roles in (
+        (lambda: producer.pause("mail"), "dibs_admin"),
+        (lambda: producer.claim("mail"), "dibs_admin or dibs_worker"),
+        (producer.jobs, "dibs_admin or dibs_observer"),
+    ):
+        with pytest.raises(dibs.NotPermitted) as refused:
+            ask()
+        assert refused.value.hint == f"that takes {roles}; see: dibs grant --help"
+    with pytest.raises(dibs.NotPermitted, match="schema dibs") as refused:
+        login().enqueue("mail", "k")
+    assert "one of dibs_producer, dibs_worker" in (refused.value.hint or "")

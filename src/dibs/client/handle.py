@@ -64,6 +64,6 @@ class Job(Generic[R_co]):
         """Its status now and each time it has changed, until it has ended."""
         return self.client.watch(self.id, poll=poll)
 
-    def cancel(self) -> Answer:
+    def cancel(self, reason: str = "cancelled by request") -> Answer:
         """Cancel it, or ask its holder to stop."""
-        return self.client.cancel(self.id)
+        return self.client.cancel(self.id, reason)

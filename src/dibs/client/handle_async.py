@@ -66,6 +66,6 @@ class AsyncJob(Generic[R_co]):
         """Its status now and each time it has changed, until it has ended."""
         return self.client.watch(self.id, poll=poll)
 
-    async def cancel(self) -> Answer:
+    async def cancel(self, reason: str = "cancelled by request") -> Answer:
         """Cancel it, or ask its holder to stop."""
-        return await self.client.cancel(self.id)
+        return await self.client.cancel(self.id, reason)

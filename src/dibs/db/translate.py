@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from dibs import errors
+from dibs import errors, sql
 
 EXPECTED = {
     "queue_name_shape": "letters, digits and _ . : / -, at most 127, beginning with a letter, digit or _",
@@ -70,6 +70,9 @@ _REFUSED = {
 """What to do when a server refuses a connection; asking again would not help."""
 
 
+_DENIED = re.compile(r"permission denied for (function|view) (\w+)")
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What the server said of an error, told by whichever driver."""
@@ -111,6 +114,8 @@ def tell(report: Report) -> errors.DibsError:
         return errors.InvalidPolicy(_constraint_message(report), hint=hint)
     if state == "23505" and not re.fullmatch(r"job_\w+_pkey", report.constraint or ""):
         return _with_state(errors.ServerError(message, hint=hint), state)
+    if state == "42501":
+        return errors.NotPermitted(message, hint=hint or _who_may(message))
     if known := errors.BY_SQLSTATE.get(state):
         return known(message, hint=hint)
     if state == "3F000" and '"dibs"' in message:
@@ -122,6 +127,17 @@ def tell(report: Report) -> errors.DibsError:
     if state.startswith("22"):
         return _with_state(errors.InvalidArgument(message, hint=hint or report.detail), state)
     return _with_state(errors.ServerError(message, hint=hint), state)
+
+
+def _who_may(message: str) -> str | None:
+    """Which of our roles has the right that was missing."""
+    if "schema dibs" in message:
+        return "grant the login one of dibs_producer, dibs_worker, dibs_observer and dibs_admin; see: dibs grant --help"
+    denied = _DENIED.search(message)
+    if denied is None:
+        return None
+    roles = ["dibs_admin", "dibs_observer"] if denied[1] == "view" else sql.granted_to(denied[2])
+    return f"that takes {' or '.join(roles)}; see: dibs grant --help" if roles else None
 
 
 def _with_state(error: errors.DibsError, state: str) -> errors.DibsError:

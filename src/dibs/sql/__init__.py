@@ -9,6 +9,7 @@ and the grants again. Version 1 is ``schema/``; from the first release on, each 
 from __future__ import annotations
 
 import hashlib
+import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -126,6 +127,13 @@ def modules() -> list[tuple[str, str]]:
     """What is applied again each time, as (path, text), in order."""
     found = [(f"{folder}/{stem}", text) for folder in FOLDERS for stem, text in _scripts(*folder.split("/"))]
     return [*found, ("grants", (ROOT / "grants.sql").read_text(encoding="utf-8"))]
+
+
+def granted_to(verb: str) -> list[str]:
+    """The roles that may call a verb, by ``grants.sql``."""
+    text = (ROOT / "grants.sql").read_text(encoding="utf-8")
+    lists = re.findall(r"\('(dibs_\w+)', '\{([^}]*)\}'", text)
+    return sorted({role for role, verbs in lists if verb in re.findall(r"\w+", verbs)})
 
 
 def code() -> str:
