@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BROWSER := $(VENV)/.browser
 JOBS ?= 2
 
 .PHONY: demo demo-comms test test-15 check bench docs sync clean
@@ -13,10 +14,10 @@ demo: $(READY)  ## Watch a few hundred jobs live their lives on a PostgreSQL tha
 demo-comms: $(READY)  ## Watch 500 supervised e-mails go out, past failures, crashes and a restart.
 	$(BIN)/python -m examples.comms.demo
 
-test: $(READY)  ## The whole suite, on the embedded PostgreSQL (or on DIBS_PG_BIN's).
+test: $(BROWSER)  ## The whole suite, on the embedded PostgreSQL (or on DIBS_PG_BIN's).
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
-test-15: $(READY)  ## The same suite on Debian's PostgreSQL 15.
+test-15: $(BROWSER)  ## The same suite on Debian's PostgreSQL 15.
 	DIBS_PG_BIN=$$($(BIN)/python -m tools.postgres15) $(BIN)/python -m pytest -q -n $(JOBS)
 
 check: $(READY)  ## Everything a machine can see without running the suite.
@@ -49,6 +50,12 @@ $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+# What only the browser tests need: Debian's Chromium, and what drives it.
+$(BROWSER): $(READY)
+	$(BIN)/python -m tools.chromium
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
 	touch $@
 
 clean:

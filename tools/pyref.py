@@ -19,8 +19,9 @@ from typing import Any
 import msgspec
 
 import dibs
-from dibs import errors, events, policy, schedule, testing, worker
+from dibs import errors, events, policy, schedule, testing, web, worker
 from dibs.db.adapters import detect
+from dibs.web import access, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = "dibs.client."
@@ -55,7 +56,8 @@ VALUES = Page("python-values.md", "Python: values", "What goes in and what comes
 EVENTS = Page("python-events.md", "Python: dibs.events", "[Metrics, logs, traces](../run/metrics.md) shows their use.")
 WORKER = Page("python-worker.md", "Python: dibs.worker", "[Workers](../run/workers.md) shows their use.")
 TESTING = Page("python-testing.md", "Python: dibs.testing", "[Testing](../use/testing.md) shows their use.")
-MODULES = {EVENTS: events, WORKER: worker, TESTING: testing}
+WEB = Page("python-web.md", "Python: dibs.web", "[Dashboard](../run/dashboard.md) shows their use.")
+MODULES = {EVENTS: events, WORKER: worker, TESTING: testing, WEB: web}
 
 
 class Raw:
@@ -125,7 +127,7 @@ def alias_docs(*modules: ModuleType) -> dict[str, str]:
     return found
 
 
-ALIASES = alias_docs(policy, schedule, detect)
+ALIASES = alias_docs(policy, schedule, detect, access, settings)
 
 
 def alias_section(name: str, of: object) -> list[str]:

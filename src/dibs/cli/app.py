@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = (
-    "demo", "top", "init", "migrate", "sql", "enqueue", "queues", "limits", "jobs", "job", "why", "cancel", "redrive",
-    "stats", "shards", "pause", "resume", "schedules", "declare", "worker", "workers", "tasks", "functions",
-    "deliveries", "errors", "grant", "grants", "doctor", "maintain", "uninstall", "embedded", "version",
+    "demo", "top", "web", "init", "migrate", "sql", "enqueue", "queues", "limits", "jobs", "job", "why", "cancel",
+    "redrive", "stats", "shards", "pause", "resume", "schedules", "declare", "worker", "workers", "tasks",
+    "functions", "deliveries", "errors", "grant", "grants", "doctor", "maintain", "uninstall", "embedded", "version",
 )  # fmt: skip
 """Every command, in the order people meet them; ``commands/x.py`` holds the function ``x``."""
 

@@ -1,0 +1,113 @@
+"""``dibs web``: the dashboard."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dibs.cli.command import Command
+from dibs.cli.exits import Exit
+from dibs.cli.session import Session, pass_session
+from dibs.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from dibs.web import Authorize
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(cls=Command, short_help="Serve the dashboard.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", default=8321, show_default=True, help="The port to listen on; 0 takes a free one.")
+@click.option("--prefix", default="", help="The path it is served under by a proxy, such as /dibs.")
+@click.option("--write", is_flag=True, help="Also allow changes: cancel, retry, pause and so on.")
+@click.option("--password-file", type=FILE, help="Let in who gives a password of this file; lines of NAME:PASSWORD.")
+@click.option("--token-file", type=FILE, help="Let in who sends a token of this file as Authorization: Bearer.")
+@click.option("--user-header", metavar="NAME", help="Let in anyone whom a trusted proxy names in this header.")
+@click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="The address of such a proxy; may be repeated.")
+@click.option("--mask", default="", metavar="KEYS", help="Cover the values of these keys: password,token,card.")
+@click.option("--hide-payloads", is_flag=True, help="Cover payloads, results and headers whole.")
+@click.option("--timeout", default=5.0, show_default=True, help="Seconds a statement may take.")
+@pass_session
+def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) -> int:
+    """Serve the dashboard, on this machine alone and read-only unless told otherwise.
+
+    Elsewhere than on 127.0.0.1 it needs to know who asks: --password-file, --token-file or --user-header.
+    """
+    from dibs.web.app import app, under
+
+    ways = authorize(host, options)
+    dashboard = app(
+        session.find(),
+        authorize=ways,
+        mask=[key.strip() for key in options["mask"].split(",") if key.strip()],
+        hide_payloads=options["hide_payloads"],
+        timeout=options["timeout"],
+    )
+    with listening(host, port) as listener:
+        tell(session, listener, prefix, options["write"])
+        serve(under(prefix, dashboard), listener)
+    return Exit.OK
+
+
+def authorize(host: str, options: dict[str, Any]) -> Authorize:
+    """Who is let in: anyone who can connect, if that is this machine alone and nothing else was asked for."""
+    from dibs.web.access import by_header, by_password, by_token, first_of, from_this_machine, is_loopback
+
+    write = options["write"]
+    ways: list[Authorize] = []
+    if options["password_file"]:
+        ways.append(by_password(options["password_file"], write=write))
+    if options["token_file"]:
+        ways.append(by_token(options["token_file"], write=write))
+    if options["user_header"]:
+        if not options["trusted_proxy"]:
+            raise InvalidArgument("--user-header needs the address of the proxy", hint="add: --trusted-proxy ADDRESS")
+        ways.append(by_header(options["user_header"], options["trusted_proxy"], write=write))
+    if ways:
+        return first_of(ways)
+    if not is_loopback(host):
+        raise InvalidArgument(
+            f"anyone who reaches {host} would see your jobs", hint="add --password-file, --token-file or --user-header"
+        )
+    return from_this_machine(write=write)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(found[4][:2], family=found[0])
+    except OSError as error:
+        raise InvalidArgument(
+            f"port {port} of {host} cannot be opened: {error.strerror or error}",
+            hint="another process may have it; choose another one with --port",
+        ) from None
+
+
+def tell(session: Session, listener: socket.socket, prefix: str, write: bool) -> None:
+    """Say where it is."""
+    host, port = listener.getsockname()[:2]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/{prefix.strip('/')}"
+    if session.as_json:
+        session.output.json({"url": url, "write": write})
+    else:
+        session.output.say(f"the dashboard is on {url}")
+        session.output.note("changes are allowed" if write else "read-only; --write allows changes")
+
+
+def serve(dashboard: ASGIApp, listener: socket.socket) -> None:
+    """Serve until a signal says stop."""
+    import uvicorn
+
+    # Who asks is decided by the peer's own address, so no header may change it.
+    config = uvicorn.Config(dashboard, log_level="warning", proxy_headers=False, server_header=False, lifespan="on")
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,160 @@
+"""Who may do what: an access for each request, and ways to find it out."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, get_args
+
+from starlette.requests import Request
+
+from dibs.errors import InvalidArgument
+from dibs.web.settings import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+ACTIONS: frozenset[Action] = frozenset(get_args(Action))
+"""Everything that an access may allow."""
+
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who asks, and what they may do; without ``read``, nothing at all."""
+
+    who: str
+    actions: frozenset[Action] = field(default_factory=lambda: frozenset[Action](("read",)))
+
+    def __post_init__(self) -> None:
+        if unknown := self.actions - ACTIONS:
+            raise InvalidArgument(
+                f"there is no action {min(unknown)!r}", hint=f"there are {', '.join(sorted(ACTIONS))}"
+            )
+
+    @classmethod
+    def to(cls, who: str, *, write: bool) -> Access:
+        """To everything, or only to read."""
+        return cls(who, ACTIONS) if write else cls(who)
+
+    def may(self, action: Action) -> bool:
+        """Whether this access allows an action."""
+        return action in self.actions and "read" in self.actions
+
+
+Authorize = Callable[[Request], Access | Awaitable[Access | None] | None]
+"""Says what a request may do; None if it is not known who asks."""
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether an address is of this machine alone."""
+    try:
+        return host is not None and ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def from_this_machine(*, write: bool) -> Authorize:
+    """Anyone who asks from this machine under a local name.
+
+    The name is looked at because a page of another site can point its own name here and read the answers. A request
+    that a proxy passed on is not from here.
+    """
+
+    def authorize(request: Request) -> Access | None:
+        local = request.client is not None and is_loopback(request.client.host)
+        passed_on = any(name in request.headers for name in ("x-forwarded-for", "forwarded", "x-real-ip", "via"))
+        if local and not passed_on and request.url.hostname in LOCAL_NAMES:
+            return Access.to("local", write=write)
+        return None
+
+    return authorize
+
+
+def by_password(file: Path, *, write: bool) -> Authorize:
+    """Anyone who gives a password of the file; a line is ``name:password``, or a password for any name."""
+    known = [line.rpartition(":")[::2] for line in secrets(file)]
+
+    def authorize(request: Request) -> Access | None:
+        name, password = _basic(request)
+        for wanted, secret in known:
+            if wanted in {"", name} and _same(password, secret):
+                return Access.to(name or "password", write=write)
+        return None
+
+    return authorize
+
+
+def by_token(file: Path, *, write: bool) -> Authorize:
+    """Anyone who sends ``Authorization: Bearer`` with a token of the file, which has one on each line."""
+    known = secrets(file)
+
+    def authorize(request: Request) -> Access | None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and any(_same(token.strip(), secret) for secret in known):
+            return Access.to("token", write=write)
+        return None
+
+    return authorize
+
+
+def by_header(name: str, proxies: Sequence[str], *, write: bool) -> Authorize:
+    """Anyone whom a proxy at one of these addresses names in a header."""
+
+    def authorize(request: Request) -> Access | None:
+        who = request.headers.get(name)
+        if who and request.client is not None and request.client.host in proxies:
+            return Access.to(who, write=write)
+        return None
+
+    return authorize
+
+
+def first_of(ways: Sequence[Authorize]) -> Authorize:
+    """The first way that knows who asks."""
+
+    async def authorize(request: Request) -> Access | None:
+        for way in ways:
+            if access := await settled(way(request)):
+                return access
+        return None
+
+    return authorize
+
+
+async def settled(access: Access | Awaitable[Access | None] | None) -> Access | None:
+    """An access that may have to be awaited."""
+    return access if access is None or isinstance(access, Access) else await access
+
+
+def secrets(file: Path) -> list[str]:
+    """The lines of a file of secrets; an empty file lets nobody in, so it is refused."""
+    try:
+        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{file} cannot be read: {error}") from None
+    found = [line for line in lines if line and not line.startswith("#")]
+    if not found or any(line.endswith(":") for line in found):
+        raise InvalidArgument(f"{file} has no secret in it, or an empty one", hint="write one on each line")
+    return found
+
+
+def _basic(request: Request) -> tuple[str, str]:
+    scheme, _, sent = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return "", ""
+    try:
+        name, _, password = base64.b64decode(sent, validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    return name, password
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())

@@ -1,0 +1,139 @@
+"""The ASGI app: its routes, its clients, and what happens when a page cannot be made."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import Route
+
+from dibs.client.bounded import BoundedClient
+from dibs.errors import (
+    ConnectionLost,
+    DibsError,
+    LoginRefused,
+    NotPermitted,
+    Refused,
+    SchemaError,
+    ServerError,
+    UnknownJob,
+    UnknownQueue,
+    UnknownSchedule,
+)
+from dibs.web.access import from_this_machine
+from dibs.web.guard import Guard
+from dibs.web.pages import ROUTES
+from dibs.web.render import TIMEOUT, render_error
+from dibs.web.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from dibs.web.access import Authorize
+
+STATIC = {"dibs.css": "text/css", "dibs.js": "text/javascript", "dibs.svg": "image/svg+xml"}
+UNKNOWN = (UnknownJob, UnknownQueue, UnknownSchedule)
+
+
+class Dashboard(Starlette):
+    """The dashboard of one database.
+
+    Served alone, it closes its connections when the server stops. Mounted in another app, which does not tell it, call
+    :meth:`aclose`.
+    """
+
+    def __init__(self, dsn: str | None, authorize: Authorize, settings: Settings) -> None:
+        super().__init__(
+            routes=[*ROUTES, Route("/static/{name}", _static, name="static")],
+            middleware=[Middleware(Guard, authorize=authorize)],
+            exception_handlers={DibsError: _failed, HTTPException: _refused},
+            lifespan=_lifespan,
+        )
+        self.state.settings = settings
+        self.state.reads = BoundedClient(dsn, timeout=settings.timeout, read_only=True)
+        self.state.writes = BoundedClient(dsn, timeout=settings.timeout, read_only=False)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self.state.reads.close()
+        await self.state.writes.close()
+
+
+def app(
+    dsn: str | None = None,
+    *,
+    authorize: Authorize | None = None,
+    mask: Iterable[str] = (),
+    hide_payloads: bool = False,
+    timeout: float = 5.0,
+    poll: float = 3.0,
+) -> Dashboard:
+    """A dashboard, as an ASGI app to serve or to mount under any prefix.
+
+    ``authorize`` takes a request and returns (or awaits) its :class:`Access`, or None if it is not known who asks.
+    Without it only requests from this machine are answered, and only to read. ``mask`` are keys whose values are
+    covered in payloads, results and headers; ``hide_payloads`` covers them whole. ``timeout`` is how many seconds a
+    statement may take, ``poll`` how often an open page looks again.
+    """
+    settings = Settings(frozenset(key.casefold() for key in mask), hide_payloads, timeout, poll)
+    return Dashboard(dsn, authorize or from_this_machine(write=False), settings)
+
+
+def under(prefix: str, dashboard: ASGIApp) -> ASGIApp:
+    """The same under a prefix, behind a proxy that passes the prefix on or strips it."""
+    root = "/" + prefix.strip("/")
+
+    async def prefixed(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and root != "/":
+            path = scope["path"]
+            inside = path == root or path.startswith(root + "/")
+            scope = {**scope, "root_path": root, "path": path if inside else root + path}
+        await dashboard(scope, receive, send)
+
+    return prefixed
+
+
+@asynccontextmanager
+async def _lifespan(dashboard: Any) -> AsyncIterator[None]:
+    yield
+    await dashboard.aclose()
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in STATIC:
+        raise HTTPException(404)
+    body = (files("dibs.web") / "static" / name).read_bytes()
+    return Response(body, media_type=STATIC[name], headers={"Cache-Control": "no-cache"})
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DibsError)
+    return render_error(request, error, _status(error))
+
+
+def _status(error: DibsError) -> int:
+    if isinstance(error, UNKNOWN):
+        return 404
+    if isinstance(error, NotPermitted):
+        return 403
+    if isinstance(error, Refused):
+        return 400
+    if isinstance(error, ConnectionLost | LoginRefused | SchemaError):
+        return 503
+    return 503 if isinstance(error, ServerError) and error.sqlstate == TIMEOUT else 500
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    told = {404: "There is no such page.", 405: "That cannot be asked of this page."}
+    message = told.get(error.status_code, error.detail)
+    return render_error(request, DibsError(message), error.status_code)

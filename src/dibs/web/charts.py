@@ -1,0 +1,135 @@
+"""Charts as SVG, made of numbers on the server: no script, no style, only classes that the stylesheet colours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from dibs.stats import Period
+from dibs.web.words import number, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ORIGIN = datetime(2000, 1, 1, tzinfo=UTC)
+"""From where `dibs.periods` counts its periods."""
+SLOT, HEIGHT = 10.0, 100.0
+"""The width of a slot and the height of a chart; the page stretches both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """How far back a chart looks, and how long its periods are."""
+
+    name: str
+    since: timedelta
+    every: timedelta
+
+    @property
+    def slots(self) -> int:
+        """How many periods there are."""
+        return self.since // self.every
+
+    def starts(self, now: datetime) -> list[datetime]:
+        """When each period began, the current one last."""
+        last = ORIGIN + (now - ORIGIN) // self.every * self.every
+        return [last - n * self.every for n in reversed(range(self.slots))]
+
+
+RANGES = {
+    r.name: r
+    for r in (
+        Range("hour", timedelta(hours=1), timedelta(minutes=1)),
+        Range("day", timedelta(days=1), timedelta(hours=1)),
+        Range("week", timedelta(days=7), timedelta(hours=3)),
+    )
+}
+
+
+def filled(periods: Iterable[Period], range: Range, now: datetime) -> list[Period]:
+    """A period for each slot, empty where nothing happened."""
+    known = {p.at: p for p in periods}
+    return [known.get(at) or Period(at, 0, 0, 0, 0, 0) for at in range.starts(now)]
+
+
+def throughput(periods: Sequence[Period]) -> Markup:
+    """Runs that succeeded, with those that failed on top."""
+    bars = [(p.at, float(p.succeeded), float(p.failed + p.lost)) for p in periods]
+    top = max((good + bad for _, good, bad in bars), default=0) or 1
+    drawn = Markup().join(_stack(n, bar, top) for n, bar in enumerate(bars))
+    return _chart("throughput", drawn, len(bars), number(top))
+
+
+def _stack(place: int, bar: tuple[datetime, float, float], top: float) -> Markup:
+    at, good, bad = bar
+    told = f"{at:%a %H:%M} UTC: {number(good)} succeeded, {number(bad)} failed"
+    high, higher = HEIGHT * good / top, HEIGHT * bad / top
+    x = place * SLOT + 1
+    return Markup(
+        '<g><title>{}</title><rect class="hit" x="{:.1f}" y="0" width="{:.1f}" height="{:.1f}"/>'
+        '<rect class="good" x="{:.1f}" y="{:.2f}" width="{:.1f}" height="{:.2f}"/>'
+        '<rect class="bad" x="{:.1f}" y="{:.2f}" width="{:.1f}" height="{:.2f}"/></g>'
+    ).format(
+        told, place * SLOT, SLOT, HEIGHT, x, HEIGHT - high, SLOT - 2, high, x, HEIGHT - high - higher, SLOT - 2, higher
+    )  # fmt: skip
+
+
+def durations(periods: Sequence[Period], what: str) -> Markup:
+    """The median and the 95th percentile of ``run`` or ``wait``, as lines."""
+    middle = [getattr(p, f"{what}_p50") for p in periods]
+    most = [getattr(p, f"{what}_p95") for p in periods]
+    top = max((s.total_seconds() for s in most if s is not None), default=0) or 1
+    shapes = [_line("p95", most, top), _line("p50", middle, top)]
+    hits = [
+        Markup("<g><title>{:%a %H:%M} UTC: median {}, 95 % within {}</title>{}</g>").format(
+            p.at, span(half), span(high), _hit(n)
+        )
+        for n, (p, half, high) in enumerate(zip(periods, middle, most, strict=True))
+        if high is not None
+    ]
+    return _chart(what, Markup().join([*shapes, *hits]), len(periods), span(top))
+
+
+def _hit(place: int) -> Markup:
+    return Markup('<rect class="hit" x="{:.1f}" y="0" width="{:.1f}" height="{:.1f}"/>').format(
+        place * SLOT, SLOT, HEIGHT
+    )
+
+
+def _line(name: str, values: Sequence[timedelta | None], top: float) -> Markup:
+    """A line through what is known; a value that stands alone is a short stroke."""
+    steps: list[str] = []
+    for n, value in enumerate(values):
+        if value is None:
+            continue
+        y = HEIGHT - 96 * value.total_seconds() / top
+        joined = n > 0 and values[n - 1] is not None
+        steps.append(f"{'L' if joined else 'M'}{n * SLOT + 3:.1f} {y:.2f}L{n * SLOT + 7:.1f} {y:.2f}")
+    return Markup('<path class="line {}" d="{}"/>').format(name, "".join(steps))
+
+
+def sparkline(values: Sequence[tuple[int, int]]) -> Markup:
+    """A tiny chart of what succeeded and failed."""
+    top = max((good + bad for good, bad in values), default=0) or 1
+    drawn = Markup()
+    for n, (good, bad) in enumerate(values):
+        high, higher = HEIGHT * good / top, HEIGHT * bad / top
+        for name, y, height in (("good", HEIGHT - high, high), ("bad", HEIGHT - high - higher, higher)):
+            if height:
+                drawn += Markup('<rect class="{}" x="{:.1f}" y="{:.2f}" width="{:.1f}" height="{:.2f}"/>').format(
+                    name, n * SLOT + 1, y, SLOT - 2, height
+                )
+    return _svg("spark", drawn, len(values))
+
+
+def _chart(name: str, drawn: Markup, slots: int, top: str) -> Markup:
+    return Markup('<div class="chart"><span class="top">{}</span>{}</div>').format(top, _svg(name, drawn, slots))
+
+
+def _svg(name: str, drawn: Markup, slots: int) -> Markup:
+    return Markup(
+        '<svg class="{}" viewBox="0 0 {:.0f} {:.0f}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
+    ).format(name, max(slots, 1) * SLOT, HEIGHT, name, drawn)

@@ -1,0 +1,73 @@
+"""What stands before every page: who asks, where a change comes from, and what the browser may load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+from dibs.web.access import settled
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from dibs.web.access import Authorize
+
+SAFE = frozenset({"GET", "HEAD"})
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+CHALLENGE = {"WWW-Authenticate": 'Basic realm="dibs", charset="UTF-8"'}
+NOBODY = "Who are you? Log in; or, on the machine itself, open it as localhost.\n"
+NO_ACCESS = "You may not see this.\n"
+FOREIGN = "A change has to come from a page of this dashboard: Sec-Fetch-Site or Origin says otherwise, or nothing.\n"
+
+
+class Guard:
+    """Lets only those in who may read, and changes only from our own pages."""
+
+    def __init__(self, app: ASGIApp, authorize: Authorize) -> None:
+        self._app = app
+        self._authorize = authorize
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request, and pass it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        request = Request(scope)
+        refusal = await self._refusal(request)
+        await (refusal or self._app)(scope, receive, send_guarded)
+
+    async def _refusal(self, request: Request) -> PlainTextResponse | None:
+        access = await settled(self._authorize(request))
+        if access is None:
+            return PlainTextResponse(NOBODY, 401, CHALLENGE)
+        if not access.may("read"):
+            return PlainTextResponse(NO_ACCESS, 403)
+        if request.method not in SAFE and not is_same_origin(request):
+            return PlainTextResponse(FOREIGN, 403)
+        request.state.access = access
+        return None
+
+
+def is_same_origin(request: Request) -> bool:
+    """Whether a page of this dashboard sent the request, as far as the browser tells."""
+    if site := request.headers.get("sec-fetch-site"):
+        return site == "same-origin"
+    origin = request.headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc == request.headers.get("host")

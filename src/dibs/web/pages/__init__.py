@@ -1,0 +1,33 @@
+"""The pages, a module for each."""
+
+from starlette.routing import Route
+
+from dibs.web.pages import acts
+from dibs.web.pages.deliveries import deliveries
+from dibs.web.pages.errors import errors
+from dibs.web.pages.job import job, raw_job
+from dibs.web.pages.jobs import jobs
+from dibs.web.pages.overview import overview
+from dibs.web.pages.queue import queue
+from dibs.web.pages.schedules import schedule, schedules
+from dibs.web.pages.workers import workers
+
+ROUTES = [
+    Route("/", overview),
+    Route("/queue", queue),
+    Route("/jobs", jobs),
+    Route("/jobs/{id}", job),
+    Route("/jobs/{id}/raw", raw_job),
+    Route("/errors", errors),
+    Route("/schedules", schedules),
+    Route("/schedule", schedule),
+    Route("/workers", workers),
+    Route("/deliveries", deliveries),
+    Route("/jobs/{id}/cancel", acts.cancel, methods=["POST"]),
+    Route("/jobs/{id}/retry", acts.retry, methods=["POST"]),
+    Route("/queue/pause", acts.pause_queue, methods=["POST"]),
+    Route("/queue/resume", acts.resume_queue, methods=["POST"]),
+    Route("/schedule/run", acts.run_schedule, methods=["POST"]),
+    Route("/schedule/pause", acts.pause_schedule, methods=["POST"]),
+    Route("/schedule/resume", acts.resume_schedule, methods=["POST"]),
+]

@@ -1,0 +1,123 @@
+"""Job: its life as a timeline, why it is where it is, what it was asked, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse
+
+from dibs.errors import NotPermitted, UnknownJob
+from dibs.states import DEAD, WAITING, State
+from dibs.web.pages.jobs import id_of
+from dibs.web.render import Look
+from dibs.web.words import moment
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+    from uuid import UUID
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+SECRET = ("payload", "headers", "body", "result", "progress")
+FACTS = ("group", "dedup_key", "shard", "priority", "max_attempts", "losses", "cost", "resources", "content_type")
+MOMENTS = ("deadline", "expire_at")
+"""What is told of a job besides its life, where there is something to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A point of a job's life."""
+
+    name: str
+    at: datetime | None
+    style: str = ""
+    told: str = ""
+    took: timedelta | None = None
+
+
+async def job(request: Request) -> Response:
+    """One job."""
+    look = Look(request)
+    id = id_in(request)
+    now, shown, why, status = await asyncio.gather(
+        look.client.now(), shown_job(look, id), look.client.why(id), look.client.status(id)
+    )
+    if status.state is State.UNKNOWN:
+        raise UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")
+    return await look.page(
+        "job.html",
+        now=now,
+        id=id,
+        job=shown,
+        why=why,
+        status=status,
+        steps=steps(shown, status.state) if shown else [],
+        facts=[(name, shown[name]) for name in FACTS if shown and shown.get(name) is not None],
+        moments=[(name, shown[name]) for name in MOMENTS if shown and shown.get(name) is not None],
+        can_cancel=status.state in WAITING or status.state is State.RUNNING,
+        can_retry=status.state in DEAD,
+    )
+
+
+async def raw_job(request: Request) -> Response:
+    """Everything known of a job, as JSON."""
+    found = await shown_job(Look(request), id_in(request))
+    if found is None:
+        raise UnknownJob("there is no such job, or this role may not see it whole")
+    return JSONResponse(found, headers={"Cache-Control": "no-store"})
+
+
+async def shown_job(look: Look, id: UUID) -> dict[str, Any] | None:
+    """Everything known of a job, as far as it may be seen; None if our role may not read payloads."""
+    try:
+        found = await look.client.show(id)
+    except NotPermitted:
+        return None
+    return found and masked(look, found)
+
+
+def masked(look: Look, found: dict[str, Any]) -> dict[str, Any]:
+    """The document without what is to be hidden."""
+    covered = {name: look.settings.shown(found[name]) for name in SECRET if name in found}
+    attempts = [
+        {**a, **{name: look.settings.shown(a[name]) for name in SECRET if name in a}} for a in found["attempts"]
+    ]
+    return {**found, **covered, "attempts": attempts}
+
+
+def steps(job: dict[str, Any], state: State) -> list[Step]:
+    """A job's life in order."""
+    made = moment(job["enqueued_at"])
+    life = [Step("enqueued", made)]
+    due = moment(job["due_at"])
+    if due and made and abs((due - made).total_seconds()) > 1 and not job["attempts"]:
+        life.append(Step("due", due))
+    life += [_run(a) for a in job["attempts"]]
+    if state is State.RUNNING:
+        life.append(Step(f"run {len(job['attempts']) + 1}", moment(job["claimed_at"]), "running", _holder(job)))
+    elif state in WAITING and job["attempts"]:
+        life.append(Step("next attempt", due, state.value))
+    elif state in DEAD:
+        life.append(Step(state.value, moment(job["ended_at"]), state.value))
+    return life
+
+
+def _run(attempt: dict[str, Any]) -> Step:
+    began, ended = moment(attempt["claimed_at"]), moment(attempt["ended_at"])
+    took = ended - began if began and ended else None
+    told = f"{attempt['outcome']}, {_holder(attempt)}"
+    return Step(f"run {attempt['run']}", began, attempt["outcome"], told, took)
+
+
+def _holder(run: dict[str, Any]) -> str:
+    return f"worker {run['worker']}" if run.get("worker") is not None else "a client"
+
+
+def id_in(request: Request) -> UUID:
+    """The id of the job that a request is about."""
+    id = id_of(request.path_params["id"])
+    assert id is not None
+    return id

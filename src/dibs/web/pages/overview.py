@@ -1,0 +1,104 @@
+"""Overview: how much goes through, how long it takes, what each queue has, and what needs somebody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from dibs.web.charts import RANGES, Range, filled
+from dibs.web.render import Look
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from dibs.info import Depth, WorkerInfo
+    from dibs.schedule import Schedule
+    from dibs.stats import QueueRate
+
+PACE = Range("pace", timedelta(minutes=30), timedelta(minutes=2))
+"""What the sparklines of queues show."""
+LOST = timedelta(minutes=1)
+"""A worker that was not seen for this long has died, hangs or lost its database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A queue in the list: what is in it, what ended in it lately, and when it will be empty at that pace."""
+
+    depth: Depth
+    spark: list[tuple[int, int]]
+
+    @property
+    def ended(self) -> int:
+        """How many runs ended lately."""
+        return sum(good + bad for good, bad in self.spark)
+
+    @property
+    def empty_in(self) -> timedelta | None:
+        """How long it takes at the present pace to do what waits; None if nothing moves."""
+        waiting = self.depth.ready + self.depth.blocked
+        if not waiting:
+            return timedelta()
+        recent = sum(good for good, _ in self.spark[-4:])
+        return waiting / recent * 4 * PACE.every if recent else None
+
+
+async def overview(request: Request) -> Response:
+    """How everything is."""
+    look = Look(request)
+    client = look.client
+    chosen = RANGES.get(request.query_params.get("range", ""), RANGES["hour"])
+    now, periods, rates, depths, workers, schedules = await asyncio.gather(
+        client.now(),
+        look.at("the charts", client.periods(since=chosen.since, every=chosen.every), []),
+        look.at("the pace of queues", client.queue_rates(since=PACE.since, every=PACE.every), []),
+        look.at("what is in the queues", client.depths(), []),
+        look.at("workers", client.workers(), []),
+        look.at("schedules", client.schedules(), []),
+    )
+    return await look.page(
+        "overview.html",
+        now=now,
+        chosen=chosen,
+        ranges=RANGES.values(),
+        periods=filled(periods, chosen, now),
+        lines=lines(depths, rates, now),
+        alive=[w for w in workers if now - w.seen_at < LOST],
+        concerns=concerns(depths, workers, schedules, now),
+    )
+
+
+def lines(depths: Iterable[Depth], rates: Iterable[QueueRate], now: datetime) -> list[Line]:
+    """The queues, each with its last half hour."""
+    starts = {at: n for n, at in enumerate(PACE.starts(now))}
+    sparks: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)] * PACE.slots)
+    for rate in rates:
+        if (n := starts.get(rate.at)) is not None:
+            sparks[rate.queue][n] = (rate.succeeded, rate.failed)
+    return [Line(depth, sparks[depth.queue]) for depth in depths]
+
+
+def concerns(
+    depths: Iterable[Depth], workers: Iterable[WorkerInfo], schedules: Iterable[Schedule], now: datetime
+) -> list[tuple[str, str, dict[str, str]]]:
+    """What needs somebody: in words, and the page and its filters that tell more."""
+    found: list[tuple[str, str, dict[str, str]]] = []
+    alive = [w for w in workers if now - w.seen_at < LOST]
+    for d in depths:
+        if dead := d.failed + d.exhausted + d.expired:
+            found.append((f"{dead:,} dead in {d.queue}", "jobs", {"queue": d.queue, "state": "dead"}))
+        if d.paused and d.waiting:
+            found.append((f"{d.queue} is paused, and {d.waiting:,} wait in it", "queue", {"name": d.queue}))
+        if d.ready and not alive:
+            found.append((f"{d.ready:,} are due in {d.queue}, and no worker is alive", "workers", {}))
+    lost = [w for w in workers if now - w.seen_at >= LOST]
+    found += [(f"worker {w.id} ({w.name}) was not seen for a while", "workers", {}) for w in lost]
+    failing = [s for s in schedules if s.status == "failing"]
+    return found + [(f"schedule {s.name} is failing", "schedule", {"name": s.name}) for s in failing]

@@ -1,0 +1,97 @@
+"""Pages from templates: whole, or only the part that is fetched again while somebody watches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from dibs.errors import DibsError, ServerError
+from dibs.progress import spoken
+from dibs.web import charts, words
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from starlette.requests import Request
+
+    from dibs.client.bounded import BoundedClient
+    from dibs.web.settings import Settings
+
+R = TypeVar("R")
+
+FRAGMENT = "dibs-fragment"
+"""The header with which the script asks for the live part of a page alone."""
+TIMEOUT = "57014"
+"""The SQLSTATE of a statement that took too long."""
+
+_templates = Environment(loader=PackageLoader("dibs.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+_templates.filters |= {
+    "number": words.number,
+    "span": words.span,
+    "pretty": words.pretty,
+    "clipped": words.clipped,
+    "first_line": words.first_line,
+    "state": words.state,
+    "bar": words.bar,
+}
+_templates.globals |= {"charts": charts, "moment": words.moment, "time_of": words.time_of, "spoken": spoken}
+
+
+class Look:
+    """What one request reads. What takes too long is left out, and the page says so."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.client: BoundedClient = request.app.state.reads
+        self.settings: Settings = request.app.state.settings
+        self.late: list[str] = []
+
+    async def at(self, what: str, reading: Awaitable[R], otherwise: R) -> R:
+        """What was read; or ``otherwise``, if that takes too long."""
+        try:
+            return await reading
+        except ServerError as error:
+            if error.sqlstate != TIMEOUT:
+                raise
+            self.late.append(what)
+            return otherwise
+
+    async def page(self, template: str, **context: Any) -> HTMLResponse:
+        """The page, or its live part."""
+        now = context.pop("now", None) or await self.client.now()
+        return render(self.request, template, now=now, late=self.late, **context)
+
+
+def link(request: Request, path: str, **query: Any) -> str:
+    """A link to a page, under whatever prefix the dashboard is mounted; what is None or empty is left out."""
+    asked = [(name, value) for name, value in query.items() if value not in (None, "", (), [])]
+    root = quote(request.scope.get("root_path", "").rstrip("/"), safe="/")
+    return f"{root}/{path}" + (f"?{urlencode(asked, doseq=True)}" if asked else "")
+
+
+def render(request: Request, template: str, *, http_status: int = 200, **context: Any) -> HTMLResponse:
+    """A page of a template."""
+    known = {
+        "late": [],
+        "did": request.query_params.get("did"),
+        "access": request.state.access,
+        "settings": request.app.state.settings,
+        "theme": request.cookies.get("dibs-theme", ""),
+        "link": lambda path, **query: link(request, path, **query),
+        "path": request.url.path.removeprefix(request.scope.get("root_path", "")).strip("/"),
+        "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        **context,
+    }
+    if now := known.get("now"):
+        known["when"] = lambda value: words.when(value, now)
+    layout = "fragment.html" if request.headers.get(FRAGMENT) else "base.html"
+    text = _templates.get_template(template).render(known, layout=layout)
+    return HTMLResponse(text, http_status, {"Cache-Control": "no-store", "Vary": FRAGMENT})
+
+
+def render_error(request: Request, error: DibsError, status: int) -> HTMLResponse:
+    """A page that says what went wrong, and goes on by itself when it is over."""
+    return render(request, "error.html", http_status=status, error=error)

@@ -1,0 +1,96 @@
+"""Values as people read them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from markupsafe import Markup, escape
+
+LONGEST = 20_000
+"""How many characters of a payload or an error a page shows; the rest is in the raw document."""
+NOTHING = "\u2013"
+
+
+def number(value: float | None) -> str:
+    """A count with its thousands set apart.
+
+    >>> number(1234567)
+    '1,234,567'
+    """
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def span(value: timedelta | float | None) -> str:
+    """A duration in its one or two largest units.
+
+    >>> span(timedelta(seconds=5400))
+    '1h 30m'
+    """
+    if value is None:
+        return NOTHING
+    seconds = abs(value.total_seconds() if isinstance(value, timedelta) else value)
+    if seconds < 1:
+        return f"{seconds * 1000:.3g}ms" if seconds else "0s"
+    if seconds < 60:
+        return f"{seconds:.2g}s"
+    left, parts = round(seconds), []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def moment(value: datetime | str | None) -> datetime | None:
+    """A time, also where a JSON document has it as text."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def when(value: datetime | str | None, now: datetime) -> Markup:
+    """How long ago a time was, or how far ahead it is, with the time itself to point at."""
+    at = moment(value)
+    if at is None:
+        return Markup('<span class="none">{}</span>').format(NOTHING)
+    told = span(abs(now - at))
+    words = f"in {told}" if at > now else "now" if told == "0s" else f"{told} ago"
+    return time_of(at, words)
+
+
+def time_of(at: datetime, words: str | None = None) -> Markup:
+    """A time in words, with the exact one to point at."""
+    exact = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), exact, words or exact)
+
+
+def pretty(value: Any) -> str:
+    """A JSON value, indented."""
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def clipped(text: str, longest: int = LONGEST) -> str:
+    """The beginning and the end of a text, if it is very long."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]}\n\n… {len(text) - 2 * half:,} characters are left out here …\n\n{text[-half:]}"
+
+
+def first_line(text: str | None) -> str:
+    """The first line of an error."""
+    return (text or "").split("\n", 1)[0]
+
+
+def state(name: str) -> Markup:
+    """A state as a coloured word."""
+    return Markup('<span class="state {0}">{0}</span>').format(escape(name))
+
+
+def bar(progress: Any) -> Markup:
+    """How far a run has come, as a bar; nothing if it does not say."""
+    told = progress if isinstance(progress, dict) else {}
+    done, of = told.get("done"), told.get("of")
+    if not isinstance(done, int | float) or not isinstance(of, int | float) or of <= 0:
+        return Markup()
+    return Markup('<progress value="{}" max="{}"></progress>').format(done, of)

@@ -1,0 +1,163 @@
+"""Who is let in, who may change what, and where a change has to come from."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.requests import Request
+from starlette.testclient import TestClient
+
+import dibs
+from dibs.web import Access, app
+from dibs.web.access import ACTIONS, by_header, by_password, by_token, first_of, from_this_machine, settled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from uuid import UUID
+
+    from dibs.web.settings import Action
+
+ACTS: dict[str, tuple[Action, str, dict[str, str]]] = {
+    "cancel": ("cancel", "jobs/{ready}/cancel", {}),
+    "retry": ("retry", "jobs/{failed}/retry", {}),
+    "pause": ("pause", "queue/pause", {"queue": "work"}),
+    "resume": ("pause", "queue/resume", {"queue": "mail"}),
+    "run": ("schedules", "schedule/run", {"name": "nightly"}),
+    "pause_schedule": ("schedules", "schedule/pause", {"name": "nightly"}),
+    "resume_schedule": ("schedules", "schedule/resume", {"name": "nightly"}),
+}
+
+
+def facts(client: dibs.Client, made: dict[str, UUID]) -> object:
+    """Everything that an action could have changed."""
+    paused = [q.paused_at for q in client.queues()]
+    schedules = [(s.paused_at, s.last_job) for s in client.schedules()]
+    return client.states(list(made.values())), paused, schedules, len(client.jobs())
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_every_action_needs_its_access(act: str, web: TestClient, crew: dibs.Client, made: dict[str, UUID]) -> None:
+    action, path, form = ACTS[act]
+    address = "/" + path.format(**made)
+    before = facts(crew, made)
+    for others in ({"read"}, ACTIONS - {action}, {action}):
+        refused = web.post(address, data=form, headers={"X-Actions": ",".join(others)})
+        assert refused.status_code == 403
+        assert facts(crew, made) == before
+    allowed = web.post(address, data=form, headers={"X-Actions": f"read,{action}"})
+    assert allowed.status_code == 303
+    assert web.get(allowed.headers["location"]).status_code == 200
+    if act != "resume_schedule":  # it may not have been paused
+        assert facts(crew, made) != before
+
+
+@pytest.mark.parametrize(
+    ("headers", "passes"),
+    [
+        ({"Sec-Fetch-Site": "same-origin"}, True),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost"}, False),
+        ({"Sec-Fetch-Site": "none"}, False),
+        ({"Sec-Fetch-Site": "", "Origin": "http://localhost"}, True),
+        ({"Sec-Fetch-Site": "", "Origin": "http://evil.example"}, False),
+        ({"Sec-Fetch-Site": "", "Origin": "null"}, False),
+        ({"Sec-Fetch-Site": ""}, False),
+    ],
+)
+def test_a_change_has_to_come_from_our_own_page(
+    headers: dict[str, str], passes: bool, web: TestClient, crew: dibs.Client
+) -> None:
+    crew.set_queue("ours")
+    crew.resume("ours")
+    answer = web.post("/queue/pause", data={"queue": "ours"}, headers=headers)
+    assert answer.status_code == (303 if passes else 403)
+    assert crew.depth("ours").paused is passes
+
+
+def test_by_default_only_this_machine_is_let_in_and_only_to_read(web_dsn: str, crew: dibs.Client) -> None:
+    crew.set_queue("q")
+
+    def ask(peer: str, host: str, **headers: str) -> int:
+        with TestClient(app(web_dsn), f"http://{host}", client=(peer, 1)) as asking:
+            return int(asking.get("/", headers=headers).status_code)
+
+    assert ask("127.0.0.1", "localhost:8321") == 200
+    assert ask("::1", "[::1]") == 200
+    assert ask("10.0.0.7", "localhost") == 401
+    assert ask("127.0.0.1", "evil.example") == 401  # a name that was pointed here
+    assert ask("127.0.0.1", "localhost", **{"X-Forwarded-For": "10.0.0.7"}) == 401
+    with TestClient(app(web_dsn), "http://localhost", client=("127.0.0.1", 1)) as asking:
+        assert "read-only" in asking.get("/").text
+        assert 'method="post"' not in asking.get("/queue?name=q").text
+        refused = asking.post("/queue/pause", data={"queue": "q"}, headers={"Sec-Fetch-Site": "same-origin"})
+        assert refused.status_code == 403
+
+
+def request(**headers: str) -> Request:
+    sent = [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "headers": sent, "client": ("10.0.0.1", 1), "method": "GET", "path": "/"})
+
+
+def basic(text: str) -> str:
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+async def test_passwords_tokens_and_headers(tmp_path: Path) -> None:
+    passwords, tokens = tmp_path / "passwords", tmp_path / "tokens"
+    passwords.write_text("# who may look\nana:pass:word\nonly-a-password\n")
+    tokens.write_text("t0ken\n")
+    known = first_of([
+        by_password(passwords, write=False),
+        by_token(tokens, write=True),
+        by_header("X-User", ["10.0.0.1"], write=False),
+    ])  # fmt: skip
+
+    async def who(**headers: str) -> str | None:
+        access = await settled(known(request(**headers)))
+        return None if access is None else access.who
+
+    assert await who(authorization=basic("ana:word")) is None
+    assert await who(authorization=basic("bob:only-a-password")) == "bob"
+    assert await who(authorization=basic("bob:wrong")) is None
+    assert await who(authorization="Basic ???") is None
+    assert await who(authorization="Bearer t0ken") == "token"
+    assert await who(authorization="Bearer ") is None
+    assert await who(authorization="Bearer t0ke") is None
+    assert await who(x_user="carol") == "carol"
+    assert await who() is None
+    assert by_header("X-User", ["10.9.9.9"], write=True)(request(x_user="carol")) is None
+
+
+@pytest.mark.parametrize("text", ["", "\n#\n", "ana:\n"])
+def test_a_file_without_secrets_lets_nobody_start(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text(text)
+    with pytest.raises(dibs.InvalidArgument):
+        by_password(file, write=False)
+
+
+def test_an_unknown_action_is_refused() -> None:
+    with pytest.raises(dibs.InvalidArgument, match="no action"):
+        Access("x", frozenset({"read", "destroy"}))  # type: ignore[arg-type]
+
+
+def test_every_answer_is_guarded(web: TestClient) -> None:
+    for answer in (
+        web.get("/"),
+        web.get("/nothing"),
+        web.get("/static/dibs.js"),
+        web.post("/", headers={"Sec-Fetch-Site": "x"}),
+    ):
+        assert "script-src 'self';" in answer.headers["content-security-policy"]
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_form_that_is_too_large_or_odd_is_refused(web: TestClient) -> None:
+    assert web.post("/queue/pause", content=b"queue=" + b"x" * 2_000_000).status_code == 413
+    assert web.post("/queue/pause", content=b"queue=\xff\xfe").status_code == 400
+    assert web.post("/queue/pause", content=b"&a=1" * 5000).status_code == 400
+    assert web.post("/queue/pause", data={"queue": "nowhere"}).status_code == 404
+    assert from_this_machine(write=True)(request(host="localhost")) is None

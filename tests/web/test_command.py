@@ -1,0 +1,58 @@
+"""``dibs web``: where it listens, whom it lets in, and when it does not start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.cli.app import dibs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DIBS = [sys.executable, "-m", "dibs", "web", "--port", "0"]
+
+
+def test_it_serves_on_this_machine_until_it_is_stopped(dsn: str) -> None:
+    env = {**os.environ, "DIBS_DSN": dsn}
+    with subprocess.Popen([*DIBS, "--json", "--prefix", "ops"], env=env, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout
+        told = json.loads(served.stdout.readline())
+        assert told["url"].startswith("http://127.0.0.1:")
+        assert told["write"] is False
+        with urllib.request.urlopen(told["url"], timeout=20) as answer:
+            assert b"<h1>Overview</h1>" in answer.read()
+        served.send_signal(signal.SIGINT)
+        assert served.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--host", "0.0.0.0"], "anyone who reaches 0.0.0.0 would see your jobs"),
+        (["--user-header", "X-User"], "needs the address of the proxy"),
+        (["--host", "192.0.2.1", "--user-header", "X-User", "--trusted-proxy", "::1"], "cannot be opened"),
+        (["--password-file", "EMPTY"], "has no secret in it"),
+    ],
+)
+def test_it_does_not_start_where_it_would_be_open_or_cannot_work(
+    options: list[str],
+    told: str,
+    dsn: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "EMPTY").write_text("\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as done:
+        dibs.main(["--dsn", dsn, "web", "--port", "0", *options])
+    assert done.value.code == 1
+    assert told in capsys.readouterr().err

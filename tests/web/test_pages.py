@@ -1,0 +1,246 @@
+"""The pages over HTTP: what they show, what they hide, and what they do when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+import dibs
+from dibs.client.bounded import BoundedClient
+from dibs.db import calls
+from dibs.db.admin import create_database, drop_database
+from dibs.web import app
+from tests.web.conftest import NASTY, asking, who
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    from starlette.testclient import TestClient
+
+    from dibs.embedded import Server
+    from tests.web.conftest import Browse
+
+PAGES = ("", "jobs", "errors", "schedules", "workers", "deliveries", "queue?name=work", "schedule?name=nightly")
+
+
+@pytest.fixture(scope="module")
+def empty(server: Server, admin_dsn: str, template: str, browse: Browse) -> Iterator[TestClient]:
+    """A dashboard of a database in which nothing has happened."""
+    name = f"quiet_{os.getpid()}"
+    create_database(admin_dsn, name, template=template, by_files=True)
+    yield browse(dsn=server.dsn(name))
+    drop_database(admin_dsn, name)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_an_empty_database_has_every_page(page: str, empty: TestClient) -> None:
+    answer = empty.get(f"/{page}")
+    assert answer.status_code == (404 if "name=" in page else 200)
+    assert "<h1>" in answer.text
+
+
+def test_the_overview_tells_how_everything_is(web: TestClient, made: dict[str, UUID]) -> None:
+    page = web.get("/").text
+    assert "mail is paused, and 2 wait in it" in page
+    assert "2 dead in work" in page
+    assert page.count("<svg") >= 3 + 2  # the charts, and a line for each queue
+    assert re.search(r'Succeeded</span>\s*<a class="value" [^>]*>1</a>', page)
+    for name in ("day", "week"):
+        assert f"in the last {name}" in web.get(f"/?range={name}").text
+
+
+def test_jobs_are_listed_by_filters_that_are_in_the_address(web: TestClient, made: dict[str, UUID]) -> None:
+    def listed(query: str) -> set[str]:
+        page = web.get(f"/jobs?{query}").text
+        return {kind for kind, id in made.items() if str(id) in page}
+
+    assert listed("queue=work") | listed("queue=mail") == set(made)
+    assert listed("state=dead") == {"failed", "exhausted", "cancelled"}
+    assert listed("state=dead&queue=work") == {"failed", "exhausted"}
+    assert listed("state=waiting&queue=mail") == {"ready", "scheduled"}
+    assert listed("state=running&state=failed&queue=work") == {"running", "failed"}
+    assert listed("kind=retried") == {"retried"}
+    assert listed("queue=nowhere") == set()
+    assert "<option selected>dead</option>" in web.get("/jobs?state=dead").text
+
+
+def test_pages_of_jobs_are_by_key(web: TestClient, crew: dibs.Client) -> None:
+    ids = [str(e.id) for e in crew.enqueue_many(dibs.NewJob(queue="many", kind="k") for _ in range(120))]
+    found: list[str] = []
+    address: str | None = "/jobs?queue=many"
+    while address:
+        page = web.get(address).text
+        found += re.findall(r'id="job-([0-9a-f-]+)"', page)
+        older = re.search(r'rel="next" href="([^"]+)"', page)
+        address = older and older[1].replace("&amp;", "&")
+    assert found == sorted(ids, reverse=True)
+
+
+def test_a_job_tells_its_life(web: TestClient, made: dict[str, UUID]) -> None:
+    dead = web.get(f"/jobs/{made['failed']}").text
+    assert "It ended as failed" in dead
+    assert "<b>run 1</b>" in dead
+    assert "File &#34;shop.py&#34;, line 7" in dead
+    running = web.get(f"/jobs/{made['running']}").text
+    assert '<progress value="3" max="10">' in running
+    assert "under way" in running
+    succeeded = web.get(f"/jobs/{made['succeeded']}").text
+    assert "&#34;done&#34;: true" in succeeded
+    assert str(2**60) in succeeded
+    assert "for attempt 2 of 5" in web.get(f"/jobs/{made['retried']}").text
+    raw = web.get(f"/jobs/{made['failed']}/raw").json()
+    assert (raw["kind"], raw["payload"]) == ("failed", {"n": 2**60})
+
+
+def test_what_jobs_say_is_shown_as_text(web: TestClient, made: dict[str, UUID]) -> None:
+    for address in ("/jobs", f"/jobs/{made['ready']}", f"/jobs/{made['failed']}", "/errors", "/"):
+        page = web.get(address).text
+        assert NASTY not in page
+        assert " style=" not in page
+        assert not re.search(r"<script(?! type=\"module\" src=)", page)
+    assert "&lt;script&gt;" in web.get(f"/jobs/{made['ready']}").text
+
+
+def test_what_is_masked_is_nowhere(browse: Browse, made: dict[str, UUID]) -> None:
+    masking = browse(mask=["Token", "card"])
+    for job in ("ready", "succeeded"):
+        for address in (f"/jobs/{made[job]}", f"/jobs/{made[job]}/raw"):
+            text = masking.get(address).text
+            assert "s3cret" not in text
+            assert "4711" not in text
+            assert "•••" in text
+    hiding = browse(hide_payloads=True)
+    assert "alert" not in hiding.get(f"/jobs/{made['ready']}").text
+    assert hiding.get(f"/jobs/{made['succeeded']}/raw").json()["attempts"][0]["result"] == "•••"
+
+
+def test_long_errors_are_shown_in_part_and_whole_as_json(web: TestClient, crew: dibs.Client) -> None:
+    crew.enqueue("long", "k", {"text": "y" * 1_000_000})
+    [job] = crew.claim("long")
+    crew.fail(job, "ValueError: no\n" + "x" * 1_000_000, final=True)
+    page = web.get(f"/jobs/{job.id}").text
+    assert page.count("characters are left out here") == 3  # the payload, the reason, and the run's error
+    assert len(page) < 100_000
+    assert len(web.get(f"/jobs/{job.id}/raw").text) > 1_000_000
+
+
+def test_a_queue_tells_its_policy_and_limits(web: TestClient, made: dict[str, UUID]) -> None:
+    page = web.get("/queue?name=work").text
+    assert "max attempts" in page
+    assert re.search(r'data-label="at once">3<', page)
+    assert str(made["running"]) in page
+    assert web.get("/queue?name=nowhere").status_code == 404
+
+
+def test_schedules_tell_their_rule_in_words_and_what_is_next(web: TestClient, made: dict[str, UUID]) -> None:
+    page = web.get("/schedules").text
+    assert "at 02:30, Monday to Friday" in page
+    assert "every 5m" in page
+    nightly = web.get("/schedule?name=nightly").text
+    assert len(re.findall(r"<b>\w{3} \d\d \w{3} 02:30:00</b>", nightly)) == 5
+    assert web.get("/schedule?name=nowhere").status_code == 404
+
+
+def test_workers_tell_what_they_run(web: TestClient, made: dict[str, UUID]) -> None:
+    page = web.get("/workers").text
+    assert "shop:app" in page
+    assert "host web-1" in page
+    assert f"/jobs/{made['running']}" in page
+
+
+def test_errors_are_listed_by_source(web: TestClient, made: dict[str, UUID]) -> None:
+    assert "smtp: 451 later" in web.get("/errors").text
+    assert "smtp: 451 later" not in web.get("/errors?source=other").text
+
+
+def test_deliveries_and_processes(web: TestClient, crew: dibs.Client) -> None:
+    crew.enqueue("sent", "email.send")
+    [job] = crew.claim("sent")
+    crew._run(calls.channels.begin_delivery(job, "smtp", []))
+    with psycopg.connect(crew.dsn, autocommit=True) as conn:
+        conn.execute("select dibs.supervise('orders/7', '{}', queue => 'sent')")
+    page = web.get("/deliveries").text
+    assert "email.send" in page
+    assert "orders/7" in page
+    assert "None may have gone out twice" in web.get("/deliveries?interrupted=yes").text
+
+
+def test_a_fragment_is_the_live_part_alone(web: TestClient, made: dict[str, UUID]) -> None:
+    for page in PAGES:
+        part = web.get(f"/{page}", headers={"Dibs-Fragment": "live"}).text
+        assert "<h1>" in part
+        assert "<html" not in part
+
+
+def test_what_takes_too_long_is_left_out_with_a_banner(browse: Browse, web_dsn: str, made: dict[str, UUID]) -> None:
+    hasty = browse(timeout=0.5)
+    with psycopg.connect(web_dsn) as db:
+        db.execute("lock table dibs.ready")
+        answer = hasty.get("/")
+        assert answer.status_code == 200
+        assert "Took longer than 500ms and was left out: what is in the queues" in answer.text
+        assert "<h2>Queues</h2>" in answer.text
+        assert hasty.get(f"/jobs/{made['ready']}").status_code == 503  # nothing is left of that page
+    assert "was left out" not in hasty.get("/").text
+
+
+def test_without_its_database_a_page_says_so() -> None:
+    lost = app("postgresql://nobody@127.0.0.1:1/nothing", authorize=who)
+    lost.state.reads = BoundedClient(lost.state.reads.dsn, timeout=5, read_only=True, patience=0.1)
+    with asking(lost) as client:
+        answer = client.get("/")
+    assert answer.status_code == 503
+    assert "cannot be reached" in answer.text
+
+
+def test_an_observer_sees_no_payloads(browse: Browse, web_dsn: str, made: dict[str, UUID]) -> None:
+    role = f"watcher_{os.getpid()}"
+    with psycopg.connect(web_dsn, autocommit=True) as db:
+        db.execute(sql.SQL("create role {} login in role dibs_observer").format(sql.Identifier(role)))
+        watching = browse(dsn=re.sub(r"user=\w+", f"user={role}", web_dsn))
+        page = watching.get(f"/jobs/{made['ready']}").text
+        assert "may not read payloads" in page
+        assert "s3cret" not in page
+        for address in ("/", "/jobs", "/errors", "/schedules", "/schedule?name=nightly", "/workers", "/deliveries"):
+            assert watching.get(address).status_code == 200, address
+        refused = watching.post(f"/jobs/{made['failed']}/retry")
+        assert refused.status_code == 403
+        assert "permission denied" in refused.text
+        db.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+
+
+WORDS = st.text(max_size=20) | st.sampled_from(
+    ["dead", "work", "0", "-1", "99999999999999999999", "null", "' or 1=1 --"]
+)
+NAMES = st.sampled_from(["state", "queue", "kind", "before", "range", "name", "source", "interrupted", "did", "x"])
+
+
+def test_no_filter_breaks_a_page(web: TestClient, made: dict[str, UUID]) -> None:
+    @settings(max_examples=60)
+    @given(
+        st.sampled_from(["", "jobs", "errors", "schedule", "queue", "deliveries"]), st.lists(st.tuples(NAMES, WORDS))
+    )
+    def fuzz(page: str, query: list[tuple[str, str]]) -> None:
+        answer = web.get(f"/{page}?{urlencode(query)}")
+        assert answer.status_code in {200, 400, 404}, answer.text
+
+    fuzz()
+
+
+def test_what_is_not_there_is_said(web: TestClient) -> None:
+    assert web.get("/nothing").status_code == 404
+    assert web.get("/static/../app.py").status_code == 404
+    assert web.get(f"/jobs/{uuid4()}").status_code == 404
+    assert web.get("/jobs/xyz").status_code == 400
+    assert web.get("/jobs?state=odd").status_code == 400
+    assert web.post("/jobs").status_code == 405
