@@ -275,6 +275,7 @@ class Redriven:
     was: State
     reason: str
     answer: Answer
+    ended_at: datetime
 
 
 __all__ = [

@@ -6,17 +6,17 @@ What is counted are the pages that a statement touches, not its time: it must no
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import dibs
 from dibs.ids import IdMaker
 from tests.sql.plans import explained
 
 if TYPE_CHECKING:
     import psycopg
-
-    import dibs
 
     Connection = psycopg.Connection[Any]
 
@@ -156,3 +156,33 @@ def test_the_oldest_untried_is_sought_among_a_thousand(client: dibs.Client, db: 
     depth = client.depth("q")
     assert depth.estimated == ["oldest_ready", "oldest_untried"]
     assert 2599 < depth.oldest_untried.total_seconds() < 2600 + 60, "at most as old as the last one looked at"
+
+
+def test_a_redrive_reads_the_dead_in_the_order_they_ended(client: dibs.Client, db: Connection) -> None:
+    fill(db, "dead", MANY, at="now() - interval '1 day' - n * interval '1 second'")
+    fill(db, "dead", MANY, queue="other", at="now() - interval '2 days' - n * interval '1 second'")
+    statement = "select id, ended_at from dibs.redrive(queue => %s, dry_run => true, max => 100)"
+    assert pages(db, statement, ("q",)) < 3000
+    assert pages(db, statement, (None,)) < 3000
+    ends = [row[1] for row in db.execute(statement, ("q",))]
+    assert ends == sorted(ends)
+    assert ends[0] == db.execute("select min(ended_at) from dibs.dead where queue_id = 1").fetchall()[0][0]
+
+
+def test_a_redrive_goes_on_where_the_last_step_ended(client: dibs.Client, db: Connection) -> None:
+    """Ends of the same instant included, and those that stay dead do not come again."""
+    fill(db, "dead", 50, at="now() - interval '1 day' - n % 5 * interval '1 second'")
+    seen: list[Any] = []
+    last: dict[str, Any] = {}
+    while page := client.redrive(queue="q", max=7, dry_run=True, **last):
+        seen += [job.id for job in page]
+        last = {"ended_after": page[-1].ended_at, "after": page[-1].id}
+    assert len(seen) == len(set(seen)) == 50
+
+
+def test_a_redrive_that_looked_in_vain_says_how_far(client: dibs.Client, db: Connection) -> None:
+    fill(db, "dead", 100_001)
+    with pytest.raises(dibs.InvalidArgument, match="none of the first 100000 dead jobs matches") as raised:
+        client.redrive(kind="rare", dry_run=True)
+    assert "ended_after" in str(raised.value.hint)
+    assert client.redrive(kind="rare", ended_after=datetime.now(UTC), dry_run=True) == []

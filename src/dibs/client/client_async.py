@@ -314,10 +314,12 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         rate: float | None = None,
         delay: float = 0.0,
         dry_run: bool = False,
+        after: UUID | None = None,
     ) -> list[Redriven]:
         """Bring dead jobs back, by id or by filter, at most ``max``; ``rate`` is how many per second.
 
-        A filter leaves cancelled jobs alone unless ``state`` is ``cancelled``; a due time still ahead is kept.
+        A filter leaves cancelled jobs alone unless ``state`` is ``cancelled``; a due time still ahead is kept. To go on
+        after the last one of a list, give its ``ended_at`` as ``ended_after`` and its ``id`` as ``after``.
         """
         filters = {
             "ids": ids,
@@ -327,6 +329,7 @@ class AsyncClient(AsyncOperating, AsyncLooking):
             "reason": reason,
             "ended_after": ended_after,
             "ended_before": ended_before,
+            "after": after,
         }
         return await self._run(calls.jobs.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +19,17 @@ from dibs.db import calls
 from dibs.states import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from uuid import UUID
 
     from dibs import Client
     from dibs.cli.output import Output
     from dibs.job import Redriven
 
-BATCH = 500
+BATCH = 1000
 SHOWN = 20
+KEPT = 1000
+"""How many of the jobs are in the answer as JSON; all are counted."""
 COLUMNS = ("id", "queue", "kind", "state", "answer", "reason")
 
 
@@ -42,7 +45,7 @@ COLUMNS = ("id", "queue", "kind", "state", "answer", "reason")
 @click.option(
     "--max",
     "limit",
-    type=click.IntRange(1, 100_000),
+    type=click.IntRange(1, 100_000_000),
     default=1000,
     show_default=True,
     help="At most this many, those that ended first.",
@@ -63,12 +66,34 @@ def redrive(
         raise click.UsageError("name jobs, or a filter such as --queue, or --all")
     if rate is not None and rate <= 0:
         raise click.UsageError("--rate is a number of jobs per second, above 0")
-    with session.client() as client:
-        asked = {name: _at(client, value) for name, value in filters.items()}
-        found = client.redrive(ids or None, **asked, max=limit, dry_run=True)
-        done = _bring_back(client, session.output, found, rate) if yes else found
+    done = Done()
+    with session.client() as client, counting(session.output, "redriven" if yes else "found") as advance:
+        asked = {name: _at(client, value) for name, value in filters.items()} | {"ids": ids or None}
+        # What came back may die again before we are done.
+        asked["ended_before"] = asked["ended_before"] or _at(client, timedelta(milliseconds=-1))
+        for page in _pages(client, asked, limit, rate, dry_run=not yes):
+            done.add(page)
+            advance(len(page))
     _report(session.output, done, limit, dry_run=not yes)
-    return Exit.FAILED if ids and not found else Exit.OK
+    return Exit.FAILED if ids and not done.count else Exit.OK
+
+
+@dataclass
+class Done:
+    """What was, or would be, brought back: how many of each answer, and the first of them."""
+
+    counts: Counter[Answer] = field(default_factory=Counter)
+    jobs: list[Redriven] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.counts.total()
+
+    def add(self, page: Sequence[Redriven]) -> None:
+        """Count some more."""
+        self.counts.update(job.answer for job in page)
+        self.jobs += page[: KEPT - len(self.jobs)]
 
 
 def _at(client: Client, value: Any) -> Any:
@@ -76,36 +101,39 @@ def _at(client: Client, value: Any) -> Any:
     return client._run(calls.schema.now()) - value if isinstance(value, timedelta) else value
 
 
-def _bring_back(client: Client, output: Output, found: Sequence[Redriven], rate: float | None) -> list[Redriven]:
-    """Redrive what a dry run found, by id: a filter would find those that stay dead in every batch."""
-    done: list[Redriven] = []
-    with counting(output, "redriven", len(found)) as advance:
-        for n in range(0, len(found), BATCH):
-            ids = [job.id for job in found[n : n + BATCH]]
-            done += client.redrive(ids, max=BATCH, rate=rate, delay=n / rate if rate else 0.0)
-            advance(len(ids))
-    return done
+def _pages(
+    client: Client, asked: dict[str, Any], limit: int, rate: float | None, *, dry_run: bool
+) -> Iterator[list[Redriven]]:
+    """Short steps, each of which goes on where the last one ended: some of those that are found may stay dead."""
+    count = 0
+    while count < limit:
+        delay = count / rate if rate else 0.0
+        page = client.redrive(**asked, max=min(BATCH, limit - count), rate=rate, delay=delay, dry_run=dry_run)
+        yield page
+        count += len(page)
+        if not page or asked["ids"]:
+            return
+        asked = {**asked, "ended_after": page[-1].ended_at, "after": page[-1].id}
 
 
-def _report(output: Output, jobs: Sequence[Redriven], limit: int, *, dry_run: bool) -> None:
+def _report(output: Output, done: Done, limit: int, *, dry_run: bool) -> None:
     """Say what was, or would be, brought back."""
-    counts = Counter(job.answer for job in jobs)
+    counts = done.counts
     if output.as_json:
-        output.json({"dry_run": dry_run, "counts": dict(counts), "jobs": jobs})
+        output.json({"dry_run": dry_run, "counts": dict(counts), "jobs": done.jobs})
         return
-    if not jobs:
+    if not done.count:
         output.say("no dead job matches")
         output.note("cancelled jobs come back by id, or with --state cancelled")
         return
-    rows = [(j.id, j.queue, j.kind, j.was, j.answer, first_line(j.reason)) for j in jobs]
-    output.table(COLUMNS, rows[:SHOWN])
-    if len(rows) > SHOWN:
-        output.say(f"… and {len(rows) - SHOWN} more")
+    output.table(COLUMNS, [(j.id, j.queue, j.kind, j.was, j.answer, first_line(j.reason)) for j in done.jobs[:SHOWN]])
+    if done.count > SHOWN:
+        output.say(f"… and {done.count - SHOWN} more")
     if dry_run:
-        output.say(f"{len(jobs)} would be redriven; nothing was changed. Add --yes to do it.")
+        output.say(f"{done.count} would be redriven; nothing was changed. Add --yes to do it.")
     else:
         output.say(f"{counts[Answer.REDRIVEN]} redriven", "green")
     if counts[Answer.DUPLICATE]:
         output.say(f"{counts[Answer.DUPLICATE]} stay dead: another job has their dedup key now", "yellow")
-    if len(jobs) == limit:
+    if done.count == limit:
         output.note(f"that is the most one call takes (--max {limit}); there may be more")

@@ -192,7 +192,8 @@ def cancel_key(queue: str, dedup_key: str, reason: str) -> Call[Answered | None]
 
 def _redriven(rows: list[Row]) -> list[Redriven]:
     return [
-        Redriven(id, queue, kind, State(was), reason, Answer(answer)) for id, queue, kind, was, reason, answer in rows
+        Redriven(id, queue, kind, State(was), reason, Answer(answer), ended_at)
+        for id, queue, kind, was, reason, answer, ended_at in rows
     ]
 
 
@@ -204,9 +205,9 @@ def redrive(
         if filters.get(name) is not None:
             moment(name, filters[name])
     return Call(
-        "select id, in_queue, of_kind, was, cause, answer from dibs.redrive("
+        "select id, in_queue, of_kind, was, cause, answer, ended_at from dibs.redrive("
         "ids => %s::uuid[], queue => %s, kind => %s, state => %s, reason => %s, ended_after => %s, ended_before => %s,"
-        f" max => %s, rate => %s, delay => {SPAN}, dry_run => %s)",
+        f" max => %s, rate => %s, delay => {SPAN}, dry_run => %s, after => %s)",
         (
             None if filters.get("ids") is None else uuids(filters["ids"]),
             *(filters.get(n) for n in ("queue", "kind", "state", "reason", "ended_after", "ended_before")),
@@ -214,6 +215,7 @@ def redrive(
             rate,
             delay,
             dry_run,
+            filters.get("after"),
         ),
         _redriven,
         again=filters.get("ids") is not None,

@@ -27,8 +27,64 @@ $$;
 
 comment on function dibs._check_redrive is 'Refuse a redrive that makes no sense, with a sentence that says why.';
 
+create or replace function dibs._find_dead(
+  queues integer[], kind text, state text, reason text, ended_after timestamptz, ended_before timestamptz, after uuid, max integer)
+returns uuid[]
+language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  c_most constant integer := 100000;
+  v_most integer;
+  v_looked bigint;
+  v_last timestamptz;
+  v_ids uuid[];
+begin
+  -- Few at first: a filter mostly matches those that ended first.
+  foreach v_most in array array[_find_dead.max, greatest(_find_dead.max, c_most / greatest(cardinality(queues), 1))] loop
+    with looked as materialized (
+      select d.* from unnest(queues) as q (id)
+      cross join lateral (
+        select d.id, d.ended_at, d.state from dibs.dead as d
+        where d.queue_id = q.id and d.ended_at < coalesce(_find_dead.ended_before, 'infinity')
+          and (d.ended_at, d.id) > (coalesce(_find_dead.ended_after, '-infinity'), coalesce(_find_dead.after, dibs._nil_id()))
+        order by d.ended_at, d.id limit v_most) as d
+      order by d.ended_at, d.id limit v_most
+    ), chosen as materialized (
+      select c.id from looked as c
+      cross join lateral (
+        select from dibs.job as j where j.id = c.id and j.kind = coalesce(_find_dead.kind, j.kind) offset 0) as j
+      cross join lateral (
+        select from dibs.dead as d where d.id = c.id and (_find_dead.reason is null or d.reason like _find_dead.reason)
+        for update skip locked) as d
+      -- Somebody wanted the cancelled to end: a filter brings them back only if it asks for them.
+      where case when _find_dead.state is null then c.state <> 'cancelled' else c.state = _find_dead.state end
+      limit _find_dead.max
+    )
+    select array(select c.id from chosen as c), (select count(*) from looked), (select max(l.ended_at) from looked as l)
+    into v_ids, v_looked, v_last;
+    exit when cardinality(v_ids) = _find_dead.max or v_looked < v_most;
+  end loop;
+  if v_ids = '{}' and v_looked = v_most then
+    raise exception using errcode = 'DI010',
+      message = format('none of the first %s dead jobs matches, up to those that ended at %s', v_looked, dibs._utc(v_last)),
+      hint = format('name a queue, or go on from there: ended_after => %L', v_last);
+  end if;
+  return v_ids;
+end
+$$;
+
+comment on function dibs._find_dead is
+'Lock dead jobs that match a filter, those that ended first, after a place. It looks at 100,000 or so, and refuses a filter that
+none of them matches rather than answer that there is none.';
+
 create or replace function dibs._revive(ids uuid[], rate double precision, delay interval, at timestamptz)
-returns table (id uuid, in_queue text, of_kind text, was text, cause text, answer text)
+returns table (id uuid, in_queue text, of_kind text, was text, cause text, answer text, ended_at timestamptz)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -57,7 +113,7 @@ begin
       g.ring and g.place = 1, g.own_lease, g.history, g.fingerprint, dibs._lane_of(g.queue_id, g.group_name), g.cost
     from gone as g
   )
-  select c.id, c.name, c.kind, c.state, c.reason, case when c.taken then 'duplicate' else 'redriven' end
+  select c.id, c.name, c.kind, c.state, c.reason, case when c.taken then 'duplicate' else 'redriven' end, c.ended_at
   from chosen as c order by c.place;
   perform dibs._add_pointers(ids, at);
 end
