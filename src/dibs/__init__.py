@@ -82,7 +82,7 @@ from dibs.info import (
     WorkerInfo,
 )
 from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
-from dibs.operation import Audit, Changed, ErrorGroup, JobFilter, acting_as
+from dibs.operation import Audit, Changed, ErrorGroup, Found, JobFilter, acting_as
 from dibs.policy import (
     Backoff,
     DedupScope,
@@ -139,6 +139,7 @@ __all__ = [
     "ErrorGroup",
     "Failed",
     "Finding",
+    "Found",
     "GiveUp",
     "GroupPolicy",
     "HandlersLeft",

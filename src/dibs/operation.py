@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from dibs.info import JobSummary
+
 ACTOR: ContextVar[str | None] = ContextVar("dibs.actor", default=None)
 """Who acts, as the audit is told."""
 
@@ -61,6 +63,19 @@ class Changed:
     done: int
     operation: int | None
     more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Jobs that a search found, newest first, and how many it looked at.
+
+    With ``next`` there may be more: give it as ``before``. A search stops after it has looked at some thousands, so it
+    may have found fewer than were asked for, or none, and still go on.
+    """
+
+    jobs: list[JobSummary]
+    looked: int
+    next: UUID | None
 
 
 @dataclass(frozen=True, slots=True)

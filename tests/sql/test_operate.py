@@ -119,7 +119,7 @@ def test_a_filter_that_makes_no_sense_is_refused(db: psycopg.Connection[Any], fi
 
 
 def test_a_step_looks_at_so_many_and_says_where_it_stopped(db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    header = "create or replace function dibs._most_looked_at() returns integer"
+    header = "create or replace function dibs._most_looked_at(filter dibs.job_filter default null) returns integer"
     db.execute(f"{header} language sql immutable parallel safe return 3")
     bury(client, 4)
     bury(client, 4, queue="other")
@@ -129,6 +129,38 @@ def test_a_step_looks_at_so_many_and_says_where_it_stopped(db: psycopg.Connectio
     done = client.delete({"queue": "other"}, max=3)
     assert (done.matched, done.done, done.more) == (3, 3, True)
     assert (client.depth("other").failed, client.depth("q").failed) == (1, 4)
+
+
+def test_a_search_finds_the_newest_and_says_how_far_it_looked(
+    db: psycopg.Connection[Any], client: dibs.Client, login: Login
+) -> None:
+    dead = bury(client, 3)
+    waiting = client.enqueue("q", "k", {"user": {"id": 1}}, delay=60).id
+    done = succeed(client, 2, queue="other")
+    everything = [*reversed(done), waiting, *reversed(dead)]
+    found = client.find_jobs()
+    assert ([job.id for job in found.jobs], found.next) == (everything, None)
+    assert found.jobs == client.jobs()
+    first = client.find_jobs(limit=2)
+    assert [job.id for job in first.jobs] == everything[:2]
+    assert [job.id for job in client.find_jobs(limit=9, before=first.next).jobs] == everything[2:]
+    assert [job.id for job in client.find_jobs({"states": ["scheduled", "succeeded"]}).jobs] == everything[:3]
+    assert {job.id for job in client.find_jobs({"payload": {"user": {"id": 1}}}).jobs} == {waiting, dead[1]}
+    header = "create or replace function dibs._most_looked_at(filter dibs.job_filter default null) returns integer"
+    db.execute(f"{header} language sql immutable parallel safe return 2")
+    far = client.find_jobs({"queue": "q", "states": ["failed", "succeeded"]}, limit=1)
+    assert (far.jobs, far.looked) == ([], 2)
+    assert far.next is not None
+    observer = login("dibs_observer")
+    assert len(observer.find_jobs(limit=2).jobs) == 2
+    with pytest.raises(dibs.NotPermitted, match="may not see payloads"):
+        observer.find_jobs({"payload": {}})
+
+
+def test_a_job_that_waits_for_its_retry_shows_its_last_error(client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    client.fail(client.claim("q")[0], "ValueError: first line\nsecond", delay=60)
+    assert [job.reason for job in client.jobs()] == ["ValueError: first line"]
 
 
 # delete and purge

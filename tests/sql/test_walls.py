@@ -182,6 +182,13 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "fail": ("id => '<job>', token => '<token>', error => 'e'",),
     "fail_many": ("ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[]",),
     "find_function": ("name => '<function>'",),
+    "find_jobs": (
+        """filter => '{"queue": "<queue>"}'""",
+        """filter => '{"ids": ["<job>"]}', before => '<job>'""",
+        """filter => '{"kind": "<kind>"}'""",
+        """filter => '{"queue": "mine", "dedup_key": "<key>"}'""",
+        """filter => '{"group": "<key>", "reason": "<queue>%"}'""",
+    ),
     "find_task": ("kind => '<kind>'", "kind => '<near_kind>'"),
     "fire": (
         "name => '<schedule>', revision => <revision>, slots => '{}', upcoming => array[now() + interval '1 day']",

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from dibs.db.calls import Call
     from dibs.db.calls.operate import Place
-    from dibs.operation import Audit, ErrorGroup, JobFilter, Step
+    from dibs.operation import Audit, ErrorGroup, Found, JobFilter, Step
     from dibs.policy import JobChanges
     from dibs.states import Answer
 
 R = TypeVar("R")
 
-STEP = 1000
-"""How many jobs one step changes at most."""
+STEP, LOOK = 1000, 10_000
+"""How many jobs one step changes at most, and how many one counts that changes nothing."""
 
 
 class Operating(Scheduling):
@@ -123,7 +123,8 @@ class Operating(Scheduling):
         so_far = Changed(0, 0, None, more=True)
         after: UUID | None = None
         while so_far.more and (max is None or so_far.matched < max):
-            most = STEP if max is None else min(STEP, max - so_far.matched)
+            step_size = LOOK if dry_run else STEP
+            most = step_size if max is None else min(step_size, max - so_far.matched)
             step = self._run(ask((most, after, so_far.operation, dry_run), so_far.matched))
             after = step.next
             so_far = Changed(
@@ -140,6 +141,10 @@ class Operating(Scheduling):
     def drop_queue(self, name: str) -> bool:
         """Take a queue away that has no jobs and no schedule, with its policy; raises QueueInUse and UnknownQueue."""
         return self._run(calls.operate.drop_queue(name))
+
+    def find_jobs(self, filter: JobFilter | None = None, *, limit: int = 50, before: UUID | None = None) -> Found:
+        """Look for jobs, newest first; ``before`` goes on where a search stopped."""
+        return self._run(calls.operate.find_jobs(filter or {}, limit, before))
 
     def audits(self, *, limit: int = 50, before: int | None = None) -> list[Audit]:
         """Who changed what, newest first; ``before`` continues after the operation of that number."""

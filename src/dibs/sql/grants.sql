@@ -66,7 +66,8 @@ begin
       ('dibs_worker', '{bury_unreadable,repair_groups,repair_limits,declare_limits}'),
       ('dibs_admin', '{bury_unreadable,repair_groups,repair_limits,set_group,unset_group,set_limit,unset_limit,
         declare_limits}'),
-      ('dibs_admin', '{delete,purge,move,edit,retry,cancel_where,undo,drop_queue}')
+      ('dibs_observer', '{find_jobs}'),
+      ('dibs_admin', '{find_jobs,delete,purge,move,edit,retry,cancel_where,undo,drop_queue}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)

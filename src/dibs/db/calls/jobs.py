@@ -254,9 +254,15 @@ def jobs(
         " and (%s::text[] is null or state = any (%s::text[])) and (%s::uuid is null or id < %s) limit %s) as j"
         " order by id desc",
         (queue, queue, kind, kind, states, states, before, before, limit),
-        lambda rows: [JobSummary(id, queue, kind, State(state), *rest) for id, queue, kind, state, *rest in rows],
+        lambda rows: [summary(row) for row in rows],
         slow=True,
     )
+
+
+def summary(row: Row) -> JobSummary:
+    """A row of the view of jobs."""
+    id, queue, kind, state, *rest = row
+    return JobSummary(id, queue, kind, State(state), *rest)
 
 
 def running(worker: int | None, limit: int) -> Call[list[RunningJob]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dibs.db.calls.call import SPAN, Call, Row, columns, first, one_answer, to_json
-from dibs.operation import ACTOR, Audit, ErrorGroup, JobFilter, Step
+from dibs.db.calls.jobs import summary
+from dibs.info import JobSummary
+from dibs.operation import ACTOR, Audit, ErrorGroup, Found, JobFilter, Step
 from dibs.policy import moment, seconds
 
 if TYPE_CHECKING:
@@ -73,6 +75,23 @@ def cancel_where(filter: JobFilter, reason: str, place: Place) -> Call[Step]:
 def undo(operation: int, place: Place) -> Call[Step]:
     """Undo an operation."""
     return Call(f"select * from dibs.undo(%s, {PLACE})", (operation, *place), _step, slow=True)
+
+
+def find_jobs(filter: JobFilter, limit: int, before: UUID | None) -> Call[Found]:
+    """Look for jobs by filter, newest first."""
+
+    def read(rows: list[Row]) -> Found:
+        return Found([summary(row[2:]) for row in rows if row[2] is not None], *rows[0][:2])
+
+    wanted = ", ".join(f"j.{name}" for name in JobSummary.__dataclass_fields__)
+    return Call(
+        f"select f.looked, f.next, {wanted} from dibs.find_jobs(%s::jsonb, %s, %s) as f"
+        " left join lateral unnest(f.ids) with ordinality as k (id, n) on true"
+        " left join lateral (select * from dibs.jobs as v where v.id = k.id offset 0) as j on true order by k.n",
+        (_filter(filter), limit, before),
+        read,
+        slow=True,
+    )
 
 
 def edit(id: UUID, changes: Mapping[str, Any]) -> Call[Answer]:

@@ -19,7 +19,9 @@ select j.id, coalesce(p.name, q.name) as queue, j.kind,
   coalesce(j.max_attempts, q.max_attempts) as max_attempts,
   coalesce(r.losses, b.losses, l.losses, d.losses) as losses,
   l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel is not null as cancel_requested,
-  d.ended_at, split_part(d.reason, E'\n', 1) as reason,
+  d.ended_at, split_part(coalesce(d.reason, case when coalesce(r.run, b.run) > 0 then (
+    select a.error from dibs.attempt as a where a.id = j.id and a.error is not null order by a.run desc limit 1) end),
+    E'\n', 1) as reason,
   case when p.id is not null then q.shard when q.shards > 1 then 0 end as shard,
   j.group_name as "group"
 from dibs.job as j
@@ -34,7 +36,7 @@ where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::in
 -- A barrier keeps the order that a caller asks for out of the plan: this is the one they ask for.
 order by j.id desc;
 
-comment on view dibs.jobs is 'Every job kept, newest first, with its state; no payloads.';
+comment on view dibs.jobs is 'Every job kept, newest first, with its state, and what a dead one died of or the last error of one that waits; no payloads.';
 
 create or replace view dibs.attempts with (security_barrier) as
 select a.id, coalesce(p.name, q.name) as queue, j.kind, a.run, a.outcome, a.claimed_at, a.ended_at,

@@ -31,36 +31,13 @@ $$;
 comment on function dibs._read_filter is
 'A filter from JSON, for a verb that takes jobs in those states; refuses what makes no sense.';
 
-create or replace function dibs._most_looked_at() returns integer
+create or replace function dibs._most_looked_at(filter dibs.job_filter default null) returns integer
 language sql immutable parallel safe
-return 10000;
+return case when filter.error_group is null then 10000 else 2000 end;
 
-comment on function dibs._most_looked_at is 'How many jobs one step of an operator''s verb looks at: it ends soon, however many there are.';
+comment on function dibs._most_looked_at is 'How many jobs one step of an operator''s verb looks at: it ends soon, however many there are. To group an error takes a while.';
 
-create or replace function dibs._has_ticket(id uuid) returns boolean
-language sql stable
-return coalesce(
-  (select true from dibs.ready as r where r.id = _has_ticket.id),
-  (select true from dibs.blocked as b where b.id = _has_ticket.id),
-  (select true from dibs.lease as l where l.id = _has_ticket.id),
-  (select true from dibs.dead as d where d.id = _has_ticket.id), false);
-
-comment on function dibs._has_ticket is 'Whether a job has not succeeded.';
-
-create or replace function dibs._ended_at(id uuid, dead_at timestamptz) returns timestamptz
-language sql stable
-return coalesce(dead_at, (
-  select max(a.ended_at) from dibs.attempt as a where a.id = _ended_at.id and a.outcome = 'succeeded'));
-
-comment on function dibs._ended_at is 'When a job ended, if it has and its history was kept.';
-
-create or replace function dibs._last_error(id uuid) returns text
-language sql stable
-return (select a.error from dibs.attempt as a where a.id = _last_error.id and a.error is not null order by a.run desc limit 1);
-
-comment on function dibs._last_error is 'What the last run said that ended badly, as far as the history keeps it.';
-
-create or replace function dibs._look(filter dibs.job_filter, after uuid, upto uuid, at timestamptz)
+create or replace function dibs._walk(filter dibs.job_filter, after uuid, upto uuid, at timestamptz, most integer)
 returns table (id uuid, queue_id integer, state text, reason text, ended_at timestamptz)
 language sql stable
 begin atomic
@@ -68,32 +45,65 @@ begin atomic
     (select r.id, r.queue_id, case when r.due_at > at then 'scheduled' else 'ready' end as state, null::text, null::timestamptz
      from dibs.ready as r
      where filter.states && '{scheduled,ready}'::text[] and r.id > after and r.id < upto
-       and (filter.ids is null or r.id = any (filter.ids)) order by r.id limit dibs._most_looked_at())
+       and (filter.ids is null or r.id = any (filter.ids)) order by r.id limit most)
     union all
     (select b.id, b.queue_id, 'blocked', null, null from dibs.blocked as b
      where 'blocked' = any (filter.states) and b.id > after and b.id < upto
-       and (filter.ids is null or b.id = any (filter.ids)) order by b.id limit dibs._most_looked_at())
+       and (filter.ids is null or b.id = any (filter.ids)) order by b.id limit most)
     union all
     (select l.id, l.queue_id, 'running', null, null from dibs.lease as l
      where 'running' = any (filter.states) and l.id > after and l.id < upto
-       and (filter.ids is null or l.id = any (filter.ids)) order by l.id limit dibs._most_looked_at())
+       and (filter.ids is null or l.id = any (filter.ids)) order by l.id limit most)
     union all
     (select d.id, d.queue_id, d.state, d.reason, d.ended_at from dibs.dead as d
      where filter.states && '{failed,exhausted,expired,cancelled}'::text[] and d.id > after and d.id < upto
-       and (filter.ids is null or d.id = any (filter.ids)) order by d.id limit dibs._most_looked_at())
+       and (filter.ids is null or d.id = any (filter.ids)) order by d.id limit most)
     union all
     (select j.id, j.queue_id, 'succeeded', null, null from dibs.job as j
      where 'succeeded' = any (filter.states) and j.id > after and j.id < upto
-       and (filter.ids is null or j.id = any (filter.ids)) order by j.id limit dibs._most_looked_at())
+       and (filter.ids is null or j.id = any (filter.ids)) order by j.id limit most)
   ) as t (id, queue_id, state, reason, ended_at)
   -- A job with a ticket may be here twice, and what its ticket says counts: it comes first, so that no cut parts the two.
-  order by t.id, t.state = 'succeeded' limit dibs._most_looked_at();
+  order by t.id, t.state = 'succeeded' limit most;
 end;
 
-comment on function dibs._look is
-'The jobs after an id, by their tickets, as many as one step looks at; one that is here as succeeded may have a ticket.';
+comment on function dibs._walk is
+'The next `most` jobs after an id, by their tickets; one that is here as succeeded may have a ticket.';
 
-create or replace function dibs._match(filter dibs.job_filter, after uuid, max integer, at timestamptz, out ids uuid[], out next uuid)
+create or replace function dibs._walk_back(filter dibs.job_filter, after uuid, upto uuid, at timestamptz, most integer)
+returns table (id uuid, queue_id integer, state text, reason text, ended_at timestamptz)
+language sql stable
+begin atomic
+  select t.* from (
+    (select r.id, r.queue_id, case when r.due_at > at then 'scheduled' else 'ready' end as state, null::text, null::timestamptz
+     from dibs.ready as r
+     where filter.states && '{scheduled,ready}'::text[] and r.id > after and r.id < upto
+       and (filter.ids is null or r.id = any (filter.ids)) order by r.id desc limit most)
+    union all
+    (select b.id, b.queue_id, 'blocked', null, null from dibs.blocked as b
+     where 'blocked' = any (filter.states) and b.id > after and b.id < upto
+       and (filter.ids is null or b.id = any (filter.ids)) order by b.id desc limit most)
+    union all
+    (select l.id, l.queue_id, 'running', null, null from dibs.lease as l
+     where 'running' = any (filter.states) and l.id > after and l.id < upto
+       and (filter.ids is null or l.id = any (filter.ids)) order by l.id desc limit most)
+    union all
+    (select d.id, d.queue_id, d.state, d.reason, d.ended_at from dibs.dead as d
+     where filter.states && '{failed,exhausted,expired,cancelled}'::text[] and d.id > after and d.id < upto
+       and (filter.ids is null or d.id = any (filter.ids)) order by d.id desc limit most)
+    union all
+    (select j.id, j.queue_id, 'succeeded', null, null from dibs.job as j
+     where 'succeeded' = any (filter.states) and j.id > after and j.id < upto
+       and (filter.ids is null or j.id = any (filter.ids)) order by j.id desc limit most)
+  ) as t (id, queue_id, state, reason, ended_at)
+  order by t.id desc, t.state = 'succeeded' limit most;
+end;
+
+comment on function dibs._walk_back is 'The same backwards, from another id on.';
+
+create or replace function dibs._match(
+  filter dibs.job_filter, after uuid, before uuid, max integer, at timestamptz, most integer, backwards boolean,
+  out ids uuid[], out looked bigint, out next uuid)
 language plpgsql stable
 set enable_seqscan = off
 set plan_cache_mode = force_custom_plan
@@ -102,19 +112,31 @@ as $$
 #variable_conflict use_column
 declare
   v_after uuid := greatest(after, dibs._id_floor(filter.enqueued_after), dibs._nil_id());
-  v_upto uuid := coalesce(dibs._id_floor(filter.enqueued_before), 'ffffffff-ffff-ffff-ffff-ffffffffffff');
+  v_upto uuid := least(before, dibs._id_floor(filter.enqueued_before), 'ffffffff-ffff-ffff-ffff-ffffffffffff');
   v_queue integer := case when filter.queue is not null then dibs._queue_number(filter.queue) end;
   v_queues integer[] := dibs._queue_numbers(v_queue);
   v_print bytea := dibs._fingerprint_of(v_queue, filter.dedup_key);
   v_mine integer[] := case when dibs._is_confined() then dibs.confined_to() end;
+  v_found uuid[];
+  v_last uuid;
 begin
   with seen as materialized (
-    select s.* from dibs._look(filter, v_after, v_upto, at) as s
+    select s.* from dibs._walk(filter, v_after, v_upto, at, most) as s where not backwards
+    union all
+    select s.* from dibs._walk_back(filter, v_after, v_upto, at, most) as s where backwards
   ), found as materialized (
     select s.id from seen as s
     cross join lateral (select j.* from dibs.job as j where j.id = s.id offset 0) as j
+    left join lateral (
+      select a.error from dibs.attempt as a where a.id = s.id and a.error is not null order by a.run desc limit 1
+    ) as e on s.reason is null and num_nonnulls(filter.reason, filter.error_group) > 0
+    left join lateral (
+      select a.ended_at from dibs.attempt as a where a.id = s.id and a.outcome = 'succeeded' order by a.run desc limit 1
+    ) as n on s.ended_at is null and num_nonnulls(filter.ended_after, filter.ended_before) > 0
     where s.state = any (filter.states)
-      and (s.state <> 'succeeded' or not dibs._has_ticket(s.id))
+      and (s.state <> 'succeeded' or not (
+        exists (select from dibs.ready as r where r.id = s.id) or exists (select from dibs.blocked as b where b.id = s.id)
+        or exists (select from dibs.lease as l where l.id = s.id) or exists (select from dibs.dead as d where d.id = s.id)))
       and (v_mine is null or s.queue_id = any (v_mine))
       and (filter.queue is null or s.queue_id = any (v_queues))
       and (filter.kind is null or j.kind = filter.kind)
@@ -122,18 +144,47 @@ begin
       and (v_print is null or j.fingerprint = v_print)
       and (filter.payload is null or j.payload @> filter.payload)
       and (filter.headers is null or j.headers @> filter.headers)
-      and (filter.ended_after is null or dibs._ended_at(s.id, s.ended_at) >= filter.ended_after)
-      and (filter.ended_before is null or dibs._ended_at(s.id, s.ended_at) < filter.ended_before)
-      and (filter.reason is null or coalesce(s.reason, dibs._last_error(s.id)) like filter.reason)
-      and (filter.error_group is null or dibs._error_group(coalesce(s.reason, dibs._last_error(s.id))) = filter.error_group)
-    order by s.id limit max
+      and (filter.ended_after is null or coalesce(s.ended_at, n.ended_at) >= filter.ended_after)
+      and (filter.ended_before is null or coalesce(s.ended_at, n.ended_at) < filter.ended_before)
+      and (filter.reason is null or coalesce(s.reason, e.error) like filter.reason)
+      and (filter.error_group is null or dibs._error_group(coalesce(s.reason, e.error)) = filter.error_group)
   )
-  select array(select f.id from found as f order by f.id), case
-      when (select count(*) from found) = max then (select f.id from found as f order by f.id desc limit 1)
-      when (select count(*) from seen) = dibs._most_looked_at() then (select s.id from seen as s order by s.id desc limit 1) end
-  into ids, next;
+  select array(select f.id from found as f order by f.id), (select count(*) from seen),
+    case when backwards then (select s.id from seen as s order by s.id limit 1)
+      else (select s.id from seen as s order by s.id desc limit 1) end
+  into v_found, looked, v_last;
+  ids := array(select k from unnest(v_found) as k order by case when not backwards then k end, k desc limit max);
+  next := case when cardinality(v_found) > max then ids[max] when looked = most then v_last end;
 end
 $$;
 
 comment on function dibs._match is
-'The next jobs after an id that a filter chooses, `max` of them at most, and where the next step goes on; null if this was the last.';
+'The jobs between two ids that a filter chooses, `max` at most of the next `most`, in order or backwards: how many were looked at, and where the next
+step goes on; null if this was the last.';
+
+create or replace function dibs._search(
+  filter dibs.job_filter, place uuid, max integer, at timestamptz, backwards boolean, out ids uuid[], out looked bigint, out next uuid)
+language plpgsql stable
+as $$
+declare
+  v_most integer := least(2 * max, dibs._most_looked_at(filter));  -- Few at first: mostly that is enough.
+  v_step record;
+begin
+  ids := '{}';
+  looked := 0;
+  next := place;
+  loop
+    select m.* into v_step
+    from dibs._match(filter, case when not backwards then next end, case when backwards then next end, max - cardinality(ids), at,
+      v_most, backwards) as m;
+    ids := ids || v_step.ids;
+    looked := looked + v_step.looked;
+    next := v_step.next;
+    v_most := dibs._most_looked_at(filter) - looked;
+    exit when next is null or cardinality(ids) >= max or v_most <= 0;
+  end loop;
+end
+$$;
+
+comment on function dibs._search is
+'The next jobs that a filter chooses, after an id or backwards before it: `max` at most, or as many as one step can look at.';

@@ -5,9 +5,11 @@ create or replace function dibs._begin_step(
   out ids uuid[], out next uuid)
 language plpgsql volatile
 as $$
+declare
+  v_filter dibs.job_filter := dibs._read_filter(verb, filter, states);
 begin
   perform dibs._check_isolation(verb), dibs._check_count(verb, max), dibs._check_continues(verb, continues);
-  select m.ids, m.next into ids, next from dibs._match(dibs._read_filter(verb, filter, states), after, max, at) as m;
+  select s.ids, s.next into ids, next from dibs._search(v_filter, after, max, at, false) as s;
 end
 $$;
 

@@ -28,7 +28,11 @@ begin
     select d.id from unnest(v_ids) as k (id)
     cross join lateral (select d.id from dibs.dead as d where d.id = k.id for update skip locked) as d);
   delete from dibs.dead as d where d.id = any (v_dead);
-  done := dibs._forget_jobs(array(select k from unnest(v_ids) as k where not dibs._has_ticket(k) order by k));
+  done := dibs._forget_jobs(array(
+    select k from unnest(v_ids) as k
+    where not exists (select from dibs.ready as r where r.id = k) and not exists (select from dibs.blocked as b where b.id = k)
+      and not exists (select from dibs.lease as l where l.id = k) and not exists (select from dibs.dead as d where d.id = k)
+    order by k));
   operation := dibs._audit('delete', delete.filter ->> 'queue', delete.filter, done, continues => delete.continues);
 end
 $$;

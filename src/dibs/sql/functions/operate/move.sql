@@ -12,7 +12,7 @@ create or replace function dibs._shard_of_job(id uuid, queue_id integer, shards 
 language sql stable
 return (
   select coalesce(s.id, _shard_of_job.queue_id) from dibs.job as j
-  left join dibs.queue as s on _shard_of_job.shards > 1 and s.shard_of = _shard_of_job.queue_id
+  left join dibs.queue as s on s.shard_of = _shard_of_job.queue_id
     and s.shard = dibs._shard_for(coalesce(j.group_name, j.id::text), _shard_of_job.shards)
   where j.id = _shard_of_job.id);
 
@@ -33,11 +33,11 @@ begin
     select d.id from unnest(ids) as k (id)
     cross join lateral (select d.id from dibs.dead as d where d.id = k.id for update skip locked) as d
   ), moved as (
-    update dibs.dead as d set queue_id = dibs._shard_of_job(d.id, to_queue, v_shards) from held as h where d.id between h.id and h.id
+    update dibs.dead as d set queue_id = case when v_shards > 1 then dibs._shard_of_job(d.id, to_queue, v_shards) else to_queue end from held as h where d.id between h.id and h.id
     returning d.id)
   select array_agg(m.id) into v_dead from moved as m;
   v_ids := array(select g.id from unnest(v_gone) as g) || v_dead;
-  update dibs.job as j set queue_id = dibs._shard_of_job(j.id, to_queue, v_shards) where j.id = any (v_ids);
+  update dibs.job as j set queue_id = case when v_shards > 1 then dibs._shard_of_job(j.id, to_queue, v_shards) else to_queue end where j.id = any (v_ids);
   update dibs.queue as q set has_groups = q.has_groups or n.groups, has_job_limits = q.has_job_limits or n.resources,
     has_large = q.has_large or n.large
   from (
@@ -67,15 +67,17 @@ declare
   v_states constant text[] := '{scheduled,ready,blocked,failed,exhausted,expired,cancelled}'::text[];
   v_now timestamptz := dibs.now();
   v_queue integer;
+  v_there integer[];
   v_ids uuid[];
 begin
   v_queue := dibs._queue_number(move.queue);
+  v_there := dibs._queue_numbers(v_queue);
   select s.ids, s.next into v_ids, move.next
   from dibs._begin_step('move', move.filter, v_states, move.max, move.after, move.continues, v_now) as s;
   -- Those that are there already stay where they are.
   v_ids := array(
     select k from unnest(v_ids) as k
-    where not exists (select from dibs.job as j where j.id = k and dibs._shown_queue(j.queue_id) = v_queue) order by k);
+    where not exists (select from dibs.job as j where j.id = k and j.queue_id = any (v_there)) order by k);
   matched := cardinality(v_ids);
   done := 0;
   operation := move.continues;
