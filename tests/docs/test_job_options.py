@@ -23,7 +23,7 @@ def test_a_task_takes_what_a_job_does() -> None:
 
 def test_sql_takes_them(db: psycopg.Connection[Any]) -> None:
     [[names]] = db.execute("select proargnames[:pronargs] from pg_proc where oid = 'dibs.enqueue'::regproc").fetchall()
-    assert set(names) - {"queue", "kind", "payload", "id", "body"} == OPTIONS
+    assert set(names) - {"queue", "kind", "payload", "id", "body", "fresh"} == OPTIONS
 
 
 def test_a_batch_in_sql_takes_them(db: psycopg.Connection[Any]) -> None:

@@ -23,17 +23,15 @@ comment on function dibs._from_micros is 'A time from microseconds since 1970.';
 -- A tick is 1/4096 ms, so the ids of one batch, a tick apart, sort in its order.
 create function dibs._tick(at timestamptz) returns bigint
 language sql immutable strict parallel safe
-return dibs._micros(at) / 1000 * 4096 + dibs._micros(at) % 1000 * 4096 / 1000;
+-- As a double: that is quicker than a numeric, and right to a tick for hundreds of years.
+return floor(date_part('epoch', at at time zone 'UTC') * 4096000)::bigint;
 
 comment on function dibs._tick is 'A time in 1/4096 milliseconds since 1970, as ids count it.';
 
 create function dibs._id_at(tick bigint) returns uuid
 language sql volatile parallel safe
 return encode(
-  substring(int8send(tick >> 12) from 3)
-    || substring(int4send(28672 | (tick & 4095)::integer) from 3)
-    || substring(uuid_send(gen_random_uuid()) from 9),
-  'hex')::uuid;
+  int8send((tick >> 12 << 16) | 28672 | (tick & 4095)) || substring(uuid_send(gen_random_uuid()) from 9), 'hex')::uuid;
 
 comment on function dibs._id_at is 'A new id (UUIDv7) of that tick.';
 
@@ -46,8 +44,7 @@ comment on function dibs.make_id is 'A new id (UUIDv7) of that time, now by defa
 
 create function dibs._id_floor(at timestamptz) returns uuid
 language sql immutable strict parallel safe
-return (encode(substring(int8send(greatest(dibs._micros(at) / 1000, 0)) from 3), 'hex')
-        || '00000000000000000000')::uuid;
+return (encode(int8send(greatest(dibs._micros(at) / 1000, 0) << 16), 'hex') || '0000000000000000')::uuid;
 
 comment on function dibs._id_floor is 'The smallest id of that time: a range of time is a range of ids.';
 

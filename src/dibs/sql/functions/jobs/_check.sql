@@ -2,7 +2,7 @@
 -- payload and all.
 
 create or replace function dibs._refuse_job(ord bigint, expected text) returns boolean
-language plpgsql immutable
+language plpgsql volatile
 as $$
 begin
   raise exception using errcode = '23514', message = format('job %s is refused: expected %s', ord, expected);
@@ -12,7 +12,7 @@ $$;
 comment on function dibs._refuse_job is 'Refuse the job at that place of its batch, and say what is expected.';
 
 create or replace function dibs._refuse_payload(ord bigint, size integer, queue text, payload_limit integer) returns boolean
-language plpgsql immutable
+language plpgsql volatile
 as $$
 begin
   raise exception using errcode = 'DI012',
@@ -24,7 +24,7 @@ $$;
 comment on function dibs._refuse_payload is 'Raise DI012.';
 
 create or replace function dibs._refuse_due(ord bigint, delay interval, due_at timestamptz) returns boolean
-language plpgsql stable
+language plpgsql volatile
 as $$
 begin
   raise exception using errcode = 'DI010',
@@ -37,7 +37,7 @@ $$;
 comment on function dibs._refuse_due is 'Refuse a job that is due at no time that makes sense.';
 
 create or replace function dibs._refuse_deadline(ord bigint, deadline timestamptz) returns boolean
-language plpgsql stable
+language plpgsql volatile
 as $$
 begin
   raise exception using errcode = 'DI010',
@@ -49,7 +49,7 @@ $$;
 comment on function dibs._refuse_deadline is 'Refuse a deadline that no client can read.';
 
 create or replace function dibs._refuse_id(ord bigint, id uuid) returns boolean
-language plpgsql stable
+language plpgsql volatile
 as $$
 begin
   raise exception using errcode = 'DI013',
@@ -84,6 +84,12 @@ end;
 
 comment on function dibs._has_good_id is 'True, or an error about an id from the future or from before retention.';
 
+create or replace function dibs._is_good_kind(kind text) returns boolean
+language sql immutable parallel safe
+return coalesce(length(kind) between 1 and dibs._most('name') and position(E'\n' in kind) = 0, false);
+
+comment on function dibs._is_good_kind is 'Whether a kind has 1 to 200 characters on one line.';
+
 create or replace function dibs._has_good_options(
   ord bigint, kind text, priority smallint, ttl interval, lease interval, lease_growth double precision, lease_cap interval,
   max_attempts integer, history text, dedup_scope text, "group" text, cost integer, resources jsonb, payload jsonb,
@@ -91,8 +97,7 @@ create or replace function dibs._has_good_options(
 returns boolean
 language sql volatile
 return case
-  when kind is null or length(kind) not between 1 and dibs._most('name') or kind like E'%\n%'
-    then dibs._refuse_job(ord, 'a kind of 1 to 200 characters on one line')
+  when not dibs._is_good_kind(kind) then dibs._refuse_job(ord, 'a kind of 1 to 200 characters on one line')
   when priority not between -100 and 100 then dibs._refuse_job(ord, 'a priority from -100 to 100')
   when payload is not null and body is not null then dibs._refuse_job(ord, 'either a JSON payload or bytes, not both')
   when length(content_type) not between 1 and dibs._most('name') or content_type ~ '[[:cntrl:]]'

@@ -92,24 +92,37 @@ create or replace function dibs.enqueue(
   "group" text default null,
   cost integer default null,
   resources jsonb default null,
+  fresh boolean default false,
   out job_id uuid,
   out outcome text
 )
-language sql volatile security definer
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-begin atomic
-  select e.id, e.outcome
-  from dibs._enqueue_batch(
-    jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
-      'queue', queue, 'kind', kind, 'content_type', content_type, 'id', id, 'priority', priority,
-      'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
-      'lease_growth', lease_growth, 'lease_cap', lease_cap, 'max_attempts', max_attempts,
-      'backoff', backoff, 'history', history, 'dedup_key', dedup_key, 'dedup', dedup,
-      'dedup_scope', dedup_scope, 'dedup_for', dedup_for, 'on_duplicate', on_duplicate, 'shard_key', shard_key,
-      'group', "group", 'cost', cost, 'resources', resources))
-      || jsonb_build_object('payload', payload, 'headers', headers)),
-    case when body is not null then array[body] end, false) as e;
-end;
+as $$
+#variable_conflict use_variable
+begin
+  if num_nonnulls(lease, lease_growth, lease_cap, backoff, dedup_key, dedup, dedup_scope, dedup_for, on_duplicate, shard_key,
+    "group", cost, resources) = 0
+  then
+    job_id := dibs._insert_one(queue, kind, nullif(payload, 'null'), body, content_type, nullif(headers, 'null'), id, fresh,
+      priority::smallint, delay, due_at, ttl, deadline, max_attempts, history);
+    outcome := 'enqueued';
+  end if;
+  if job_id is null then
+    select e.id, e.outcome into job_id, outcome
+    from dibs._enqueue_batch(
+      jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
+        'queue', queue, 'kind', kind, 'content_type', content_type, 'id', id, 'priority', priority,
+        'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
+        'lease_growth', lease_growth, 'lease_cap', lease_cap, 'max_attempts', max_attempts,
+        'backoff', backoff, 'history', history, 'dedup_key', dedup_key, 'dedup', dedup,
+        'dedup_scope', dedup_scope, 'dedup_for', dedup_for, 'on_duplicate', on_duplicate, 'shard_key', shard_key,
+        'group', "group", 'cost', cost, 'resources', resources))
+        || jsonb_build_object('payload', payload, 'headers', headers)),
+      case when body is not null then array[body] end, fresh) as e;
+  end if;
+end
+$$;
 
 comment on function dibs.enqueue is
 'Put one job in, in the caller''s transaction. Returns its id and `enqueued`, or `duplicate` with the id of the
@@ -120,4 +133,5 @@ that key: until that job ends, or with `dedup_scope` only while it is `waiting`,
 `on_duplicate` is `keep` (answer with the job there), `refuse` (raise DI040) or `replace` (cancel it if it still waits,
 and enqueue this one). Groups of a queue take turns, and `cost` is what a job takes of its group''s share (1 if not
 given); `resources` are the units it needs of named limits, such as {"gpu": 1}. The same client-made `id` twice is one
-job; in a sharded queue, jobs of one `shard_key` go to one shard.';
+job, and `fresh` says that it was never sent before, which saves looking it up; in a sharded queue, jobs of one `shard_key` go to
+one shard.';
