@@ -6,8 +6,9 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -33,6 +34,7 @@ from dibs.testing import (
     pointed,
     refute_enqueued,
 )
+from dibs.testing._assert import KEPT
 from dibs.testing._perform import DEFAULT_ATTEMPTS
 
 if TYPE_CHECKING:
@@ -417,6 +419,88 @@ def test_assert_enqueued_matches_what_is_given(app: dibs.App) -> None:
     ):
         with pytest.raises(dibs.InvalidArgument, match=words):
             assert_enqueued(*args, **kwargs)
+
+
+def test_assert_enqueued_means_the_options_of_jobs(app: dibs.App) -> None:
+    @app.task(name="welcome")
+    def welcome(user_id: int, group: str = "vip") -> None: ...
+
+    deadline = datetime(2126, 1, 2, tzinfo=UTC)
+    given: dict[str, Any] = {
+        "group": "acme", "cost": 3, "resources": {"gpu": 2}, "headers": {"a": 1}, "deadline": deadline,
+        "max_attempts": 7, "ttl": timedelta(days=2, seconds=5), "lease": 90, "lease_growth": 1.5, "lease_cap": 600.0,
+        "backoff": dibs.exponential(1, cap=86400), "history": "failures",
+    }  # fmt: skip
+    app.client.set_limit(resource="gpu", concurrency=2)
+    welcome.using(**given).enqueue(1)
+    app.client.enqueue("q", "raw", b"x", content_type="image/png")
+    for name, value in given.items():
+        assert_enqueued(welcome, 1, count=1, **{name: value})
+    assert_enqueued(welcome, 1, arguments={"group": "vip"}, **given)
+    assert_enqueued("raw", on=app, content_type="image/png")
+    refute_enqueued(welcome, group="vip")
+    refute_enqueued(welcome, ttl=5)
+    with pytest.raises(AssertionError, match="its group is 'acme', not 'other'"):
+        assert_enqueued(welcome, 1, group="other")
+    unkept = dibs.JobOptions.__annotations__.keys() - {*KEPT, "priority", "delay", "due_at"}
+    assert unkept == {"dedup", "dedup_key", "dedup_scope", "dedup_for", "on_duplicate", "shard_key"}
+    for name in unkept:
+        with pytest.raises(dibs.InvalidArgument, match=f"the {name} of a job is not kept"):
+            assert_enqueued(welcome, 1, **{name: mock.ANY})
+
+
+def test_schedules_fire_under_virtual_time(app: dibs.App, clock: Clock) -> None:
+    seen: list[tuple[str, datetime]] = []
+
+    @app.schedule("0 3 * * *", name="nightly")
+    @app.task(name="report")
+    def report() -> None:
+        seen.append(("report", clock.now()))
+        later.using(delay=3600).enqueue()
+
+    @app.schedule(interval=21600)
+    @app.task(name="sync")
+    def sync() -> None:
+        seen.append(("sync", clock.now()))
+
+    @app.task(name="later")
+    def later() -> None:
+        seen.append(("later", clock.now()))
+
+    clock.freeze(datetime(2026, 3, 1, 12, tzinfo=UTC))
+    assert drain(app, schedules=True).by_state == {}, "declared, and not due"
+    drained = drain(app, schedules=True, include_scheduled=True, within=timedelta(days=2))
+    times = [at for kind, at in seen if kind == "report"]
+    assert [(at.day, at.hour) for at in times] == [(2, 3), (3, 3)]
+    assert [(at.day, at.hour) for kind, at in seen if kind == "later"] == [(2, 4), (3, 4)]
+    assert Counter(kind for kind, _ in seen)["sync"] == 8
+    assert (drained.by_state, drained.moved) == ({"succeeded": 12}, 172800)
+    clock.move(86400)
+    assert drain(app, schedules=True).by_state["succeeded"] >= 2, "what is due now, without moving the clock"
+    with pytest.raises(dibs.InvalidArgument, match="go on forever"):
+        drain(app, schedules=True, include_scheduled=True)
+
+
+def test_a_schedule_that_cannot_fire_ends_no_drain(app: dibs.App, clock: Clock) -> None:
+    @app.schedule(interval=60)
+    @app.task(name="sync", queue="full")
+    def sync() -> None: ...
+
+    app.client.set_queue("full", max_depth=1, when_full="refuse")
+    app.client.enqueue("full", "of.others")
+    drained = drain(app, schedules=True, include_scheduled=True, within=300)
+    assert (drained.by_state, drained.moved <= 300) == ({}, True)
+    assert app.client.schedule("sync").status == "failing"
+
+
+async def test_a_drain_of_schedules_has_an_end(app: dibs.App) -> None:
+    @app.schedule(fixed_delay=1)
+    @app.task(name="sync")
+    def sync() -> None: ...
+
+    with pytest.raises(TimeoutError):
+        await adrain(app, schedules=True, include_scheduled=True, within=10**7, timeout=0.5)
+    await app.aclose()
 
 
 def test_assert_enqueued_shows_what_was_enqueued_instead(app: dibs.App) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,10 @@ from dibs.client.task import Task
 from dibs.db.calls import Call
 from dibs.errors import InvalidArgument
 from dibs.job import NewJob
+from dibs.policy import Backoff, JobOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
     from uuid import UUID
 
     from dibs.client.client import Client
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 SHOWN = 20
 LEEWAY = 1.0
 """A delay is measured from the time of the enqueue; they may differ by this many seconds."""
+_OWN = ("queue", "priority", "delay", "due_at", "state", "payload")
+KEPT = (
+    "group", "cost", "resources", "headers", "content_type", "deadline", "max_attempts", "ttl", "lease",
+    "lease_growth", "lease_cap", "backoff", "history",
+)  # fmt: skip
+"""Options of a job that can be seen after it was enqueued. How it was deduplicated and sharded cannot."""
 _MISSING = object()
 
 
@@ -40,6 +47,8 @@ class Seen:
     payload: Any
     enqueued_at: datetime
     due_at: datetime
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What else it was given: ``group``, ``ttl`` and so on; durations in seconds."""
 
     @property
     def delay(self) -> float:
@@ -78,10 +87,11 @@ class Wanted:
         ]
 
     def _differing_options(self, job: Seen) -> list[str]:
+        given = {**job.options, **{name: getattr(job, name) for name in _OWN}}
         return [
-            f"its {name} is {getattr(job, name)!r}, not {wanted!r}"
+            f"its {name} is {given.get(name)!r}, not {wanted!r}"
             for name, wanted in self.options.items()
-            if not (abs(job.delay - wanted) <= LEEWAY if name == "delay" else wanted == getattr(job, name))
+            if not (abs(job.delay - wanted) <= LEEWAY if name == "delay" else wanted == given.get(name))
         ]
 
     def likeness(self, job: Seen) -> tuple[float, int]:
@@ -99,9 +109,6 @@ def assert_enqueued(
     *args: Any,
     count: int | None = None,
     queue: str | None = None,
-    priority: int | None = None,
-    delay: float | None = None,
-    due_at: datetime | None = None,
     state: str | None = None,
     payload: Any = _MISSING,
     arguments: Mapping[str, Any] | None = None,
@@ -113,11 +120,11 @@ def assert_enqueued(
 
     ``what`` is a task, a call made by ``task.call(…)``, or the name of a kind; a name needs ``on``, an app or a client.
     Arguments are compared as JSON, and only those given: ``assert_enqueued(welcome, 42)`` asks for no language. One
-    whose name is taken here, such as ``queue``, goes into ``arguments``. ``count`` asks for exactly that many,
-    otherwise there must be one or more. ``conn`` also sees what your own transaction has not committed.
+    whose name is taken here, such as ``queue``, or is that of an option of jobs, such as ``group`` or ``priority``,
+    goes into ``arguments``: here it asks for the option. ``count`` asks for exactly that many, otherwise there must be
+    one or more. ``conn`` also sees what your own transaction has not committed.
     """
-    options = _options(queue=queue, priority=priority, delay=delay, due_at=due_at, state=state, payload=payload)
-    wanted = _wanted(what, args, {**(arguments or {}), **kwargs}, options)
+    wanted = _wanted(what, args, arguments or {}, _options(kwargs, queue=queue, state=state, payload=payload), kwargs)
     jobs = enqueued(_client(what, on), conn=conn)
     matches = [job for job in jobs if not wanted.differences(job)]
     if len(matches) != count if count is not None else not matches:
@@ -130,9 +137,6 @@ def refute_enqueued(
     /,
     *args: Any,
     queue: str | None = None,
-    priority: int | None = None,
-    delay: float | None = None,
-    due_at: datetime | None = None,
     state: str | None = None,
     payload: Any = _MISSING,
     arguments: Mapping[str, Any] | None = None,
@@ -141,8 +145,7 @@ def refute_enqueued(
     **kwargs: Any,
 ) -> None:
     """Assert that no such job was enqueued; takes what :func:`assert_enqueued` takes."""
-    options = _options(queue=queue, priority=priority, delay=delay, due_at=due_at, state=state, payload=payload)
-    wanted = _wanted(what, args, {**(arguments or {}), **kwargs}, options)
+    wanted = _wanted(what, args, arguments or {}, _options(kwargs, queue=queue, state=state, payload=payload), kwargs)
     jobs = enqueued(_client(what, on), conn=conn)
     matches = [job for job in jobs if not wanted.differences(job)]
     if matches:
@@ -157,15 +160,33 @@ def enqueued(on: App | Client, *, conn: Any = None) -> list[Seen]:
 
 def _read(rows: list[tuple[Any, ...]]) -> list[Seen]:
     made = []
-    for id, queue, kind, state, priority, enqueued_at, due_at, text in rows:
+    for id, queue, kind, state, priority, enqueued_at, due_at, text, durations in rows:
         shown = msgspec.json.decode(text)
         payload = shown["payload"] if shown["body"] is None else b64decode(shown["body"])
-        made.append(Seen(id, queue, kind, state, priority, payload, enqueued_at, due_at))
+        options = {**shown, **shown["policy"], **msgspec.json.decode(durations)}
+        if options["deadline"] is not None:
+            options["deadline"] = datetime.fromisoformat(options["deadline"])
+        kept = {name: options.get(name) for name in KEPT}
+        made.append(Seen(id, queue, kind, state, priority, payload, enqueued_at, due_at, kept))
     return made
 
 
 _EVERY_JOB = Call(
-    "select id, queue, kind, state, priority, enqueued_at, due_at, dibs.show(id)::text from dibs.jobs order by id",
+    """
+    select j.id, j.queue, j.kind, j.state, j.priority, j.enqueued_at, j.due_at, s.shown::text,
+      jsonb_strip_nulls(jsonb_build_object(
+        'ttl', extract(epoch from (p.policy ->> 'ttl')::interval),
+        'lease', extract(epoch from (p.policy ->> 'lease')::interval),
+        'lease_cap', extract(epoch from (p.policy ->> 'lease_cap')::interval),
+        'backoff', p.policy -> 'backoff' || jsonb_build_object(
+          'delays', (
+            select jsonb_agg(extract(epoch from d.value::interval) order by d.ordinality)
+            from jsonb_array_elements_text(p.policy -> 'backoff' -> 'delays') with ordinality as d),
+          'cap', extract(epoch from (p.policy -> 'backoff' ->> 'cap')::interval))))::text
+    from dibs.jobs as j cross join lateral (select dibs.show(j.id)) as s (shown)
+    cross join lateral (select s.shown -> 'policy') as p (policy)
+    order by j.id
+    """,
     (),
     _read,
 )
@@ -179,21 +200,44 @@ def _client(what: Task[..., Any] | NewJob | str, on: App | Client | None) -> App
     raise InvalidArgument("where to look cannot be told from a name", hint="give on=, an app or a client")
 
 
-def _options(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None and value is not _MISSING}
+def _options(kwargs: dict[str, Any], **own: Any) -> dict[str, Any]:
+    """The options asked for, taken out of the keyword arguments."""
+    given = {name: kwargs.pop(name) for name in [*kwargs] if name in JobOptions.__annotations__}
+    if unkept := [name for name in given if name not in {*KEPT, *_OWN}]:
+        raise InvalidArgument(
+            f"the {unkept[0]} of a job is not kept, so it cannot be asserted",
+            hint=f"an argument of that name goes into arguments={{{unkept[0]!r}: …}}",
+        )
+    named = {name: value for name, value in own.items() if value is not None and value is not _MISSING}
+    return named | {name: _stored(value) for name, value in given.items()}
+
+
+def _stored(value: Any) -> Any:
+    """An option as the database shows it."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Backoff):
+        parts = value.as_json() | {"delays": list(value.delays)}
+        return {name: part for name, part in parts.items() if part is not None}
+    return value
 
 
 def _wanted(
-    what: Task[..., Any] | NewJob | str, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+    what: Task[..., Any] | NewJob | str,
+    args: tuple[Any, ...],
+    arguments: Mapping[str, Any],
+    options: dict[str, Any],
+    kwargs: dict[str, Any],
 ) -> Wanted:
+    named = {**arguments, **kwargs}
     if isinstance(what, Task):
-        return _of_task(what, args, kwargs, options)
+        return _of_task(what, args, named, options)
     if args:
         raise InvalidArgument("a kind's name does not say what its arguments are called", hint="give them by name")
     if isinstance(what, NewJob):
         asked = what.payload if isinstance(what.payload, dict) else {}
-        return Wanted(what.kind, {**asked, **_plain(kwargs)}, {"queue": what.queue, **options})
-    return Wanted(what, _plain(kwargs), options)
+        return Wanted(what.kind, {**asked, **_plain(named)}, {"queue": what.queue, **options})
+    return Wanted(what, _plain(named), options)
 
 
 def _of_task(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Wanted:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from dibs.db import calls
 from dibs.errors import InvalidArgument
 from dibs.events import RunEnded
+from dibs.maintenance import ChoreFailed, do
 from dibs.policy import Seconds, seconds
 from dibs.retry import Snooze
+from dibs.scheduler import declare
 from dibs.states import Outcome, State
 from dibs.testing.clock import Clock
 from dibs.worker import Worker, WorkerSettings
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from dibs.client.app import App
     from dibs.client.task import Task
+    from dibs.db.database_async import AsyncDatabase
     from dibs.info import JobSummary
 
 ALL = 1_000_000
@@ -58,6 +61,7 @@ def drain(
     *,
     queues: Sequence[str] | None = None,
     include_scheduled: bool = False,
+    schedules: bool = False,
     within: Seconds | None = None,
     raise_errors: bool = False,
     concurrency: int = 1,
@@ -67,7 +71,9 @@ def drain(
 
     Leases that ran out are taken back first, and what is past its time expires. Queues are those in which jobs of the
     app's tasks wait. With ``include_scheduled`` the virtual clock is moved to whatever is due next, again and again;
-    ``within`` bounds how far, in seconds. ``raise_errors`` stops at the first handler that raises: HandlerFailed.
+    ``within`` bounds how far, in seconds. With ``schedules`` those of the app are declared, and every schedule that is
+    due makes its jobs; together with ``include_scheduled`` the clock is moved to their next slots too, and ``within``
+    says when to stop. ``raise_errors`` stops at the first handler that raises: HandlerFailed.
     """
     refuse_running_loop("drain()", "await adrain(…)")
 
@@ -77,6 +83,7 @@ def drain(
                 app,
                 queues=queues,
                 include_scheduled=include_scheduled,
+                schedules=schedules,
                 within=within,
                 raise_errors=raise_errors,
                 concurrency=concurrency,
@@ -93,13 +100,16 @@ async def adrain(
     *,
     queues: Sequence[str] | None = None,
     include_scheduled: bool = False,
+    schedules: bool = False,
     within: Seconds | None = None,
     raise_errors: bool = False,
     concurrency: int = 1,
     timeout: float = 60.0,
 ) -> Drained:
     """The same as :func:`drain`, on the running event loop: handlers share it with the test."""
-    work = _Drain(app, queues, concurrency, asyncio.get_running_loop().time() + timeout)
+    if schedules and include_scheduled and within is None:
+        raise InvalidArgument("schedules go on forever", hint="give within=, the seconds to move the clock at most")
+    work = _Drain(app, queues, concurrency, asyncio.get_running_loop().time() + timeout, schedules)
     before = {job.id for job in work.jobs() if State(job.state).has_ended}
     with work.watching() if raise_errors else nullcontext():
         moved = await work.run(_budget(include_scheduled, within))
@@ -116,11 +126,12 @@ def _budget(include_scheduled: bool, within: Seconds | None) -> float | None:
 
 
 class _Drain:
-    def __init__(self, app: App, queues: Sequence[str] | None, concurrency: int, until: float) -> None:
+    def __init__(self, app: App, queues: Sequence[str] | None, concurrency: int, until: float, schedules: bool) -> None:
         self._app = app
         self._queues = queues
         self._concurrency = concurrency
         self._until = until
+        self._schedules = schedules
         self._loop = asyncio.get_running_loop()
         self._worker: Worker | None = None
         self._raised: Exception | None = None
@@ -133,8 +144,10 @@ class _Drain:
     async def run(self, budget: float | None) -> float:
         """Work until nothing is due; with a budget of virtual seconds, move the clock on and go on."""
         moved = 0.0
+        if self._schedules:
+            await declare(self._database, self._app.schedules)
         while self._failed is None:
-            if await self._round():
+            if (self._schedules and await self._fire()) or await self._round():
                 continue
             step = self._next_step() if budget is not None else None
             if step is None or budget is None or moved + step > budget:
@@ -142,6 +155,19 @@ class _Drain:
             self._move(step)
             moved += step
         return moved
+
+    @property
+    def _database(self) -> AsyncDatabase:
+        return self._app.async_client()._database
+
+    async def _fire(self) -> bool:
+        """Let schedules make the jobs that are due; whether there were any."""
+        if self._loop.time() > self._until:
+            raise TimeoutError("drain was not done in time; its schedules make more and more jobs")
+        done = await do(self._database, "schedule", force=True)
+        if isinstance(done, ChoreFailed):
+            raise done.error
+        return done.counts["fired"] > 0
 
     async def _round(self) -> bool:
         """Run a worker if a job is due; whether that changed anything."""
@@ -185,7 +211,11 @@ class _Drain:
     def _next_step(self) -> float | None:
         waiting = self._waiting()
         now = self._app.client._run(calls.schema.now())
-        return min((max(0.0, (job.due_at - now).total_seconds()) for job in waiting), default=None)
+        steps = [max(0.0, (job.due_at - now).total_seconds()) for job in waiting]
+        if self._schedules:  # A slot that has come and did not fire was tried, and waits for more than time.
+            slots = [s.next_scheduled for s in self._app.client.schedules() if s.paused_at is None]
+            steps += [(slot - now).total_seconds() for slot in slots if slot is not None and slot > now]
+        return min(steps, default=None)
 
     def _move(self, step: float) -> None:
         clock = Clock(self._app.client.dsn)
