@@ -198,7 +198,10 @@ class MadeDay:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What was done with old rows: a partition's name, ``dropped``, ``trimmed`` and so on, and how many rows went."""
+    """What was done with old rows: a partition's name, ``dropped``, ``trimmed`` and so on, and how many rows went.
+
+    ``looked`` means that there was nothing to trim so far, and that there is more to look at.
+    """
 
     name: str
     outcome: str

@@ -6,7 +6,7 @@ What is counted are the pages that a statement touches, not its time: it must no
 from __future__ import annotations
 
 import itertools
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +17,8 @@ from tests.sql.plans import explained
 
 if TYPE_CHECKING:
     import psycopg
+
+    from dibs.testing import Clock
 
     Connection = psycopg.Connection[Any]
 
@@ -186,3 +188,77 @@ def test_a_redrive_that_looked_in_vain_says_how_far(client: dibs.Client, db: Con
         client.redrive(kind="rare", dry_run=True)
     assert "ended_after" in str(raised.value.hint)
     assert client.redrive(kind="rare", ended_after=datetime.now(UTC), dry_run=True) == []
+
+
+def old(db: Connection, count: int, *, queue: str, days: int) -> None:
+    """Jobs that succeeded that long ago, each with its attempt, in the default partitions."""
+    db.execute("select dibs.set_queue(%s)", (queue,))
+    first = f"left(replace(dibs._id_floor(t.at)::text, '-', ''), 12) || '70008{next(CALLS):03x}'"
+    made = f"""select ({first} || lpad(to_hex(n), 12, '0'))::uuid as id, q.id as queue_id, t.at
+      from (select now() - interval '{days} days' as at) as t, dibs.queue as q, generate_series(1, {count}) as n
+      where q.name = '{queue}'"""
+    db.execute(
+        "insert into dibs.job (id, due_at, queue_id, priority, kind)"
+        f" select m.id, m.at, m.queue_id, 5, 'k' from ({made}) as m"
+    )
+    db.execute(
+        "insert into dibs.attempt (id, token, claimed_at, ended_at, xact, queue_id, run, outcome)"
+        f" select m.id, m.id, m.at, m.at, 1, m.queue_id, 1, 'succeeded' from ({made}) as m"
+    )
+
+
+def test_a_prune_is_a_short_step_whatever_other_queues_keep(client: dibs.Client, db: Connection) -> None:
+    client.set_queue("brief", retention=timedelta(days=1), history_retention=timedelta(days=1))
+    for days in (5, 4, 3):
+        old(db, 12_000, queue="long", days=days)
+        old(db, 10, queue="brief", days=days)
+    costs, found = [], []
+    for _ in range(20):
+        with explained(db) as plans:
+            rows = db.execute("select name, outcome, trimmed from dibs.prune()").fetchall()
+        costs.append(plans[-1].buffers)
+        found += rows
+        if not rows:
+            break
+    assert rows == [], "it has come to an end"
+    assert {(name, sum(row[2] for row in found if row[0] == name)) for name in ("job", "attempt")} == {
+        ("job", 30), ("attempt", 30)}  # fmt: skip
+    assert max(costs[2:]) < 40_000
+    assert db.execute("select count(*) from dibs.job").fetchall() == [(36_000,)]
+
+
+def test_the_dead_of_a_day_go_before_it_in_short_steps(client: dibs.Client, db: Connection, clock: Clock) -> None:
+    """While a day is dropped, everyone waits. A dead row and its job leave together."""
+    fill(db, "dead", 25_000)
+    fill(db, "ready", 1)
+    clock.move(timedelta(days=45))
+    steps: list[Any] = []
+    while rows := client.upkeep.prune():
+        steps += [(row.outcome, row.rows) for row in rows if row.name.startswith("job")]
+        [(strays,)] = db.execute(
+            "select count(*) from dibs.job as j where not exists (select from dibs.dead as d where d.id = j.id)"
+            " and not exists (select from dibs.ready as r where r.id = j.id)"
+        ).fetchall()
+        assert strays == 0
+    assert [step for step in steps if step[0] == "trimmed"] == [("trimmed", 10_000)] * 2
+    assert ("dropped", None) in steps[-10:]
+    assert client.depth("q").dead == 0
+    assert db.execute("select count(*) from dibs.job").fetchall() == [(1,)]
+
+
+def test_runs_are_counted_in_steps_however_many_a_transaction_ended(client: dibs.Client, db: Connection) -> None:
+    client.enqueue("q", "k")
+    for _ in range(8):
+        with db.transaction():
+            db.execute(
+                "insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome)"
+                " select gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1, 'succeeded'"
+                " from generate_series(1, 300)"
+            )
+    counts = []
+    more = True
+    while more:
+        [(counted, more)] = db.execute("select counted, more from dibs.roll_up(500)").fetchall()
+        counts.append(counted)
+    assert sum(counts) == 8 * 300
+    assert max(counts) <= 1000, "each transaction whole, and no more than was asked for before it"

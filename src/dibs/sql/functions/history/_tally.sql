@@ -30,6 +30,18 @@ comment on function dibs._group_runs is
 'The runs that are not counted yet, of transactions that have ended and whose number is below `upto`, grouped. A run is
 timed if it succeeded or failed, its wait if it was the first.';
 
+create or replace function dibs._has_more_runs(first bigint, upto bigint, max integer) returns boolean
+language plpgsql stable
+set enable_seqscan = off
+set jit = off
+as $$
+begin
+  return exists (select from dibs.attempt as a where a.xact >= first and a.xact < upto offset max);
+end
+$$;
+
+comment on function dibs._has_more_runs is 'Whether a range of transactions has ended more than `max` runs.';
+
 create or replace function dibs._group_unrun() returns setof dibs.run_group
 language sql volatile
 begin atomic

@@ -6,61 +6,125 @@ return dibs._day_start(((at - retention) at time zone 'UTC')::date);
 
 comment on function dibs._kept_since is 'The start of the oldest day that a retention keeps.';
 
-create or replace function dibs._trim_jobs(at timestamptz, max integer) returns bigint
+create or replace function dibs._delete_old(ids uuid[], at timestamptz) returns bigint
 language plpgsql volatile
+set enable_seqscan = off
+set jit = off
 as $$
 declare
-  v_old uuid[];
-  v_trimmed bigint;
+  v_deleted bigint;
 begin
-  with kept as materialized (
-    select q.id, q.retention, dibs._id_floor(dibs._kept_since(at, q.retention)) as since from dibs.queue as q
-  )
-  select array_agg(o.id) into v_old from (
-    select j.id from dibs.job as j join kept as k on k.id = j.queue_id and j.id < k.since
-    where j.id < (select n.since from kept as n order by n.since desc limit 1)
-      and not dibs._is_live(j.id, at)
-      -- A job that outlived its day is kept for its retention from its last attempt on.
-      and not exists (select from dibs.attempt as a where a.id = j.id and a.ended_at > at - k.retention)
-    limit max
-  ) as o;
   delete from dibs.dead as d where d.id = any (array(
     select o.id from dibs.dead as o join dibs.queue as q on q.id = o.queue_id
-    where o.id = any (v_old) and o.ended_at <= at - q.retention order by o.id for update of o skip locked));
+    where o.id = any (ids) and o.ended_at <= at - q.retention order by o.id for update of o skip locked));
   -- One whose dead row was locked may be about to be redriven: it stays, and so does one that was redriven since.
   with gone as (
     delete from dibs.job as j
-    where j.id = any (v_old) and not dibs._is_live(j.id, at) and not exists (select from dibs.dead as d where d.id = j.id)
+    where j.id = any (ids) and not dibs._is_live(j.id, at) and not exists (select from dibs.dead as d where d.id = j.id)
     returning 1)
-  select count(*) into v_trimmed from gone;
-  return v_trimmed;
+  select count(*) into v_deleted from gone;
+  return v_deleted;
+end
+$$;
+
+comment on function dibs._delete_old is
+'Delete those of the jobs that are past their queue''s retention, with their dead tickets. Returns how many.';
+
+create or replace function dibs._trim_jobs(at timestamptz, after uuid, max integer, out trimmed bigint, out next uuid)
+language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_since constant uuid := (select max(dibs._id_floor(dibs._kept_since(at, q.retention))::text) from dibs.queue as q)::uuid;
+  v_looked bigint;
+  v_last uuid;
+  v_old uuid[];
+begin
+  with kept as materialized (
+    select q.id, q.retention, dibs._id_floor(dibs._kept_since(at, q.retention)) as since from dibs.queue as q
+  ), looked as materialized (
+    select j.id, j.queue_id from dibs.job as j where j.id > after and j.id < v_since order by j.id limit 10 * _trim_jobs.max
+  ), late as materialized (
+    select l.id, k.retention from looked as l join kept as k on k.id = l.queue_id and l.id < k.since order by l.id
+  ), old as materialized (
+    select l.id from late as l
+    where not dibs._is_live(l.id, at)
+      -- A job that outlived its day is kept for its retention from its last attempt on.
+      and not exists (select from dibs.attempt as a where a.id = l.id and a.ended_at > at - l.retention)
+    limit _trim_jobs.max
+  )
+  select array(select o.id from old as o order by o.id), (select count(*) from looked), (select l.id from looked as l order by l.id desc limit 1)
+  into v_old, v_looked, v_last;
+  trimmed := dibs._delete_old(v_old, at);
+  next := case when cardinality(v_old) = _trim_jobs.max then v_old[_trim_jobs.max]
+    when v_looked = 10 * _trim_jobs.max then v_last end;
 end
 $$;
 
 comment on function dibs._trim_jobs is
 'Delete up to `max` jobs past their queue''s retention that leave with no day: those in the default partition, in days
-too crowded to drop, and of queues with a shorter retention than others.';
+too crowded to drop, and of queues with a shorter retention than others. Looks at ten times as many after an id; where to go on, if there
+are more.';
 
-create or replace function dibs._trim_attempts(at timestamptz, max integer) returns bigint
+create or replace function dibs._trim_attempts(at timestamptz, after uuid, max integer, out trimmed bigint, out next uuid)
 language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 declare
-  v_trimmed bigint;
+  v_since constant uuid := (select max(dibs._id_floor(dibs._kept_since(at, q.history_retention))::text) from dibs.queue as q)::uuid;
+  v_looked bigint;
+  v_last uuid;
+  v_old bigint;
+  v_last_old uuid;
 begin
   with kept as materialized (
     select q.id, at - q.history_retention as until,
       dibs._id_floor(dibs._kept_since(at, q.history_retention)) as since
     from dibs.queue as q
+  ), looked as materialized (
+    select a.id, a.run, a.queue_id, a.ended_at from dibs.attempt as a
+    where a.id > after and a.id < v_since order by a.id, a.run limit 10 * _trim_attempts.max
   ), old as materialized (
-    select a.id, a.run from dibs.attempt as a join kept as k on k.id = a.queue_id and a.id < k.since
-    where a.id < (select n.since from kept as n order by n.since desc limit 1) and a.ended_at < k.until limit max
+    select l.id, l.run from looked as l join kept as k on k.id = l.queue_id and l.id < k.since and l.ended_at < k.until
+    order by l.id, l.run limit _trim_attempts.max
   ), gone as (
     delete from dibs.attempt as a using old as o where a.id = o.id and a.run = o.run returning 1
   )
-  select count(*) into v_trimmed from gone;
-  return v_trimmed;
+  select (select count(*) from gone), (select count(*) from old), (select o.id from old as o order by o.id desc limit 1),
+    (select count(*) from looked), (select l.id from looked as l order by l.id desc limit 1)
+  into trimmed, v_old, v_last_old, v_looked, v_last;
+  next := case when v_old = _trim_attempts.max then v_last_old when v_looked = 10 * _trim_attempts.max then v_last end;
 end
 $$;
 
 comment on function dibs._trim_attempts is
-'Delete up to `max` attempts past their queue''s history retention that leave with no day.';
+'Delete up to `max` attempts past their queue''s history retention that leave with no day. Looks at ten times as many after an id; where
+to go on, if there are more.';
+
+create or replace function dibs._clear_day(day date, at timestamptz, max integer) returns bigint
+language plpgsql volatile
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_old uuid[] := array(
+    select d.id from (
+      select d.id, d.queue_id, d.ended_at from dibs.dead as d
+      where d.id >= dibs._id_floor(dibs._day_start(day)) and d.id < dibs._id_floor(dibs._day_start(day + 1))
+      order by d.id limit 2 * _clear_day.max) as d
+    join dibs.queue as q on q.id = d.queue_id where d.ended_at <= at - q.retention
+    order by d.id limit _clear_day.max);
+begin
+  -- A few go with their day.
+  return case when cardinality(v_old) = _clear_day.max then dibs._delete_old(v_old, at) else 0 end;
+end
+$$;
+
+comment on function dibs._clear_day is
+'Delete the first `max` dead jobs of a day that are past their retention, if it has as many: while a day is dropped, everyone waits.';

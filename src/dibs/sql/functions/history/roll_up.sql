@@ -7,6 +7,7 @@ as $$
 declare
   c_step constant bigint := 20000;  -- Transactions in a step, so that a long history is not summed up at once.
   c_steps constant integer := 50;
+  v_size bigint;
   v_now timestamptz := dibs.now();
   v_next bigint;
   v_open bigint[];
@@ -26,7 +27,12 @@ begin
   select t.next, t.open into v_next, v_open from dibs._open_transactions() as t;
   v_mark := dibs._read_mark(v_next, v_open);
   for step in 1 .. c_steps loop
-    v_upto := least(v_mark.next + least(c_step, roll_up.max), v_next);
+    v_size := least(c_step, roll_up.max);
+    -- A transaction may have ended any number of runs.
+    while v_size > 1 and dibs._has_more_runs(v_mark.next, least(v_mark.next + v_size, v_next), roll_up.max) loop
+      v_size := v_size / 8;
+    end loop;
+    v_upto := least(v_mark.next + greatest(v_size, 1), v_next);
     v_groups := array(select g from dibs._group_runs(v_mark, v_upto, v_open) as g);
     counted := counted + dibs._add_groups(v_groups, v_now);
     if exists (select from unnest(v_groups) as g where g.state in ('failed', 'lost')) then
@@ -49,7 +55,7 @@ $$;
 
 comment on function dibs.roll_up is
 'Count the runs that ended since the last time, and the jobs that ended without one, into the statistics, and failures by their group. Stops after
-`max` runs or so. Returns how many it counted, and whether there are more. One caller does so at a time; for others,
+`max` runs or so; those of one transaction are counted together. Returns how many it counted, and whether there are more. One caller does so at a time; for others,
 `counted` is null.';
 
 create or replace function dibs.set_stat_retention(minutes interval default null, hours interval default null)

@@ -62,8 +62,10 @@ begin
           when bool_or(p.outcome = 'locked') then interval '10 seconds' end
       into counts, more, wait
       from (
-        select p.outcome, sum(coalesce(p.trimmed, 1)) as rows, bool_or(p.trimmed >= 1000) as is_full
+        select p.outcome, sum(coalesce(p.trimmed, 1)) as rows, bool_or(p.trimmed >= 1000 or p.outcome = 'looked') as is_full
         from dibs.prune(1000) as p group by 1) as p;
+      next := (select c.place from dibs.chore as c where c.name = 'prune' order by c.done_at desc limit 1);
+      more := more or next is not null;
     when 'make_days' then
       select jsonb_object_agg(d.outcome, d.days), max(interval '30 seconds') filter (where d.outcome in ('made', 'locked'))
       into counts, wait
