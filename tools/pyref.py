@@ -20,6 +20,7 @@ import msgspec
 
 import dibs
 from dibs import errors, events, policy, schedule, testing, web, worker
+from dibs.client import context
 from dibs.db.adapters import detect
 from dibs.web import access, settings
 
@@ -127,7 +128,7 @@ def alias_docs(*modules: ModuleType) -> dict[str, str]:
     return found
 
 
-ALIASES = alias_docs(policy, schedule, detect, access, settings)
+ALIASES = alias_docs(context, policy, schedule, detect, access, settings)
 
 
 def alias_section(name: str, of: object) -> list[str]:

@@ -11,7 +11,7 @@ from dibs import events
 from dibs.client.app import App, Task, TaskSettings
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
-from dibs.client.context import Context, context
+from dibs.client.context import Context, StopReason, context
 from dibs.client.handle import Job
 from dibs.client.handle_async import AsyncJob
 from dibs.client.middleware import Middleware
@@ -207,6 +207,7 @@ __all__ = [
     "Statistics",
     "Status",
     "StillSharded",
+    "StopReason",
     "Task",
     "TaskInfo",
     "TaskSettings",

@@ -64,3 +64,26 @@ def writes(word: str) -> None:
 @app.task(process=True, name="tells")
 def tells() -> None:
     dibs.context().progress(1, message="from there")
+
+
+def stopped_by() -> str:
+    here = dibs.context()
+    until = time.monotonic() + 60
+    while not here.should_stop and time.monotonic() < until:
+        time.sleep(0.01)
+    return str(here.stop_reason)
+
+
+@app.task(process=True, name="until_told")
+def until_told() -> str:
+    return stopped_by()
+
+
+@app.task(process=True, name="softly", timeout=60, soft_timeout=0.2)
+def softly() -> str:
+    return stopped_by()
+
+
+@app.task(process=True, name="should_stop")
+def should_stop() -> bool:
+    return dibs.context().should_stop

@@ -71,6 +71,7 @@ class App:
         queue: str | None = None,
         retry: Retry | None = None,
         timeout: Seconds | None = None,
+        soft_timeout: Seconds | None = None,
         process: bool = False,
         memory: int | None = None,
         repeat: Seconds | None = None,
@@ -92,7 +93,8 @@ class App:
     ) -> Any:
         """Make a function a task: it stays callable, and can be enqueued.
 
-        ``timeout`` is how many seconds a run may take. With ``process`` it runs in a separate process, which is
+        ``timeout`` is how many seconds a run may take; after ``soft_timeout`` seconds ``context().should_stop`` is
+        true, so that it can end by itself before that. With ``process`` it runs in a separate process, which is
         killed when it takes longer or, with ``memory``, when it needs more bytes. With ``repeat`` each success enqueues
         the same job again, due that many seconds later. A ``raw`` task takes one argument, the whole payload as it is.
         ``limit`` is how many of its jobs run at once, of all workers together: set by ``dibs declare``, or by a worker
@@ -133,6 +135,7 @@ class App:
         queue: str | None = None,
         retry: Retry | None = None,
         timeout: Seconds | None = None,
+        soft_timeout: Seconds | None = None,
         **options: Unpack[JobOptions],
     ) -> Callable[[Callable[[list[T]], R]], Task[[T], R]]:
         """Turn a function that takes a list into a task whose jobs run in batches.
@@ -146,9 +149,8 @@ class App:
         def make(decorated: Callable[[list[T]], R]) -> Task[[T], R]:
             kind = name or kind_of(decorated)
             gathering = Batch(max, float(within) if isinstance(within, int | float) else within.total_seconds())
-            settings = settings_of(
-                self, queue, Retry() if retry is None else retry, {"timeout": timeout, "batch": gathering, **options}
-            )
+            own = {"timeout": timeout, "soft_timeout": soft_timeout, "batch": gathering}
+            settings = settings_of(self, queue, Retry() if retry is None else retry, {**own, **options})
             return self._add(Task(self, decorated, kind, settings, ItemArguments(kind, decorated)))
 
         return make

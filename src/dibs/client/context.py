@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from dibs.errors import DibsError
 from dibs.progress import progress_json
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from dibs.job import Claimed, NewJob
 
     Note = Callable[[Claimed, dict[str, Any]], None]
+    Tell = Callable[["StopReason"], None]
 
 T = TypeVar("T")
+
+StopReason = Literal["timeout", "stopping", "cancelled", "lost"]
+"""Why a run should stop: its soft timeout is over, its worker stops, it was cancelled, or its lease was lost."""
 
 _current: ContextVar[Context] = ContextVar("dibs_context")
 
@@ -27,7 +31,7 @@ _current: ContextVar[Context] = ContextVar("dibs_context")
 class Context:
     """One attempt, as its handler sees it; of a batch handler the first, with all of them in ``batch``."""
 
-    __slots__ = ("_databases", "_note", "batch", "completed", "follow_ups", "job", "result")
+    __slots__ = ("_databases", "_note", "_stop_reason", "_tell", "batch", "completed", "follow_ups", "job", "result")
 
     def __init__(self, job: Claimed, databases: Databases | None = None, note: Note | None = None) -> None:
         self.job = job
@@ -35,8 +39,10 @@ class Context:
         self.result: Any = None
         self.completed = False
         self.batch: tuple[Context, ...] = (self,)
+        self._stop_reason: StopReason | None = None
         self._databases = databases
         self._note = note
+        self._tell: Tell | None = None
 
     @property
     def id(self) -> UUID:
@@ -57,6 +63,20 @@ class Context:
     def deadline(self) -> datetime | None:
         """When the job must have ended, if it must."""
         return self.job.deadline
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether this run should end soon; ``stop_reason`` says why.
+
+        Look at it now and then: a plain function cannot be interrupted. ``raise dibs.Snooze(0)`` to give the job back
+        uncharged; a job that was cancelled ends as cancelled, unless its handler returns.
+        """
+        return self._stop_reason is not None
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why this run should stop, if it should: ``timeout``, ``stopping``, ``cancelled`` or ``lost``."""
+        return self._stop_reason
 
     def enqueue(self, job: NewJob) -> None:
         """Enqueue a follow-up together with this job's completion: both or neither."""
@@ -121,3 +141,10 @@ def running() -> Context | None:
 
 enter: Callable[[Context], Any] = _current.set
 """Begin an attempt here: in this task, or in this thread."""
+
+
+def tell_stop(here: Context, why: StopReason) -> None:
+    """Tell a run that it should stop, wherever its handler runs; the last reason counts."""
+    here._stop_reason = why
+    if here._tell is not None:
+        here._tell(why)

@@ -31,7 +31,7 @@ REPEATED_KEY = "dibs-dedup-key"
 """The header in which a job that repeats carries its dedup key along: elsewhere only a hash of it is kept."""
 
 
-OWN = ("timeout", "process", "memory", "repeat", "batch", "limit")
+OWN = ("timeout", "soft_timeout", "process", "memory", "repeat", "batch", "limit")
 """What a task is given that is not an option of its jobs."""
 
 
@@ -60,9 +60,15 @@ class TaskSettings:
     repeat: float | None = None
     batch: Batch | None = None
     limit: int | None = None
+    soft_timeout: float | None = None
     conn: Any = None
     changed: frozenset[str] = frozenset()
     """What ``using`` was given."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a run has a process, or a limit of its time."""
+        return self.process or self.timeout is not None or self.soft_timeout is not None
 
     def __post_init__(self) -> None:
         if self.memory is not None and not self.process:
@@ -71,12 +77,18 @@ class TaskSettings:
             raise InvalidArgument("a batch handler runs in the worker itself and does not repeat")
         for name, value in (
             ("timeout", self.timeout),
+            ("soft_timeout", self.soft_timeout),
             ("memory", self.memory),
             ("repeat", self.repeat),
             ("limit", self.limit),
         ):
             if value is not None and value < 0:
                 raise InvalidArgument(f"a task's {name} is 0 or more, not {value}")
+        if self.soft_timeout is not None and self.timeout is not None and self.soft_timeout >= self.timeout:
+            raise InvalidArgument(
+                f"a task's soft_timeout is below its timeout of {self.timeout:g} s, not {self.soft_timeout:g} s",
+                hint="between the two its handler has time to end by itself",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +242,7 @@ def settings_of(app: App, queue: str | None, retry: Retry, given: Mapping[str, A
     options = {name: value for name, value in given.items() if name not in OWN}
     _check_options(options)
     kept: dict[str, Any] = {name: value for name, value in given.items() if name in OWN and value is not None}
-    for name in ("timeout", "repeat"):
+    for name in ("timeout", "soft_timeout", "repeat"):
         if name in kept:
             kept[name] = seconds(cast("Seconds", kept[name]))
     return TaskSettings(queue or app.queue, retry, options=cast("JobOptions", options), **kept)

@@ -11,10 +11,12 @@ import asyncio
 import contextvars
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from dibs.client.context import Context, enter
+from dibs.client.context import Context, enter, tell_stop
 from dibs.client.transaction import Databases
 from dibs.errors import InvalidArgument
 from dibs.results import result_of
@@ -24,7 +26,7 @@ from dibs.worker.handler import again, wrapped
 from dibs.worker.run_end import RunEnd, failed, succeeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from dibs.client.app import App
     from dibs.client.task import Task
@@ -63,7 +65,8 @@ def attempt(app: App, job: Claimed, dsn: str | None) -> Ran:
     if isinstance(begun, Ran):
         return begun
     try:
-        return _ended(begun, _call(app, begun))
+        with _told_softly(begun):
+            return _ended(begun, _call(app, begun))
     except Exception as error:
         return _raised(begun, error)
     finally:
@@ -77,10 +80,11 @@ async def aattempt(app: App, job: Claimed, dsn: str | None) -> Ran:
     if isinstance(begun, Ran):
         return begun
     try:
-        if begun.task.is_async:
-            value = await asyncio.create_task(_within(begun), context=begun.variables)
-        else:
-            value = await asyncio.to_thread(_timed, begun)
+        with _told_softly(begun):
+            if begun.task.is_async:
+                value = await asyncio.create_task(_within(begun), context=begun.variables)
+            else:
+                value = await asyncio.to_thread(_timed, begun)
         return _ended(begun, value)
     except Exception as error:
         return _raised(begun, error)
@@ -127,6 +131,19 @@ async def _on_own_loop(app: App, begun: Begun) -> Any:
         await app.aclose()
         if begun.databases is not None:
             await begun.databases.asynchronous.close()
+
+
+@contextmanager
+def _told_softly(begun: Begun) -> Iterator[None]:
+    """Tell the handler when its soft timeout is over, if it has one."""
+    soft = begun.task.settings.soft_timeout
+    timer = Timer(soft or 0.0, tell_stop, (begun.here, "timeout"))
+    if soft is not None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 async def _within(begun: Begun) -> Any:

@@ -11,12 +11,13 @@ import threading
 import time
 from multiprocessing import connection, parent_process
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dibs.client.app import App
-from dibs.client.context import Context, enter
+from dibs.client.context import Context, StopReason, enter, tell_stop
 from dibs.client.transaction import Databases
 from dibs.db import calls
 from dibs.errors import DibsError, InvalidArgument
@@ -32,13 +33,24 @@ if TYPE_CHECKING:
     from dibs.client.task import Task
 
 
-class Request(msgspec.Struct):
-    """What the worker asks for: this job, of that task of that module, with this much memory and this log."""
+class Request(msgspec.Struct, tag=True):
+    """What the worker asks for: this job, of that task of that module, with this much memory and this log.
+
+    It may know already that it should ``stop``.
+    """
 
     module: str
     job: Claimed
     memory: int | None = None
     log: LogSetup | None = None
+    stop: StopReason | None = None
+
+
+class Stop(msgspec.Struct, tag=True):
+    """The worker says that this run should stop."""
+
+    run: bytes
+    why: StopReason
 
 
 def serve(pipe: Connection, dsn: str) -> None:
@@ -46,18 +58,57 @@ def serve(pipe: Connection, dsn: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # The worker decides, and closes the pipe or kills us.
     threading.Thread(target=_end_with_parent, name="dibs-parent", daemon=True).start()
+    inbox = Inbox(pipe)
     with asyncio.Runner() as runner:
         databases = Databases(dsn, 1)
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                request = msgspec.json.decode(pipe.recv_bytes(), type=Request)
-                pipe.send_bytes(msgspec.json.encode(_run(request, databases, runner)))
+        with contextlib.suppress(OSError):
+            while (request := inbox.requests.get()) is not None:
+                here = Context(request.job, databases, lambda job, told: _report(databases, job, told))
+                inbox.begin(here, request.stop)
+                pipe.send_bytes(msgspec.json.encode(_run(request, here, runner)))
         runner.run(databases.close())
 
 
-def _run(request: Request, databases: Databases, runner: asyncio.Runner) -> RunEnd:
+class Inbox:
+    """Reads what the worker says, in a thread: what to run next, and that what runs should stop."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.requests: SimpleQueue[Request | None] = SimpleQueue()
+        self._pipe = pipe
+        self._here: Context | None = None
+        self._stop: Stop | None = None
+        threading.Thread(target=self._read, name="dibs-inbox", daemon=True).start()
+
+    def begin(self, here: Context, why: StopReason | None) -> None:
+        """From now on this is what runs."""
+        if why is not None:
+            tell_stop(here, why)
+        self._here = here
+        self._tell()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                said = msgspec.json.decode(self._pipe.recv_bytes(), type=Request | Stop)
+                if isinstance(said, Request):
+                    self.requests.put(said)
+                else:
+                    self._stop = said
+                    self._tell()
+        except (EOFError, OSError):
+            return
+        finally:
+            self.requests.put(None)
+
+    def _tell(self) -> None:
+        """Tell the run that is meant, which may not have begun, or has ended already."""
+        here, stop = self._here, self._stop
+        if here is not None and stop is not None and here.job._run_key == stop.run:
+            tell_stop(here, stop.why)
+
+
+def _run(request: Request, here: Context, runner: asyncio.Runner) -> RunEnd:
     began = time.monotonic()
-    here = Context(request.job, databases, lambda job, told: _report(databases, job, told))
     retry = Retry()
     try:
         task = find(request.module, request.job.kind)

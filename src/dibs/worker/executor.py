@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,10 @@ from dibs.worker.handler import again, wrapped
 from dibs.worker.processes import Processes
 from dibs.worker.run_end import RunEnd, failed, succeeded
 from dibs.worker.threads import Threads
+from dibs.worker.within import in_thread, within
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from dibs.client.app import App
     from dibs.client.context import Note
@@ -59,10 +59,14 @@ class Executor:
         self._events.tell(KindUnknown(job))
         return RunEnd(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY)
 
-    async def attempt(self, task: Task[Any, Any], job: Claimed, told: Container[bytes]) -> RunEnd:
+    def context(self, job: Claimed) -> Context:
+        """An attempt that has not begun."""
+        return Context(job, self._databases, self._note)
+
+    async def attempt(self, task: Task[Any, Any], here: Context, told: Container[bytes]) -> RunEnd:
         """Run one attempt to its end: whatever is raised, the job failed, unless it is one we told to stop."""
         began = time.monotonic()
-        here = Context(job, self._databases, self._note)
+        job = here.job
         try:
             try:
                 arguments = task.arguments.read(job._payload)
@@ -74,7 +78,7 @@ class Executor:
             if self._events.wants(JobStarted):
                 self._events.tell(_started(job))
             reach("worker.before_run")
-            if task.is_async and task.settings.timeout is None and not task.settings.process:
+            if task.is_async and not task.settings.is_bounded:
                 result = await self._handlers[task.name](here, arguments)
                 end = succeeded(here, task.settings.retry, result, began)
             else:
@@ -88,7 +92,7 @@ class Executor:
 
     async def _run(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> RunEnd:
         if task.settings.process:
-            return await self._processes.run(task, here.job, lambda: _within(task))
+            return await self._processes.run(task, here, lambda tell: within(task, here, tell))
         result = await self._call(task, here, arguments)
         return succeeded(here, task.settings.retry, result, began)
 
@@ -96,23 +100,20 @@ class Executor:
         handler = self._handlers[task.name]
         if not task.is_async:
             # An abandoned thread goes on to its end, but its job's token is no longer good for anything.
-            return await self._threads.run(lambda: handler(here, arguments), lambda: _within(task))
-        if task.settings.timeout is None:
-            return await handler(here, arguments)
-        async with _within(task):
+            return await self._threads.run(lambda: handler(here, arguments), lambda: within(task, here, in_thread))
+        async with within(task, here):
             return await handler(here, arguments)
 
     async def attempt_batch(
-        self, task: Task[Any, Any], jobs: Sequence[Claimed], is_told: Callable[[], bool]
+        self, task: Task[Any, Any], attempts: Sequence[Context], is_told: Callable[[], bool]
     ) -> list[RunEnd]:
         """Run many attempts as one call of a batch handler; an end for each."""
         began = time.monotonic()
         ends: dict[int, RunEnd] = {}
         contexts, items = [], []
-        for n, job in enumerate(jobs):
-            here = Context(job, self._databases, self._note)
+        for n, here in enumerate(attempts):
             try:
-                items.append(task.arguments.read(job._payload)["item"])
+                items.append(task.arguments.read(here.job._payload)["item"])
                 contexts.append((n, here))
             except Exception as error:
                 final = isinstance(error, InvalidArgument)
@@ -121,7 +122,7 @@ class Executor:
             answers = await self._answers(task, [here for _, here in contexts], items, is_told)
             for (n, here), answer in zip(contexts, answers, strict=True):
                 ends[n] = _outcome(task, here, answer, began)
-        return [ends[n] for n in range(len(jobs))]
+        return [ends[n] for n in range(len(attempts))]
 
     async def _answers(
         self, task: Task[Any, Any], contexts: list[Context], items: list[Any], is_told: Callable[[], bool]
@@ -148,18 +149,6 @@ class Executor:
             error = TypeError(f"{task.name} returned {wrong} for {len(items)} jobs, not one for each or None")
             return [error] * len(items)
         return list(told)
-
-
-@contextlib.asynccontextmanager
-async def _within(task: Task[Any, Any]) -> AsyncIterator[None]:
-    """Let a handler take no longer than its timeout. Waiting for a thread or a process is not the handler's time."""
-    try:
-        async with asyncio.timeout(task.settings.timeout) as limit:
-            yield
-    except TimeoutError as error:
-        if not limit.expired():
-            raise
-        raise TimeoutError(f"{task.name} took longer than {task.settings.timeout:g} s") from error
 
 
 def _outcome(task: Task[Any, Any], here: Context, answer: Any, began: float) -> RunEnd:

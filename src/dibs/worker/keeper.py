@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dibs.job import Claimed
     from dibs.worker.pulse import Pulse
 
-    StopJob = Callable[[Claimed, Literal["cancel", "lost"]], object]
+    StopJob = Callable[[Claimed, Literal["cancelled", "lost"]], object]
 
 R = TypeVar("R")
 
@@ -196,7 +196,7 @@ class Keeper:
             if answer.answer in {Answer.OK, Answer.CANCEL}:
                 kept.until = before + kept.length
             if answer.answer is Answer.CANCEL:
-                self._stop_job(kept.job, "cancel")
+                self._stop_job(kept.job, "cancelled")
             elif answer.answer is Answer.LOST:
                 self._stop_job(kept.job, "lost")
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import signal
+import threading
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from dibs.errors import DibsError
 from dibs.metrics.log_setup import begun
-from dibs.worker.child import Request, find, serve
+from dibs.worker.child import Request, Stop, find, serve
 from dibs.worker.run_end import RunEnd
 from dibs.worker.threads import Threads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.client.context import Context, StopReason, Tell
     from dibs.client.task import Task
-    from dibs.job import Claimed
-    from dibs.worker.threads import Limit
+    from dibs.worker.threads import Limited
 
 
 class ProcessDied(DibsError):
@@ -33,21 +37,25 @@ class Processes:
         self._idle: list[Child] = []
         self._all: set[Child] = set()
 
-    async def run(self, task: Task[..., object], job: Claimed, limit: Limit) -> RunEnd:
+    async def run(self, task: Task[..., object], here: Context, limit: Callable[[Tell], Limited]) -> RunEnd:
         """Run one attempt within the limit; a process that is not done when we are cancelled is killed."""
         child: Child | None = None
         given_up = False
-        request = Request(task.function.__module__, job, task.settings.memory, begun[0] if begun else None)
+        asked = Request(task.function.__module__, here.job, task.settings.memory, begun[0] if begun else None)
 
         def ask() -> RunEnd:
             nonlocal child
             child = self._child()
             if given_up:  # While it was starting: nobody else knows it yet.
                 child.kill()
-            return child.ask(request)
+            return child.ask(msgspec.structs.replace(asked, stop=here.stop_reason))
+
+        def tell(why: StopReason) -> None:
+            if child is not None:  # Otherwise the request will say so.
+                child.tell(Stop(here.job._run_key, why))
 
         try:
-            end: RunEnd = await self._threads.run(ask, limit)
+            end: RunEnd = await self._threads.run(ask, lambda: limit(tell))
         except BaseException:
             given_up = True
             if child is not None:
@@ -83,16 +91,29 @@ class Child:
         self._process = context.Process(target=serve, args=(theirs, dsn), name="dibs-handler", daemon=True)
         self._process.start()
         theirs.close()
+        self._writing = threading.Lock()
 
     def ask(self, request: Request) -> RunEnd:
         """Run a job there; blocks."""
         try:
-            self._pipe.send_bytes(msgspec.json.encode(request))
+            self._write(request)
             return msgspec.json.decode(self._pipe.recv_bytes(), type=RunEnd)
         except (EOFError, OSError):
             self._process.join(5)
             self._pipe.close()
             raise ProcessDied(f"the process running it ended with {_ending(self._process.exitcode)}") from None
+
+    def tell(self, stop: Stop) -> None:
+        """Tell the run there that it should stop; from a thread, because a process that reads nothing would block."""
+        threading.Thread(target=self._tell, args=(stop,), name="dibs-stop", daemon=True).start()
+
+    def _tell(self, stop: Stop) -> None:
+        with contextlib.suppress(OSError):  # It has ended.
+            self._write(stop)
+
+    def _write(self, message: Request | Stop) -> None:
+        with self._writing:
+            self._pipe.send_bytes(msgspec.json.encode(message))
 
     def kill(self) -> None:
         """End it at once, whatever it does."""

@@ -7,6 +7,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
+from dibs.client.context import tell_stop
 from dibs.events import Trouble
 from dibs.runtime import end, limited
 from dibs.runtime.points import reach
@@ -17,6 +18,7 @@ from dibs.worker.stock import Stock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dibs.client.context import Context
     from dibs.client.task import Task
     from dibs.events import Events
     from dibs.job import Claimed
@@ -33,8 +35,9 @@ LEAVE = 3.0
 SENDING = 3.0
 """How many seconds the last ends have to be sent in."""
 
-Why = Literal["lost", "cancel", "stopping"]
-"""Why a job is to stop."""
+Why = Literal["cancelled", "stopping", "lost"]
+WHY: tuple[Why, ...] = ("cancelled", "stopping", "lost")
+"""Why a job is to stop; a later one counts more."""
 
 
 class Runners:
@@ -47,12 +50,13 @@ class Runners:
         self._completer = completer
         self._stock = Stock()
         self._batches = Batches()
-        self._running: dict[bytes, tuple[Claimed, asyncio.Task[Any]]] = {}
+        self._running: dict[bytes, tuple[Context, asyncio.Task[Any]]] = {}
         self._batched: set[bytes] = set()
         self._told: dict[bytes, Why] = {}
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._winding_up = False
         self._closing = False
         self._left = 0
 
@@ -85,7 +89,7 @@ class Runners:
             return
         error = _raised(task)
         self._events.tell(Trouble(f"running jobs ({task.get_name()})", error))
-        jobs = [job for job, runner in self._running.values() if runner is task]
+        jobs = [here.job for here, runner in self._running.values() if runner is task]
         self._report([RunEnd(job, "fail", error=f"the worker's own runner failed: {error!r}") for job in jobs])
         self._forget(jobs)
         self._start_runner(task.get_name())
@@ -150,7 +154,8 @@ class Runners:
                 turn = time.monotonic() + TURN
                 continue
             job = self._stock.take()
-            self._running[job._run_key] = (job, me)
+            here = self._executor.context(job)
+            self._running[job._run_key] = (here, me)
             self._quiet.clear()
             task = self._executor.task(job.kind)
             if self._told and job._run_key in self._told:
@@ -160,25 +165,26 @@ class Runners:
                 self._report([self._executor.unknown(job)])
                 self._forget([job])
             else:
-                await self._run(job, task, me)
+                await self._run(here, task, me)
                 if me.cancelling():
                     await _calm(me)
             if time.monotonic() > turn:
                 await asyncio.sleep(0)
                 turn = time.monotonic() + TURN
 
-    async def _run(self, job: Claimed, task: Task[Any, Any], me: asyncio.Task[Any]) -> None:
+    async def _run(self, here: Context, task: Task[Any, Any], me: asyncio.Task[Any]) -> None:
+        job = here.job
         if task.settings.batch is not None and self._batches.join(task, job):
             self._running.pop(job._run_key)  # The runner that opened the batch runs it.
             return
         jobs = [job]
         try:
             if task.settings.batch is None:
-                ends = [await self._executor.attempt(task, job, self._told)]
+                ends = [await self._executor.attempt(task, here, self._told)]
             else:
                 await self._batches.gather(task, jobs)
-                self._begin_batch(jobs, me)
-                ends = await self._executor.attempt_batch(task, jobs, lambda: self._is_stopping(jobs))
+                attempts = self._begin_batch(jobs, me)
+                ends = await self._executor.attempt_batch(task, attempts, lambda: self._is_stopping(jobs))
         except BaseException as error:
             ends = self._ends_of(jobs, error)
         if not jobs or jobs[0]._run_key in self._running:  # Otherwise it was left behind, and is no longer ours.
@@ -196,14 +202,18 @@ class Runners:
     def _is_stopping(self, jobs: list[Claimed]) -> bool:
         return any(self._told.get(job._run_key) == "stopping" for job in jobs)
 
-    def _begin_batch(self, jobs: list[Claimed], me: asyncio.Task[Any]) -> None:
+    def _begin_batch(self, jobs: list[Claimed], me: asyncio.Task[Any]) -> list[Context]:
         for job in [job for job in jobs if job._run_key in self._told]:
             jobs.remove(job)
             self._running.pop(job._run_key, None)
             self._finish(job, self._told.pop(job._run_key))
-        for job in jobs:
-            self._running[job._run_key] = (job, me)
-            self._batched.add(job._run_key)
+        attempts = [self._executor.context(job) for job in jobs]
+        for here in attempts:
+            self._running[here.job._run_key] = (here, me)
+            self._batched.add(here.job._run_key)
+            if self._winding_up:
+                tell_stop(here, "stopping")
+        return attempts
 
     def _forget(self, jobs: list[Claimed]) -> None:
         """The last step of a run, after its report: ``wind_up`` may end this runner as soon as all is quiet."""
@@ -230,11 +240,23 @@ class Runners:
             self._stop(job._run_key, "lost")
 
     def _stop(self, key: bytes, why: Why) -> None:
-        if key in self._told or not self._keeper.holds(key):
+        if not self._keeper.holds(key) or (key in self._told and WHY.index(self._told[key]) >= WHY.index(why)):
             return
         self._told[key] = why
-        # One job of a batch does not stop the others; its outcome is refused if it is no longer ours.
-        if key in self._running and (why == "stopping" or key not in self._batched):
+        if key not in self._running:
+            return
+        here, runner = self._running[key]
+        tell_stop(here, why)
+        if key in self._batched and why != "stopping":
+            return  # One job of a batch does not stop the others; its outcome is refused if it is no longer ours.
+        if why == "cancelled" and here._tell is not None:
+            asyncio.get_running_loop().call_later(LEAVE, self._break_off, key)
+        else:
+            runner.cancel()
+
+    def _break_off(self, key: bytes) -> None:
+        """Leave a thread behind, or kill a process, that had time to look and went on though its job is cancelled."""
+        if key in self._running and self._told.get(key) == "cancelled":
             self._running[key][1].cancel()
 
     def _finish(self, job: Claimed, why: Why) -> None:
@@ -242,17 +264,20 @@ class Runners:
         if why == "lost":
             self._keeper.let_go(job._run_key)
             self._completer.lose(job)
-        elif why == "cancel":
+        elif why == "cancelled":
             self._report([RunEnd(job, "fail", error="cancelled", final=True)])
         else:
             self._report([RunEnd(job, "release")])
 
     async def wind_up(self, grace: float, hurry: asyncio.Event) -> int:
-        """Give back what has not begun, let the rest finish within the grace time, and give back what did not.
+        """Give back what has not begun, tell the rest, let it finish within the grace time, and give back what did not.
 
         Returns how many handlers went on though they were told to stop: they are left behind.
         """
+        self._winding_up = True
         self.give_back()
+        for here, _ in self._running.values():
+            tell_stop(here, "stopping")
         quiet, hurried = asyncio.create_task(self._quiet.wait()), asyncio.create_task(hurry.wait())
         await asyncio.wait({quiet, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         for key in list(self._running):
@@ -266,7 +291,7 @@ class Runners:
         return self._leave()
 
     def _leave(self) -> int:
-        left = [job for job, _ in self._running.values()]
+        left = [here.job for here, _ in self._running.values()]
         for job in left:
             self._finish(job, self._told.pop(job._run_key, "stopping"))
         self._forget(left)

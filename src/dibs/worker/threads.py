@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    Limit = Callable[[], AbstractAsyncContextManager[None]]
+    Limited = AbstractAsyncContextManager[None]
+    Limit = Callable[[], Limited]
     Work = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
 
 
