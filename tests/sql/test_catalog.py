@@ -38,6 +38,7 @@ THROTTLED = {
     "now",
     "_take_newest",
     "_take_oldest",
+    "_take_single",
     "_write_floor",
     "forget",
     "_measure_pressure",

@@ -63,6 +63,7 @@ VERBS: dict[str, str] = {
     " where %(ids)s::uuid[] <> '{}'",
     "next_due": "select dibs.next_due('{plain,other,grouped,limited,kinds,newest}')",
     "complete": "select from dibs.complete_many(%(ids)s, %(tokens)s)",
+    "complete one": "select from dibs.complete((%(ids)s::uuid[])[1], (%(tokens)s::uuid[])[1])",
     "fail": "select from dibs.fail_many(%(ids)s, %(tokens)s)",
     "fail for good": "select from dibs.fail_many(%(ids)s, %(tokens)s, finals => array_fill(true, array[10]))",
     "release": "select from dibs.release_many(%(ids)s, %(tokens)s)",

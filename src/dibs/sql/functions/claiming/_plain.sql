@@ -21,6 +21,31 @@ end;
 comment on function dibs._find_heads is
 'The head of every queue and priority that has one: the highest priority first, then the earliest due.';
 
+create or replace function dibs._take_level(
+  queue_id integer, priority smallint, from_at timestamptz, from_id uuid, want integer, at timestamptz) returns dibs.ready[]
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_tickets dibs.ready[];
+begin
+  with pick as materialized (
+    select r.ctid as spot from dibs.ready as r
+    where r.queue_id = _take_level.queue_id and r.priority = _take_level.priority and r.lane is null
+      and (r.due_at, r.id) >= (_take_level.from_at, _take_level.from_id)
+      and r.due_at <= _take_level.at and r.expire_at > _take_level.at
+    order by r.due_at, r.id limit want
+    for update skip locked
+  ), gone as (
+    delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r
+  )
+  select array_agg(g.r) into v_tickets from gone as g;
+  return v_tickets;
+end
+$$;
+
+comment on function dibs._take_level is 'Take up to `want` tickets of one priority, the earliest due first; null if there is none.';
+
 create or replace function dibs._take_plain(
   inout scans dibs.queue_scan[], want integer, claim dibs.claim_order, out takings dibs.taking[], out taken integer)
 language plpgsql volatile
@@ -48,16 +73,7 @@ begin
     v_first := null;
     v_got := 0;
     while v_share > 0 loop
-      with pick as materialized (
-        select r.ctid as spot from dibs.ready as r
-        where r.queue_id = (v_scan.queue).id and r.priority = v_head.priority and r.lane is null
-          and (r.due_at, r.id) >= (v_head.from_at, v_head.from_id) and r.due_at <= claim.at and r.expire_at > claim.at
-        order by r.due_at, r.id limit v_share
-        for update skip locked
-      ), gone as (
-        delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r
-      )
-      select array_agg(g.r) into v_tickets from gone as g;
+      v_tickets := dibs._take_level((v_scan.queue).id, v_head.priority, v_head.from_at, v_head.from_id, v_share, claim.at);
       exit when v_tickets is null;
       v_from := v_tickets[1];
       -- What is put back because it is too large must not lie below the floor.

@@ -4,6 +4,9 @@ create or replace function dibs._priorities(queue dibs.queue) returns smallint[]
 language plpgsql stable
 as $$
 begin
+  if not exists (select from dibs.queue_priority as p where p.queue_id = queue.id) then
+    return array[queue.priority];
+  end if;
   return array(
     select queue.priority union select p.priority from dibs.queue_priority as p where p.queue_id = queue.id order by 1 desc);
 end

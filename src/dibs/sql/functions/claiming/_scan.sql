@@ -4,16 +4,15 @@ create or replace function dibs._claim_queues(queues text[], claim dibs.claim_or
 language plpgsql volatile
 as $$
 declare
+  -- claim_lock is locked like any table of a statement, for _wait_for_claims, and never read: this join changes nothing, so the planner
+  -- leaves it out.
+  v_found constant dibs.queue[] := array(
+    select q from dibs.queue as q left join dibs.claim_lock as l on l.n = 0
+    where q.name = any (queues) and q.paused_at is null order by q.id);
   v_queue dibs.queue;
-  v_found dibs.queue[] := '{}'::dibs.queue[];
   v_checked boolean := false;
 begin
-  for v_queue in
-    -- claim_lock is locked like any table of a statement, for _wait_for_claims, and never read: this join changes nothing, so the planner
-    -- leaves it out.
-    select q.* from dibs.queue as q left join dibs.claim_lock as l on l.n = 0
-    where q.name = any (queues) and q.paused_at is null order by q.id
-  loop
+  foreach v_queue in array v_found loop
     -- All names at once, and before a shard of another queue can say that it is there.
     if v_queue.is_confined and not v_checked then
       perform dibs._check_queues(queues);
@@ -22,7 +21,6 @@ begin
     if v_queue.shards is not null or v_queue.shard_of is not null then
       perform dibs._fence_shard(v_queue, claim.worker, claim.at);
     end if;
-    v_found := v_found || v_queue;
   end loop;
   if cardinality(v_found) = 0 and dibs._is_confined() then
     perform dibs._check_queues(queues);

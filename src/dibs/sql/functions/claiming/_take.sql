@@ -80,6 +80,13 @@ $$;
 comment on function dibs._take_bytes is
 'As _take_from, where bytes have to be counted: from the oldest-first queues, or from one newest-first queue, as chance decides.';
 
+create or replace function dibs._is_plain(queue dibs.queue, want integer) returns boolean
+language sql immutable parallel safe
+return not ((queue).newest_first or (queue).has_limit or (queue).has_job_limits or (queue).has_groups)
+  and not dibs._counts_bytes(queue, want);
+
+comment on function dibs._is_plain is 'Whether a claim of that many can take from this queue by _take_single.';
+
 create or replace function dibs._take_from(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taking[]
 language plpgsql volatile
 as $$

@@ -24,6 +24,9 @@ declare
   v_turns smallint[];
   v_gate dibs.needed;
   v_needs dibs.needed[];
+  v_range uuid[];
+  v_low uuid;
+  v_high uuid;
   v_at timestamptz;
 begin
   if current_setting('transaction_isolation') <> 'read committed' or coalesce(cardinality(queues), 0) not between 1 and dibs._most('names')
@@ -38,7 +41,12 @@ begin
       return;
     end if;
   end if;
-  v_takings := dibs._take_from(v_queues, claim.max, v_claim);
+  v_queue := v_queues[1];
+  if cardinality(v_queues) = 1 and dibs._is_plain(v_queue, claim.max) then
+    v_takings := array[row(v_queue, dibs._take_single(v_queue, claim.max, v_claim), null, null, null, v_claim.at)::dibs.taking];
+  else
+    v_takings := dibs._take_from(v_queues, claim.max, v_claim);
+  end if;
   -- Read again: what was taken may have been put back after the claim began, and no run begins before the last one ended.
   v_at := dibs.now();
   foreach v_taking in array v_takings loop
@@ -47,6 +55,9 @@ begin
     v_turns := v_taking.turns;
     v_gate := v_taking.gate;
     v_needs := v_taking.needs;
+    v_range := dibs._id_range(v_taking.tickets);
+    v_low := v_range[1];
+    v_high := v_range[2];
     return query
     with held as (
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
@@ -63,10 +74,11 @@ begin
     select h.id, v_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, h.priority,
       h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.losses, h.due_at, j.deadline, v_at, h.lease_until
     from held as h
-    -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later.
+    -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later. The range is for the executor,
+    -- which leaves the partitions of other days out before it prepares them.
     left join lateral (
       select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
-      from dibs.job as j where j.id = h.id offset 0) as j on true;
+      from dibs.job as j where j.id = h.id and j.id between v_low and v_high offset 0) as j on true;
   end loop;
 end
 $$;

@@ -18,15 +18,14 @@ $$;
 
 comment on function dibs._remember is 'Keep a text in the session, under a word and a number.';
 
+create or replace function dibs._unsealed(given text) returns text
+language sql immutable parallel safe
+return case when given = dibs._sealed(substr(given, strpos(given, ':') + 1)) then substr(given, strpos(given, ':') + 1) end;
+
+comment on function dibs._unsealed is 'A sealed text without its checksum; null if that is wrong.';
+
 create or replace function dibs._recall(what text, id integer) returns text
-language plpgsql stable
-as $$
-declare
-  v_text text := current_setting('dibs.' || what || '_' || id, true);
-  v_body text := substr(v_text, strpos(v_text, ':') + 1);
-begin
-  return case when v_text = dibs._sealed(v_body) then v_body end;
-end
-$$;
+language sql stable
+return dibs._unsealed(current_setting('dibs.' || what || '_' || id, true));
 
 comment on function dibs._recall is 'What the session keeps under a word and a number; null if it keeps nothing that can be believed.';
