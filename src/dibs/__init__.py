@@ -82,7 +82,7 @@ from dibs.info import (
     WorkerInfo,
 )
 from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
-from dibs.operation import Audit, Changed, ErrorGroup, Found, JobFilter, acting_as
+from dibs.operation import Audit, Changed, ErrorGroup, ErrorHour, Found, JobFilter, acting_as
 from dibs.policy import (
     Backoff,
     DedupScope,
@@ -137,6 +137,7 @@ __all__ = [
     "EmbeddedError",
     "Enqueued",
     "ErrorGroup",
+    "ErrorHour",
     "Failed",
     "Finding",
     "Found",

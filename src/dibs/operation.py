@@ -110,6 +110,15 @@ class ErrorGroup:
     queues: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorHour:
+    """How many failures of a group happened in the hour that began ``at``."""
+
+    fingerprint: str
+    at: datetime
+    failures: int
+
+
 @contextmanager
 def acting_as(actor: str) -> Iterator[None]:
     """Say who acts in this block: every change that a client makes in it is written into the audit, with that name.

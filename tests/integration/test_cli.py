@@ -24,11 +24,11 @@ from dibs.cli.commands.demo.plan import FEWEST, KINDS, MOST, make_jobs
 from dibs.cli.commands.demo.tally import Tally
 from dibs.cli.commands.demo.verdict import judge
 from dibs.cli.types import backoff
-from dibs.cli.units import duration, spoken
 from dibs.db import calls
 from dibs.db.admin import at_database
 from dibs.db.schema import migrate
 from dibs.states import State
+from dibs.units import duration, spoken
 
 if TYPE_CHECKING:
     import psycopg

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from html import unescape
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 from uuid import uuid4
@@ -72,6 +73,49 @@ def test_jobs_are_listed_by_filters_that_are_in_the_address(web: TestClient, mad
     assert listed("kind=retried") == {"retried"}
     assert listed("queue=nowhere") == set()
     assert "<option selected>dead</option>" in web.get("/jobs?state=dead").text
+
+
+def test_jobs_are_found_by_what_they_carry_and_said(web: TestClient, crew: dibs.Client) -> None:
+    ids = {
+        "ana": crew.enqueue("found", "k", {"user": {"name": "ana", "id": 42}}, headers={"trace": "abc"}).id,
+        "bob": crew.enqueue("found", "k", {"user": {"name": "bob", "id": 43}}, group="bobs", dedup_key="b-1").id,
+        "bad": crew.enqueue("found", "bad", {"user": {"name": "100%_x"}}, priority=9).id,
+    }
+    for job in crew.claim("found", 3):
+        crew.fail(job, "ValueError: 50% of a_b is no number", final=True) if job.kind == "bad" else crew.release(job)
+
+    def listed(**query: str) -> set[str]:
+        page = web.get("/jobs", params={"queue": "found", **query})
+        assert page.status_code == 200
+        return {name for name, id in ids.items() if f'id="job-{id}"' in page.text}
+
+    assert listed() == {"ana", "bob", "bad"}
+    assert listed(payload="user.id=42") == {"ana"}
+    assert listed(payload='{"user": {"name": "bob"}}') == {"bob"}
+    assert listed(payload="user.name=ana") == {"ana"}
+    assert listed(payload="user.id=7") == set()
+    assert listed(header="trace=abc") == {"ana"}
+    assert listed(group="bobs") == {"bob"}
+    assert listed(key="b-1") == {"bob"}
+    assert listed(error="50% of a_b") == {"bad"}
+    assert listed(error="50_ of a%b") == set()
+    assert listed(within="1h") == {"ana", "bob", "bad"}
+    for wrong in ({"payload": "no sign"}, {"payload": "{"}, {"within": "soon"}, {"before": "x"}):
+        assert web.get("/jobs", params=wrong).status_code == 400
+
+
+def test_a_search_says_how_far_it_has_looked(web: TestClient, crew: dibs.Client) -> None:
+    oldest = crew.enqueue("far", "needle", {"n": -1}).id
+    crew.enqueue_many(dibs.NewJob(queue="far", kind="hay", payload={"n": n}) for n in range(12_000))
+    page = web.get("/jobs?queue=far&payload=n%3D-1").text
+    assert "No job matches so far" in page
+    seen = 0
+    while str(oldest) not in page:
+        seen += 1
+        assert seen < 20
+        further = re.search(r'rel="next" href="([^"]+)"', page)
+        assert further
+        page = web.get(unescape(further[1])).text
 
 
 def test_pages_of_jobs_are_by_key(web: TestClient, crew: dibs.Client) -> None:
@@ -222,7 +266,11 @@ def test_an_observer_sees_no_payloads(browse: Browse, web_dsn: str, made: dict[s
 WORDS = st.text(max_size=20) | st.sampled_from(
     ["dead", "work", "0", "-1", "99999999999999999999", "null", "' or 1=1 --"]
 )
-NAMES = st.sampled_from(["state", "queue", "kind", "before", "range", "name", "source", "interrupted", "did", "x"])
+NAMED = (
+    "state", "queue", "kind", "before", "range", "name", "source", "interrupted", "did", "n", "operation", "error",
+    "payload", "header", "group", "key", "within", "alike", "id", "x",
+)  # fmt: skip
+NAMES = st.sampled_from(NAMED)
 
 
 def test_no_filter_breaks_a_page(web: TestClient, made: dict[str, UUID]) -> None:

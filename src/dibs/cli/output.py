@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dibs.cli.units import spoken
+from dibs.units import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

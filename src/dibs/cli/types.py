@@ -11,9 +11,9 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from dibs.cli.command import did_you_mean
-from dibs.cli.units import duration
 from dibs.policy import Backoff, constant, exponential, progressive
 from dibs.states import DEAD, State
+from dibs.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from dibs.db.calls import Call
     from dibs.info import RunningJob
+    from dibs.operation import ErrorHour
     from dibs.policy import Seconds
     from dibs.stats import Period, QueueRate
 
@@ -58,6 +59,10 @@ class Looking(ABC):
     ) -> list[dict[str, Any]]:
         """The log of operational errors, newest first; ``before`` continues after the error with that number."""
         return self._run(calls.channels.errors(job, source, since, before, limit))
+
+    def error_hours(self, *, since: Seconds = 86400) -> list[ErrorHour]:
+        """How many failures of each group happened, by the hour."""
+        return self._run(calls.operate.error_hours(since))
 
     def deliveries(self, *, interrupted: bool = False, limit: int = 50) -> list[dict[str, Any]]:
         """What channels sent, newest first; only what may have gone out twice, if ``interrupted``."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from dibs.db.calls import Call
     from dibs.info import RunningJob
+    from dibs.operation import ErrorHour
     from dibs.policy import Seconds
     from dibs.stats import Period, QueueRate
 
@@ -57,6 +58,10 @@ class AsyncLooking(ABC):
     ) -> list[dict[str, Any]]:
         """The log of operational errors, newest first; ``before`` continues after the error with that number."""
         return await self._run(calls.channels.errors(job, source, since, before, limit))
+
+    async def error_hours(self, *, since: Seconds = 86400) -> list[ErrorHour]:
+        """How many failures of each group happened, by the hour."""
+        return await self._run(calls.operate.error_hours(since))
 
     async def deliveries(self, *, interrupted: bool = False, limit: int = 50) -> list[dict[str, Any]]:
         """What channels sent, newest first; only what may have gone out twice, if ``interrupted``."""

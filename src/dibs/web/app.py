@@ -16,8 +16,10 @@ from dibs.client.bounded import BoundedClient
 from dibs.errors import (
     ConnectionLost,
     DibsError,
+    JobError,
     LoginRefused,
     NotPermitted,
+    QueueInUse,
     Refused,
     SchemaError,
     ServerError,
@@ -125,6 +127,8 @@ def _status(error: DibsError) -> int:
         return 404
     if isinstance(error, NotPermitted):
         return 403
+    if isinstance(error, JobError | QueueInUse):
+        return 409
     if isinstance(error, Refused):
         return 400
     if isinstance(error, ConnectionLost | LoginRefused | SchemaError):

@@ -32,6 +32,7 @@ _templates.filters |= {
     "number": words.number,
     "span": words.span,
     "pretty": words.pretty,
+    "pretty_json": words.pretty_json,
     "clipped": words.clipped,
     "first_line": words.first_line,
     "state": words.state,
@@ -77,6 +78,7 @@ def render(request: Request, template: str, *, http_status: int = 200, **context
     known = {
         "late": [],
         "did": request.query_params.get("did"),
+        "told": _told(request),
         "access": request.state.access,
         "settings": request.app.state.settings,
         "theme": request.cookies.get("dibs-theme", ""),
@@ -90,6 +92,13 @@ def render(request: Request, template: str, *, http_status: int = 200, **context
     layout = "fragment.html" if request.headers.get(FRAGMENT) else "base.html"
     text = _templates.get_template(template).render(known, layout=layout)
     return HTMLResponse(text, http_status, {"Cache-Control": "no-store", "Vary": FRAGMENT})
+
+
+def _told(request: Request) -> dict[str, Any]:
+    """The numbers that come with what was done."""
+    query = request.query_params
+    numbers = {name: int(n) for name in ("n", "operation") if (n := query.get(name, "")).isdecimal() and len(n) < 19}
+    return {"n": 0, "operation": None, **numbers, "more": query.get("more") == "yes"}
 
 
 def render_error(request: Request, error: DibsError, status: int) -> HTMLResponse:

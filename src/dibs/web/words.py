@@ -8,6 +8,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from dibs.units import spoken
+
 LONGEST = 20_000
 """How many characters of a payload or an error a page shows; the rest is in the raw document."""
 NOTHING = "\u2013"
@@ -25,22 +27,12 @@ def number(value: float | None) -> str:
 def span(value: timedelta | float | None) -> str:
     """A duration in its one or two largest units.
 
-    >>> span(timedelta(seconds=5400))
+    >>> span(5400.0)
     '1h 30m'
     """
     if value is None:
         return NOTHING
-    seconds = abs(value.total_seconds() if isinstance(value, timedelta) else value)
-    if seconds < 1:
-        return f"{seconds * 1000:.3g}ms" if seconds else "0s"
-    if seconds < 60:
-        return f"{seconds:.2g}s"
-    left, parts = round(seconds), []
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2])
+    return spoken(value if isinstance(value, timedelta) else timedelta(seconds=value))
 
 
 def moment(value: datetime | str | None) -> datetime | None:
@@ -66,7 +58,12 @@ def time_of(at: datetime, words: str | None = None) -> Markup:
 
 def pretty(value: Any) -> str:
     """A JSON value, indented."""
-    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else pretty_json(value)
+
+
+def pretty_json(value: Any) -> str:
+    """A JSON value, indented, that can be read again."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def clipped(text: str, longest: int = LONGEST) -> str:

@@ -9,9 +9,9 @@ import click
 
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
-from dibs.cli.units import spoken
 from dibs.cluster.member import BEAT
 from dibs.db import calls
+from dibs.units import spoken
 
 if TYPE_CHECKING:
     from dibs.info import WorkerInfo

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dibs.cli.output import first_line
-from dibs.cli.units import spoken
 from dibs.cluster.member import BEAT
+from dibs.units import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.db.calls.call import SPAN, Call, Row, columns, first, one_answer, to_json
 from dibs.db.calls.jobs import summary
 from dibs.info import JobSummary
-from dibs.operation import ACTOR, Audit, ErrorGroup, Found, JobFilter, Step
+from dibs.operation import ACTOR, Audit, ErrorGroup, ErrorHour, Found, JobFilter, Step
 from dibs.policy import moment, seconds
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from dibs.policy import Seconds
     from dibs.states import Answer
 
 Place = tuple[int, "UUID | None", "int | None", bool]
@@ -125,5 +126,16 @@ def error_groups(queue: str | None, kind: str | None, since: datetime | None, li
         " and (%s::timestamptz is null or last_at >= %s) order by last_at desc, fingerprint limit %s",
         (queue, queue, kind, kind, since, since, limit),
         lambda rows: [ErrorGroup(*row) for row in rows],
+        slow=True,
+    )
+
+
+def error_hours(since: Seconds) -> Call[list[ErrorHour]]:
+    """How many failures of each group happened, by the hour."""
+    return Call(
+        "select fingerprint, at, sum(failures)::bigint from dibs.error_hours"
+        f" where at > dibs.now() - {SPAN} group by fingerprint, at",
+        (seconds(since),),
+        lambda rows: [ErrorHour(*row) for row in rows],
         slow=True,
     )

@@ -4,9 +4,11 @@ from starlette.routing import Route
 
 from dibs.web.pages import acts
 from dibs.web.pages.deliveries import deliveries
+from dibs.web.pages.edit import edit_page
 from dibs.web.pages.errors import errors
 from dibs.web.pages.job import job, raw_job
 from dibs.web.pages.jobs import jobs
+from dibs.web.pages.many import many, undo
 from dibs.web.pages.overview import overview
 from dibs.web.pages.queue import queue
 from dibs.web.pages.schedules import schedule, schedules
@@ -16,6 +18,7 @@ ROUTES = [
     Route("/", overview),
     Route("/queue", queue),
     Route("/jobs", jobs),
+    Route("/jobs/many", many, methods=["POST"]),
     Route("/jobs/{id}", job),
     Route("/jobs/{id}/raw", raw_job),
     Route("/errors", errors),
@@ -25,6 +28,11 @@ ROUTES = [
     Route("/deliveries", deliveries),
     Route("/jobs/{id}/cancel", acts.cancel, methods=["POST"]),
     Route("/jobs/{id}/retry", acts.retry, methods=["POST"]),
+    Route("/jobs/{id}/delete", acts.delete, methods=["POST"]),
+    Route("/jobs/{id}/clone", acts.clone, methods=["POST"]),
+    Route("/jobs/{id}/edit", edit_page, methods=["GET"]),
+    Route("/jobs/{id}/edit", acts.edit, methods=["POST"]),
+    Route("/undo", undo, methods=["POST"]),
     Route("/queue/pause", acts.pause_queue, methods=["POST"]),
     Route("/queue/resume", acts.resume_queue, methods=["POST"]),
     Route("/schedule/run", acts.run_schedule, methods=["POST"]),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from functools import wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 
-from dibs.states import Answer
+from dibs.operation import acting_as
+from dibs.web.pages.edit import is_hidden, known, read_json, read_whole
 from dibs.web.pages.job import id_in
-from dibs.web.render import link
+from dibs.web.render import Look, link
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -20,97 +23,152 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from dibs.client.bounded import BoundedClient
+    from dibs.policy import JobChanges
     from dibs.web.settings import Action
 
-    Act = Callable[[Request, BoundedClient, dict[str, str]], Awaitable[Response]]
+    Act = Callable[[Request, BoundedClient, FormData], Awaitable[Response]]
 
+KEPT = ("headers", "content_type", "priority", "group", "cost", "resources", "max_attempts")
+"""What a clone has of its original, besides the payload."""
 LARGEST = 1_000_000
 """How many bytes a form may have."""
 
 
+def with_form(act: Act) -> Callable[[Request], Awaitable[Response]]:
+    """An action that gets the form that was sent; the audit gets the name of the one who sent it."""
+
+    @wraps(act)
+    async def handler(request: Request) -> Response:
+        form = await _form(request)
+        with acting_as(request.state.access.who):
+            return await act(request, request.app.state.writes, form)
+
+    return handler
+
+
 def needs(action: Action) -> Callable[[Act], Callable[[Request], Awaitable[Response]]]:
-    """An action for those who may do this; it gets the form that was sent."""
+    """An action for those who may do this."""
 
     def wrap(act: Act) -> Callable[[Request], Awaitable[Response]]:
+        handle = with_form(act)
+
         @wraps(act)
         async def handler(request: Request) -> Response:
             if not request.state.access.may(action):
                 raise HTTPException(403, f"You may not do this: it needs {action!r}.")
-            return await act(request, request.app.state.writes, await _form(request))
+            return await handle(request)
 
         return handler
 
     return wrap
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def _form(request: Request) -> FormData:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > LARGEST:
             raise HTTPException(413, "The form is too large.")
     try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=2000))
+        return FormData([*parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=2000)])
     except ValueError:
         raise HTTPException(400, "The form cannot be read.") from None
 
 
-def _back(request: Request, path: str, did: str, **query: str) -> Response:
+def redirect(request: Request, path: str, did: str, **query: Any) -> Response:
+    """Go to a page that says what was done."""
     return RedirectResponse(link(request, path, did=did, **query), 303)
 
 
+def _text(form: FormData, name: str) -> str:
+    return str(form.get(name, ""))
+
+
 @needs("cancel")
-async def cancel(request: Request, client: BoundedClient, form: dict[str, str]) -> Response:  # noqa: ARG001
+async def cancel(request: Request, client: BoundedClient, form: FormData) -> Response:  # noqa: ARG001
     """Cancel a job, or ask its worker to stop."""
     id = id_in(request)
     answer = await client.cancel(id, f"cancelled by {request.state.access.who}")
-    return _back(request, f"jobs/{id}", answer.value)
+    return redirect(request, f"jobs/{id}", answer.value)
 
 
 @needs("retry")
-async def retry(request: Request, client: BoundedClient, form: dict[str, str]) -> Response:  # noqa: ARG001
+async def retry(request: Request, client: BoundedClient, form: FormData) -> Response:  # noqa: ARG001
     """Bring a dead job back, due now."""
     id = id_in(request)
-    answers = [redriven.answer for redriven in await client.redrive([id])]
-    did = {Answer.REDRIVEN: "retried", Answer.DUPLICATE: "duplicate"}
-    return _back(request, f"jobs/{id}", did[answers[0]] if answers else "nothing")
+    changed = await client.retry({"ids": [id]})
+    return redirect(request, f"jobs/{id}", "retried" if changed.done else "duplicate" if changed.matched else "nothing")
+
+
+@needs("delete")
+async def delete(request: Request, client: BoundedClient, form: FormData) -> Response:  # noqa: ARG001
+    """Delete a job that has ended."""
+    id = id_in(request)
+    changed = await client.delete({"ids": [id]})
+    return redirect(request, "jobs" if changed.done else f"jobs/{id}", "deleted" if changed.done else "nothing")
+
+
+@needs("edit")
+async def edit(request: Request, client: BoundedClient, form: FormData) -> Response:
+    """Change the payload and the priority of a job that waits or is dead."""
+    id = id_in(request)
+    changes: JobChanges = {}
+    if "payload" in form:
+        look = Look(request)
+        if is_hidden(look, await known(look, id)):
+            raise HTTPException(403, "A part of this payload is hidden, so it cannot be replaced.")
+        changes["payload"] = read_json(_text(form, "payload"))
+    if form.get("priority"):
+        changes["priority"] = read_whole("priority", _text(form, "priority"))
+    answer = await client.edit(id, **changes)
+    return redirect(request, f"jobs/{id}", answer.value)
+
+
+@needs("edit")
+async def clone(request: Request, client: BoundedClient, form: FormData) -> Response:  # noqa: ARG001
+    """Enqueue the same once more, due now."""
+    found = await known(Look(request), id_in(request))
+    payload = found["payload"] if found["body"] is None else b64decode(found["body"])
+    kept: Any = {name: found[name] for name in KEPT if found.get(name) is not None}
+    made = await client.enqueue(found["queue"], found["kind"], payload, **kept)
+    return redirect(request, f"jobs/{made.id}", "cloned")
 
 
 @needs("pause")
-async def pause_queue(request: Request, client: BoundedClient, form: dict[str, str]) -> Response:
+async def pause_queue(request: Request, client: BoundedClient, form: FormData) -> Response:
     """Stop handing out a queue's jobs."""
-    name = form.get("queue", "")
+    name = _text(form, "queue")
     await client.pause(name)
-    return _back(request, "queue", "paused", name=name)
+    return redirect(request, "queue", "paused", name=name)
 
 
 @needs("pause")
-async def resume_queue(request: Request, client: BoundedClient, form: dict[str, str]) -> Response:
+async def resume_queue(request: Request, client: BoundedClient, form: FormData) -> Response:
     """Hand out a queue's jobs again."""
-    name = form.get("queue", "")
+    name = _text(form, "queue")
     await client.resume(name)
-    return _back(request, "queue", "resumed", name=name)
+    return redirect(request, "queue", "resumed", name=name)
 
 
 @needs("schedules")
-async def run_schedule(request: Request, client: BoundedClient, form: dict[str, str]) -> Response:
+async def run_schedule(request: Request, client: BoundedClient, form: FormData) -> Response:
     """Make a job of a schedule now."""
-    name = form.get("name", "")
+    name = _text(form, "name")
     triggered = await client.trigger(name)
-    return _back(request, "schedule", triggered.answer.value, name=name)
+    return redirect(request, "schedule", triggered.answer.value, name=name)
 
 
 @needs("schedules")
-async def pause_schedule(request: Request, client: BoundedClient, form: dict[str, str]) -> Response:
+async def pause_schedule(request: Request, client: BoundedClient, form: FormData) -> Response:
     """Let a schedule make no jobs."""
-    name = form.get("name", "")
+    name = _text(form, "name")
     await client.pause_schedule(name, f"paused by {request.state.access.who}")
-    return _back(request, "schedule", "paused", name=name)
+    return redirect(request, "schedule", "paused", name=name)
 
 
 @needs("schedules")
-async def resume_schedule(request: Request, client: BoundedClient, form: dict[str, str]) -> Response:
+async def resume_schedule(request: Request, client: BoundedClient, form: FormData) -> Response:
     """Let a schedule go on."""
-    name = form.get("name", "")
+    name = _text(form, "name")
     await client.resume_schedule(name)
-    return _back(request, "schedule", "resumed", name=name)
+    return redirect(request, "schedule", "resumed", name=name)

@@ -1,10 +1,14 @@
-"""Errors: what went wrong outside of jobs' own runs, newest first."""
+"""Errors: failures that are alike, and what went wrong outside of jobs' own runs."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from dibs.errors import InvalidArgument
+from dibs.web.charts import Range
 from dibs.web.render import Look
 
 if TYPE_CHECKING:
@@ -12,20 +16,35 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 PAGE = 50
+DAY = Range("day", timedelta(days=1), timedelta(hours=1))
 
 
 async def errors(request: Request) -> Response:
-    """The error log."""
+    """Failures in groups, and the error log."""
     look = Look(request)
-    source = request.query_params.get("source", "")
-    before = number_of(request.query_params.get("before"))
-    found = await look.at("errors", look.client.errors(source=source or None, before=before, limit=PAGE + 1), [])
+    query = request.query_params
+    queue, source, before = query.get("queue", ""), query.get("source", ""), number_of(query.get("before"))
+    now, groups, hours, logged = await asyncio.gather(
+        look.client.now(),
+        look.at("failures", look.client.error_groups(queue=queue or None, limit=PAGE), []),
+        look.at("their charts", look.client.error_hours(since=DAY.since), []),
+        look.at("the log", look.client.errors(source=source or None, before=before, limit=PAGE + 1), []),
+    )
+    starts = {at: n for n, at in enumerate(DAY.starts(now))}
+    sparks: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)] * DAY.slots)
+    for hour in hours:
+        if (n := starts.get(hour.at)) is not None:
+            sparks[hour.fingerprint][n] = (0, hour.failures)
     return await look.page(
         "errors.html",
-        errors=found[:PAGE],
+        now=now,
+        groups=groups,
+        sparks=sparks,
+        queue=queue,
+        errors=logged[:PAGE],
         source=source,
         before=before,
-        more=found[PAGE - 1]["id"] if len(found) > PAGE else None,
+        more=logged[PAGE - 1]["id"] if len(logged) > PAGE else None,
     )
 
 

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from dibs.errors import NotPermitted, UnknownJob
 from dibs.states import DEAD, WAITING, State
-from dibs.web.pages.jobs import id_of
+from dibs.web.filters import id_of
 from dibs.web.render import Look
 from dibs.web.words import moment
 
@@ -59,6 +59,7 @@ async def job(request: Request) -> Response:
         moments=[(name, shown[name]) for name in MOMENTS if shown and shown.get(name) is not None],
         can_cancel=status.state in WAITING or status.state is State.RUNNING,
         can_retry=status.state in DEAD,
+        can_edit=shown is not None and status.state in WAITING | DEAD,
     )
 
 
@@ -85,7 +86,8 @@ def masked(look: Look, found: dict[str, Any]) -> dict[str, Any]:
     attempts = [
         {**a, **{name: look.settings.shown(a[name]) for name in SECRET if name in a}} for a in found["attempts"]
     ]
-    return {**found, **covered, "attempts": attempts}
+    changes = [{**c, "before": look.settings.shown(c["before"])} for c in found["changes"]]
+    return {**found, **covered, "attempts": attempts, "changes": changes}
 
 
 def steps(job: dict[str, Any], state: State) -> list[Step]:
@@ -118,6 +120,4 @@ def _holder(run: dict[str, Any]) -> str:
 
 def id_in(request: Request) -> UUID:
     """The id of the job that a request is about."""
-    id = id_of(request.path_params["id"])
-    assert id is not None
-    return id
+    return id_of(request.path_params["id"])

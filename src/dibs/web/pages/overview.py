@@ -70,6 +70,7 @@ async def overview(request: Request) -> Response:
         ranges=RANGES.values(),
         periods=filled(periods, chosen, now),
         lines=lines(depths, rates, now),
+        total=total,
         alive=[w for w in workers if now - w.seen_at < LOST],
         concerns=concerns(depths, workers, schedules, now),
     )
@@ -83,6 +84,13 @@ def lines(depths: Iterable[Depth], rates: Iterable[QueueRate], now: datetime) ->
         if (n := starts.get(rate.at)) is not None:
             sparks[rate.queue][n] = (rate.succeeded, rate.failed)
     return [Line(depth, sparks[depth.queue]) for depth in depths]
+
+
+def total(lines: Iterable[Line], name: str) -> str:
+    """A number of all queues together, marked if some of it is an estimate."""
+    depths = [line.depth for line in lines]
+    mark = "≈ " if any(d.told(name).startswith("≈") for d in depths) else ""
+    return mark + f"{sum(getattr(d, name) for d in depths):,}"
 
 
 def concerns(

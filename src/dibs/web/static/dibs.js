@@ -11,12 +11,12 @@ async function look() {
   looking = true;
   try {
     const url = new URL(location.href);
-    url.searchParams.delete("did");
+    for (const told of ["did", "n", "operation", "more"]) url.searchParams.delete(told);
     const answer = await fetch(url, { headers: { "Dibs-Fragment": "live" }, cache: "no-store" });
     if (!answer.ok && answer.status !== 404) throw new Error(answer.status);
     const fresh = document.createElement("div");
     fresh.innerHTML = await answer.text();
-    merge(live, fresh);
+    inPlace(() => merge(live, fresh));
     reveal();
     stale.hidden = true;
   } catch {
@@ -24,6 +24,15 @@ async function look() {
   } finally {
     looking = false;
   }
+}
+
+// Keeps what is being read where it is, when something above it grows. At the top of a page, what is new is shown.
+function inPlace(change) {
+  const inSight = (node) => node.checkVisibility() && node.getBoundingClientRect().top >= 0;
+  const read = scrollY > 0 && [...live.querySelectorAll("[id]")].find(inSight);
+  const before = read && read.getBoundingClientRect().top;
+  change();
+  if (read?.isConnected) scrollBy(0, read.getBoundingClientRect().top - before);
 }
 
 // Makes `old` look like `fresh`. What has an id is found again wherever it is now. What somebody has typed, chosen or
@@ -49,11 +58,16 @@ function merge(old, fresh) {
 }
 
 function alike(node, next) {
-  return node && node.nodeType === next.nodeType && node.nodeName === next.nodeName && (node.id ?? "") === (next.id ?? "");
+  return node && node.nodeType === next.nodeType && node.nodeName === next.nodeName && idOf(node) === idOf(next);
+}
+
+// A form's own `id` may be hidden behind a field of that name.
+function idOf(node) {
+  return node.getAttribute?.("id") ?? "";
 }
 
 function again(node, next) {
-  if (!next.id) return null;
+  if (!idOf(next)) return null;
   while (node && !alike(node, next)) node = node.nextSibling;
   return node;
 }

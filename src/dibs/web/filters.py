@@ -1,0 +1,132 @@
+"""Which jobs are meant: read from an address or a form, and written back into one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from dibs.errors import InvalidArgument
+from dibs.states import DEAD, WAITING, State
+from dibs.units import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+    from datetime import datetime
+
+    from starlette.datastructures import ImmutableMultiDict
+
+    from dibs.operation import JobFilter
+
+STATES = {"waiting": WAITING, "dead": DEAD, **{s.value: {s} for s in State if s is not State.UNKNOWN}}
+"""What can be asked for: a state, or a word for several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody looks for, in their own words; what is empty is not asked."""
+
+    state: tuple[str, ...] = ()
+    queue: str = ""
+    kind: str = ""
+    group: str = ""
+    key: str = ""
+    error: str = ""
+    alike: str = ""
+    payload: str = ""
+    header: str = ""
+    within: str = ""
+    id: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, given: ImmutableMultiDict[str, Any]) -> Asked:
+        """What an address or a form asks for."""
+        texts = {f.name: str(given.get(f.name, "")).strip() for f in fields(cls) if f.name not in {"state", "id"}}
+        state, id = (tuple(v for v in given.getlist(name) if v) for name in ("state", "id"))
+        return cls(state, **texts, id=id)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is not empty, as it is written into an address or a form."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name))}
+
+    @property
+    def is_special(self) -> bool:
+        """Whether more than a state, a queue and a kind is asked for."""
+        return bool(self.given.keys() - {"state", "queue", "kind"})
+
+    def filter(self, now: datetime) -> JobFilter:
+        """The same as the client takes it."""
+        found: JobFilter = {}
+        if self.state:
+            found["states"] = sorted({s.value for name in self.state for s in _states(name)})
+        if self.id:
+            found["ids"] = [id_of(id) for id in self.id]
+        if self.error:
+            # What is meant as it stands: % and _ are no wildcards here.
+            found["reason"] = "%" + self.error.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_") + "%"
+        if self.within:
+            found["enqueued_after"] = now - _span(self.within)
+        if self.payload:
+            found["payload"] = _contained(self.payload)
+        if self.header:
+            found["headers"] = _contained(self.header)
+        plain = {
+            "queue": self.queue,
+            "kind": self.kind,
+            "group": self.group,
+            "dedup_key": self.key,
+            "error_group": self.alike,
+        }
+        found.update({name: text for name, text in plain.items() if text})  # type: ignore[typeddict-item]
+        return found
+
+
+def id_of(text: str) -> UUID:
+    """A job's id out of an address."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidArgument(f"{text[:80]!r} is not the id of a job") from None
+
+
+def _states(name: str) -> Set[State]:
+    if name not in STATES:
+        raise InvalidArgument(f"there is no state {name[:80]!r}", hint=f"there are {', '.join(STATES)}")
+    return STATES[name]
+
+
+def _span(text: str) -> Any:
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+
+
+def _contained(text: str) -> Any:
+    """``user.id=42`` as ``{"user": {"id": 42}}``; or JSON as it is."""
+    if text.startswith(("{", "[")):
+        return _json(text)
+    path, sign, value = text.partition("=")
+    if not sign or not path.strip():
+        raise InvalidArgument(f"{text[:80]!r} is not key=value", hint='write user_id=42, user.name="ana", or JSON')
+    found: Any = _value(value.strip())
+    for name in reversed(path.strip().split(".")):
+        found = {name: found}
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _json(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(f"this is not JSON: {error}") from None

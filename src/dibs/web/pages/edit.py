@@ -1,0 +1,58 @@
+"""Edit: the payload and the priority of a job that waits or is dead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+
+from dibs.errors import InvalidArgument, UnknownJob
+from dibs.web.pages.job import id_in
+from dibs.web.render import Look
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+
+async def edit_page(request: Request) -> Response:
+    """The form."""
+    if not request.state.access.may("edit"):
+        raise HTTPException(403, "You may not do this: it needs 'edit'.")
+    look = Look(request)
+    id = id_in(request)
+    found = await known(look, id)
+    hidden = is_hidden(look, found)
+    return await look.page("edit.html", id=id, job=found, payload=None if hidden else found["payload"], hidden=hidden)
+
+
+async def known(look: Look, id: UUID) -> dict[str, Any]:
+    """Everything known of a job that has to be there."""
+    found = await look.client.show(id)
+    if found is None:
+        raise UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")
+    return found
+
+
+def is_hidden(look: Look, job: dict[str, Any]) -> bool:
+    """Whether something of the payload is covered: what is not seen whole would be overwritten."""
+    return bool(look.settings.shown(job["payload"]) != job["payload"]) or job["body"] is not None
+
+
+def read_json(text: str) -> Any:
+    """JSON that somebody has typed."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(f"the payload is not JSON: {error}", hint="go back, and mend it") from None
+
+
+def read_whole(name: str, text: str) -> int:
+    """A whole number that somebody has typed."""
+    try:
+        return int(text) if len(text) < 12 else int("")
+    except ValueError:
+        raise InvalidArgument(f"{name} is a whole number, not {text[:40]!r}") from None

@@ -1,0 +1,146 @@
+"""What can be done to jobs: to one, and to many at once, which is first only counted."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
+
+import pytest
+
+import dibs
+
+if TYPE_CHECKING:
+    from starlette.testclient import TestClient
+
+    from tests.web.conftest import Browse
+
+
+def dead(crew: dibs.Client, queue: str, count: int = 3, error: str = "ValueError: no") -> list[UUID]:
+    made = crew.enqueue_many(dibs.NewJob(queue=queue, kind="k", payload={"n": n}) for n in range(count))
+    for job in crew.claim(queue, count):
+        crew.fail(job, error, final=True)
+    return [one.id for one in made]
+
+
+def hidden(page: str) -> dict[str, list[str]]:
+    """What a page's last form sends."""
+    form = re.findall(r"<form method=\"post\".*?</form>", page, flags=re.DOTALL)[-1]
+    sent: dict[str, list[str]] = {}
+    for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form):
+        sent.setdefault(name, []).append(unescape(value))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("act", "after"),
+    [
+        ("retry", dibs.State.READY),
+        ("delete", dibs.State.UNKNOWN),
+        ("move", dibs.State.FAILED),
+    ],
+)
+def test_many_are_counted_first_and_then_changed(
+    act: str, after: dibs.State, web: TestClient, crew: dibs.Client
+) -> None:
+    crew.set_queue("elsewhere")
+    ids = dead(crew, f"bulk-{act}")
+    form = {"act": act, "queue": f"bulk-{act}", "state": "dead", "to": "elsewhere"}
+    asked = web.post("/jobs/many", data=form)
+    assert asked.status_code == 200
+    assert "3 jobs" in asked.text
+    assert crew.states(ids) == [dibs.State.FAILED] * 3
+    done = web.post("/jobs/many", data=hidden(asked.text))
+    assert done.status_code == 303
+    assert crew.states(ids) == [after] * 3
+    if act == "move":
+        assert {job.queue for job in crew.jobs(queue="elsewhere")} == {"elsewhere"}
+    page = web.get(done.headers["location"]).text
+    assert "3 jobs" in page
+
+
+def test_only_those_marked_are_meant(web: TestClient, crew: dibs.Client) -> None:
+    one, two, three = dead(crew, "marked")
+    form = {"act": "retry", "queue": "marked", "id": [str(one), str(three)]}
+    asked = web.post("/jobs/many", data=form)
+    assert "2 jobs" in asked.text
+    web.post("/jobs/many", data=hidden(asked.text))
+    assert crew.states([one, two, three]) == [dibs.State.READY, dibs.State.FAILED, dibs.State.READY]
+
+
+def test_a_cancel_of_many_can_be_undone(web: TestClient, crew: dibs.Client) -> None:
+    made = [e.id for e in crew.enqueue_many(dibs.NewJob(queue="undo", kind="k") for _ in range(3))]
+    done = web.post("/jobs/many", data={"act": "cancel", "queue": "undo", "sure": "yes"})
+    assert crew.states(made) == [dibs.State.CANCELLED] * 3
+    page = web.get(done.headers["location"]).text
+    assert "3 jobs cancelled" in page
+    operation = parse_qs(urlsplit(done.headers["location"]).query)["operation"]
+    undone = web.post("/undo", data={"operation": operation[0]})
+    assert "3 jobs put back" in web.get(undone.headers["location"]).text
+    assert crew.states(made) == [dibs.State.READY] * 3
+    assert web.post("/undo", data={"operation": "x"}).status_code == 400
+    for actions in ("read,retry", "read,cancel"):
+        assert web.post("/undo", data={"operation": operation[0]}, headers={"X-Actions": actions}).status_code == 403
+
+
+def test_everything_at_once_is_refused(web: TestClient) -> None:
+    assert web.post("/jobs/many", data={"act": "delete", "sure": "yes"}).status_code == 400
+    assert web.post("/jobs/many", data={"act": "explode", "queue": "q"}).status_code == 400
+    assert web.post("/jobs/many", data={"act": "retry", "id": "x"}).status_code == 400
+
+
+def test_failures_that_are_alike_are_shown_and_retried_together(web: TestClient, crew: dibs.Client) -> None:
+    ids = dead(crew, "alike", 2, 'Traceback\n  File "/srv/shop/bank.py", line 7, in pay\nBankError: no answer to 4711')
+    ids += dead(crew, "alike", 1, 'Traceback\n  File "/srv/shop/bank.py", line 7, in pay\nBankError: no answer to 4712')
+    crew.upkeep.roll_up()
+    page = web.get("/errors?queue=alike").text
+    [group] = crew.error_groups(queue="alike")
+    assert f'id="group-{group.fingerprint}"' in page
+    assert "<b>3</b> failures" in page
+    asked = web.post("/jobs/many", data={"act": "retry", "alike": group.fingerprint})
+    assert "3 jobs" in asked.text
+    web.post("/jobs/many", data=hidden(asked.text))
+    assert crew.states(ids) == [dibs.State.READY] * 3
+
+
+def test_a_payload_is_edited_and_the_change_is_kept(web: TestClient, crew: dibs.Client) -> None:
+    made = crew.enqueue("edit", "k", {"user": 1, "big": 2**60})
+    form = web.get(f"/jobs/{made.id}/edit").text
+    assert f"&#34;big&#34;: {2**60}" in form
+    assert web.post(f"/jobs/{made.id}/edit", data={"payload": '{"user": 2}', "priority": "9"}).status_code == 303
+    shown = crew.show(made.id)
+    assert shown
+    assert (shown["payload"], shown["priority"]) == ({"user": 2}, 9)
+    assert "by tester" in web.get(f"/jobs/{made.id}").text
+    assert web.post(f"/jobs/{made.id}/edit", data={"payload": "{"}).status_code == 400
+    assert web.post(f"/jobs/{made.id}/edit", data={"priority": "high"}).status_code == 400
+    [job] = crew.claim("edit")
+    assert web.post(f"/jobs/{made.id}/edit", data={"payload": "{}"}).status_code == 409
+    crew.complete(job)
+    assert web.post(f"/jobs/{made.id}/cancel").status_code == 409
+
+
+def test_what_is_masked_is_not_overwritten(browse: Browse, crew: dibs.Client) -> None:
+    masking = browse(mask=["token"])
+    made = crew.enqueue("masked", "k", {"token": "s3cret", "n": 1})
+    form = masking.get(f"/jobs/{made.id}/edit").text
+    assert "cannot be edited" in form
+    assert "s3cret" not in form
+    assert masking.post(f"/jobs/{made.id}/edit", data={"payload": '{"token": "•••"}'}).status_code == 403
+    crew.edit(made.id, payload={"token": "other"})
+    for address in (f"/jobs/{made.id}", f"/jobs/{made.id}/raw"):
+        assert "s3cret" not in masking.get(address).text  # not in what it was before, either
+
+
+def test_a_clone_is_the_same_job_again(web: TestClient, crew: dibs.Client) -> None:
+    for payload in ({"n": 1}, b"\x00bytes"):
+        made = crew.enqueue("clone", "k", payload, headers={"a": "b"}, priority=8)
+        done = web.post(f"/jobs/{made.id}/clone")
+        clone = urlsplit(done.headers["location"]).path.removeprefix("/jobs/")
+        first, second = crew.show(made.id), crew.show(UUID(clone))
+        assert first
+        assert second
+        for name in ("queue", "kind", "payload", "body", "headers", "priority"):
+            assert first[name] == second[name], name
