@@ -104,9 +104,10 @@ def test_jobs_are_found_by_what_they_carry_and_said(web: TestClient, crew: dibs.
         assert web.get("/jobs", params=wrong).status_code == 400
 
 
-def test_a_search_says_how_far_it_has_looked(web: TestClient, crew: dibs.Client) -> None:
-    oldest = crew.enqueue("far", "needle", {"n": -1}).id
-    crew.enqueue_many(dibs.NewJob(queue="far", kind="hay", payload={"n": n}) for n in range(12_000))
+def test_a_search_says_how_far_it_has_looked(browse: Browse, dsn: str, client: dibs.Client) -> None:
+    web = browse(dsn=dsn)
+    oldest = client.enqueue("far", "needle", {"n": -1}).id
+    client.enqueue_many(dibs.NewJob(queue="far", kind="hay", payload={"n": n}) for n in range(12_000))
     page = web.get("/jobs?queue=far&payload=n%3D-1").text
     assert "No job matches so far" in page
     seen = 0
