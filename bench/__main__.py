@@ -40,6 +40,7 @@ SCENARIOS = (
     "grouped_horizon",
     "limits",
     "limited_horizon",
+    "size",
 )
 
 
@@ -47,13 +48,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("name", nargs="?", choices=SCENARIOS, help="one scenario; all without it")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--scale", type=float, default=1.0, help="for size: the part of its ten million jobs to make")
     parser.add_argument("--dsn", help="a database to measure; a throwaway server without it")
     options = parser.parse_args()
     names = [options.name] if options.name else list(SCENARIOS)
     results = {}
     missed = False
     table = Table("scenario", "measured", "value", "wanted", title="dibs, measured")
-    with staged(options.dsn) as make_stage:
+    with staged(options.dsn, options.scale) as make_stage:
         for name in names:
             scenario = import_module(f"bench.{name}")
             with make_stage(name) as stage:

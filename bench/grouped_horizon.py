@@ -9,7 +9,7 @@ from bench.grouped import fill
 if TYPE_CHECKING:
     from bench.stage import Stage
 
-WANTED = {"ratio": ("≥", 0.8)}
+WANTED = {"ratio": ("≥", 0.85)}
 ROUNDS = 10
 JOBS = 20_000
 GROUPS = 100

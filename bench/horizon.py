@@ -1,6 +1,7 @@
-"""Ten rounds of enqueue 20,000 and drain 20,000 while a transaction holds the horizon back.
+"""Twenty rounds of enqueue 20,000 and drain 20,000 while a transaction holds the horizon back.
 
 Then rounds with heartbeats, failures and retries, each of which plans again, on tables vacuumed while they were empty.
+Five such runs in a row, with autovacuum on: a plan that flips, or a scan over dead rows, shows in the worst of them.
 """
 
 from __future__ import annotations
@@ -15,29 +16,41 @@ if TYPE_CHECKING:
 
     from bench.stage import Stage
 
-WANTED = {"ratio": ("≥", 0.8), "busy_ratio": ("≥", 0.8)}
-ROUNDS = 10
+WANTED = {"ratio": ("≥", 0.85), "busy_ratio": ("≥", 0.85)}
+RUNS = 5
+ROUNDS = 20
 JOBS = 20_000
-BUSY_ROUNDS = 6
-BUSY_JOBS = 5_000
+BUSY_JOBS = 2_500
 
 
 def run(stage: Stage) -> dict[str, Any]:
     with stage.connect() as conn:
         stage.fill(conn, 2_000)
         stage.drain(conn)
-        holder = stage.pinned()
+        runs = [one_run(stage, conn) for _ in range(RUNS)]
+    rounds, busy = (min((run[n] for run in runs), key=last_to_first) for n in (0, 1))
+    return {
+        "rounds": rounds, "first": rounds[0], "last": rounds[-1], "ratio": last_to_first(rounds),
+        "ratios": [round(last_to_first(run[0]), 3) for run in runs],
+        "busy": busy, "busy_first": busy[0], "busy_last": busy[-1], "busy_ratio": last_to_first(busy),
+        "busy_ratios": [round(last_to_first(run[1]), 3) for run in runs],
+    }  # fmt: skip
+
+
+def last_to_first(rounds: list[int]) -> float:
+    """How fast the last rounds are as a part of how fast the first are; two of each, because machines are noisy."""
+    return sum(rounds[-2:]) / sum(rounds[:2])
+
+
+def one_run(stage: Stage, conn: psycopg.Connection[Any]) -> tuple[list[int], list[int]]:
+    """Jobs per second of each round."""
+    with stage.pinned():
         rounds = []
         for _ in range(ROUNDS):
             stage.fill(conn, JOBS)
             done, seconds = stage.drain(conn)
             rounds.append(round(done / seconds))
-        busy = [busy_round(stage) for _ in range(BUSY_ROUNDS)]
-        holder.close()
-    return {
-        "rounds": rounds, "first": rounds[0], "last": rounds[-1], "ratio": rounds[-1] / rounds[0],
-        "busy": busy, "busy_first": busy[0], "busy_last": busy[-1], "busy_ratio": busy[-1] / busy[0],
-    }  # fmt: skip
+        return rounds, [busy_round(stage) for _ in range(ROUNDS)]
 
 
 def busy_round(stage: Stage) -> int:

@@ -9,7 +9,7 @@ from bench.stage import script
 if TYPE_CHECKING:
     from bench.stage import Stage
 
-WANTED = {"ratio": ("≥", 0.8)}
+WANTED = {"ratio": ("≥", 0.85)}
 PART = 50_000
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bench.stage import Stage
 
-WANTED = {"queue_ratio": ("≥", 0.8), "kind_ratio": ("≥", 0.8)}
+WANTED = {"queue_ratio": ("≥", 0.85), "kind_ratio": ("≥", 0.85)}
 JOBS = 3_000
 ROUNDS = 8
 LIMITS = {

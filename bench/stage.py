@@ -34,6 +34,7 @@ class Stage:
 
     dsn: str
     binaries: Binaries | None
+    scale: float = 1.0
 
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.dsn, autocommit=True)
@@ -87,10 +88,10 @@ class Stage:
 
 
 @contextlib.contextmanager
-def staged(dsn: str | None) -> Iterator[Callable[[str], AbstractContextManager[Stage]]]:
+def staged(dsn: str | None, scale: float = 1.0) -> Iterator[Callable[[str], AbstractContextManager[Stage]]]:
     """Make stages: on a throwaway server, or on the one given."""
     if dsn:
-        yield lambda _: contextlib.nullcontext(Stage(dsn, None))
+        yield lambda _: contextlib.nullcontext(Stage(dsn, None, scale))
         return
     with Server.temporary(settings=SETTINGS) as server:
 
@@ -102,7 +103,7 @@ def staged(dsn: str | None) -> Iterator[Callable[[str], AbstractContextManager[S
                 conn.execute("create extension pg_stat_statements")
                 conn.execute("select pg_stat_statements_reset()")
                 conn.execute("checkpoint")
-            yield Stage(server.dsn(name), server.binaries)
+            yield Stage(server.dsn(name), server.binaries, scale)
             drop_database(server.dsn("postgres"), name)
 
         yield make
