@@ -153,7 +153,10 @@ class JobSummary:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit that was set, and what is used of it. A group without a name stands for every group of its queue."""
+    """A limit that was set, and what is used of it. A group without a name stands for every group of its queue.
+
+    ``blocked`` is counted up to 10,000; with ``blocked_more`` there are more.
+    """
 
     scope: Literal["queue", "kind", "group", "resource"]
     queue: str | None
@@ -169,6 +172,7 @@ class Limit:
     max_depth: int | None = None
     max_age: timedelta | None = None
     declared: int | None = None
+    blocked_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,3 +262,26 @@ def test_runs_are_counted_in_steps_however_many_a_transaction_ended(client: dibs
         counts.append(counted)
     assert sum(counts) == 8 * 300
     assert max(counts) <= 1000, "each transaction whole, and no more than was asked for before it"
+
+
+def test_who_waits_for_a_limit_is_counted_up_to_a_bound(client: dibs.Client, db: Connection) -> None:
+    client.set_limit(kind="k", concurrency=1)
+    fill(db, "blocked", 12_000)
+    db.execute("update dibs.blocked set limit_id = (select id from dibs.limit_rule)")
+    [limit] = client.limits()
+    assert (limit.blocked, limit.blocked_more) == (10_000, True)
+    db.execute("delete from dibs.blocked where id > (select id from dibs.blocked order by id offset 9 limit 1)")
+    [limit] = client.limits()
+    assert (limit.blocked, limit.blocked_more) == (10, False)
+
+
+def test_leases_are_read_once_for_all_workers_and_limits(client: dibs.Client, db: Connection) -> None:
+    fill(db, "lease", 5000)
+    costs = []
+    for count in (1, 40):
+        for n in range(count):
+            db.execute("select dibs.register_worker(%s)", (f"worker {n}",))
+            client.set_limit(kind=f"kind {n}", concurrency=1)
+            db.execute("select dibs.set_group('q', %s, '{\"weight\": 2}')", (f"group {n}",))
+        costs.append(pages(db, "select * from dibs.workers") + pages(db, "select * from dibs.limits"))
+    assert costs[1] < 2 * costs[0] + 500

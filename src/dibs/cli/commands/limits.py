@@ -43,8 +43,9 @@ def _list(session: Session) -> None:
 def _row(limit: Limit) -> tuple[Any, ...]:
     name = limit.name or "every group"
     used = limit.used if limit.name else None
+    blocked = f"{limit.blocked}+" if limit.blocked_more else limit.blocked
     return (
-        limit.scope, limit.queue, name, limit.concurrency, used, limit.blocked, limit.rate, limit.burst, limit.weight,
+        limit.scope, limit.queue, name, limit.concurrency, used, blocked, limit.rate, limit.burst, limit.weight,
     )  # fmt: skip
 
 

@@ -71,9 +71,9 @@ where q.shard_of is null and (not q.is_confined or coalesce(q.id = any ((select 
 comment on view dibs.queues is 'Every queue and its policy.';
 
 create or replace view dibs.workers with (security_barrier) as
-select w.id, w.name, w.started_at, w.seen_at, w.facts,
-  (select count(*) from dibs.lease as l where l.worker = w.id) as running
+select w.id, w.name, w.started_at, w.seen_at, w.facts, coalesce(l.running, 0) as running
 from dibs.worker as w
+left join (select l.worker, count(*) as running from dibs.lease as l group by l.worker) as l on l.worker = w.id
 -- Who is confined sees those that say they work on queues of theirs, and on no other.
 where (select dibs.confined_to()) is null or w.facts -> 'queues' <> '[]' and w.facts -> 'queues' <@ (
   select jsonb_agg(q.name) from dibs.queue as q where q.id = any ((select dibs.confined_to())::integer[]));
