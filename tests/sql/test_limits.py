@@ -427,7 +427,6 @@ def test_an_exit_rings_for_who_waits(connect: Connect, db: psycopg.Connection[An
         ("set_limit(concurrency => 1)", "DI010"),
         ("set_limit(queue => 'q', kind => 'k', concurrency => 1)", "DI010"),
         ("set_limit(queue => 'q')", "DI010"),
-        ("set_limit(kind => 'k', rate => 1)", "DI010"),
         ("set_limit(queue => 'q', concurrency => 1, burst => 1)", "DI010"),
         ("set_limit(queue => 'q', concurrency => -1)", "23514"),
         ("set_limit(queue => 'q', rate => 0)", "23514"),

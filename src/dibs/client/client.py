@@ -367,7 +367,8 @@ class Client(Operating, Looking):
         rate: float | None = None,
         burst: int | None = None,
     ) -> None:
-        """Limit how many jobs of a queue or kind run at once or start per second, or how many units a resource has."""
+        """Limit how many jobs of a queue or kind run at once or start per second; of a resource, how many units it has
+        and how many jobs that name it start per second."""
         target = {"queue": queue, "kind": kind, "resource": resource}
         self._run(calls.limits.set_limit(target, concurrency, rate, burst))
 

@@ -31,7 +31,7 @@ REPEATED_KEY = "dibs-dedup-key"
 """The header in which a job that repeats carries its dedup key along: elsewhere only a hash of it is kept."""
 
 
-OWN = ("timeout", "soft_timeout", "process", "memory", "repeat", "batch", "limit")
+OWN = ("timeout", "soft_timeout", "process", "memory", "repeat", "batch", "limit", "rate")
 """What a task is given that is not an option of its jobs."""
 
 
@@ -61,6 +61,7 @@ class TaskSettings:
     batch: Batch | None = None
     limit: int | None = None
     soft_timeout: float | None = None
+    rate: float | None = None
     conn: Any = None
     changed: frozenset[str] = frozenset()
     """What ``using`` was given."""
@@ -89,6 +90,8 @@ class TaskSettings:
                 f"a task's soft_timeout is below its timeout of {self.timeout:g} s, not {self.soft_timeout:g} s",
                 hint="between the two its handler has time to end by itself",
             )
+        if self.rate is not None and not 0.000001 <= self.rate <= 1_000_000:
+            raise InvalidArgument(f"a task's rate is how many start per second, from 0.000001 on, not {self.rate}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.db import calls
 from dibs.errors import ConnectionLost, DibsError
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
     from dibs.client.app import App
+    from dibs.client.task import Task
     from dibs.db.database_async import AsyncDatabase
 
 AGAIN = 10.0
@@ -79,16 +80,27 @@ async def declare_rules(app: App, database: AsyncDatabase, name: str) -> list[De
 
 
 async def _limits(app: App, database: AsyncDatabase, role: str, remedy: str) -> list[Declared]:
-    wanted = {kind: task.settings.limit for kind, task in app.tasks.items()}
-    asking = database.run(calls.limits.declare_limits(list(wanted.items())))
-    limited = [kind for kind, limit in wanted.items() if limit is not None]
-    answers, why = await _answered(asking, limited, f"role {role} may not set limits, since it lacks dibs_admin")
+    wanted = {kind: _limit_of(task) for kind, task in app.tasks.items()}
+    declared = [(kind, task.settings.limit, task.settings.rate) for kind, task in app.tasks.items()]
+    limited = [kind for kind, limit in wanted.items() if limit]
+    answers, why = await _answered(
+        database.run(calls.limits.declare_limits(declared)),
+        limited,
+        f"role {role} may not set limits, since it lacks dibs_admin",
+    )
     refusal = "task {} is not run: its limit of {} is not kept, and {}; {}"
     return [
         _declared("limit", kind, answer, refusal.format(kind, wanted[kind], why, remedy))
         for kind, answer in answers.items()
-        if wanted[kind] is not None or answer == "removed"
+        if wanted[kind] or answer == "removed"
     ]
+
+
+def _limit_of(task: Task[Any, Any]) -> str:
+    """The limit of a task in words; nothing if it has none."""
+    limit, rate = task.settings.limit, task.settings.rate
+    said = [] if limit is None else [f"{limit}"]
+    return " and ".join(said if rate is None else [*said, f"{rate:g} per second"])
 
 
 async def _schedules(app: App, database: AsyncDatabase, role: str, remedy: str) -> list[Declared]:

@@ -65,7 +65,9 @@ def _target(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--concurrency", type=COUNT_OR_NONE, help="How many run at once; of a resource, how many units there are."
 )
-@click.option("--rate", type=SHARE_OR_NONE, help="How many start per second; for a queue or a group.")
+@click.option(
+    "--rate", type=SHARE_OR_NONE, help="How many start per second; of a resource, how many jobs that name it."
+)
 @click.option(
     "--burst",
     type=COUNT_OR_NONE,

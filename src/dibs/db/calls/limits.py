@@ -34,9 +34,9 @@ def unset_limit(target: Mapping[str, str | None]) -> Call[bool]:
     )
 
 
-def declare_limits(limits: Sequence[tuple[str, int | None]]) -> Call[dict[str, str]]:
+def declare_limits(limits: Sequence[tuple[str, int | None, float | None]]) -> Call[dict[str, str]]:
     """Bring the limits that code declares for its kinds to the database, or compare them if we may not set any."""
-    sent = [{"kind": kind, "concurrency": concurrency} for kind, concurrency in limits]
+    sent = [{"kind": kind, "concurrency": concurrency, "rate": rate} for kind, concurrency, rate in limits]
     return Call(
         "select kind, answer from dibs.declare_limits(%s::jsonb)",
         (to_json(sent),),

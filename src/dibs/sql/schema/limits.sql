@@ -9,6 +9,7 @@ create table dibs.limit_rule (
   burst integer,
   debt integer not null default 0,
   declared integer,
+  declared_rate double precision,
   constraint limit_rule_name_key unique (scope, name),
   constraint limit_rule_scope_known check (scope in ('queue', 'kind', 'resource')),
   constraint limit_rule_name_shape check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]'),
@@ -20,6 +21,7 @@ create table dibs.limit_rule (
 comment on table dibs.limit_rule is 'Limits that were set, of queues, kinds and named resources. debt: units that are to be used up, after it was lowered.';
 comment on column dibs.limit_rule.declared is
 'The concurrency that code declared last, if any; what was set by hand since then counts, until the code changes.';
+comment on column dibs.limit_rule.declared_rate is 'The same for the rate.';
 
 create sequence dibs.limit_unit_n_seq;
 create table dibs.limit_unit (

@@ -35,7 +35,12 @@ begin
     (taking.gate).limit_units || (taking.needs[i]).limit_units) as u (id, units)
   group by u.id order by u.id;
   if (taking.queue).has_limit then
-    perform dibs._refund_rate((taking.queue).name, cardinality(v_ids));
+    perform dibs._refund_rate(r.id, cardinality(v_ids)) from dibs.limit_rule as r
+    where r.scope = 'queue' and r.name = (taking.queue).name;
+  end if;
+  if (taking.queue).has_job_limits then
+    perform dibs._refund_rate(-n.id, count(*)::integer)
+    from unnest(v_ids) as k (id) cross join lateral dibs._needs(k.id) as n where n.id < 0 group by n.id;
   end if;
   if taking.turns is not null then
     perform dibs._free_units(v_lanes, taking.turns, array_fill((taking.queue).id, array[cardinality(v_ids)]), v_ids, at);

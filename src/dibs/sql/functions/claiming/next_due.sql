@@ -23,12 +23,15 @@ begin atomic
      where q.has_groups and t.queue_id = q.id and t.place > n.at
      order by t.place limit 1)
     union all
-    -- When a rate that is spent lets the next one start.
+    -- When a rate that is spent lets the next one start: of the queue, or one that a job of it waits for.
     (select o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1)
      from dibs.limit_rule as b cross join lateral (
        select o.tat from dibs.limit_rate as o where o.limit_id = b.id order by o.n desc limit 1) as o
-     where q.has_limit and b.scope = 'queue' and b.name = q.name and b.rate is not null
-       and o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1) > n.at)
+     where (q.has_limit or q.has_job_limits) and b.rate is not null
+       and o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1) > n.at
+       and case when b.scope = 'queue' then b.name = q.name
+         else q.id = (select w.queue_id from dibs._first_blocked(b.id) as f cross join lateral (
+           select w.queue_id from dibs.blocked as w where w.id = f.id offset 0) as w) end)
   ) as r
   where q.name = any (queues) and q.paused_at is null
     and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true));

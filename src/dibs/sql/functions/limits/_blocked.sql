@@ -77,8 +77,8 @@ begin
   for v_limit in
     select b.id from dibs.limit_rule as b
     -- A scalar subquery and not EXISTS, which the planner may turn into a scan of all units.
-    where b.concurrency is not null and (
-      select true from dibs.limit_unit as s where s.limit_id = b.id and s.n >= dibs._unit_floor(b.id) and s.freed_at <= at limit 1)
+    where b.scope <> 'queue' and dibs._tokens_left(b, at) > 0 and (b.concurrency is null or (
+      select true from dibs.limit_unit as s where s.limit_id = b.id and s.n >= dibs._unit_floor(b.id) and s.freed_at <= at limit 1))
     order by b.id
   loop
     v_first := dibs._first_blocked(v_limit.id);
@@ -132,15 +132,22 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  v_rule dibs.limit_rule;
   v_free bigint := (
     select sum(s.units) from dibs.limit_unit as s
-    where s.limit_id = of_limit and s.n >= dibs._unit_floor(of_limit) and s.freed_at <= at)
-    - coalesce((select b.debt from dibs.limit_rule as b where b.id = of_limit), 0);
+    where s.limit_id = of_limit and s.n >= dibs._unit_floor(of_limit) and s.freed_at <= at);
+  v_most integer;
   v_waiting record;
   v_ids uuid[] := '{}'::uuid[];
   v_turns smallint[];
 begin
-  -- As many as the free units may serve: one that needs more stands in nobody's way. One may find its slot taken by another;
+  select b.* into v_rule from dibs.limit_rule as b where b.id = of_limit;
+  v_free := case when v_rule.concurrency is null and v_rule.rate is not null then 1000000000 else v_free - coalesce(v_rule.debt, 0) end;
+  v_most := least(dibs._most_blocked(), dibs._tokens_left(v_rule, at));
+  if v_most = 0 then
+    return;
+  end if;
+  -- As many as the free units and the rate may serve: one that needs more stands in nobody's way. One may find its slot taken by another;
   -- then it waits again.
   for v_waiting in
     select b.id, b.units from dibs.blocked as b
@@ -151,7 +158,7 @@ begin
     continue when v_waiting.units > v_free;
     v_ids := v_ids || v_waiting.id;
     v_free := v_free - v_waiting.units;
-    exit when v_free = 0 or cardinality(v_ids) = dibs._most_blocked();
+    exit when v_free = 0 or cardinality(v_ids) >= v_most;
   end loop;
   with pick as materialized (
     select b.spot, k.n from unnest(v_ids) with ordinality as k (id, n)
@@ -174,7 +181,7 @@ begin
 end
 $$;
 
-comment on function dibs._unblock_limit is 'Bring back who waits for one limit, from the first on, as far as its free units go.';
+comment on function dibs._unblock_limit is 'Bring back who waits for one limit, from the first on, as far as its free units and its rate go.';
 
 create or replace function dibs._unblock_all(of_limit integer, at timestamptz) returns void
 language plpgsql volatile

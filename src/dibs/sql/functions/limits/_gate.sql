@@ -11,12 +11,8 @@ begin
   v_gate.limit_id := v_rule.id;
   v_gate.allowed := want;
   if v_rule.rate is not null then
-    -- A rate that another claim holds is being spent by it.
-    delete from dibs.limit_rate as p
-    where p.ctid = (
-      select o.ctid from dibs.limit_rate as o where o.limit_id = v_rule.id order by o.n desc limit 1 for update skip locked)
-    returning p.tat into v_gate.tat;
-    if not found then
+    v_gate.tat := dibs._open_rate(v_rule.id);
+    if v_gate.tat is null then
       v_gate.allowed := 0;
       return v_gate;
     end if;
@@ -58,20 +54,6 @@ end
 $$;
 
 comment on function dibs._leave_gate is 'Give back what was taken of a queue''s limit and rate and not used.';
-
-create or replace function dibs._refund_rate(queue text, jobs integer) returns void
-language plpgsql volatile
-as $$
-begin
-  -- The newest row is this transaction's own: the claim has just spent from the rate.
-  update dibs.limit_rate as p set tat = p.tat - dibs._token_time(r.rate, jobs)
-  from dibs.limit_rule as r
-  where r.scope = 'queue' and r.name = queue and r.rate is not null and p.limit_id = r.id
-    and p.n = (select max(o.n) from dibs.limit_rate as o where o.limit_id = r.id);
-end
-$$;
-
-comment on function dibs._refund_rate is 'Give back what a claim spent of its queue''s rate for jobs that it did not start.';
 
 create or replace function dibs._leave_queue_gates(scans dibs.queue_scan[], at timestamptz) returns void
 language plpgsql volatile

@@ -3,19 +3,60 @@
 create or replace function dibs._needs(job_id uuid) returns table (id integer, units integer)
 language sql stable
 begin atomic
-  select b.id, 1 from dibs.job as j
+  select n.id, n.units
+  from (
+    select b.id, b.concurrency, b.rate, 1 as units from dibs.job as j
+    cross join lateral (
+      select b.id, b.concurrency, b.rate from dibs.limit_rule as b where b.scope = 'kind' and b.name = j.kind) as b
+    where j.id = job_id
+    union all
+    select b.id, b.concurrency, b.rate, (r.value)::integer from dibs.job as j
+    cross join lateral jsonb_each(j.resources) as r
+    cross join lateral (
+      select b.id, b.concurrency, b.rate from dibs.limit_rule as b where b.scope = 'resource' and b.name = r.key) as b
+    where j.id = job_id and j.resources is not null
+  ) as b
   cross join lateral (
-    select b.id from dibs.limit_rule as b where b.scope = 'kind' and b.name = j.kind and b.concurrency is not null) as b
-  where j.id = job_id
-  union all
-  select b.id, (r.value)::integer from dibs.job as j
-  cross join lateral jsonb_each(j.resources) as r
-  cross join lateral (
-    select b.id from dibs.limit_rule as b where b.scope = 'resource' and b.name = r.key and b.concurrency is not null) as b
-  where j.id = job_id and j.resources is not null;
+    select b.id, b.units where b.concurrency is not null
+    union all
+    select -b.id, 1 where b.rate is not null
+  ) as n (id, units);
 end;
 
-comment on function dibs._needs is 'What a job needs of limits: of its kind''s, and of the resources it names.';
+comment on function dibs._needs is
+'What a job needs of limits, of its kind''s and of the resources it names: units, which it holds while it runs, and under the negative
+number of a limit a start, which it spends of its rate.';
+
+create or replace function dibs._take_needed(limit_id integer, want integer, at timestamptz) returns integer
+language plpgsql volatile
+as $$
+begin
+  return case when limit_id < 0 then dibs._spend_rate(-limit_id, want, at) else dibs._take_units(limit_id, want, at) end;
+end
+$$;
+
+comment on function dibs._take_needed is 'Take up to `want` of what jobs need of a limit; how much it got.';
+
+create or replace function dibs._give_needed(limit_id integer, units integer, at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  if limit_id < 0 then
+    perform dibs._refund_rate(-limit_id, units);
+  else
+    perform dibs._give_units(limit_id, units, at);
+  end if;
+end
+$$;
+
+comment on function dibs._give_needed is 'Give back what was taken and is not needed.';
+
+create or replace function dibs._held(ids integer[], units integer[]) returns dibs.needed
+language sql immutable
+return (select row(array_agg(n.id order by n.id), array_agg(n.units order by n.id))::dibs.needed
+        from unnest(ids, units) as n (id, units) where n.id > 0);
+
+comment on function dibs._held is 'What a job holds while it runs, of what it needs: units, and no starts.';
 
 create or replace function dibs._admit_tickets(taking dibs.taking, at timestamptz, out takings dibs.taking[], out empty integer[])
 language plpgsql volatile
@@ -31,14 +72,14 @@ declare
   v_needs dibs.needed[] := '{}'::dibs.needed[];
 begin
   -- The limits that matter, in their order, with as many of their units as can be had and are needed.
-  select coalesce(array_agg(n.id order by n.id), '{}'), array_agg(dibs._take_units(n.id, n.units, at) order by n.id)
+  select coalesce(array_agg(n.id order by n.id), '{}'), array_agg(dibs._take_needed(n.id, n.units, at) order by n.id)
   into v_ids, v_free
   from (
     select n.id, least(sum(n.units), 1000000)::integer as units
     from unnest(taking.tickets) as t cross join lateral dibs._needs(t.id) as n group by n.id order by n.id
   ) as n;
   for v_need in
-    select t.ordinality::integer as ord, row(n.ids, n.units)::dibs.needed as needed, n.ids, n.units
+    select t.ordinality::integer as ord, dibs._held(n.ids, n.units) as needed, n.ids, n.units
     from unnest(taking.tickets) with ordinality as t
     cross join lateral (
       select array_agg(n.id order by n.id) as ids, array_agg(n.units order by n.id) as units from dibs._needs(t.id) as n) as n
@@ -58,7 +99,7 @@ begin
     v_admitted := v_admitted || v_need.ord;
     v_needs := v_needs || v_need.needed;
   end loop;
-  perform dibs._give_units(f.id, f.units, at) from unnest(v_ids, v_free) as f (id, units);
+  perform dibs._give_needed(f.id, f.units, at) from unnest(v_ids, v_free) as f (id, units);
   if v_blocked <> '{}' then
     perform dibs._block_tickets(dibs._part_of(taking, v_blocked), v_missing, at);
   end if;
@@ -104,7 +145,7 @@ begin
     t.lane, t.cost, case when taking.turns[t.ordinality] = 2 then 2 else 0 end, b.id,
     coalesce((select n.units from dibs._needs(t.id) as n where n.id = b.id), 1), b.scope || ' ' || b.name
   from unnest(taking.tickets) with ordinality as t
-  join dibs.limit_rule as b on b.id = missing[t.ordinality];
+  join dibs.limit_rule as b on b.id = abs(missing[t.ordinality]);
   perform dibs._free_units(array_agg(t.lane), array_agg(1::smallint), array_agg(t.queue_id), null, at)
   from unnest(taking.tickets) with ordinality as t where taking.turns[t.ordinality] = 1 having count(*) > 0;
 end
@@ -128,7 +169,7 @@ begin
         and r.due_at <= at and r.expire_at > at
       order by r.due_at, r.id limit most) as r
     cross join lateral (
-      select n.id as limit_id, n.units from dibs._needs(r.id) as n where n.id = any (empty) order by n.id limit 1) as n
+      select abs(n.id) as limit_id, n.units from dibs._needs(r.id) as n where n.id = any (empty) order by n.id limit 1) as n
   ), pick as materialized (
     select s.limit_id, s.units, r.spot from short as s
     cross join lateral (select r.ctid as spot from dibs.ready as r where r.id = s.id for update skip locked) as r

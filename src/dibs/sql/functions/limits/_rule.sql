@@ -19,10 +19,6 @@ begin
     raise exception using errcode = 'DI010', message = 'a limit needs a concurrency, a rate, or both',
       hint = 'to take a limit away use dibs.unset_limit';
   end if;
-  if rate is not null and queue is null then
-    raise exception using errcode = 'DI010', message = 'only a queue or a group has a rate, not a kind or a resource',
-      hint = 'give the kind its own queue, or use a concurrency';
-  end if;
   if burst is not null and rate is null then
     raise exception using errcode = 'DI010', message = 'a burst belongs to a rate, and there is none';
   end if;

@@ -17,9 +17,11 @@ comment on function dibs._holders is 'Who holds units of a limit, in words.';
 create or replace function dibs._why_blocked(of_limit integer, waits_for text, job_id uuid) returns text
 language sql stable
 return (
-  select format('It is due, but waits for %s of the limit of %s, which is %s; %s.',
-    coalesce((select n.units from dibs._needs(job_id) as n where n.id = of_limit), 1), waits_for, coalesce(b.concurrency::text, 'gone'),
-    dibs._holders(of_limit))
+  select case when b.rate is not null and (b.concurrency is null or dibs._tokens_left(b, dibs.now()) = 0)
+      then format('It is due, but of %s no more than %s start in a second.', waits_for, b.rate)
+    else format('It is due, but waits for %s of the limit of %s, which is %s; %s.',
+      coalesce((select n.units from dibs._needs(job_id) as n where n.id = of_limit), 1), waits_for,
+      coalesce(b.concurrency::text, 'gone'), dibs._holders(of_limit)) end
   from (select 1) as one left join dibs.limit_rule as b on b.id = of_limit);
 
 comment on function dibs._why_blocked is 'Explain what a blocked job waits for and who holds it.';

@@ -9,14 +9,21 @@ begin
   if coalesce(jsonb_typeof(limits), 'null') <> 'array' or exists (
     select from jsonb_array_elements(limits) as l where jsonb_typeof(l) <> 'object') then
     raise exception using errcode = 'DI010', message = 'declare_limits takes a JSON array of limits of kinds',
-      hint = 'pass [{"kind": "render", "concurrency": 4}, …]';
+      hint = 'pass [{"kind": "render", "concurrency": 4, "rate": 10}, …]';
   end if;
   perform dibs._check_items('declare_limits', array(select l ->> 'kind' from jsonb_array_elements(limits) as l), 'names');
-  for v_limit in select l ->> 'kind' as kind, l -> 'concurrency' as most from jsonb_array_elements(limits) as l loop
+  for v_limit in
+    select l ->> 'kind' as kind, l -> 'concurrency' as most, l -> 'rate' as rate from jsonb_array_elements(limits) as l
+  loop
     perform dibs._check_name('the kind of a limit', v_limit.kind);
     if v_limit.most <> 'null' and v_limit.most::text !~ '^[0-9]{1,7}$' then
       raise exception using errcode = 'DI010',
         message = format('the concurrency of kind %L is a number from 0 to 1000000, or null for no limit', v_limit.kind);
+    end if;
+    if coalesce(jsonb_typeof(v_limit.rate), 'null') not in ('number', 'null')
+      or jsonb_typeof(v_limit.rate) = 'number' and v_limit.rate::numeric not between 0.000001 and 1000000 then
+      raise exception using errcode = 'DI010',
+        message = format('the rate of kind %L is a number from 0.000001 to 1000000, or null for none', v_limit.kind);
     end if;
   end loop;
 end
@@ -24,41 +31,47 @@ $$;
 
 comment on function dibs._check_declared is 'Refuse what declare_limits does not take, with a sentence that says why.';
 
-create or replace function dibs._is_kept(kind text, most integer) returns boolean
+create or replace function dibs._is_kept(kind text, most integer, rate double precision) returns boolean
 language sql stable
 begin atomic
   select (not dibs._is_confined() or exists (select from dibs.task as t where t.kind = _is_kept.kind and dibs._sees(t.queue)))
     and exists (
       select from dibs.limit_rule as b
-      where b.scope = 'kind' and b.name = _is_kept.kind and (b.concurrency <= most or b.concurrency is not null and b.declared = most));
+      where b.scope = 'kind' and b.name = _is_kept.kind
+        and (most is null or b.concurrency <= most or b.concurrency is not null and b.declared = most)
+        and (_is_kept.rate is null or b.rate <= _is_kept.rate or b.rate is not null and b.declared_rate = _is_kept.rate));
 end;
 
 comment on function dibs._is_kept is
-'Whether no more than that many jobs of a kind run at once: by a limit that is as strict, or one that was declared like this and then
-changed by hand. A confined role is told of kinds in its queues only.';
+'Whether no more than that many jobs of a kind run at once and start in a second: by a limit that is as strict, or one that was declared like
+this and then changed by hand. A confined role is told of kinds in its queues only.';
 
-create or replace function dibs._declare_limit(kind text, most integer, at timestamptz) returns text
+create or replace function dibs._declare_limit(kind text, most integer, new_rate double precision, at timestamptz) returns text
 language plpgsql volatile
 as $$
 #variable_conflict use_variable
 declare
   v_old dibs.limit_rule;
+  v_most integer;
+  v_rate double precision;
 begin
   select b.* into v_old from dibs.limit_rule as b where b.scope = 'kind' and b.name = kind;
-  if v_old.declared is not distinct from most and (most is null or v_old.concurrency is not null) then
-    return 'unchanged';
+  -- What the code has not changed stays as it is; what it no longer declares and was changed by hand is theirs who changed it.
+  v_most := case when most is distinct from v_old.declared or v_old.concurrency is null then coalesce(most,
+    case when v_old.concurrency is distinct from v_old.declared then v_old.concurrency end) else v_old.concurrency end;
+  v_rate := case when new_rate is distinct from v_old.declared_rate or v_old.rate is null then coalesce(new_rate,
+    case when v_old.rate is distinct from v_old.declared_rate then v_old.rate end) else v_old.rate end;
+  if v_most is null and v_rate is null then
+    perform dibs.unset_limit(kind => kind) where v_old.id is not null;
+    return case when v_old.id is null then 'unchanged' else 'removed' end;
   end if;
-  if most is null and v_old.concurrency is not distinct from v_old.declared and v_old.rate is null then
-    perform dibs.unset_limit(kind => kind);
-    return 'removed';
+  if (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then
+    perform dibs._change_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
   end if;
-  -- What the code no longer declares and was changed by hand is theirs who changed it.
-  if most is not null and v_old.concurrency is distinct from most then
-    perform dibs._change_limit('kind', kind, most, v_old.rate, v_old.burst, at);
-  end if;
-  update dibs.limit_rule as b set declared = most where b.scope = 'kind' and b.name = kind;
-  return case when v_old.concurrency is null then 'created' when coalesce(most, v_old.concurrency) = v_old.concurrency then 'unchanged'
-    else 'changed' end;
+  update dibs.limit_rule as b set declared = most, declared_rate = new_rate
+  where b.scope = 'kind' and b.name = kind and (b.declared, b.declared_rate) is distinct from (most, new_rate);
+  return case when v_old.id is null then 'created' when (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then 'changed'
+    else 'unchanged' end;
 end
 $$;
 
@@ -77,12 +90,13 @@ begin
   perform dibs._check_isolation('declare_limits');
   perform dibs._check_declared(limits);
   for v_limit in
-    select l ->> 'kind' as kind, (l ->> 'concurrency')::integer as most from jsonb_array_elements(limits) as l order by 1
+    select l ->> 'kind' as kind, (l ->> 'concurrency')::integer as most, (l ->> 'rate')::double precision as rate
+    from jsonb_array_elements(limits) as l order by 1
   loop
     kind := v_limit.kind;
     answer := case
-      when v_may then dibs._declare_limit(v_limit.kind, v_limit.most, dibs.now())
-      when v_limit.most is null or dibs._is_kept(v_limit.kind, v_limit.most) then 'unchanged'
+      when v_may then dibs._declare_limit(v_limit.kind, v_limit.most, v_limit.rate, dibs.now())
+      when num_nonnulls(v_limit.most, v_limit.rate) = 0 or dibs._is_kept(v_limit.kind, v_limit.most, v_limit.rate) then 'unchanged'
       else 'refused' end;
     return next;
   end loop;
@@ -90,7 +104,7 @@ end
 $$;
 
 comment on function dibs.declare_limits is
-'Bring the limits that code declares for its kinds to the database: a JSON array of {"kind", "concurrency"}. Each is set if the code has changed
+'Bring the limits that code declares for its kinds to the database: a JSON array of {"kind", "concurrency", "rate"}. Each is set if the code has changed
 since it was declared last, so what was changed by hand stays until then; null removes a limit that was declared before. Answers for each:
 `created`, `changed`, `unchanged`, `removed`. For who may not set limits nothing is changed: `unchanged` says that the limit is kept, `refused` that it
 is not.';

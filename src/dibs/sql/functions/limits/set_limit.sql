@@ -33,8 +33,8 @@ end
 $$;
 
 comment on function dibs.set_limit is
-'Limit how many jobs run at once, of a queue, of a kind, or by units of a named resource (`concurrency`), or how many of a queue start in a second
-(`rate`, with a `burst`, by default one second''s worth). Give one of queue, kind and resource. More takes effect at once, less as leases end.
+'Limit how many jobs run at once, of a queue, of a kind, or by units of a named resource (`concurrency`), or how many start in a second
+(`rate`, with a `burst`, by default one second''s worth); of a resource, how many that name it. Give one of queue, kind and resource. More takes effect at once, less as leases end.
 Setting it again replaces both concurrency and rate.';
 
 create or replace function dibs.unset_limit(queue text default null, kind text default null, resource text default null) returns boolean

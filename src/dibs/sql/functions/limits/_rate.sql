@@ -1,0 +1,71 @@
+-- Rates: how many jobs may start in a second. Who spends from one holds its row, and writes another.
+
+create or replace function dibs._open_rate(of_limit integer) returns timestamptz
+language plpgsql volatile
+as $$
+declare
+  v_tat timestamptz;
+begin
+  delete from dibs.limit_rate as p
+  where p.ctid = (
+    select o.ctid from dibs.limit_rate as o where o.limit_id = of_limit order by o.n desc limit 1 for update skip locked)
+  returning p.tat into v_tat;
+  return v_tat;
+end
+$$;
+
+comment on function dibs._open_rate is
+'How far a rate is spent, to be written again by the one that asks; null if another claim is spending from it.';
+
+create or replace function dibs._tokens_of(rule dibs.limit_rule, tat timestamptz, at timestamptz) returns integer
+language sql immutable
+return dibs._tokens((rule).rate, coalesce((rule).burst, dibs._default_burst((rule).rate)), tat, at);
+
+comment on function dibs._tokens_of is 'How many jobs the rate of a limit lets start now; without a rate, any number.';
+
+create or replace function dibs._tokens_left(rule dibs.limit_rule, at timestamptz) returns integer
+language sql stable
+return case when (rule).rate is null then 2147483647 else coalesce((
+  select dibs._tokens_of(rule, o.tat, at) from dibs.limit_rate as o where o.limit_id = (rule).id order by o.n desc limit 1), 0) end;
+
+comment on function dibs._tokens_left is 'The same, without spending any.';
+
+create or replace function dibs._spend_rate(of_limit integer, want integer, at timestamptz) returns integer
+language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_rule dibs.limit_rule;
+  v_tat constant timestamptz := dibs._open_rate(of_limit);
+  v_got integer;
+begin
+  if v_tat is null then
+    return 0;
+  end if;
+  select r.* into v_rule from dibs.limit_rule as r where r.id = of_limit;
+  v_got := least(want, dibs._tokens_of(v_rule, v_tat, at));
+  insert into dibs.limit_rate (limit_id, tat)
+  values (of_limit, case when v_got = 0 then v_tat else greatest(v_tat, at) + dibs._token_time(v_rule.rate, v_got) end);
+  return v_got;
+end
+$$;
+
+comment on function dibs._spend_rate is 'Spend from a rate for up to `want` jobs that start now; how many it lets start.';
+
+create or replace function dibs._refund_rate(of_limit integer, jobs integer) returns void
+language plpgsql volatile
+as $$
+begin
+  -- The newest row is this transaction's own: the claim has just spent from the rate.
+  update dibs.limit_rate as p set tat = p.tat - dibs._token_time(r.rate, jobs)
+  from dibs.limit_rule as r
+  where r.id = of_limit and r.rate is not null and jobs > 0 and p.limit_id = r.id
+    and p.n = (select max(o.n) from dibs.limit_rate as o where o.limit_id = r.id);
+end
+$$;
+
+comment on function dibs._refund_rate is 'Give back what a claim spent of a rate for jobs that it did not start.';
