@@ -87,3 +87,8 @@ def softly() -> str:
 @app.task(process=True, name="should_stop")
 def should_stop() -> bool:
     return dibs.context().should_stop
+
+
+@app.task(process=True, name="sleeps")
+def sleeps() -> None:
+    time.sleep(600)

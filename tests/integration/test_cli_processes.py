@@ -124,7 +124,7 @@ def test_maintain_goes_on_after_a_restart_of_the_server() -> None:
                 server.stop("immediate")
                 began = time.monotonic()
                 assert "does not answer" in lines(process.stdout, "trouble")["error"]
-                assert time.monotonic() - began < 2.5
+                assert time.monotonic() - began < 4  # It is about 1.5 s, and 5 s until a chore gives up.
                 server.start()
                 assert lines(process.stdout, "recovered")["after"] > 1
             process.terminate()

@@ -73,8 +73,9 @@ async def looked() -> str:
     return str(here.stop_reason)
 
 
-async def test_a_plain_function_is_told_of_its_cancellation(app: dibs.App) -> None:
+async def test_a_plain_function_is_told_of_its_cancellation(app: dibs.App, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless it still succeeds the job ends as cancelled, and it ends when the function does."""
+    monkeypatch.setattr(runners, "LEAVE", LONG)
     ended = threading.Event()
 
     @app.task
@@ -86,9 +87,7 @@ async def test_a_plain_function_is_told_of_its_cancellation(app: dibs.App) -> No
     job = gives_up.enqueue()
     async with Running(app) as running:
         await running.has_begun()
-        began = time.monotonic()
         assert await asyncio.to_thread(job.cancel) == "requested"
-    assert time.monotonic() - began < runners.LEAVE
     assert ended.is_set()
     assert job.state() is dibs.State.CANCELLED
 
@@ -113,6 +112,37 @@ async def test_a_plain_function_that_does_not_look_is_left_behind(
     assert job.state() is dibs.State.CANCELLED
     go.set()
     await asyncio.to_thread(wait_until, lambda: told == [True], what="the thread ended, and still knew that it should")
+
+
+async def test_a_process_that_does_not_look_is_killed(shop_app: dibs.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "LEAVE", 0.2)
+    job = shop.sleeps.enqueue()
+    async with Running(shop_app, pool=1):
+        await asyncio.to_thread(wait_for_state, job, dibs.State.RUNNING)
+        assert await asyncio.to_thread(job.cancel) == "requested"
+    assert job.state() is dibs.State.CANCELLED
+
+
+async def test_a_worker_that_stops_does_not_wait_for_a_cancelled_function(
+    app: dibs.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runners, "LEAVE", LONG)
+    go = threading.Event()
+
+    @app.task
+    def stubborn() -> None:
+        running.began.set()
+        go.wait(LONG)
+
+    job = stubborn.enqueue()
+    async with Running(app, grace=0) as running:
+        await running.has_begun()
+        assert await asyncio.to_thread(job.cancel) == "requested"
+        began = time.monotonic()
+        running.worker.stop()
+    assert time.monotonic() - began < LONG
+    assert job.state() is dibs.State.CANCELLED
+    go.set()
 
 
 async def test_a_job_cancelled_while_it_waits_for_a_thread_is_never_run(app: dibs.App) -> None:

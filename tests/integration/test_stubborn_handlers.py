@@ -82,7 +82,6 @@ async def test_whatever_a_handler_raises_is_a_failed_attempt(app: dibs.App) -> N
 
 async def test_a_swallowed_cancellation_leaves_its_runner_sound(app: dibs.App) -> None:
     """A cancellation that a handler swallowed must not make a later one of its neighbour's kill the runner."""
-    app.client.set_queue("q", lease=0.6)
     began = asyncio.Event()
 
     @app.task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -31,7 +32,9 @@ _current: ContextVar[Context] = ContextVar("dibs_context")
 class Context:
     """One attempt, as its handler sees it; of a batch handler the first, with all of them in ``batch``."""
 
-    __slots__ = ("_databases", "_note", "_stop_reason", "_tell", "batch", "completed", "follow_ups", "job", "result")
+    __slots__ = (
+        "_began", "_databases", "_note", "_stop_reason", "_tell", "batch", "completed", "follow_ups", "job", "result",
+    )  # fmt: skip
 
     def __init__(self, job: Claimed, databases: Databases | None = None, note: Note | None = None) -> None:
         self.job = job
@@ -39,6 +42,7 @@ class Context:
         self.result: Any = None
         self.completed = False
         self.batch: tuple[Context, ...] = (self,)
+        self._began = time.monotonic()
         self._stop_reason: StopReason | None = None
         self._databases = databases
         self._note = note

@@ -65,8 +65,7 @@ class Executor:
 
     async def attempt(self, task: Task[Any, Any], here: Context, told: Container[bytes]) -> RunEnd:
         """Run one attempt to its end: whatever is raised, the job failed, unless it is one we told to stop."""
-        began = time.monotonic()
-        job = here.job
+        job, began = here.job, here._began
         try:
             try:
                 arguments = task.arguments.read(job._payload)

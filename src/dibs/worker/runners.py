@@ -265,9 +265,13 @@ class Runners:
             self._keeper.let_go(job._run_key)
             self._completer.lose(job)
         elif why == "cancelled":
-            self._report([RunEnd(job, "fail", error="cancelled", final=True)])
+            self._report([RunEnd(job, "fail", error="cancelled", final=True, ran=self._ran(job))])
         else:
-            self._report([RunEnd(job, "release")])
+            self._report([RunEnd(job, "release", ran=self._ran(job))])
+
+    def _ran(self, job: Claimed) -> float:
+        running = self._running.get(job._run_key)
+        return 0.0 if running is None else time.monotonic() - running[0]._began
 
     async def wind_up(self, grace: float, hurry: asyncio.Event) -> int:
         """Give back what has not begun, tell the rest, let it finish within the grace time, and give back what did not.
