@@ -45,7 +45,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker that registered: when it was last seen, and how many jobs it holds."""
+    """A worker that registered: when it was last seen, how many jobs it holds, and the kinds it runs, if it said so."""
 
     id: int
     name: str
@@ -53,6 +53,7 @@ class WorkerInfo:
     seen_at: datetime
     facts: dict[str, Any]
     running: int
+    kinds: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ class State(StrEnum):
 
     SCHEDULED = "scheduled"  # due later: its first time, a retry, or a snooze
     READY = "ready"  # due now, waiting for a worker
-    BLOCKED = "blocked"  # due now, waiting for a limit
+    BLOCKED = "blocked"  # due now, waiting for a limit, or for a worker that runs its kind
     RUNNING = "running"  # held by a worker
     SUCCEEDED = "succeeded"
     FAILED = "failed"  # dead: the handler said it can never work

@@ -440,7 +440,7 @@ async def test_events_tell_what_happens(app: dibs.App) -> None:
     assert ends == [
         ("fails", "failed", "exhausted", "ValueError: no"),
         ("fails", "failed", "ready", "ValueError: no"),
-        ("nobodys", "released", "scheduled", "no task nobodys"),
+        ("nobodys", "released", "blocked", "no task nobodys"),
         ("works", "succeeded", "succeeded", None),
     ]
     assert len(of(dibs.events.JobStarted)) == 3

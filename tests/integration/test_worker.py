@@ -169,10 +169,10 @@ async def test_a_long_error_keeps_its_trace(app: dibs.App, db: psycopg.Connectio
 async def test_an_unknown_kind_is_left_for_others(app: dibs.App) -> None:
     made = app.client.enqueue("q", "not-here")
     await drain(app)
-    assert app.client.state(made.id) is dibs.State.SCHEDULED
+    assert app.client.state(made.id) is dibs.State.BLOCKED
     shown = app.client.show(made.id)
     assert shown
-    assert (shown["charged"], shown["attempts"][0]["outcome"]) == (0, "released")
+    assert (shown["charged"], shown["attempts"]) == (0, [])
 
 
 class Throttled(Exception):
@@ -387,7 +387,7 @@ async def test_what_a_row_says_is_looked_up_and_never_imported(app: dibs.App) ->
     await drain(app)
     assert "this" not in sys.modules
     assert seen == lures
-    assert app.client.states([m.id for m in strange]) == ["scheduled"] * 4
+    assert app.client.states([m.id for m in strange]) == ["blocked"] * 4
     shown = app.client.show(made[0].id) or {}
     assert shown["attempts"][0]["error"].startswith("ValueError: !!python/object/apply")
     with pytest.raises(dibs.JobEnded):

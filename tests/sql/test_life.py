@@ -98,18 +98,6 @@ def test_snooze_and_release_charge_nothing(client: dibs.Client, clock: Clock) ->
     assert (job.run, job.attempt, job.is_last_attempt) == (7, 1, True)
 
 
-def test_an_unknown_kind_is_released_for_others(client: dibs.Client) -> None:
-    """A rolling deploy must not lose what only the other half of the fleet knows."""
-    made = client.enqueue("q", "only-the-new-release-knows")
-    [job] = client.claim("q")
-    assert client.release(job, 5) == "ok"
-    assert client.state(made.id) is dibs.State.SCHEDULED
-    shown = client.show(made.id)
-    assert shown
-    assert shown["attempts"][0]["outcome"] == "released"
-    assert shown["state"] == "scheduled"
-
-
 def test_a_lost_lease_is_charged_counted_apart_and_quarantined(client: dibs.Client, clock: Clock) -> None:
     client.set_queue("q", max_losses=3)
     made = client.enqueue("q", "kills-its-worker", max_attempts=10)

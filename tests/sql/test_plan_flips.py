@@ -67,6 +67,7 @@ VERBS: dict[str, str] = {
     "fail": "select from dibs.fail_many(%(ids)s, %(tokens)s)",
     "fail for good": "select from dibs.fail_many(%(ids)s, %(tokens)s, finals => array_fill(true, array[10]))",
     "release": "select from dibs.release_many(%(ids)s, %(tokens)s)",
+    "park": "select from dibs.park_many(%(ids)s, %(tokens)s)",
     "snooze": "select from dibs.snooze_many(%(ids)s, %(tokens)s, array_fill(interval '1 hour', array[10]))",
     "rescue": "select from dibs.rescue() /* %(late)s */",
     "extend": "select from dibs.extend_many(%(ids)s, %(tokens)s)",

@@ -136,7 +136,7 @@ NOTHING: tuple[str, ...] = ("",)
 
 DESCRIBED: dict[str, tuple[str, ...]] = {
     "append_error": ("message => 'm', job_id => '<job>'",),
-    "beat_worker": ("worker => '<worker>'",),
+    "beat_worker": ("worker => '<worker>'", "worker => '<own_worker>', kinds => array['<kind>']"),
     "begin_delivery": ("id => '<job>', token => '<token>', provider => 'p', handlers => array['<function>']",),
     "begin_function": ("name => '<function>'",),
     "bells": NOTHING,
@@ -205,10 +205,12 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "make_id": NOTHING,
     "next_due": ("queues => array['<queue>']",),
     "now": NOTHING,
+    "park": ("id => '<job>', token => '<token>'",),
+    "park_many": ("ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[]",),
     "preview_schedule": ("name => '<schedule>'", "name => '<near_schedule>'"),
     "prune": NOTHING,
     "record_delivery": ("id => '<job>', token => '<token>', step => 'accepted'",),
-    "register_worker": ("name => 'w'",),
+    "register_worker": ("name => 'w', kinds => array['<kind>']",),
     "release": ("id => '<job>', token => '<token>'",),
     "release_many": ("ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[]",),
     "release_shards": ("worker => '<own_worker>', queues => array['<shard>']", "worker => '<worker>'"),
@@ -248,6 +250,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     ),
     "supervised": ("process => '<process>'", "process => '<process>', queue => '<queue>'"),
     "trigger": ("name => '<schedule>'", "name => '<near_schedule>'"),
+    "unpark": ("worker => '<own_worker>'", "worker => '<worker>'"),
     "version": NOTHING,
     "why": ("id => '<job>'",),
 }

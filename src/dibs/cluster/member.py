@@ -13,7 +13,7 @@ from dibs.db import calls
 from dibs.errors import DibsError, UnknownWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from uuid import UUID
 
     from dibs.db.database_async import AsyncDatabase
@@ -25,18 +25,26 @@ BEAT = 10.0
 class Member:
     """One process start. The same name twice is two members: a restart takes over no leases."""
 
-    def __init__(self, database: AsyncDatabase, name: str, facts: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        database: AsyncDatabase,
+        name: str,
+        facts: Mapping[str, Any] | None = None,
+        kinds: Iterable[str] | None = None,
+    ) -> None:
         self.secret: UUID | None = None
         self.number: int | None = None
         self.name = name
         self.facts = {**process_facts(), **(facts or {})}
+        self._kinds = None if kinds is None else sorted(kinds)
+        self._news = False
         self._database = database
 
     async def register(self) -> int:
         """Enter the registry; the number we are shown under. Verbs know us by ``secret``."""
         facts = {**self.facts, "clock": time.time()}
-        secret, number = await self._database.run(calls.workers.register_worker(self.name, facts))
-        self.secret, self.number = secret, number
+        secret, number = await self._database.run(calls.workers.register_worker(self.name, facts, self._kinds))
+        self.secret, self.number, self._news = secret, number, False
         return number
 
     async def beat(self) -> float:
@@ -45,10 +53,17 @@ class Member:
             await self.register()
             return BEAT
         try:
-            await self._database.run(calls.workers.beat_worker(self.secret))
+            await self._database.run(calls.workers.beat_worker(self.secret, self._kinds if self._news else None))
+            self._news = False
         except UnknownWorker:
             await self.register()
         return BEAT
+
+    async def tell(self, kinds: Iterable[str]) -> None:
+        """Say which kinds we run, if that has changed."""
+        if (told := sorted(kinds)) != self._kinds:
+            self._kinds, self._news = told, True
+            await self.beat()
 
     async def retire(self) -> None:
         """Leave the registry. A process that cannot say so is forgotten after some days."""

@@ -63,9 +63,9 @@ begin
       ('dibs_admin', '{confine,confined_to,allow_function,disallow_function,function_flaw,find_function,begin_function,run_function,run_job,
         run_handler,begin_delivery,record_delivery,delivery_stage,supervise,supervised,append_error,
         set_error_retention,result_ok,result_error,result_invalid,check_envelope}'),
-      ('dibs_worker', '{bury_unreadable,repair_groups,repair_limits,declare_limits}'),
+      ('dibs_worker', '{bury_unreadable,repair_groups,repair_limits,declare_limits,park,park_many,unpark}'),
       ('dibs_admin', '{bury_unreadable,repair_groups,repair_limits,set_group,unset_group,set_limit,unset_limit,
-        declare_limits}'),
+        declare_limits,park,park_many,unpark}'),
       ('dibs_observer', '{find_jobs}'),
       ('dibs_admin', '{find_jobs,delete,purge,move,edit,retry,cancel_where,undo,drop_queue}')
     ) as g (role, verbs)

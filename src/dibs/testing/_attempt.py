@@ -21,7 +21,6 @@ from dibs.client.transaction import Databases
 from dibs.errors import InvalidArgument
 from dibs.results import result_of
 from dibs.retry import Snooze
-from dibs.worker.executor import UNKNOWN_KIND_DELAY
 from dibs.worker.handler import again, wrapped
 from dibs.worker.run_end import RunEnd, failed, succeeded
 
@@ -96,7 +95,7 @@ async def aattempt(app: App, job: Claimed, dsn: str | None) -> Ran:
 def _begin(app: App, job: Claimed, dsn: str | None) -> Begun | Ran:
     task = app.tasks.get(job.kind)
     if task is None:
-        return Ran(RunEnd(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY))
+        return Ran(RunEnd(job, "park", error=f"no task {job.kind}"))
     databases = None if dsn is None else Databases(dsn, 1)
     here = Context(job, databases)
     try:

@@ -23,7 +23,7 @@ from dibs.worker import Worker, WorkerSettings
 from dibs.worker.launch import refuse_running_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence, Set
 
     from dibs.client.app import App
     from dibs.client.task import Task
@@ -173,7 +173,7 @@ class _Drain:
         """Run a worker if a job is due; whether that changed anything."""
         self._app.client.upkeep.rescue()
         self._app.client.upkeep.expire()
-        due = [job for job in self._waiting() if job.state == State.READY]
+        due = self._waiting({State.READY, State.BLOCKED})  # Another app may have parked what is ours.
         if not due:
             return False
         settings = WorkerSettings(
@@ -193,7 +193,7 @@ class _Drain:
             raise TimeoutError(f"drain was not done in time; still waiting:\n{_listed(self._waiting())}")
         await running
 
-    def _waiting(self) -> list[JobSummary]:
+    def _waiting(self, states: Set[State] = frozenset({State.READY, State.SCHEDULED})) -> list[JobSummary]:
         """Jobs of ours that wait in queues that run. The rest is for other workers, and would come back forever."""
         paused = {queue.name for queue in self._app.client.queues() if queue.paused_at is not None}
         return [
@@ -202,7 +202,7 @@ class _Drain:
             if job.kind in self._app.tasks
             and job.queue not in paused
             and (self._queues is None or job.queue in self._queues)
-            and job.state in {State.READY, State.SCHEDULED}
+            and job.state in states
         ]
 
     def _queues_of(self, due: list[JobSummary]) -> tuple[str, ...]:

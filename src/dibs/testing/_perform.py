@@ -23,6 +23,7 @@ _OUTCOMES = {
     "fail": Outcome.FAILED,
     "snooze": Outcome.SNOOZED,
     "release": Outcome.RELEASED,
+    "park": Outcome.RELEASED,
 }
 
 DEFAULT_ATTEMPTS = 5

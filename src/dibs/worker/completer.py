@@ -59,11 +59,16 @@ def _release(jobs: list[Claimed], ends: list[RunEnd]) -> Call[Any]:
     return calls.jobs.release_many(jobs, [e.delay for e in ends])
 
 
+def _park(jobs: list[Claimed], _: list[RunEnd]) -> Call[Any]:
+    return calls.jobs.park_many(jobs)
+
+
 SENDING: Mapping[Verb, Sending] = {
     "complete": Sending(Outcome.SUCCEEDED, _complete, lambda answer: (answer, None)),
     "fail": Sending(Outcome.FAILED, _fail, lambda failed: (failed.answer, failed.state)),
     "snooze": Sending(Outcome.SNOOZED, _snooze, lambda told: (told.answer, None)),
     "release": Sending(Outcome.RELEASED, _release, lambda told: (told.answer, None)),
+    "park": Sending(Outcome.RELEASED, _park, lambda told: (told.answer, State.BLOCKED)),
 }
 
 

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from dibs.job import Claimed
     from dibs.worker_settings import WorkerSettings
 
-UNKNOWN_KIND_DELAY = 5.0
-"""A job of a kind this worker does not know is left for others, after this many seconds."""
-
 
 class Executor:
     """Runs attempts of an app's tasks: on the loop, in threads, or in processes."""
@@ -55,9 +52,9 @@ class Executor:
         return self._tasks.get(kind)
 
     def unknown(self, job: Claimed) -> RunEnd:
-        """Leave a job of a kind we do not know for others: in a rolling deploy another worker knows it."""
+        """Leave a job of a kind we do not run for others: in a rolling deploy another worker does."""
         self._events.tell(KindUnknown(job))
-        return RunEnd(job, "release", error=f"no task {job.kind}", delay=UNKNOWN_KIND_DELAY)
+        return RunEnd(job, "park", error=f"no task {job.kind}")
 
     def context(self, job: Claimed) -> Context:
         """An attempt that has not begun."""

@@ -63,9 +63,9 @@ class Producer:
             mark = self._source.mark()
             idle = self._hand.count == 0  # before we look: what ends while we look may come back
             if not await self._fill(room):
-                if self._settings.drain and idle:
+                if self._settings.drain and idle and not await self._source.unpark(room):
                     return
-                await self._wait(mark)
+                await self._wait(mark, room)
 
     def _wanted(self) -> int:
         return self._settings.concurrency + min(int(self._hand.pace.rate * AHEAD), 4 * BATCH)
@@ -127,12 +127,12 @@ class Producer:
         while self._hand.count > most and not self._stop.is_set():
             await self._hand.change()
 
-    async def _wait(self, mark: Mark) -> None:
+    async def _wait(self, mark: Mark, room: int) -> None:
         """Wait for work: fast after a ring, otherwise until the next ring or poll."""
         if time.monotonic() < self._fast_until:
             rung = await self._source.wait(mark, FAST_POLL / 10)
         else:
-            nap = await self._source.due_in(mark)
+            nap = await self._source.due_in(mark, room)
             rung = await self._source.wait(mark, min(nap, 0.05) if self._settings.drain else nap)
             self._hand.pace.restart()
         if rung:

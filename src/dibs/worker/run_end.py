@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LONGEST = 32_768
 """How many characters are kept of an error's message, so that there is room for its trace."""
 
-Verb = Literal["complete", "fail", "snooze", "release", "none"]
+Verb = Literal["complete", "fail", "snooze", "release", "park", "none"]
 """The verb to call; ``none`` when the handler's own transaction has completed the job."""
 
 

@@ -69,12 +69,26 @@ class Source:
             self._events.tell(JobsClaimed(tuple(queues), len(jobs), self._claimed_at - began))
         return jobs
 
-    async def due_in(self, mark: Mark) -> float:
-        """In how many seconds to look again: at the next poll, or earlier when a job is due before that."""
+    async def due_in(self, mark: Mark, room: int) -> float:
+        """In how many seconds to look again: at the next poll, or earlier when a job is due before that.
+
+        With room left, bring back jobs that others claimed and do not know; they are due at once.
+        """
+        if (secret := self._holding.secret) is None:
+            return self._poll
         with contextlib.suppress(DibsError):
-            due = await self._database.run(calls.jobs.wait_hint(mark.queues))
+            due, back = await self._database.run(calls.jobs.wait_or_unpark(mark.queues, secret, room))
+            if back:
+                return 0.0
             return self._poll if due is None else max(0.0, min(self._poll, due))
         return self._poll
+
+    async def unpark(self, room: int) -> bool:
+        """Bring back jobs that others claimed and do not know, up to so many; whether any came."""
+        with contextlib.suppress(DibsError):
+            if (secret := self._holding.secret) is not None:
+                return await self._database.run(calls.jobs.unpark(secret, room)) > 0
+        return False
 
     async def listen(self) -> None:
         """Begin to hear the bell."""

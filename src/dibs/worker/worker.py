@@ -140,11 +140,12 @@ class Worker:
         return list(self.settings.shares)
 
     async def _join(self, closing: AsyncExitStack) -> Member:
-        member = Member(self._pools.registry, self.settings.name, {"queues": self._queues})
-        await member.register()
-        closing.push_async_callback(lambda: limited(self._leave(member), GOODBYE))
         await declare_tasks(self.app, self._pools.registry)
         await self._announcement.announce()
+        queues, kinds = {"queues": self._queues}, self._announcement.runnable
+        member = Member(self._pools.registry, self.settings.name, queues, kinds)
+        await member.register()
+        closing.push_async_callback(lambda: limited(self._leave(member), GOODBYE))
         return member
 
     async def _leave(self, member: Member) -> None:
@@ -165,8 +166,12 @@ class Worker:
         return Source(self._pools.claims, holding, bell, self.app.events, self.settings.poll)
 
     def _start_loops(self, member: Member, holding: Holding) -> list[asyncio.Task[None]]:
-        again = self._announcement.announce_again
-        steps = {"beat": member.beat, "hold": holding.hold, "fence": holding.fence, "declare": again}
+        async def declare() -> float:
+            again = await self._announcement.announce_again()
+            await member.tell(self._announcement.runnable)
+            return again
+
+        steps = {"beat": member.beat, "hold": holding.hold, "fence": holding.fence, "declare": declare}
         tasks = [
             asyncio.create_task(Loop(name, step, listener=self._on_loop).run(), name=name)
             for name, step in steps.items()

@@ -85,6 +85,20 @@ def wait_hint(queues: Sequence[str]) -> Call[float | None]:
     )
 
 
+def wait_or_unpark(queues: Sequence[str], worker: UUID, room: int) -> Call[tuple[float | None, int]]:
+    """As :func:`wait_hint`; and bring back parked jobs of kinds that the worker runs: how many came."""
+    return Call(
+        "select extract(epoch from dibs.next_due(%s::text[]) - dibs.now())::float8, dibs.unpark(%s, %s)",
+        (list(queues), worker, room),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
+
+
+def unpark(worker: UUID, room: int) -> Call[int]:
+    """Bring back parked jobs of kinds that a worker runs; how many came."""
+    return Call("select dibs.unpark(%s, %s)", (worker, room), first)
+
+
 def extend_many(held: Sequence[Held], lease: Seconds | None, progress: Sequence[Any] | None) -> Call[list[Answered]]:
     """Renew leases."""
     return Call(
@@ -168,6 +182,11 @@ def release_many(held: Sequence[Held], delays: Sequence[Seconds | None]) -> Call
         (*ids_and_tokens(held), [as_interval(d) for d in delays]),
         all_answers,
     )
+
+
+def park_many(held: Sequence[Held]) -> Call[list[Answered]]:
+    """Give jobs back whose kinds we do not run, to wait for a worker that does."""
+    return Call("select id, answer from dibs.park_many(%s::uuid[], %s::uuid[])", ids_and_tokens(held), all_answers)
 
 
 def cancel_many(ids: Sequence[UUID], reason: str) -> Call[list[Answered]]:

@@ -12,18 +12,19 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-def register_worker(name: str, facts: Mapping[str, Any]) -> Call[tuple[UUID, int]]:
-    """Register a process start; its secret, and the number it is shown under."""
+def register_worker(name: str, facts: Mapping[str, Any], kinds: Sequence[str] | None = None) -> Call[tuple[UUID, int]]:
+    """Register a process start, and the kinds it runs; its secret, and the number it is shown under."""
     return Call(
-        "select worker, number from dibs.register_worker(%s, %s::jsonb)",
-        (name, to_json(dict(facts))),
+        "select worker, number from dibs.register_worker(%s, %s::jsonb, %s::text[])",
+        (name, to_json(dict(facts)), None if kinds is None else list(kinds)),
         lambda rows: (rows[0][0], rows[0][1]),
     )
 
 
-def beat_worker(worker: UUID) -> Call[None]:
-    """Say that a worker is alive."""
-    return Call("select dibs.beat_worker(%s)", (worker,), nothing)
+def beat_worker(worker: UUID, kinds: Sequence[str] | None = None) -> Call[None]:
+    """Say that a worker is alive; and which kinds it runs, if that has changed."""
+    told = None if kinds is None else list(kinds)
+    return Call("select dibs.beat_worker(%s, %s::text[])", (worker, told), nothing)
 
 
 def retire_worker(worker: UUID) -> Call[None]:

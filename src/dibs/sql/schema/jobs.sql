@@ -174,17 +174,31 @@ create table dibs.blocked (
   cost integer,
   turn smallint not null default 0,
   limit_id integer not null default 0,
-  units integer not null default 1
+  units integer not null default 1,
+  kind text,
+  again_at timestamptz
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
 alter sequence dibs.blocked_n_seq owned by dibs.blocked.n;
 comment on table dibs.blocked is
-'Tickets waiting for a unit of a limit. n counts them, so that what came since the last look is found.';
+'Tickets waiting for a unit of a limit, or for a worker that runs their kind. n counts them, so that what came since the last look is found.';
+comment on column dibs.blocked.kind is 'Of a parked ticket: its kind, which a worker that claimed it does not run.';
+comment on column dibs.blocked.again_at is 'Of a parked ticket: when it is offered to everyone again.';
 create index blocked_limit_idx on dibs.blocked (limit_id, (-priority), due_at, id);
 create index blocked_n_idx on dibs.blocked (limit_id, n);
 create index blocked_queue_idx on dibs.blocked (queue_id);
+create index blocked_kind_idx on dibs.blocked (queue_id, kind, (-priority), due_at, id) where kind is not null;
+create index blocked_again_idx on dibs.blocked (again_at) where kind is not null;
+
+create table dibs.parked_kind (
+  queue_id integer not null,
+  kind text not null,
+  constraint parked_kind_pkey primary key (queue_id, kind)
+);
+comment on table dibs.parked_kind is
+'Kinds of which jobs are parked, or were a moment ago: a worker looks here first, and nearly always finds nothing. A hint.';
 
 -- Nothing but the key is indexed, so a heartbeat is a HOT update; fillfactor leaves it room.
 create table dibs.lease (

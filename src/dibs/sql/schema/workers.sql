@@ -8,11 +8,13 @@ create table dibs.worker (
   started_at timestamptz not null,
   seen_at timestamptz not null,
   facts jsonb not null,
+  kinds text[],
   constraint worker_name_shape check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]'),
   constraint worker_facts_object check (jsonb_typeof(facts) = 'object')
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 comment on table dibs.worker is 'Who is alive: one row for each process start.';
 comment on column dibs.worker.secret is 'What a worker is called by in every verb; its number is only shown.';
+comment on column dibs.worker.kinds is 'The kinds it runs; null if it did not say.';
 
 -- So that a producer can enqueue by name, without the code.
 create table dibs.task (

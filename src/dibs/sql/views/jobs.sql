@@ -71,7 +71,7 @@ where q.shard_of is null and (not q.is_confined or coalesce(q.id = any ((select 
 comment on view dibs.queues is 'Every queue and its policy.';
 
 create or replace view dibs.workers with (security_barrier) as
-select w.id, w.name, w.started_at, w.seen_at, w.facts, coalesce(l.running, 0) as running
+select w.id, w.name, w.started_at, w.seen_at, w.facts, coalesce(l.running, 0) as running, w.kinds
 from dibs.worker as w
 left join (select l.worker, count(*) as running from dibs.lease as l group by l.worker) as l on l.worker = w.id
 -- Who is confined sees those that say they work on queues of theirs, and on no other.

@@ -10,7 +10,7 @@ declare
   v_state text := dibs.state(why.id);
   v_job record;
 begin
-  select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, r.expire_at, r.charged, b.waits_for, b.limit_id,
+  select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, r.expire_at, r.charged, b.waits_for, b.limit_id, b as blocked, j.kind,
     j.group_name, r.lane, l.claimed_at, l.lease_until, l.cancel, l.charged as attempt, l.worker,
     w.name as worker_name, w.seen_at, d.reason, d.ended_at,
     coalesce(j.max_attempts, q.max_attempts) as max_attempts, r.priority,
@@ -37,9 +37,10 @@ begin
       else format('It has been due for %s and waits for a worker: %s%s.', dibs._span(v_now - v_job.due_at),
         coalesce(dibs._why_limited(v_job.queue_id, v_job.queue, v_job.group_name, v_job.lane, v_now),
           dibs._ahead_of(why.id)),
-        dibs._shard_note(v_job.queue_id, v_now))
+        dibs._shard_note(v_job.queue_id, v_now) || coalesce('; ' || dibs._unserved(v_job.queue_id, v_job.queue, v_job.kind, v_now), ''))
       end
-    when 'blocked' then dibs._why_blocked(v_job.limit_id, v_job.waits_for, why.id)
+    when 'blocked' then coalesce(dibs._why_parked(v_job.blocked, v_job.queue, v_now),
+      dibs._why_blocked(v_job.limit_id, v_job.waits_for, why.id))
     when 'running' then format('%s has held it since %s, in attempt %s of %s; %s.%s',
       coalesce('Worker ' || v_job.worker
         || coalesce(' (' || v_job.worker_name || ', last seen ' || dibs._utc(v_job.seen_at) || ')', ''), 'A client'),

@@ -120,6 +120,39 @@ $$;
 
 comment on function dibs._lower_floors is 'Bring back who waits for a unit that is free now, and lower this claim''s floors to them.';
 
+create or replace function dibs._unblock_tickets(
+  ids uuid[], due timestamptz, ring boolean, at timestamptz,
+  out back uuid[], out queues integer[], out levels smallint[], out dues timestamptz[], out lanes uuid[])
+language plpgsql volatile
+as $$
+declare
+  v_turns smallint[];
+begin
+  with pick as materialized (
+    select b.spot from unnest(ids) as k (id)
+    cross join lateral (select b.ctid as spot from dibs.blocked as b where b.id = k.id for update skip locked) as b
+  ), gone as (
+    delete from dibs.blocked as b using pick as p where b.ctid = p.spot returning b.*
+  ), put as (
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
+      fingerprint, lane, cost)
+    select g.id, coalesce(due, g.due_at), g.expire_at, g.queue_id, g.run, g.charged, g.losses, g.priority, _unblock_tickets.ring,
+      g.own_lease, g.history, g.fingerprint, g.lane, g.cost
+    from gone as g
+  )
+  select array_agg(g.id), array_agg(g.queue_id), array_agg(g.priority), array_agg(g.due_at), array_agg(g.lane), array_agg(g.turn)
+  into back, queues, levels, dues, lanes, v_turns from gone as g;
+  if exists (select from unnest(lanes) as l where l is not null) then
+    perform dibs._free_units(lanes, v_turns, queues, back, at);
+    perform dibs._add_pointers(back, at);
+  end if;
+end
+$$;
+
+comment on function dibs._unblock_tickets is
+'Bring these back to ready, to their places or due at another time, except for what is locked; those that came, with their queues,
+priorities, due times and groups.';
+
 create or replace function dibs._unblock_limit(
   of_limit integer, from_rank integer, from_at timestamptz, from_id uuid, queue_ids integer[], at timestamptz,
   out queues integer[], out levels smallint[], out dues timestamptz[], out lanes uuid[])
@@ -139,7 +172,6 @@ declare
   v_most integer;
   v_waiting record;
   v_ids uuid[] := '{}'::uuid[];
-  v_turns smallint[];
 begin
   select b.* into v_rule from dibs.limit_rule as b where b.id = of_limit;
   v_free := case when v_rule.concurrency is null and v_rule.rate is not null then 1000000000 else v_free - coalesce(v_rule.debt, 0) end;
@@ -160,24 +192,8 @@ begin
     v_free := v_free - v_waiting.units;
     exit when v_free = 0 or cardinality(v_ids) >= v_most;
   end loop;
-  with pick as materialized (
-    select b.spot, k.n from unnest(v_ids) with ordinality as k (id, n)
-    cross join lateral (select b.ctid as spot from dibs.blocked as b where b.id = k.id for update skip locked) as b
-  ), gone as (
-    delete from dibs.blocked as b using pick as p where b.ctid = p.spot returning b.*
-  ), back as (
-    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
-      fingerprint, lane, cost)
-    select g.id, g.due_at, g.expire_at, g.queue_id, g.run, g.charged, g.losses, g.priority, queue_ids is null, g.own_lease, g.history,
-      g.fingerprint, g.lane, g.cost
-    from gone as g
-  )
-  select array_agg(g.queue_id), array_agg(g.priority), array_agg(g.due_at), array_agg(g.lane), array_agg(g.id), array_agg(g.turn)
-  into queues, levels, dues, lanes, v_ids, v_turns from gone as g;
-  if exists (select from unnest(lanes) as l where l is not null) then
-    perform dibs._free_units(lanes, v_turns, queues, v_ids, at);
-    perform dibs._add_pointers(v_ids, at);
-  end if;
+  select u.queues, u.levels, u.dues, u.lanes into queues, levels, dues, lanes
+  from dibs._unblock_tickets(v_ids, null, queue_ids is null, at) as u;
 end
 $$;
 

@@ -38,7 +38,7 @@ begin
   where not q.has_limit and exists (select from dibs.limit_rule as b where b.scope = 'queue' and b.name = q.name);
   -- A claim that overlapped unset_limit may have let jobs wait for what is gone.
   perform dibs._unblock_all(b.limit_id, dibs.now())
-  from (select distinct b.limit_id from dibs.blocked as b) as b
+  from (select distinct b.limit_id from dibs.blocked as b where b.kind is null) as b
   where not exists (select from dibs.limit_rule as r where r.id = b.limit_id);
   perform dibs._drop_units(s.limit_id)
   from (select distinct s.limit_id from dibs.limit_unit as s) as s

@@ -14,6 +14,17 @@ $$;
 
 comment on function dibs._check_facts is 'Refuse facts of a worker that are no object, or too long.';
 
+create or replace function dibs._check_kinds(kinds text[]) returns void
+language plpgsql stable
+as $$
+begin
+  perform dibs._check_items('a worker', kinds, 'names');
+  perform dibs._check_name('a kind that a worker runs', k) from unnest(kinds) as k;
+end
+$$;
+
+comment on function dibs._check_kinds is 'Refuse kinds of a worker that are too many, or no names.';
+
 create or replace function dibs._check_tasks(tasks jsonb) returns void
 language plpgsql stable
 as $$

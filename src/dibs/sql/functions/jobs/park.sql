@@ -1,0 +1,93 @@
+-- park: lease → blocked, until a worker comes that runs the kind. Nothing is charged, and no run is recorded.
+
+create or replace function dibs._park(ids uuid[], tokens uuid[], at timestamptz, out parked uuid[], out held_by uuid[])
+language plpgsql volatile
+as $$
+declare
+  v_holdings dibs.holding[];
+  v_queues integer[];
+  v_kinds text[];
+begin
+  with asked as materialized (
+    select * from unnest(ids, tokens) as k (id, token) order by k.id
+  ), held as materialized (
+    select l.*, j.kind, j.due_at as asked_at from asked as a
+    cross join lateral (
+      select l.* from dibs.lease as l where l.id = a.id and l.token = a.token and l.cancel is null for update) as l
+    cross join lateral (select j.kind, j.due_at from dibs.job as j where j.id = l.id offset 0) as j
+  ), gone as (
+    delete from dibs.lease as l using held as h where l.id between h.id and h.id returning h.*
+  ), waiting as (
+    -- In strict order the group waits with its job.
+    insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
+      lane, cost, turn, waits_for, kind, again_at)
+    select g.id, g.due_at, g.expire_at, g.queue_id, g.run, g.charged - 1, g.losses, g.priority, g.own_lease, g.history, g.fingerprint,
+      g.lane, g.cost, case when g.turn = 2 then 2 else 0 end, 'a worker that runs ' || g.kind, g.kind,
+      at + least(greatest(at - g.asked_at, interval '5 seconds'), interval '1 hour')
+    from gone as g
+  )
+  select array_agg(g.id), array_agg(g.token), array_agg(g.queue_id), array_agg(g.kind),
+    array_agg(row(g.lane, case when g.turn = 2 then 0 else g.turn end, g.queue_id, g.limit_ids, g.limit_units)::dibs.holding)
+  into parked, held_by, v_queues, v_kinds, v_holdings from gone as g;
+  if parked is null then
+    return;
+  end if;
+  perform dibs._give_back(v_holdings, at);
+  insert into dibs.parked_kind (queue_id, kind)
+  select distinct k.queue_id, k.kind from unnest(v_queues, v_kinds) as k (queue_id, kind) order by 1, 2 on conflict do nothing;
+  -- One that runs the kind may be asleep.
+  perform pg_notify('dibs', q.id::text) from dibs.queue as q
+  cross join lateral (select from dibs.bell as b where b.queue_id = q.id for update skip locked) as b
+  where q.id = any (v_queues) and q.ring;
+end
+$$;
+
+comment on function dibs._park is
+'Let the jobs of leases wait for a worker that runs their kind, unless their cancellation was asked for. They are offered to everyone
+again after as long as they have been due, from 5 seconds to an hour: not every claimer says what it runs.';
+
+create or replace function dibs.park_many(ids uuid[], tokens uuid[])
+returns table (item integer, id uuid, answer text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_parked record;
+  v_ended record;
+begin
+  perform dibs._check_isolation('park');
+  perform dibs._check_batch('park', ids, tokens, cardinality(tokens));
+  v_parked := dibs._park(ids, tokens, v_now);
+  -- What is still held was cancelled, and ends.
+  select array_agg(p.id) as ids, array_agg(p.token) as tokens into v_ended
+  from dibs._put_back('released', ids, tokens, null, null, null, v_now) as p;
+  return query
+  select a.item, a.id, a.answer
+  from dibs._answer_batch(ids, tokens, v_parked.parked || v_ended.ids, v_parked.held_by || v_ended.tokens, '{cancelled}') as a;
+end
+$$;
+
+comment on function dibs.park_many is
+'Give many jobs back unrun, because the caller does not run their kinds: each waits until a worker that does calls `unpark`, and is
+offered to everyone again now and then, ever more rarely. No attempt is charged and no run recorded. A job whose cancellation was requested ends
+as cancelled instead. Answers `ok`, `already` or `lost` for each item.';
+
+create or replace function dibs.park(id uuid, token uuid) returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return dibs._require_lease('park', park.id, (select r.answer from dibs.park_many(array[park.id], array[token]) as r));
+end
+$$;
+
+comment on function dibs.park is
+'Give a job back unrun, because the caller does not run its kind; see `park_many`. Answers `ok` or `already`; raises DI001 when the
+token does not hold it.';

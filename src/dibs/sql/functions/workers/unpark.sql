@@ -1,0 +1,65 @@
+-- unpark: blocked → ready, for jobs whose kind a worker runs.
+
+create or replace function dibs._unpark(of_worker dibs.worker, most integer) returns integer
+language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_now timestamptz := dibs.now();
+  v_ids uuid[] := array(
+    select b.id from dibs.parked_kind as p
+    join dibs.queue as q on q.id = p.queue_id
+    left join dibs.queue as whole on whole.id = q.shard_of
+    cross join lateral (
+      select (-b.priority) as rank, b.due_at, b.id from dibs.blocked as b
+      where b.queue_id = p.queue_id and b.kind = p.kind and b.kind is not null
+      order by (-b.priority), b.due_at, b.id limit most) as b
+    where p.kind = any (of_worker.kinds) and of_worker.facts -> 'queues' ? coalesce(whole.name, q.name) and q.paused_at is null
+      and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true))
+    order by b.rank, b.due_at, b.id limit most);
+begin
+  return (select coalesce(cardinality(u.back), 0) from dibs._unblock_tickets(v_ids, v_now, false, v_now) as u);
+end
+$$;
+
+comment on function dibs._unpark is 'Bring parked jobs back that a worker runs; how many came.';
+
+create or replace function dibs.unpark(worker uuid, max integer default 100) returns integer
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform dibs._check_isolation('unpark'), dibs._check_count('unpark', unpark.max);
+  if not exists (select from dibs.parked_kind) then
+    return 0;
+  end if;
+  return (select dibs._unpark(w, unpark.max) from dibs.worker as w where w.id = dibs._worker_number(unpark.worker));
+end
+$$;
+
+comment on function dibs.unpark is
+'Bring up to `max` parked jobs of the queues and kinds that a worker registered with back to ready, by priority and due time; how many came.
+A worker that has room calls it, and then claims.';
+
+create or replace function dibs._offer_again(most integer) returns bigint
+language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_now timestamptz := dibs.now();
+  v_ids uuid[] := array(
+    select b.id from dibs.blocked as b where b.kind is not null and b.again_at <= v_now order by b.again_at limit most);
+begin
+  return (select coalesce(cardinality(u.back), 0) from dibs._unblock_tickets(v_ids, v_now, true, v_now) as u);
+end
+$$;
+
+comment on function dibs._offer_again is 'Bring parked jobs back to ready whose pause is over: some claimers do not say what they run. How many came.';
