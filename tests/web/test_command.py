@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs import Client, State
 from dibs.cli.app import dibs
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,3 +58,20 @@ def test_it_does_not_start_where_it_would_be_open_or_cannot_work(
         dibs.main(["--dsn", dsn, "web", "--port", "0", *options])
     assert done.value.code == 1
     assert told in capsys.readouterr().err
+
+
+def test_the_demo_shows_a_task_that_fails_and_succeeds_when_it_is_retried(dsn: str, client: Client) -> None:
+    command = [sys.executable, "-m", "dibs", "--dsn", dsn, "demo", "--web", "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout
+        url = json.loads(served.stdout.readline())["url"]
+        wait_until(lambda: client.jobs(kind="call_partner", state="exhausted"), timeout=60, what="the partner is down")
+        [job, *_] = client.jobs(kind="call_partner", state="exhausted")
+        with urllib.request.urlopen(f"{url}jobs/{job.id}", timeout=20) as answer:
+            assert b"PartnerDown: no route to partner.example" in answer.read()
+        sent = urllib.request.Request(f"{url}jobs/{job.id}/retry", b"", {"Origin": url.rstrip("/")})
+        with urllib.request.urlopen(sent, timeout=20) as answer:
+            assert b"The job is due again." in answer.read()
+        wait_until(lambda: client.state(job.id) is State.SUCCEEDED, timeout=60, what="it succeeds when it is retried")
+        served.send_signal(signal.SIGINT)
+        assert served.wait(30) == 0

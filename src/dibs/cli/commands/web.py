@@ -14,6 +14,7 @@ from dibs.cli.session import Session, pass_session
 from dibs.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.types import ASGIApp
 
     from dibs.web import Authorize
@@ -103,11 +104,17 @@ def tell(session: Session, listener: socket.socket, prefix: str, write: bool) ->
 
 def serve(dashboard: ASGIApp, listener: socket.socket) -> None:
     """Serve until a signal says stop."""
+    try:
+        server_of(dashboard).run(sockets=[listener])
+    except KeyboardInterrupt:
+        return
+
+
+def server_of(dashboard: ASGIApp) -> uvicorn.Server:
+    """A web server of a dashboard."""
     import uvicorn
 
     # Who asks is decided by the peer's own address, so no header may change it.
-    config = uvicorn.Config(dashboard, log_level="warning", proxy_headers=False, server_header=False, lifespan="on")
-    try:
-        uvicorn.Server(config).run(sockets=[listener])
-    except KeyboardInterrupt:
-        return
+    return uvicorn.Server(
+        uvicorn.Config(dashboard, log_level="warning", proxy_headers=False, server_header=False, lifespan="on")
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dibs.cli.command import Command
+from dibs.cli.commands.demo.dashboard import show
 from dibs.cli.commands.demo.display import showing
 from dibs.cli.commands.demo.plan import FEWEST, MOST
 from dibs.cli.commands.demo.story import Story
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dibs.cli.output import Output
 
 GONE = (
+    ("dibs demo --web", "the same in a dashboard, with jobs coming in"),
     ("dibs demo --keep-running", "on a PostgreSQL that keeps running"),
     ("dibs init", "install dibs in your database (--dsn or DIBS_DSN)"),
     ("dibs enqueue mail welcome '{\"user\": 42}'", "put a job in"),
@@ -45,13 +47,18 @@ STAYS = (
 @click.command(cls=Command)
 @click.option("--jobs", type=click.IntRange(FEWEST, MOST), default=300, show_default=True, help="How many jobs.")
 @click.option("--keep-running", is_flag=True, help="Use the shared embedded PostgreSQL, and leave it running.")
+@click.option("--web", is_flag=True, help="Show it in the dashboard, with jobs coming in until Ctrl-C.")
+@click.option("--port", default=8321, show_default=True, help="The port of the dashboard; 0 takes a free one.")
 @pass_session
-def demo(session: Session, jobs: int, keep_running: bool) -> int:
+def demo(session: Session, jobs: int, keep_running: bool, web: bool, port: int) -> int:
     """Watch a few hundred jobs live their lives.
 
     Uses a throwaway PostgreSQL, whatever DIBS_DSN says; with --dsn your own database, with dibs installed.
     """
     with _database(session, keep_running) as dsn:
+        if web:
+            show(session, dsn, port)
+            return Exit.OK
         verdict = _play(dsn, jobs, session.output)
     if session.as_json:
         session.output.json(verdict.as_json())
