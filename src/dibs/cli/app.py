@@ -13,18 +13,12 @@ import msgspec
 from dibs import __version__
 from dibs.cli.command import Group
 from dibs.cli.exits import Exit, exit_code
+from dibs.cli.help import COMMANDS, GROUPS
 from dibs.cli.output import clean
 from dibs.errors import DibsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-COMMANDS = (
-    "demo", "top", "web", "init", "migrate", "sql", "enqueue", "queues", "limits", "jobs", "job", "why", "cancel",
-    "redrive", "stats", "shards", "pause", "resume", "schedules", "declare", "worker", "workers", "tasks",
-    "functions", "deliveries", "errors", "grant", "grants", "doctor", "maintain", "uninstall", "embedded", "version",
-)  # fmt: skip
-"""Every command, in the order people meet them; ``commands/x.py`` holds the function ``x``."""
 
 
 class Root(Group):
@@ -40,6 +34,14 @@ class Root(Group):
             return None
         found: click.Command = getattr(import_module(f"dibs.cli.commands.{cmd_name}"), cmd_name)
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Every command, by what it is about."""
+        limit = formatter.width - 6 - max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                found = ((name, self.get_command(ctx, name)) for name in names)
+                formatter.write_dl([(name, one.get_short_help_str(limit)) for name, one in found if one])
 
     def main(
         self,

@@ -1,4 +1,4 @@
-"""The options every command has: --json, --dsn and --debug, before or after its name."""
+"""The options every command has: --json, --csv, --dsn and --debug, before or after its name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dibs.cli.help import EXAMPLES
 from dibs.cli.session import Session
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
         ctx.ensure_object(Session).output.as_json = True
+
+
+def _set_csv(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        output = ctx.ensure_object(Session).output
+        output.as_json = output.as_csv = True
 
 
 def _set_dsn(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -36,17 +43,37 @@ def _shared() -> list[click.Parameter]:
                      help="The database; DIBS_DSN or the embedded PostgreSQL if not given."),
         click.Option(["--json", "as_json"], is_flag=True, expose_value=False, callback=_set_json,
                      help="Answer with JSON on standard output."),
+        click.Option(["--csv", "as_csv"], is_flag=True, expose_value=False, callback=_set_csv,
+                     help="Answer with lines of CSV on standard output."),
         click.Option(["--debug"], is_flag=True, expose_value=False, callback=_set_debug,
                      help="Show where an error came from."),
     ]  # fmt: skip
 
 
-class Command(click.Command):
-    """A command with the shared options."""
+limit_option = click.option(
+    "-n", "--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most this many."
+)
+"""How long a list is."""
+
+
+class Documented(click.Command):
+    """A command with the shared options, and an example in its help."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
         super().__init__(*args, **kwargs)
         self.params.extend(_shared())
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """An example."""
+        super().format_epilog(ctx, formatter)
+        if example := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
+            with formatter.section("Example"):
+                formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
+
+class Command(Documented):
+    """A command that does something."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an option given twice of which only the last would count."""
@@ -54,7 +81,7 @@ class Command(click.Command):
         given = [p for p in order if isinstance(p, click.Option) and not (p.multiple or p.is_flag)]
         for option in given:
             if given.count(option) > 1:
-                raise click.UsageError(f"{option.opts[0]} is given twice", ctx)
+                raise click.UsageError(f"{option.opts[-1]} is given twice", ctx)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -63,14 +90,10 @@ class Command(click.Command):
         return super().invoke(ctx)
 
 
-class Group(click.Group):
-    """A group with the shared options, which knows what a misspelt command was meant to be."""
+class Group(Documented, click.Group):
+    """A group of commands, which knows what a misspelt command was meant to be."""
 
     command_class = Command
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params.extend(_shared())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a command, tell which there are."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import sys
 from dataclasses import asdict, is_dataclass
@@ -9,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +19,9 @@ from dibs.units import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+GAP, LEAST, ENOUGH = 2, 8, 20
+"""Between two columns of a table; the least that the last one gets, and when others make room for it."""
 
 WIDE = 1000
 """The width when output is piped: no line is wrapped or cut."""
@@ -43,6 +47,7 @@ class Output:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
+        self.as_csv = False
         self.out = _console(sys.stdout.isatty(), stderr=False)
         self.err = _console(sys.stderr.isatty(), stderr=True)
 
@@ -56,19 +61,40 @@ class Output:
             self.err.print(Text(clean(text), style), soft_wrap=True)
 
     def json(self, value: Any) -> None:
-        """One JSON document, on one line."""
+        """One JSON document, on one line; or the same as lines of CSV."""
+        if self.as_csv:
+            sys.stdout.write(as_csv(plain(value)))
+            sys.stdout.flush()
+            return
         sys.stdout.write(msgspec.json.encode(plain(value)).decode() + "\n")
         sys.stdout.flush()
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Rows under a heading. A column named ``>n`` holds numbers; a state gets its colour."""
-        shown = Table(box=box.SIMPLE_HEAD if self.out.is_terminal else None, pad_edge=False, header_style="bold")
-        for name in columns:
-            number = name.startswith(">")
-            shown.add_column(name.lstrip(">"), justify="right" if number else "left", no_wrap=name != "reason")
-        for row in rows:
-            shown.add_row(*(_cell(value) for value in row))
-        self._show(shown)
+        """Rows under a heading. A column named ``>n`` holds numbers; a state gets its colour.
+
+        On a terminal a text in the last column gets what is left of the width, on one line, and columns named ``?n``
+        are left out where there is no room for them. Nothing else is ever cut.
+        """
+        heading = [Text(name.strip(">?"), "bold") for name in columns]
+        lines = [heading, *([_cell(value) for value in row] for row in rows)]
+        widths = [max(line[n].cell_len for line in lines) for n in range(len(columns))]
+        kept = [*range(len(columns))]
+        if self.out.is_terminal:
+            kept = fitting(columns, widths, self.out.width)
+            if ">" not in columns[-1]:
+                widths[-1] = max(LEAST, min(widths[-1], self.out.width - _total(widths, kept[:-1]) - GAP))
+        for line in lines:
+            for n in kept:
+                line[n].truncate(widths[n], overflow="ellipsis")
+                line[n].align("right" if ">" in columns[n] else "left", widths[n])
+            self._line(Text(" " * GAP).join(line[n] for n in kept))
+
+    def _line(self, line: Text) -> None:
+        line.rstrip()
+        if self.out.is_terminal:
+            self.out.print(line, soft_wrap=True)
+        else:
+            sys.stdout.write(line.plain + "\n")
 
     def facts(self, pairs: Iterable[tuple[str, Any]]) -> None:
         """Names and values, one to a line."""
@@ -84,6 +110,44 @@ class Output:
         with self.out.capture() as text:
             self.out.print(table)
         sys.stdout.writelines(line.rstrip() + "\n" for line in text.get().splitlines())
+
+
+def fitting(columns: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
+    """The columns for which there is room: those marked ``?`` go, from the right, until the others fit."""
+    kept = [*range(len(columns))]
+    needed = list(widths)
+    if ">" not in columns[-1]:
+        needed[-1] = min(widths[-1], ENOUGH)
+    for n in reversed(kept.copy()):
+        if _total(needed, kept) <= width:
+            break
+        if "?" in columns[n]:
+            kept.remove(n)
+    return kept
+
+
+def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
+    return sum(widths[n] + GAP for n in kept) - GAP
+
+
+def as_csv(value: Any) -> str:
+    """A list as a line of CSV for each of its objects, under their names; anything else as one line."""
+    rows = value if isinstance(value, list) else [value]
+    rows = [row if isinstance(row, dict) else {"value": row} for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    written = csv.writer(text, lineterminator="\n")
+    if names:
+        written.writerow(names)
+    written.writerows([_csv_cell(row.get(name)) for name in names] for row in rows)
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    told = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return told[1:-1] if told.startswith('"') and not isinstance(value, str) else told
 
 
 def _console(terminal: bool, *, stderr: bool) -> Console:

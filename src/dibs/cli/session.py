@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 import click
 
-from dibs import Client
+from dibs import Client, acting_as
 from dibs.cli.output import Output
 from dibs.client.find import start_embedded
 from dibs.config import configured_dsn
+from dibs.db import calls
 from dibs.db.dsn import has_password
 from dibs.db.schema import migrate
+from dibs.errors import DibsError, InvalidArgument, UnknownJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from dibs.db.calls import Call
 
 T = TypeVar("T")
 
+MOST_SHOWN = 3
+"""How many jobs are named when it is not clear which one is meant."""
+
 PATIENCE = 5.0
 """How long a command waits for a database that is away, in seconds."""
+
+
+@dataclass(frozen=True)
+class IdPrefix:
+    """The beginning of a job's id, and the ids that begin so."""
+
+    text: str
+
+    @property
+    def bounds(self) -> tuple[UUID, UUID]:
+        """The first and the last of them."""
+        digits = self.text.replace("-", "")
+        return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+
+
+IdGiven = UUID | IdPrefix
+"""A job's id as people give it: whole, or its beginning."""
 
 
 class Session:
@@ -58,8 +86,31 @@ class Session:
     @contextmanager
     def client(self) -> Iterator[Client]:
         """A client of that database, for as long as the block lasts."""
-        with Client(self.find(), patience=PATIENCE, pool_size=2) as client:
+        with Client(self.find(), patience=PATIENCE, pool_size=2) as client, _acting():
             yield client
+
+    def job_id(self, client: Client, given: IdGiven) -> UUID:
+        """The job that an id, or the beginning of one, stands for."""
+        if isinstance(given, UUID):
+            return given
+        found = client._run(calls.names.ids_between(*given.bounds, MOST_SHOWN + 1))
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise UnknownJob(f"there is no job whose id begins with {given.text}")
+        more = ", …" if len(found) > MOST_SHOWN else ""
+        raise InvalidArgument(
+            f"several jobs have an id that begins with {given.text}",
+            hint=f"give more of it: {', '.join(map(str, found[:MOST_SHOWN]))}{more}",
+        )
+
+    def complete(self, call: Call[list[str]]) -> list[str]:
+        """What a shell can complete a word to; nothing if that cannot be asked at once."""
+        with suppress(DibsError):
+            if dsn := configured_dsn(self.dsn):
+                with Client(dsn, patience=1.0, pool_size=1) as client:
+                    return client._run(call)
+        return []
 
     def show(
         self,
@@ -77,6 +128,14 @@ class Session:
             self.output.table(columns, map(row, found))
         else:
             self.output.note(empty)
+
+
+def _acting() -> AbstractContextManager[None]:
+    """The audit is told who of this machine it was."""
+    try:
+        return acting_as(getpass.getuser())
+    except (KeyError, OSError):
+        return nullcontext()
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -11,12 +12,16 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from dibs.cli.command import did_you_mean
+from dibs.cli.session import IdGiven, IdPrefix, Session
+from dibs.db import calls
 from dibs.policy import Backoff, constant, exponential, progressive
 from dibs.states import DEAD, State
 from dibs.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+    from dibs.db.calls import Call
 
     _ParamType = click.ParamType[Any]
 else:
@@ -50,6 +55,23 @@ class Read(_ParamType):
         return [CompletionItem(word) for word in self._choices if word.startswith(incomplete)]
 
 
+class Stored(Read):
+    """The name of something in the database, which a shell is told when it completes words."""
+
+    def __init__(self, name: str, read: Callable[[str], Any], known: Callable[[str], Call[list[str]]]) -> None:
+        super().__init__(name, read)
+        self._known = known
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Offer what begins like that; nothing if the database cannot be asked."""
+        return [CompletionItem(word) for word in ctx.ensure_object(Session).complete(self._known(incomplete))]
+
+
 def _moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
@@ -67,7 +89,18 @@ def _past(text: str) -> datetime | timedelta:
         return _moment(text)
 
 
-def _id(text: str) -> UUID:
+def _id(text: str) -> IdGiven:
+    if re.fullmatch(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", text, re.IGNORECASE):
+        return UUID(text)
+    if not re.fullmatch(r"[0-9a-f-]{4,35}", text, re.IGNORECASE) or len(text.replace("-", "")) > 32:
+        raise ValueError(
+            f"{text!r} is not a job's id; an id looks like 0199f3a2-7c1e-7b02-a1f4-5d0c9a3be871, and 4 characters of "
+            "its beginning will do if they say which job is meant"
+        )
+    return IdPrefix(text.lower())
+
+
+def _whole_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
@@ -88,6 +121,13 @@ def _json(text: str) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise ValueError(f"not JSON: {error}; quote it for the shell: '{{\"user\": 42}}'") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"{text!r} is not a name and a value; write user_id=42")
+    return name, value
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -155,7 +195,12 @@ COUNT_OR_NONE = Read("number or none", _or_none(int))
 SHARE_OR_NONE = Read("share or none", _or_none(float))
 MOMENT = Read("time", _moment)
 PAST = Read("time or duration", _past)
-JOB_ID = Read("id", _id)
+WHOLE_ID = Read("id", _whole_id)
+JOB_ID = Stored("id", _id, calls.names.ids)
+QUEUE = Stored("queue", str, calls.names.queues)
+KIND = Stored("kind", str, calls.names.kinds)
+SCHEDULE = Stored("schedule", str, calls.names.schedules)
+PAIR = Read("name=value", _pair)
 JSON = Read("json", _json)
 HEADER = Read("name=value", _header)
 UNITS = Read("name=units", _units)

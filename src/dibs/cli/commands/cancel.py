@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from dibs.cli.bulk import bulk_options, change, chosen
 from dibs.cli.command import Command
 from dibs.cli.exits import Exit
+from dibs.cli.filters import filter_options
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import JOB_ID
 
 if TYPE_CHECKING:
-    from uuid import UUID
+    from dibs import Client
+    from dibs.job import Answered
 
 MEANING = {
     "cancelled": "cancelled",
@@ -22,26 +24,42 @@ MEANING = {
 }
 
 
-@click.command(cls=Command)
-@click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
-@click.option("--queue", help="With --dedup-key: the queue of the job.")
-@click.option("--dedup-key", help="Cancel the job that has this key, instead of one by its id.")
-@click.option("--reason", default="cancelled by request", show_default=True, help="Kept with the job.")
+@click.command(cls=Command, short_help="Cancel jobs by id, by dedup key, or by filter.")
+@filter_options
+@click.option("--because", default="cancelled by request", show_default=True, help="Kept with the job, as its reason.")
+@bulk_options
 @pass_session
-def cancel(
-    session: Session, ids: tuple[UUID, ...], queue: str | None, dedup_key: str | None, reason: str
-) -> Exit:  # fmt: skip
-    """Cancel jobs, by id or by dedup key. Exits with 4 if one does not exist, or with 1 if one had already ended."""
-    if (queue is None) != (dedup_key is None) or bool(ids) == (dedup_key is not None):
-        raise click.UsageError("give ids, or --queue and --dedup-key")
+def cancel(session: Session, /, because: str, most: int | None, yes: bool, **given: Any) -> Exit:
+    """Cancel jobs by id or by dedup key, at once; or all that a filter chooses, with --yes.
+
+    Exits with 4 if one does not exist, or with 1 if one had already ended or none matches.
+    """
+    named = {name for name, value in given.items() if value}
     with session.client() as client:
-        if queue is None or dedup_key is None:
-            answers = client.cancel_many(ids, reason)
-        elif (held := client.cancel_key(queue, dedup_key, reason)) is not None:
-            answers = [held]
-        else:
-            session.output.note(f"no job of queue {queue} has this key")
-            answers = []
+        if named == {"ids"}:
+            ids = [session.job_id(client, id) for id in given["ids"]]
+            return _answer(session, client.cancel_many(ids, because))
+        if named == {"queue", "dedup_key"}:
+            return _cancel_key(session, client, given["queue"], given["dedup_key"], because)
+        filter = chosen(session, client, given)
+        return change(
+            session,
+            "cancel",
+            "cancelled",
+            lambda tell, dry: client.cancel_where(filter, reason=because, max=most, dry_run=dry, on_step=tell),
+            yes,
+            named="ids" in filter,
+        )
+
+
+def _cancel_key(session: Session, client: Client, queue: str, key: str, because: str) -> Exit:
+    held = client.cancel_key(queue, key, because)
+    if held is None:
+        session.output.note(f"no job of queue {queue} has this key")
+    return _answer(session, [] if held is None else [held])
+
+
+def _answer(session: Session, answers: list[Answered]) -> Exit:
     if session.as_json:
         session.output.json(answers)
     else:

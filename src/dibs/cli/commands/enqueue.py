@@ -14,7 +14,7 @@ from dibs.cli.command import Command
 from dibs.cli.payload import read_payload
 from dibs.cli.progress import counting
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import BACKOFF, DURATION, DURATION_OR_NONE, HEADER, JOB_ID, MOMENT, UNITS
+from dibs.cli.types import BACKOFF, DURATION, DURATION_OR_NONE, HEADER, MOMENT, QUEUE, UNITS, WHOLE_ID
 from dibs.errors import DibsError
 from dibs.job import NewJob
 from dibs.policy import FOREVER
@@ -27,7 +27,7 @@ BATCH = 1000
 
 
 @click.command(cls=Command, short_help="Enqueue a job, or one for each line.")
-@click.argument("queue")
+@click.argument("queue", type=QUEUE)
 @click.argument("kind")
 @click.argument("payload", required=False)
 @click.option("--file", type=click.File("rb"), help="Read the payload from a file.")
@@ -61,7 +61,7 @@ BATCH = 1000
 @click.option("--lease", type=DURATION, help="How long a worker may hold it without renewing.")
 @click.option("--lease-growth", type=float, help="Each attempt's lease is this many times the one before.")
 @click.option("--lease-cap", type=DURATION, help="Its lease does not grow beyond this.")
-@click.option("--id", type=JOB_ID, help="Your own UUIDv7; the same id twice is one job.")
+@click.option("--id", type=WHOLE_ID, help="Your own UUIDv7; the same id twice is one job.")
 @pass_session
 def enqueue(
     session: Session, /, queue: str, kind: str, payload: str | None, file: BinaryIO | None, raw: bool, many: bool,

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.cli.output import Output
+    from dibs.cli.session import IdGiven
     from dibs.progress import Status
 
-ATTEMPTS = (">run", "outcome", "claimed", "ended", ">worker", "reason")
+ATTEMPTS = (">run", "outcome", "?claimed", "ended", "?>worker", "reason")
 TIMES = ("enqueued_at", "due_at", "expire_at", "deadline", "claimed_at", "lease_until", "ended_at")
 APART = ("attempts", "payload", "body", "headers", "policy", "progress", "priority", "max_attempts")
 
@@ -31,16 +32,17 @@ APART = ("attempts", "payload", "body", "headers", "policy", "progress", "priori
 @click.argument("id", type=JOB_ID)
 @click.option("--watch", is_flag=True, help="Follow it until it has ended: a line for each change.")
 @pass_session
-def job(session: Session, id: UUID, watch: bool) -> None:
+def job(session: Session, id: IdGiven, watch: bool) -> None:
     """Show a job with its payload and its attempts, or watch it."""
     with session.client() as client:
+        whole = session.job_id(client, id)
         if watch:
-            for status in client.watch(id):
+            for status in client.watch(whole):
                 _follow(session, status)
             return
-        known = client.show(id)
+        known = client.show(whole)
     if known is None:
-        raise no_such_job(id)
+        raise no_such_job(whole)
     if session.as_json:
         session.output.json(known)
     else:

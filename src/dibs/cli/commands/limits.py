@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from dibs.cli.command import Group, did_you_mean
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import COUNT_OR_NONE, DURATION, SHARE_OR_NONE
+from dibs.cli.types import COUNT_OR_NONE, DURATION, KIND, QUEUE, SHARE_OR_NONE
 from dibs.errors import UnknownQueue
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def _target(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--resource", help="A named resource, of which jobs need units."),
         click.option("--group", help="A group of the queue; * for every group without its own settings."),
-        click.option("--kind", help="The jobs of a kind, in every queue."),
-        click.option("--queue", help="A queue; with --group, a group of it."),
+        click.option("-k", "--kind", type=KIND, help="The jobs of a kind, in every queue."),
+        click.option("-q", "--queue", type=QUEUE, help="A queue; with --group, a group of it."),
     ):
         command = option(command)
     return command

@@ -6,10 +6,11 @@ import click
 
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
+from dibs.cli.types import QUEUE
 
 
 @click.command(cls=Command, short_help="Stop handing out a queue's jobs.")
-@click.argument("queue")
+@click.argument("queue", type=QUEUE)
 @pass_session
 def pause(session: Session, queue: str) -> None:
     """Stop handing out a queue's jobs; running ones finish, enqueues go on, nothing expires."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,16 +12,16 @@ from click.core import ParameterSource
 
 from dibs.cli.command import Group, did_you_mean
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import BACKOFF, COUNT_OR_NONE, DURATION, DURATION_OR_NONE, SHARE_OR_NONE
+from dibs.cli.types import BACKOFF, COUNT_OR_NONE, DURATION, DURATION_OR_NONE, QUEUE, SHARE_OR_NONE
 from dibs.errors import UnknownQueue
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from dibs import Client
     from dibs.info import Depth
 
-COLUMNS = ("queue", "paused", ">scheduled", ">ready", ">blocked", ">running", ">dead", ">oldest ready")
+COLUMNS = ("queue", "?paused", ">scheduled", ">ready", "?>blocked", ">running", ">dead", ">oldest ready")
+LISTED = (*COLUMNS, ">today")
+"""What succeeded since midnight comes last."""
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -34,9 +36,25 @@ def queues(ctx: click.Context) -> None:
 def _list(session: Session) -> None:
     with session.client() as client:
         depths = client.depths()
+        today = _today(client)
     session.show(
-        depths, COLUMNS, _row, empty="there are no queues yet; a queue is made by its first job", as_json=_depth
+        depths,
+        LISTED,
+        lambda d: (*_row(d), today[d.queue]),
+        empty="there are no queues yet; a queue is made by its first job",
+        as_json=lambda d: {**_depth(d), "succeeded_today": today[d.queue]},
     )
+
+
+def _today(client: Client) -> Counter[str]:
+    """What succeeded since midnight, in UTC, as far as it is counted."""
+    now = client.now().astimezone(UTC)
+    passed = now - now.replace(hour=0, minute=0, second=0, microsecond=0)
+    every = timedelta(hours=1) if passed > timedelta(hours=1) else timedelta(minutes=1)
+    found: Counter[str] = Counter()
+    for rate in client.queue_rates(since=max(passed, every), every=every):
+        found[rate.queue] += rate.succeeded
+    return found
 
 
 def _row(d: Depth) -> tuple[Any, ...]:
@@ -49,7 +67,7 @@ def _depth(d: Depth) -> dict[str, Any]:
 
 
 @queues.command()
-@click.argument("name")
+@click.argument("name", type=QUEUE)
 @pass_session
 def show(session: Session, name: str) -> None:
     """Show a queue's policy and what is in it."""
@@ -79,7 +97,7 @@ def _backoff(value: dict[str, Any]) -> str:
 
 
 @queues.command("set")
-@click.argument("name")
+@click.argument("name", type=QUEUE)
 @click.option("--priority", type=int, help="The default of its jobs: -100 to 100, higher goes first.")
 @click.option("--lease", type=DURATION, help="How long a worker may hold a job without renewing.")
 @click.option("--lease-growth", type=float, help="Each attempt's lease is this many times the one before.")
@@ -121,10 +139,10 @@ def set_queue(session: Session, /, name: str, **options: Any) -> None:
 
 
 @queues.command()
-@click.argument("name")
+@click.argument("name", type=QUEUE)
 @click.option("--span", type=DURATION, default="5m", show_default=True, help="How far back to look.")
 @pass_session
-def drain(session: Session, name: str, span: timedelta) -> None:
+def eta(session: Session, name: str, span: timedelta) -> None:
     """Estimate when a queue's backlog will be gone."""
     with session.client() as client:
         estimate = client.drain_estimate(name, span)
@@ -132,6 +150,19 @@ def drain(session: Session, name: str, span: timedelta) -> None:
         session.output.json(estimate)
     else:
         session.output.facts(asdict(estimate).items())
+
+
+@queues.command()
+@click.argument("name", type=QUEUE)
+@pass_session
+def drop(session: Session, name: str) -> None:
+    """Take away a queue that has no jobs and no schedule, with its policy and statistics."""
+    with session.client() as client:
+        client.drop_queue(name)
+    if session.as_json:
+        session.output.json({"queue": name, "dropped": True})
+    else:
+        session.output.say(f"queue {name} is gone; its next job would make it again")
 
 
 @queues.command()

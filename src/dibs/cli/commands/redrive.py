@@ -14,35 +14,36 @@ from dibs.cli.exits import Exit
 from dibs.cli.output import first_line
 from dibs.cli.progress import counting
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import DEAD_STATE, JOB_ID, PAST
+from dibs.cli.types import DEAD_STATE, JOB_ID, KIND, PAST, QUEUE
 from dibs.db import calls
 from dibs.states import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from uuid import UUID
 
     from dibs import Client
     from dibs.cli.output import Output
+    from dibs.cli.session import IdGiven
     from dibs.job import Redriven
 
 BATCH = 1000
 SHOWN = 20
 KEPT = 1000
 """How many of the jobs are in the answer as JSON; all are counted."""
-COLUMNS = ("id", "queue", "kind", "state", "answer", "reason")
+COLUMNS = ("id", "queue", "kind", "state", "?answer", "reason")
 
 
 @click.command(cls=Command, short_help="Bring dead jobs back; a dry run unless --yes.")
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
-@click.option("--queue", help="Only of this queue.")
-@click.option("--kind", help="Only of this kind.")
-@click.option("--state", type=DEAD_STATE, help="Only those in this state; cancelled ones only with --state cancelled.")
+@click.option("-q", "--queue", type=QUEUE, help="Only of this queue.")
+@click.option("-k", "--kind", type=KIND, help="Only of this kind.")
+@click.option("-s", "--state", type=DEAD_STATE, help="Only in this state; cancelled ones only with --state cancelled.")
 @click.option("--reason", help="Only those whose reason is like this; % stands for anything.")
 @click.option("--ended-after", type=PAST, help="Only those that ended since this time, or this long ago: 1h.")
 @click.option("--ended-before", type=PAST, help="Only those that ended before this time, or longer ago than this.")
 @click.option("--all", "everything", is_flag=True, help="All dead jobs but the cancelled.")
 @click.option(
+    "-n",
     "--max",
     "limit",
     type=click.IntRange(1, 100_000_000),
@@ -51,10 +52,10 @@ COLUMNS = ("id", "queue", "kind", "state", "answer", "reason")
     help="At most this many, those that ended first.",
 )
 @click.option("--rate", type=float, help="Spread them: how many become due per second.")
-@click.option("--yes", is_flag=True, help="Do it. Without this nothing is changed.")
+@click.option("-y", "--yes", is_flag=True, help="Do it. Without this nothing is changed.")
 @pass_session
 def redrive(
-    session: Session, /, ids: tuple[UUID, ...], everything: bool, limit: int, rate: float | None, yes: bool,
+    session: Session, /, ids: tuple[IdGiven, ...], everything: bool, limit: int, rate: float | None, yes: bool,
     **filters: Any,
 ) -> Exit:  # fmt: skip
     """Bring dead jobs back, by id or by filter; their attempts and TTL start over.
@@ -68,7 +69,8 @@ def redrive(
         raise click.UsageError("--rate is a number of jobs per second, above 0")
     done = Done()
     with session.client() as client, counting(session.output, "redriven" if yes else "found") as advance:
-        asked = {name: _at(client, value) for name, value in filters.items()} | {"ids": ids or None}
+        asked = {name: _at(client, value) for name, value in filters.items()}
+        asked["ids"] = [session.job_id(client, id) for id in ids] or None
         # What came back may die again before we are done.
         asked["ended_before"] = asked["ended_before"] or _at(client, timedelta(milliseconds=-1))
         for page in _pages(client, asked, limit, rate, dry_run=not yes):

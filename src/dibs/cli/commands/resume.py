@@ -8,7 +8,7 @@ import click
 
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import DURATION
+from dibs.cli.types import DURATION, QUEUE
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command, short_help="Hand out a queue's jobs again.")
-@click.argument("queue")
+@click.argument("queue", type=QUEUE)
 @click.option("--extend", type=DURATION, help="Let jobs that are past their time live that much longer.")
 @pass_session
 def resume(session: Session, queue: str, extend: timedelta | None) -> None:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from dibs.cli.command import Group
 from dibs.cli.output import read_time, shown
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import BACKOFF, DURATION, JSON, MOMENT, Read
+from dibs.cli.types import BACKOFF, DURATION, JSON, KIND, MOMENT, QUEUE, SCHEDULE, Read
 from dibs.cron import Cron
 from dibs.job import NewJob
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dibs.schedule import Schedule
 
-COLUMNS = ("schedule", "rule", "status", "next", "last success", ">failed", "last took", "message")
+COLUMNS = ("schedule", "?rule", "status", "next", "?last success", ">failed", "?last took", "message")
 _JOB = ("queue", "kind", "payload", "priority", "ttl", "max_attempts", "backoff")
 
 
@@ -69,7 +69,7 @@ def _row(s: Schedule) -> tuple[Any, ...]:
 
 
 @schedules.command()
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @pass_session
 def show(session: Session, name: str) -> None:
     """Show a schedule: its rule, its job, its health and its last runs."""
@@ -89,7 +89,7 @@ def show(session: Session, name: str) -> None:
 
 
 @schedules.command("set")
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @click.option(
     "--cron", help="Five fields, or six with seconds in front; or @hourly, @daily, @weekly, @monthly, @yearly."
 )
@@ -110,8 +110,8 @@ def show(session: Session, name: str) -> None:
 @click.option("--grace", type=DURATION, help="How late a slot may be and still count as on time.")
 @click.option("--on-failure", type=click.Choice(["retry", "next"]), help="Retry the slot, or wait for the next one.")
 @click.option("--pause-after", type=COUNT_OR_NONE, help="Pause after this many failed runs in a row; none for never.")
-@click.option("--queue", help="The queue of its jobs.")
-@click.option("--kind", help="The kind of its jobs.")
+@click.option("-q", "--queue", type=QUEUE, help="The queue of its jobs.")
+@click.option("-k", "--kind", type=KIND, help="The kind of its jobs.")
 @click.option("--payload", type=JSON, help="The payload of its jobs, as JSON.")
 @click.option("--priority", type=int, help="The priority of its jobs, -100 to 100.")
 @click.option("--ttl", type=DURATION, help="Its jobs expire that long after they were due.")
@@ -140,7 +140,7 @@ def set_schedule(session: Session, /, name: str, **options: Any) -> None:
 
 
 @schedules.command()
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @click.option("--reason", default="paused by request", help="Why, for others to read.")
 @pass_session
 def pause(session: Session, name: str, reason: str) -> None:
@@ -151,7 +151,7 @@ def pause(session: Session, name: str, reason: str) -> None:
 
 
 @schedules.command()
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @pass_session
 def resume(session: Session, name: str) -> None:
     """Let a paused schedule go on from now; the slots of the pause are not made up for."""
@@ -169,7 +169,7 @@ def _switched(session: Session, name: str, *, paused: bool, changed: bool) -> No
 
 
 @schedules.command()
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @click.option("--force", is_flag=True, help="Even if a run goes on and the overlap policy says no.")
 @pass_session
 def trigger(session: Session, name: str, force: bool) -> None:
@@ -212,7 +212,7 @@ def _tell_slots(session: Session, slots: Sequence[datetime]) -> None:
 
 
 @schedules.command()
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @pass_session
 def remove(session: Session, name: str) -> None:
     """Remove a schedule and its records; the jobs it has made stay."""

@@ -8,6 +8,7 @@ import click
 
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
+from dibs.cli.types import QUEUE
 
 if TYPE_CHECKING:
     from dibs.shards import Shard
@@ -16,7 +17,7 @@ COLUMNS = ("queue", ">shard", "claim from", ">worker", "name", "since", "until",
 
 
 @click.command(cls=Command, short_help="Show who holds exclusive queues and shards.")
-@click.argument("queue", required=False)
+@click.argument("queue", type=QUEUE, required=False)
 @pass_session
 def shards(session: Session, queue: str | None) -> None:
     """Show every exclusive queue and every shard, with the worker that holds it."""

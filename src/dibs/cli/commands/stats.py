@@ -8,7 +8,7 @@ import click
 
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import DURATION
+from dibs.cli.types import DURATION, KIND, QUEUE
 from dibs.stats import Totals
 
 if TYPE_CHECKING:
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from dibs.stats import Statistics
 
 LATELY = (
-    "queue", "kind", ">succeeded", ">failed", ">lost", ">expired", ">run p50", ">p95", ">p99", ">max",
-    ">wait p50", ">p95", ">p99", ">max",
+    "queue", "kind", ">succeeded", ">failed", "?>lost", "?>expired", ">run p50", ">p95", "?>p99", "?>max",
+    ">wait p50", ">p95", "?>p99", "?>max",
 )  # fmt: skip
 EVER = (
-    "queue", "kind", ">succeeded", ">failed", ">lost", ">expired", "last", ">last run", ">run: hour", ">day",
-    ">week", ">ever", ">wait: hour", ">day", ">week", ">ever",
+    "queue", "kind", ">succeeded", ">failed", "?>lost", "?>expired", "?last", "?>last run", ">run: hour", ">day",
+    "?>week", "?>ever", "?>wait: hour", "?>day", "?>week", "?>ever",
 )  # fmt: skip
 
 
 @click.command(cls=Command, short_help="Count how runs ended and how long they took.")
-@click.option("--queue", help="Only of this queue.")
-@click.option("--kind", help="Only of this kind.")
+@click.option("-q", "--queue", type=QUEUE, help="Only of this queue.")
+@click.option("-k", "--kind", type=KIND, help="Only of this kind.")
 @click.option("--since", type=DURATION, default="1h", show_default=True, help="How far to go back.")
 @click.option("--every", type=DURATION, help="A line for each period of this length.")
 @click.option("--totals", is_flag=True, help="For all time, with the last run and the averages of hour, day and week.")

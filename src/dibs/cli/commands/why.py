@@ -13,20 +13,21 @@ from dibs.cli.types import JOB_ID
 from dibs.states import State
 
 if TYPE_CHECKING:
-    from uuid import UUID
+    from dibs.cli.session import IdGiven
 
 
 @click.command(cls=Command)
 @click.argument("id", type=JOB_ID)
 @pass_session
-def why(session: Session, id: UUID) -> None:
+def why(session: Session, id: IdGiven) -> None:
     """Explain what a job waits for, who holds it, or how it ended."""
     with session.client() as client:
-        state = client.state(id)
-        told = client.why(id)
+        whole = session.job_id(client, id)
+        state = client.state(whole)
+        told = client.why(whole)
     if state is State.UNKNOWN:
-        raise no_such_job(id)
+        raise no_such_job(whole)
     if session.as_json:
-        session.output.json({"id": id, "state": state, "why": told})
+        session.output.json({"id": whole, "state": state, "why": told})
     else:
         session.output.say(told)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SILENT = timedelta(seconds=3 * BEAT)
 """A worker that was not seen for this long has died, hangs or lost its database."""
-COLUMNS = (">number", "name", "host", ">pid", "started", "seen", ">running", "queues")
+COLUMNS = (">number", "name", "?host", "?>pid", "?started", "seen", ">running", "queues")
 
 
 @click.command(cls=Command)

@@ -1,0 +1,88 @@
+"""What the commands that change many jobs have in common: a dry run first, a bar while they work, what was done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dibs.cli.exits import Exit
+from dibs.cli.filters import read_filter
+from dibs.cli.progress import counting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs import Changed, Client, JobFilter
+    from dibs.cli.session import Session
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+OPTIONS = (
+    click.option("--all", "everything", is_flag=True, help="Without a filter: all of them."),
+    click.option("-n", "--max", "most", type=click.IntRange(min=1), help="At most this many."),
+    click.option("-y", "--yes", is_flag=True, help="Do it. Without this nothing is changed."),
+)
+UNDONE = {"retry", "cancel", "redrive"}
+"""What ``dibs undo`` can take back."""
+
+
+def bulk_options(command: F) -> F:
+    """Give a command the options of all that change many jobs."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def chosen(session: Session, client: Client, given: dict[str, Any]) -> JobFilter:
+    """The filter of a command that changes jobs: nothing is not everything."""
+    everything = given.pop("everything")
+    filter = read_filter(session, client, given)
+    if bool(filter) == everything:
+        raise click.UsageError("name jobs, or a filter such as --queue, or --all and no filter")
+    return filter
+
+
+def change(
+    session: Session,
+    verb: str,
+    done: str,
+    ask: Callable[[Callable[[Changed], None], bool], Changed],
+    yes: bool,
+    *,
+    named: bool = False,
+) -> Exit:
+    """Do it, or only count what would be done, and say so; it fails if jobs were named and none can be changed."""
+    seen = 0
+
+    def advance(so_far: Changed) -> None:
+        nonlocal seen
+        move(so_far.matched - seen)
+        seen = so_far.matched
+
+    with counting(session.output, done if yes else "found") as move:
+        changed = ask(advance, not yes)
+    _report(session, verb, done, changed, yes)
+    return Exit.FAILED if named and not changed.matched else Exit.OK
+
+
+def _report(session: Session, verb: str, done: str, changed: Changed, yes: bool) -> None:
+    output = session.output
+    if output.as_json:
+        output.json({"dry_run": not yes, **_fields(changed)})
+        return
+    if not changed.matched:
+        output.say("no job matches")
+        return
+    if not yes:
+        output.say(f"{changed.matched} would be {done}; nothing was changed. Add --yes to do it.")
+        return
+    output.say(f"{changed.done} {done}", "green")
+    if left := changed.matched - changed.done:
+        output.say(f"{left} left as they are: others hold them, or they have changed meanwhile", "yellow")
+    if verb in UNDONE and changed.done:
+        output.note(f"within an hour, and where nothing ran, this takes it back: dibs undo {changed.operation} --yes")
+
+
+def _fields(changed: Changed) -> dict[str, Any]:
+    return {"matched": changed.matched, "done": changed.done, "operation": changed.operation, "more": changed.more}

@@ -1,0 +1,35 @@
+"""``dibs audit``: who changed what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from dibs.cli.command import Command, limit_option
+from dibs.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from dibs import Audit
+
+COLUMNS = (">operation", "at", "who", "verb", "?queue", ">jobs", "message")
+
+
+@click.command(cls=Command, short_help="Show who changed what, newest first.")
+@limit_option
+@click.option("--before", type=int, help="Only those before this number, to go on from a list's last one.")
+@pass_session
+def audit(session: Session, limit: int, before: int | None) -> None:
+    """Show who changed what, newest first: every change that an operator made."""
+    with session.client() as client:
+        found = client.audits(limit=limit, before=before)
+    session.show(found, COLUMNS, _row, empty="nothing was changed")
+    if len(found) == limit:
+        session.output.note(f"there may be more: --before {found[-1].operation}")
+
+
+def _row(a: Audit) -> tuple[Any, ...]:
+    who = f"{a.actor} ({a.role})" if a.actor else a.role
+    told = {**(a.filter or {}), **(a.detail or {}), **({"job": str(a.job_id)} if a.job_id else {})}
+    return a.operation, a.at, who, a.verb, a.queue, a.jobs, msgspec.json.encode(told).decode() if told else None

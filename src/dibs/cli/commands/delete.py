@@ -1,0 +1,33 @@
+"""``dibs delete``: delete jobs that have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dibs.cli.bulk import bulk_options, change, chosen
+from dibs.cli.command import Command
+from dibs.cli.filters import filter_options
+from dibs.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from dibs.cli.exits import Exit
+
+
+@click.command(cls=Command, short_help="Delete jobs that have ended; a dry run unless --yes.")
+@filter_options
+@bulk_options
+@pass_session
+def delete(session: Session, /, most: int | None, yes: bool, **given: Any) -> Exit:
+    """Delete jobs that have succeeded or are dead, with their attempts. Without --yes it only counts them."""
+    with session.client() as client:
+        filter = chosen(session, client, given)
+        return change(
+            session,
+            "delete",
+            "deleted",
+            lambda tell, dry: client.delete(filter, max=most, dry_run=dry, on_step=tell),
+            yes,
+            named="ids" in filter,
+        )

@@ -1,0 +1,35 @@
+"""``dibs move``: put jobs into another queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dibs.cli.bulk import bulk_options, change, chosen
+from dibs.cli.command import Command
+from dibs.cli.filters import filter_options
+from dibs.cli.session import Session, pass_session
+from dibs.cli.types import QUEUE
+
+if TYPE_CHECKING:
+    from dibs.cli.exits import Exit
+
+
+@click.command(cls=Command, short_help="Put jobs into another queue; a dry run unless --yes.")
+@filter_options
+@click.option("--to", type=QUEUE, required=True, help="The queue they go to.")
+@bulk_options
+@pass_session
+def move(session: Session, /, to: str, most: int | None, yes: bool, **given: Any) -> Exit:
+    """Put jobs that wait or are dead into another queue. Without --yes it only counts them."""
+    with session.client() as client:
+        filter = chosen(session, client, given)
+        return change(
+            session,
+            "move",
+            "moved",
+            lambda tell, dry: client.move(filter, to, max=most, dry_run=dry, on_step=tell),
+            yes,
+            named="ids" in filter,
+        )

@@ -1,0 +1,80 @@
+"""The options that say which jobs are meant: the same for every command, and the same as the filter in SQL."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from dibs.cli.types import DEAD_STATES, JOB_ID, KIND, PAIR, PAST, QUEUE, STATES_OF
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs import Client, JobFilter
+    from dibs.cli.session import Session
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+OPTIONS = (
+    click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]"),
+    click.option("-q", "--queue", type=QUEUE, help="Only of this queue."),
+    click.option("-k", "--kind", type=KIND, help="Only of this kind."),
+    click.option("-s", "--state", "states", type=STATES_OF, multiple=True, help="Only in this state; several add up."),
+    click.option("--dead", is_flag=True, help="The same as --state dead: all that ended badly."),
+    click.option("--group", help="Only of this group."),
+    click.option("--dedup-key", help="Only with this key, of the queue."),
+    click.option("--reason", help="Only with this text in the reason or the last error; % stands for anything."),
+    click.option("--error-group", help="Only failures that are alike, by the fingerprint in: dibs errors top."),
+    click.option("--payload", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Only with this in the payload."),
+    click.option("--header", type=PAIR, multiple=True, metavar="NAME=VALUE", help="Only with this header."),
+    click.option("--since", type=PAST, help="Only enqueued since this time, or this long ago: 1h."),
+    click.option("--until", type=PAST, help="Only enqueued before this time, or longer ago than this."),
+    click.option("--ended-after", type=PAST, help="Only ended since this time, or this long ago."),
+    click.option("--ended-before", type=PAST, help="Only ended before this time, or longer ago than this."),
+)
+TIMES = {"since": "enqueued_after", "until": "enqueued_before"} | {n: n for n in ("ended_after", "ended_before")}
+
+
+def filter_options(command: F) -> F:
+    """Give a command the options of a filter."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def read_filter(session: Session, client: Client, given: dict[str, Any]) -> JobFilter:
+    """The filter that was asked for."""
+    states = [*chain(*given["states"]), *(DEAD_STATES if given["dead"] else ())]
+    asked: dict[str, Any] = {
+        **{name: given[name] for name in ("queue", "kind", "group", "dedup_key", "error_group")},
+        "ids": [session.job_id(client, id) for id in given["ids"]],
+        "states": list(dict.fromkeys(states)),
+        "reason": _pattern(given["reason"]),
+        "payload": dict(map(_value, given["payload"])),
+        "headers": dict(given["header"]),
+        **{name: _at(client, given[option]) for option, name in TIMES.items()},
+    }
+    found: JobFilter = {name: value for name, value in asked.items() if value}  # type: ignore[assignment]
+    return found
+
+
+def _pattern(text: str | None) -> str | None:
+    return f"%{text}%" if text and "%" not in text else text
+
+
+def _value(pair: tuple[str, str]) -> tuple[str, Any]:
+    """42 is a number and "42" a text, as in JSON; what is no JSON is a text."""
+    name, text = pair
+    try:
+        return name, msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return name, text
+
+
+def _at(client: Client, value: Any) -> Any:
+    # "An hour ago" is an hour before the database's now, which is what times were written by.
+    return client.now() - value if isinstance(value, timedelta) else value

@@ -1,0 +1,266 @@
+"""The commands of operators: by filter, by the beginning of an id; and how lists look on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from rich.console import Console
+
+import dibs
+from dibs.cli.app import dibs as app
+from dibs.cli.commands.jobs import COLUMNS
+from dibs.cli.help import COMMANDS, EXAMPLES
+from dibs.cli.output import Output
+from tests.integration.test_cli import UNKNOWN, Dibs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+
+@pytest.fixture
+def run(dsn: str) -> Dibs:
+    return Dibs(dsn)
+
+
+def bury(client: dibs.Client, count: int, queue: str = "q", **options: Any) -> list[UUID]:
+    """Jobs that failed for good."""
+    made = [client.enqueue(queue, "k", {"n": n, "who": "ann"}, **options).id for n in range(count)]
+    for job in client.claim(queue, count):
+        client.fail(job, f"ValueError: no card {job.payload['n']}\n  trace", final=True)
+    return made
+
+
+def test_what_changes_jobs_counts_first_and_does_it_with_yes(run: Dibs, client: dibs.Client) -> None:
+    bury(client, 3)
+    client.set_queue("there")
+    assert "3 would be brought back; nothing was changed" in run("retry", "-q", "q").out
+    assert client.depth("q").failed == 3
+    assert run("retry", "-q", "q", "--payload", "n=1", "-y").out == "1 brought back\n"
+    assert run("move", "--dead", "--to", "there", "-y", "--json").json["done"] == 2
+    assert run("delete", "-q", "there", "-y", "-n", "1").out == "1 deleted\n"
+    assert run("purge", "q", "--yes").out == "1 deleted\n"
+    assert run("delete", "-q", "q", "--json").json["matched"] == 0
+    assert "no job matches" in run("delete", UNKNOWN, code=1).out
+    assert "name jobs" in run("delete", "--yes", code=2).err
+    assert "--all and no filter" in run("delete", "--all", "-q", "q", code=2).err
+    assert run("delete", "--all", "--yes").out == "1 deleted\n"
+    assert "is gone" in run("queues", "drop", "there").out
+    assert run("queues", "drop", "there", code=4).out == ""
+
+
+def test_a_cancel_is_undone_by_its_number(run: Dibs, client: dibs.Client) -> None:
+    for n in range(3):
+        client.enqueue("q", "k", {"n": n})
+    assert "3 would be cancelled" in run("cancel", "-k", "k").out
+    done = run("cancel", "-k", "k", "--because", "wrong list", "--yes")
+    assert done.out == "3 cancelled\n"
+    [undo] = re.findall(r"dibs undo (\d+) --yes", done.err)
+    assert "wrong list" in run("jobs", "--dead").out
+    assert "3 would be taken back" in run("undo", undo).out
+    assert run("undo", undo, "-y").out == "3 taken back\n"
+    assert client.depth("q").ready == 3
+
+
+def test_the_audit_says_who(run: Dibs, client: dibs.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    client.enqueue("q", "k")
+    run("pause", "q")
+    [told] = run("audit", "--json").json
+    assert (told["verb"], told["queue"], told["actor"]) == ("pause", "q", "ann")
+    assert "ann (" in run("audit").out
+    assert run("audit", "--before", told["operation"]).out == ""
+
+
+def test_edit_changes_a_job(run: Dibs, client: dibs.Client) -> None:
+    id = client.enqueue("q", "k", {"n": 1}, delay=60).id
+    assert "changed delay, payload" in run("edit", id, "--payload", '{"n": 2}', "--delay", "0s").out
+    assert [job.payload for job in client.claim("q")] == [{"n": 2}]
+    assert "runs, so it cannot be changed" in run("edit", id, "--priority", 3, code=1).err
+    assert "give --payload" in run("edit", id, code=2).err
+
+
+# Which jobs
+
+
+def test_every_filter_chooses(run: Dibs, client: dibs.Client) -> None:
+    bury(client, 2, group="g", dedup_key=None, headers={"team": "a"})
+    client.enqueue("other", "x", {"n": 7}, dedup_key="d")
+    client.upkeep.roll_up()
+    group = client.error_groups()[0].fingerprint
+
+    def count(*args: str) -> int:
+        return len(run("jobs", *args, "--json").json)
+
+    assert [count(*args) for args in ([], ["--dead"], ["-s", "ready", "-s", "failed"], ["-s", "ready"])] == [3, 2, 3, 1]
+    assert [count(*args) for args in (["-q", "q"], ["-k", "x"], ["--group", "g"])] == [2, 1, 2]
+    assert [count("-q", queue, "--dedup-key", "d") for queue in ("other", "q")] == [1, 0]
+    assert [count("--reason", text) for text in ("card 1", "%card%", "ValueError%", "nothing")] == [1, 2, 2, 0]
+    assert [count("--error-group", one) for one in (group, "other")] == [2, 0]
+    assert [count("--payload", text) for text in ("n=7", "who=ann", 'n="7"')] == [1, 2, 0]
+    assert count("--payload", "n=1", "--payload", "who=ann") == 1
+    assert count("--header", "team=a") == 2
+    assert [count(*args) for args in (["--since", "1h"], ["--until", "1h"], ["--ended-after", "1h"])] == [3, 0, 2]
+
+
+def test_the_beginning_of_an_id_stands_for_it(run: Dibs, client: dibs.Client) -> None:
+    first, second = client.enqueue("q", "k").id, client.enqueue("q", "k").id
+    shared = next(n for n in range(36) if str(first)[n] != str(second)[n])
+    unique = str(second)[: shared + 1]
+    assert run("job", unique, "--json").json["id"] == str(second)
+    assert run("why", unique.upper()).out
+    assert run("job", str(second).replace("-", ""), "--json").json["id"] == str(second)
+    assert [job["id"] for job in run("jobs", unique, "--json").json] == [str(second)]
+    assert [job["id"] for job in run("jobs", "--before", unique, "--json").json] == [str(first)]
+    several = run("why", str(second)[:shared], code=1).err
+    assert "several jobs have an id that begins with" in several
+    assert str(first) in several
+    assert "there is no job whose id begins with ffff" in run("job", "ffff", code=4).err
+    for wrong in ("fff", "zzzz", UNKNOWN + "0"):
+        assert "is not a job's id" in run("job", wrong, code=2).err
+    assert str(second) in run("cancel", unique).out
+
+
+def test_a_job_that_waits_shows_its_last_error(run: Dibs, client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    client.fail(client.claim("q")[0], "ValueError: no\ntrace", delay=60)
+    assert run("jobs").out.splitlines()[1].endswith("ValueError: no")
+
+
+# Lists
+
+
+def drawn(width: int, columns: tuple[str, ...], *rows: tuple[Any, ...]) -> list[str]:
+    """What a table looks like on a terminal of that width."""
+    output, text = Output(), io.StringIO()
+    output.out = Console(file=text, force_terminal=True, width=width, color_system=None, highlight=False)
+    output.table(columns, rows)
+    return text.getvalue().splitlines()
+
+
+JOB = (UNKNOWN, "mail", "welcome", "exhausted", "5/5", "2026-01-01 00:00:00Z", 5, None, "ValueError: " + "x" * 99)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_an_id_is_never_cut_and_the_reason_gets_the_rest(width: int) -> None:
+    lines = drawn(width, COLUMNS, JOB)
+    assert all(len(line.rstrip()) <= width for line in lines)
+    [line] = [line for line in lines if UNKNOWN in line]
+    assert all(word in line for word in ("mail", "welcome", "exhausted", "ValueErr"))
+    assert [name for name in ("attempts", "due") if name in lines[0]] == ["attempts", "due"][: (width - 80) // 20]
+    assert len(line.rstrip()) >= min(width, 190) - 1, "the whole width is used"
+
+
+def test_what_does_not_fit_is_wrapped_by_the_terminal_and_not_cut() -> None:
+    long = (UNKNOWN, "a-queue-with-a-long-name", "a.kind.with.a.long.name", *JOB[3:])
+    [line] = [line for line in drawn(80, COLUMNS, long) if UNKNOWN in line]
+    assert "a-queue-with-a-long-name" in line
+    assert "a.kind.with.a.long.name" in line
+
+
+def test_numbers_are_never_cut() -> None:
+    columns = ("queue", ">succeeded", "?>lost", ">p95", "?>max")
+    lines = drawn(30, columns, ("a-queue", 1234567, 1, "400ms", "1m 40s"))
+    assert "400ms" in lines[-1]
+    assert "lost" in lines[0] or "max" not in lines[0]
+
+
+def test_a_pipe_gets_every_column_as_csv_or_json(run: Dibs, client: dibs.Client) -> None:
+    bury(client, 2)
+    for args in (["jobs"], ["queues"], ["audit"], ["errors"], ["errors", "top"], ["stats"], ["workers"], ["version"]):
+        as_json = run(*args, "--json").json
+        rows = list(csv.DictReader(io.StringIO(run(*args, "--csv").out)))
+        told = as_json if isinstance(as_json, list) else [as_json]
+        assert [set(row) for row in rows] == [set(row) for row in told], args
+    [job, _] = csv.DictReader(io.StringIO(run("jobs", "--csv").out))
+    assert (job["reason"], job["progress"], job["attempts"]) == ("ValueError: no card 1", "", "1")
+    lines = run("jobs").out.splitlines()
+    assert lines[0].split() == [name.strip(">?") for name in COLUMNS]
+    assert lines[1].endswith("ValueError: no card 1")
+
+
+def test_queues_show_what_succeeded_today(run: Dibs, client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    client.complete(client.claim("q")[0])
+    client.upkeep.roll_up()
+    assert run("queues").out.splitlines()[0].endswith("today")
+    assert run("queues", "--json").json[0]["succeeded_today"] == 1
+
+
+def test_failures_that_are_alike_are_one_line(run: Dibs, client: dibs.Client) -> None:
+    bury(client, 3)
+    assert "no failures" in run("errors", "top").err
+    client.upkeep.roll_up()
+    [group] = run("errors", "top", "--json").json
+    assert (group["failures"], group["error"], group["message"]) == (3, "ValueError", "no card N")
+    assert f"dibs retry --error-group {group['fingerprint']}" in run("errors", "top").err
+    assert "3 would be" in run("retry", "--error-group", group["fingerprint"]).out
+
+
+# Help and completion
+
+
+def commands(of: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command with its path."""
+    context = click.Context(of)
+    for name in of.list_commands(context):
+        found = of.get_command(context, name)
+        assert found is not None
+        yield f"{path}{name}", found
+        if isinstance(found, click.Group):
+            yield from commands(found, f"{path}{name} ")
+
+
+def test_every_command_has_an_example_that_can_be_run(run: Dibs) -> None:
+    found = dict(commands(app))
+    assert set(EXAMPLES) == set(found)
+    for path, example in EXAMPLES.items():
+        assert example in run(*path.split(), "--help").out
+        words = shlex.split(re.split(r" [|>]", example)[0])
+        assert words[: 1 + len(path.split())] == ["dibs", *path.split()]
+        found[path].make_context(path, words[1 + len(path.split()) :])
+
+
+def test_help_is_in_groups(run: Dibs) -> None:
+    told = run("--help").out
+    for title in ("Start:", "Jobs:", "Queues:", "Schedules:", "Workers:", "Operate:"):
+        assert f"\n{title}\n" in told
+    assert len(set(COMMANDS)) == len(COMMANDS)
+    assert run("jobs", "-h").out == run("jobs", "--help").out
+
+
+def test_names_in_the_database_are_completed(run: Dibs, client: dibs.Client, dsn: str) -> None:
+    made = client.enqueue("mail", "welcome").id
+    client.complete(client.claim("mail")[0])
+    client.upkeep.roll_up()
+    client.set_schedule("nightly", dibs.NewJob(queue="mail", kind="k"), interval=60)
+
+    def offered(*args: str, word: str) -> list[str]:
+        shell = ShellComplete(app, {}, "dibs", "_DIBS_COMPLETE")
+        return [item.value for item in shell.get_completions(["--dsn", dsn, *args], word)]
+
+    assert offered("jobs", "--queue", word="ma") == ["mail"]
+    assert offered("jobs", "-k", word="w") == ["welcome"]
+    assert offered("why", word=str(made)[:10]) == [str(made)]
+    assert offered("schedules", "show", word="n") == ["nightly"]
+    assert offered("pause", word="x") == []
+    assert "_DIBS_COMPLETE" in run("completion", "bash").out
+    shell = ShellComplete(app, {}, "dibs", "_DIBS_COMPLETE")
+    assert shell.get_completions(["--dsn", "postgresql://nobody@127.0.0.1:1/no", "pause"], "x") == []
+
+
+def test_durations_are_the_same_everywhere(run: Dibs) -> None:
+    """What takes a duration takes 30s; none takes bare seconds only."""
+    for path, command in commands(app):
+        for option in command.params:
+            if isinstance(option, click.Option) and re.search(r"\bin seconds\b", option.help or ""):
+                raise AssertionError(f"{path} {option.opts}: {option.help}")
+    assert json.loads(run("version", "--json").out)
