@@ -9,16 +9,13 @@ declare
 begin
   if cardinality(tickets) = 1 then
     return array[tickets[1].id, tickets[1].id];
-  elsif cardinality(tickets) > 20 then
-    return array[dibs._nil_id(), uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff'];
   end if;
   v_ids := array(select t.id from unnest(tickets) as t order by t.id);
   return array[v_ids[1], v_ids[cardinality(v_ids)]];
 end
 $$;
 
-comment on function dibs._id_range is
-'The lowest and the highest id of tickets; of many, of all there are: to look for them would cost more than it saves.';
+comment on function dibs._id_range is 'The lowest and the highest id of tickets.';
 
 create or replace function dibs._head_us(queue_id integer, priority smallint, from_at timestamptz, from_id uuid, at timestamptz) returns bigint
 language plpgsql stable

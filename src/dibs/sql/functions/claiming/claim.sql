@@ -50,6 +50,7 @@ begin
   -- Read again: what was taken may have been put back after the claim began, and no run begins before the last one ended.
   v_at := dibs.now();
   foreach v_taking in array v_takings loop
+    continue when cardinality(v_taking.tickets) = 0;
     -- Separate variables: a field of a record is slow to read for each row.
     v_queue := v_taking.queue;
     v_turns := v_taking.turns;

@@ -57,7 +57,10 @@ declare
 begin
   perform dibs._check_batch('complete', ids, tokens, cardinality(results));
   if cardinality(ids) = 1 and follow_ups is null and dibs._complete_one(ids[1], tokens[1], results[1]) then
-    return query select 1, ids[1], 'ok';
+    item := 1;
+    id := ids[1];
+    answer := 'ok';
+    return next;
     return;
   end if;
   if pg_column_size(results) > dibs._most('result') / 10000 then
