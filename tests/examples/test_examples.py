@@ -37,10 +37,10 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def ask(port: int, new: dict[str, int] | None = None) -> tuple[int, Any]:
+def ask(port: int, new: dict[str, int] | None = None, path: str = "sales") -> tuple[int, Any]:
     """What the server says to GET, or to POST of something new; the status 0 if it does not listen yet."""
     body = None if new is None else json.dumps(new).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/sales", body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", body, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, json.load(answer)
@@ -52,13 +52,17 @@ def ask(port: int, new: dict[str, int] | None = None) -> tuple[int, Any]:
 
 
 @contextlib.contextmanager
-def serving(command: str, dsn: str) -> Iterator[int]:
+def serving(command: str, dsn: str, path: str = "sales") -> Iterator[int]:
     """The port of a web server, which ends with the block."""
     port = free_port()
     words = [*PYTHON, "-m", *command.format(port=port).split()]
     with subprocess.Popen(words, cwd=ROOT, env=environment(dsn), stderr=subprocess.PIPE) as server:
         try:
-            wait_until(lambda: ask(port)[0] == 200 or server.poll() is not None, timeout=60, what=f"{command} serves")
+            wait_until(
+                lambda: ask(port, path=path)[0] == 200 or server.poll() is not None,
+                timeout=60,
+                what=f"{command} serves",
+            )
             yield port
         finally:
             server.terminate()
@@ -106,3 +110,24 @@ def test_sqlalchemy(option: tuple[str, ...], dsn: str, client: dibs.Client, db: 
     drain("examples.sqlalchemy_app", dsn)
     assert db.execute("select id, confirmed from sale").fetchall() == [(1, 1)]
     assert client.depth("shop").waiting == 0
+
+
+@pytest.mark.parametrize("name", ["fastapi_app", "django_app"])
+def test_the_dashboard_inside_another_app(name: str, dsn: str, client: dibs.Client) -> None:
+    client.enqueue("shop", "k")
+    with serving(f"uvicorn examples.dashboards:{name} --port {{port}}", dsn, "") as port:
+
+        def get(path: str, who: str | None = "ana") -> tuple[int, str]:
+            sent = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"X-Who": who} if who else {})
+            try:
+                with urllib.request.urlopen(sent, timeout=10) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, ""
+
+        status, page = get("/dibs/")
+        assert status == 200
+        assert 'href="/dibs/queue?name=shop"' in page
+        assert get("/dibs/queue?name=shop")[0] == 200
+        assert get("/dibs/", who=None)[0] == 401
