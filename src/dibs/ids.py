@@ -7,9 +7,8 @@ import threading
 import time
 import uuid
 
-_VERSION = 0x7000
-_VARIANT = 0x8000_0000_0000_0000
-_RANDOM = 0x3FFF_FFFF_FFFF_FFFF
+_VARIANT = str.maketrans("0123456789abcdef", "89ab" * 4)
+"""The two highest bits of a hexadecimal digit, made 10."""
 
 
 class IdMaker:
@@ -22,18 +21,18 @@ class IdMaker:
 
     def make(self, count: int) -> list[uuid.UUID]:
         """Make ``count`` ids, each 1/4096 ms after the last."""
+        return [uuid.UUID(int=int(digits, 16)) for digits in self.make_digits(count)]
+
+    def make_digits(self, count: int) -> list[str]:
+        """The same as 32 hexadecimal digits each, which is quicker."""
         us = time.time_ns() // 1000 + self._ahead_us
         with self._lock:
             first = max(us // 1000 * 4096 + us % 1000 * 4096 // 1000, self._last + 1)
             self._last = first + count - 1
-        noise = os.urandom(8 * count)
+        noise = os.urandom(8 * count).hex()
+        variants = noise[::16].translate(_VARIANT)
         return [
-            uuid.UUID(
-                int=(tick >> 12) << 80
-                | (_VERSION | tick & 0xFFF) << 64
-                | _VARIANT
-                | int.from_bytes(noise[8 * n : 8 * n + 8]) & _RANDOM
-            )
+            f"{tick >> 12:012x}7{tick & 0xFFF:03x}{variants[n]}{noise[16 * n + 1 : 16 * n + 16]}"
             for n, tick in enumerate(range(first, first + count))
         ]
 

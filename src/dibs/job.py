@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -71,8 +72,7 @@ class NewJob:
             asked["content_type"] = self.content_type or BINARY
             if inline:
                 asked["body"] = b64encode(self.body).decode()
-        for name in _OPTIONS:
-            value = getattr(self, name)
+        for name, value in zip(_OPTIONS, _options_of(self), strict=True):
             if value is not None:
                 asked[name] = seconds(value) if name in _DURATIONS else value
                 if name in _MOMENTS:
@@ -82,23 +82,51 @@ class NewJob:
         return asked
 
 
-def new_jobs(given: Iterable[Any]) -> list[NewJob]:
-    """What a bulk enqueue was given, as a list; anything but jobs is refused."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCall(NewJob):
+    """A call as a job, and which of its options were given for it by ``using``."""
+
+    own: frozenset[str] = frozenset()
+    like: TaskCall | None = field(default=None, init=False, repr=False, compare=False)
+    """The job it is like, but for its payload."""
+    head: str | None = field(default=None, init=False, repr=False, compare=False)
+    """For that job: what the JSON of all that are like it begins with, once one of them was sent."""
+
+    @classmethod
+    def of(cls, like: TaskCall, payload: Any) -> TaskCall:
+        """A job that is like another but for its payload: nothing else is set, so it is soon made."""
+        job = object.__new__(cls)
+        object.__setattr__(job, "payload", payload)
+        object.__setattr__(job, "like", like)
+        return job
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked for what is not set, which is so only in a job that is like another.
+        if name in TaskCall.__dataclass_fields__ and name != "like":
+            return getattr(self.like, name)
+        raise AttributeError(name)
+
+
+def new_jobs(given: Iterable[Any]) -> Iterator[NewJob]:
+    """What a bulk enqueue was given, one by one; anything but jobs is refused."""
     if isinstance(given, NewJob) or not isinstance(given, Iterable):
         raise InvalidArgument(
             f"enqueue_many takes many jobs, and was given one {type(given).__name__}", hint="give it a list of jobs"
         )
-    jobs = list(given)
-    for job in jobs:
-        if not isinstance(job, NewJob):
-            raise InvalidArgument(
-                f"enqueue_many takes jobs, and was given a {type(job).__name__}",
-                hint="make each with call(…) of its task, or with dibs.NewJob(queue=…, kind=…)",
-            )
-    return jobs
+    return map(_known, given)
+
+
+def _known(job: Any) -> NewJob:
+    if isinstance(job, NewJob):
+        return job
+    raise InvalidArgument(
+        f"enqueue_many takes jobs, and was given a {type(job).__name__}",
+        hint="make each with call(…) of its task, or with dibs.NewJob(queue=…, kind=…)",
+    )
 
 
 _OPTIONS = tuple(name for name in NewJob.__dataclass_fields__ if name not in {"queue", "kind", "payload", "id"})
+_options_of = attrgetter(*_OPTIONS)
 _DURATIONS = frozenset({"delay", "ttl", "lease", "lease_cap", "dedup_for"})
 _MOMENTS = frozenset({"due_at", "deadline"})
 

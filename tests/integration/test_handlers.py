@@ -367,13 +367,15 @@ class Wraps(dibs.Middleware):
     def __init__(self, name: str, seen: list[str]) -> None:
         self.name, self.seen = name, seen
 
-    def enqueue(self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], list[Enqueued]]) -> list[Enqueued]:
+    def enqueue(
+        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Sequence[Enqueued]]
+    ) -> Sequence[Enqueued]:
         self.seen.append(f"{self.name} enqueues {len(jobs)}")
         return proceed(jobs)
 
     async def aenqueue(
-        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
-    ) -> list[Enqueued]:
+        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[Sequence[Enqueued]]]
+    ) -> Sequence[Enqueued]:
         self.seen.append(f"{self.name} aenqueues {len(jobs)}")
         return await proceed(jobs)
 

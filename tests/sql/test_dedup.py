@@ -14,6 +14,7 @@ import dibs
 from tests.sql.test_races import Later, later
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from dibs.policy import JobOptions
@@ -197,7 +198,7 @@ def test_a_job_that_is_just_being_claimed_is_not_waited_for(connect: Connect, cl
 # Batches
 
 
-def outcomes(made: list[dibs.Enqueued]) -> list[tuple[int, str]]:
+def outcomes(made: Sequence[dibs.Enqueued]) -> list[tuple[int, str]]:
     """Each answer as the place of the first with its id, and its outcome."""
     ids = [m.id for m in made]
     return [(ids.index(m.id), m.outcome) for m in made]

@@ -15,6 +15,7 @@ import dibs
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from dibs.testing import Clock
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 NEWEST = "select dibs.set_queue('q', '{\"newest_first\": true}')"
 
 
-def fill(client: dibs.Client, count: int, **options: Any) -> list[dibs.Enqueued]:
+def fill(client: dibs.Client, count: int, **options: Any) -> Sequence[dibs.Enqueued]:
     return client.enqueue_many(dibs.NewJob(queue="q", payload=n, **options) for n in range(count))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 from dibs.arguments import Arguments, ItemArguments, WholePayload
+from dibs.client.bulk import Noted
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
 from dibs.client.handle import Job
@@ -18,12 +18,12 @@ from dibs.client.remote import RemoteTask
 from dibs.client.task import Batch, Task, TaskSettings, kind_of, settings_of
 from dibs.errors import InvalidArgument
 from dibs.events import Event, Events, JobEnqueued
-from dibs.job import new_jobs
+from dibs.lazy import LazyList
 from dibs.retry import Retry
 from dibs.scheduler import Schedules
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from dibs.client.middleware import Middleware
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dibs.job import Enqueued, NewJob
     from dibs.policy import JobOptions, Seconds
     from dibs.schedule import ScheduleRule
+    from dibs.states import Answer
     from dibs.worker_settings import WorkerOptions
 
 P = ParamSpec("P")
@@ -182,25 +183,21 @@ class App:
 
     # Enqueueing
 
-    def enqueue_many(self, jobs: Sequence[NewJob], conn: Connection | None = None) -> list[Job[Any]]:
+    def enqueue_many(self, jobs: Iterable[NewJob], conn: Connection | None = None) -> Sequence[Job[Any]]:
         """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none."""
-        jobs = new_jobs(jobs)
-        made = walk(hooks(self.middleware, "enqueue"), jobs, lambda these: self.client.enqueue_many(these, conn=conn))
-        self._tell(jobs, made)
-        return [
-            Job(self.client, m.id, m.is_new, m.outcome, kind)
-            for m, kind in zip(made, self._returns(jobs), strict=False)
-        ]
+        client, around, noted = self.client, hooks(self.middleware, "enqueue"), Noted(jobs)
+        made = walk(around, noted.jobs, lambda these: client.enqueue_many(these, conn=conn))
+        self._tell(noted, made)
+        return LazyList(len(made), lambda n: Job(client, *self._handle(noted, made, n)))
 
-    async def aenqueue_many(self, jobs: Sequence[NewJob], conn: AsyncConnection | None = None) -> list[AsyncJob[Any]]:
+    async def aenqueue_many(
+        self, jobs: Iterable[NewJob], conn: AsyncConnection | None = None
+    ) -> Sequence[AsyncJob[Any]]:
         """Enqueue jobs made by :meth:`Task.call`, from async code."""
-        client, jobs = self.async_client(), new_jobs(jobs)
-        made = await walk(hooks(self.middleware, "aenqueue"), jobs, lambda these: client.enqueue_many(these, conn=conn))
-        self._tell(jobs, made)
-        return [
-            AsyncJob(client, m.id, m.is_new, m.outcome, kind)
-            for m, kind in zip(made, self._returns(jobs), strict=False)
-        ]
+        client, around, noted = self.async_client(), hooks(self.middleware, "aenqueue"), Noted(jobs)
+        made = await walk(around, noted.jobs, lambda these: client.enqueue_many(these, conn=conn))
+        self._tell(noted, made)
+        return LazyList(len(made), lambda n: AsyncJob(client, *self._handle(noted, made, n)))
 
     def job(self, id: UUID | str) -> Job[Any]:
         """A handle on a job that is known by its id, from a URL for example; nothing is asked yet."""
@@ -210,15 +207,16 @@ class App:
         """The same for async code."""
         return self.async_client().job(id)
 
-    def _returns(self, jobs: Sequence[NewJob]) -> Iterator[Any]:
-        """What the task of each job returns; a middleware may have enqueued more than these."""
-        known = (self.tasks[job.kind].arguments.returns if job.kind in self.tasks else Any for job in jobs)
-        return itertools.chain(known, itertools.repeat(Any))
+    def _handle(self, noted: Noted, made: Sequence[Enqueued], n: int) -> tuple[UUID, bool, Answer, Any]:
+        """What a handle says of a job; a middleware may have enqueued more than were given."""
+        kind = noted.names[n][1] if n < len(noted.names) else None
+        returns = self.tasks[kind].arguments.returns if kind in self.tasks else Any
+        return made[n].id, made[n].is_new, made[n].outcome, returns
 
-    def _tell(self, jobs: Sequence[NewJob], made: Sequence[Enqueued]) -> None:
+    def _tell(self, noted: Noted, made: Sequence[Enqueued]) -> None:
         if self.events.wants(JobEnqueued):
-            for job, answer in zip(jobs, made, strict=False):
-                self.events.tell(JobEnqueued(answer.id, job.queue, job.kind, answer.outcome))
+            for (queue, kind), answer in zip(noted.names, made, strict=False):
+                self.events.tell(JobEnqueued(answer.id, queue, kind, answer.outcome))
 
     # Working
 

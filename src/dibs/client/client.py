@@ -119,11 +119,14 @@ class Client(Operating, Looking):
     ) -> Enqueued:
         """Enqueue one job; with ``conn``, in the transaction of that connection."""
         job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
-        return (self._enqueuer.enqueue([job], conn))[0]
+        return self._enqueuer.enqueue(job, conn)
 
-    def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Connection | None = None) -> list[Enqueued]:
-        """Put many jobs in, all or none; the answers are in their order."""
-        return self._enqueuer.enqueue(new_jobs(jobs), conn)
+    def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Connection | None = None) -> Sequence[Enqueued]:
+        """Put many jobs in, all or none; the answers are in their order.
+
+        What an iterator gives is sent while it goes on, so a million jobs need no memory for all of them.
+        """
+        return self._enqueuer.enqueue_many(new_jobs(jobs), conn)
 
     def claim(
         self,

@@ -119,11 +119,14 @@ class AsyncClient(AsyncOperating, AsyncLooking):
     ) -> Enqueued:
         """Enqueue one job; with ``conn``, in the transaction of that connection."""
         job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
-        return (await self._enqueuer.enqueue([job], conn))[0]
+        return await self._enqueuer.enqueue(job, conn)
 
-    async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: AsyncConnection | None = None) -> list[Enqueued]:
-        """Put many jobs in, all or none; the answers are in their order."""
-        return await self._enqueuer.enqueue(new_jobs(jobs), conn)
+    async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: AsyncConnection | None = None) -> Sequence[Enqueued]:
+        """Put many jobs in, all or none; the answers are in their order.
+
+        What an iterator gives is sent while it goes on, so a million jobs need no memory for all of them.
+        """
+        return await self._enqueuer.enqueue_many(new_jobs(jobs), conn)
 
     async def claim(
         self,

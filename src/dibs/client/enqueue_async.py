@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from dibs.client.bulk import Bulk
 from dibs.db import calls
 from dibs.db.adapters.client_async import join
 from dibs.errors import IdOutOfRange
@@ -13,16 +15,12 @@ from dibs.runtime.points import reach
 from dibs.states import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from uuid import UUID
 
     from dibs.db.adapters.detect import AsyncConnection
-    from dibs.db.calls import Call
     from dibs.db.database_async import AsyncDatabase
     from dibs.job import NewJob
-
-CHUNK = 1000
-"""How many jobs one statement of a bulk enqueue carries."""
 
 
 class AsyncEnqueuer:
@@ -32,53 +30,74 @@ class AsyncEnqueuer:
         self._database = database
         self._ids: IdMaker | None = None
 
-    async def enqueue(self, jobs: Sequence[NewJob], conn: AsyncConnection | None = None) -> list[Enqueued]:
-        """Put jobs in, all or none; an id that is out of range is made again by the database's time of now."""
+    async def enqueue(self, job: NewJob, conn: AsyncConnection | None = None) -> Enqueued:
+        """Put one job in; an id that is out of range is made again by the database's time of now."""
+        await self._connect(conn)
         try:
-            return await self._enqueue(jobs, conn)
+            return await self._enqueue(job, self._id_of(job), conn)
         except IdOutOfRange:
-            if any(job.id is not None for job in jobs):
+            if not await self._learn_time(conn, given=job.id is not None):
                 raise
-            self._ids = None
-            if conn is not None:
-                self._database.forget_time()
-                raise
-            await self._database.learn_time()
-            return await self._enqueue(jobs, conn)
+            return await self._enqueue(job, self._id_of(job), conn)
 
-    async def _enqueue(self, jobs: Sequence[NewJob], conn: AsyncConnection | None) -> list[Enqueued]:
-        # With a connection of the caller's no other is opened: a pooler may have none left.
-        await (self._database.connect() if conn is None else self._database.check_on(conn))
-        ids = self._ids_of(jobs)
-        all_ours = all(job.id is None for job in jobs)
-        first = _statements(jobs, ids, fresh=all_ours)
+    async def _enqueue(self, job: NewJob, id: UUID, conn: AsyncConnection | None) -> Enqueued:
+        first = calls.jobs.enqueue(job, id, fresh=job.id is None)
         reach("enqueue.before_send")
         if conn is None:
-            done = await self._database.run_together(first, lambda: _statements(jobs, ids, fresh=False))
+            [made] = await self._database.run_together([first], lambda: [calls.jobs.enqueue(job, id, fresh=False)])
         else:
-            done = [await join(conn, call) for call in first]
+            made = await join(conn, first)
         reach("enqueue.after_send")
-        made: list[Enqueued] = [enqueued for part in done for enqueued in part]
-        return _as_asked(made, ids) if all_ours else made
+        # A repeat that finds the first try's job has done what was asked.
+        found = made.outcome is Answer.DUPLICATE and made.id == id
+        return Enqueued(id, Answer.ENQUEUED) if found and job.id is None else made
 
-    def _ids_of(self, jobs: Sequence[NewJob]) -> list[UUID]:
+    async def enqueue_many(self, jobs: Iterator[NewJob], conn: AsyncConnection | None = None) -> Sequence[Enqueued]:
+        """Put jobs in, all or none; ids that are out of range are made again by the database's time of now."""
+        begin = list(islice(jobs, 2))
+        if len(begin) == 1:
+            return [await self.enqueue(begin[0], conn)]
+        await self._connect(conn)
+        bulk = Bulk(chain(begin, jobs), self._maker())
+        try:
+            return await self._enqueue_many(bulk, conn)
+        except IdOutOfRange:
+            if not await self._learn_time(conn, given=bulk.has_given_ids):
+                raise
+            bulk.make_ids_again(self._maker())
+            return await self._enqueue_many(bulk, conn)
+        finally:
+            bulk.close()
+
+    async def _enqueue_many(self, bulk: Bulk, conn: AsyncConnection | None) -> Sequence[Enqueued]:
+        reach("enqueue.before_send")
+        if conn is None:
+            done = await self._database.run_each(lambda first: bulk.calls(first=first))
+        else:
+            bulk.read_all()
+            done = [await join(conn, call) for call in bulk.calls(first=True)]
+        reach("enqueue.after_send")
+        return bulk.answers(done)
+
+    async def _connect(self, conn: AsyncConnection | None) -> None:
+        # With a connection of the caller's no other is opened: a pooler may have none left.
+        await (self._database.connect() if conn is None else self._database.check_on(conn))
+
+    async def _learn_time(self, conn: AsyncConnection | None, *, given: bool) -> bool:
+        """Learn the database's time again; whether new ids can be tried: not if ids or transaction are the caller's."""
+        if given:
+            return False
+        self._ids = None
+        if conn is not None:
+            self._database.forget_time()
+            return False
+        await self._database.learn_time()
+        return True
+
+    def _maker(self) -> IdMaker:
         if self._ids is None:
             self._ids = IdMaker(self._database.ahead)
-        made = iter(self._ids.make(sum(job.id is None for job in jobs)))
-        return [job.id or next(made) for job in jobs]
+        return self._ids
 
-
-def _statements(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) -> list[Call[list[Enqueued]]]:
-    # Two jobs of one key are told apart from a repeat of both only if they come in one statement.
-    in_one = not fresh and any(job.has_key for job in jobs)
-    size = max(len(jobs), 1) if in_one else CHUNK
-    parts = [slice(n, n + size) for n in range(0, len(jobs), size)]
-    return [calls.jobs.enqueue_many(jobs[part], ids[part], fresh=fresh) for part in parts]
-
-
-def _as_asked(made: Sequence[Enqueued], ids: Sequence[UUID]) -> list[Enqueued]:
-    """A repeat that finds the first try's job has done what was asked."""
-    return [
-        Enqueued(id, Answer.ENQUEUED) if e.outcome is Answer.DUPLICATE and e.id == id else e
-        for e, id in zip(made, ids, strict=True)
-    ]
+    def _id_of(self, job: NewJob) -> UUID:
+        return job.id or self._maker().make(1)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from dibs.client.context import Context
     from dibs.job import Enqueued, NewJob
@@ -18,13 +18,15 @@ class Middleware:
     ``proceed`` goes on; what it returns is yours to change, and what it raises is yours to catch.
     """
 
-    def enqueue(self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], list[Enqueued]]) -> list[Enqueued]:
+    def enqueue(
+        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Sequence[Enqueued]]
+    ) -> Sequence[Enqueued]:
         """Around an enqueue from sync code."""
         return proceed(jobs)
 
     async def aenqueue(
-        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
-    ) -> list[Enqueued]:
+        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[Sequence[Enqueued]]]
+    ) -> Sequence[Enqueued]:
         """Around an enqueue from async code."""
         return await proceed(jobs)
 
@@ -43,8 +45,8 @@ def hooks(middleware: Sequence[Middleware], name: str) -> list[Any]:
     return [getattr(m, name) for m in reversed(middleware) if getattr(type(m), name) is not plain]
 
 
-def walk(hooks: Sequence[Any], jobs: Sequence[NewJob], enqueue: Callable[[Sequence[NewJob]], Any]) -> Any:
+def walk(hooks: Sequence[Any], jobs: Iterable[NewJob], enqueue: Callable[[Iterable[NewJob]], Any]) -> Any:
     """Pass jobs through enqueue hooks, the innermost given first, and on to the enqueue itself."""
     if not hooks:
         return enqueue(jobs)
-    return hooks[-1](jobs, lambda changed: walk(hooks[:-1], changed, enqueue))
+    return hooks[-1](list(jobs), lambda changed: walk(hooks[:-1], changed, enqueue))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from dibs.job import NewJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from dibs.client.client import Client
@@ -82,7 +82,7 @@ class Queue:
         """Send one message: bytes, or anything JSON can hold."""
         return self.client.enqueue(self.name, kind, body, **options)
 
-    def send_many(self, bodies: Iterable[Any], **options: Unpack[JobOptions]) -> list[Enqueued]:
+    def send_many(self, bodies: Iterable[Any], **options: Unpack[JobOptions]) -> Sequence[Enqueued]:
         """Send many messages, all or none."""
         return self.client.enqueue_many(NewJob(queue=self.name, kind=KIND, payload=body, **options) for body in bodies)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from dibs.job import NewJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from dibs.client.client_async import AsyncClient
@@ -81,7 +81,7 @@ class AsyncQueue:
         """Send one message: bytes, or anything JSON can hold."""
         return await self.client.enqueue(self.name, kind, body, **options)
 
-    async def send_many(self, bodies: Iterable[Any], **options: Unpack[JobOptions]) -> list[Enqueued]:
+    async def send_many(self, bodies: Iterable[Any], **options: Unpack[JobOptions]) -> Sequence[Enqueued]:
         """Send many messages, all or none."""
         return await self.client.enqueue_many(
             NewJob(queue=self.name, kind=KIND, payload=body, **options) for body in bodies

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from dibs.errors import InvalidArgument
-from dibs.job import NewJob, new_jobs
+from dibs.job import NewJob, TaskCall, new_jobs
 from dibs.policy import JobOptions, Seconds, seconds
 from dibs.retry import Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from dibs.arguments import Arguments
@@ -94,13 +94,6 @@ class TaskSettings:
             raise InvalidArgument(f"a task's rate is how many start per second, from 0.000001 on, not {self.rate}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskCall(NewJob):
-    """A call as a job, and which of its options were given for it by ``using``."""
-
-    own: frozenset[str] = frozenset()
-
-
 class Task(Generic[P, R]):
     """A function that can be called as it is, or enqueued."""
 
@@ -135,7 +128,12 @@ class Task(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The call as a job to be enqueued: for bulk enqueues and follow-ups."""
-        return self.job_of(self.arguments.pack(args, kwargs))
+        return TaskCall.of(self._like, self.arguments.pack(args, kwargs))
+
+    @functools.cached_property
+    def _like(self) -> TaskCall:
+        """What all its calls have in common."""
+        return cast("TaskCall", self.job_of(None))
 
     def job_of(self, payload: Any) -> NewJob:
         """A job of this task with a payload that is known to fit."""
@@ -178,24 +176,24 @@ class Task(Generic[P, R]):
         """The same for async code."""
         return replace(self.app.ajob(id), returns=self.arguments.returns)
 
-    def enqueue_many(self, calls: Iterable[NewJob]) -> list[Job[Any]]:
+    def enqueue_many(self, calls: Iterable[NewJob]) -> Sequence[Job[Any]]:
         """Enqueue many calls, made by :meth:`call`, all or none.
 
         Options of :meth:`using` are for all of them, except where a call has been given its own.
         """
         return self.app.enqueue_many(self._with_options(calls), self.settings.conn)
 
-    async def aenqueue_many(self, calls: Iterable[NewJob]) -> list[AsyncJob[Any]]:
+    async def aenqueue_many(self, calls: Iterable[NewJob]) -> Sequence[AsyncJob[Any]]:
         """Enqueue many calls, made by :meth:`call`, all or none, from async code."""
         return await self.app.aenqueue_many(self._with_options(calls), self.settings.conn)
 
-    def _with_options(self, calls: Iterable[NewJob]) -> list[NewJob]:
-        jobs, names, mine = new_jobs(calls), self.settings.changed, self.job_of(None)
+    def _with_options(self, calls: Iterable[NewJob]) -> Iterable[NewJob]:
+        names, mine = self.settings.changed, self._like
         if not names:
-            return jobs
+            return calls
         if "dedup_key" in names and self.settings.repeat is not None:
             names |= {"headers"}  # In which such a job carries its key along.
-        return [replace(job, **{name: getattr(mine, name) for name in names - _own(job)}) for job in jobs]
+        return (replace(job, **{name: getattr(mine, name) for name in names - _own(job)}) for job in new_jobs(calls))
 
     def facts(self) -> dict[str, Any]:
         """What a producer without this code needs to know to enqueue it."""

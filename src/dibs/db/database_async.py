@@ -7,6 +7,7 @@ import os
 import random
 import time
 from contextlib import asynccontextmanager
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 import msgspec
@@ -25,7 +26,7 @@ from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdTaken, Server
 from dibs.runtime.points import reach
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from dibs.db.adapters.detect import AsyncConnection as TheirConnection
@@ -201,20 +202,35 @@ class AsyncDatabase:
 
         ``repeat`` makes the calls of every try after the first, if they differ.
         """
+        again, slow = all(call.again for call in these), any(call.slow for call in these)
+        return await self._try(
+            lambda first: iter(these if first or repeat is None else repeat()), patience, again=again, slow=slow
+        )
+
+    async def run_each(self, make: Callable[[bool], Iterator[Call[Any]]]) -> list[Any]:
+        """Run calls that may be repeated in one transaction, each sent as soon as it is made; repeat all if it is lost.
+
+        ``make`` makes them, and is told whether it is for the first time.
+        """
+        return await self._try(make, None, again=True, slow=False)
+
+    async def _try(
+        self, make: Callable[[bool], Iterator[Call[Any]]], patience: float | None, *, again: bool, slow: bool
+    ) -> list[Any]:
         end = time.monotonic() + (self.patience if patience is None else patience)
         tries = 0
         while True:
             try:
-                return await self._run_all(these if tries == 0 or repeat is None else repeat(), end)
+                return await self._run_all(make(tries == 0), end, again=again, slow=slow)
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                may_repeat = all(c.again for c in these) if isinstance(error, ConnectionLost) else _passing(error)
+                may_repeat = again if isinstance(error, ConnectionLost) else _passing(error)
                 if left <= 0 or not may_repeat:
                     raise
                 await asyncio.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    async def _run_all(self, these: Sequence[Call[Any]], end: float) -> list[Any]:
+    async def _run_all(self, these: Iterator[Call[Any]], end: float, *, again: bool, slow: bool) -> list[Any]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
         if self._pid != os.getpid():
@@ -225,13 +241,8 @@ class AsyncDatabase:
         assert self._pool is not None
         try:
             async with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
-                if not these:
-                    return []
-                conn.silence = _silence(these, end - time.monotonic())
-                reach("database.before_send")
-                done = [await run_on(conn, these[0])] if len(these) == 1 else await _run_together(conn, these)
-                reach("database.after_send")
-                return done
+                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow)
+                return await _run_on(conn, these)
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
         except psycopg.Error as error:
@@ -254,20 +265,32 @@ class AsyncDatabase:
             raise ConnectionLost(f"no connection to the database: {error}") from error
 
 
-def _silence(these: Sequence[Call[Any]], left: float) -> float:
+def _silence(left: float, *, again: bool, slow: bool) -> float:
     """For how many seconds to wait for an answer: for calls that may be repeated, there is time to do so."""
-    if any(call.slow for call in these):
+    if slow:
         return max(SLOW, left)
-    return max(1.0, left / 3 if all(call.again for call in these) else left)
+    return max(1.0, left / 3 if again else left)
 
 
-async def _run_together(conn: AsyncConnection, these: Sequence[Call[Any]]) -> list[Any]:
-    started: list[tuple[Call[Any], psycopg.AsyncCursor[Any]]] = []
+async def _run_on(conn: AsyncConnection, these: Iterator[Call[Any]]) -> list[Any]:
+    """Run calls: one as it is, and more than one in a transaction."""
+    begin = list(islice(these, 2))
+    if not begin:
+        return []
+    reach("database.before_send")
+    done = [await run_on(conn, begin[0])] if len(begin) == 1 else await _run_together(conn, chain(begin, these))
+    reach("database.after_send")
+    return done
+
+
+async def _run_together(conn: AsyncConnection, these: Iterable[Call[Any]]) -> list[Any]:
+    """Run calls in a transaction; each is made while the server works on those before."""
+    started: list[tuple[Callable[[Any], Any], psycopg.AsyncCursor[Any]]] = []
     async with conn.transaction(), conn.pipeline():
         for call in these:
             cursor = conn.cursor(row_factory=tuple_row)
-            started.append((call, await cursor.execute(call.sql, call.args, binary=call.binary)))
-        return [call.read(await cursor.fetchall()) for call, cursor in started]
+            started.append((call.read, await cursor.execute(call.sql, call.args, binary=call.binary)))
+        return [read(await cursor.fetchall()) for read, cursor in started]
 
 
 def _of_data(error: DibsError) -> bool:

@@ -47,14 +47,16 @@ class Tracing(Middleware):
         self._tracer = trace.get_tracer("dibs", tracer_provider=provider)
         self._continue = continue_trace
 
-    def enqueue(self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], list[Enqueued]]) -> list[Enqueued]:
+    def enqueue(
+        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Sequence[Enqueued]]
+    ) -> Sequence[Enqueued]:
         """Around an enqueue from sync code."""
         with self._sending(jobs) as span:
             return _noted(span, proceed(_stamped(jobs)))
 
     async def aenqueue(
-        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
-    ) -> list[Enqueued]:
+        self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[Sequence[Enqueued]]]
+    ) -> Sequence[Enqueued]:
         """Around an enqueue from async code."""
         with self._sending(jobs) as span:
             return _noted(span, await proceed(_stamped(jobs)))
@@ -128,7 +130,7 @@ def _stamped(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     ]
 
 
-def _noted(span: trace.Span, made: list[Enqueued]) -> list[Enqueued]:
+def _noted(span: trace.Span, made: Sequence[Enqueued]) -> Sequence[Enqueued]:
     if len(made) == 1:
         span.set_attribute(_ID, str(made[0].id))
         span.set_attribute("messaging.dibs.enqueue.outcome", made[0].outcome)

@@ -14,7 +14,7 @@ from dibs.testing._attempt import aattempt, attempt
 from dibs.worker.completer import SENDING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dibs.client.app import App
     from dibs.client.client import Client
@@ -63,7 +63,7 @@ class InlineClient:
         self._run_due({queue}, conn)
         return made
 
-    def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Any = None) -> list[Enqueued]:
+    def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Any = None) -> Sequence[Enqueued]:
         """Enqueue many jobs and run them."""
         asked = list(jobs)
         made = self._client.enqueue_many(asked, conn=conn)
@@ -95,7 +95,7 @@ class InlineAsyncClient:
         await self._run_due({queue}, conn)
         return made
 
-    async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Any = None) -> list[Enqueued]:
+    async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Any = None) -> Sequence[Enqueued]:
         """Enqueue many jobs and run them."""
         asked = list(jobs)
         made = await self._client.enqueue_many(asked, conn=conn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -32,24 +33,71 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
+    from dibs.job import TaskCall
     from dibs.policy import Seconds
 
 
-def enqueue_many(jobs: Sequence[NewJob], ids: Sequence[UUID], *, fresh: bool) -> Call[list[Enqueued]]:
-    """Put jobs in under these ids; ``fresh`` if the ids were never sent before."""
-    asked = to_json([job.as_json(id) for job, id in zip(jobs, ids, strict=True)])
-    bodies = [job.body for job in jobs]
+def enqueue(job: NewJob, id: UUID, *, fresh: bool) -> Call[Enqueued]:
+    """Put one job in under this id; ``fresh`` if the id was never sent before."""
+    asked = job.as_json(id)
+    if job.body is not None:
+        asked["body"] = job.body
+    if not asked.keys() <= ARGUMENTS.keys() or any(type(asked.get(name, 0)) is not int for name in _NUMBERS):
+        many = enqueue_many([encode(job)], [id.hex], [job.body], fresh=fresh)
+        return Call(many.sql, many.args, lambda rows: _made(rows[0][1:] if rows else (id, Answer.ENQUEUED)))
+    for name in _DOCUMENTS & asked.keys():
+        asked[name] = to_jsonb(asked[name])
+    return Call(_one(tuple(asked)), (*asked.values(), fresh), lambda rows: _made(rows[0]))
 
-    def read(rows: list[Row]) -> list[Enqueued]:
-        made = [Enqueued(id, Answer.ENQUEUED) for id in ids]
-        for item, id, outcome in rows:
-            made[item - 1] = Enqueued(id, Answer(outcome))
-        return made
 
+def _made(row: Row) -> Enqueued:
+    return Enqueued(row[0], Answer(row[1]))
+
+
+ARGUMENTS = {
+    **dict.fromkeys(("queue", "kind", "content_type", "history"), "%s"),
+    **dict.fromkeys(("payload", "headers"), "%s::jsonb"),
+    **dict.fromkeys(("priority", "max_attempts"), "%s::integer"),
+    **dict.fromkeys(("due_at", "deadline"), "%s::timestamptz"),
+    **dict.fromkeys(("delay", "ttl"), SPAN),
+    "body": "%s::bytea",
+    "id": "%s::uuid",
+}
+"""What an ordinary job may have, and how it is given to the function: the same in the end as in JSON."""
+_DOCUMENTS = {"payload", "headers"}
+_NUMBERS = ("priority", "max_attempts")
+
+
+@lru_cache(maxsize=256)
+def _one(names: tuple[str, ...]) -> str:
+    given = ", ".join(f"{name} => {ARGUMENTS[name]}" for name in names)
+    return f"select job_id, outcome from dibs.enqueue({given}, fresh => %s)"
+
+
+def encode(job: NewJob) -> str:
+    """A job in the form ``enqueue_many`` takes, without its end: its id is still to come."""
+    like: TaskCall | None = getattr(job, "like", None)
+    if like is None or job.body is not None:
+        return to_json(job.as_json(None))[:-1]
+    if like.head is None:
+        asked = like.as_json(None)
+        del asked["payload"]
+        object.__setattr__(like, "head", f'{to_json(asked)[:-1]},"payload":')
+    return f"{like.head}{to_json(job.payload)}"
+
+
+def enqueue_many(
+    jobs: Sequence[str], ids: Sequence[str], bodies: Sequence[bytes | None] | None, *, fresh: bool
+) -> Call[list[Row]]:
+    """Put encoded jobs in under these ids; ``fresh`` if the ids were never sent before.
+
+    Answers for those that were not simply enqueued: the place, the id and the outcome of each.
+    """
+    asked = ",".join([f'{job},"id":"{id}"}}' for job, id in zip(jobs, ids, strict=True)])
     return Call(
         "select item, id, outcome from dibs.enqueue_many(%s::jsonb, %s::bytea[], %s) where outcome <> 'enqueued'",
-        (asked, bodies if any(b is not None for b in bodies) else None, fresh),
-        read,
+        (f"[{asked}]", bodies if bodies and any(b is not None for b in bodies) else None, fresh),
+        list,
     )
 
 

@@ -1,0 +1,163 @@
+"""Many jobs on their way in, in chunks: encoded while the server works on those before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from dibs.db import calls
+from dibs.job import Enqueued, new_jobs
+from dibs.lazy import LazyList
+from dibs.states import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from dibs.db.calls import Call
+    from dibs.ids import IdMaker
+    from dibs.job import NewJob
+
+CHUNK = 1000
+"""How many jobs one statement of a bulk enqueue carries."""
+
+IN_MEMORY = 16_000_000
+"""How many bytes of encoded jobs are kept in memory; the rest is kept in a temporary file."""
+
+
+class Noted:
+    """Jobs that are read one by one, and the queue and kind of each that was read."""
+
+    def __init__(self, jobs: Iterable[NewJob]) -> None:
+        self.jobs = map(self._note, new_jobs(jobs))
+        self.names: list[tuple[str, str]] = []
+        self._known: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def _note(self, job: NewJob) -> NewJob:
+        like = getattr(job, "like", None) or job
+        names = (like.queue, like.kind)
+        self.names.append(self._known.setdefault(names, names))  # Not one more tuple for each job.
+        return job
+
+
+class Chunk(msgspec.Struct):
+    """Some of the jobs, encoded."""
+
+    jobs: list[str]
+    bodies: list[bytes | None] | None
+    ids: list[str | None] | None
+    """Those that the caller gave."""
+    has_key: bool
+
+    @classmethod
+    def of(cls, jobs: Sequence[NewJob]) -> Chunk:
+        """These jobs, encoded."""
+        bodies = [job.body for job in jobs]
+        ids = [None if job.id is None else job.id.hex for job in jobs]
+        return cls(
+            [calls.jobs.encode(job) for job in jobs],
+            bodies if any(body is not None for body in bodies) else None,
+            ids if any(ids) else None,
+            any(job.has_key for job in jobs),
+        )
+
+
+@dataclass
+class _Sent:
+    """What is remembered of a chunk: 16 bytes for each of its ids, and whether the caller gave one of them."""
+
+    ids: bytes
+    given: bool
+
+    def digits(self) -> list[str]:
+        digits = self.ids.hex()
+        return [digits[n : n + 32] for n in range(0, len(digits), 32)]
+
+
+class Bulk:
+    """Jobs that can be sent again, under the same ids: they are read once, and what was read is kept encoded."""
+
+    def __init__(self, jobs: Iterator[NewJob], ids: IdMaker) -> None:
+        self._unread = jobs
+        self._maker = ids
+        self._kept = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
+        self._sent: list[_Sent] = []
+        self._has_key = False
+        self._length = 0
+
+    def close(self) -> None:
+        """Forget what was kept."""
+        self._kept.close()
+
+    @property
+    def has_given_ids(self) -> bool:
+        """Whether the caller gave the id of a job."""
+        return any(sent.given for sent in self._sent)
+
+    def read_all(self) -> None:
+        """Read all jobs, so that what is wrong with one is known before the first is sent."""
+        for _ in self._chunks():
+            pass
+
+    def calls(self, *, first: bool) -> Iterator[Call[Any]]:
+        """What to send; not for the ``first`` time, ids may be known to the server."""
+        if not first:
+            self.read_all()
+        # Two jobs of one key are told apart from a repeat of both only if they come in one statement.
+        if not first and self._has_key:
+            yield self._in_one()
+        else:
+            for chunk, sent in self._chunks():
+                yield calls.jobs.enqueue_many(chunk.jobs, sent.digits(), chunk.bodies, fresh=first and not sent.given)
+
+    def make_ids_again(self, ids: IdMaker) -> None:
+        """Give the jobs other ids: those were out of range."""
+        self._maker = ids
+        for sent in self._sent:
+            sent.ids = bytes.fromhex("".join(ids.make_digits(len(sent.ids) // 16)))
+
+    def answers(self, rows: Iterable[Sequence[tuple[int, UUID, str]]]) -> LazyList[Enqueued]:
+        """What was answered for each job, from the rows of each call."""
+        told: dict[int, Enqueued] = {}
+        for n, part in enumerate(rows):
+            for item, id, outcome in part:
+                place = n * CHUNK + item - 1
+                # A repeat that finds the first try's job has done what was asked.
+                found = outcome == Answer.DUPLICATE and id == self._id(place)
+                if not found or self._sent[place // CHUNK].given:
+                    told[place] = Enqueued(id, Answer(outcome))
+        return LazyList(self._length, lambda place: told.get(place) or Enqueued(self._id(place), Answer.ENQUEUED))
+
+    def _id(self, place: int) -> UUID:
+        at = place % CHUNK * 16
+        return UUID(bytes=self._sent[place // CHUNK].ids[at : at + 16])
+
+    def _in_one(self) -> Call[Any]:
+        chunks = list(self._chunks())
+        bodies = [body for chunk, _ in chunks for body in chunk.bodies or [None] * len(chunk.jobs)]
+        jobs = [job for chunk, _ in chunks for job in chunk.jobs]
+        return calls.jobs.enqueue_many(jobs, [id for _, sent in chunks for id in sent.digits()], bodies, fresh=False)
+
+    def _chunks(self) -> Iterator[tuple[Chunk, _Sent]]:
+        """Those that were read before, and then the others."""
+        self._kept.seek(0)
+        for sent in self._sent:
+            size = int.from_bytes(self._kept.read(8))
+            yield msgspec.msgpack.decode(self._kept.read(size), type=Chunk), sent
+        while jobs := list(islice(self._unread, CHUNK)):
+            chunk = Chunk.of(jobs)
+            self._keep(chunk)
+            yield chunk, self._sent[-1]
+
+    def _keep(self, chunk: Chunk) -> None:
+        written = msgspec.msgpack.encode(chunk)
+        self._kept.write(len(written).to_bytes(8) + written)
+        made = self._maker.make_digits(len(chunk.jobs))
+        digits = made if chunk.ids is None else [given or new for given, new in zip(chunk.ids, made, strict=True)]
+        self._sent.append(_Sent(bytes.fromhex("".join(digits)), chunk.ids is not None))
+        self._has_key |= chunk.has_key
+        self._length += len(chunk.jobs)

@@ -1,0 +1,132 @@
+"""Bulk enqueues from an iterator, and the one job that is sent by itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dibs
+from dibs.client.bulk import CHUNK
+from dibs.db import calls
+from dibs.events import JobEnqueued
+from dibs.ids import IdMaker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+    from dibs.testing import Clock
+
+NOW = datetime(2031, 5, 1, 12, tzinfo=UTC)
+OPTIONS: dict[str, Any] = {
+    "payload": st.sampled_from([None, 1, {"a": [None]}, b"", b"\0\xff", "ünïcödé"]),
+    "headers": st.sampled_from([{}, {"a": {"b": None}}, [1]]),
+    "content_type": st.sampled_from(["text/plain", "", "a\nb"]),
+    "priority": st.sampled_from([-101, 0, 5, True, 1.5, 2**40]),
+    "delay": st.sampled_from([-1, 0, 1.25, timedelta(minutes=3), 1e12]),
+    "due_at": st.sampled_from([NOW + timedelta(hours=1), datetime(2099, 1, 1, tzinfo=UTC)]),
+    "ttl": st.sampled_from([-1, 90, timedelta(days=9999)]),
+    "deadline": st.sampled_from([NOW, datetime(9500, 1, 1, tzinfo=UTC)]),
+    "max_attempts": st.sampled_from([0, 3, "3"]),
+    "history": st.sampled_from(["none", "some"]),
+    "backoff": st.sampled_from([dibs.constant(2), dibs.constant(-1)]),
+    "dedup_key": st.just("x"),
+    "group": st.just("g"),
+    "lease": st.sampled_from([5, 0]),
+}
+
+
+def tried(client: dibs.Client, db: psycopg.Connection[Any], call: calls.Call[Any]) -> Any:
+    """What a call writes, or how it is refused; nothing of it stays."""
+    try:
+        with db.transaction(force_rollback=True):
+            client._run(call, db)
+            return db.execute(
+                "select to_jsonb(j) - 'id', to_jsonb(r) - 'id' from dibs.job as j join dibs.ready as r using (id)"
+            ).fetchall()
+    except dibs.DibsError as error:
+        return type(error)
+
+
+@settings(max_examples=200)
+@given(
+    options=st.lists(st.sampled_from(list(OPTIONS)), max_size=3, unique=True).flatmap(
+        lambda names: st.fixed_dictionaries({name: OPTIONS[name] for name in names})
+    )
+)
+def test_one_job_is_sent_as_many_are(
+    client: dibs.Client, db: psycopg.Connection[Any], clock: Clock, options: dict[str, Any]
+) -> None:
+    clock.freeze(NOW)
+    id = IdMaker((NOW - datetime.now(UTC)).total_seconds()).make(1)[0]
+    client.set_queue("q")
+    job = dibs.NewJob(queue="q", kind="k", **options)
+    many = calls.jobs.enqueue_many([calls.jobs.encode(job)], [id.hex], [job.body], fresh=True)
+    assert tried(client, db, calls.jobs.enqueue(job, id, fresh=True)) == tried(client, db, many)
+
+
+class Payload(dict[str, int]):
+    """Something that can be counted while it is alive."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def test_an_iterator_is_read_while_its_jobs_are_sent(client: dibs.Client) -> None:
+    """A million jobs never are in memory together; ``python -m bench enqueue`` measures it."""
+    alive: WeakSet[Payload] = WeakSet()
+    most = 0
+
+    def read() -> Iterator[dibs.NewJob]:
+        nonlocal most
+        for n in range(10 * CHUNK):
+            payload = Payload(n=n)
+            alive.add(payload)
+            most = max(most, len(alive))
+            yield dibs.NewJob(queue="q", payload=payload)
+
+    made = client.enqueue_many(read())
+    assert most <= 3 * CHUNK
+    assert len({m.id for m in made}) == client.depth("q").ready == 10 * CHUNK
+    assert client.claim("q")[0].id == made[0].id
+
+
+@pytest.mark.parametrize(
+    "bad", [dibs.NewJob(queue="q", payload=float("nan")), "no job", dibs.NewJob(queue="q", priority=999)]
+)
+def test_an_iterator_that_fails_halfway_leaves_nothing(
+    client: dibs.Client, db: psycopg.Connection[Any], bad: Any
+) -> None:
+    def read() -> Iterator[Any]:
+        yield from (dibs.NewJob(queue="q", payload=n) for n in range(2 * CHUNK))
+        yield bad
+
+    with pytest.raises(dibs.DibsError):
+        client.enqueue_many(read())
+    assert client.queues() == []
+    if not isinstance(bad, dibs.NewJob) or bad.priority is None:
+        with db.transaction():
+            with pytest.raises(dibs.InvalidArgument):
+                client.enqueue_many(read(), conn=db)
+            assert db.execute("select from dibs.job").fetchall() == []  # Known before the first was sent.
+
+
+async def test_handles_of_a_bulk_enqueue(dsn: str) -> None:
+    app = dibs.App(dsn, queue="q")
+
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    told: list[JobEnqueued] = []
+    app.on(JobEnqueued)(told.append)
+    jobs = await double.aenqueue_many(double.call(n) for n in range(CHUNK + 1))
+    assert [event.id for event in told] == [job.id for job in jobs]
+    assert {(event.queue, event.kind) for event in told} == {("q", double.name)}
+    assert (jobs[-1].returns, jobs[-1].is_new, jobs[-1].outcome) == (int, True, "enqueued")
+    await app.aclose()
