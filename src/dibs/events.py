@@ -136,6 +136,12 @@ class Trouble(Event, frozen=True):
     error: BaseException
 
 
+class PoolerFound(Event, frozen=True):
+    """A worker found a pooler between itself and the database, so it looks for jobs every ``poll`` seconds."""
+
+    poll: float
+
+
 class OutageBegan(Event, frozen=True):
     """The database has not answered for ``silence`` seconds; ``error`` says why, if a connection was lost."""
 

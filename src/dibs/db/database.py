@@ -123,6 +123,11 @@ class Database:
         if pool is not None:
             pool.close(CLOSING)
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pooler is between us and the server; known once a connection was made."""
+        return self._pooled
+
     def _configure(self, conn: Connection) -> None:
         conn.silence = UNWATCHED
         set_json_loads(msgspec.json.decode, conn)

@@ -122,6 +122,11 @@ class AsyncDatabase:
         if pool is not None:
             await pool.close(CLOSING)
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pooler is between us and the server; known once a connection was made."""
+        return self._pooled
+
     async def _configure(self, conn: AsyncConnection) -> None:
         conn.silence = UNWATCHED
         set_json_loads(msgspec.json.decode, conn)

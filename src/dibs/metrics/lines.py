@@ -19,6 +19,7 @@ from dibs.events import (
     OutageBegan,
     OutageEnded,
     OutcomesSent,
+    PoolerFound,
     RunEnded,
     RunLost,
     Trouble,
@@ -173,6 +174,15 @@ def _trouble(event: Trouble) -> Line:
     return Line(WARNING, f"{event.where} failed and is tried again: {facts['error']}", facts)
 
 
+def _pooler_found(event: PoolerFound) -> Line:
+    text = (
+        "a pooler is between this worker and the database, and no notification gets through: an idle worker looks for"
+        f" jobs every {event.poll:g} s (--poll), a cancel reaches a running job when its lease is renewed, and no"
+        " statement is prepared; a DSN that bypasses the pooler avoids all three"
+    )
+    return Line(WARNING, text, {"poll": event.poll})
+
+
 def _outage_began(event: OutageBegan) -> Line:
     why = f"no answer for {event.silence:.1f} s" if event.error is None else named(event.error)
     text = f"the database does not answer, and what it is asked is tried again: {why}"
@@ -211,6 +221,7 @@ _LINES: dict[type[Event], Callable[[Any], Line]] = {
     WorkerStopped: _stopped,
     UpkeepDone: _upkept,
     Trouble: _trouble,
+    PoolerFound: _pooler_found,
     OutageBegan: _outage_began,
     OutageEnded: _outage_ended,
     ChildStarted: _child_started,

@@ -10,7 +10,7 @@ from dibs.client.find import find_database
 from dibs.cluster import Holding, Member
 from dibs.db.listen import AsyncBell
 from dibs.errors import HandlersLeft
-from dibs.events import Trouble, UpkeepDone, WorkerStarted, WorkerStopped, WorkerStopping
+from dibs.events import PoolerFound, Trouble, UpkeepDone, WorkerStarted, WorkerStopped, WorkerStopping
 from dibs.maintenance import ChoreDone, loops
 from dibs.runtime import Loop, Service, Stumbled, end, limited
 from dibs.runtime.points import reach
@@ -145,6 +145,8 @@ class Worker:
         queues, kinds = {"queues": self._queues}, self._announcement.runnable
         member = Member(self._pools.registry, self.settings.name, queues, kinds)
         await member.register()
+        if self._pools.registry.is_pooled:
+            self.app.events.tell(PoolerFound(self.settings.poll))
         closing.push_async_callback(lambda: limited(self._leave(member), GOODBYE))
         return member
 
