@@ -107,8 +107,6 @@ def _looks() -> dict[str, tuple[str, tuple[Any, ...]]]:
         "statistics": calls.statistics.statistics(None, None, 3600, None),
         "totals": calls.statistics.totals(None, None),
         "deliveries": calls.channels.deliveries(False, 20),
-        "jobs": calls.jobs.jobs(None, None, None, 20, None),
-        "jobs of a state": calls.jobs.jobs("small-3", None, ["failed", "running"], 20, None),
         **{name: calls.operate.find_jobs(filter, 20, None) for name, filter in LISTS.items()},  # type: ignore[arg-type]
     }
     return {name: (call.sql, call.args) for name, call in found.items()}

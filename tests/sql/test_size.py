@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
+from dibs.db import calls
 from dibs.ids import IdMaker
 from tests.sql.plans import explained
 
@@ -285,3 +286,42 @@ def test_leases_are_read_once_for_all_workers_and_limits(client: dibs.Client, db
             db.execute("select dibs.set_group('q', %s, '{\"weight\": 2}')", (f"group {n}",))
         costs.append(pages(db, "select * from dibs.workers") + pages(db, "select * from dibs.limits"))
     assert costs[1] < 2 * costs[0] + 500
+
+
+def test_a_list_is_made_of_short_steps(client: dibs.Client, db: Connection) -> None:
+    fill(db, "dead", 3, queue="few")
+    fill(db, "ready", MANY)
+    assert len(client.jobs(queue="few")) == 3, "behind all that are newer"
+    call = calls.operate.find_jobs({"queue": "few"}, 20, None)
+    assert pages(db, call.sql, call.args) < 120_000
+    assert client.jobs(queue="few", state=["failed", "exhausted"], limit=2) == client.jobs(queue="few")[:2]
+    assert len(client.jobs(limit=20_000)) == 20_000
+    assert client.jobs(queue="none") == []
+
+
+def test_when_a_backlog_ends_is_estimated_by_a_short_look(client: dibs.Client, db: Connection, clock: Clock) -> None:
+    client.set_queue("q")
+    clock.move(3600)
+    costs = []
+    for _ in range(2):
+        fill(db, "ready", MANY)
+        fill(db, "dead", MANY // 2, at="dibs.now() - interval '1 second'")
+        db.execute("vacuum (analyze)")
+        costs.append(pages(db, "select * from dibs.drain_estimate('q')"))
+    assert costs[1] < 1.5 * costs[0]
+    estimate = client.drain_estimate("q")
+    assert estimate.waiting == pytest.approx(2 * MANY, rel=0.05)
+    assert estimate.leaving > 0
+
+
+def test_what_succeeded_counts_before_and_after_it_is_rolled_up(client: dibs.Client, clock: Clock) -> None:
+    client.set_queue("q")
+    clock.freeze()
+    clock.move(600)
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(100))
+    client.complete_many(client.claim("q", 60))
+    clock.move(60)
+    new = client.drain_estimate("q").leaving
+    client.upkeep.roll_up()
+    assert new == pytest.approx(60 / 300)
+    assert client.drain_estimate("q").leaving == pytest.approx(new)

@@ -18,7 +18,7 @@ from dibs.db import calls
 from dibs.db.adapters.client_async import join
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
-from dibs.errors import LeaseLost, UnknownJob
+from dibs.errors import LeaseLost, UnknownJob, UnknownQueue
 from dibs.job import Answered, NewJob, job_id, new_jobs
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
@@ -43,6 +43,9 @@ R = TypeVar("R")
 
 WATCH = 0.05
 """How soon a watch looks again after a change; then less and less often."""
+
+PAGE = 10_000
+"""How many jobs one step of a list has at most."""
 
 FAST_POLL = 0.05
 """How long to poll fast after a ring, for commits that overlapped the ringer's."""
@@ -441,8 +444,25 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         limit: int = 50,
         before: UUID | None = None,
     ) -> list[JobSummary]:
-        """Jobs, newest first, in one state or in any of several; ``before`` continues after the job with that id."""
-        return await self._run(calls.jobs.jobs(queue, kind, state, limit, before))
+        """Jobs, newest first, in one state or in any of several; ``before`` continues after the job with that id.
+
+        Looks until it has found ``limit`` of them or has seen all, in short steps; ``find_jobs`` is one such step. A
+        queue that does not exist has no jobs.
+        """
+        states = [state] if isinstance(state, str) else state and list(state)
+        given = {"queue": queue, "kind": kind, "states": states}
+        filter: Any = {name: value for name, value in given.items() if value is not None}
+        found: list[JobSummary] = []
+        while len(found) < limit:
+            try:
+                page = await self.find_jobs(filter, limit=min(limit - len(found), PAGE), before=before)
+            except UnknownQueue:
+                return []
+            found += page.jobs
+            before = page.next
+            if before is None:
+                break
+        return found
 
     def job(self, id: UUID | str) -> AsyncJob[Any]:
         """A handle on a job that is known by its id; nothing is asked yet."""

@@ -309,23 +309,6 @@ def status(id: UUID) -> Call[Status]:
     )
 
 
-def jobs(
-    queue: str | None, kind: str | None, state: str | Sequence[str] | None, limit: int, before: UUID | None
-) -> Call[list[JobSummary]]:
-    """Jobs, newest first."""
-    states = [state] if isinstance(state, str) else state and list(state)
-    # The view is in that order; to ask it for one would make it read everything.
-    return Call(
-        f"select * from (select {columns(JobSummary)} from dibs.jobs"
-        " where (%s::text is null or queue = %s) and (%s::text is null or kind = %s)"
-        " and (%s::text[] is null or state = any (%s::text[])) and (%s::uuid is null or id < %s) limit %s) as j"
-        " order by id desc",
-        (queue, queue, kind, kind, states, states, before, before, limit),
-        lambda rows: [summary(row) for row in rows],
-        slow=True,
-    )
-
-
 def summary(row: Row) -> JobSummary:
     """A row of the view of jobs."""
     id, queue, kind, state, *rest = row
