@@ -74,6 +74,8 @@ def test_every_action_needs_its_access_and_is_audited(
         ({"Sec-Fetch-Site": "", "Origin": "http://localhost"}, True),
         ({"Sec-Fetch-Site": "", "Origin": "http://evil.example"}, False),
         ({"Sec-Fetch-Site": "", "Origin": "null"}, False),
+        ({"Sec-Fetch-Site": "", "Origin": "http://[::1"}, False),
+        ({"Sec-Fetch-Site": "", "Origin": "localhost"}, False),
         ({"Sec-Fetch-Site": ""}, False),
     ],
 )
@@ -98,6 +100,8 @@ def test_by_default_only_this_machine_is_let_in_and_only_to_read(web_dsn: str, c
     assert ask("::1", "[::1]") == 200
     assert ask("10.0.0.7", "localhost") == 401
     assert ask("127.0.0.1", "evil.example") == 401  # a name that was pointed here
+    assert ask("127.0.0.1", "localhost", Host="[::1") == 401
+    assert ask("127.0.0.1", "localhost", Host="") == 401
     assert ask("127.0.0.1", "localhost", **{"X-Forwarded-For": "10.0.0.7"}) == 401
     with TestClient(app(web_dsn), "http://localhost", client=("127.0.0.1", 1)) as asking:
         assert "read-only" in asking.get("/").text

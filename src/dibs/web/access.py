@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, get_args
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
@@ -70,7 +71,7 @@ def from_this_machine(*, write: bool) -> Authorize:
     def authorize(request: Request) -> Access | None:
         local = request.client is not None and is_loopback(request.client.host)
         passed_on = any(name in request.headers for name in ("x-forwarded-for", "forwarded", "x-real-ip", "via"))
-        if local and not passed_on and request.url.hostname in LOCAL_NAMES:
+        if local and not passed_on and _name(request.headers.get("host", "")) in LOCAL_NAMES:
             return Access.to("local", write=write)
         return None
 
@@ -143,6 +144,13 @@ def secrets(file: Path) -> list[str]:
     if not found or any(line.endswith(":") for line in found):
         raise InvalidArgument(f"{file} has no secret in it, or an empty one", hint="write one on each line")
     return found
+
+
+def _name(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
 
 
 def _basic(request: Request) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -69,5 +68,5 @@ def is_same_origin(request: Request) -> bool:
     """Whether a page of this dashboard sent the request, as far as the browser tells."""
     if site := request.headers.get("sec-fetch-site"):
         return site == "same-origin"
-    origin = request.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc == request.headers.get("host")
+    scheme, _, place = request.headers.get("origin", "").partition("://")
+    return scheme in {"http", "https"} and place == request.headers.get("host")

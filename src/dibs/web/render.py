@@ -83,8 +83,7 @@ def render(request: Request, template: str, *, http_status: int = 200, **context
         "settings": request.app.state.settings,
         "theme": request.cookies.get("dibs-theme", ""),
         "link": lambda path, **query: link(request, path, **query),
-        "path": request.url.path.removeprefix(request.scope.get("root_path", "")).strip("/"),
-        "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "path": request.scope["path"].removeprefix(request.scope.get("root_path", "")).strip("/"),
         **context,
     }
     if now := known.get("now"):
