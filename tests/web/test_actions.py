@@ -51,6 +51,7 @@ def test_many_are_counted_first_and_then_changed(
     asked = web.post("/jobs/many", data=form)
     assert asked.status_code == 200
     assert "3 jobs" in asked.text
+    assert 'data-poll="0"' in asked.text  # there is nothing to look at again
     assert crew.states(ids) == [dibs.State.FAILED] * 3
     done = web.post("/jobs/many", data=hidden(asked.text))
     assert done.status_code == 303

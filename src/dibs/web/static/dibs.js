@@ -120,4 +120,4 @@ function toggle() {
 document.querySelector("#theme").hidden = false;
 reveal();
 document.addEventListener("visibilitychange", look);
-setInterval(look, period);
+if (period > 0) setInterval(look, period);
