@@ -201,6 +201,7 @@ def test_failures_that_are_alike_are_one_line(run: Dibs, client: dibs.Client) ->
     client.upkeep.roll_up()
     [group] = run("errors", "top", "--json").json
     assert (group["failures"], group["error"], group["message"]) == (3, "ValueError", "no card N")
+    assert run("errors", "top").out.splitlines()[1].endswith("ValueError: no card N")
     assert f"dibs retry --error-group {group['fingerprint']}" in run("errors", "top").err
     assert "3 would be" in run("retry", "--error-group", group["fingerprint"]).out
 

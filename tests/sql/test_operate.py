@@ -151,8 +151,13 @@ def test_a_search_finds_the_newest_and_says_how_far_it_looked(
     far = client.find_jobs({"queue": "q", "states": ["failed", "succeeded"]}, limit=1)
     assert (far.jobs, far.looked) == ([], 2)
     assert far.next is not None
+    db.execute(f"{header} language sql immutable parallel safe return 100")
     observer = login("dibs_observer")
     assert len(observer.find_jobs(limit=2).jobs) == 2
+    looked = [
+        len(who.find_jobs({"reason": text}).jobs) for who in (client, observer) for text in ("%card%", "%charge%")
+    ]
+    assert [bool(found) for found in looked] == [True, True, True, False], "what is below the first line is not shown"
     with pytest.raises(dibs.NotPermitted, match="may not see payloads"):
         observer.find_jobs({"payload": {}})
 
@@ -203,6 +208,26 @@ def test_a_dead_job_that_somebody_holds_is_left_alone(
         done = client.delete({})
         assert (done.matched, done.done) == (2, 1)
     assert [client.state(id) for id in (first, second)] == ["ready", "unknown"]
+
+
+@pytest.mark.parametrize("verb", ["delete", "retry"])
+def test_two_at_once_change_each_job_once(client: dibs.Client, dsn: str, verb: str) -> None:
+    bury(client, 60)
+    client.upkeep.roll_up()
+    done: list[int] = []
+
+    def change() -> None:
+        with dibs.Client(dsn) as other:
+            done.append(getattr(other, verb)({"queue": "q"}).done)
+
+    changing = [threading.Thread(target=change) for _ in range(2)]
+    for thread in changing:
+        thread.start()
+    for thread in changing:
+        thread.join()
+    assert sum(done) == 60
+    assert sum(audit.jobs or 0 for audit in client.audits()) == 60
+    assert client.depth("q").failed == 0
 
 
 def test_purge_takes_what_waits_and_its_keys_and_turns(db: psycopg.Connection[Any], client: dibs.Client) -> None:

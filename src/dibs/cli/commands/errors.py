@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dibs.cli.session import IdGiven
 
 COLUMNS = (">number", "at", "source", "?queue", "?kind", "?job", "message")
-TOP = ("fingerprint", ">failures", "last", "?first", "?kinds", "?queues", "error", "?raised in", "message")
+TOP = ("fingerprint", ">failures", "last", "?raised in", "?kinds", "?queues", "?first", "message")
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -83,7 +83,8 @@ def top(session: Session, queue: str | None, kind: str | None, since: datetime |
 
 def _group(g: ErrorGroup) -> tuple[Any, ...]:
     kinds, queues = ", ".join(g.kinds), ", ".join(g.queues)
-    return g.fingerprint, g.failures, g.last_at, g.first_at, kinds, queues, g.error or None, g.frame, g.message
+    told = ": ".join(filter(None, (g.error, g.message)))
+    return g.fingerprint, g.failures, g.last_at, g.frame, kinds, queues, g.first_at, told
 
 
 def _at(client: Client, value: datetime | timedelta | None) -> datetime | None:

@@ -37,6 +37,12 @@ return case when filter.error_group is null then 10000 else 2000 end;
 
 comment on function dibs._most_looked_at is 'How many jobs one step of an operator''s verb looks at: it ends soon, however many there are. To group an error takes a while.';
 
+create or replace function dibs._may_show() returns boolean
+language sql stable
+return has_function_privilege(session_user, 'dibs.show(uuid)', 'execute');
+
+comment on function dibs._may_show is 'Whether the caller may see payloads and whole errors; others see the first line of an error.';
+
 create or replace function dibs._walk(filter dibs.job_filter, after uuid, upto uuid, at timestamptz, most integer)
 returns table (id uuid, queue_id integer, state text, reason text, ended_at timestamptz)
 language sql stable
@@ -117,6 +123,7 @@ declare
   v_queues integer[] := dibs._queue_numbers(v_queue);
   v_print bytea := dibs._fingerprint_of(v_queue, filter.dedup_key);
   v_mine integer[] := case when dibs._is_confined() then dibs.confined_to() end;
+  v_whole boolean := dibs._may_show();
   v_found uuid[];
   v_last uuid;
 begin
@@ -146,7 +153,8 @@ begin
       and (filter.headers is null or j.headers @> filter.headers)
       and (filter.ended_after is null or coalesce(s.ended_at, n.ended_at) >= filter.ended_after)
       and (filter.ended_before is null or coalesce(s.ended_at, n.ended_at) < filter.ended_before)
-      and (filter.reason is null or coalesce(s.reason, e.error) like filter.reason)
+      and (filter.reason is null
+        or case when v_whole then coalesce(s.reason, e.error) else split_part(coalesce(s.reason, e.error), E'\n', 1) end like filter.reason)
       and (filter.error_group is null or dibs._error_group(coalesce(s.reason, e.error)) = filter.error_group)
   )
   select array(select f.id from found as f order by f.id), (select count(*) from seen),

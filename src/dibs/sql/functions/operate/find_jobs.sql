@@ -11,7 +11,7 @@ declare
 begin
   perform dibs._check_count('find_jobs', max);
   if num_nonnulls(v_filter.payload, v_filter.headers) > 0
-    and not has_function_privilege(session_user, 'dibs.show(uuid)', 'execute') then
+    and not dibs._may_show() then
     raise exception using errcode = '42501', message = format('role %I may not see payloads, nor look for jobs by them', session_user),
       hint = 'leave payload and headers out of the filter';
   end if;
@@ -22,4 +22,4 @@ $$;
 comment on function dibs.find_jobs is
 'Look for jobs by filter, newest first: the ids of up to `max` of them, how many jobs were `looked` at, and where to go on: give `next` as
 `before`; null if there are no more. A call looks at 10,000 jobs or so, so it may find fewer than there are and still have a `next`. The view jobs says what
-they are. Only those who may `show` a job may look by payload or headers.';
+they are. Only those who may `show` a job may look by payload or headers; for others the first line of an error counts.';
