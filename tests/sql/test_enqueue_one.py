@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
 
@@ -147,6 +147,7 @@ def asked(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> psy
 
 
 @given(request=REQUESTS)
+@example(request=("plain", {"kind": "k", "id": KNOWN, "fresh": True}))
 @settings(max_examples=400)
 def test_one_job_goes_in_as_a_batch_of_one_does(asked: psycopg.Connection[Any], request: Any) -> None:
     queue, options = request

@@ -82,12 +82,11 @@ begin
     v_due := greatest(coalesce(due_at, v_at + delay), v_at);
     v_ttl := coalesce(ttl, v_ttl);
   end if;
-  with new_job as (
-    insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers, deadline, ttl,
-      max_attempts, history, size)
-    values (v_id, v_due, v_queue, coalesce(priority, v_usual), kind, payload, bytes, content_type, headers, deadline, ttl,
-      max_attempts, history, case when v_size > dibs._small_size() then v_size end)
-  )
+  -- First the job: an id that is taken is known by its key, and tried again.
+  insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers, deadline, ttl,
+    max_attempts, history, size)
+  values (v_id, v_due, v_queue, coalesce(priority, v_usual), kind, payload, bytes, content_type, headers, deadline, ttl,
+    max_attempts, history, case when v_size > dibs._small_size() then v_size end);
   insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, history)
   values (v_id, v_due, dibs._expiry(v_due, v_ttl, deadline), v_queue, 0, 0, 0, coalesce(priority, v_usual), v_ring, history);
   if priority <> v_usual then
