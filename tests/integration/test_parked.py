@@ -95,8 +95,9 @@ async def test_workers_with_different_tasks_share_a_queue(
     one, other = shop("a"), shop("b")
     async with one.working(), other.working():
         for _ in range(5):
-            client.enqueue_many(dibs.NewJob(queue="q", kind=kind) for kind in "ab" * 50)
-            await until(lambda: client.depth("q").waiting + client.depth("q").running == 0)
+            made = client.enqueue_many(dibs.NewJob(queue="q", kind=kind) for kind in "ab" * 50)
+            ids = [job.id for job in made]
+            await until(lambda ids=ids: set(client.states(ids)) == {"succeeded"})  # type: ignore[misc]
     assert (one.ran, other.ran) == (["a"] * 250, ["b"] * 250)
     assert db.execute("select count(*) from dibs.attempts").fetchall() == [(500,)]
 
