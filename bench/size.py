@@ -88,10 +88,12 @@ def _empty(dsn: str) -> Iterator[Connection]:
     """A database beside the large one, with nothing in it."""
     admin, name = at_database(dsn, "postgres"), "size_empty"
     create_database(admin, name)
-    migrate(at_database(dsn, name))
-    with psycopg.connect(at_database(dsn, name), autocommit=True) as conn:
-        yield conn
-    drop_database(admin, name)
+    try:
+        migrate(at_database(dsn, name))
+        with psycopg.connect(at_database(dsn, name), autocommit=True) as conn:
+            yield conn
+    finally:
+        drop_database(admin, name)
 
 
 def _looks() -> dict[str, tuple[str, tuple[Any, ...]]]:
