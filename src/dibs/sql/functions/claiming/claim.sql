@@ -1,8 +1,7 @@
 -- claim: ready → lease. ARCHITECTURE.md, "The floor", says what makes it immune to dead rows.
 
 create or replace function dibs.claim(
-  queues text[], max integer default 1, worker uuid default null, lease interval default null, token uuid default null,
-  repeats boolean default false)
+  queues text[], max integer default 1, worker uuid default null, lease interval default null, token uuid default null, repeats boolean default false)
 returns setof dibs.claimed
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -25,13 +24,11 @@ declare
   v_gate dibs.needed;
   v_needs dibs.needed[];
   v_range uuid[];
-  v_low uuid;
-  v_high uuid;
   v_at timestamptz;
 begin
   if current_setting('transaction_isolation') <> 'read committed' or coalesce(cardinality(queues), 0) not between 1 and dibs._most('names')
-    or claim.max is null or claim.max not between 1 and 10000
-    or lease not between interval '100 milliseconds' and interval '7 days' or not dibs._is_random(v_token) or repeats and claim.token is null then
+    or claim.max is null or claim.max not between 1 and 10000 or lease not between interval '100 milliseconds' and interval '7 days'
+    or not dibs._is_random(v_token) or repeats and claim.token is null then
     perform dibs._refuse_claim(queues, claim.max, lease, claim.token);
   end if;
   v_queues := dibs._claim_queues(queues, v_claim);
@@ -41,24 +38,15 @@ begin
       return;
     end if;
   end if;
-  v_queue := v_queues[1];
-  if cardinality(v_queues) = 1 and dibs._is_plain(v_queue, claim.max) then
-    v_takings := array[row(v_queue, dibs._take_single(v_queue, claim.max, v_claim), null, null, null, v_claim.at)::dibs.taking];
-  else
-    v_takings := dibs._take_from(v_queues, claim.max, v_claim);
-  end if;
-  -- Read again: what was taken may have been put back after the claim began, and no run begins before the last one ended.
-  v_at := dibs.now();
+  v_takings := dibs._take_due(v_queues, claim.max, v_claim);
+  v_at := dibs.now();  -- Read again: what was taken may have been put back since, and no run begins before the last one ended.
   foreach v_taking in array v_takings loop
     continue when cardinality(v_taking.tickets) = 0;
-    -- Separate variables: a field of a record is slow to read for each row.
-    v_queue := v_taking.queue;
+    v_queue := v_taking.queue;  -- Separate variables: a field of a record is slow to read for each row.
     v_turns := v_taking.turns;
     v_gate := v_taking.gate;
     v_needs := v_taking.needs;
     v_range := dibs._id_range(v_taking.tickets);
-    v_low := v_range[1];
-    v_high := v_range[2];
     return query
     with held as (
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
@@ -75,11 +63,10 @@ begin
     select h.id, v_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, h.priority,
       h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.losses, h.due_at, j.deadline, v_at, h.lease_until
     from held as h
-    -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later. The range is for the executor,
-    -- which leaves the partitions of other days out before it prepares them.
+    -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later. By the range other days are left out.
     left join lateral (
       select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
-      from dibs.job as j where j.id = h.id and j.id between v_low and v_high offset 0) as j on true;
+      from dibs.job as j where j.id = h.id and j.id between v_range[1] and v_range[2] offset 0) as j on true;
   end loop;
 end
 $$;
