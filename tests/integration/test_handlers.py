@@ -643,6 +643,7 @@ async def test_handles_for_async_code(app: dibs.App) -> None:
     one = await double.aenqueue(4)
     gone = await double.using(delay=60).aenqueue(5)
     assert await gone.cancel("ordered twice") == "cancelled"
+    assert (await gone.status()).reason == "ordered twice"
     await drain(app)
     assert [await job.wait(5) for job in (*jobs, one)] == [0, 2, 8]
     with pytest.raises(dibs.JobEnded, match="ended as cancelled"):

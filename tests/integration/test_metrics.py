@@ -432,7 +432,7 @@ async def test_text_lines_are_for_people(app: dibs.App, stream: io.StringIO) -> 
         read,
         [
             rf"DEBUG {named}\): enqueued",
-            r"DEBUG claimed 1 jobs in 0\.002 s",
+            r"DEBUG claimed 1 job in 0\.002 s",
             rf"DEBUG {named}, attempt 1 of \d+\) begins after \d\.\d{{3}} s",
             rf"INFO {named}, attempt 1 of \d+\) succeeded after 0\.020 s",
             r"DEBUG sent 1 outcomes \(complete\) in 0\.004 s",

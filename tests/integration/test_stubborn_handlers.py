@@ -227,7 +227,7 @@ def test_a_handler_that_ignores_cancellation_is_left_behind(
         worker.send_signal(signal.SIGTERM)
         _, errors = worker.communicate(timeout=30)
     assert worker.returncode == 5, errors
-    assert "1 handlers went on though they were told to stop" in errors
+    assert "a handler went on though it was told to stop" in errors
     assert client.state(made.id) is dibs.State.READY
     assert (client.show(made.id) or {})["charged"] == 0
 

@@ -614,7 +614,7 @@ def test_a_second_sigterm_gives_everything_back_now(tmp_path: Path, dsn: str, cl
         began = time.monotonic()
         worker.send_signal(signal.SIGTERM)
         assert worker.stderr
-        assert any("stopping: 1 running jobs" in line for line in iter(worker.stderr.readline, ""))
+        assert any("stopping: 1 running job " in line for line in iter(worker.stderr.readline, ""))
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=30)
     assert worker.returncode == 0

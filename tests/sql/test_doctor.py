@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -154,6 +155,40 @@ def test_upkeep_that_nobody_does_or_that_fails(client: dibs.Client, db: psycopg.
     assert found(db, "chore-failing") == []
     db.execute("update dibs.chore set failures = 3, error = 'disk full' where name = 'prune'")
     assert only(db, "chore-failing")[1] == "prune has failed 3 times in a row: disk full"
+
+
+def register(db: psycopg.Connection[Any], queue: str, kinds: list[str]) -> None:
+    facts = json.dumps({"queues": [queue]})
+    db.execute("select from dibs.register_worker('w', %s::jsonb, kinds => %s::text[])", (facts, kinds))
+
+
+def test_a_queue_that_nobody_serves(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue("mail", "k")
+    assert found(db, "no-worker") == []
+    ahead(clock, minutes=2)
+    assert "serves queue mail, whose oldest job has been due for 00:02" in only(db, "no-worker")[1]
+    register(db, "mail", ["k"])
+    assert found(db, "no-worker") == []
+
+
+def test_a_kind_that_nobody_runs(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue("mail", "renamed")
+    register(db, "mail", ["k"])
+    [held] = client.claim("mail")
+    db.execute("select dibs.park(%s, %s)", (held.id, held.token))
+    assert "no live worker of queue 'mail' runs kind 'renamed'" in only(db, "unknown-kind")[1]
+    register(db, "mail", ["renamed"])
+    assert found(db, "unknown-kind") == []
+
+
+def test_a_backlog_that_grows(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue_many(dibs.NewJob(queue="mail", kind="k") for _ in range(60))
+    assert found(db, "backlog") == []
+    ahead(clock, minutes=6)
+    assert "queue mail grows: 0.1 jobs come and 0.0 go per second" in only(db, "backlog")[1]
+    while jobs := client.claim("mail", 100):
+        client.complete_many(jobs)
+    assert found(db, "backlog") == []
 
 
 def test_a_queue_that_was_paused_and_forgotten(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:

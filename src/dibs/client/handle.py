@@ -39,6 +39,10 @@ class Job(Generic[R_co]):
         """What it is now."""
         return self.client.state(self.id)
 
+    def status(self) -> Status:
+        """What it is now, how often it was tried, and how far its run has come."""
+        return self.client.status(self.id)
+
     def result(self) -> R_co | None:
         """What its last successful run returned; None before that, and where no history is kept."""
         shown = self.client.show(self.id) or {"attempts": []}

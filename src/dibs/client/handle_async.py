@@ -39,6 +39,10 @@ class AsyncJob(Generic[R_co]):
         """What it is now."""
         return await self.client.state(self.id)
 
+    async def status(self) -> Status:
+        """What it is now, how often it was tried, and how far its run has come."""
+        return await self.client.status(self.id)
+
     async def result(self) -> R_co | None:
         """What its last successful run returned; None before that, and where no history is kept."""
         shown = await self.client.show(self.id) or {"attempts": []}

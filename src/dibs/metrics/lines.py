@@ -92,6 +92,10 @@ def _job(job: Claimed) -> str:
     return f"job {_id(job)} ({job.kind} on {job.queue}, attempt {job.attempt} of {job.max_attempts})"
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def _enqueued(event: JobEnqueued) -> Line:
     facts = {"job_id": str(event.id), "kind": event.kind, "queue": event.queue, "outcome": event.outcome}
     return Line(DEBUG, f"job {event.id} ({event.kind} on {event.queue}): {event.outcome}", facts)
@@ -99,7 +103,7 @@ def _enqueued(event: JobEnqueued) -> Line:
 
 def _claimed(event: JobsClaimed) -> Line:
     facts = {"queues": event.queues, "count": event.count, "took": event.took}
-    return Line(DEBUG, f"claimed {event.count} jobs in {event.took:.3f} s", facts)
+    return Line(DEBUG, f"claimed {_counted(event.count, 'job')} in {event.took:.3f} s", facts)
 
 
 def _started(event: JobStarted) -> Line:
@@ -155,12 +159,12 @@ def _worker_started(event: WorkerStarted) -> Line:
 
 
 def _stopping(event: WorkerStopping) -> Line:
-    text = f"stopping: {event.running} running jobs have the grace time to finish"
+    text = f"stopping: {_counted(event.running, 'running job')} may finish within the grace time"
     return Line(INFO, text, {"running": event.running})
 
 
 def _stopped(event: WorkerStopped) -> Line:
-    return Line(INFO, f"stopped: {event.ended} jobs ended here", {"ended": event.ended})
+    return Line(INFO, f"stopped: {_counted(event.ended, 'job')} ended here", {"ended": event.ended})
 
 
 def _upkept(event: UpkeepDone) -> Line:

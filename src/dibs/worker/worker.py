@@ -113,7 +113,9 @@ class Worker:
         self.app.events.tell(WorkerStopped(self.ended))
         if left:
             raise HandlersLeft(
-                f"{left} handlers went on though they were told to stop; their jobs were given back",
+                "a handler went on though it was told to stop; its job was given back"
+                if left == 1
+                else f"{left} handlers went on though they were told to stop; their jobs were given back",
                 hint="let asyncio.CancelledError end an async handler, and do not block the event loop in it",
             )
 

@@ -163,7 +163,7 @@ def _say(session: Session, ended: int, log_format: str) -> None:
     if session.as_json:
         session.output.json({"ended": ended})
     elif log_format != "json":  # With both streams in one log, it is JSON alone.
-        session.output.say(f"{ended} jobs ended")
+        session.output.say("1 job ended" if ended == 1 else f"{ended} jobs ended")
 
 
 def _warn_of_unused(app: App, queues: tuple[tuple[str, Share], ...]) -> None:
