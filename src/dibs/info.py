@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from uuid import UUID
 
     from dibs.policy import History, WhenFull
@@ -106,7 +105,7 @@ class Depth:
     oldest_ready: timedelta = field(default_factory=timedelta)
     oldest_running: timedelta = field(default_factory=timedelta)
     oldest_untried: timedelta = field(default_factory=timedelta)
-    estimated: Sequence[str] = ()
+    estimated: list[str] = field(default_factory=list)
 
     @property
     def waiting(self) -> int:

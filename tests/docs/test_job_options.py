@@ -33,7 +33,10 @@ def test_a_batch_in_sql_takes_them(db: psycopg.Connection[Any]) -> None:
 
 def test_the_command_line_takes_them() -> None:
     given = {parameter.name for parameter in enqueue.params if parameter.name}
-    assert given - {"queue", "kind", "payload", "id", "file", "raw", "many", "as_json", "dsn", "debug"} == OPTIONS
+    assert (
+        given - {"queue", "kind", "payload", "id", "file", "raw", "many", "as_json", "as_csv", "dsn", "debug"}
+        == OPTIONS
+    )
 
 
 def test_the_docs_tell_them() -> None:

@@ -234,7 +234,7 @@ async def test_a_slow_database_does_not_hold_up_the_page(monkeypatch: pytest.Mon
 async def test_what_is_an_estimate_says_so(app: dibs.App) -> None:
     class Large:
         async def depths(self) -> list[dibs.Depth]:
-            return [dibs.Depth("mail", ready=1_230_000, estimated=("ready",))]
+            return [dibs.Depth("mail", ready=1_230_000, estimated=["ready"])]
 
     read = Samples((await Prometheus(app.events, Large()).page()).body)
     assert read("dibs_jobs", queue="mail", state="ready") == 1_230_000
