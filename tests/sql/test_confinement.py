@@ -270,3 +270,13 @@ def test_a_refusal_says_which_role_has_the_right(client: dibs.Client, login: Log
     with pytest.raises(dibs.NotPermitted, match="schema dibs") as refused:
         login().enqueue("mail", "k")
     assert "one of dibs_producer, dibs_worker" in (refused.value.hint or "")
+
+
+def test_a_producer_reads_what_its_job_returned(client: dibs.Client, login: Login) -> None:
+    client.set_queue("other")
+    web, stranger = login("dibs_producer"), login("dibs_producer", queues=["other"])
+    job = web.job(web.enqueue("mail", "k").id)
+    assert job.result() is None
+    client.complete(client.claim("mail")[0], {"sent": 1})
+    assert (job.wait(5), job.status().state) == ({"sent": 1}, "succeeded")
+    assert stranger.result(job.id) is None, "as if there were no such job"

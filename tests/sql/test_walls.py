@@ -37,7 +37,8 @@ class World:
         db.execute(f"revoke execute on function {name}_app.run from public")
         db.execute(f"grant execute on function {name}_app.run to {self.role}")
         db.execute("select dibs.allow_function(%s)", (f"{name}_app.run(jsonb)",))
-        db.execute("select dibs.set_queue(%s), dibs.set_queue(%s, '{\"exclusive\": true}')", (name, f"{name}-only"))
+        db.execute("select dibs.set_queue(%s, '{\"lease\": 3600}')", (name,))  # However slow this machine is.
+        db.execute("select dibs.set_queue(%s, '{\"exclusive\": true}')", (f"{name}-only",))
         db.execute("select dibs.set_group(%s, %s, '{\"weight\": 2}')", (name, f"{name}-group"))
         for scope in ("queue", "kind", "resource"):
             db.execute(f"select dibs.set_limit({scope} => %s, concurrency => 9)", (name,))
@@ -244,6 +245,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "queue_rates": ("since => '1 day', every => '1 hour'",),
     "statistics": ("queue => '<queue>'", "kind => '<kind>'", "since => '1 day'"),
     "status": ("id => '<job>'",),
+    "result": ("id => '<job>'",),
     "supervise": (
         "process => '<process>', payload => '{}', queue => 'mine'",
         "process => '<process>', payload => '{}', queue => '<queue>', kind => '<kind>', options => '{}'",

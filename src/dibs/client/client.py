@@ -467,6 +467,10 @@ class Client(Operating, Looking):
         """What a job is now, and how far its run has come."""
         return self._run(calls.jobs.status(id))
 
+    def result(self, id: UUID) -> Any:
+        """What a job's last successful run returned; None before that, and where no history is kept."""
+        return self._run(calls.jobs.result(id))
+
     def watch(self, id: UUID, *, poll: float = 0.5) -> Iterator[Status]:
         """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.
 

@@ -480,6 +480,10 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         """What a job is now, and how far its run has come."""
         return await self._run(calls.jobs.status(id))
 
+    async def result(self, id: UUID) -> Any:
+        """What a job's last successful run returned; None before that, and where no history is kept."""
+        return await self._run(calls.jobs.result(id))
+
     async def watch(self, id: UUID, *, poll: float = 0.5) -> AsyncIterator[Status]:
         """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.
 

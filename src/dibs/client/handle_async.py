@@ -45,9 +45,7 @@ class AsyncJob(Generic[R_co]):
 
     async def result(self) -> R_co | None:
         """What its last successful run returned; None before that, and where no history is kept."""
-        shown = await self.client.show(self.id) or {"attempts": []}
-        kept = next((a["result"] for a in reversed(shown["attempts"]) if a["outcome"] == "succeeded"), None)
-        read: R_co | None = read_result(kept, self.returns)
+        read: R_co | None = read_result(await self.client.result(self.id), self.returns)
         return read
 
     async def wait(self, timeout: float = 60.0) -> R_co:

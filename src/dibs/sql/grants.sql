@@ -50,10 +50,10 @@ begin
       ('dibs_observer', '{preview_schedule}'),
       ('dibs_admin', '{set_schedule,unset_schedule,declare_schedules,pause_schedule,resume_schedule,run_schedules,fire,trigger,
         preview_schedule,show_schedule}'),
-      ('dibs_producer', '{status}'),
-      ('dibs_worker', '{hold_shards,release_shards,roll_up,report,report_many,status}'),
+      ('dibs_producer', '{status,result}'),
+      ('dibs_worker', '{hold_shards,release_shards,roll_up,report,report_many,status,result}'),
       ('dibs_observer', '{doctor,statistics,periods,queue_rates,status}'),
-      ('dibs_admin', '{hold_shards,release_shards,roll_up,doctor,statistics,periods,queue_rates,set_stat_retention,report,report_many,status}'),
+      ('dibs_admin', '{hold_shards,release_shards,roll_up,doctor,statistics,periods,queue_rates,set_stat_retention,report,report_many,status,result}'),
       -- Functions of the database, channels and supervisors.
       ('dibs_producer', '{supervise,supervised,delivery_stage,append_error,result_ok,result_error,result_invalid,
         check_envelope}'),

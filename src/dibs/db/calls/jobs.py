@@ -331,6 +331,11 @@ def why(id: UUID) -> Call[str]:
     return Call("select dibs.why(%s)", (id,), first)
 
 
+def result(id: UUID) -> Call[Any]:
+    """What a job's last successful run returned."""
+    return Call("select dibs.result(%s)", (id,), first)
+
+
 def show(id: UUID) -> Call[dict[str, Any] | None]:
     """Everything known of a job."""
     return Call("select dibs.show(%s)", (id,), first)
