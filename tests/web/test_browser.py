@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 PREFIX = "/ops/queues"
 PAGES = (
     "/", "/?range=week", "/jobs", "/jobs?state=dead", "/jobs/{failed}", "/jobs/{running}", "/jobs/{succeeded}",
-    "/errors", "/schedules", "/schedule?name=nightly", "/workers", "/deliveries", "/queue?name=work",
-    "/queue?name=nowhere",
+    "/errors", "/schedules", "/schedule?name=nightly", "/workers", "/deliveries", "/doctor", "/audit",
+    "/queue?name=work", "/queue?name=nowhere",
 )  # fmt: skip
 LOOKS = {"wide and light": ("light", 2000), "narrow and dark": ("dark", 400)}
 COUNT_VIOLATIONS = """

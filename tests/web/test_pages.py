@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from dibs.embedded import Server
     from tests.web.conftest import Browse
 
-PAGES = ("", "jobs", "errors", "schedules", "workers", "deliveries", "queue?name=work", "schedule?name=nightly")
+PAGES = (
+    "", "jobs", "errors", "schedules", "workers", "deliveries", "doctor", "audit", "queue?name=work",
+    "schedule?name=nightly",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +206,27 @@ def test_workers_tell_what_they_run(web: TestClient, made: dict[str, UUID]) -> N
     assert f"/jobs/{made['running']}" in page
 
 
+def test_the_doctor_says_what_is_wrong(web: TestClient, crew: dibs.Client) -> None:
+    crew.set_limit(kind="<b>export</b>", concurrency=0)
+    page = web.get("/doctor").text
+    assert "the limit of kind &lt;b&gt;export&lt;/b&gt; is 0, so none of its jobs run" in page
+    assert "dibs limits set --kind" in page
+
+
+def test_the_audit_says_who_changed_what(browse: Browse, crew: dibs.Client, web_dsn: str) -> None:
+    crew.set_queue("audited")
+    with dibs.acting_as("ann<i>"):
+        crew.pause("audited")
+    crew.enqueue("audited", "k", {"card": "4711"})
+    crew.cancel_where({"queue": "audited", "payload": {"card": "4711"}}, reason="ordered twice")
+    page = browse(dsn=web_dsn, mask=["card"]).get("/audit").text
+    assert "ann&lt;i&gt;" in page
+    assert "queue?name=audited" in page
+    assert "&#34;card&#34;" in page
+    assert "4711" not in page
+    assert browse(dsn=web_dsn).get("/audit?before=x").status_code == 400
+
+
 def test_errors_are_listed_by_source(web: TestClient, made: dict[str, UUID]) -> None:
     assert "smtp: 451 later" in web.get("/errors").text
     assert "smtp: 451 later" not in web.get("/errors?source=other").text
@@ -256,7 +280,17 @@ def test_an_observer_sees_no_payloads(browse: Browse, web_dsn: str, made: dict[s
         page = watching.get(f"/jobs/{made['ready']}").text
         assert "may not read payloads" in page
         assert "s3cret" not in page
-        for address in ("/", "/jobs", "/errors", "/schedules", "/schedule?name=nightly", "/workers", "/deliveries"):
+        for address in (
+            "/",
+            "/jobs",
+            "/errors",
+            "/schedules",
+            "/schedule?name=nightly",
+            "/workers",
+            "/deliveries",
+            "/doctor",
+            "/audit",
+        ):
             assert watching.get(address).status_code == 200, address
         refused = watching.post(f"/jobs/{made['failed']}/retry")
         assert refused.status_code == 403

@@ -3,7 +3,9 @@
 from starlette.routing import Route
 
 from dibs.web.pages import acts
+from dibs.web.pages.audit import audit
 from dibs.web.pages.deliveries import deliveries
+from dibs.web.pages.doctor import doctor
 from dibs.web.pages.edit import edit_page
 from dibs.web.pages.errors import errors
 from dibs.web.pages.job import job, raw_job
@@ -26,6 +28,8 @@ ROUTES = [
     Route("/schedule", schedule),
     Route("/workers", workers),
     Route("/deliveries", deliveries),
+    Route("/doctor", doctor),
+    Route("/audit", audit),
     Route("/jobs/{id}/cancel", acts.cancel, methods=["POST"]),
     Route("/jobs/{id}/retry", acts.retry, methods=["POST"]),
     Route("/jobs/{id}/delete", acts.delete, methods=["POST"]),

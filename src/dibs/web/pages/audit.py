@@ -1,0 +1,26 @@
+"""Audit: who changed what, newest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.web.pages.errors import number_of
+from dibs.web.render import Look
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+PAGE = 50
+
+
+async def audit(request: Request) -> Response:
+    """What operators changed; ``before`` goes on after the last one of a page."""
+    look = Look(request)
+    before = number_of(request.query_params.get("before"))
+    found = await look.at("the audit", look.client.audits(before=before, limit=PAGE + 1), [])
+    return await look.page(
+        "audit.html",
+        changes=[(a, [look.settings.shown(part) for part in (a.filter, a.detail) if part]) for a in found[:PAGE]],
+        more=found[PAGE - 1].operation if len(found) > PAGE else None,
+    )

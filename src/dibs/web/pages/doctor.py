@@ -1,0 +1,21 @@
+"""Doctor: what is wrong now, why it matters, and what fixes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.web.render import Look
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+LOOKS = {"error": "failed", "warning": "scheduled", "note": "ready"}
+"""How bad something is, in the colours of states."""
+
+
+async def doctor(request: Request) -> Response:
+    """Everything the doctor finds in the database."""
+    look = Look(request)
+    findings = await look.at("what is wrong", look.client.doctor(), None)
+    return await look.page("doctor.html", findings=findings, looks=LOOKS)
