@@ -31,6 +31,7 @@ def app(dsn: str) -> Iterator[dibs.App]:
 @pytest.fixture
 def shop_app(dsn: str) -> Iterator[dibs.App]:
     shop.app.dsn = dsn
+    shop.app.__dict__.pop("client", None)
     yield shop.app
     shop.app.close()
     shop.app.__dict__.pop("client", None)
