@@ -190,7 +190,7 @@ async def test_bad_payloads_and_names_end_and_harm_nothing(
 SESSION = """
 create function shop.spoil(payload jsonb) returns jsonb language plpgsql as $$
 begin
-  perform set_config('app.tenant', 'ACME', false), set_config('lock_timeout', '1ms', false),
+  perform set_config('app.tenant', 'ACME', false), set_config('lock_timeout', '9s', false),
     set_config('default_transaction_read_only', 'on', false), set_config('role', 'dibs_admin', false),
     pg_advisory_lock(7, 7);
   reset role;
