@@ -78,7 +78,9 @@ def test_a_sweep_in_an_open_transaction_stops_no_other_for_long(connect: Connect
     leave_hint(one, 3600, took=1)
     one.execute("begin")
     assert one.execute(SWEEP).fetchone() == (True,)
-    ahead = "select count(*) filter (where dibs._may_sweep('floor', 1, statement_timestamp() + n * interval '1 second'))"
+    ahead = (
+        "select count(*) filter (where dibs._may_sweep('floor', 1, statement_timestamp() + n * interval '1 second'))"
+    )
     assert other.execute(f"{ahead} from generate_series(0, 19) as n").fetchone() == (1,)
     leave_hint(other, 0, took=1)
     assert other.execute(f"{ahead} from generate_series(0, 19) as n").fetchone() == (0,), "a new hint is waited for"
