@@ -109,6 +109,12 @@ class WorkerStarted(Event, frozen=True):
     queues: tuple[str, ...]
 
 
+class StopAsked(Event, frozen=True):
+    """Somebody asked this worker to stop: an operator, by ``dibs workers stop``, the dashboard or SQL."""
+
+    number: int
+
+
 class WorkerStopping(Event, frozen=True):
     """A worker claims no more; ``running`` handlers have the grace time to finish."""
 
@@ -166,6 +172,12 @@ class ChildDied(Event, frozen=True):
 
     pid: int
     status: int
+
+
+class ChildLeft(Event, frozen=True):
+    """A worker process was asked to stop by an operator; no other is started in its place."""
+
+    pid: int
 
 
 class CodeChanged(Event, frozen=True):

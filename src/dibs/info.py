@@ -44,7 +44,11 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker that registered: when it was last seen, how many jobs it holds, and the kinds it runs, if it said so."""
+    """A worker that registered: when it was last seen, how many jobs it holds, and the kinds it runs, if it said so.
+
+    ``cpu`` is how many processors it kept busy lately, ``memory`` how many bytes it uses; both are None until its
+    second sign of life, and where it cannot tell. ``stop_asked_at`` is since when it is asked to stop.
+    """
 
     id: int
     name: str
@@ -53,6 +57,9 @@ class WorkerInfo:
     facts: dict[str, Any]
     running: int
     kinds: list[str] | None = None
+    cpu: float | None = None
+    memory: int | None = None
+    stop_asked_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,3 +50,16 @@ def spoken(span: timedelta) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return " ".join(parts[:2])
+
+
+def size(count: float) -> str:
+    """A number of bytes in its largest unit.
+
+    >>> size(123_456_789)
+    '123 MB'
+    """
+    units = ["TB", "GB", "MB", "kB", "B"]
+    while count >= 999.5 and len(units) > 1:
+        count /= 1000
+        units.pop()
+    return f"{count:.3g} {units[-1]}"

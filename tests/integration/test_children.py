@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -95,6 +96,34 @@ def test_a_worker_process_that_dies_is_replaced(tmp_path: Path, dsn: str, client
         parent.send_signal(signal.SIGTERM)
         parent.communicate(timeout=30)
         assert parent.returncode == 0
+
+
+def test_a_worker_that_an_operator_stops_finishes_its_jobs_and_is_not_replaced(
+    tmp_path: Path, dsn: str, client: dibs.Client
+) -> None:
+    port = free_port()
+    options = ("--processes", "2", "--concurrency", "1", "--health", str(port), "--log-format", "json")
+    with working(tmp_path, dsn, *options) as parent:
+        made = [client.enqueue("q", "where", {"name": f"began-{n}", "seconds": 2}) for n in range(2)]
+        wait_until(lambda: (tmp_path / "began-0").exists() and (tmp_path / "began-1").exists(), what="both run")
+        held = {job.worker: job.id for job in client.running()}
+        one, other = sorted(w.id for w in client.workers() if w.id in held)
+        client.stop_worker(one)
+        asked = time.monotonic()
+        waiting = client.enqueue("q", "version")
+        wait_until(lambda: [w.id for w in client.workers()] == [other], what="it said goodbye")
+        assert time.monotonic() - asked < 8  # The bell was heard; without it, the next heartbeat is up to 10 s away.
+        assert client.state(held[one]) is dibs.State.SUCCEEDED
+        wait_until(lambda: client.state(waiting.id) is dibs.State.SUCCEEDED, what="the other goes on")
+        assert status(port, "/ready") == 200  # Nobody is missing.
+        run = [sys.executable, "-m", "dibs", "workers", "stop", str(other), "--dsn", dsn, "--json"]
+        told = subprocess.run(run, capture_output=True, text=True, timeout=60, check=True)
+        assert json.loads(told.stdout) == {"worker": other, "answer": "requested"}
+        _, log = parent.communicate(timeout=30)
+        assert parent.returncode == 0
+    assert client.states([m.id for m in made]) == ["succeeded"] * 2
+    events = [json.loads(line)["event"] for line in log.splitlines()]
+    assert (events.count("StopAsked"), events.count("ChildLeft"), events.count("ChildStarted")) == (2, 2, 2)
 
 
 def test_the_children_stop_when_the_parent_is_killed(tmp_path: Path, dsn: str, client: dibs.Client) -> None:

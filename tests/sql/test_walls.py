@@ -263,11 +263,11 @@ UPKEEP = {"do_chore", "expire", "forget", "maintain", "make_days", "prune", "res
 """What may change things of every queue, and tells of none."""
 
 HARMLESS = {
-    "ahead", "at", "backoff", "bodies", "body", "chunk", "completes", "content_type", "cost", "count", "deadline",
-    "dedup", "dedup_for", "dedup_scope", "delay", "delays", "detail", "due_at", "errors", "every", "facts", "final",
-    "finals", "follow_ups", "force", "fresh", "headers", "history", "lease", "lease_cap", "lease_growth", "max",
-    "max_attempts", "on_duplicate", "payload", "priority", "progress", "reason", "result", "results", "source",
-    "span", "trouble", "ttl",
+    "ahead", "at", "backoff", "bodies", "body", "chunk", "completes", "content_type", "cost", "count", "cpu",
+    "deadline", "dedup", "dedup_for", "dedup_scope", "delay", "delays", "detail", "due_at", "errors", "every", "facts",
+    "final", "finals", "follow_ups", "force", "fresh", "headers", "history", "lease", "lease_cap", "lease_growth",
+    "max", "max_attempts", "memory", "on_duplicate", "payload", "priority", "progress", "reason", "result", "results",
+    "source", "span", "trouble", "ttl",
 }  # fmt: skip
 """Arguments that name nothing, or what is tried by itself."""
 

@@ -109,7 +109,8 @@ def fill(client: dibs.Client) -> dict[str, UUID]:
     client.set_limit(queue="work", concurrency=3)
     client.set_schedule("nightly", dibs.NewJob(queue="mail", kind="nightly"), cron="30 2 * * 1-5", zone="Europe/Berlin")
     client.set_schedule("often", dibs.NewJob(queue="work", kind="often"), interval=300)
-    client._run(calls.workers.register_worker("shop:app", {"host": "web-1", "queues": ["work"]}))
+    secret, _ = client._run(calls.workers.register_worker("shop:app", {"host": "web-1", "queues": ["work"]}))
+    client._run(calls.workers.beat_worker(secret, cpu=0.42, memory=123_000_000))
     client._run(calls.channels.append_error("smtp: 451 later\nand more", made["failed"], "smtp"))
     client.upkeep.roll_up()
     return made

@@ -31,6 +31,7 @@ ACTS: dict[str, tuple[Action, str, dict[str, str]]] = {
     "move many": ("edit", "jobs/many", {"act": "move", "id": "{retried}", "to": "mail", "sure": "yes"}),
     "pause": ("pause", "queue/pause", {"queue": "work"}),
     "resume": ("pause", "queue/resume", {"queue": "mail"}),
+    "stop worker": ("pause", "workers/stop", {"number": "1"}),
     "run": ("schedules", "schedule/run", {"name": "nightly"}),
     "pause_schedule": ("schedules", "schedule/pause", {"name": "nightly"}),
     "resume_schedule": ("schedules", "schedule/resume", {"name": "nightly"}),
@@ -41,7 +42,8 @@ def facts(client: dibs.Client) -> object:
     """Everything that an action could have changed."""
     paused = [q.paused_at for q in client.queues()]
     schedules = [(s.paused_at, s.last_job) for s in client.schedules()]
-    return client.jobs(), paused, schedules
+    asked = [worker.stop_asked_at for worker in client.workers()]
+    return client.jobs(), paused, schedules, asked
 
 
 @pytest.mark.parametrize("act", ACTS)

@@ -204,6 +204,11 @@ def test_workers_tell_what_they_run(web: TestClient, made: dict[str, UUID]) -> N
     assert "shop:app" in page
     assert "host web-1" in page
     assert f"/jobs/{made['running']}" in page
+    assert "<dd>42 %</dd>" in page
+    assert "<dd>123 MB</dd>" in page
+    assert "Ask to stop" in page
+    for number, status in (("4711", 404), ("x", 400), ("", 400)):
+        assert web.post("/workers/stop", data={"number": number}).status_code == status
 
 
 def test_the_doctor_says_what_is_wrong(web: TestClient, crew: dibs.Client) -> None:

@@ -29,6 +29,7 @@ class Exit(IntEnum):
     UNREACHABLE = 3  # no database to speak to
     NOT_FOUND = 4  # no such job, queue or schedule
     LEFT = STATUS  # a worker ended, but some of its handlers would not
+    ASKED = 6  # one of several worker processes was asked to stop by an operator: its parent starts no other
     INTERRUPTED = 130  # by Ctrl-C, as shells have it
 
 

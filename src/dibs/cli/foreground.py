@@ -21,7 +21,7 @@ from dibs.worker import Worker
 from dibs.worker.health import keep_fresh, pages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from contextlib import AbstractContextManager
 
     from dibs.client.app import App
@@ -68,9 +68,10 @@ class Shown:
             yield
 
 
-async def work(app: App, settings: WorkerSettings, shown: Shown) -> int:
-    """Work until a signal says stop; how many jobs ended here."""
+async def work(app: App, settings: WorkerSettings, shown: Shown) -> Worker:
+    """Work until a signal or an operator says stop; the worker, which knows how it went."""
     worker, guard = Worker(app, settings), Guard()
+    worker.on_asked = _stopping(worker, guard)
     async with AsyncExitStack() as stack:
         stack.callback(guard.shorten, CLOSING)
         stack.enter_context(_obeying(worker, guard))
@@ -89,7 +90,7 @@ async def work(app: App, settings: WorkerSettings, shown: Shown) -> int:
             path = file_of_child(shown.health_file)
             stack.enter_context(keep_fresh(path, lambda: worker.trouble() or worker.unready()))
         await worker.run()
-    return worker.ended
+    return worker
 
 
 async def _share(app: App, stack: AsyncExitStack) -> None:
@@ -107,10 +108,15 @@ def _obeying(worker: Worker, guard: Guard) -> AbstractContextManager[None]:
 
 def _stop_orphan(worker: Worker, guard: Guard) -> None:
     """Stop when the parent is gone; noticed in a thread, because a handler may block the event loop."""
+    threading.Thread(target=when_orphaned, args=(_stopping(worker, guard),), name="dibs-parent", daemon=True).start()
+
+
+def _stopping(worker: Worker, guard: Guard) -> Callable[[], None]:
+    """What stops a worker as SIGTERM does, from any thread."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         guard.arm(worker.settings.grace + CLOSING)
         loop.call_soon_threadsafe(worker.stop)
 
-    threading.Thread(target=when_orphaned, args=(stop,), name="dibs-parent", daemon=True).start()
+    return stop

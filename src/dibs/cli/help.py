@@ -59,6 +59,7 @@ EXAMPLES = {
     "schedules preview": "dibs schedules preview nightly",
     "declare": "dibs declare shop:app",
     "workers": "dibs workers --all",
+    "workers stop": "dibs workers stop 7",
     "tasks": "dibs tasks",
     "functions": "dibs functions",
     "functions allow": "dibs functions allow 'shop.make_invoice(jsonb)'",

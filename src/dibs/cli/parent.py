@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dibs.cli.exits import Exit
 from dibs.cli.foreground import FOLDER
 from dibs.client.client_async import AsyncClient
-from dibs.events import ChildDied, ChildStarted, CodeChanged, Events
+from dibs.events import ChildDied, ChildLeft, ChildStarted, CodeChanged, Events
 from dibs.metrics import Prometheus
 from dibs.runtime.children import Children
 from dibs.runtime.signals import obeying
@@ -41,8 +41,10 @@ async def run_children(
         until_done=drain,
         grace=grace,
         until_restart=Exit.FAILED if reload else None,
+        for_good=Exit.ASKED,
         started=lambda pid: events.tell(ChildStarted(pid)),
         died=lambda pid, status: events.tell(ChildDied(pid, status)),
+        left=lambda pid: events.tell(ChildLeft(pid)),
     )
     async with AsyncExitStack() as stack:
         stack.enter_context(obeying(children.stop, children.hurry))
@@ -56,7 +58,7 @@ async def run_children(
             await stack.enter_async_context(watched(dsn, pulse))
 
         def unready() -> str | None:
-            return "not all worker processes run" if children.alive != count else pulse.trouble()
+            return "not all worker processes run" if children.missing else pulse.trouble()
 
         await stack.enter_async_context(shown.serve(pages(lambda: None, unready), metrics))
         if shown.health_file is not None:

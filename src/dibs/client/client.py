@@ -394,6 +394,10 @@ class Client(Operating, Looking):
         """Every process that registered, with when it was last seen and how many jobs it holds."""
         return self._run(calls.workers.workers())
 
+    def stop_worker(self, number: int) -> Answer:
+        """Ask a worker to stop, as SIGTERM would: ``requested``; raises UnknownWorker."""
+        return self._run(calls.workers.stop_worker(number))
+
     def doctor(self) -> list[Finding]:
         """What is wrong with the install, the queues and the server, worst first; ``dibs doctor`` looks at more."""
         return self._run(calls.doctor.doctor())

@@ -407,6 +407,10 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         """Every process that registered, with when it was last seen and how many jobs it holds."""
         return await self._run(calls.workers.workers())
 
+    async def stop_worker(self, number: int) -> Answer:
+        """Ask a worker to stop, as SIGTERM would: ``requested``; raises UnknownWorker."""
+        return await self._run(calls.workers.stop_worker(number))
+
     async def doctor(self) -> list[Finding]:
         """What is wrong with the install, the queues and the server, worst first; ``dibs doctor`` looks at more."""
         return await self._run(calls.doctor.doctor())

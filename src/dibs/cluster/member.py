@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import socket
@@ -9,11 +10,12 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from dibs.cluster.load import Load, memory
 from dibs.db import calls
 from dibs.errors import DibsError, UnknownWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from uuid import UUID
 
     from dibs.db.database_async import AsyncDatabase
@@ -23,7 +25,10 @@ BEAT = 10.0
 
 
 class Member:
-    """One process start. The same name twice is two members: a restart takes over no leases."""
+    """One process start. The same name twice is two members: a restart takes over no leases.
+
+    ``on_stop`` is called once, when a heartbeat is told that somebody asks this process to stop.
+    """
 
     def __init__(
         self,
@@ -31,6 +36,7 @@ class Member:
         name: str,
         facts: Mapping[str, Any] | None = None,
         kinds: Iterable[str] | None = None,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self.secret: UUID | None = None
         self.number: int | None = None
@@ -38,6 +44,9 @@ class Member:
         self.facts = {**process_facts(), **(facts or {})}
         self._kinds = None if kinds is None else sorted(kinds)
         self._news = False
+        self._load = Load()
+        self._on_stop = on_stop
+        self._is_asked = False
         self._database = database
 
     async def register(self) -> int:
@@ -53,11 +62,21 @@ class Member:
             await self.register()
             return BEAT
         try:
-            await self._database.run(calls.workers.beat_worker(self.secret, self._kinds if self._news else None))
-            self._news = False
+            told = self._kinds if self._news else None
+            call = calls.workers.beat_worker(self.secret, told, self._load.cpu(), memory())
+            is_asked = await self._database.run(call)
         except UnknownWorker:
             await self.register()
+            return BEAT
+        self._news = False
+        if is_asked and not self._is_asked:
+            self._is_asked = True
+            self._on_stop()
         return BEAT
+
+    def is_meant(self, marks: Collection[str]) -> bool:
+        """Whether a ring with one of these marks asks us to beat at once."""
+        return self.secret is not None and hashlib.sha256(self.secret.bytes).hexdigest()[:16] in marks
 
     async def tell(self, kinds: Iterable[str]) -> None:
         """Say which kinds we run, if that has changed."""

@@ -36,6 +36,8 @@ EXPECTED = {
     "max_age_range": "a max_age from 1 s to 10 years, or none",
     "when_full_known": "a when_full of refuse or sideline",
     "noisy_share_range": "a noisy_share above 0 and below 1, or none",
+    "cpu_range": "a cpu from 0 to 10000 processors, or none",
+    "memory_range": "a memory of 0 bytes or more, or none",
     "weight_range": "a weight from 1 to 1000",
     "group_policy_concurrency_range": "a concurrency from 1 to 1000000, or none",
     "limit_rule_concurrency_range": "a concurrency from 0 to 1000000, or none",

@@ -47,8 +47,11 @@ async def maintain(
     listener: Listener = _silent,
     name: str = "maintain",
 ) -> None:
-    """Register, and run the upkeep until the event is set, through errors and restarts of the database."""
-    member = Member(database, name)
+    """Register, and run the upkeep until the event is set, through errors and restarts of the database.
+
+    An operator who asks to stop sets the event, too.
+    """
+    member = Member(database, name, on_stop=until.set)
     beat = Loop("beat", member.beat, listener=lambda fact: _pass_on(fact, listener))
     await Service([beat, *loops(database, listener)]).run(until)
     try:

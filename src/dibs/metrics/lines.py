@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.events import (
     ChildDied,
+    ChildLeft,
     ChildStarted,
     CodeChanged,
     Event,
@@ -22,6 +23,7 @@ from dibs.events import (
     PoolerFound,
     RunEnded,
     RunLost,
+    StopAsked,
     Trouble,
     UpkeepDone,
     WorkerStarted,
@@ -206,6 +208,15 @@ def _child_died(event: ChildDied) -> Line:
     return Line(ERROR, text, {"pid": event.pid, "status": event.status})
 
 
+def _child_left(event: ChildLeft) -> Line:
+    text = f"process {event.pid} ended because it was asked to stop; no other is started in its place"
+    return Line(WARNING, text, {"pid": event.pid})
+
+
+def _stop_asked(event: StopAsked) -> Line:
+    return Line(WARNING, f"worker {event.number} is asked to stop", {"worker": event.number})
+
+
 def _code_changed(event: CodeChanged) -> Line:
     return Line(INFO, f"restarting, because these changed: {', '.join(event.files)}", {"files": event.files})
 
@@ -221,6 +232,7 @@ _LINES: dict[type[Event], Callable[[Any], Line]] = {
     NotInForce: _not_in_force,
     OutcomesSent: _sent,
     WorkerStarted: _worker_started,
+    StopAsked: _stop_asked,
     WorkerStopping: _stopping,
     WorkerStopped: _stopped,
     UpkeepDone: _upkept,
@@ -230,6 +242,7 @@ _LINES: dict[type[Event], Callable[[Any], Line]] = {
     OutageEnded: _outage_ended,
     ChildStarted: _child_started,
     ChildDied: _child_died,
+    ChildLeft: _child_left,
     CodeChanged: _code_changed,
 }
 

@@ -36,8 +36,8 @@ class Children:
 
     ``command`` makes the n-th one's command line. A process that ends with 0 without being asked is replaced too,
     unless ``until_done``: then it has done its work. After one that ended with the status ``until_restart`` another is
-    started only by a restart: it would end the same way. One that is asked to end has ``grace`` seconds, and some more
-    before it is killed.
+    started only by a restart: it would end the same way. One that ended with the status ``for_good`` is never replaced:
+    somebody else asked it to stop. One that is asked to end has ``grace`` seconds, and some more before it is killed.
     """
 
     def __init__(
@@ -48,17 +48,21 @@ class Children:
         until_done: bool = False,
         grace: float = 30.0,
         until_restart: int | None = None,
+        for_good: int | None = None,
         started: Callable[[int], None] = lambda _: None,
         died: Callable[[int, int], None] = lambda *_: None,
+        left: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._command = command
         self._count = count
         self._until_done = until_done
         self._grace = grace
         self._until_restart = until_restart
+        self._for_good = for_good
         self._woken = asyncio.Event()
         self._started = started
         self._died = died
+        self._left = left
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stop = asyncio.Event()
         self._asked: set[int] = set()
@@ -67,6 +71,11 @@ class Children:
     def alive(self) -> int:
         """How many run now."""
         return sum(child.returncode is None for child in self._children.values())
+
+    @property
+    def missing(self) -> int:
+        """How many should run and do not; one that left for good is not missed."""
+        return self._count - self.alive
 
     def stop(self) -> None:
         """Ask all of them to end; they are not replaced any more."""
@@ -96,6 +105,10 @@ class Children:
         while True:
             began, woken = time.monotonic(), self._woken
             status = await self._live(n)
+            if status == self._for_good:
+                self._count -= 1
+                self._left(self._children[n].pid)
+                return 0
             if self._stop.is_set() or (self._until_done and status == 0):
                 return 0 if status == -signal.SIGTERM else abs(status)  # It had not yet begun to listen.
             if self._children[n].pid not in self._asked:

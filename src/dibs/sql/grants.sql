@@ -67,7 +67,7 @@ begin
       ('dibs_admin', '{bury_unreadable,repair_groups,repair_limits,set_group,unset_group,set_limit,unset_limit,
         declare_limits,park,park_many,unpark}'),
       ('dibs_observer', '{find_jobs}'),
-      ('dibs_admin', '{find_jobs,delete,purge,move,edit,retry,cancel_where,undo,drop_queue}')
+      ('dibs_admin', '{find_jobs,delete,purge,move,edit,retry,cancel_where,undo,drop_queue,stop_worker}')
     ) as g (role, verbs)
     join pg_catalog.pg_roles as r on r.rolname = g.role
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)

@@ -26,6 +26,7 @@ from dibs.errors import (
     UnknownJob,
     UnknownQueue,
     UnknownSchedule,
+    UnknownWorker,
 )
 from dibs.web.access import from_this_machine
 from dibs.web.guard import Guard
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from dibs.web.access import Authorize
 
 STATIC = {"dibs.css": "text/css", "dibs.js": "text/javascript", "dibs.svg": "image/svg+xml"}
-UNKNOWN = (UnknownJob, UnknownQueue, UnknownSchedule)
+UNKNOWN = (UnknownJob, UnknownQueue, UnknownSchedule, UnknownWorker)
 
 
 class Dashboard(Starlette):

@@ -10,6 +10,7 @@ from starlette.responses import HTMLResponse
 
 from dibs.errors import DibsError, ServerError
 from dibs.progress import spoken
+from dibs.units import size
 from dibs.web import charts, words
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _templates = Environment(loader=PackageLoader("dibs.web"), autoescape=True, unde
 _templates.filters |= {
     "number": words.number,
     "span": words.span,
+    "size": size,
     "pretty": words.pretty,
     "pretty_json": words.pretty_json,
     "clipped": words.clipped,

@@ -10,7 +10,7 @@ from dibs.client.find import find_database
 from dibs.cluster import Holding, Member
 from dibs.db.listen import AsyncBell
 from dibs.errors import HandlersLeft
-from dibs.events import PoolerFound, Trouble, UpkeepDone, WorkerStarted, WorkerStopped, WorkerStopping
+from dibs.events import PoolerFound, StopAsked, Trouble, UpkeepDone, WorkerStarted, WorkerStopped, WorkerStopping
 from dibs.maintenance import ChoreDone, loops
 from dibs.runtime import Loop, Service, Stumbled, end, limited
 from dibs.runtime.points import reach
@@ -28,7 +28,7 @@ from dibs.worker.shares import Shares
 from dibs.worker.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from dibs.client.app import App
     from dibs.maintenance import ChoreFailed
@@ -58,6 +58,12 @@ class Worker:
         self._keeper: Keeper | None = None
         self._producer: Producer | None = None
         self._holding: Holding | None = None
+        self._member: Member | None = None
+        self._beating: Loop | None = None
+        self.was_asked = False
+        """Whether somebody asked this worker to stop, by ``dibs workers stop`` or the like."""
+        self.on_asked: Callable[[], None] = self.stop
+        """What to do then; called on the event loop."""
 
     @property
     def ended(self) -> int:
@@ -145,7 +151,7 @@ class Worker:
         await declare_tasks(self.app, self._pools.registry)
         await self._announcement.announce()
         queues, kinds = {"queues": self._queues}, self._announcement.runnable
-        member = Member(self._pools.registry, self.settings.name, queues, kinds)
+        self._member = member = Member(self._pools.registry, self.settings.name, queues, kinds, self._obey)
         await member.register()
         if self._pools.registry.is_pooled:
             self.app.events.tell(PoolerFound(self.settings.poll))
@@ -165,9 +171,21 @@ class Worker:
 
     def _make_source(self, holding: Holding, closing: AsyncExitStack) -> Source:
         assert self._keeper is not None
-        bell = AsyncBell(self._pools.dsn, self._keeper.hear)
+        bell = AsyncBell(self._pools.dsn, self._hear)
         closing.push_async_callback(bell.stop)
         return Source(self._pools.claims, holding, bell, self.app.events, self.settings.poll)
+
+    def _hear(self, marks: Sequence[str]) -> None:
+        """A ring names runs that are to stop, or this worker itself: what is true of that a question tells."""
+        assert self._keeper is not None
+        self._keeper.hear(marks)
+        if self._member is not None and self._beating is not None and self._member.is_meant(marks):
+            self._beating.wake()
+
+    def _obey(self) -> None:
+        self.was_asked = True
+        self.app.events.tell(StopAsked(self._member.number or 0 if self._member else 0))
+        self.on_asked()
 
     def _start_loops(self, member: Member, holding: Holding) -> list[asyncio.Task[None]]:
         async def declare() -> float:
@@ -176,10 +194,9 @@ class Worker:
             return again
 
         steps = {"beat": member.beat, "hold": holding.hold, "fence": holding.fence, "declare": declare}
-        tasks = [
-            asyncio.create_task(Loop(name, step, listener=self._on_loop).run(), name=name)
-            for name, step in steps.items()
-        ]
+        made = {name: Loop(name, step, listener=self._on_loop) for name, step in steps.items()}
+        self._beating = made["beat"]
+        tasks = [asyncio.create_task(loop.run(), name=name) for name, loop in made.items()]
         if self.settings.upkeep:
             upkeep = Service(loops(self._pools.upkeep, self._on_chore))
             tasks.append(asyncio.create_task(upkeep.run(self._stop), name="upkeep"))

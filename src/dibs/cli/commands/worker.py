@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from dibs.cli.command import Command, did_you_mean
+from dibs.cli.exits import Exit
 from dibs.cli.foreground import Shown, work
 from dibs.cli.parent import DSN, run_children
 from dibs.cli.session import Session, pass_session
@@ -113,11 +114,12 @@ def worker(
     log_level: str,
     log_config: Path | None,
     **options: Any,
-) -> None:
+) -> Exit:
     """Run the tasks of the app MODULE:APP, such as shop.tasks:app; with --channels also those of the database.
 
-    SIGTERM or Ctrl-C: no more jobs are taken, what runs may finish within the grace time, the rest is given back. A
-    second one: everything is given back at once. A handler that goes on even then is left behind: exit code 5.
+    SIGTERM, Ctrl-C or dibs workers stop: no more jobs are taken, what runs may finish within the grace time, the rest
+    is given back. A second signal: everything is given back at once. A handler that goes on even then is left behind:
+    exit code 5.
     """
     shown = Shown(host, health, metrics, health_file)
     setup = _log_setup(log_format, log_level, log_config)
@@ -131,9 +133,10 @@ def worker(
     log = setup.begin(found.events)
     if not channels:
         _warn_of_unused(found, queues)
-    ended = run(work(found, settings, shown))
+    done = run(work(found, settings, shown))
     log.close()
-    _say(session, ended, log_format)
+    _say(session, done.ended, log_format)
+    return Exit.ASKED if done.was_asked and is_child() else Exit.OK
 
 
 def _run_parent(

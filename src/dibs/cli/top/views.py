@@ -59,7 +59,7 @@ def _running(look: Look) -> Iterator[Row]:
 def _workers(look: Look) -> Iterator[Row]:
     for w in look.workers:
         seen = look.at - w.seen_at
-        state = "silent" if seen > timedelta(seconds=3 * BEAT) else ""
+        state = "silent" if seen > timedelta(seconds=3 * BEAT) else "stopping" if w.stop_asked_at else ""
         where = f"{w.facts.get('host', '?')}:{w.facts.get('pid', '?')}"
         yield str(w.id), (w.id, w.name, where, state, w.running, seen, ", ".join(w.facts.get("queues", ())))
 

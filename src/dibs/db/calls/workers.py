@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dibs.db.calls.call import Call, columns, first, nothing, to_json
+from dibs.db.calls.call import Call, columns, first, nothing, one_answer, to_json
 from dibs.info import TaskInfo, WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
+
+    from dibs.states import Answer
 
 
 def register_worker(name: str, facts: Mapping[str, Any], kinds: Sequence[str] | None = None) -> Call[tuple[UUID, int]]:
@@ -21,10 +23,17 @@ def register_worker(name: str, facts: Mapping[str, Any], kinds: Sequence[str] | 
     )
 
 
-def beat_worker(worker: UUID, kinds: Sequence[str] | None = None) -> Call[None]:
-    """Say that a worker is alive; and which kinds it runs, if that has changed."""
+def beat_worker(
+    worker: UUID, kinds: Sequence[str] | None = None, cpu: float | None = None, memory: int | None = None
+) -> Call[bool]:
+    """Say that a worker is alive, and which kinds it runs, if that has changed; whether it was asked to stop."""
     told = None if kinds is None else list(kinds)
-    return Call("select dibs.beat_worker(%s, %s::text[])", (worker, told), nothing)
+    return Call("select dibs.beat_worker(%s, %s::text[], %s::real, %s::bigint)", (worker, told, cpu, memory), first)
+
+
+def stop_worker(number: int) -> Call[Answer]:
+    """Ask a worker to stop."""
+    return Call("select dibs.stop_worker(%s)", (number,), one_answer)
 
 
 def retire_worker(worker: UUID) -> Call[None]:

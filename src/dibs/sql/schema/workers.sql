@@ -9,12 +9,20 @@ create table dibs.worker (
   seen_at timestamptz not null,
   facts jsonb not null,
   kinds text[],
+  cpu real,
+  memory bigint,
+  stop_asked_at timestamptz,
   constraint worker_name_shape check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]'),
-  constraint worker_facts_object check (jsonb_typeof(facts) = 'object')
+  constraint worker_facts_object check (jsonb_typeof(facts) = 'object'),
+  constraint worker_cpu_range check (cpu between 0 and 10000),
+  constraint worker_memory_range check (memory >= 0)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 comment on table dibs.worker is 'Who is alive: one row for each process start.';
 comment on column dibs.worker.secret is 'What a worker is called by in every verb; its number is only shown.';
 comment on column dibs.worker.kinds is 'The kinds it runs; null if it did not say.';
+comment on column dibs.worker.cpu is 'How many processors it kept busy since its last heartbeat; null if it did not say.';
+comment on column dibs.worker.memory is 'How many bytes of memory it uses; null if it did not say.';
+comment on column dibs.worker.stop_asked_at is 'Since when it is asked to stop; null if it is not.';
 
 -- So that a producer can enqueue by name, without the code.
 create table dibs.task (

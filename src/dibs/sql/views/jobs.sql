@@ -71,14 +71,16 @@ where q.shard_of is null and (not q.is_confined or coalesce(q.id = any ((select 
 comment on view dibs.queues is 'Every queue and its policy.';
 
 create or replace view dibs.workers with (security_barrier) as
-select w.id, w.name, w.started_at, w.seen_at, w.facts, coalesce(l.running, 0) as running, w.kinds
+select w.id, w.name, w.started_at, w.seen_at, w.facts, coalesce(l.running, 0) as running, w.kinds, w.cpu, w.memory,
+  w.stop_asked_at
 from dibs.worker as w
 left join (select l.worker, count(*) as running from dibs.lease as l group by l.worker) as l on l.worker = w.id
 -- Who is confined sees those that say they work on queues of theirs, and on no other.
 where (select dibs.confined_to()) is null or w.facts -> 'queues' <> '[]' and w.facts -> 'queues' <@ (
   select jsonb_agg(q.name) from dibs.queue as q where q.id = any ((select dibs.confined_to())::integer[]));
 
-comment on view dibs.workers is 'Every worker registered, and how many jobs it holds.';
+comment on view dibs.workers is
+'Every worker registered, how many jobs it holds, how many processors it keeps busy, how much memory it uses, and since when it is asked to stop.';
 
 create or replace view dibs.tasks with (security_barrier) as
 select t.kind, t.queue, t.arguments, t.options, t.set_at from dibs.task as t

@@ -27,6 +27,7 @@ ROUTES = [
     Route("/schedules", schedules),
     Route("/schedule", schedule),
     Route("/workers", workers),
+    Route("/workers/stop", acts.stop_worker, methods=["POST"]),
     Route("/deliveries", deliveries),
     Route("/doctor", doctor),
     Route("/audit", audit),

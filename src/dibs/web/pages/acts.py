@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse
 
 from dibs.operation import acting_as
 from dibs.web.pages.edit import is_hidden, known, read_json, read_whole
+from dibs.web.pages.errors import number_of
 from dibs.web.pages.job import id_in
 from dibs.web.render import Look, link
 
@@ -148,6 +149,16 @@ async def resume_queue(request: Request, client: BoundedClient, form: FormData) 
     name = _text(form, "queue")
     await client.resume(name)
     return redirect(request, "queue", "resumed", name=name)
+
+
+@needs("pause")
+async def stop_worker(request: Request, client: BoundedClient, form: FormData) -> Response:
+    """Ask a worker to stop."""
+    number = number_of(_text(form, "number"))
+    if number is None:
+        raise HTTPException(400, "Which worker? The form has no number.")
+    answer = await client.stop_worker(number)
+    return redirect(request, "workers", f"worker-{answer.value}", n=number)
 
 
 @needs("schedules")

@@ -18,19 +18,52 @@ comment on function dibs.register_worker is
 to read. `facts` is a JSON object (host, pid, version, …), of which `queues` are those it serves; `kinds` are those it runs. With both, `why` can say
 that nobody serves a job, and `unpark` knows what to bring.';
 
-create or replace function dibs.beat_worker(worker uuid, kinds text[] default null) returns void
+create or replace function dibs.beat_worker(
+  worker uuid, kinds text[] default null, cpu real default null, memory bigint default null) returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_asked boolean;
 begin
   perform dibs._check_kinds(beat_worker.kinds);
-  update dibs.worker as w set seen_at = dibs.now(), kinds = coalesce(beat_worker.kinds, w.kinds)
-  where w.id = dibs._worker_number(beat_worker.worker);
+  update dibs.worker as w set seen_at = dibs.now(), kinds = coalesce(beat_worker.kinds, w.kinds),
+    cpu = coalesce(beat_worker.cpu, w.cpu), memory = coalesce(beat_worker.memory, w.memory)
+  where w.id = dibs._worker_number(beat_worker.worker)
+  returning w.stop_asked_at is not null into v_asked;
+  return v_asked;
 end
 $$;
 
 comment on function dibs.beat_worker is
-'Say that a worker is alive, and which kinds it runs if that has changed; raises DI014 when it is not registered.';
+'Say that a worker is alive, which kinds it runs if that has changed, how many processors it kept busy since the last time (`cpu`), and how many
+bytes of memory it uses. Returns whether it was asked to stop; raises DI014 when it is not registered.';
+
+create or replace function dibs.stop_worker(number bigint) returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_worker record;
+begin
+  update dibs.worker as w set stop_asked_at = coalesce(w.stop_asked_at, dibs.now())
+  -- Only what the caller sees.
+  where w.id = (select v.id from dibs.workers as v where v.id = stop_worker.number)
+  returning w.name, w.secret into v_worker;
+  if not found then
+    raise exception using errcode = 'DI014', message = format('there is no worker %s', coalesce(stop_worker.number::text, 'null')),
+      hint = 'see the view dibs.workers';
+  end if;
+  perform dibs._audit('stop_worker', detail => jsonb_build_object('worker', stop_worker.number, 'name', v_worker.name));
+  perform pg_notify('dibs', 'stop ' || left(encode(sha256(uuid_send(v_worker.secret)), 'hex'), 16));
+  return 'requested';
+end
+$$;
+
+comment on function dibs.stop_worker is
+'Ask a worker to stop, by its number: it takes no more jobs, lets those that run finish within its grace time, gives the others back and ends, as
+on SIGTERM. It learns of it by a ring that only it can read, or with its next heartbeat. Returns `requested`; raises DI014 when there is no such worker.';
 
 create or replace function dibs.retire_worker(worker uuid) returns void
 language sql volatile security definer
