@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.info import JobSummary
+
+Action = Literal["read", "retry", "cancel", "delete", "edit", "pause", "schedules"]
+"""What a person may be allowed to do; the database has a role for each."""
+ACTIONS: tuple[Action, ...] = get_args(Action)
 
 ACTOR: ContextVar[str | None] = ContextVar("dibs.actor", default=None)
 """Who acts, as the audit is told."""

@@ -9,10 +9,11 @@ import pytest
 from tools import pyref, sqlref
 
 import dibs
-from dibs import errors, states
+from dibs import errors, sql, states
 from dibs.client.task import OWN
 from dibs.db.schema import migrate
 from dibs.maintenance import CHORES
+from dibs.operation import ACTIONS
 from dibs.policy import JobOptions
 from tests.docs.pages import PAGES, ROOT, name, prose, table
 
@@ -93,6 +94,22 @@ def test_roles_may_do_what_the_docs_say(db: psycopg.Connection[Any]) -> None:
         if mark == "✓"
     }
     assert documented == set(granted)
+
+
+def test_roles_of_actions_may_do_what_the_docs_say(db: psycopg.Connection[Any]) -> None:
+    granted = db.execute(
+        """select r, p.proname from pg_proc as p cross join unnest(%s::text[]) as r
+           where p.pronamespace = 'dibs'::regnamespace and has_function_privilege(r, p.oid, 'execute')
+             and not has_function_privilege('dibs_observer', p.oid, 'execute')""",
+        ([f"dibs_{action}" for action in ACTIONS],),
+    ).fetchall()
+    documented = {
+        (role, verb)
+        for role, verbs in table(DOCS / "run/security.md", "Roles of actions")
+        for verb in re.findall(r"\w+", verbs.partition(", and all")[0])
+    }
+    assert documented == set(granted)
+    assert db.execute("select dibs._roles()").fetchall() == [(list(sql.ROLES),)]
 
 
 def test_settings_of_a_queue_are_documented(db: psycopg.Connection[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 
 import dibs
 from dibs import sql
+from dibs.client.bounded import ActingClient
 from dibs.db import schema
 from dibs.db.admin import create_database, drop_database, execute
 from dibs.db.grants import check
@@ -241,17 +243,24 @@ def as_user(dsn: str, user: str) -> str:
     return re.sub(r"user=\w+", f"user={user}", dsn)
 
 
+async def has_no_roles(dsn: str) -> None:
+    with pytest.raises(dibs.SchemaMissing, match="lacks the role dibs_read"):
+        async with ActingClient(dsn, timeout=5, write=False):
+            pass
+
+
 def test_without_the_right_to_make_roles_everything_else_is_installed() -> None:
     with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "16MB"}, in_memory=True) as server:
         execute(server.dsn("postgres"), "create role plain login")
         execute(server.dsn("postgres"), "create database plain owner plain")
         done = migrate(as_user(server.dsn("plain"), "plain"))
         assert [re.findall(r"role (\w+) was not made", n) for n in done.notices] == [
-            ["dibs_producer"], ["dibs_worker"], ["dibs_observer"], ["dibs_admin"],
+            [role] for role in sql.ROLES
         ]  # fmt: skip
         with dibs.Client(as_user(server.dsn("plain"), "plain")) as client:
             client.enqueue("q", "k")
             assert client.complete(client.claim("q")[0]) == "ok"
+            asyncio.run(has_no_roles(client.dsn))
         execute(server.dsn("plain"), "update dibs.code set digest = 'of an older release'")
         with psycopg.connect(server.dsn("plain")) as reader:
             reader.execute("select from dibs.jobs")
@@ -262,4 +271,4 @@ def test_without_the_right_to_make_roles_everything_else_is_installed() -> None:
         assert migrate(as_user(server.dsn("made"), "maker")).notices == ()
         with psycopg.connect(server.dsn("made")) as conn:
             row: Any = conn.execute("select count(*) from pg_roles where rolname like 'dibs\\_%'").fetchone()
-        assert row == (4,)
+        assert row == (len(sql.ROLES),)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
+from dibs import sql
 from dibs.db.admin import execute, fetch
 from dibs.db.schema import migrate
 from dibs.db.uninstall import uninstall
@@ -50,7 +51,7 @@ def test_everything_goes_and_the_roles_when_nobody_needs_them(alone: Server) -> 
 
     done = json.loads(run(first, "--roles", "--yes", "--json").stdout)
     assert (done["jobs"], done["roles"]) == (1, [])
-    assert done["roles_kept"] == ["dibs_producer", "dibs_worker", "dibs_observer", "dibs_admin"], "the second has them"
+    assert done["roles_kept"] == list(sql.ROLES), "the second has them"
     assert fetch(first, "select to_regnamespace('dibs')") is None
     assert uninstall(second, roles=True).roles_kept == ()
     assert fetch(first, "select count(*) from pg_roles where rolname like 'dibs\\_%'") == 0

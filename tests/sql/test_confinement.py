@@ -260,7 +260,7 @@ def test_a_refusal_says_which_role_has_the_right(client: dibs.Client, login: Log
     client.enqueue("mail", "k")
     producer = login("dibs_producer")
     for ask, roles in (
-        (lambda: producer.pause("mail"), "dibs_admin"),
+        (lambda: producer.pause("mail"), "dibs_admin or dibs_pause"),
         (lambda: producer.claim("mail"), "dibs_admin or dibs_worker"),
         (producer.jobs, "dibs_admin or dibs_observer"),
     ):

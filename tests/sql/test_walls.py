@@ -15,6 +15,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from dibs.operation import ACTIONS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -132,8 +134,19 @@ def test_every_view_is_a_barrier(db: psycopg.Connection[Any]) -> None:
     ).fetchall() == []  # fmt: skip
 
 
+ACTING = [f"dibs_{action}" for action in ACTIONS]
+"""What people may be allowed to do; tried all at once."""
+
 NOTHING: tuple[str, ...] = ("",)
 """For functions whose arguments name nothing that could be of another queue."""
+
+FILTERED = (
+    """filter => '{"queue": "<queue>"}'""",
+    """filter => '{"ids": ["<job>"]}', after => '<job>'""",
+    """filter => '{"kind": "<kind>", "reason": "<queue>%"}', dry_run => true""",
+    """filter => '{"queue": "mine", "kind": "none"}', continues => <operation>""",
+)
+"""For verbs on many jobs."""
 
 DESCRIBED: dict[str, tuple[str, ...]] = {
     "append_error": ("message => 'm', job_id => '<job>'",),
@@ -144,6 +157,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "bury_unreadable": ("queues => array['<queue>']", "queues => array['mine', '<queue>']"),
     "cancel": ("id => '<job>'",),
     "cancel_key": ("queue => '<queue>', dedup_key => '<key>'", "queue => 'mine', dedup_key => '<key>'"),
+    "cancel_where": FILTERED,
     "cancel_many": ("ids => array['<job>']::uuid[]",),
     "check_envelope": ("result => '{\"success\": true}', name => 'n'",),
     "claim": (
@@ -163,6 +177,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
         "app => '<app>', schedules => '[]'",
         """app => 'a', schedules => '[{"name": "n", "rule": {"interval": 9}, "job": {"queue": "<queue>", "kind": "k"}}]'""",  # noqa: E501
     ),
+    "delete": FILTERED,
     "delivery_stage": ("id => '<job>'",),
     "depth": ("name => '<queue>'",),
     "doctor": NOTHING,
@@ -171,6 +186,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
         for chore in ("rescue", "schedule", "expire", "roll_up", "repair_groups", "repair_limits", "forget", "prune")
     ),
     "drain_estimate": ("queue => '<queue>'",),
+    "edit": ("id => '<job>', changes => '{\"priority\": 9}'",),
     "enqueue": (
         "queue => '<queue>', kind => 'k'",
         "queue => 'mine', kind => '<kind>', id => dibs.make_id(), dedup_key => '<key>', \"group\" => '<key>'",
@@ -204,10 +220,16 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "maintain": NOTHING,
     "make_days": NOTHING,
     "make_id": NOTHING,
+    "move": (
+        *(f"{call}, queue => 'mine'" for call in FILTERED),
+        """filter => '{"queue": "mine"}', queue => '<queue>'""",
+    ),
     "next_due": ("queues => array['<queue>']",),
     "now": NOTHING,
     "park": ("id => '<job>', token => '<token>'",),
     "park_many": ("ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[]",),
+    "pause": ("queue => '<queue>'", "queue => '<shard>'"),
+    "pause_schedule": ("name => '<schedule>'", "name => '<near_schedule>'"),
     "preview_schedule": ("name => '<schedule>'", "name => '<near_schedule>'"),
     "prune": NOTHING,
     "record_delivery": ("id => '<job>', token => '<token>', step => 'accepted'",),
@@ -225,12 +247,18 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "result_error": ("error => 'e'",),
     "result_invalid": ("message => 'm'",),
     "result_ok": NOTHING,
+    "resume": ("queue => '<queue>'", "queue => '<queue>', extend => '1 h'"),
+    "resume_schedule": ("name => '<schedule>'",),
+    "retry": FILTERED,
     "retire_worker": ("worker => '<worker>'",),
     "roll_up": NOTHING,
     "run_function": ("name => '<function>', payload => '{}'",),
     "run_handler": ("id => '<job>', token => '<token>', name => '<function>', payload => '{}'",),
     "run_job": ("id => '<job>', token => '<token>', name => '<function>', payload => '{}'",),
     "run_schedules": NOTHING,
+    "set_queue": ("name => '<queue>', policy => '{\"max_attempts\": 3}'",),
+    "show": ("id => '<job>'",),
+    "show_schedule": ("name => '<schedule>'", "name => '<near_schedule>'"),
     "set_tasks": (
         """tasks => '[{"kind": "k", "queue": "<queue>"}]'""",
         """tasks => '[{"kind": "<kind>", "queue": "mine"}]'""",
@@ -246,12 +274,14 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "statistics": ("queue => '<queue>'", "kind => '<kind>'", "since => '1 day'"),
     "status": ("id => '<job>'",),
     "result": ("id => '<job>'",),
+    "stop_worker": ("number => <number>",),
     "supervise": (
         "process => '<process>', payload => '{}', queue => 'mine'",
         "process => '<process>', payload => '{}', queue => '<queue>', kind => '<kind>', options => '{}'",
     ),
     "supervised": ("process => '<process>'", "process => '<process>', queue => '<queue>'"),
     "trigger": ("name => '<schedule>'", "name => '<near_schedule>'"),
+    "undo": ("operation => <operation>", "operation => <operation>, after => '<job>', continues => <operation>"),
     "unpark": ("worker => '<own_worker>'", "worker => '<worker>'"),
     "version": NOTHING,
     "why": ("id => '<job>'",),
@@ -264,9 +294,10 @@ UPKEEP = {"do_chore", "expire", "forget", "maintain", "make_days", "prune", "res
 
 HARMLESS = {
     "ahead", "at", "backoff", "bodies", "body", "chunk", "completes", "content_type", "cost", "count", "cpu",
-    "deadline", "dedup", "dedup_for", "dedup_scope", "delay", "delays", "detail", "due_at", "errors", "every", "facts",
-    "final", "finals", "follow_ups", "force", "fresh", "headers", "history", "lease", "lease_cap", "lease_growth",
-    "max", "max_attempts", "memory", "on_duplicate", "payload", "priority", "progress", "reason", "result", "results",
+    "deadline", "dedup", "dedup_for", "dedup_scope", "delay", "delays", "detail", "dry_run", "due_at", "errors",
+    "every", "facts", "final", "finals", "follow_ups", "force", "fresh", "headers", "history", "lease", "lease_cap",
+    "lease_growth", "max", "max_attempts", "memory", "on_duplicate", "payload", "priority", "progress", "rate",
+    "reason", "result", "results",
     "source", "span", "trouble", "ttl",
 }  # fmt: skip
 """Arguments that name nothing, or what is tried by itself."""
@@ -279,6 +310,8 @@ class Sweep:
         self.db = db
         self.ours, self.theirs = worlds
         [(self.revision,)] = db.execute("select revision from dibs.schedule where name like 'hush%'").fetchall()
+        db.execute('select from dibs.cancel_where(\'{"queue": "hush", "kind": "none"}\')')
+        [(self.operation,)] = db.execute("select max(operation) from dibs.audits").fetchall()
         self.tables = " union all ".join(
             f"select '{name}', t::text, to_jsonb(t) ->> 'queue_id' = any (%(queues)s) from dibs.{name} as t"
             f" where t::text ~ %(told)s or to_jsonb(t) ->> 'queue_id' = any (%(queues)s)"
@@ -302,7 +335,7 @@ class Sweep:
             "schedule": f"{prefix}-nightly", "near_schedule": f"{prefix}-nightl", "kind": f"{prefix}.kind",
             "near_kind": f"{prefix}.kin", "process": f"{prefix}/7", "function": f"{prefix}_app.run",
             "worker": str(uuid4()), "own_worker": str(self.ours.worker), "token": str(uuid4()),
-            "revision": str(self.revision),
+            "revision": str(self.revision), "number": str(self.theirs.number if prefix == THEIRS else 0), "operation": str(self.operation if prefix == THEIRS else 0),
         }  # fmt: skip
 
     def outcome(self, conn: psycopg.Connection[Any], call: str, names: dict[str, str]) -> tuple[str, str]:
@@ -327,20 +360,21 @@ def answered(conn: psycopg.Connection[Any], statement: str) -> str:
         return f"{error.sqlstate} {told.message_primary} {told.message_hint} {told.message_detail}"
 
 
-@pytest.mark.parametrize("role", ["dibs_producer", "dibs_worker", "dibs_observer"])
+@pytest.mark.parametrize("roles", [["dibs_producer"], ["dibs_worker"], ["dibs_observer"], ACTING], ids=lambda r: r[0])
 def test_no_verb_tells_a_confined_role_of_another_queue_or_touches_it(
-    db: psycopg.Connection[Any], login: Login, worlds: tuple[World, World], role: str
+    db: psycopg.Connection[Any], login: Login, worlds: tuple[World, World], roles: list[str]
 ) -> None:
     granted = {
         name: set(arguments or ())
         for name, arguments in db.execute(
             "select p.proname, p.proargnames[:p.pronargs] from pg_proc as p"
-            " where p.pronamespace = 'dibs'::regnamespace and has_function_privilege(%s, p.oid, 'execute')",
-            (role,),
+            " where p.pronamespace = 'dibs'::regnamespace and exists ("
+            "   select from unnest(%s::text[]) as r where has_function_privilege(r, p.oid, 'execute'))",
+            (roles,),
         )
     }
     sweep = Sweep(db, worlds)
-    client = login(role, sweep.ours.role)
+    client = login(*roles, sweep.ours.role)
     with psycopg.connect(client.dsn, autocommit=True) as conn:
         for name in sorted(granted, key=lambda name: (name in UPKEEP, name)):
             assert name in DESCRIBED, f"{name} is new: say how it is called"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from dibs.embedded import Server
+    from dibs.operation import Action
     from dibs.web import Authorize
-    from dibs.web.settings import Action
 
 _numbers = itertools.count(1)
 

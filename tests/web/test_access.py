@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+import os
+import re
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
 import dibs
+from dibs.client.bounded import ActingClient
 from dibs.web import Access, app
 from dibs.web.access import ACTIONS, by_header, by_password, by_token, first_of, from_this_machine, settled
+from dibs.web.pages import ROUTES
 
 if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from dibs.web.settings import Action
+    from dibs.operation import Action
+    from tests.web.conftest import Browse
 
 ACTS: dict[str, tuple[Action, str, dict[str, str]]] = {
+    # What each address of a change needs, how it is asked, and with what; a new one fails below until it is here.
     "cancel": ("cancel", "jobs/{ready}/cancel", {}),
     "retry": ("retry", "jobs/{failed}/retry", {}),
     "delete": ("delete", "jobs/{succeeded}/delete", {}),
@@ -29,6 +36,7 @@ ACTS: dict[str, tuple[Action, str, dict[str, str]]] = {
     "cancel many": ("cancel", "jobs/many", {"act": "cancel", "id": "{scheduled}", "sure": "yes"}),
     "delete many": ("delete", "jobs/many", {"act": "delete", "id": "{cancelled}", "sure": "yes"}),
     "move many": ("edit", "jobs/many", {"act": "move", "id": "{retried}", "to": "mail", "sure": "yes"}),
+    "undo": ("retry", "undo", {"operation": "{operation}"}),
     "pause": ("pause", "queue/pause", {"queue": "work"}),
     "resume": ("pause", "queue/resume", {"queue": "mail"}),
     "stop worker": ("pause", "workers/stop", {"number": "1"}),
@@ -46,25 +54,123 @@ def facts(client: dibs.Client) -> object:
     return client.jobs(), paused, schedules, asked
 
 
+ALSO: dict[str, Action] = {"undo": "cancel"}
+"""What some need besides."""
+
+
+@pytest.fixture(scope="module")
+def things(crew: dibs.Client, made: dict[str, UUID]) -> dict[str, Any]:
+    """What can be done something to: jobs by their states, and an operation that can be undone."""
+    crew.enqueue("undone", "k")
+    return {**made, "operation": crew.cancel_where({"queue": "undone"}).operation}
+
+
+def asked(act: str, things: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """The address and the form of an act."""
+    _, path, form = ACTS[act]
+    whole = {name: value.format(**things) if value.startswith("{") and '"' not in value else value
+             for name, value in form.items()}  # fmt: skip
+    return "/" + path.format(**things), whole
+
+
+def test_every_address_of_a_change_is_tried_here() -> None:
+    changing = {route.path for route in ROUTES if not route.methods <= {"GET", "HEAD"}}  # type: ignore[operator]
+    tried = {"/" + re.sub(r"\{\w+\}", "{id}", path) for _, path, _ in ACTS.values()}
+    assert tried == changing
+    assert {action for action, *_ in ACTS.values()} == ACTIONS - {"read"}
+
+
 @pytest.mark.parametrize("act", ACTS)
 def test_every_action_needs_its_access_and_is_audited(
-    act: str, web: TestClient, crew: dibs.Client, made: dict[str, UUID]
+    act: str, web: TestClient, crew: dibs.Client, things: dict[str, Any]
 ) -> None:
-    action, path, form = ACTS[act]
-    address = "/" + path.format(**made)
-    form = {name: value.format(**made) if name == "id" else value for name, value in form.items()}
+    action = ACTS[act][0]
+    address, form = asked(act, things)
+    needed = {"read", action, ALSO.get(act, action)}
     before = facts(crew)
-    for others in ({"read"}, ACTIONS - {action}, {action}):
-        refused = web.post(address, data=form, headers={"X-Actions": ",".join(others)})
-        assert refused.status_code == 403
-        assert facts(crew) == before
-    allowed = web.post(address, data=form, headers={"X-Actions": f"read,{action}"})
+    for missing in needed:
+        for given in (needed - {missing}, ACTIONS - {missing}):
+            refused = web.post(address, data=form, headers={"X-Actions": ",".join(given)})
+            assert refused.status_code == 403
+    looked = web.get(address, params=form)  # the form of an edit is a page, and `many` is no job's id
+    assert looked.status_code == (200 if act == "edit" else 400 if "many" in address else 405)
+    assert facts(crew) == before
+    allowed = web.post(address, data=form, headers={"X-Actions": ",".join(needed)})
     assert allowed.status_code == 303
     assert web.get(allowed.headers["location"]).status_code == 200
     if act != "resume_schedule":  # it may not have been paused
         assert facts(crew) != before
         # A clone is an enqueue like any other, and the job itself is its record.
         assert act == "clone" or "tester" in {audit.actor for audit in crew.audits()}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_the_database_refuses_what_a_handler_should_have(
+    act: str, web: TestClient, crew: dibs.Client, things: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a handler asked for another access than its own: the role of that one is not enough."""
+    action = ACTS[act][0]
+    address, form = asked(act, things)
+    real = ActingClient.limited_to
+    before = facts(crew)
+    for other in ACTIONS - {action}:
+        monkeypatch.setattr(ActingClient, "limited_to", lambda client, _, other=other: real(client, other))
+        refused = web.post(address, data=form)
+        assert refused.status_code == 403, f"{act} as {other}"
+        assert "permission denied for function" in refused.text
+    assert facts(crew) == before
+
+
+async def test_a_client_that_was_allowed_nothing_changes_nothing(web_dsn: str, crew: dibs.Client) -> None:
+    crew.set_queue("still")
+    async with ActingClient(web_dsn, timeout=5, write=False) as reads:
+        with pytest.raises(dibs.NotPermitted, match="permission denied for function pause"):
+            await reads.pause("still")
+    writes = ActingClient(web_dsn, timeout=5, write=True)
+    for change in (writes.pause("still"), writes.enqueue("still", "k"), writes.upkeep.prune()):
+        with pytest.raises(dibs.NotPermitted, match="no action was allowed"):
+            await change
+    with writes.limited_to("pause"):
+        with pytest.raises(dibs.NotPermitted, match="permission denied for function enqueue"):
+            await writes.enqueue("still", "k")
+        assert await writes.pause("still")
+    await writes.close()
+
+
+LOGINS = {
+    "login inherit in role dibs_read, dibs_retry": {"read", "retry"},
+    "login noinherit in role dibs_read, dibs_retry": {"read", "retry"},
+    "login in role dibs_admin": ACTIONS,
+    "login noinherit in role dibs_admin": ACTIONS,
+    "login in role dibs_observer": {"read"},
+    "login": set(),
+}
+
+
+@pytest.mark.parametrize("options", LOGINS)
+def test_a_login_can_do_what_its_roles_can(
+    options: str, browse: Browse, web_dsn: str, crew: dibs.Client, made: dict[str, UUID]
+) -> None:
+    can, name = LOGINS[options], f"web_{os.getpid()}"
+    with psycopg.connect(web_dsn, autocommit=True) as db:
+        db.execute(f"create role {name} {options}")
+        try:
+            web = browse(dsn=web_dsn.replace("user=dibs", f"user={name}"))
+            page = web.get(f"/jobs/{made['ready']}")
+            assert page.status_code == (200 if "read" in can else 403)
+            assert ("s3cret" in page.text) == bool(can - {"read"})
+            assert web.get('/jobs?payload={"token":"s3cret"}').status_code == (200 if can - {"read"} else 403)
+            assert web.post(f"/jobs/{made['ready']}/retry").status_code == (303 if "retry" in can else 403)
+            crew.set_queue("logins")
+            paused = web.post("/queue/pause", data={"queue": "logins"})
+            assert paused.status_code == (303 if "pause" in can else 403)
+            assert "pause" in can or "grant dibs_pause to the login" in paused.text
+            if "pause" in can:
+                web.post("/queue/resume", data={"queue": "logins"})
+                assert (crew.audits(limit=1)[0].role, crew.audits(limit=1)[0].actor) == (name, "tester")
+        finally:
+            db.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", (name,))
+            db.execute(f"drop role {name}")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from dibs import Client, State
 from dibs.cli.app import dibs
+from dibs.db.admin import execute
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -58,6 +59,24 @@ def test_it_does_not_start_where_it_would_be_open_or_cannot_work(
         dibs.main(["--dsn", dsn, "web", "--port", "0", *options])
     assert done.value.code == 1
     assert told in capsys.readouterr().err
+
+
+def test_it_says_at_once_which_roles_its_login_lacks(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("dibs.cli.commands.web.serve", lambda *_: None)
+    login = f"board_{os.getpid()}"
+    for roles, told in {
+        "": f"grant dibs_read to {login}",
+        "in role dibs_read, dibs_retry": "grant dibs_cancel, dibs_delete, dibs_edit, dibs_pause, dibs_schedules to ",
+        "in role dibs_admin": "changes are allowed",
+    }.items():
+        execute(dsn, f"create role {login} login {roles}")
+        with pytest.raises(SystemExit) as done:
+            dibs.main(["--dsn", dsn.replace("user=dibs", f"user={login}"), "web", "--port", "0", "--write"])
+        execute(dsn, f"drop role {login}")
+        assert told in (said := capsys.readouterr()).err
+        assert (done.value.code == 0) == bool(roles), said.err
 
 
 def test_the_demo_shows_a_task_that_fails_and_succeeds_when_it_is_retried(dsn: str, client: Client) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 import dibs
-from dibs.client.bounded import BoundedClient
+from dibs.client.bounded import ActingClient
 from dibs.db import calls
 from dibs.db.admin import create_database, drop_database
 from dibs.web import app
@@ -270,7 +270,7 @@ def test_what_takes_too_long_is_left_out_with_a_banner(browse: Browse, web_dsn: 
 
 def test_without_its_database_a_page_says_so() -> None:
     lost = app("postgresql://nobody@127.0.0.1:1/nothing", authorize=who)
-    lost.state.reads = BoundedClient(lost.state.reads.dsn, timeout=5, read_only=True, patience=0.1)
+    lost.state.reads = ActingClient(lost.state.reads.dsn, timeout=5, write=False, patience=0.1)
     with asking(lost) as client:
         answer = client.get("/")
     assert answer.status_code == 503

@@ -1,17 +1,23 @@
-"""A client for requests of people: each call has a time limit, and may be unable to change anything."""
+"""A client for requests of people: each call has a time limit, and the database lets it do no more than it should."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Self
 
 from dibs.client.client_async import AsyncClient
 from dibs.db import calls
+from dibs.errors import NotPermitted
 
 if TYPE_CHECKING:
-    from dibs.db.adapters.detect import AsyncConnection
-    from dibs.db.calls import Call
+    from collections.abc import Iterator, Sequence
 
-R = TypeVar("R")
+    from dibs.db.calls import Call
+    from dibs.operation import Action
+
+ACTION: ContextVar[Action | None] = ContextVar("dibs.action", default=None)
+"""What is being done."""
 
 
 class BoundedClient(AsyncClient):
@@ -25,10 +31,34 @@ class BoundedClient(AsyncClient):
     ) -> None:
         super().__init__(dsn, pool_size=pool_size, patience=patience)
         self._bound = calls.schema.bound(timeout, read_only)
+        self._database.before = self._before
 
-    async def _run(self, call: Call[R], conn: AsyncConnection | None = None) -> R:
-        if conn is not None:
-            return await super()._run(call, conn)
-        answers = await self._database.run_together([self._bound, *calls.operate.acting(), call])
-        answer: R = answers[-1]
-        return answer
+    def _before(self) -> Sequence[Call[Any]]:
+        return [self._bound, *calls.operate.acting()]
+
+
+class ActingClient(BoundedClient):
+    """A ``BoundedClient`` that takes the role of an action for each transaction, and so can do nothing else.
+
+    It only reads, unless it is made to change things; then it does so within :meth:`limited_to` alone.
+    """
+
+    def __init__(self, dsn: str | None = None, *, timeout: float, write: bool, patience: float = 3.0) -> None:
+        super().__init__(dsn, timeout=timeout, read_only=not write, patience=patience)
+        self._write = write
+
+    @contextmanager
+    def limited_to(self, action: Action) -> Iterator[Self]:
+        """Whatever is called in this block is called with the rights for this action, and no others."""
+        token = ACTION.set(action)
+        try:
+            yield self
+        finally:
+            ACTION.reset(token)
+
+    def _before(self) -> Sequence[Call[Any]]:
+        action = ACTION.get() if self._write else "read"
+        if action is None:
+            raise NotPermitted("nothing may be changed, since no action was allowed")
+        # The role comes last: what is set before may need rights that it has not.
+        return [*super()._before(), calls.schema.take_role(action)]

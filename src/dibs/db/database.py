@@ -72,11 +72,13 @@ class Database:
         self._parents: object = None
         self._fits = False
         self.ahead = 0.0
+        self.before: Callable[[], Sequence[Call[Any]]] = tuple
+        """Makes what goes before the calls of each transaction, and binds them."""
 
     def another(self, *, pool_size: int, patience: float | None = None) -> Database:
         """The same database with a separate pool, where nothing waits for what is done here."""
         database = Database(self.dsn, pool_size=pool_size, patience=patience or self.patience)
-        database._fits, database.ahead = True, self.ahead
+        database._fits, database.ahead, database.before = True, self.ahead, self.before
         return database
 
     @property
@@ -150,7 +152,8 @@ class Database:
         with translated():
             with self._connect() as conn:
                 try:
-                    self._check(run_on(conn, calls.schema.installed()))
+                    [installed] = _run_on(conn, iter([calls.schema.installed()]), self.before())
+                    self._check(installed)
                 except psycopg.Error as error:
                     raise missing(error) from error
 
@@ -245,10 +248,11 @@ class Database:
         if self._pool is None:
             self.open()
         assert self._pool is not None
+        before = self.before()
         try:
             with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
-                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow)
-                return _run_on(conn, these)
+                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
+                return _run_on(conn, these, before)
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
         except psycopg.Error as error:
@@ -266,6 +270,8 @@ class Database:
             with self._pool.connection(timeout=self.patience) as conn:
                 conn.silence = None  # The statements are a handler's own, and may take as long as they like.
                 with conn.transaction():
+                    for call in self.before():
+                        run_on(conn, call)
                     yield conn
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
@@ -278,13 +284,16 @@ def _silence(left: float, *, again: bool, slow: bool) -> float:
     return max(1.0, left / 3 if again else left)
 
 
-def _run_on(conn: Connection, these: Iterator[Call[Any]]) -> list[Any]:
-    """Run calls: one as it is, and more than one in a transaction."""
+def _run_on(conn: Connection, these: Iterator[Call[Any]], before: Sequence[Call[Any]]) -> list[Any]:
+    """Run calls: one as it is, and more than one, or what is bound, in a transaction."""
     begin = list(islice(these, 2))
     if not begin:
         return []
     reach("database.before_send")
-    done = [run_on(conn, begin[0])] if len(begin) == 1 else _run_together(conn, chain(begin, these))
+    if len(begin) == 1 and not before:
+        done = [run_on(conn, begin[0])]
+    else:
+        done = (_run_together(conn, chain(before, begin, these)))[len(before) :]
     reach("database.after_send")
     return done
 

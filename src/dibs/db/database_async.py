@@ -71,11 +71,13 @@ class AsyncDatabase:
         self._parents: object = None
         self._fits = False
         self.ahead = 0.0
+        self.before: Callable[[], Sequence[Call[Any]]] = tuple
+        """Makes what goes before the calls of each transaction, and binds them."""
 
     def another(self, *, pool_size: int, patience: float | None = None) -> AsyncDatabase:
         """The same database with a separate pool, where nothing waits for what is done here."""
         database = AsyncDatabase(self.dsn, pool_size=pool_size, patience=patience or self.patience)
-        database._fits, database.ahead = True, self.ahead
+        database._fits, database.ahead, database.before = True, self.ahead, self.before
         return database
 
     @property
@@ -149,7 +151,8 @@ class AsyncDatabase:
         with translated():
             async with await self._connect() as conn:
                 try:
-                    self._check(await run_on(conn, calls.schema.installed()))
+                    [installed] = await _run_on(conn, iter([calls.schema.installed()]), self.before())
+                    self._check(installed)
                 except psycopg.Error as error:
                     raise missing(error) from error
 
@@ -244,10 +247,11 @@ class AsyncDatabase:
         if self._pool is None:
             await self.open()
         assert self._pool is not None
+        before = self.before()
         try:
             async with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
-                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow)
-                return await _run_on(conn, these)
+                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
+                return await _run_on(conn, these, before)
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
         except psycopg.Error as error:
@@ -265,6 +269,8 @@ class AsyncDatabase:
             async with self._pool.connection(timeout=self.patience) as conn:
                 conn.silence = None  # The statements are a handler's own, and may take as long as they like.
                 async with conn.transaction():
+                    for call in self.before():
+                        await run_on(conn, call)
                     yield conn
         except (PoolTimeout, PoolClosed) as error:
             raise ConnectionLost(f"no connection to the database: {error}") from error
@@ -277,13 +283,16 @@ def _silence(left: float, *, again: bool, slow: bool) -> float:
     return max(1.0, left / 3 if again else left)
 
 
-async def _run_on(conn: AsyncConnection, these: Iterator[Call[Any]]) -> list[Any]:
-    """Run calls: one as it is, and more than one in a transaction."""
+async def _run_on(conn: AsyncConnection, these: Iterator[Call[Any]], before: Sequence[Call[Any]]) -> list[Any]:
+    """Run calls: one as it is, and more than one, or what is bound, in a transaction."""
     begin = list(islice(these, 2))
     if not begin:
         return []
     reach("database.before_send")
-    done = [await run_on(conn, begin[0])] if len(begin) == 1 else await _run_together(conn, chain(begin, these))
+    if len(begin) == 1 and not before:
+        done = [await run_on(conn, begin[0])]
+    else:
+        done = (await _run_together(conn, chain(before, begin, these)))[len(before) :]
     reach("database.after_send")
     return done
 

@@ -9,20 +9,24 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from dibs.db.calls.schema import TAKEABLE
 from dibs.db.dsn import connect
 from dibs.db.translate import translated
 from dibs.errors import InvalidArgument
 from dibs.sql import OWNERS
+from dibs.sql import ROLES as OUR_ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROLES = ("producer", "worker", "observer", "admin")
+ROLES = tuple(role.removeprefix("dibs_") for role in OUR_ROLES)
+"""What ``dibs grant`` gives."""
 
 HOLDERS: LiteralString = """
 with recursive held (member, roleid) as (
   select m.member, m.roleid from pg_auth_members as m join pg_roles as r on r.oid = m.roleid
-  where r.rolname in ('dibs_producer', 'dibs_worker', 'dibs_observer', 'dibs_admin')
+  join pg_roles as h on h.oid = m.member
+  where r.rolname = any (%(roles)s) and h.rolname <> all (%(roles)s)
   union
   select m.member, h.roleid from held as h join pg_auth_members as m on m.roleid = h.member
 )
@@ -54,11 +58,14 @@ CHECKS: dict[str, LiteralString] = {
           left join pg_roles as r on r.oid = a.grantee
         where n.nspname = 'dibs' and a.privilege_type = 'CREATE' and a.grantee <> n.nspowner""",
     "a role of dibs is missing": """
-        select r.r from unnest(array['dibs_producer', 'dibs_worker', 'dibs_observer', 'dibs_admin']) as r (r)
+        select r.r from unnest(%(roles)s::text[]) as r (r)
         where not exists (select from pg_roles as p where p.rolname = r.r)""",
     "a role of dibs can log in": """
         select rolname from pg_roles
-        where rolcanlogin and rolname in ('dibs_producer', 'dibs_worker', 'dibs_observer', 'dibs_admin')""",
+        where rolcanlogin and rolname = any (%(roles)s)""",
+    "dibs_admin lacks the role of an action, so its members cannot do that in the dashboard": """
+        select r.rolname from pg_roles as r join pg_roles as a on a.rolname = 'dibs_admin'
+        where r.rolname = any ((%(roles)s::text[])[5:]) and not pg_has_role(a.oid, r.oid, 'member')""",
     "a function on the allow-list would not be run": """
         select name || ': ' || flaw from dibs.functions where flaw is not null""",
     "a function on the allow-list can be executed by no worker": """
@@ -96,7 +103,7 @@ CHECKS: dict[str, LiteralString] = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a login is to get: one of the four roles, these queues and no others, these functions."""
+    """What a login is to get: one of our roles, these queues and no others, these functions."""
 
     role: str
     login: str
@@ -155,7 +162,7 @@ def _confinement(asked: Asked) -> list[sql.Composed]:
 def holders(dsn: str) -> list[dict[str, Any]]:
     """Every role that has a role of dibs: which, whether it logs in, its queues and the functions it may run."""
     with translated(), connect(dsn) as conn, conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(HOLDERS).fetchall()
+        return cursor.execute(HOLDERS, {"roles": list(OUR_ROLES)}).fetchall()
 
 
 def check(dsn: str) -> list[tuple[str, str]]:
@@ -165,4 +172,10 @@ def check(dsn: str) -> list[tuple[str, str]]:
 
 
 def _ask(conn: psycopg.Connection[Any], question: LiteralString) -> Sequence[tuple[Any, ...]]:
-    return conn.execute(question).fetchall()
+    return conn.execute(question, {"roles": list(OUR_ROLES)}).fetchall()
+
+
+def taken(dsn: str) -> tuple[str, list[str]] | None:
+    """The login, and the roles of dibs that it can take; None if dibs is not installed."""
+    with translated(), connect(dsn) as conn:
+        return conn.execute(TAKEABLE, (list(OUR_ROLES),)).fetchone()

@@ -72,6 +72,8 @@ _REFUSED = {
 """What to do when a server refuses a connection; asking again would not help."""
 
 
+_LACKING = re.compile(r'role "(dibs_\w+)" does not exist')
+_UNTAKEN = re.compile(r'permission denied to set role "(dibs_\w+)"')
 _DENIED = re.compile(r"permission denied for (function|view) (\w+)")
 
 
@@ -118,6 +120,10 @@ def tell(report: Report) -> errors.DibsError:
         return _with_state(errors.ServerError(message, hint=hint), state)
     if state == "42501":
         return errors.NotPermitted(message, hint=hint or _who_may(message))
+    if state == "22023" and (lacking := _LACKING.search(message)):
+        return errors.SchemaMissing(
+            f"this server lacks the role {lacking[1]}", hint="run dibs migrate as a role that may create roles"
+        )
     if known := errors.BY_SQLSTATE.get(state):
         return known(message, hint=hint)
     if state == "3F000" and '"dibs"' in message:
@@ -135,6 +141,8 @@ def _who_may(message: str) -> str | None:
     """Which of our roles has the right that was missing."""
     if "schema dibs" in message:
         return "grant the login one of dibs_producer, dibs_worker, dibs_observer and dibs_admin; see: dibs grant --help"
+    if untaken := _UNTAKEN.search(message):
+        return f"let an administrator run: grant {untaken[1]} to the login; or give it dibs_admin, which has them all"
     denied = _DENIED.search(message)
     if denied is None:
         return None

@@ -13,8 +13,6 @@ from dibs.db.schema import installed
 from dibs.db.translate import translated
 from dibs.errors import SchemaInUse, SchemaMissing
 
-ROLES = ("dibs_producer", "dibs_worker", "dibs_observer", "dibs_admin")
-
 MOST = 1_000_000
 """How many jobs are counted at most."""
 
@@ -67,8 +65,8 @@ def uninstall(dsn: str, *, roles: bool = False, force: bool = False, dry_run: bo
         if not force:
             _refuse_if_used(found)
         conn.execute("drop schema dibs cascade")
-        dropped = tuple(role for role in ROLES if roles and _drop_role(conn, role))
-        return replace(found, roles=dropped, roles_kept=tuple(r for r in ROLES if roles and r not in dropped))
+        dropped = tuple(role for role in sql.ROLES if roles and _drop_role(conn, role))
+        return replace(found, roles=dropped, roles_kept=tuple(r for r in sql.ROLES if roles and r not in dropped))
 
 
 def _find(conn: psycopg.Connection) -> Uninstalled:

@@ -13,10 +13,15 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from dibs.operation import ACTIONS
+
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 ROOT = files(__name__)
+
+ROLES = ("dibs_producer", "dibs_worker", "dibs_observer", "dibs_admin", *(f"dibs_{action}" for action in ACTIONS))
+"""The roles of dibs: four for logins, and one for each action of a person; ``dibs._roles()`` has the same."""
 
 TABLES = (
     "values", "queues", "jobs", "dedup", "backpressure", "groups", "limits", "claiming", "shards", "schedules",
@@ -133,7 +138,8 @@ def granted_to(verb: str) -> list[str]:
     """The roles that may call a verb, by ``grants.sql``."""
     text = (ROOT / "grants.sql").read_text(encoding="utf-8")
     lists = re.findall(r"\('(dibs_\w+)', '\{([^}]*)\}'", text)
-    return sorted({role for role, verbs in lists if verb in re.findall(r"\w+", verbs)})
+    found = {role for role, verbs in lists if verb in re.findall(r"\w+", verbs)}
+    return sorted(found | ({"dibs_read"} if "dibs_observer" in found else set()))
 
 
 def code() -> str:

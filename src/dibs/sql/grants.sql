@@ -10,7 +10,7 @@ do $roles$
 declare
   v_role text;
 begin
-  foreach v_role in array array['dibs_producer', 'dibs_worker', 'dibs_observer', 'dibs_admin'] loop
+  foreach v_role in array dibs._roles() loop
     if not exists (select from pg_catalog.pg_roles where rolname = v_role) then
       -- Another database's install may be making it; nobody waits behind us for a role that is not there yet.
       set local lock_timeout = '10s';
@@ -29,12 +29,32 @@ begin
 end
 $roles$;
 
+-- Who may do everything may act as who may do one thing.
+do $actions$
+declare
+  v_role text;
+begin
+  for v_role in
+    select r.rolname from pg_catalog.pg_roles as r join pg_catalog.pg_roles as a on a.rolname = 'dibs_admin'
+    where r.rolname = any ((dibs._roles())[5:]) and not pg_has_role(a.oid, r.oid, 'member')
+  loop
+    begin
+      execute format('grant %I to dibs_admin', v_role);
+    exception
+      when insufficient_privilege then
+        raise notice 'dibs: dibs_admin was not made a member of %, because % may not grant it', v_role, current_user
+          using hint = format('let an administrator run: grant %I to dibs_admin', v_role);
+    end;
+  end loop;
+end
+$actions$;
+
 do $grants$
 declare
   v_grant record;
 begin
   for v_grant in
-    select g.role, p.oid::regprocedure as verb
+    select r.rolname as role, p.oid::regprocedure as verb
     from (values
       ('dibs_producer', '{enqueue,enqueue_many,cancel,cancel_many,cancel_key,state,states,why,find_task,bells,make_id,now,version}'::text[]),
       ('dibs_worker', '{claim,extend,extend_many,complete,complete_many,fail,fail_many,snooze,snooze_many,release,
@@ -67,11 +87,19 @@ begin
       ('dibs_admin', '{bury_unreadable,repair_groups,repair_limits,set_group,unset_group,set_limit,unset_limit,
         declare_limits,park,park_many,unpark}'),
       ('dibs_observer', '{find_jobs}'),
-      ('dibs_admin', '{find_jobs,delete,purge,move,edit,retry,cancel_where,undo,drop_queue,stop_worker}')
+      ('dibs_admin', '{find_jobs,delete,purge,move,edit,retry,cancel_where,undo,drop_queue,stop_worker}'),
+      -- What a person may be allowed to do: the dashboard takes the role of the action for each request.
+      ('dibs_read', '{show,show_schedule}'),
+      ('dibs_retry', '{retry,undo,now,version}'),
+      ('dibs_cancel', '{cancel,cancel_where,now,version}'),
+      ('dibs_delete', '{delete,now,version}'),
+      ('dibs_edit', '{edit,move,enqueue,set_queue,now,version}'),
+      ('dibs_pause', '{pause,resume,stop_worker,now,version}'),
+      ('dibs_schedules', '{trigger,pause_schedule,resume_schedule,now,version}')
     ) as g (role, verbs)
-    join pg_catalog.pg_roles as r on r.rolname = g.role
+    join pg_catalog.pg_roles as r on r.rolname = g.role or (g.role = 'dibs_observer' and r.rolname = 'dibs_read')
     join pg_catalog.pg_proc as p on p.proname = any (g.verbs)
-    where p.pronamespace = 'dibs'::regnamespace order by g.role
+    where p.pronamespace = 'dibs'::regnamespace order by r.rolname
   loop
     execute format('grant usage on schema dibs to %I', v_grant.role);
     execute format('grant execute on function %s to %I', v_grant.verb, v_grant.role);
@@ -79,7 +107,7 @@ begin
   for v_grant in
     select r.rolname as role, c.oid::regclass as seen
     from pg_catalog.pg_roles as r cross join pg_catalog.pg_class as c
-    where r.rolname in ('dibs_observer', 'dibs_admin')
+    where r.rolname in ('dibs_observer', 'dibs_read', 'dibs_admin')
       and c.relnamespace = 'dibs'::regnamespace and c.relkind = 'v'
   loop
     execute format('grant select on %s to %I', v_grant.seen, v_grant.role);

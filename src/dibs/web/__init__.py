@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dibs.errors import DibsError
+from dibs.operation import Action
 
 try:
     from dibs.web.access import Access, Authorize
     from dibs.web.app import Dashboard, app
-    from dibs.web.settings import Action
 except ImportError as error:
     raise DibsError("the dashboard needs an extra that is not installed", hint="pip install 'dibs[web]'") from error
 

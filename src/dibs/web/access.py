@@ -8,19 +8,20 @@ import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
 from dibs.errors import InvalidArgument
-from dibs.web.settings import Action
+from dibs.operation import ACTIONS as ALL
+from dibs.operation import Action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-ACTIONS: frozenset[Action] = frozenset(get_args(Action))
+ACTIONS: frozenset[Action] = frozenset(ALL)
 """Everything that an access may allow."""
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -35,9 +36,7 @@ class Access:
 
     def __post_init__(self) -> None:
         if unknown := self.actions - ACTIONS:
-            raise InvalidArgument(
-                f"there is no action {min(unknown)!r}", hint=f"there are {', '.join(sorted(ACTIONS))}"
-            )
+            raise InvalidArgument(f"there is no action {min(unknown)!r}", hint=f"there are {', '.join(ALL)}")
 
     @classmethod
     def to(cls, who: str, *, write: bool) -> Access:

@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dibs.client.bounded import BoundedClient
+from dibs.client.bounded import ActingClient
 from dibs.errors import (
     ConnectionLost,
     DibsError,
@@ -61,8 +61,8 @@ class Dashboard(Starlette):
             lifespan=_lifespan,
         )
         self.state.settings = settings
-        self.state.reads = BoundedClient(dsn, timeout=settings.timeout, read_only=True)
-        self.state.writes = BoundedClient(dsn, timeout=settings.timeout, read_only=False)
+        self.state.reads = ActingClient(dsn, timeout=settings.timeout, write=False)
+        self.state.writes = ActingClient(dsn, timeout=settings.timeout, write=True)
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from dibs.client.bounded import BoundedClient
+    from dibs.client.bounded import ActingClient
     from dibs.web.settings import Settings
 
 R = TypeVar("R")
@@ -48,7 +48,7 @@ class Look:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.client: BoundedClient = request.app.state.reads
+        self.client: ActingClient = request.app.state.reads
         self.settings: Settings = request.app.state.settings
         self.late: list[str] = []
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
-
-Action = Literal["read", "retry", "cancel", "delete", "edit", "pause", "schedules"]
-"""What somebody may do with the dashboard."""
+from typing import Any
 
 HIDDEN = "•••"
 

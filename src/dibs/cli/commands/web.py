@@ -11,7 +11,9 @@ import click
 from dibs.cli.command import Command
 from dibs.cli.exits import Exit
 from dibs.cli.session import Session, pass_session
-from dibs.errors import InvalidArgument
+from dibs.db.grants import taken
+from dibs.errors import ConnectionLost, InvalidArgument, NotPermitted
+from dibs.operation import ACTIONS
 
 if TYPE_CHECKING:
     import uvicorn
@@ -43,8 +45,10 @@ def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) 
     from dibs.web.app import app, under
 
     ways = authorize(host, options)
+    dsn = session.find()
+    check_roles(session, dsn, options["write"])
     dashboard = app(
-        session.find(),
+        dsn,
         authorize=ways,
         mask=[key.strip() for key in options["mask"].split(",") if key.strip()],
         hide_payloads=options["hide_payloads"],
@@ -77,6 +81,27 @@ def authorize(host: str, options: dict[str, Any]) -> Authorize:
             f"anyone who reaches {host} would see your jobs", hint="add --password-file, --token-file or --user-header"
         )
     return from_this_machine(write=write)
+
+
+def check_roles(session: Session, dsn: str, write: bool) -> None:
+    """Say at once what the database will refuse; what it cannot be asked now, the pages say."""
+    try:
+        found = taken(dsn)
+    except ConnectionLost:
+        return
+    if found is None:
+        return
+    login, roles = found
+    if not {"dibs_read", "dibs_observer"} & set(roles):
+        raise NotPermitted(
+            f"{login} can take none of the roles dibs_read and dibs_observer, so there is nothing to show",
+            hint=f"let an administrator run: grant dibs_read to {login}; or dibs_admin, which has all roles of actions",
+        )
+    if write and (refused := [f"dibs_{a}" for a in ACTIONS[1:] if f"dibs_{a}" not in roles]):
+        session.output.note(
+            f"{login} cannot take {', '.join(refused)}, so the database refuses what they are for;"
+            f" let an administrator run: grant {', '.join(refused)} to {login}"
+        )
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -18,16 +19,17 @@ from dibs.web.pages.job import id_in
 from dibs.web.render import Look, link
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from dibs.client.bounded import BoundedClient
+    from dibs.client.bounded import ActingClient
+    from dibs.operation import Action
     from dibs.policy import JobChanges
-    from dibs.web.settings import Action
 
-    Act = Callable[[Request, BoundedClient, FormData], Awaitable[Response]]
+    Act = Callable[[Request, FormData], Awaitable[Response]]
+    ActOf = Callable[[Request, ActingClient, FormData], Awaitable[Response]]
 
 KEPT = ("headers", "content_type", "priority", "group", "cost", "resources", "max_attempts")
 """What a clone has of its original, besides the payload."""
@@ -36,28 +38,36 @@ LARGEST = 1_000_000
 
 
 def with_form(act: Act) -> Callable[[Request], Awaitable[Response]]:
-    """An action that gets the form that was sent; the audit gets the name of the one who sent it."""
+    """An action that gets the form that was sent."""
 
     @wraps(act)
     async def handler(request: Request) -> Response:
-        form = await _form(request)
-        with acting_as(request.state.access.who):
-            return await act(request, request.app.state.writes, form)
+        return await act(request, await _form(request))
 
     return handler
 
 
-def needs(action: Action) -> Callable[[Act], Callable[[Request], Awaitable[Response]]]:
+@contextmanager
+def allowed(request: Request, action: Action) -> Iterator[ActingClient]:
+    """The client of an action, for those who may do it: the only way to change anything.
+
+    The database holds it to that action, and the audit gets the name of who does it.
+    """
+    access = request.state.access
+    if not access.may(action):
+        raise HTTPException(403, f"You may not do this: it needs {action!r}.")
+    with acting_as(access.who), request.app.state.writes.limited_to(action) as client:
+        yield client
+
+
+def needs(action: Action) -> Callable[[ActOf], Callable[[Request], Awaitable[Response]]]:
     """An action for those who may do this."""
 
-    def wrap(act: Act) -> Callable[[Request], Awaitable[Response]]:
-        handle = with_form(act)
-
+    def wrap(act: ActOf) -> Callable[[Request], Awaitable[Response]]:
         @wraps(act)
         async def handler(request: Request) -> Response:
-            if not request.state.access.may(action):
-                raise HTTPException(403, f"You may not do this: it needs {action!r}.")
-            return await handle(request)
+            with allowed(request, action) as client:
+                return await act(request, client, await _form(request))
 
         return handler
 
@@ -86,7 +96,7 @@ def _text(form: FormData, name: str) -> str:
 
 
 @needs("cancel")
-async def cancel(request: Request, client: BoundedClient, form: FormData) -> Response:  # noqa: ARG001
+async def cancel(request: Request, client: ActingClient, form: FormData) -> Response:  # noqa: ARG001
     """Cancel a job, or ask its worker to stop."""
     id = id_in(request)
     answer = await client.cancel(id, f"cancelled by {request.state.access.who}")
@@ -94,7 +104,7 @@ async def cancel(request: Request, client: BoundedClient, form: FormData) -> Res
 
 
 @needs("retry")
-async def retry(request: Request, client: BoundedClient, form: FormData) -> Response:  # noqa: ARG001
+async def retry(request: Request, client: ActingClient, form: FormData) -> Response:  # noqa: ARG001
     """Bring a dead job back, due now."""
     id = id_in(request)
     changed = await client.retry({"ids": [id]})
@@ -102,7 +112,7 @@ async def retry(request: Request, client: BoundedClient, form: FormData) -> Resp
 
 
 @needs("delete")
-async def delete(request: Request, client: BoundedClient, form: FormData) -> Response:  # noqa: ARG001
+async def delete(request: Request, client: ActingClient, form: FormData) -> Response:  # noqa: ARG001
     """Delete a job that has ended."""
     id = id_in(request)
     changed = await client.delete({"ids": [id]})
@@ -110,7 +120,7 @@ async def delete(request: Request, client: BoundedClient, form: FormData) -> Res
 
 
 @needs("edit")
-async def edit(request: Request, client: BoundedClient, form: FormData) -> Response:
+async def edit(request: Request, client: ActingClient, form: FormData) -> Response:
     """Change the payload and the priority of a job that waits or is dead."""
     id = id_in(request)
     changes: JobChanges = {}
@@ -126,7 +136,7 @@ async def edit(request: Request, client: BoundedClient, form: FormData) -> Respo
 
 
 @needs("edit")
-async def clone(request: Request, client: BoundedClient, form: FormData) -> Response:  # noqa: ARG001
+async def clone(request: Request, client: ActingClient, form: FormData) -> Response:  # noqa: ARG001
     """Enqueue the same once more, due now."""
     found = await known(Look(request), id_in(request))
     payload = found["payload"] if found["body"] is None else b64decode(found["body"])
@@ -136,7 +146,7 @@ async def clone(request: Request, client: BoundedClient, form: FormData) -> Resp
 
 
 @needs("pause")
-async def pause_queue(request: Request, client: BoundedClient, form: FormData) -> Response:
+async def pause_queue(request: Request, client: ActingClient, form: FormData) -> Response:
     """Stop handing out a queue's jobs."""
     name = _text(form, "queue")
     await client.pause(name)
@@ -144,7 +154,7 @@ async def pause_queue(request: Request, client: BoundedClient, form: FormData) -
 
 
 @needs("pause")
-async def resume_queue(request: Request, client: BoundedClient, form: FormData) -> Response:
+async def resume_queue(request: Request, client: ActingClient, form: FormData) -> Response:
     """Hand out a queue's jobs again."""
     name = _text(form, "queue")
     await client.resume(name)
@@ -152,7 +162,7 @@ async def resume_queue(request: Request, client: BoundedClient, form: FormData) 
 
 
 @needs("pause")
-async def stop_worker(request: Request, client: BoundedClient, form: FormData) -> Response:
+async def stop_worker(request: Request, client: ActingClient, form: FormData) -> Response:
     """Ask a worker to stop."""
     number = number_of(_text(form, "number"))
     if number is None:
@@ -162,7 +172,7 @@ async def stop_worker(request: Request, client: BoundedClient, form: FormData) -
 
 
 @needs("schedules")
-async def run_schedule(request: Request, client: BoundedClient, form: FormData) -> Response:
+async def run_schedule(request: Request, client: ActingClient, form: FormData) -> Response:
     """Make a job of a schedule now."""
     name = _text(form, "name")
     triggered = await client.trigger(name)
@@ -170,7 +180,7 @@ async def run_schedule(request: Request, client: BoundedClient, form: FormData) 
 
 
 @needs("schedules")
-async def pause_schedule(request: Request, client: BoundedClient, form: FormData) -> Response:
+async def pause_schedule(request: Request, client: ActingClient, form: FormData) -> Response:
     """Let a schedule make no jobs."""
     name = _text(form, "name")
     await client.pause_schedule(name, f"paused by {request.state.access.who}")
@@ -178,7 +188,7 @@ async def pause_schedule(request: Request, client: BoundedClient, form: FormData
 
 
 @needs("schedules")
-async def resume_schedule(request: Request, client: BoundedClient, form: FormData) -> Response:
+async def resume_schedule(request: Request, client: ActingClient, form: FormData) -> Response:
     """Let a schedule go on."""
     name = _text(form, "name")
     await client.resume_schedule(name)

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from dibs.errors import InvalidArgument
 from dibs.web.filters import Asked
-from dibs.web.pages.acts import needs, redirect, with_form
+from dibs.web.pages.acts import allowed, needs, redirect, with_form
 from dibs.web.render import Look
 
 if TYPE_CHECKING:
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from dibs.client.bounded import BoundedClient
-    from dibs.operation import Changed, JobFilter
-    from dibs.web.settings import Action
+    from dibs.client.bounded import ActingClient
+    from dibs.operation import Action, Changed, JobFilter
 
 MOST = 10_000
 """How many jobs one request changes; the rest, the next."""
@@ -47,20 +46,19 @@ ACTS = {
 
 
 @with_form
-async def many(request: Request, client: BoundedClient, form: FormData) -> Response:
+async def many(request: Request, form: FormData) -> Response:
     """Say how many match; change them if that was confirmed."""
     act = ACTS.get(str(form.get("act", "")))
     if act is None:
         raise HTTPException(400, "There is no such action.")
-    if not request.state.access.may(act.action):
-        raise HTTPException(403, f"You may not do this: it needs {act.action!r}.")
-    asked = Asked.read(form)
-    filter = asked.filter(await client.now())
-    if not filter:
-        raise InvalidArgument("every job would be meant", hint="choose a queue, a state or a kind, or mark some jobs")
-    to = str(form.get("to", ""))
-    sure = form.get("sure") == "yes"
-    changed = await _change(client, act.name, filter, to, dry_run=not sure)
+    asked, to, sure = Asked.read(form), str(form.get("to", "")), form.get("sure") == "yes"
+    with allowed(request, act.action) as client:
+        filter = asked.filter(await client.now())
+        if not filter:
+            raise InvalidArgument(
+                "every job would be meant", hint="choose a queue, a state or a kind, or mark some jobs"
+            )
+        changed = await _change(client, act.name, filter, to, dry_run=not sure)
     if not sure:
         return await Look(request).page("many.html", act=act, asked=asked, to=to, changed=changed, most=MOST)
     shown = {name: value for name, value in asked.given.items() if name != "id"}
@@ -70,7 +68,7 @@ async def many(request: Request, client: BoundedClient, form: FormData) -> Respo
     )  # fmt: skip
 
 
-async def _change(client: BoundedClient, name: str, filter: JobFilter, to: str, *, dry_run: bool) -> Changed:
+async def _change(client: ActingClient, name: str, filter: JobFilter, to: str, *, dry_run: bool) -> Changed:
     match name:
         case "retry":
             return await client.retry(filter, max=MOST, dry_run=dry_run)
@@ -83,7 +81,7 @@ async def _change(client: BoundedClient, name: str, filter: JobFilter, to: str, 
 
 
 @needs("retry")
-async def undo(request: Request, client: BoundedClient, form: FormData) -> Response:
+async def undo(request: Request, client: ActingClient, form: FormData) -> Response:
     """Take back a cancel or a retry of many jobs, where nothing ran since."""
     if not request.state.access.may("cancel"):
         raise HTTPException(403, "You may not do this: it needs 'cancel', too.")

@@ -16,7 +16,7 @@ declare
 begin
   perform dibs._check_isolation('undo'), dibs._check_count('undo', undo.max), dibs._check_continues('undo', undo.continues);
   select a.verb, a.at, a.queue into v_what from dibs.audit as a
-  where a.id = undo.operation and a.operation = a.id;
+  where a.id = undo.operation and a.operation = a.id and (a.role = session_user or dibs._sees(a.queue));
   perform dibs._check_undo(undo.operation, v_what.verb, v_what.at, v_now);
   v_jobs := array(
     select u from dibs.undo_job as u

@@ -14,6 +14,9 @@ declare
   v_old jsonb := (select to_jsonb(q) from dibs.queues as q where q.name = set_queue.name);
   v_new jsonb;
 begin
+  if dibs._is_confined() then
+    perform dibs._check_queues(array[name]);
+  end if;
   if policy ? 'exclusive' then
     policy := policy - 'exclusive'
       || jsonb_build_object('shards', case when (policy ->> 'exclusive')::boolean then 1 end);

@@ -36,6 +36,13 @@ $$;
 
 comment on function dibs._sees is 'Whether the caller may know of a queue: it is not confined, or confined to that.';
 
+create or replace function dibs._roles() returns text[]
+language sql immutable parallel safe
+return '{dibs_producer,dibs_worker,dibs_observer,dibs_admin,
+  dibs_read,dibs_retry,dibs_cancel,dibs_delete,dibs_edit,dibs_pause,dibs_schedules}'::text[];
+
+comment on function dibs._roles is 'The roles of dibs: four for logins, and one for each action of a person.';
+
 create or replace function dibs._roles_of(login name) returns oid[]
 language sql stable
 begin atomic
@@ -45,7 +52,7 @@ begin atomic
     select m.roleid from held join pg_catalog.pg_auth_members as m on m.member = held.oid
   )
   select array_agg(h.oid) from held as h join pg_catalog.pg_roles as r on r.oid = h.oid
-  where r.rolname <> all ('{dibs_producer,dibs_worker,dibs_observer,dibs_admin}') and r.rolname !~ '^pg_';
+  where r.rolname <> all (dibs._roles()) and r.rolname !~ '^pg_';
 end;
 
 comment on function dibs._roles_of is 'A role and those it is a member of, without the roles that everyone has; null if it is gone.';
