@@ -335,7 +335,8 @@ class Sweep:
             "schedule": f"{prefix}-nightly", "near_schedule": f"{prefix}-nightl", "kind": f"{prefix}.kind",
             "near_kind": f"{prefix}.kin", "process": f"{prefix}/7", "function": f"{prefix}_app.run",
             "worker": str(uuid4()), "own_worker": str(self.ours.worker), "token": str(uuid4()),
-            "revision": str(self.revision), "number": str(self.theirs.number if prefix == THEIRS else 0), "operation": str(self.operation if prefix == THEIRS else 0),
+            "revision": str(self.revision), "number": str(self.theirs.number if prefix == THEIRS else 0),
+            "operation": str(self.operation if prefix == THEIRS else 0),
         }  # fmt: skip
 
     def outcome(self, conn: psycopg.Connection[Any], call: str, names: dict[str, str]) -> tuple[str, str]:

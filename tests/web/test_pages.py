@@ -262,7 +262,7 @@ def test_what_takes_too_long_is_left_out_with_a_banner(browse: Browse, web_dsn: 
         db.execute("lock table dibs.ready")
         answer = hasty.get("/")
         assert answer.status_code == 200
-        assert "Took longer than 500ms and was left out: what is in the queues" in answer.text
+        assert re.search("Took longer than 500ms and was left out: .*what is in the queues", answer.text)
         assert "<h2>Queues</h2>" in answer.text
         assert hasty.get(f"/jobs/{made['ready']}").status_code == 503  # nothing is left of that page
     assert "was left out" not in hasty.get("/").text
