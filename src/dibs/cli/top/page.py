@@ -160,7 +160,7 @@ class Page(App[None]):
         self._table.focus()
 
     def on_data_table_row_selected(self) -> None:
-        """Look at the job of the row; a queue's row shows what is dead there."""
+        """Look at the job of the row."""
         if id := self._job():
             self.push_screen(JobScreen(self.client, id, self._every))
 
@@ -176,7 +176,7 @@ class Page(App[None]):
     def action_retry(self) -> None:
         """Let the dead job of the row run again."""
         if id := self._job():
-            self._ask(f"Run job {id} again?", self.client.redrive([id]))
+            self._ask(f"Run job {id} again?", self.client.retry({"ids": [id]}))
 
     def action_cancel(self) -> None:
         """Cancel the job of the row, or ask its worker to stop."""

@@ -58,11 +58,11 @@ begin atomic
     format('the limit of %s %s is %s, but it has only %s units', r.scope, r.name, r.concurrency, u.units),
     'Fewer jobs run at once than may.', 'select dibs.repair_limits();'
   from dibs.limit_rule as r
+  left join (
+    select h.id, sum(h.units) as units
+    from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as h (id, units) group by h.id) as h on h.id = r.id
   cross join lateral (
-    select coalesce((select sum(f.units) from dibs.limit_unit as f where f.limit_id = r.id), 0)
-      + coalesce((
-        select sum(h.units) from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as h (id, units)
-        where h.id = r.id), 0) as units) as u
+    select coalesce(h.units, 0) + coalesce(sum(f.units), 0) as units from dibs.limit_unit as f where f.limit_id = r.id) as u
   where r.concurrency > 0 and u.units < r.concurrency;
 end;
 
