@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bench.horizon import last_to_first
+
 if TYPE_CHECKING:
     from bench.stage import Stage
 
 WANTED = {"queue_ratio": ("≥", 0.85), "kind_ratio": ("≥", 0.85)}
-JOBS = 3_000
+JOBS = 6_000
 ROUNDS = 8
 LIMITS = {
     "queue": "select dibs.set_limit(queue => 'queue', concurrency => 20)",
@@ -28,7 +30,7 @@ def run(stage: Stage) -> dict[str, float]:
                 for _ in range(ROUNDS):
                     stage.fill(conn, JOBS, queue=sort, kind=sort)
                     done, seconds = stage.drain(conn, queue=sort)
-                    rounds.append(done / seconds)
+                    rounds.append(round(done / seconds))
             measured[f"{sort}_first"], measured[f"{sort}_last"] = rounds[0], rounds[-1]
-            measured[f"{sort}_ratio"] = rounds[-1] / rounds[0]
+            measured[f"{sort}_ratio"] = last_to_first(rounds)
     return measured
