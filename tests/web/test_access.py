@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from starlette.requests import Request
 from starlette.testclient import TestClient
 
 import dibs
 from dibs.client.bounded import ActingClient
 from dibs.web import Access, app
-from dibs.web.access import ACTIONS, by_header, by_password, by_token, first_of, from_this_machine, settled
+from dibs.web.access import ACTIONS
 from dibs.web.pages import ROUTES
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from uuid import UUID
 
     from dibs.operation import Action
@@ -219,49 +216,6 @@ def test_by_default_only_this_machine_is_let_in_and_only_to_read(web_dsn: str, c
         assert refused.status_code == 403
 
 
-def request(**headers: str) -> Request:
-    sent = [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items()]
-    return Request({"type": "http", "headers": sent, "client": ("10.0.0.1", 1), "method": "GET", "path": "/"})
-
-
-def basic(text: str) -> str:
-    return "Basic " + base64.b64encode(text.encode()).decode()
-
-
-async def test_passwords_tokens_and_headers(tmp_path: Path) -> None:
-    passwords, tokens = tmp_path / "passwords", tmp_path / "tokens"
-    passwords.write_text("# who may look\nana:pass:word\nonly-a-password\n")
-    tokens.write_text("t0ken\n")
-    known = first_of([
-        by_password(passwords, write=False),
-        by_token(tokens, write=True),
-        by_header("X-User", ["10.0.0.1"], write=False),
-    ])  # fmt: skip
-
-    async def who(**headers: str) -> str | None:
-        access = await settled(known(request(**headers)))
-        return None if access is None else access.who
-
-    assert await who(authorization=basic("ana:word")) is None
-    assert await who(authorization=basic("bob:only-a-password")) == "bob"
-    assert await who(authorization=basic("bob:wrong")) is None
-    assert await who(authorization="Basic ???") is None
-    assert await who(authorization="Bearer t0ken") == "token"
-    assert await who(authorization="Bearer ") is None
-    assert await who(authorization="Bearer t0ke") is None
-    assert await who(x_user="carol") == "carol"
-    assert await who() is None
-    assert by_header("X-User", ["10.9.9.9"], write=True)(request(x_user="carol")) is None
-
-
-@pytest.mark.parametrize("text", ["", "\n#\n", "ana:\n"])
-def test_a_file_without_secrets_lets_nobody_start(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text(text)
-    with pytest.raises(dibs.InvalidArgument):
-        by_password(file, write=False)
-
-
 def test_an_unknown_action_is_refused() -> None:
     with pytest.raises(dibs.InvalidArgument, match="no action"):
         Access("x", frozenset({"read", "destroy"}))  # type: ignore[arg-type]
@@ -284,4 +238,3 @@ def test_a_form_that_is_too_large_or_odd_is_refused(web: TestClient) -> None:
     assert web.post("/queue/pause", content=b"queue=\xff\xfe").status_code == 400
     assert web.post("/queue/pause", content=b"&a=1" * 5000).status_code == 400
     assert web.post("/queue/pause", data={"queue": "nowhere"}).status_code == 404
-    assert from_this_machine(write=True)(request(host="localhost")) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -19,7 +18,8 @@ from dibs.operation import Action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from dibs.web.secrets import SecretFile
 
 ACTIONS: frozenset[Action] = frozenset(ALL)
 """Everything that an access may allow."""
@@ -77,27 +77,22 @@ def from_this_machine(*, write: bool) -> Authorize:
     return authorize
 
 
-def by_password(file: Path, *, write: bool) -> Authorize:
-    """Anyone who gives a password of the file; a line is ``name:password``, or a password for any name."""
-    known = [line.rpartition(":")[::2] for line in secrets(file)]
+def by_password(file: SecretFile, *, write: bool) -> Authorize:
+    """Anyone who gives a password of the file; a line is ``NAME:PASSWORD``, or a password for any name."""
 
     def authorize(request: Request) -> Access | None:
         name, password = _basic(request)
-        for wanted, secret in known:
-            if wanted in {"", name} and _same(password, secret):
-                return Access.to(name or "password", write=write)
-        return None
+        return Access.to(name or "password", write=write) if file.find(name, password) else None
 
     return authorize
 
 
-def by_token(file: Path, *, write: bool) -> Authorize:
-    """Anyone who sends ``Authorization: Bearer`` with a token of the file, which has one on each line."""
-    known = secrets(file)
+def by_token(file: SecretFile, *, write: bool) -> Authorize:
+    """Anyone who sends ``Authorization: Bearer`` with a token of the file."""
 
     def authorize(request: Request) -> Access | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and any(_same(token.strip(), secret) for secret in known):
+        if scheme.lower() == "bearer" and file.find("", token.strip()):
             return Access.to("token", write=write)
         return None
 
@@ -105,12 +100,15 @@ def by_token(file: Path, *, write: bool) -> Authorize:
 
 
 def by_header(name: str, proxies: Sequence[str], *, write: bool) -> Authorize:
-    """Anyone whom a proxy at one of these addresses names in a header."""
+    """Anyone whom a proxy at one of these addresses names in a header.
+
+    Twice the same header is none: the proxy may have added its own to what somebody sent.
+    """
 
     def authorize(request: Request) -> Access | None:
-        who = request.headers.get(name)
-        if who and request.client is not None and request.client.host in proxies:
-            return Access.to(who, write=write)
+        told = [who.strip() for who in request.headers.getlist(name)]
+        if len(told) == 1 and told[0] and request.client is not None and request.client.host in proxies:
+            return Access.to(told[0], write=write)
         return None
 
     return authorize
@@ -133,18 +131,6 @@ async def settled(access: Access | Awaitable[Access | None] | None) -> Access | 
     return access if access is None or isinstance(access, Access) else await access
 
 
-def secrets(file: Path) -> list[str]:
-    """The lines of a file of secrets; an empty file lets nobody in, so it is refused."""
-    try:
-        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{file} cannot be read: {error}") from None
-    found = [line for line in lines if line and not line.startswith("#")]
-    if not found or any(line.endswith(":") for line in found):
-        raise InvalidArgument(f"{file} has no secret in it, or an empty one", hint="write one on each line")
-    return found
-
-
 def _name(host: str) -> str | None:
     try:
         return urlsplit(f"//{host}").hostname
@@ -161,7 +147,3 @@ def _basic(request: Request) -> tuple[str, str]:
     except (binascii.Error, UnicodeDecodeError):
         return "", ""
     return name, password
-
-
-def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())

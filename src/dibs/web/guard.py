@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from dibs.web.access import settled
+from dibs.web.guesses import TooManyGuesses, seconds
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,6 +27,7 @@ HEADERS = {
 }
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="dibs", charset="UTF-8"'}
 NOBODY = "Who are you? Log in; or, on the machine itself, open it as localhost.\n"
+SLOWER = "Too many wrong passwords or tokens. Wait a while.\n"
 NO_ACCESS = "You may not see this.\n"
 FOREIGN = "A change has to come from a page of this dashboard: Sec-Fetch-Site or Origin says otherwise, or nothing.\n"
 
@@ -53,7 +55,10 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_guarded)
 
     async def _refusal(self, request: Request) -> PlainTextResponse | None:
-        access = await settled(self._authorize(request))
+        try:
+            access = await settled(self._authorize(request))
+        except TooManyGuesses as error:
+            return PlainTextResponse(SLOWER, 429, {"Retry-After": seconds(error.wait)})
         if access is None:
             return PlainTextResponse(NOBODY, 401, CHALLENGE)
         if not access.may("read"):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from dibs.web import Authorize
+    from dibs.web.secrets import SecretFile
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -32,7 +33,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--password-file", type=FILE, help="Let in who gives a password of this file; lines of NAME:PASSWORD.")
 @click.option("--token-file", type=FILE, help="Let in who sends a token of this file as Authorization: Bearer.")
 @click.option("--user-header", metavar="NAME", help="Let in anyone whom a trusted proxy names in this header.")
-@click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="The address of such a proxy; may be repeated.")
+@click.option(
+    "--trusted-proxy", multiple=True, metavar="ADDRESS", help="The address of a proxy of yours; may be repeated."
+)
 @click.option("--mask", default="", metavar="KEYS", help="Cover the values of these keys: password,token,card.")
 @click.option("--hide-payloads", is_flag=True, help="Cover payloads, results and headers whole.")
 @click.option("--timeout", default=5.0, show_default=True, help="Seconds a statement may take.")
@@ -44,7 +47,7 @@ def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) 
     """
     from dibs.web.app import app, under
 
-    ways = authorize(host, options)
+    ways = authorize(session, host, options)
     dsn = session.find()
     check_roles(session, dsn, options["write"])
     dashboard = app(
@@ -60,27 +63,38 @@ def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) 
     return Exit.OK
 
 
-def authorize(host: str, options: dict[str, Any]) -> Authorize:
+def authorize(session: Session, host: str, options: dict[str, Any]) -> Authorize:
     """Who is let in: anyone who can connect, if that is this machine alone and nothing else was asked for."""
     from dibs.web.access import by_header, by_password, by_token, first_of, from_this_machine, is_loopback
+    from dibs.web.guesses import limited
 
-    write = options["write"]
+    write, proxies = options["write"], options["trusted_proxy"]
     ways: list[Authorize] = []
-    if options["password_file"]:
-        ways.append(by_password(options["password_file"], write=write))
-    if options["token_file"]:
-        ways.append(by_token(options["token_file"], write=write))
+    if file := options["password_file"]:
+        ways.append(by_password(secrets(session, file, named=True), write=write))
+    if file := options["token_file"]:
+        ways.append(by_token(secrets(session, file, named=False), write=write))
     if options["user_header"]:
-        if not options["trusted_proxy"]:
+        if not proxies:
             raise InvalidArgument("--user-header needs the address of the proxy", hint="add: --trusted-proxy ADDRESS")
-        ways.append(by_header(options["user_header"], options["trusted_proxy"], write=write))
+        ways.append(by_header(options["user_header"], proxies, write=write))
     if ways:
-        return first_of(ways)
+        return limited(first_of(ways), proxies)
     if not is_loopback(host):
         raise InvalidArgument(
             f"anyone who reaches {host} would see your jobs", hint="add --password-file, --token-file or --user-header"
         )
     return from_this_machine(write=write)
+
+
+def secrets(session: Session, file: Path, *, named: bool) -> SecretFile:
+    """A file of secrets, with a word if others can read it."""
+    from dibs.web.secrets import SecretFile
+
+    found = SecretFile(file, named=named)
+    if found.is_open:
+        session.output.note(f"others on this machine can read {file}; run: chmod 600 {file}", "yellow")
+    return found
 
 
 def check_roles(session: Session, dsn: str, write: bool) -> None:
