@@ -33,9 +33,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--password-file", type=FILE, help="Let in who gives a password of this file; lines of NAME:PASSWORD.")
 @click.option("--token-file", type=FILE, help="Let in who sends a token of this file as Authorization: Bearer.")
 @click.option("--user-header", metavar="NAME", help="Let in anyone whom a trusted proxy names in this header.")
-@click.option(
-    "--trusted-proxy", multiple=True, metavar="ADDRESS", help="The address of a proxy of yours; may be repeated."
-)
+@click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="Your proxy, by its address; may be repeated.")
 @click.option("--mask", default="", metavar="KEYS", help="Cover the values of these keys: password,token,card.")
 @click.option("--hide-payloads", is_flag=True, help="Cover payloads, results and headers whole.")
 @click.option("--timeout", default=5.0, show_default=True, help="Seconds a statement may take.")
