@@ -78,6 +78,9 @@ def test_the_audit_says_who(run: Dibs, client: dibs.Client, monkeypatch: pytest.
     assert (told["verb"], told["queue"], told["actor"]) == ("pause", "q", "ann")
     assert "ann (" in run("audit").out
     assert run("audit", "--before", told["operation"]).out == ""
+    assert "deleted by the upkeep" in run("audit", "--keep", "365d").out
+    assert "from 30 days" in run("audit", "--keep", "1h", code=1).err
+    assert run("audit", "--json").json[0]["detail"] == {"keep": "365 days"}
 
 
 def test_edit_changes_a_job(run: Dibs, client: dibs.Client) -> None:

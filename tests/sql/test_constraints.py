@@ -54,6 +54,7 @@ def test_every_constraint_has_its_sentence_and_every_sentence_its_constraint(db:
         ("dibs.register_worker('')", "a worker's name has 1 to 200"),
         ("dibs.register_worker('w', '[]')", "facts are a JSON object"),
         ("dibs.set_error_retention('1 minute')", "an error retention from 1 hour"),
+        ("dibs.set_audit_retention('1 minute')", "an audit retention from 30 days"),
     ],
 )
 def test_what_is_broken_is_said(client: dibs.Client, statement: str, told: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 import dibs
 from dibs import JobFilter, State
 from dibs.db import calls
+from dibs.operation import ACTIONS
 from dibs.policy import JobChanges
 from tests.waiting import wait_until
 
@@ -618,6 +619,39 @@ def test_nobody_changes_the_audit(
     with psycopg.connect(admin.dsn, autocommit=True) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
         conn.execute(statement)
     assert [a.verb for a in client.audits()] == ["pause"]
+
+
+def test_the_audit_is_kept_for_its_retention_which_only_the_owner_sets(
+    db: psycopg.Connection[Any], client: dibs.Client, login: Login, clock: Clock
+) -> None:
+    client.enqueue("q", "k")
+    client.pause("q")
+    clock.move(399 * 86400)
+    client.resume("q")
+    db.execute("select dibs.forget()")
+    assert [a.verb for a in client.audits()] == ["resume", "pause"]
+    clock.move(2 * 86400)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="never changed"):
+        db.execute("delete from dibs.audit")  # one of them is not past it
+    assert one(db, "select dibs.forget()") == 1
+    assert [a.verb for a in client.audits()] == ["resume"]
+    admin = login("dibs_admin", *(f"dibs_{action}" for action in ACTIONS))
+    with pytest.raises(dibs.NotPermitted) as refused:
+        admin._run(calls.operate.set_audit_retention(timedelta(days=30)))
+    assert refused.value.hint == "only the role that dibs belongs to may do that"
+    client._run(calls.operate.set_audit_retention(timedelta(days=30)))
+    clock.move(29 * 86400)
+    assert one(db, "select dibs.forget()") == 1
+    assert [a.verb for a in client.audits()] == ["set_audit_retention"]
+
+
+def test_the_audit_leaves_in_bounded_steps(db: psycopg.Connection[Any], clock: Clock) -> None:
+    rows = "select n, now(), 'r', 'v' from generate_series(1, 25000) as n"
+    db.execute(f"insert into dibs.audit (operation, at, role, verb) {rows}")
+    db.execute("analyze dibs.audit")
+    assert one(db, "select dibs.forget()") == 0
+    clock.move(401 * 86400)
+    assert [one(db, "select dibs.forget()") for _ in range(4)] == [10000, 10000, 5000, 0]
 
 
 def test_an_actor_is_named_for_the_block_only(client: dibs.Client) -> None:

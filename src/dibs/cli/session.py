@@ -24,6 +24,7 @@ from dibs.errors import DibsError, InvalidArgument, UnknownJob
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from datetime import timedelta
 
     from dibs.db.calls import Call
 
@@ -111,6 +112,13 @@ class Session:
                 with Client(dsn, patience=1.0, pool_size=1) as client:
                     return client._run(call)
         return []
+
+    def say_kept(self, what: str, keep: timedelta) -> None:
+        """Say that something is kept for another time from now on."""
+        if self.as_json:
+            self.output.json({"keep": keep})
+        else:
+            self.output.say(f"{what} older than that will be deleted by the upkeep")
 
     def show(
         self,

@@ -26,6 +26,7 @@ EXPECTED = {
     "history_known": "a history of all, failures or none",
     "retention_range": "a retention from 1 day to 10 years",
     "error_retention_range": "an error retention from 1 hour to 10 years",
+    "audit_retention_range": "an audit retention from 30 days to 100 years",
     "history_retention_range": "a history retention from 1 day to 10 years",
     "shards_range": "1 to 256 shards",
     "shard_lease_range": "a shard lease from 1 s to 1 hour",
@@ -147,7 +148,9 @@ def _who_may(message: str) -> str | None:
     if denied is None:
         return None
     roles = ["dibs_admin", "dibs_observer"] if denied[1] == "view" else sql.granted_to(denied[2])
-    return f"that takes {' or '.join(roles)}; see: dibs grant --help" if roles else None
+    if not roles:
+        return "only the role that dibs belongs to may do that"
+    return f"that takes {' or '.join(roles)}; see: dibs grant --help"
 
 
 def _with_state(error: errors.DibsError, state: str) -> errors.DibsError:

@@ -60,10 +60,7 @@ def _keep(session: Session, *, keep: timedelta, **given: Any) -> None:
     del given
     with session.client() as client:
         client._run(calls.channels.set_error_retention(keep))
-    if session.as_json:
-        session.output.json({"keep": keep})
-    else:
-        session.output.say("errors older than that will be deleted by the upkeep")
+    session.say_kept("errors", keep)
 
 
 @errors.command()

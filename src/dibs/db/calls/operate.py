@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dibs.db.calls.call import SPAN, Call, Row, columns, first, one_answer, to_json
+from dibs.db.calls.call import SPAN, Call, Row, columns, first, nothing, one_answer, to_json
 from dibs.db.calls.jobs import summary
 from dibs.info import JobSummary
 from dibs.operation import ACTOR, Audit, ErrorGroup, ErrorHour, Found, JobFilter, Step
@@ -12,7 +12,7 @@ from dibs.policy import moment, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from uuid import UUID
 
     from dibs.policy import Seconds
@@ -116,6 +116,11 @@ def audits(limit: int, before: int | None) -> Call[list[Audit]]:
         lambda rows: [Audit(*row) for row in rows],
         slow=True,
     )
+
+
+def set_audit_retention(keep: timedelta) -> Call[None]:
+    """How long the audit is kept."""
+    return Call("select dibs.set_audit_retention(%s)", (keep,), nothing)
 
 
 def error_groups(queue: str | None, kind: str | None, since: datetime | None, limit: int) -> Call[list[ErrorGroup]]:

@@ -1,4 +1,4 @@
--- Who changed what. Rows are only ever inserted; the trigger holds for the owner, too.
+-- Who changed what. Rows are inserted, and leave when their time is over; the triggers hold for the owner, too.
 
 create sequence dibs.audit_id_seq;
 create table dibs.audit (
@@ -16,7 +16,7 @@ create table dibs.audit (
   before jsonb
 );
 alter sequence dibs.audit_id_seq owned by dibs.audit.id;
-comment on table dibs.audit is 'Who changed what, and when: a row for each step of a change. Insert only.';
+comment on table dibs.audit is 'Who changed what, and when: a row for each step of a change. Insert only; rows past setting.audit_retention leave.';
 comment on column dibs.audit.operation is 'The row of its first step: a change of many jobs is made in several.';
 comment on column dibs.audit.role is 'The login.';
 comment on column dibs.audit.actor is 'Who said to act, by the setting dibs.actor; null if nobody did.';
@@ -30,11 +30,19 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  raise exception using errcode = '42501', message = 'the audit is never changed: its rows are only inserted';
+  if tg_op = 'DELETE' then
+    if old.at < dibs.now() - (select s.audit_retention from dibs.setting as s) then
+      return old;
+    end if;
+  end if;
+  raise exception using errcode = '42501', message = 'the audit is never changed: its rows are only inserted',
+    hint = 'they leave when setting.audit_retention has passed';
 end
 $$;
 
-comment on function dibs._keep_audit is 'Refuse to change the audit.';
+comment on function dibs._keep_audit is 'Refuse to change the audit, but for rows past their retention, which may be deleted.';
 
-create trigger audit_kept before update or delete or truncate on dibs.audit
+create trigger audit_kept before update or truncate on dibs.audit
 for each statement execute function dibs._keep_audit();
+create trigger audit_row_kept before delete on dibs.audit
+for each row execute function dibs._keep_audit();

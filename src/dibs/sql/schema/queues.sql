@@ -28,10 +28,12 @@ create table dibs.setting (
   stat_minutes interval not null default interval '2 days',
   stat_hours interval not null default interval '1 year',
   error_retention interval not null default interval '1 month',
+  audit_retention interval not null default interval '400 days',
   secret bytea not null default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()),
   constraint setting_stat_minutes_range check (stat_minutes between interval '2 hours' and interval '1 year'),
   constraint setting_stat_hours_range check (stat_hours between interval '8 days' and interval '10 years'),
-  constraint setting_error_retention_range check (error_retention between interval '1 hour' and interval '10 years')
+  constraint setting_error_retention_range check (error_retention between interval '1 hour' and interval '10 years'),
+  constraint setting_audit_retention_range check (audit_retention between interval '30 days' and interval '100 years')
 );
 comment on table dibs.setting is 'Switches of the whole install: one row.';
 comment on column dibs.setting.secret is 'What seals what a session is told of how full a queue is; nobody else can make such a seal.';
