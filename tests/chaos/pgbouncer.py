@@ -22,9 +22,9 @@ PROGRAM = "/usr/sbin/pgbouncer"
 
 
 class PgBouncer:
-    """Pools transactions in front of a server, with ``pool_size`` connections for everybody."""
+    """Pools transactions, or what ``mode`` says, in front of a server, with ``pool_size`` connections for everybody."""
 
-    def __init__(self, dsn: str, pool_size: int) -> None:
+    def __init__(self, dsn: str, pool_size: int, mode: str = "transaction", *settings: str) -> None:
         if not Path(PROGRAM).exists():
             install(["pgbouncer"])
         options = {k: v[0] for k, v in parse_qs(urlsplit(dsn).query).items()}
@@ -38,8 +38,9 @@ class PgBouncer:
             f"[databases]\n{name} = host={options['host']} port={options.get('port', '5432')} user={user}\n"
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self._port}\nunix_socket_dir =\n"
             f"auth_type = trust\nauth_file = {self._folder}/users.txt\n"
-            f"pool_mode = transaction\ndefault_pool_size = {pool_size}\nmax_client_conn = 200\n"
+            f"pool_mode = {mode}\ndefault_pool_size = {pool_size}\nmax_client_conn = 200\n"
             f"logfile = {self._folder}/log\nignore_startup_parameters = extra_float_digits\n"
+            + "".join(f"{setting}\n" for setting in settings)
         )
         self.dsn = f"postgresql://{user}@127.0.0.1:{self._port}/{name}?sslmode=disable"
 

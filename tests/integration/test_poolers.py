@@ -7,10 +7,13 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 import dibs
+from dibs.client.bounded import ActingClient
+from dibs.db.doctor import examine
 from dibs.metrics import log_events
 from dibs.worker import Worker, WorkerSettings
 from tests.chaos.pgbouncer import PgBouncer
@@ -40,6 +43,44 @@ async def test_a_worker_behind_a_pooler_says_so_once(dsn: str) -> None:
     assert (told["event"], told["level"], told["poll"]) == ("PoolerFound", "warning", 0.2)
     assert "looks for jobs every 0.2 s (--poll)" in told["message"]
     assert "a cancel reaches a running job when its lease is renewed" in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "settings", "level"),
+    [
+        ("session", [], "note"),
+        ("transaction", [], "note"),
+        ("transaction", ["server_round_robin = 1", "min_pool_size = 3"], "note"),
+        ("statement", [], "error"),
+    ],
+)
+def test_the_doctor_tells_of_a_pooler_and_its_mode(dsn: str, mode: str, settings: list[str], level: str) -> None:
+    with PgBouncer(dsn, 3, mode, *settings) as pooled:
+        found = [finding for finding in examine(pooled.dsn) if finding.name == "pooler"]
+    assert [(finding.level, finding.message) for finding in found] == [
+        (level, f"a pooler in {mode} mode is between here and the server")
+    ]
+
+
+def test_the_doctor_finds_no_pooler_where_there_is_none(dsn: str) -> None:
+    assert [finding for finding in examine(dsn) if finding.name == "pooler"] == []
+
+
+async def test_the_dashboard_works_behind_a_pooler(dsn: str, client: dibs.Client) -> None:
+    """The role that a transaction takes is gone with it, whichever connection serves the next."""
+    client.set_queue("mail")
+    with PgBouncer(dsn, pool_size=1) as pooled:
+        reads, writes = (ActingClient(pooled.dsn, timeout=5, write=write) for write in (False, True))
+        plain = dibs.AsyncClient(pooled.dsn)
+        for _ in range(3):
+            assert [queue.name for queue in await reads.queues()] == ["mail"]
+            with writes.limited_to("pause"):
+                await writes.pause("mail")
+                with pytest.raises(dibs.NotPermitted):
+                    await writes.enqueue("mail", "k")
+            await plain.enqueue("mail", "k")
+        for each in (reads, writes, plain):
+            await each.close()
 
 
 async def test_sqlalchemy_and_asyncpg_work_behind_a_pooler_as_the_docs_say(

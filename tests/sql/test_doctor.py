@@ -54,7 +54,7 @@ def test_every_check_is_asked_and_tested() -> None:
     assert checks == set(re.findall(r"from dibs\.(_find_\w+)", texts["doctor.sql"]))
     assert [name for name in names if f'"{name}"' not in tests] == []
     page = Path("docs/run/doctor.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == names | {"code", "grants"}
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == names | {"code", "grants", "pooler"}
 
 
 def test_an_old_transaction(clock: Clock, db: psycopg.Connection[Any], connect: Connect) -> None:
@@ -133,6 +133,13 @@ def test_days_that_are_missing_or_should_be_gone(
     while db.execute("select from dibs.prune() where outcome = 'dropped'").fetchall():
         pass
     assert found(db, "missing-day") + found(db, "retention") == []
+    client.pause("mail")
+    ahead(clock, days=401)
+    assert [message for _, message, _ in found(db, "retention") if "audit" in message] == []
+    ahead(clock, days=2)
+    assert [message for _, message, _ in found(db, "retention") if "audit" in message]
+    db.execute("select dibs.forget()")
+    assert [message for _, message, _ in found(db, "retention") if "audit" in message] == []
 
 
 def test_a_default_partition_that_fills(db: psycopg.Connection[Any]) -> None:
@@ -301,6 +308,17 @@ def test_code_that_was_changed_by_hand(empty_dsn: str) -> None:
         db.execute("drop function dibs.mine()")
         migrate(empty_dsn, repair=True)
         assert found(db, "drift") == []
+        db.execute("alter table dibs.audit disable trigger audit_kept")
+        db.execute("drop index dibs.audit_job_idx")
+        db.execute("alter table dibs.queue add column mine integer")
+        db.execute("alter table dibs.ready set (fillfactor = 90)")  # that is for everyone to choose
+        changes = [(message.removesuffix(" since dibs was installed"), fix) for _, message, fix in found(db, "drift")]
+        assert sorted(message for message, _ in changes) == [
+            "index dibs.audit_job_idx was dropped",
+            "table dibs.queue was changed",
+            "trigger audit_kept on dibs.audit was changed",
+        ]
+        assert all("by hand" in fix for _, fix in changes)
 
 
 def test_what_the_doctor_cannot_see(empty_dsn: str, db: psycopg.Connection[Any]) -> None:

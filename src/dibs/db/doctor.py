@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 from dibs import sql
 from dibs.db.dsn import connect
 from dibs.db.grants import check as find_faults
+from dibs.db.pooler import pooler_mode
 from dibs.db.schema import installed
 from dibs.db.translate import translated
 from dibs.info import Finding
 
 if TYPE_CHECKING:
     import psycopg
+
+    from dibs.db.pooler import Mode
 
 MOST_OFF = 2.0
 """How many seconds this machine's clock may differ from the database's."""
@@ -28,6 +31,7 @@ def examine(dsn: str) -> list[Finding]:
         rows = conn.execute("select name, level, message, reason, fix from dibs.doctor()").fetchall()
         found += [Finding(*row) for row in rows]
     found += [_fault(what, where) for what, where in find_faults(dsn)]
+    found += _pooler(pooler_mode(dsn))
     return sorted(found, key=lambda finding: LEVELS.index(finding.level))
 
 
@@ -65,6 +69,37 @@ def _clock(conn: psycopg.Connection[Any]) -> list[Finding]:
             "let NTP or chrony set both clocks",
         )
     ]
+
+
+POOLERS: dict[Mode, Finding] = {
+    "session": Finding(
+        "pooler",
+        "note",
+        "a pooler in session mode is between here and the server",
+        "Everything works. No ring is heard through it, so a worker that connects like this looks for jobs by polling.",
+        "give workers a DSN of the server itself; clients that only enqueue may stay",
+    ),
+    "transaction": Finding(
+        "pooler",
+        "note",
+        "a pooler in transaction mode is between here and the server",
+        "Everything works. No ring is heard through it, so a worker that connects like this looks for jobs by polling,"
+        " and what a session remembers of its queues is mixed up, so claims scan more.",
+        "give workers a DSN of the server itself; clients that only enqueue may stay: docs/run/wakeups.md",
+    ),
+    "statement": Finding(
+        "pooler",
+        "error",
+        "a pooler in statement mode is between here and the server",
+        "It allows no transactions, which enqueueing of many jobs, the dashboard and your own code need.",
+        "set pool_mode = transaction, or give a DSN of the server itself",
+    ),
+}
+"""What a pooler means, by its mode."""
+
+
+def _pooler(mode: Mode | None) -> list[Finding]:
+    return [] if mode is None else [POOLERS[mode]]
 
 
 def _fault(what: str, where: str) -> Finding:

@@ -14,4 +14,4 @@ create table dibs.installed_code (
   name text not null constraint installed_code_pkey primary key,
   digest text not null
 );
-comment on table dibs.installed_code is 'What each function and view was when it was installed, with its owner and grants.';
+comment on table dibs.installed_code is 'What each function, view, table, index and trigger was when it was installed; functions and views with their owner and grants.';

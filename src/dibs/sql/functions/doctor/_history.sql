@@ -44,6 +44,17 @@ end;
 
 comment on function dibs._find_old_days is 'Days that prune should have dropped two days ago or before.';
 
+create or replace function dibs._find_old_audit(at timestamptz) returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'retention', 'warning', format('the audit has rows that should be gone; the oldest is of %s', a.at::date),
+    'They cost disk, and may be kept for longer than you promised.', 'see that a worker does the upkeep; by hand: select dibs.forget();'
+  from (select o.at from dibs.audit as o order by o.id limit 1) as a cross join dibs.setting as s
+  where a.at < _find_old_audit.at - s.audit_retention - interval '2 days';
+end;
+
+comment on function dibs._find_old_audit is 'Rows of the audit that the upkeep should have deleted two days ago or before.';
+
 create or replace function dibs._find_late_chores() returns setof dibs.finding
 language sql stable
 begin atomic

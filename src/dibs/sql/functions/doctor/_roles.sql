@@ -43,11 +43,35 @@ end;
 
 comment on function dibs._code is 'Every function and view of dibs, with a digest of what it does and who may use it.';
 
+create or replace function dibs._tables() returns table (name text, digest text)
+language sql stable
+begin atomic
+  -- Without days, which come and go, and without storage settings, which are for everyone to choose.
+  with ours as (
+    select c.oid from pg_catalog.pg_class as c
+    where c.relnamespace = 'dibs'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition)
+  select 'table ' || o.oid::regclass::text, md5(concat_ws('|', (
+      select string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull), ',' order by a.attnum)
+      from pg_catalog.pg_attribute as a where a.attrelid = o.oid and a.attnum > 0 and not a.attisdropped), (
+      select string_agg(pg_get_constraintdef(k.oid), ',' order by k.conname)
+      from pg_catalog.pg_constraint as k where k.conrelid = o.oid and k.contype <> 'n')))
+  from ours as o
+  union all
+  select 'index ' || i.indexrelid::regclass::text, md5(concat_ws('|', pg_get_indexdef(i.indexrelid), i.indisvalid))
+  from ours as o join pg_catalog.pg_index as i on i.indrelid = o.oid
+  union all
+  select format('trigger %s on %s', t.tgname, o.oid::regclass), md5(concat_ws('|', pg_get_triggerdef(t.oid), t.tgenabled))
+  from ours as o join pg_catalog.pg_trigger as t on t.tgrelid = o.oid where not t.tgisinternal;
+end;
+
+comment on function dibs._tables is 'Every table of dibs, its indexes and triggers, with a digest of how it is made.';
+
 create or replace function dibs._note_code() returns void
 language sql volatile
 begin atomic
   delete from dibs.installed_code;
-  insert into dibs.installed_code (name, digest) select c.name, c.digest from dibs._code() as c;
+  insert into dibs.installed_code (name, digest)
+  select c.name, c.digest from dibs._code() as c union all select t.name, t.digest from dibs._tables() as t;
 end;
 
 comment on function dibs._note_code is 'Remember what was installed, at the end of an install.';
@@ -57,10 +81,14 @@ language sql stable
 begin atomic
   select 'drift', 'warning',
     format('%s %s since dibs was installed', coalesce(c.name, i.name),
-      case when i.name is null then 'was added' when c.name is null then 'was dropped' else 'or its grants were changed' end),
-    'What was changed by hand is not what was tested, and the next migration overwrites it.',
-    'dibs migrate --repair installs the functions, views and grants again; keep your own things in another schema'
-  from dibs.installed_code as i full join dibs._code() as c on c.name = i.name
+      case when i.name is null then 'was added' when c.name is null then 'was dropped'
+        when c.name ~ '^(function|view) ' then 'or its grants were changed' else 'was changed' end),
+    'What was changed by hand is not what was tested, and the next migration overwrites it or fails.',
+    case when coalesce(c.name, i.name) ~ '^(function|view) '
+      then 'dibs migrate --repair installs the functions, views and grants again; keep your own things in another schema'
+      else 'change it back by hand; dibs sql shows how it is made' end
+  from dibs.installed_code as i
+  full join (select * from dibs._code() union all select * from dibs._tables()) as c on c.name = i.name
   where i.digest is distinct from c.digest
   order by 3 limit 20;
 end;

@@ -24,6 +24,7 @@ begin
     union all select * from dibs._find_missing_days(v_now)
     union all select * from dibs._find_full_defaults()
     union all select * from dibs._find_old_days(v_now)
+    union all select * from dibs._find_old_audit(v_now)
     union all select * from dibs._find_late_chores()
     union all select * from dibs._find_failing_chores()
     union all select * from dibs._find_unserved(v_now)
