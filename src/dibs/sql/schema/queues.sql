@@ -141,6 +141,7 @@ comment on column dibs.queue.has_limit is
 comment on column dibs.queue.has_job_limits is 'Whether its jobs may need units of a kind''s or a resource''s limit.';
 comment on column dibs.queue.has_large is 'Whether one of its jobs ever was so large that claims have to count bytes.';
 comment on column dibs.queue.is_confined is 'Whether some role is confined, so that verbs check who may use the queue.';
+create index queue_shard_of_idx on dibs.queue (shard_of) where shard_of is not null;
 comment on column dibs.queue.shard_of is 'The queue of which it is a shard, numbered by shard.';
 
 create table dibs.bell (

@@ -67,7 +67,7 @@ begin atomic
     'let NTP or chrony set the clock of that machine'
   from dibs.worker as w
   cross join lateral (
-    select (w.facts ->> 'clock')::double precision - extract(epoch from w.started_at) as seconds
+    select (w.facts ->> 'clock')::numeric - extract(epoch from w.started_at) as seconds
     where jsonb_typeof(w.facts -> 'clock') = 'number') as g
   where abs(g.seconds) > 5 and w.seen_at > at - interval '1 minute'
   order by w.id limit 20;

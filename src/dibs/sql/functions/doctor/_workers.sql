@@ -36,11 +36,17 @@ begin atomic
       round(r.leaving::numeric, 1), dibs._span(at - o.ready)),
     'Jobs start ever later, and expire in the end.',
     format('add workers, or --concurrency; bound what may wait: dibs queues set %s --max-depth N', q.name)
-  from dibs.queue as q cross join lateral dibs._oldest(q.id, at) as o
+  from (
+    -- A queue into which nothing comes does not grow.
+    select dibs._shown_queue(a.queue_id) as queue_id, sum(a.per_second) as arriving
+    from dibs._arrivals(at - interval '10 minutes', at) as a group by 1
+  ) as a
+  join dibs.queue as q on q.id = a.queue_id and q.paused_at is null
+  cross join lateral dibs._oldest(q.id, at) as o
   cross join lateral (
-    select dibs._arriving(dibs._queue_numbers(q.id), at - interval '10 minutes', at) as arriving,
-      dibs._leaving(q.id, at - interval '10 minutes', at) as leaving) as r
-  where q.shard_of is null and q.paused_at is null and o.ready < at - interval '5 minutes' and r.arriving > r.leaving
+    select a.arriving, case when o.ready < at - interval '5 minutes' then dibs._leaving(q.id, at - interval '10 minutes', at) end as leaving
+  ) as r
+  where r.arriving > r.leaving
   order by q.name;
 end;
 

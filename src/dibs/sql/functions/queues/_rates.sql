@@ -6,23 +6,39 @@ return coalesce(jobs, 0) / greatest(extract(epoch from at - since), 0.001);
 
 comment on function dibs._per_second is 'So many since then, as a number per second.';
 
-create or replace function dibs._arriving(queues integer[], since timestamptz, at timestamptz) returns double precision
+create or replace function dibs._arrivals(since timestamptz, at timestamptz)
+returns table (queue_id integer, per_second double precision)
 language plpgsql stable
 set enable_seqscan = off
 set jit = off
 as $$
+#variable_conflict use_column
 begin
   -- Ids are times. When the look ends before the span does, the rate is that of the time it saw.
-  return (
-    select dibs._per_second(count(*) filter (where j.queue_id = any (queues)),
-      case when count(*) = dibs._count_bound() then dibs.id_time(min(j.id::text)::uuid) else since end, at)
-    from (
-      select j.id, j.queue_id from dibs.job as j where j.id >= dibs._id_floor(since) order by j.id desc
-      limit dibs._count_bound()) as j);
+  return query
+  with look as materialized (
+    select j.id, j.queue_id from dibs.job as j where j.id >= dibs._id_floor(since) order by j.id desc
+    limit dibs._count_bound()
+  )
+  select l.queue_id, dibs._per_second(count(*), s.since, at)
+  from look as l
+  cross join (
+    select case when count(*) = dibs._count_bound() then dibs.id_time(min(l.id::text)::uuid) else _arrivals.since end as since
+    from look as l) as s
+  group by l.queue_id, s.since;
 end
 $$;
 
-comment on function dibs._arriving is 'How many jobs per second were enqueued, by the newest 10,000 of all queues at most.';
+comment on function dibs._arrivals is
+'How many jobs per second were enqueued into each queue, or shard, by the newest 10,000 of all at most.';
+
+create or replace function dibs._arriving(queues integer[], since timestamptz, at timestamptz) returns double precision
+language sql stable
+begin atomic
+  select coalesce(sum(a.per_second), 0) from dibs._arrivals(_arriving.since, _arriving.at) as a where a.queue_id = any (queues);
+end;
+
+comment on function dibs._arriving is 'How many jobs per second were enqueued into some queues, by the newest 10,000 of all at most.';
 
 create or replace function dibs._leaving(queue integer, since timestamptz, at timestamptz) returns double precision
 language plpgsql stable

@@ -15,17 +15,10 @@ begin atomic
   ), asked as materialized (
     select s.* from seen as s
     union all select null, depth.name, null where depth.name is not null and not exists (select from seen)
+  ), asked_at as materialized (
+    select dibs.now() as at
   ), counted as materialized (
-    select n.at, c.* from (select dibs.now() as at) as n
-    cross join lateral dibs._count_states(array(select s.id from seen as s), n.at) as c
-  )
-  select a.name, a.paused_at is not null, c.scheduled, c.ready, c.blocked, c.running, c.failed,
-    c.exhausted, c.expired, c.cancelled, coalesce(c.at - o.ready, interval '0'), coalesce(c.at - c.since, interval '0'),
-    coalesce(c.at - o.untried, interval '0'),
-    c.estimated || array(select t.name from unnest(array['oldest_ready', 'oldest_untried']) as t (name) where o.is_estimate)
-  from asked as a
-  cross join lateral (
-    select min(c.at) as at, coalesce(sum(c.jobs) filter (where c.state = 'scheduled'), 0)::bigint as scheduled,
+    select c.queue_id, coalesce(sum(c.jobs) filter (where c.state = 'scheduled'), 0)::bigint as scheduled,
       coalesce(sum(c.jobs) filter (where c.state = 'ready'), 0)::bigint as ready,
       coalesce(sum(c.jobs) filter (where c.state = 'blocked'), 0)::bigint as blocked,
       coalesce(sum(c.jobs) filter (where c.state = 'running'), 0)::bigint as running,
@@ -36,9 +29,17 @@ begin atomic
       min(c.since) as since,
       coalesce(array_agg(c.state order by c.state) filter (where c.is_estimate), '{}')
         || array(select 'oldest_running' where bool_or(c.is_estimate) filter (where c.state = 'running')) as estimated
-    from counted as c where c.queue_id = a.id
-  ) as c
-  cross join lateral dibs._oldest(a.id, c.at) as o;
+    from asked_at as n cross join lateral dibs._count_states(array(select s.id from seen as s), n.at) as c
+    group by c.queue_id
+  )
+  select a.name, a.paused_at is not null, coalesce(c.scheduled, 0), coalesce(c.ready, 0), coalesce(c.blocked, 0), coalesce(c.running, 0),
+    coalesce(c.failed, 0), coalesce(c.exhausted, 0), coalesce(c.expired, 0), coalesce(c.cancelled, 0),
+    coalesce(n.at - o.ready, interval '0'), coalesce(n.at - c.since, interval '0'), coalesce(n.at - o.untried, interval '0'),
+    coalesce(c.estimated, '{}')
+      || array(select t.name from unnest(array['oldest_ready', 'oldest_untried']) as t (name) where o.is_estimate)
+  from asked as a cross join asked_at as n
+  left join counted as c on c.queue_id = a.id
+  cross join lateral dibs._oldest(a.id, n.at) as o;
 end;
 
 comment on function dibs.depth is
