@@ -79,7 +79,9 @@ from dibs.info import (
     Resumed,
     RunningJob,
     TaskInfo,
+    Vital,
     WorkerInfo,
+    WorkersWanted,
 )
 from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
 from dibs.operation import Audit, Changed, ErrorGroup, ErrorHour, Found, JobFilter, acting_as
@@ -103,7 +105,7 @@ from dibs.retry import GiveUp, Retry, RetryAfter, Snooze
 from dibs.schedule import CatchUp, OnFailure, Overlap, Schedule, ScheduleRule, Triggered
 from dibs.shards import Hold, Shard
 from dibs.states import Answer, Outcome, State
-from dibs.stats import Period, QueueRate, Statistics, Totals
+from dibs.stats import Counters, Period, QueueRate, Statistics, Totals
 
 __version__ = "0.1.0"
 from dibs.worker_settings import Share, WorkerOptions, WorkerSettings
@@ -129,6 +131,7 @@ __all__ = [
     "Connection",
     "ConnectionLost",
     "Context",
+    "Counters",
     "DedupScope",
     "Depth",
     "DibsError",
@@ -224,11 +227,13 @@ __all__ = [
     "UnknownTask",
     "UnknownWorker",
     "Upkeep",
+    "Vital",
     "WaitTimeout",
     "WhenFull",
     "WorkerInfo",
     "WorkerOptions",
     "WorkerSettings",
+    "WorkersWanted",
     "WrongIsolation",
     "acting_as",
     "constant",

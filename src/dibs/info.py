@@ -142,6 +142,26 @@ class DrainEstimate:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersWanted:
+    """How many workers a queue needs, how many are alive, and what that is reckoned from.
+
+    ``arriving`` is in jobs per second; ``run_mean`` is None if no run was measured, and then counts as one second;
+    ``jobs_each`` is how many jobs a worker runs at once. If ``limited``, a limit, groups or shards allow no more.
+    """
+
+    queue: str
+    workers: int
+    live: int
+    ready: int
+    blocked: int
+    running: int
+    arriving: float
+    run_mean: timedelta | None
+    jobs_each: float
+    limited: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JobSummary:
     """One line of a list of jobs."""
 
@@ -228,3 +248,12 @@ class Finding:
     message: str
     reason: str
     fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vital:
+    """A number of the whole database: the name of its metric without ``dibs_``, the values of its labels, the value."""
+
+    name: str
+    labels: list[str]
+    value: float

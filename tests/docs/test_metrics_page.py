@@ -10,10 +10,12 @@ import pytest
 from dibs import events
 from dibs.metrics import Prometheus
 from dibs.metrics.families import Families
+from dibs.metrics.fleet import FleetFamilies
 from dibs.metrics.lines import LEVELS
 from tests.docs.pages import ROOT, Block, blocks, table
 
 PAGE = ROOT / "docs" / "run" / "metrics.md"
+FLEET = ROOT / "docs" / "run" / "monitoring.md"
 
 
 def words(cell: str) -> list[str]:
@@ -47,6 +49,15 @@ def test_every_metric_is_documented_with_its_labels() -> None:
 def test_the_output_has_every_metric_that_is_documented() -> None:
     named = re.findall(r"^# TYPE (dibs_\w+)", Prometheus(events.Events()).text(), re.MULTILINE)
     assert named == [row[0] for row in table(PAGE, "Prometheus")]
+
+
+def test_every_metric_of_the_fleet_is_documented_with_its_labels() -> None:
+    rows = table(FLEET, "Fleet")
+    assert [(row[0], words(row[1])) for row in rows] == [(f.name, list(f.labels)) for f in FleetFamilies().all()]
+    histograms = {row[0] for row in rows if row[2].startswith("histogram")}
+    assert histograms == {f.name for f in FleetFamilies().all() if f.type == "histogram"}
+    shared = {row[0]: row[2] for row in table(PAGE, "Prometheus")}
+    assert all(shared[row[0]] == row[2] for row in rows if row[0] in shared and row[0] != "dibs_depth_age_seconds")
 
 
 @pytest.mark.parametrize("block", [b for b in blocks(PAGE) if b.language == "text"], ids=lambda b: str(b.line))

@@ -261,6 +261,11 @@ def test_a_bounded_queue(run: Dibs) -> None:
     assert "is not a number" in run("queues", "set", "q", "--max-depth", "many", code=2).err
     estimate = run("queues", "eta", "q", "--span", "1m", "--json").json
     assert (estimate["waiting"], estimate["drained_in"]) == (2, None)
+    wanted = run(
+        "queues", "workers-wanted", "q", "--target", "1s", "--run-time", "1m", "--concurrency", "7", "--json"
+    ).json
+    assert (wanted["workers"], wanted["ready"], wanted["run_mean"]) == (18, 2, 60)
+    assert run("queues", "workers-wanted").out.split()[:2] == ["queue", "wanted"]
     assert "waiting" in run("queues", "eta", "q").out
 
 

@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import dibs
 from dibs import events as facts
-from dibs.metrics import MetricsCollector, Prometheus, collect, depths, log_events
+from dibs.metrics import MetricsCollector, Prometheus, collect, log_events, reading
 from dibs.metrics.exposition import CONTENT_TYPE, Counter, Gauge, Histogram, render
 from dibs.metrics.lines import LEVELS, line_of
 from dibs.metrics.tracing import Tracing
@@ -207,14 +207,14 @@ async def test_depths_are_read_at_most_once_a_second_however_many_ask(
         texts.append((await metrics.page()).body)
         assert {Samples(text)("dibs_jobs", queue="mail", state="ready") for text in texts} == {1}
         assert len(asked) == 1
-        monkeypatch.setattr(depths, "EVERY", 0.0)
+        monkeypatch.setattr(reading, "EVERY", 0.0)
         assert Samples((await metrics.page()).body)("dibs_jobs", queue="mail", state="ready") == 2
         assert len(asked) == 2
 
 
 async def test_a_slow_database_does_not_hold_up_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depths, "PATIENCE", 0.01)
-    monkeypatch.setattr(depths, "EVERY", 0.0)
+    monkeypatch.setattr(reading, "PATIENCE", 0.01)
+    monkeypatch.setattr(reading, "EVERY", 0.0)
     answer: asyncio.Future[list[dibs.Depth]] = asyncio.get_running_loop().create_future()
 
     class Slow:
@@ -225,7 +225,7 @@ async def test_a_slow_database_does_not_hold_up_the_page(monkeypatch: pytest.Mon
     read = Samples((await metrics.page()).body)
     assert (read("dibs_depth_age_seconds"), read("dibs_claimed_jobs_total")) == (None, 0)
     answer.set_result([dibs.Depth("mail", ready=3)])
-    monkeypatch.setattr(depths, "PATIENCE", 30.0)
+    monkeypatch.setattr(reading, "PATIENCE", 30.0)
     read = Samples((await metrics.page()).body)
     assert read("dibs_jobs", queue="mail", state="ready") == 3
     assert read("dibs_depth_age_seconds") is not None
@@ -243,7 +243,7 @@ async def test_what_is_an_estimate_says_so(app: dibs.App) -> None:
 
 
 async def test_without_its_database_the_page_has_everything_but_depths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depths, "EVERY", 0.0)
+    monkeypatch.setattr(reading, "EVERY", 0.0)
     down = [False]
 
     class Database:

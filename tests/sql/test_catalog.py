@@ -36,6 +36,7 @@ def declared() -> dict[str, set[str]]:
 ALLOWED = declared()
 
 THROTTLED = {
+    "_measure_crew",
     "now",
     "_take_newest",
     "_take_oldest",

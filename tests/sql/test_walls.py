@@ -180,6 +180,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "delete": FILTERED,
     "delivery_stage": ("id => '<job>'",),
     "depth": ("name => '<queue>'",),
+    "counters": NOTHING,
     "doctor": NOTHING,
     "do_chore": tuple(
         f"name => '{chore}', force => true"
@@ -187,6 +188,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     ),
     "drain_estimate": ("queue => '<queue>'",),
     "edit": ("id => '<job>', changes => '{\"priority\": 9}'",),
+    "workers_wanted": ("queue => '<queue>'", "queue => '<shard>'", ""),
     "enqueue": (
         "queue => '<queue>', kind => 'k'",
         "queue => 'mine', kind => '<kind>', id => dibs.make_id(), dedup_key => '<key>', \"group\" => '<key>'",
@@ -284,6 +286,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "undo": ("operation => <operation>", "operation => <operation>, after => '<job>', continues => <operation>"),
     "unpark": ("worker => '<own_worker>'", "worker => '<worker>'"),
     "version": NOTHING,
+    "vitals": NOTHING,
     "why": ("id => '<job>'",),
 }
 """How each function that a role below the administrator may call is called, with the name of something. Each is tried
@@ -293,12 +296,13 @@ UPKEEP = {"do_chore", "expire", "forget", "maintain", "make_days", "prune", "res
 """What may change things of every queue, and tells of none."""
 
 HARMLESS = {
-    "ahead", "at", "backoff", "bodies", "body", "chunk", "completes", "content_type", "cost", "count", "cpu",
+    "ahead", "at", "backoff", "bodies", "body", "chunk", "completes", "concurrency", "content_type",
+    "cost", "count", "cpu",
     "deadline", "dedup", "dedup_for", "dedup_scope", "delay", "delays", "detail", "dry_run", "due_at", "errors",
     "every", "facts", "final", "finals", "follow_ups", "force", "fresh", "headers", "history", "lease", "lease_cap",
     "lease_growth", "max", "max_attempts", "memory", "on_duplicate", "payload", "priority", "progress", "rate",
     "reason", "result", "results",
-    "source", "span", "trouble", "ttl",
+    "run_time", "source", "span", "target", "trouble", "ttl",
 }  # fmt: skip
 """Arguments that name nothing, or what is tried by itself."""
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.db.calls import Call
-    from dibs.info import RunningJob
+    from dibs.info import RunningJob, Vital, WorkersWanted
     from dibs.operation import ErrorHour
     from dibs.policy import Seconds
-    from dibs.stats import Period, QueueRate
+    from dibs.stats import Counters, Period, QueueRate
 
 R = TypeVar("R")
 
@@ -42,6 +42,29 @@ class AsyncLooking(ABC):
     async def queue_rates(self, *, since: Seconds = 3600, every: Seconds = 300) -> list[QueueRate]:
         """How many runs of each queue succeeded and failed, by period."""
         return await self._run(calls.statistics.queue_rates(since, every))
+
+    async def workers_wanted(
+        self,
+        queue: str | None = None,
+        *,
+        target: Seconds = 300.0,
+        concurrency: int | None = None,
+        run_time: Seconds | None = None,
+    ) -> list[WorkersWanted]:
+        """How many workers a queue needs, or each queue, so that what is due is done within ``target`` seconds.
+
+        ``concurrency`` is how many jobs one worker runs at once, ``run_time`` how long a run takes; without them, as
+        the live workers say and as measured.
+        """
+        return await self._run(calls.queues.workers_wanted(queue, target, concurrency, run_time))
+
+    async def counters(self) -> list[Counters]:
+        """What happened since the install, by queue and kind, in numbers that only rise."""
+        return await self._run(calls.statistics.counters())
+
+    async def vitals(self) -> list[Vital]:
+        """Numbers of the whole database, for monitoring: workers, schedules, limits, sizes, the horizon."""
+        return await self._run(calls.doctor.vitals())
 
     async def running(self, *, worker: int | None = None, limit: int = 1000) -> list[RunningJob]:
         """Jobs that are held now, the longest held first; of one worker, if its number is given."""

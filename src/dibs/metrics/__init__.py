@@ -4,12 +4,14 @@
 """
 
 from dibs.metrics.collector import MetricsCollector, collect
+from dibs.metrics.fleet import Fleet
 from dibs.metrics.formats import JobFilter, JsonFormat, TextFormat
 from dibs.metrics.logs import EventLog, log_events
 from dibs.metrics.prometheus import Prometheus
 
 __all__ = [
     "EventLog",
+    "Fleet",
     "JobFilter",
     "JsonFormat",
     "MetricsCollector",

@@ -6,6 +6,7 @@ then needs nothing beyond a plain install. An observation has to be cheap as wel
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from typing import TYPE_CHECKING, ClassVar
@@ -43,7 +44,9 @@ class Family(ABC):
         if bound is not None:
             pairs.append(f'le="{bound}"')
         return (
-            f"{self.name}{suffix}{{{','.join(pairs)}}} {value:.17g}" if pairs else f"{self.name}{suffix} {value:.17g}"
+            f"{self.name}{suffix}{{{','.join(pairs)}}} {_number(value)}"
+            if pairs
+            else f"{self.name}{suffix} {_number(value)}"
         )
 
 
@@ -112,6 +115,11 @@ class Bins:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 
+    def replace(self, counts: Sequence[int], sum: float) -> None:
+        """What somebody else has counted, from the first bound on."""
+        self.counts[:] = [*counts, *[0] * (len(self._bounds) + 1 - len(counts))]
+        self.sum = sum
+
 
 class Histogram(Family):
     """How many observations were at most so large, for some sizes."""
@@ -170,6 +178,12 @@ def _labelled(line: str, label: str, value: str) -> str:
         return f"{name}{{{pair},{rest}"
     name, _, rest = line.partition(" ")
     return f"{name}{{{pair}}} {rest}"
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return f"{value:.17g}"
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def _escape(text: str) -> str:

@@ -1,34 +1,32 @@
-"""Every metric dibs has, by name. The page docs/run/metrics.md lists the same, by a test."""
+"""Every metric of a process, by name. The page docs/run/metrics.md lists the same, by a test."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dibs.metrics.exposition import Bins, Cell, Counter, Family, Gauge, Histogram
+from dibs.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from dibs.info import Depth
 
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 """Seconds, from a job that does nothing on an idle worker to one that waited or ran for an hour."""
 
 JOB = ("queue", "kind")
 
+STATES = tuple(state.value for state in State if state not in {State.SUCCEEDED, State.UNKNOWN})
+
 QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Seconds, for round trips to the database."""
 
 
-class Families:
-    """The metrics, at zero."""
+class DepthFamilies:
+    """What is in the queues. Every worker and the dashboard show the same, since all read it from the database."""
 
-    def __init__(self, buckets: Sequence[float] = BUCKETS) -> None:
-        self._add_depths()
-        self._add_enqueues_and_claims()
-        self._add_runs(buckets)
-        self._add_reports_and_processes()
-
-    def _add_depths(self) -> None:
-        # From the database.
+    def __init__(self) -> None:
         self.jobs = Gauge("dibs_jobs", "Jobs now, by state.", "queue", "state")
         self.estimated = Gauge(
             "dibs_jobs_estimated",
@@ -40,6 +38,35 @@ class Families:
         self.oldest_running = Gauge("dibs_oldest_running_seconds", "How long the oldest lease has been held.", "queue")
         self.paused = Gauge("dibs_queue_paused", "1 if the queue is paused.", "queue")
         self.depth_age = Gauge("dibs_depth_age_seconds", "How long ago the five metrics above were read.")
+
+    def all(self) -> list[Family]:
+        """Every metric, in the order above."""
+        return list(vars(self).values())
+
+    def note_depths(self, read: tuple[list[Depth], float] | None) -> None:
+        """Replace the values by what was read, and how many seconds ago that was; or by none."""
+        for gauge in (self.jobs, self.estimated, self.oldest_ready, self.oldest_running, self.paused, self.depth_age):
+            gauge.clear()
+        if read is None:
+            return
+        self.depth_age.set(read[1])
+        for depth in read[0]:
+            for state in STATES:
+                self.jobs.set(getattr(depth, state), depth.queue, state)
+                self.estimated.set(state in depth.estimated, depth.queue, state)
+            self.oldest_ready.set(depth.oldest_ready.total_seconds(), depth.queue)
+            self.oldest_running.set(depth.oldest_running.total_seconds(), depth.queue)
+            self.paused.set(depth.paused, depth.queue)
+
+
+class Families(DepthFamilies):
+    """The metrics of a process, at zero."""
+
+    def __init__(self, buckets: Sequence[float] = BUCKETS) -> None:
+        super().__init__()
+        self._add_enqueues_and_claims()
+        self._add_runs(buckets)
+        self._add_reports_and_processes()
 
     def _add_enqueues_and_claims(self) -> None:
         # From producers.
@@ -83,14 +110,6 @@ class Families:
         self.up = Gauge("dibs_worker_up", "1 from a worker's start until it stops claiming, then 0.")
         self.children_started = Counter("dibs_children_started_total", "Worker processes started.")
         self.children_died = Counter("dibs_children_died_total", "Worker processes that ended by themselves.")
-
-    def all(self) -> list[Family]:
-        """Every metric, in the order above."""
-        return list(vars(self).values())
-
-    def depths(self) -> list[Gauge]:
-        """Those that are read from the database."""
-        return [self.jobs, self.estimated, self.oldest_ready, self.oldest_running, self.paused, self.depth_age]
 
 
 class KindFamilies:

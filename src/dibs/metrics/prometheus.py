@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dibs.events import (
     ChildDied,
@@ -26,13 +26,13 @@ from dibs.events import (
     WorkerStopping,
 )
 from dibs.ids import id_time
-from dibs.metrics.depths import Counts, Depths
 from dibs.metrics.exposition import CONTENT_TYPE, merge, render
 from dibs.metrics.families import BUCKETS, Families, KindFamilies
+from dibs.metrics.reading import Reading
 from dibs.metrics.running import Running
 from dibs.metrics.sharing import Shared, gather
 from dibs.runtime.http import Page
-from dibs.states import WAITING, Outcome, State
+from dibs.states import WAITING, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +45,12 @@ E = TypeVar("E", bound=Event)
 
 _NUMBER = re.compile(r"\b\d+ ?")
 """What a place must not have in a label: each number would become a separate series."""
-_STATES = tuple(state.value for state in State if state not in {State.SUCCEEDED, State.UNKNOWN})
+
+
+class Counts(Protocol):
+    """Whatever knows the depth of every queue, such as an ``AsyncClient``."""
+
+    async def depths(self) -> list[Depth]: ...  # noqa: D102
 
 
 class Prometheus:
@@ -65,7 +70,7 @@ class Prometheus:
         children: Path | None = None,
     ) -> None:
         self._children = children
-        self._depths = None if client is None else Depths(client)
+        self._depths = None if client is None else Reading("depths", client.depths)
         self._running = Running()
         self._of = Families(buckets)
         self._kinds: dict[tuple[str, str], KindFamilies] = {}
@@ -77,7 +82,7 @@ class Prometheus:
         """The page to be served under ``/metrics``."""
         read = None if self._depths is None else await self._depths.latest()
         with self._lock:
-            self._note_depths(read)
+            self._of.note_depths(read)
         text = self.text()
         if self._children is not None:
             text = merge(text, await gather(self._children), "process")
@@ -176,20 +181,6 @@ class Prometheus:
             self._of.rescued.add(event.count)
         elif event.chore == "expire":
             self._of.expired.add(event.count)
-
-    def _note_depths(self, read: tuple[list[Depth], float] | None) -> None:
-        for gauge in self._of.depths():
-            gauge.clear()
-        if read is None:
-            return
-        self._of.depth_age.set(read[1])
-        for depth in read[0]:
-            for state in _STATES:
-                self._of.jobs.set(getattr(depth, state), depth.queue, state)
-                self._of.estimated.set(state in depth.estimated, depth.queue, state)
-            self._of.oldest_ready.set(depth.oldest_ready.total_seconds(), depth.queue)
-            self._of.oldest_running.set(depth.oldest_running.total_seconds(), depth.queue)
-            self._of.paused.set(depth.paused, depth.queue)
 
 
 def _others() -> str:

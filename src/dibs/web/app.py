@@ -28,6 +28,7 @@ from dibs.errors import (
     UnknownSchedule,
     UnknownWorker,
 )
+from dibs.metrics import Fleet
 from dibs.web.access import from_this_machine
 from dibs.web.guard import Guard
 from dibs.web.pages import ROUTES
@@ -63,9 +64,11 @@ class Dashboard(Starlette):
         self.state.settings = settings
         self.state.reads = ActingClient(dsn, timeout=settings.timeout, write=False)
         self.state.writes = ActingClient(dsn, timeout=settings.timeout, write=True)
+        self.state.fleet = Fleet(self.state.reads, target=settings.target)
 
     async def aclose(self) -> None:
         """Close all connections."""
+        self.state.fleet.close()
         await self.state.reads.close()
         await self.state.writes.close()
 
@@ -78,15 +81,17 @@ def app(
     hide_payloads: bool = False,
     timeout: float = 5.0,
     poll: float = 3.0,
+    target: float = 300.0,
 ) -> Dashboard:
     """A dashboard, as an ASGI app to serve or to mount under any prefix.
 
     ``authorize`` takes a request and returns (or awaits) its :class:`Access`, or None if it is not known who asks.
     Without it only requests from this machine are answered, and only to read. ``mask`` are keys whose values are
     covered in payloads, results and headers; ``hide_payloads`` covers them whole. ``timeout`` is how many seconds a
-    statement may take, ``poll`` how often an open page looks again.
+    statement may take, ``poll`` how often an open page looks again; ``target`` is within how many seconds what is due
+    should be done, for the metric of how many workers a queue needs.
     """
-    settings = Settings(frozenset(key.casefold() for key in mask), hide_payloads, timeout, poll)
+    settings = Settings(frozenset(key.casefold() for key in mask), hide_payloads, timeout, poll, target)
     return Dashboard(dsn, authorize or from_this_machine(write=False), settings)
 
 

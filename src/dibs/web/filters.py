@@ -14,7 +14,7 @@ from dibs.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Set
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from starlette.datastructures import ImmutableMultiDict
 
@@ -68,7 +68,7 @@ class Asked:
             # What is meant as it stands: % and _ are no wildcards here.
             found["reason"] = "%" + self.error.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_") + "%"
         if self.within:
-            found["enqueued_after"] = now - _span(self.within)
+            found["enqueued_after"] = now - span_of(self.within)
         if self.payload:
             found["payload"] = _contained(self.payload)
         if self.header:
@@ -98,7 +98,8 @@ def _states(name: str) -> Set[State]:
     return STATES[name]
 
 
-def _span(text: str) -> Any:
+def span_of(text: str) -> timedelta:
+    """A duration out of an address, such as ``5m``."""
     try:
         return duration(text)
     except ValueError as error:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 
 from dibs.errors import DibsError, ServerError
 from dibs.progress import spoken
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from dibs.client.bounded import ActingClient
     from dibs.web.settings import Settings
@@ -104,6 +105,13 @@ def _told(request: Request) -> dict[str, Any]:
     return {"n": 0, "operation": None, **numbers, "more": query.get("more") == "yes"}
 
 
-def render_error(request: Request, error: DibsError, status: int) -> HTMLResponse:
+def for_machines(request: Request) -> None:
+    """Answer this request in plain text if something goes wrong: no person reads the page."""
+    request.state.for_machines = True
+
+
+def render_error(request: Request, error: DibsError, status: int) -> Response:
     """A page that says what went wrong, and goes on by itself when it is over."""
+    if getattr(request.state, "for_machines", False):
+        return PlainTextResponse(f"{error}\n", status)
     return render(request, "error.html", http_status=status, error=error)

@@ -16,6 +16,7 @@ class Settings:
     hide_payloads: bool = False
     timeout: float = 5.0
     poll: float = 3.0
+    target: float = 300.0
 
     def shown(self, value: Any) -> Any:
         """A payload, result or the like as people may see it: hidden, or with the masked keys covered."""

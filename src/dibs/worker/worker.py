@@ -150,8 +150,8 @@ class Worker:
     async def _join(self, closing: AsyncExitStack) -> Member:
         await declare_tasks(self.app, self._pools.registry)
         await self._announcement.announce()
-        queues, kinds = {"queues": self._queues}, self._announcement.runnable
-        self._member = member = Member(self._pools.registry, self.settings.name, queues, kinds, self._obey)
+        facts, kinds = {"queues": self._queues, "concurrency": self.settings.concurrency}, self._announcement.runnable
+        self._member = member = Member(self._pools.registry, self.settings.name, facts, kinds, self._obey)
         await member.register()
         if self._pools.registry.is_pooled:
             self.app.events.tell(PoolerFound(self.settings.poll))

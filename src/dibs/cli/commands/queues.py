@@ -152,6 +152,26 @@ def eta(session: Session, name: str, span: timedelta) -> None:
         session.output.facts(asdict(estimate).items())
 
 
+@queues.command("workers-wanted")
+@click.argument("name", type=QUEUE, required=False)
+@click.option("--target", type=DURATION, default="5m", show_default=True, help="Within which time to do what is due.")
+@click.option("--concurrency", type=int, help="How many jobs a worker runs at once; as the live ones say.")
+@click.option("--run-time", type=DURATION, help="How long a run takes; as measured.")
+@pass_session
+def workers_wanted(session: Session, /, name: str | None, **options: Any) -> None:
+    """Say how many workers a queue needs, or each queue: a number for autoscalers.
+
+    Enough to keep up and to do what is due within the target, as far as limits allow; 0 when there is nothing to do.
+    """
+    with session.client() as client:
+        found = client.workers_wanted(name, **options)
+    if session.as_json:
+        session.output.json(found if name is None else found[0])
+        return
+    rows = [(w.queue, w.workers, w.live, w.ready, w.running, f"{w.arriving:.3g}", w.run_mean, w.limited) for w in found]
+    session.output.table(("queue", "wanted", "live", "ready", "running", "per_second", "run_mean", "limited"), rows)
+
+
 @queues.command()
 @click.argument("name", type=QUEUE)
 @pass_session

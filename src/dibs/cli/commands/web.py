@@ -11,6 +11,7 @@ import click
 from dibs.cli.command import Command
 from dibs.cli.exits import Exit
 from dibs.cli.session import Session, pass_session
+from dibs.cli.types import DURATION
 from dibs.db.grants import taken
 from dibs.errors import ConnectionLost, InvalidArgument, NotPermitted
 from dibs.operation import ACTIONS
@@ -37,6 +38,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--mask", default="", metavar="KEYS", help="Cover the values of these keys: password,token,card.")
 @click.option("--hide-payloads", is_flag=True, help="Cover payloads, results and headers whole.")
 @click.option("--timeout", default=5.0, show_default=True, help="Seconds a statement may take.")
+@click.option(
+    "--target", type=DURATION, default="5m", show_default=True, help="Within which time what is due should be done."
+)
 @pass_session
 def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) -> int:
     """Serve the dashboard, on this machine alone and read-only unless told otherwise.
@@ -54,6 +58,7 @@ def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) 
         mask=[key.strip() for key in options["mask"].split(",") if key.strip()],
         hide_payloads=options["hide_payloads"],
         timeout=options["timeout"],
+        target=options["target"].total_seconds(),
     )
     with listening(host, port) as listener:
         tell(session, listener, prefix, options["write"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.db.calls.call import SPAN, Call, columns, first, in_seconds, nothing, to_json
-from dibs.info import Depth, DrainEstimate, QueueInfo, Resumed
+from dibs.info import Depth, DrainEstimate, QueueInfo, Resumed, WorkersWanted
 from dibs.policy import QueuePolicy, Seconds, seconds
 
 
@@ -63,5 +63,17 @@ def drain_estimate(queue: str, span: Seconds) -> Call[DrainEstimate]:
         f"select waiting, arriving, leaving, drained_in from dibs.drain_estimate(%s, {SPAN})",
         (queue, seconds(span)),
         lambda rows: DrainEstimate(*rows[0]),
+        slow=True,
+    )
+
+
+def workers_wanted(
+    queue: str | None, target: Seconds, concurrency: int | None, run_time: Seconds | None
+) -> Call[list[WorkersWanted]]:
+    """How many workers a queue needs, or each queue."""
+    return Call(
+        f"select * from dibs.workers_wanted(%s, {SPAN}, %s, {SPAN})",
+        (queue, seconds(target), concurrency, in_seconds(run_time)),
+        lambda rows: [WorkersWanted(*row) for row in rows],
         slow=True,
     )

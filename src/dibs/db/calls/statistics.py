@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.db.calls.call import SPAN, Call, columns, in_seconds, nothing
-from dibs.stats import Period, QueueRate, Statistics, Totals
+from dibs.stats import Counters, Period, QueueRate, Statistics, Totals
 
 if TYPE_CHECKING:
     from dibs.policy import Seconds
@@ -50,6 +50,11 @@ def totals(queue: str | None, kind: str | None) -> Call[list[Totals]]:
         lambda rows: [Totals(*row) for row in rows],
         slow=True,
     )
+
+
+def counters() -> Call[list[Counters]]:
+    """What happened since the install, in numbers that only rise."""
+    return Call("select * from dibs.counters()", (), lambda rows: [Counters(*row) for row in rows], slow=True)
 
 
 def set_stat_retention(minutes: Seconds | None, hours: Seconds | None) -> Call[None]:

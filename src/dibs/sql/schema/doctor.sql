@@ -10,6 +10,13 @@ create type dibs.finding as (
 comment on type dibs.finding is
 'Something the doctor found: the name of the check, `error`, `warning` or `note`, what is wrong, why it matters, and what to do.';
 
+create type dibs.vital as (
+  name text,
+  labels text[],
+  value double precision
+);
+comment on type dibs.vital is 'A number for monitoring: the name of its metric without `dibs_`, the values of its labels, and the value.';
+
 create table dibs.installed_code (
   name text not null constraint installed_code_pkey primary key,
   digest text not null

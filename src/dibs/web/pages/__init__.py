@@ -14,11 +14,14 @@ from dibs.web.pages.many import many, undo
 from dibs.web.pages.overview import overview
 from dibs.web.pages.queue import queue
 from dibs.web.pages.schedules import schedule, schedules
+from dibs.web.pages.signals import metrics, workers_wanted
 from dibs.web.pages.workers import workers
 
 ROUTES = [
     Route("/", overview),
+    Route("/metrics", metrics),
     Route("/queue", queue),
+    Route("/queue/workers-wanted", workers_wanted),
     Route("/jobs", jobs),
     Route("/jobs/many", many, methods=["POST"]),
     Route("/jobs/{id}", job),

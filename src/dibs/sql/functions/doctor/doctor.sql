@@ -7,11 +7,7 @@ as $$
 declare
   v_now timestamptz := dibs.now();
 begin
-  if dibs.confined_to() is not null then
-    raise exception using errcode = '42501',
-      message = format('role %I is confined to some queues, and the doctor looks at all', session_user),
-      hint = 'ask with a role that is not confined';
-  end if;
+  perform dibs._refuse_confined('the doctor looks at all');
   return query
   select f.* from (
     select * from dibs._find_old_transactions(v_now)

@@ -20,6 +20,20 @@ $$;
 
 comment on function dibs._check_queues is 'Refuse queues that the caller, being confined, may not use.';
 
+create or replace function dibs._refuse_confined(because text) returns void
+language plpgsql stable
+as $$
+begin
+  if dibs.confined_to() is not null then
+    raise exception using errcode = '42501',
+      message = format('role %I is confined to some queues, and %s', session_user, because),
+      hint = 'ask with a role that is not confined';
+  end if;
+end
+$$;
+
+comment on function dibs._refuse_confined is 'Refuse a caller that is confined to some queues, because of what it asks for.';
+
 create or replace function dibs._sees(queue text) returns boolean
 language plpgsql stable
 as $$

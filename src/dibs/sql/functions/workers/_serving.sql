@@ -1,11 +1,19 @@
 -- Who would run a job, as far as workers say.
 
-create or replace function dibs._workers_of(queue_id integer, at timestamptz) returns setof dibs.worker
+create or replace function dibs._live_workers(at timestamptz) returns setof dibs.worker
 language sql stable
 begin atomic
   -- Three heartbeats may be missing.
-  select w.* from dibs.worker as w
-  where w.seen_at > at - interval '30 seconds' and w.facts -> 'queues' ? (
+  select w.* from dibs.worker as w where w.seen_at > at - interval '30 seconds';
+end;
+
+comment on function dibs._live_workers is 'The workers that have been seen lately.';
+
+create or replace function dibs._workers_of(queue_id integer, at timestamptz) returns setof dibs.worker
+language sql stable
+begin atomic
+  select w.* from dibs._live_workers(at) as w
+  where w.facts -> 'queues' ? (
     select coalesce(whole.name, q.name) from dibs.queue as q left join dibs.queue as whole on whole.id = q.shard_of
     where q.id = _workers_of.queue_id);
 end;

@@ -1,0 +1,66 @@
+"""What is read from the database on demand, and not too often."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from dibs.errors import DibsError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+R = TypeVar("R")
+
+EVERY = 1.0
+"""The database is asked at most this often, in seconds, however many scrapers there are."""
+PATIENCE = 2.0
+"""Seconds to wait for its answer. One that comes later is kept for the next request."""
+
+log = logging.getLogger("dibs.metrics")
+
+
+class Reading(Generic[R]):
+    """An answer of the database, as last read.
+
+    It is asked again after ``every`` seconds, or :data:`EVERY`. What has its own ``every`` takes long: once there is an
+    answer, nobody waits for the next one.
+    """
+
+    def __init__(self, name: str, ask: Callable[[], Awaitable[R]], every: float | None = None) -> None:
+        self.name = name
+        self._ask = ask
+        self._every = every
+        self._asked = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
+        self._read: tuple[R, float] | None = None
+
+    async def latest(self) -> tuple[R, float] | None:
+        """The answer and how many seconds ago it was read; None if the last try failed, or is still under way."""
+        now = time.monotonic()
+        if self._asking is None and now - self._asked >= (EVERY if self._every is None else self._every):
+            self._asked = now
+            self._asking = asyncio.create_task(self._look(), name=self.name)
+        if self._asking is not None and (self._every is None or self._read is None):
+            await asyncio.wait({self._asking}, timeout=PATIENCE)
+        return None if self._read is None else (self._read[0], time.monotonic() - self._read[1])
+
+    def close(self) -> None:
+        """Do not wait for an answer any more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _look(self) -> None:
+        began = time.monotonic()
+        try:
+            self._read = (await self._ask(), began)
+        except DibsError as error:
+            log.debug("%s could not be read: %s", self.name, error)
+            self._read = None
+        except Exception:
+            log.exception("%s could not be read", self.name)
+            self._read = None
+        finally:
+            self._asking = None

@@ -1,0 +1,79 @@
+-- What workers_wanted reckons with: who is there, how long a run takes, and how many jobs may run at once.
+
+create or replace function dibs._capacity(at timestamptz) returns table (queue text, workers bigint, concurrency double precision)
+language sql stable
+begin atomic
+  -- What a worker says of itself may be anything.
+  select q.name, count(*), avg(least(greatest(w.concurrency, 1), 1000000))::double precision
+  from (
+    select w.facts, case when jsonb_typeof(w.facts -> 'concurrency') = 'number' then (w.facts ->> 'concurrency')::numeric end as concurrency
+    from dibs._live_workers(at) as w where jsonb_typeof(w.facts -> 'queues') = 'array'
+  ) as w
+  cross join lateral (select distinct n.name from jsonb_array_elements_text(w.facts -> 'queues') as n (name)) as q
+  group by q.name;
+end;
+
+comment on function dibs._capacity is
+'How many live workers say they serve each queue, and how many jobs each of them runs at once, on average; null if they do not say.';
+
+create or replace function dibs._run_means(queues integer[], at timestamptz) returns table (queue_id integer, seconds double precision)
+language sql stable
+set enable_seqscan = off
+set jit = off
+begin atomic
+  select s.queue_id, coalesce(
+    sum(s.run_us) filter (where s.grain = 'hour')::double precision / nullif(sum(s.runs) filter (where s.grain = 'hour'), 0),
+    sum(s.run_us) filter (where s.grain = 'ever')::double precision / nullif(sum(s.runs) filter (where s.grain = 'ever'), 0)) / 1000000
+  from (
+    select h.queue_id, h.grain, h.runs, h.run_us from dibs.stat as h where h.grain = 'hour' and h.at > _run_means.at - interval '2 hours'
+    union all
+    select e.queue_id, e.grain, e.runs, e.run_us from dibs.stat as e where e.grain = 'ever'
+  ) as s
+  where s.queue_id = any (queues) group by s.queue_id;
+end;
+
+comment on function dibs._run_means is
+'How long a run of each queue took on average, in seconds: in this hour and the one before, or ever; null if none was measured.';
+
+create or replace function dibs._most_at_once(queue dibs.queue, run double precision, running bigint) returns double precision
+language plpgsql stable
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_limit double precision := (
+    select least(r.concurrency, r.rate * run) from dibs.limit_rule as r where r.scope = 'queue' and r.name = (queue).name);
+  v_each integer := (
+    select p.concurrency from dibs.group_policy as p where p.queue_id = (queue).id and p.lane = dibs._nil_id());
+  v_groups bigint;
+begin
+  if v_each is not null then
+    -- A group that is full has no pointer, but then some of its jobs run.
+    select case when count(*) <= dibs._count_bound() then count(distinct p.lane) end into v_groups
+    from (
+      select p.lane from dibs.group_pointer as p where p.queue_id = any (dibs._queue_numbers((queue).id)) limit dibs._count_bound() + 1) as p;
+  end if;
+  return least(v_limit, v_each * v_groups + running);
+end
+$$;
+
+comment on function dibs._most_at_once is
+'How many jobs of a queue its limit, its rate or the concurrency of its groups let run at once, if a run takes that many seconds; null
+for any number.';
+
+create or replace function dibs._at_once(
+  queue dibs.queue, ready bigint, blocked bigint, running bigint, arriving double precision, run double precision,
+  target double precision, out load double precision, out at_once double precision)
+language plpgsql stable
+as $$
+begin
+  -- What waits for a limit is let go by what ends, so it needs no more than somebody who comes for it.
+  load := case when (queue).paused_at is not null or ready + blocked + running = 0 then 0
+    else greatest((arriving + ready / target) * run, (blocked > 0)::integer) end;
+  at_once := greatest(least(load, dibs._most_at_once(queue, run, running)), running);
+end
+$$;
+
+comment on function dibs._at_once is
+'How many jobs of a queue should run at once: what keeps up with what comes and does what is due within the target (load), as far as
+limits allow, and never fewer than already run, since to stop those would be to run them again.';

@@ -1,0 +1,47 @@
+"""What other programs read: the metrics of the fleet, and how many workers a queue needs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse, Response
+
+from dibs.errors import InvalidArgument
+from dibs.web.filters import span_of
+from dibs.web.render import Look, for_machines
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+FRESH = {"Cache-Control": "no-store"}
+
+
+async def metrics(request: Request) -> Response:
+    """Everything Prometheus may know, as far as it can be read."""
+    page = await request.app.state.fleet.page()
+    return Response(page.body, page.status, {**FRESH, "Content-Type": page.content_type})
+
+
+async def workers_wanted(request: Request) -> Response:
+    """How many workers a queue needs, as JSON; of ``name``, with ``target``, ``concurrency`` and ``run_time``."""
+    for_machines(request)
+    asked = request.query_params
+    look = Look(request)
+    if not asked.get("name"):
+        raise InvalidArgument("which queue?", hint="?name=mail&target=5m")
+    [found] = await look.client.workers_wanted(
+        asked["name"],
+        target=span_of(asked["target"]) if "target" in asked else look.settings.target,
+        concurrency=_number(asked["concurrency"]) if "concurrency" in asked else None,
+        run_time=span_of(asked["run_time"]) if "run_time" in asked else None,
+    )
+    told: dict[str, Any] = asdict(found)
+    told["run_mean"] = found.run_mean and found.run_mean.total_seconds()
+    return JSONResponse(told, headers=FRESH)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise InvalidArgument(f"{text[:80]!r} is not a number of jobs")
+    return int(text)

@@ -1,0 +1,90 @@
+"""What the fleet's metrics are made of, and what happens when a part cannot be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import dibs
+from dibs.metrics import Fleet, fleet, reading
+from dibs.metrics.fleet import BUCKETS
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from dibs.testing import Clock
+    from tests.conftest import Connect
+    from tests.sql.conftest import Login
+
+PARTS = ["depths", "workers_wanted", "counters", "vitals", "doctor"]
+
+
+async def scraped(dsn: str) -> dict[tuple[Any, ...], float]:
+    """Every sample of the page, by its name and the values of its labels in the order of their names."""
+    async with dibs.AsyncClient(dsn, pool_size=2) as client:
+        text = (await Fleet(client).page()).body
+    return {
+        (s.name, *(value for _, value in sorted(s.labels.items()))): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+async def test_a_part_that_cannot_be_read_takes_nothing_else_down(client: dibs.Client, login: Login) -> None:
+    client.enqueue("mine", "k")
+    client.enqueue("theirs", "k")
+    read = await scraped(login("dibs_observer", queues=["mine"]).dsn)
+    assert [part for part in PARTS if read["dibs_part_up", part]] == ["depths", "workers_wanted", "counters"]
+    assert read["dibs_jobs", "mine", "ready"] == 1
+    assert ("dibs_jobs", "theirs", "ready") not in read
+    assert await scraped(login("dibs_producer").dsn) == {("dibs_part_up", part): 0 for part in PARTS}
+    read = await scraped(login("dibs_observer").dsn)
+    assert [read["dibs_part_up", part] for part in PARTS] == [1] * len(PARTS)
+
+
+async def test_nobody_waits_for_the_doctor_a_second_time(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "DOCTOR_EVERY", 0.0)
+    monkeypatch.setattr(reading, "EVERY", 0.0)
+    async with dibs.AsyncClient(dsn) as client:
+        whole = Fleet(client)
+        assert 'dibs_part_up{part="doctor"} 1' in (await whole.page()).body
+        monkeypatch.setattr(reading, "PATIENCE", 0.0)
+        # The others are not waited for any longer, and have answers only by luck; the doctor's last one stays.
+        for _ in range(3):
+            assert 'dibs_part_up{part="doctor"} 1' in (await whole.page()).body
+        whole.close()
+
+
+def test_buckets_end_where_the_database_says(db: psycopg.Connection[Any]) -> None:
+    ends = [17 + 8 * n for n in range(len(BUCKETS))]
+    assert list(BUCKETS) == [
+        pytest.approx(us / 1e6) for (us,) in db.execute("select dibs._bar_end(unnest(%s::integer[]))", (ends,))
+    ]
+    bars = [1, 17, 18, 25, 26, 105, 106, 160]
+    [(buckets,)] = db.execute("select dibs._buckets(dibs._bars(%s, %s))", (bars, [1] * len(bars))).fetchall()
+    assert buckets == [2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]
+
+
+def test_the_horizon_the_dead_rows_and_the_late_are_measured(
+    client: dibs.Client, db: psycopg.Connection[Any], connect: Connect, clock: Clock
+) -> None:
+    def measured(name: str, *labels: str) -> float | None:
+        return next((v.value for v in client.vitals() if (v.name, *v.labels) == (name, *labels)), None)
+
+    assert measured("horizon_age_seconds") == 0
+    other = connect()
+    other.execute("begin isolation level repeatable read; select 1 from dibs.queue")
+    client.set_queue("q")
+    clock.move(3600)
+    assert 3600 <= (measured("horizon_age_seconds") or 0) < 3700
+    assert (measured("horizon_transactions") or 0) >= 1
+    other.execute("rollback")
+    client.set_schedule("often", dibs.NewJob(queue="q", kind="k"), interval=60)
+    clock.move(600)
+    assert 500 <= (measured("schedule_late_seconds", "often") or 0) <= 600
+    client.set_limit(kind="k", concurrency=1)
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(3))
+    assert len(client.claim("q", 3)) == 1
+    assert (measured("limit_used", "kind", "k"), measured("limit_blocked", "kind", "k")) == (1, 2)
