@@ -43,6 +43,40 @@ class QueueInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingInfo:
+    """A setting of a queue: its value, the default, and where the value comes from; times are in seconds.
+
+    ``tasks`` are those of the queue that declare their own in code, with what they declare.
+    """
+
+    setting: str
+    value: Any
+    standard: Any
+    source: Literal["default", "set"]
+    set_by: str | None
+    set_at: datetime | None
+    tasks: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group of a queue: what runs and waits of it, how long its oldest job has been due, and what was set for it.
+
+    A noisy one has had more than its share, and is served last. With ``is_estimate``, ``waiting`` is one.
+    """
+
+    group: str
+    running: int
+    waiting: int
+    oldest: timedelta | None
+    noisy: bool
+    weight: int
+    concurrency: int | None
+    rate: float | None
+    is_estimate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """A worker that registered: when it was last seen, how many jobs it holds, and the kinds it runs, if it said so.
 
@@ -126,9 +160,28 @@ class Depth:
 
     def told(self, name: str) -> str:
         """A number as people read it: ``12345``, and ``≈ 1,230,000`` if it is an estimate."""
-        count: int = getattr(self, name)
-        parts = _SUMS.get(name, (name,))
-        return f"≈ {count:,}" if set(parts) & set(self.estimated) else str(count)
+        return told(getattr(self, name), estimate=bool({*_SUMS.get(name, (name,))} & {*self.estimated}))
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityDepth:
+    """How many jobs of a queue with one priority wait and run; ``estimated`` names what is an estimate."""
+
+    priority: int
+    scheduled: int
+    ready: int
+    blocked: int
+    running: int
+    estimated: list[str] = field(default_factory=list)
+
+    def told(self, name: str) -> str:
+        """A number as people read it: marked if it is an estimate."""
+        return told(getattr(self, name), estimate=name in self.estimated)
+
+
+def told(count: int, *, estimate: bool) -> str:
+    """A number as people read it: ``12345``, and ``≈ 1,230,000`` if it is an estimate."""
+    return f"≈ {count:,}" if estimate else str(count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +294,18 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something the doctor found: the name of the check, how bad it is, what is wrong, why it matters, what to do."""
+    """Something the doctor found: the name of the check, how bad it is, what is wrong, why it matters, what to do.
+
+    ``subject`` is the name of what it is about: a queue, a schedule, a table. With ``name`` it tells findings apart,
+    while the numbers in ``message`` change.
+    """
 
     name: str
     level: Literal["error", "warning", "note"]
     message: str
     reason: str
     fix: str
+    subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

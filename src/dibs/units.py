@@ -32,6 +32,23 @@ def _span(seconds: float, text: str) -> timedelta:
         raise ValueError(f"{text!r} is too long a time") from None
 
 
+def exact(span: timedelta) -> str:
+    """A duration that is read again as the same, without a space.
+
+    >>> exact(timedelta(days=1, seconds=5400.25))
+    '1d1h30m250ms'
+    """
+    left = span // timedelta(microseconds=1)
+    parts = []
+    for unit in ("d", "h", "m", "s"):
+        count, left = divmod(left, int(UNITS[unit] * 1_000_000))
+        if count:
+            parts.append(f"{count}{unit}")
+    if left:
+        parts.append(f"{left / 1000:g}ms")
+    return "".join(parts) or "0s"
+
+
 def spoken(span: timedelta) -> str:
     """The two largest units of a duration.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
 from dataclasses import dataclass
@@ -23,10 +24,10 @@ from dibs.cli.commands.demo.plan import FEWEST, KINDS, MOST, make_jobs
 from dibs.cli.commands.demo.tally import Tally
 from dibs.cli.commands.demo.verdict import judge
 from dibs.cli.help import COMMANDS
-from dibs.cli.types import backoff
 from dibs.db import calls
 from dibs.db.admin import at_database
 from dibs.db.schema import migrate
+from dibs.queue_settings import backoff
 from dibs.states import State
 from dibs.units import duration, spoken
 
@@ -355,7 +356,7 @@ def test_limits_are_set_listed_and_taken_away(run: Dibs, client: dibs.Client) ->
     assert run("limits", "set", "--group", "acme", "--concurrency", 1, code=2).err
 
 
-def test_a_policy_is_set_and_shown(run: Dibs) -> None:
+def test_a_policy_is_set_and_shown(run: Dibs, client: dibs.Client) -> None:
     run(
         "queues", "set", "mail", "--lease", "60s", "--max-attempts", 3, "--ttl", "none", "--priority", 7,
         "--backoff", "exponential:1s,cap=10m,jitter=0.1", "--history", "failures", "--retention", "7d", "--no-ring",
@@ -371,7 +372,14 @@ def test_a_policy_is_set_and_shown(run: Dibs) -> None:
     assert run("queues", "set", "mail", "--noisy-share", "none", "--json").json["noisy_share"] is None
     assert "a number, or none" in run("queues", "set", "mail", "--noisy-share", "some", code=2).err
     assert (policy["lease"], policy["ttl"], policy["ring"]) == (60, 86400, True)
-    assert "exponential: 00:00:01" in run("queues", "show", "mail").out
+    assert policy["sources"]["lease"]["source"] == "set"
+    assert policy["sources"]["lease_cap"] == {"source": "default", "by": None, "at": None, "tasks": {}}
+    shown = run("queues", "show", "mail").out
+    assert "exponential:1s,factor=2,cap=10m,jitter=0.1  set by " in shown
+    assert re.search(r"lease_cap +12h +default", shown)
+    assert "no job of a group" in run("queues", "groups", "mail").err
+    client.enqueue("mail", "k", group="acme")
+    assert re.search(r"0 +1 +\S+ +no +1 +acme", run("queues", "groups", "mail").out)
     assert "did you mean 'mail'?" in run("queues", "show", "maill", code=4).err
     assert "a lease from 0.1 s to 7 days" in run("queues", "set", "mail", "--lease", "10ms", code=1).err
 

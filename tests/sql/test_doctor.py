@@ -198,6 +198,45 @@ def test_a_backlog_that_grows(clock: Clock, client: dibs.Client, db: psycopg.Con
     assert found(db, "backlog") == []
 
 
+def test_jobs_that_died_lately(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue_many(dibs.NewJob(queue="mail", kind="k") for _ in range(3))
+    first, *others = client.claim("mail", 3)
+    client.complete(first)
+    assert found(db, "dead-jobs") == []
+    for job in others:
+        client.fail(job, "no", final=True)
+    client.cancel(client.enqueue("mail", "k").id)
+    client.upkeep.roll_up()
+    assert only(db, "dead-jobs")[1] == "2 jobs of queue mail died in the last hour, and 1 succeeded"
+    db.execute("update dibs.stat set succeeded = 1000 where grain = 'minute'")
+    assert found(db, "dead-jobs") == []  # One in a hundred may.
+    db.execute("update dibs.stat set succeeded = 0")
+    ahead(clock, hours=2)
+    assert found(db, "dead-jobs") == []
+
+
+def test_a_worker_that_was_lost(clock: Clock, db: psycopg.Connection[Any]) -> None:
+    register(db, "mail", ["k"])
+    assert found(db, "lost-worker") == []
+    ahead(clock, minutes=3)
+    level, message, _ = only(db, "lost-worker")
+    assert (level, "has not been seen for 00:03" in message) == ("warning", True)
+    ahead(clock, hours=2)
+    assert found(db, "lost-worker") == []
+
+
+def test_a_finding_is_told_apart_by_its_subject(clock: Clock, client: dibs.Client) -> None:
+    for queue in ("mail", "shop"):
+        client.enqueue(queue, "k")
+    ahead(clock, minutes=2)
+    before = {(f.name, f.subject): f.message for f in client.doctor() if f.name == "no-worker"}
+    assert set(before) == {("no-worker", "mail"), ("no-worker", "shop")}
+    ahead(clock, minutes=2)
+    after = {(f.name, f.subject): f.message for f in client.doctor() if f.name == "no-worker"}
+    assert set(after) == set(before)
+    assert after != before
+
+
 def test_a_queue_that_was_paused_and_forgotten(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     client.enqueue("mail", "k")
     client.pause("mail")

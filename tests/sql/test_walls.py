@@ -180,6 +180,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "delete": FILTERED,
     "delivery_stage": ("id => '<job>'",),
     "depth": ("name => '<queue>'",),
+    "depth_by_priority": ("queue => '<queue>'",),
     "counters": NOTHING,
     "doctor": NOTHING,
     "do_chore": tuple(
@@ -214,6 +215,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     ),
     "forget": NOTHING,
     "function_flaw": ("oid => 0",),
+    "groups": ("queue => '<queue>'",),
     "hold_shards": (
         "worker => '<own_worker>', queues => array['<shard>']",
         "worker => '<worker>', queues => array['mine']",
@@ -258,6 +260,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "run_handler": ("id => '<job>', token => '<token>', name => '<function>', payload => '{}'",),
     "run_job": ("id => '<job>', token => '<token>', name => '<function>', payload => '{}'",),
     "run_schedules": NOTHING,
+    "settings_of": ("queue => '<queue>'",),
     "set_queue": ("name => '<queue>', policy => '{\"max_attempts\": 3}'",),
     "show": ("id => '<job>'",),
     "show_schedule": ("name => '<schedule>'", "name => '<near_schedule>'"),

@@ -96,11 +96,11 @@ class Output:
         else:
             sys.stdout.write(line.plain + "\n")
 
-    def facts(self, pairs: Iterable[tuple[str, Any]]) -> None:
-        """Names and values, one to a line."""
+    def facts(self, pairs: Iterable[tuple[str, *tuple[Any, ...]]]) -> None:
+        """Names and values, one to a line, and what else is said of them."""
         shown = Table.grid(padding=(0, 2))
-        for name, value in pairs:
-            shown.add_row(Text(name, "bold"), _cell(value))
+        for name, *values in pairs:
+            shown.add_row(Text(name, "bold"), *(_cell(value) for value in values))
         self._show(shown)
 
     def _show(self, table: Table) -> None:

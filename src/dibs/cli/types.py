@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from dibs.cli.command import did_you_mean
 from dibs.cli.session import IdGiven, IdPrefix, Session
 from dibs.db import calls
-from dibs.policy import Backoff, constant, exponential, progressive
+from dibs.queue_settings import backoff
 from dibs.states import DEAD, State
 from dibs.units import duration
 
@@ -158,27 +158,6 @@ def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
             raise ValueError(f"{text!r} is not a number; write a number, or none") from None
 
     return convert
-
-
-def backoff(text: str) -> Backoff:
-    """Read ``exponential:1s,cap=10m,jitter=0.1``, ``constant:5s`` or ``list:1s,5s,30s``."""
-    kind, _, rest = text.partition(":")
-    words = [word.strip() for word in rest.split(",") if word.strip()]
-    delays = [duration(word) for word in words if "=" not in word]
-    options = dict(word.split("=", 1) for word in words if "=" in word)
-    if kind not in {"exponential", "constant", "list"} or not delays or (kind != "list" and len(delays) > 1):
-        raise ValueError(
-            f"{text!r} is not a backoff; write exponential:1s,cap=10m,jitter=0.1, constant:5s or list:1s,5s"
-        )
-    allowed = {"jitter", "factor", "cap"} if kind == "exponential" else {"jitter"}
-    if unknown := sorted(set(options) - allowed):
-        raise ValueError(f"a {kind} backoff has no {unknown[0]!r}{did_you_mean(unknown[0], allowed)}")
-    numbers: dict[str, Any] = {name: float(value) for name, value in options.items() if name != "cap"}
-    if "cap" in options:
-        numbers["cap"] = duration(options["cap"])
-    if kind == "list":
-        return progressive(delays, **numbers)
-    return (constant if kind == "constant" else exponential)(delays[0], **numbers)
 
 
 STATES = [state.value for state in State if state is not State.UNKNOWN]

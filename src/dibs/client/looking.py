@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from looking_async.py: change that and run `make sync`.
-"""The client's looks at what goes on: charts, what runs, errors, deliveries and processes."""
+"""The client's looks at what goes on: charts, queues in detail, what runs, errors, deliveries and processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dibs.db import calls
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
     from dibs.db.calls import Call
-    from dibs.info import RunningJob, Vital, WorkersWanted
+    from dibs.info import (
+        GroupInfo,
+        Limit,
+        PriorityDepth,
+        QueueInfo,
+        RunningJob,
+        SettingInfo,
+        Vital,
+        WorkersWanted,
+    )
     from dibs.operation import ErrorHour
     from dibs.policy import Seconds
     from dibs.stats import Counters, Period, QueueRate
@@ -66,6 +76,30 @@ class Looking(ABC):
     def vitals(self) -> list[Vital]:
         """Numbers of the whole database, for monitoring: workers, schedules, limits, sizes, the horizon."""
         return self._run(calls.doctor.vitals())
+
+    def queue_info(self, name: str) -> QueueInfo | None:
+        """One queue and its policy; None if it is not there."""
+        return self._run(calls.queues.queue(name))
+
+    def depth_by_priority(self, queue: str) -> list[PriorityDepth]:
+        """How many jobs of each priority of a queue wait and run, the highest priority first."""
+        return self._run(calls.queues.depth_by_priority(queue))
+
+    def settings_of(self, queue: str) -> list[SettingInfo]:
+        """Each setting of a queue, and where its value comes from."""
+        return self._run(calls.queues.settings_of(queue))
+
+    def groups(self, queue: str, *, limit: int = 20) -> list[GroupInfo]:
+        """The groups of a queue that run or wait most, have waited longest, or are noisy: ``limit`` of each sort."""
+        return self._run(calls.groups.groups(queue, limit))
+
+    def limits_of(self, queue: str, *, limit: int = 20) -> list[Limit]:
+        """The limits that jobs of a queue may meet, those in use first; each with ``limit`` of its holders at most."""
+        return self._run(calls.limits.limits_of(queue, limit))
+
+    def held(self, ids: Sequence[UUID]) -> list[RunningJob]:
+        """Those of some jobs that are held now."""
+        return self._run(calls.jobs.held(ids))
 
     def running(self, *, worker: int | None = None, limit: int = 1000) -> list[RunningJob]:
         """Jobs that are held now, the longest held first; of one worker, if its number is given."""

@@ -1,4 +1,4 @@
-"""The client's looks at what goes on: charts, what runs, errors, deliveries and processes."""
+"""The client's looks at what goes on: charts, queues in detail, what runs, errors, deliveries and processes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dibs.db import calls
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
     from dibs.db.calls import Call
-    from dibs.info import RunningJob, Vital, WorkersWanted
+    from dibs.info import (
+        GroupInfo,
+        Limit,
+        PriorityDepth,
+        QueueInfo,
+        RunningJob,
+        SettingInfo,
+        Vital,
+        WorkersWanted,
+    )
     from dibs.operation import ErrorHour
     from dibs.policy import Seconds
     from dibs.stats import Counters, Period, QueueRate
@@ -65,6 +75,30 @@ class AsyncLooking(ABC):
     async def vitals(self) -> list[Vital]:
         """Numbers of the whole database, for monitoring: workers, schedules, limits, sizes, the horizon."""
         return await self._run(calls.doctor.vitals())
+
+    async def queue_info(self, name: str) -> QueueInfo | None:
+        """One queue and its policy; None if it is not there."""
+        return await self._run(calls.queues.queue(name))
+
+    async def depth_by_priority(self, queue: str) -> list[PriorityDepth]:
+        """How many jobs of each priority of a queue wait and run, the highest priority first."""
+        return await self._run(calls.queues.depth_by_priority(queue))
+
+    async def settings_of(self, queue: str) -> list[SettingInfo]:
+        """Each setting of a queue, and where its value comes from."""
+        return await self._run(calls.queues.settings_of(queue))
+
+    async def groups(self, queue: str, *, limit: int = 20) -> list[GroupInfo]:
+        """The groups of a queue that run or wait most, have waited longest, or are noisy: ``limit`` of each sort."""
+        return await self._run(calls.groups.groups(queue, limit))
+
+    async def limits_of(self, queue: str, *, limit: int = 20) -> list[Limit]:
+        """The limits that jobs of a queue may meet, those in use first; each with ``limit`` of its holders at most."""
+        return await self._run(calls.limits.limits_of(queue, limit))
+
+    async def held(self, ids: Sequence[UUID]) -> list[RunningJob]:
+        """Those of some jobs that are held now."""
+        return await self._run(calls.jobs.held(ids))
 
     async def running(self, *, worker: int | None = None, limit: int = 1000) -> list[RunningJob]:
         """Jobs that are held now, the longest held first; of one worker, if its number is given."""

@@ -28,7 +28,7 @@ def examine(dsn: str) -> list[Finding]:
     """Everything that is wrong, worst first: what the database sees, and what can be seen from here."""
     with translated(), connect(dsn) as conn:
         found = [*_code(conn), *_clock(conn)]
-        rows = conn.execute("select name, level, message, reason, fix from dibs.doctor()").fetchall()
+        rows = conn.execute("select name, level, message, reason, fix, subject from dibs.doctor()").fetchall()
         found += [Finding(*row) for row in rows]
     found += [_fault(what, where) for what, where in find_faults(dsn)]
     found += _pooler(pooler_mode(dsn))

@@ -14,12 +14,17 @@ from dibs.cli.command import Group, did_you_mean
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import BACKOFF, COUNT_OR_NONE, DURATION, DURATION_OR_NONE, QUEUE, SHARE_OR_NONE
 from dibs.errors import UnknownQueue
+from dibs.info import told
+from dibs.queue_settings import SETTINGS, Setting, write_backoff
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dibs import Client
-    from dibs.info import Depth
+    from dibs.info import Depth, GroupInfo, SettingInfo
 
 COLUMNS = ("queue", "?paused", ">scheduled", ">ready", "?>blocked", ">running", ">dead", ">oldest ready")
+GROUPS = (">running", ">waiting", ">oldest due", "noisy", "?>weight", "group")
 LISTED = (*COLUMNS, ">today")
 """What succeeded since midnight comes last."""
 
@@ -74,12 +79,28 @@ def show(session: Session, name: str) -> None:
     with session.client() as client:
         policy = _policy(client, name)
         depth = client.depth(name)
+        settings = client.settings_of(name)
     if session.as_json:
-        session.output.json({**policy, "depth": _depth(depth)})
+        told_of = {one.setting: _source(one) for one in settings}
+        session.output.json({**policy, "depth": _depth(depth), "sources": told_of})
         return
-    session.output.facts((key, _backoff(value) if key == "backoff" else value) for key, value in policy.items())
+    sources = {one.setting: _told(one) for one in settings}
+    session.output.facts((key, _value(key, value), sources.get(key, "")) for key, value in policy.items())
     session.output.say("")
     session.output.table(COLUMNS[2:], [_row(depth)[2:]])
+
+
+def _value(key: str, value: Any) -> Any:
+    return write_backoff(value) if key == "backoff" else value
+
+
+def _source(setting: SettingInfo) -> dict[str, Any]:
+    return {"source": setting.source, "by": setting.set_by, "at": setting.set_at, "tasks": setting.tasks}
+
+
+def _told(setting: SettingInfo) -> str:
+    by = f"set by {setting.set_by}" if setting.set_by else setting.source
+    return f"{by}; tasks with their own: {', '.join(setting.tasks)}" if setting.tasks else by
 
 
 def _policy(client: Client, name: str) -> dict[str, Any]:
@@ -90,39 +111,35 @@ def _policy(client: Client, name: str) -> dict[str, Any]:
     return asdict(known[name])
 
 
-def _backoff(value: dict[str, Any]) -> str:
-    told = f"{value['kind']}: {', '.join(map(str, value['delays']))}"
-    extra = ", ".join(f"{name} {value[name]}" for name in ("factor", "cap", "jitter") if value.get(name))
-    return f"{told} ({extra})" if extra else told
+TYPES: dict[tuple[str, bool], Any] = {
+    ("whole", False): int, ("whole", True): COUNT_OR_NONE, ("number", False): float, ("number", True): SHARE_OR_NONE,
+    ("duration", False): DURATION, ("duration", True): DURATION_OR_NONE, ("backoff", False): BACKOFF,
+}  # fmt: skip
+OPPOSITES = {"newest_first": "--oldest-first"}
+EXCLUSIVE = click.option("--exclusive/--no-exclusive", default=None, help="Let one worker at a time claim from it.")
+
+
+def _policy_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """An option for each setting of a queue."""
+    for setting in reversed(SETTINGS):
+        command = _option(setting)(command)
+        if setting.name == "shard_lease":
+            command = EXCLUSIVE(command)
+    return command
+
+
+def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    flag = "--" + setting.name.replace("_", "-")
+    if setting.sort == "switch":
+        off = OPPOSITES.get(setting.name, f"--no-{setting.name}")
+        return click.option(f"{flag}/{off}", default=None, help=setting.help)
+    kind = click.Choice(setting.choices) if setting.choices else TYPES[setting.sort, setting.optional]
+    return click.option(flag, type=kind, help=setting.help)
 
 
 @queues.command("set")
 @click.argument("name", type=QUEUE)
-@click.option("--priority", type=int, help="The default of its jobs: -100 to 100, higher goes first.")
-@click.option("--lease", type=DURATION, help="How long a worker may hold a job without renewing.")
-@click.option("--lease-growth", type=float, help="Each attempt's lease is this many times the one before.")
-@click.option("--lease-cap", type=DURATION, help="No lease grows beyond this.")
-@click.option("--max-attempts", type=int, help="How often a job is tried before it is exhausted.")
-@click.option("--max-losses", type=int, help="How often a job's worker may die before the job is quarantined.")
-@click.option("--backoff", type=BACKOFF, help="exponential:1s,cap=10m,jitter=0.1, constant:5s or list:1s,5s,30s.")
-@click.option("--ttl", type=DURATION_OR_NONE, help="Jobs expire that long after they were first due; none for never.")
-@click.option("--payload-limit", type=int, help="The largest payload, in bytes.")
-@click.option("--history", type=click.Choice(["all", "failures", "none"]), help="Which attempts are kept.")
-@click.option("--retention", type=DURATION, help="How long jobs are kept, from their enqueue.")
-@click.option("--history-retention", type=DURATION, help="How long attempts are kept.")
-@click.option("--ring/--no-ring", default=None, help="Whether an enqueue wakes waiting workers at once.")
-@click.option(
-    "--shards", type=COUNT_OR_NONE, help="Split it into shards, each claimed by one worker at a time; or none."
-)
-@click.option("--exclusive/--no-exclusive", default=None, help="Let one worker at a time claim from it.")
-@click.option("--shard-lease", type=DURATION, help="How long a worker holds it, or a shard, without renewing.")
-@click.option("--max-depth", type=COUNT_OR_NONE, help="How many jobs may wait; none for any number.")
-@click.option("--max-age", type=DURATION_OR_NONE, help="How long the oldest may be due; none for any time.")
-@click.option("--when-full", type=click.Choice(["refuse", "sideline"]), help="What happens to new jobs then.")
-@click.option("--newest-first/--oldest-first", default=None, help="From which end the queue is served.")
-@click.option(
-    "--noisy-share", type=SHARE_OR_NONE, help="Groups with more than this share of what runs are served last; or none."
-)
+@_policy_options
 @pass_session
 def set_queue(session: Session, /, name: str, **options: Any) -> None:
     """Make a queue, or change its policy while it runs; what you do not name stays."""
@@ -170,6 +187,21 @@ def workers_wanted(session: Session, /, name: str | None, **options: Any) -> Non
         return
     rows = [(w.queue, w.workers, w.live, w.ready, w.running, f"{w.arriving:.3g}", w.run_mean, w.limited) for w in found]
     session.output.table(("queue", "wanted", "live", "ready", "running", "per_second", "run_mean", "limited"), rows)
+
+
+@queues.command()
+@click.argument("name", type=QUEUE)
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many of each sort.")
+@pass_session
+def groups(session: Session, name: str, limit: int) -> None:
+    """List the groups that run or wait most, have waited longest, or are noisy."""
+    with session.client() as client:
+        found = client.groups(name, limit=limit)
+    session.show(found, GROUPS, _group, empty="no job of a group waits or runs in it")
+
+
+def _group(g: GroupInfo) -> tuple[Any, ...]:
+    return (g.running, told(g.waiting, estimate=g.is_estimate), g.oldest, g.noisy, g.weight, g.group)
 
 
 @queues.command()

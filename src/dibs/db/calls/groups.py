@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.db.calls.call import Call, first, nothing, to_json
+from dibs.info import GroupInfo
 
 if TYPE_CHECKING:
     from dibs.policy import GroupPolicy
@@ -23,3 +24,14 @@ def unset_group(queue: str, name: str | None) -> Call[bool]:
 def repair_groups() -> Call[int]:
     """Bring groups back to the present after the clock was set back; how many."""
     return Call("select dibs.repair_groups()", (), first)
+
+
+def groups(queue: str, most: int) -> Call[list[GroupInfo]]:
+    """The groups that have the most running or waiting, have waited the longest, or are noisy."""
+    names = ", ".join(f'"{name}"' for name in GroupInfo.__dataclass_fields__)
+    return Call(
+        f"select {names} from dibs.groups(%s, %s)",
+        (queue, most),
+        lambda rows: [GroupInfo(*row) for row in rows],
+        slow=True,
+    )

@@ -326,6 +326,15 @@ def running(worker: int | None, limit: int) -> Call[list[RunningJob]]:
     )
 
 
+def held(ids: Sequence[UUID]) -> Call[list[RunningJob]]:
+    """Those of some jobs that are held."""
+    return Call(
+        f"select {columns(RunningJob)} from dibs.running where id = any (%s::uuid[])",
+        (list(ids),),
+        lambda rows: [RunningJob(*row) for row in rows],
+    )
+
+
 def why(id: UUID) -> Call[str]:
     """Explain a job in words."""
     return Call("select dibs.why(%s)", (id,), first)

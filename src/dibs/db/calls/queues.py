@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.db.calls.call import SPAN, Call, columns, first, in_seconds, nothing, to_json
-from dibs.info import Depth, DrainEstimate, QueueInfo, Resumed, WorkersWanted
+from dibs.info import Depth, DrainEstimate, PriorityDepth, QueueInfo, Resumed, SettingInfo, WorkersWanted
 from dibs.policy import QueuePolicy, Seconds, seconds
 
 
@@ -39,6 +39,34 @@ def queues() -> Call[list[QueueInfo]]:
         f"select {columns(QueueInfo)} from dibs.queues order by name",
         (),
         lambda rows: [QueueInfo(*row) for row in rows],
+    )
+
+
+def queue(name: str) -> Call[QueueInfo | None]:
+    """One queue and its policy, if it is there."""
+    return Call(
+        f"select {columns(QueueInfo)} from dibs.queues where name = %s",
+        (name,),
+        lambda rows: QueueInfo(*rows[0]) if rows else None,
+    )
+
+
+def settings_of(queue: str) -> Call[list[SettingInfo]]:
+    """The settings of a queue, and where each value comes from."""
+    return Call(
+        f"select {columns(SettingInfo)} from dibs.settings_of(%s)",
+        (queue,),
+        lambda rows: [SettingInfo(*row) for row in rows],
+    )
+
+
+def depth_by_priority(queue: str) -> Call[list[PriorityDepth]]:
+    """How many jobs of each priority wait and run."""
+    return Call(
+        f"select {columns(PriorityDepth)} from dibs.depth_by_priority(%s)",
+        (queue,),
+        lambda rows: [PriorityDepth(*row) for row in rows],
+        slow=True,
     )
 
 

@@ -23,6 +23,7 @@ comment on column dibs.audit.actor is 'Who said to act, by the setting dibs.acto
 comment on column dibs.audit.jobs is 'How many jobs this step changed; null if it was not about jobs.';
 comment on column dibs.audit.job_id is 'The job that was edited; `before` is what it had.';
 create index audit_operation_idx on dibs.audit (operation);
+create index audit_policy_idx on dibs.audit (queue, id) where verb = 'set_queue';
 create index audit_job_idx on dibs.audit (job_id) where job_id is not null;
 
 create function dibs._keep_audit() returns trigger

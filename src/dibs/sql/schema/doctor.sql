@@ -5,10 +5,12 @@ create type dibs.finding as (
   level text,
   message text,
   reason text,
-  fix text
+  fix text,
+  subject text
 );
 comment on type dibs.finding is
-'Something the doctor found: the name of the check, `error`, `warning` or `note`, what is wrong, why it matters, and what to do.';
+'Something the doctor found: the name of the check, `error`, `warning` or `note`, what is wrong, why it matters, what to do, and the
+name of what it is about: the queue, schedule, worker, table or setting.';
 
 create type dibs.vital as (
   name text,

@@ -144,6 +144,13 @@ comment on column dibs.queue.is_confined is 'Whether some role is confined, so t
 create index queue_shard_of_idx on dibs.queue (shard_of) where shard_of is not null;
 comment on column dibs.queue.shard_of is 'The queue of which it is a shard, numbered by shard.';
 
+-- The defaults above can be compared only with a row that has them.
+create table dibs.default_policy (policy jsonb not null);
+comment on table dibs.default_policy is 'A queue as it is made, before anything is set: one row.';
+with made as (insert into dibs.queue (id, name) overriding system value values (0, 'default') returning queue.*)
+insert into dibs.default_policy (policy) select to_jsonb(m) from made as m;
+delete from dibs.queue;
+
 create table dibs.bell (
   queue_id integer not null constraint bell_pkey primary key
 );
@@ -169,7 +176,10 @@ create type dibs.ticket_count as (
   state text,
   jobs double precision,
   is_cut boolean,
-  since timestamptz
+  since timestamptz,
+  priority smallint,
+  lane uuid
 );
 comment on type dibs.ticket_count is
-'How many jobs of a queue are in a state, and since when the oldest of them runs; is_cut if the counting ended before they did.';
+'How many jobs of a queue are in a state, and since when the oldest of them runs; is_cut if the counting ended before they did. With a
+priority or a lane, only those of it.';

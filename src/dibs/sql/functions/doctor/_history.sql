@@ -5,7 +5,7 @@ language sql stable
 begin atomic
   select 'missing-day', 'warning', format('dibs.%s has no partition for %s', p.parent, to_char(d.day, 'YYYY-MM-DD')),
     'Its rows go to the default partition, and from there they do not leave by dropping a day.',
-    'select * from dibs.make_days(); and see that a worker does the upkeep'
+    'select * from dibs.make_days(); and see that a worker does the upkeep', p.parent || '_' || to_char(d.day, 'YYYY-MM-DD')
   from (values ('job'), ('attempt')) as p (parent)
   cross join lateral (
     select (at at time zone 'UTC')::date + n as day from generate_series(0, 1) as n) as d
@@ -20,7 +20,7 @@ begin atomic
   select 'default-partition', 'warning',
     format('dibs.%s_default has %s', p.parent, pg_size_pretty(pg_relation_size(to_regclass('dibs.' || p.parent || '_default')))),
     'It holds what has no day. It is trimmed row by row, and a new day has to look through it under a lock.',
-    'see that days are made ahead: select * from dibs.make_days(); old rows leave by: select * from dibs.prune();'
+    'see that days are made ahead: select * from dibs.make_days(); old rows leave by: select * from dibs.prune();', p.parent
   from (values ('job'), ('attempt')) as p (parent)
   where dibs._is_full(p.parent);
 end;
@@ -33,7 +33,7 @@ begin atomic
   select 'retention', 'warning',
     format('dibs.%s has %s days that should be gone; the oldest is %s', p.parent, count(*), min(d.day)),
     'They cost disk, and every lookup prepares for them.',
-    'select * from dibs.prune(); if it says `locked`, a long transaction reads that table'
+    'select * from dibs.prune(); if it says `locked`, a long transaction reads that table', p.parent
   from (
     select 'job' as parent, max(q.retention) as keep from dibs.queue as q
     union all select 'attempt', max(q.history_retention) from dibs.queue as q) as p
@@ -48,7 +48,7 @@ create or replace function dibs._find_old_audit(at timestamptz) returns setof di
 language sql stable
 begin atomic
   select 'retention', 'warning', format('the audit has rows that should be gone; the oldest is of %s', a.at::date),
-    'They cost disk, and may be kept for longer than you promised.', 'see that a worker does the upkeep; by hand: select dibs.forget();'
+    'They cost disk, and may be kept for longer than you promised.', 'see that a worker does the upkeep; by hand: select dibs.forget();', 'audit'
   from (select o.at from dibs.audit as o order by o.id limit 1) as a cross join dibs.setting as s
   where a.at < _find_old_audit.at - s.audit_retention - interval '2 days';
 end;
@@ -63,7 +63,7 @@ begin atomic
       else format('%s late: %s', case count(*) when 1 then 'a chore is' else count(*) || ' chores are' end,
         string_agg(c.name, ', ' order by c.name)) end,
     'Without it nothing that was lost is rescued, nothing expires, schedules do not fire and old days stay.',
-    'run a worker without --no-upkeep, or dibs maintain, or from cron: select * from dibs.maintain();'
+    'run a worker without --no-upkeep, or dibs maintain, or from cron: select * from dibs.maintain();', null
   from dibs.chore as c
   where c.due_at < clock_timestamp() - greatest(interval '5 minutes', 5 * c.every)
     and exists (select from dibs.job)
@@ -77,7 +77,7 @@ language sql stable
 begin atomic
   select 'chore-failing', 'error', format('%s has failed %s times in a row: %s', c.name, c.failures, c.error),
     'It is tried again and again, and what it should do is not done.',
-    'read the error; the view dibs.chores has all of them'
+    'read the error; the view dibs.chores has all of them', c.name
   from dibs.chore as c where c.failures > 0 order by c.name;
 end;
 

@@ -6,7 +6,7 @@ begin atomic
   select 'old-transaction', case when a.xact_start < at - interval '6 hours' then 'error' else 'warning' end,
     format('a transaction of %s (pid %s, %s) has been open for %s', a.usename, a.pid, a.state, dibs._span(at - a.xact_start)),
     'While it is open, vacuum removes no row that was deleted since, in any table. dibs stays fast; your own tables do not.',
-    format('end it: select pg_terminate_backend(%s); and set idle_in_transaction_session_timeout', a.pid)
+    format('end it: select pg_terminate_backend(%s); and set idle_in_transaction_session_timeout', a.pid), a.pid::text
   from pg_catalog.pg_stat_activity as a
   where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
     and (a.backend_xmin is not null or a.backend_xid is not null or a.state like 'idle in transaction%')
@@ -22,7 +22,7 @@ begin atomic
   select 'prepared-transaction', case when p.prepared < at - interval '6 hours' then 'error' else 'warning' end,
     format('the transaction %L of %s was prepared %s ago and never ended', p.gid, p.owner, dibs._span(at - p.prepared)),
     'It outlives its connection and every restart, keeps its locks, and holds vacuum back.',
-    format('in its database: rollback prepared %L; or commit prepared %L;', p.gid, p.gid)
+    format('in its database: rollback prepared %L; or commit prepared %L;', p.gid, p.gid), p.gid
   from pg_catalog.pg_prepared_xacts as p
   where p.database = current_database() and p.prepared < at - interval '15 minutes'
   order by p.prepared limit 20;
@@ -38,7 +38,7 @@ begin atomic
       pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)),
       case when s.xmin is not null or s.catalog_xmin is not null then ' and the rows that were deleted since' end),
     'It keeps all WAL since its reader was last there, until the disk is full; with hot_standby_feedback it holds vacuum back, too.',
-    format('start its reader, or drop it: select pg_drop_replication_slot(%L);', s.slot_name)
+    format('start its reader, or drop it: select pg_drop_replication_slot(%L);', s.slot_name), s.slot_name
   from pg_catalog.pg_replication_slots as s
   where not s.active and not s.temporary and not pg_is_in_recovery() and s.restart_lsn is not null
   order by s.slot_name limit 20;
@@ -50,7 +50,7 @@ create or replace function dibs._find_blindness() returns setof dibs.finding
 language sql stable
 begin atomic
   select 'blind', 'note', format('%s, which dibs belongs to, may not see the transactions of other roles', current_user),
-    'So the doctor cannot say which of them holds vacuum back.', format('grant pg_read_all_stats to %I;', current_user)
+    'So the doctor cannot say which of them holds vacuum back.', format('grant pg_read_all_stats to %I;', current_user), current_user
   where not pg_has_role(current_user, 'pg_read_all_stats', 'usage');
 end;
 

@@ -5,12 +5,12 @@ language sql stable
 begin atomic
   select 'roles', 'warning', format('dibs belongs to %s, a superuser', current_user),
     'Every function of dibs runs with its owner''s rights.',
-    'install with a role that is made for it: docs/run/security.md'
+    'install with a role that is made for it: docs/run/security.md', current_user::text
   where exists (select from pg_catalog.pg_roles as r where r.rolname = current_user and r.rolsuper)
   union all
   select 'roles', 'warning', format('%s runs jobs and is an administrator of dibs as well', r.rolname),
     'A handler that is tricked could change limits, delete jobs or let functions run.',
-    format('revoke dibs_admin from %I; grant it to people', r.rolname)
+    format('revoke dibs_admin from %I; grant it to people', r.rolname), r.rolname
   from pg_catalog.pg_roles as r
   where r.rolcanlogin and not r.rolsuper
     and exists (
@@ -20,7 +20,7 @@ begin atomic
       where m.member = r.oid and d.rolname in ('dibs_worker', 'dibs_producer'))
   union all
   select 'roles', 'warning', format('%s is a member of %s, which dibs belongs to', r.rolname, current_user),
-    'It may change every table of dibs past all checks.', format('revoke %I from %I;', current_user, r.rolname)
+    'It may change every table of dibs past all checks.', format('revoke %I from %I;', current_user, r.rolname), r.rolname
   from pg_catalog.pg_auth_members as m join pg_catalog.pg_roles as r on r.oid = m.member
   where m.roleid = current_user::regrole and not r.rolsuper and r.rolcanlogin;
 end;
@@ -86,7 +86,8 @@ begin atomic
     'What was changed by hand is not what was tested, and the next migration overwrites it or fails.',
     case when coalesce(c.name, i.name) ~ '^(function|view) '
       then 'dibs migrate --repair installs the functions, views and grants again; keep your own things in another schema'
-      else 'change it back by hand; dibs sql shows how it is made' end
+      else 'change it back by hand; dibs sql shows how it is made' end,
+    coalesce(c.name, i.name)
   from dibs.installed_code as i
   full join (select * from dibs._code() union all select * from dibs._tables()) as c on c.name = i.name
   where i.digest is distinct from c.digest

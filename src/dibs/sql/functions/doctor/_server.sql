@@ -3,7 +3,7 @@
 create or replace function dibs._find_bad_settings() returns setof dibs.finding
 language sql stable
 begin atomic
-  select 'setting', b.level, format('%s is %s', b.name, b.value), b.reason, b.fix
+  select 'setting', b.level, format('%s is %s', b.name, b.value), b.reason, b.fix, b.name
   from (
     values
       ('fsync', 'off', 'error', 'After a crash of the machine the whole database may be lost.', 'alter system set fsync = on;'),
@@ -21,7 +21,7 @@ begin atomic
   union all
   select 'setting', 'note', format('max_wal_size is %s', current_setting('max_wal_size')),
     'Under load there are more checkpoints than needed, and after each one all pages are written to the WAL as a whole.',
-    'alter system set max_wal_size = ''4GB'';'
+    'alter system set max_wal_size = ''4GB'';', 'max_wal_size'
   where pg_size_bytes(current_setting('max_wal_size')) < pg_size_bytes('1 GB');
 end;
 
@@ -32,7 +32,7 @@ language sql stable
 begin atomic
   select 'server-version', case when e.until < at then 'error' else 'warning' end,
     format('PostgreSQL %s %s fixed after %s', e.major, case when e.until < at then 'is not' else 'will not be' end, to_char(e.until, 'YYYY-MM-DD')),
-    'No more fixes, not even for security.', 'upgrade to a newer major version: docs/run/upgrading.md'
+    'No more fixes, not even for security.', 'upgrade to a newer major version: docs/run/upgrading.md', e.major::text
   from (
     values (15, timestamptz '2027-11-11'), (16, '2028-11-09'), (17, '2029-11-08'), (18, '2030-11-14')
   ) as e (major, until)
@@ -47,7 +47,7 @@ begin atomic
   select 'connections', case when u.used >= u.room then 'error' else 'warning' end,
     format('%s of %s connections are in use', u.used, u.room),
     'A worker that cannot connect cannot report how its jobs ended, and they run again.',
-    'use a pooler for web servers, or raise max_connections'
+    'use a pooler for web servers, or raise max_connections', null
   from (
     select (select count(*) from pg_catalog.pg_stat_activity as a where a.backend_type = 'client backend') as used,
       current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer as room
@@ -64,7 +64,7 @@ begin atomic
     format('the clock of worker %s on %s is %s s %s', w.id, coalesce(w.facts ->> 'host', w.name), round(abs(g.seconds)),
       case when g.seconds > 0 then 'ahead' else 'behind' end),
     'Only the database''s clock decides, so no job is harmed; but times in logs and due times that its code computes are off.',
-    'let NTP or chrony set the clock of that machine'
+    'let NTP or chrony set the clock of that machine', w.id::text
   from dibs.worker as w
   cross join lateral (
     select (w.facts ->> 'clock')::numeric - extract(epoch from w.started_at) as seconds

@@ -7,7 +7,7 @@ begin atomic
     format('dibs.%s has %s dead rows beside %s; it was vacuumed %s', s.relname, s.n_dead_tup, s.n_live_tup,
       coalesce(dibs._span(clock_timestamp() - greatest(s.last_vacuum, s.last_autovacuum)) || ' ago', 'never')),
     'Autovacuum starts at a few thousand. It is switched off, cannot keep up, or something holds the horizon back.',
-    format('vacuum (verbose) dibs.%s; and see what else is found here', s.relname)
+    format('vacuum (verbose) dibs.%s; and see what else is found here', s.relname), s.relname
   from pg_catalog.pg_stat_user_tables as s
   where s.schemaname = 'dibs' and s.n_dead_tup > greatest(50000, s.n_live_tup)
   order by s.n_dead_tup desc;
@@ -22,7 +22,7 @@ begin atomic
   select 'bloat', 'warning',
     format('the index dibs.%s has %s for %s rows', i.relname, pg_size_pretty(s.size), greatest(t.reltuples, 0)::bigint),
     'Empty pages stay in an index after a large backlog. They cost memory, and time for each vacuum.',
-    format('reindex index concurrently dibs.%I;', i.relname)
+    format('reindex index concurrently dibs.%I;', i.relname), i.relname
   from pg_catalog.pg_index as x
   join pg_catalog.pg_class as i on i.oid = x.indexrelid and i.relkind = 'i'
   join pg_catalog.pg_class as t on t.oid = x.indrelid
@@ -40,7 +40,7 @@ begin atomic
     format('the queue of notifications is %s %% full', round((used * 100)::numeric)),
     'When it is full, every NOTIFY fails, and with it each transaction that rings for a job.',
     'end the session that listens and stays in a transaction: '
-      || 'select pid, usename, state, xact_start from pg_stat_activity order by xact_start;'
+      || 'select pid, usename, state, xact_start from pg_stat_activity order by xact_start;', null
   where used > 0.1;
 end;
 

@@ -5,7 +5,7 @@ language sql stable
 begin atomic
   select 'no-worker', 'error',
     format('no live worker says that it serves queue %s, whose oldest job has been due for %s', q.name, dibs._span(at - o.ready)),
-    'Its jobs wait until they expire.', format('dibs worker MODULE:APP --queue %s; dibs workers shows who is alive', q.name)
+    'Its jobs wait until they expire.', format('dibs worker MODULE:APP --queue %s; dibs workers shows who is alive', q.name), q.name
   from dibs.queue as q cross join lateral dibs._oldest(q.id, at) as o
   where q.shard_of is null and q.paused_at is null and o.ready < at - interval '1 minute'
     and not exists (select from dibs._workers_of(q.id, at))
@@ -19,7 +19,8 @@ language sql stable
 begin atomic
   select 'unknown-kind', 'error', format('%s, and jobs of it wait there', dibs._unserved(q.id, q.name, p.kind, at)),
     'They wait until they expire. The workers run older code, or the task was renamed.',
-    'deploy workers that know the task, or dibs move the jobs to a queue whose workers do; dibs tasks shows who knows what'
+    'deploy workers that know the task, or dibs move the jobs to a queue whose workers do; dibs tasks shows who knows what',
+    q.name
   from dibs.parked_kind as p join dibs.queue as q on q.id = p.queue_id
   where dibs._unserved(q.id, q.name, p.kind, at) is not null
     and exists (select from dibs.blocked as b where b.queue_id = p.queue_id and b.kind = p.kind)
@@ -31,23 +32,62 @@ comment on function dibs._find_unknown_kinds is 'Kinds of parked jobs that no li
 create or replace function dibs._find_backlogs(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
+  -- A queue into which nothing comes does not grow.
+  with late as materialized (
+    select q.id, q.name, a.per_second, o.ready
+    from (
+      select dibs._shown_queue(a.queue_id) as queue_id, sum(a.per_second) as per_second
+      from dibs._arrivals(at - interval '10 minutes', at) as a group by 1
+    ) as a
+    join dibs.queue as q on q.id = a.queue_id and q.paused_at is null
+    cross join lateral dibs._oldest(q.id, at) as o
+    where o.ready < at - interval '5 minutes'
+  )
   select 'backlog', 'warning',
-    format('queue %s grows: %s jobs come and %s go per second, and the oldest has been due for %s', q.name, round(r.arriving::numeric, 1),
-      round(r.leaving::numeric, 1), dibs._span(at - o.ready)),
+    format('queue %s grows: %s jobs come and %s go per second, and the oldest has been due for %s', l.name, round(l.per_second::numeric, 1),
+      round(d.per_second::numeric, 1), dibs._span(at - l.ready)),
     'Jobs start ever later, and expire in the end.',
-    format('add workers, or --concurrency; bound what may wait: dibs queues set %s --max-depth N', q.name)
-  from (
-    -- A queue into which nothing comes does not grow.
-    select dibs._shown_queue(a.queue_id) as queue_id, sum(a.per_second) as arriving
-    from dibs._arrivals(at - interval '10 minutes', at) as a group by 1
-  ) as a
-  join dibs.queue as q on q.id = a.queue_id and q.paused_at is null
-  cross join lateral dibs._oldest(q.id, at) as o
-  cross join lateral (
-    select a.arriving, case when o.ready < at - interval '5 minutes' then dibs._leaving(q.id, at - interval '10 minutes', at) end as leaving
-  ) as r
-  where r.arriving > r.leaving
-  order by q.name;
+    format('add workers, or --concurrency; bound what may wait: dibs queues set %s --max-depth N', l.name), l.name
+  from late as l
+  join dibs._departures(array(select l.id from late as l), at - interval '10 minutes', at) as d on d.queue_id = l.id
+  where l.per_second > d.per_second
+  order by l.name;
 end;
 
 comment on function dibs._find_backlogs is 'Queues into which more comes than goes out, with jobs that have been due for 5 minutes.';
+
+create or replace function dibs._find_dead_jobs(at timestamptz) returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'dead-jobs', 'warning',
+    format('%s of queue %s died in the last hour, and %s succeeded',
+      case d.jobs when 1 then 'a job' when 1000 then '1000 jobs or more' else d.jobs || ' jobs' end, q.name, s.jobs),
+    'They do not run again by themselves.',
+    format('see why with dibs errors top; when that is cured: dibs retry --queue %s', q.name), q.name
+  from dibs.queue as q
+  cross join lateral (
+    select least(count(*), 1000) as jobs from (
+      select d.state from dibs.dead as d where d.queue_id = any (dibs._queue_numbers(q.id)) and d.ended_at > at - interval '1 hour'
+      order by d.ended_at desc limit 10000) as d
+    where d.state <> 'cancelled') as d
+  cross join lateral (
+    select coalesce(sum(s.succeeded), 0) as jobs from dibs.stat as s
+    where d.jobs > 0 and s.queue_id = q.id and s.grain = 'minute' and s.at > at - interval '1 hour') as s
+  where q.shard_of is null and d.jobs > 0.01 * s.jobs and d.jobs > 0
+  order by d.jobs desc, q.name limit 20;
+end;
+
+comment on function dibs._find_dead_jobs is 'Queues of whose jobs more than one in a hundred died in the last hour.';
+
+create or replace function dibs._find_lost_workers(at timestamptz) returns setof dibs.finding
+language sql stable
+begin atomic
+  select 'lost-worker', 'warning',
+    format('worker %s (%s) has not been seen for %s', w.id, w.name, dibs._span(at - w.seen_at)),
+    'It died, hangs or has lost its database. Others take its jobs over when their leases run out.',
+    'look at its log, and start it again; one that is told to stop is not missed', w.id::text
+  from dibs.worker as w where w.seen_at < at - interval '1 minute' and w.seen_at > at - interval '1 hour'
+  order by w.seen_at desc limit 20;
+end;
+
+comment on function dibs._find_lost_workers is 'Workers that were lost in the last hour.';

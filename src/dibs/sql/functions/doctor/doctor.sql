@@ -26,6 +26,8 @@ begin
     union all select * from dibs._find_unserved(v_now)
     union all select * from dibs._find_unknown_kinds(v_now)
     union all select * from dibs._find_backlogs(v_now)
+    union all select * from dibs._find_dead_jobs(v_now)
+    union all select * from dibs._find_lost_workers(v_now)
     union all select * from dibs._find_paused(v_now)
     union all select * from dibs._find_unexpired(v_now)
     union all select * from dibs._find_unrescued(v_now)
@@ -44,4 +46,4 @@ $$;
 
 comment on function dibs.doctor is
 'What is wrong with the install, the queues and the server, worst first: the name of the check, `error`, `warning` or `note`, what was
-found, why it matters and what to do. It looks at much, so ask it now and then, not for each request.';
+found, why it matters, what to do, and the name of what it is about, which stays the same while the numbers in the message change. It looks at much, so ask it now and then, not for each request.';

@@ -20,7 +20,7 @@ declare
   v_ids constant integer[] := dibs._queue_numbers(queue);
 begin
   return query
-  select queue, s.state, c.jobs::double precision, c.jobs > max, null::timestamptz
+  select queue, s.state, c.jobs::double precision, c.jobs > max, null::timestamptz, null::smallint, null::uuid
   from (values ('ready', timestamptz '-infinity', at), ('scheduled', at, 'infinity')) as s (state, after, upto)
   cross join lateral (
     select count(*) as jobs from (
@@ -34,7 +34,7 @@ begin
   ) as c;
   -- The index of groups has no order by due time across them.
   return query
-  select queue, s.state, s.jobs::double precision, c.jobs > max, null::timestamptz
+  select queue, s.state, s.jobs::double precision, c.jobs > max, null::timestamptz, null::smallint, null::uuid
   from (
     select count(*) as jobs, count(*) filter (where r.due_at <= at) as ready
     from (select r.due_at from dibs.ready as r where r.queue_id = any (v_ids) and r.lane is not null limit max + 1) as r
@@ -56,13 +56,14 @@ declare
   v_ids constant integer[] := dibs._queue_numbers(queue);
 begin
   return query
-  select queue, 'blocked', count(*)::double precision, count(*) > max, null::timestamptz
+  select queue, 'blocked', count(*)::double precision, count(*) > max, null::timestamptz, null::smallint, null::uuid
   from (select from dibs.blocked as b where b.queue_id = any (v_ids) limit max + 1) as b;
   return query
   with found as materialized (
     select d.state from dibs.dead as d where d.queue_id = any (v_ids) limit max + 1
   )
-  select queue, s.state, count(f.state)::double precision, (select count(*) from found) > max, null::timestamptz
+  select queue, s.state, count(f.state)::double precision, (select count(*) from found) > max, null::timestamptz,
+    null::smallint, null::uuid
   from unnest(array['failed', 'exhausted', 'expired', 'cancelled']) as s (state) left join found as f on f.state = s.state
   group by s.state;
 end
@@ -79,7 +80,8 @@ begin
   with found as materialized (
     select l.queue_id, l.claimed_at from dibs.lease as l limit max + 1
   )
-  select q.id, 'running', count(f.queue_id)::double precision, (select count(*) from found) > max, min(f.claimed_at)
+  select q.id, 'running', count(f.queue_id)::double precision, (select count(*) from found) > max, min(f.claimed_at),
+    null::smallint, null::uuid
   from unnest(queues) as q (id) cross join lateral unnest(dibs._queue_numbers(q.id)) as n (id)
   left join found as f on f.queue_id = n.id group by q.id;
 end
@@ -128,19 +130,20 @@ begin
     case source
       when 'ready' then
         return query
-        select r.queue_id, case when r.due_at > at then 'scheduled' else 'ready' end, v_step, true, null::timestamptz
+        select r.queue_id, case when r.due_at > at then 'scheduled' else 'ready' end, v_step, true, null::timestamptz,
+          r.priority, r.lane
         from dibs.ready as r where r.ctid >= v_from and r.ctid < v_to;
       when 'blocked' then
         return query
-        select b.queue_id, 'blocked', v_step, true, null::timestamptz
+        select b.queue_id, 'blocked', v_step, true, null::timestamptz, b.priority, b.lane
         from dibs.blocked as b where b.ctid >= v_from and b.ctid < v_to;
       when 'lease' then
         return query
-        select l.queue_id, 'running', v_step, true, l.claimed_at
+        select l.queue_id, 'running', v_step, true, l.claimed_at, l.priority, l.lane
         from dibs.lease as l where l.ctid >= v_from and l.ctid < v_to;
       when 'dead' then
         return query
-        select d.queue_id, d.state, v_step, true, null::timestamptz
+        select d.queue_id, d.state, v_step, true, null::timestamptz, d.priority, null::uuid
         from dibs.dead as d where d.ctid >= v_from and d.ctid < v_to;
     end case;
   end loop;
@@ -168,7 +171,7 @@ declare
     union all select c from unnest(queues) as q (id) cross join lateral dibs._count_others(q.id, v_max) as c
     union all select c from dibs._count_leases(queues, 2 * dibs._count_bound()) as c);
   v_sampled constant dibs.ticket_count[] := array(
-    select row(s.queue_id, s.state, sum(s.jobs), true, min(s.since))::dibs.ticket_count
+    select row(s.queue_id, s.state, sum(s.jobs), true, min(s.since), null, null)::dibs.ticket_count
     from (select distinct dibs._source_of(c.state) as name from unnest(v_counts) as c where c.is_cut) as t
     cross join lateral dibs._sample(t.name, at) as s group by s.queue_id, s.state);
 begin

@@ -13,19 +13,15 @@ set enable_seqscan = off
 set jit = off
 as $$
 #variable_conflict use_column
-begin
+declare
+  v_from constant uuid := dibs._id_floor(since);
   -- Ids are times. When the look ends before the span does, the rate is that of the time it saw.
+  v_last constant uuid := (
+    select j.id from dibs.job as j where j.id >= v_from order by j.id desc offset dibs._count_bound() - 1 limit 1);
+begin
   return query
-  with look as materialized (
-    select j.id, j.queue_id from dibs.job as j where j.id >= dibs._id_floor(since) order by j.id desc
-    limit dibs._count_bound()
-  )
-  select l.queue_id, dibs._per_second(count(*), s.since, at)
-  from look as l
-  cross join (
-    select case when count(*) = dibs._count_bound() then dibs.id_time(min(l.id::text)::uuid) else _arrivals.since end as since
-    from look as l) as s
-  group by l.queue_id, s.since;
+  select j.queue_id, dibs._per_second(count(*), coalesce(dibs.id_time(v_last), since), at)
+  from dibs.job as j where j.id >= coalesce(v_last, v_from) group by j.queue_id;
 end
 $$;
 
@@ -40,30 +36,54 @@ end;
 
 comment on function dibs._arriving is 'How many jobs per second were enqueued into some queues, by the newest 10,000 of all at most.';
 
-create or replace function dibs._leaving(queue integer, since timestamptz, at timestamptz) returns double precision
+create or replace function dibs._dead_rate(queue integer, since timestamptz, at timestamptz) returns double precision
 language plpgsql stable
 set enable_seqscan = off
 set jit = off
 as $$
 declare
   v_ids constant integer[] := dibs._queue_numbers(queue);
-  v_counted numeric;
-  v_new numeric;
-  v_dead double precision;
 begin
-  -- What succeeded is in the statistics, or has come since. A minute that began earlier counts in part.
-  select sum(s.succeeded * least(extract(epoch from s.at + interval '1 minute' - _leaving.since) / 60, 1)) into v_counted
-  from dibs.stat as s where s.queue_id = queue and s.grain = 'minute' and s.at > _leaving.since - interval '1 minute' and s.at <= _leaving.at;
-  select count(*) into v_new from (
-    select from dibs.attempt as a cross join dibs.stat_mark as m
-    where a.xact >= m.next and a.queue_id = any (v_ids) and a.outcome = 'succeeded' and a.ended_at >= _leaving.since
-    limit 10 * dibs._count_bound()) as a;
-  select dibs._per_second(count(*), case when count(*) = dibs._count_bound() then min(d.ended_at) else _leaving.since end, _leaving.at) into v_dead
-  from (
-    select d.ended_at from dibs.dead as d where d.queue_id = any (v_ids) and d.ended_at >= _leaving.since order by d.ended_at desc
-    limit dibs._count_bound()) as d;
-  return dibs._per_second(coalesce(v_counted, 0) + v_new, _leaving.since, _leaving.at) + v_dead;
+  return (
+    select dibs._per_second(count(*), case when count(*) = dibs._count_bound() then min(d.ended_at) else _dead_rate.since end, _dead_rate.at)
+    from (
+      select d.ended_at from dibs.dead as d where d.queue_id = any (v_ids) and d.ended_at >= _dead_rate.since
+      order by d.ended_at desc limit dibs._count_bound()) as d);
 end
 $$;
 
-comment on function dibs._leaving is 'How many jobs of a queue per second succeeded or died.';
+comment on function dibs._dead_rate is 'How many jobs of a queue per second died, by the last 10,000 at most.';
+
+create or replace function dibs._departures(queues integer[], since timestamptz, at timestamptz)
+returns table (queue_id integer, per_second double precision)
+language plpgsql stable
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+  return query
+  -- What succeeded is in the statistics, or has come since: that is looked for once, however many queues there are.
+  with fresh as materialized (
+    select coalesce(q.shard_of, q.id) as queue_id, count(*) as jobs
+    from (
+      select a.queue_id from dibs.attempt as a cross join dibs.stat_mark as m
+      where a.xact >= m.next and a.outcome = 'succeeded' and a.ended_at >= _departures.since
+      limit 10 * dibs._count_bound()) as a
+    join dibs.queue as q on q.id = a.queue_id group by 1
+  ), counted as materialized (
+    -- A minute that began earlier counts in part.
+    select s.queue_id, sum(s.succeeded * least(extract(epoch from s.at + interval '1 minute' - _departures.since) / 60, 1)) as jobs
+    from dibs.stat as s
+    where s.grain = 'minute' and s.at > _departures.since - interval '1 minute' and s.at <= _departures.at
+    group by 1
+  )
+  select k.id, dibs._per_second(coalesce(c.jobs, 0) + coalesce(f.jobs, 0), _departures.since, _departures.at)
+    + dibs._dead_rate(k.id, _departures.since, _departures.at)
+  from unnest(queues) as k (id)
+  left join counted as c on c.queue_id = k.id
+  left join fresh as f on f.queue_id = k.id;
+end
+$$;
+
+comment on function dibs._departures is 'How many jobs of each queue per second succeeded or died.';

@@ -1,0 +1,157 @@
+"""A queue in detail: by priority, its groups, and where each value of its policy comes from."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import dibs
+from dibs.queue_settings import SETTINGS
+from tests.sql.test_size import MANY, fill, pages
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from dibs.testing import Clock
+    from tests.sql.conftest import Login
+
+    Connection = psycopg.Connection[Any]
+
+
+def test_jobs_are_counted_by_priority_and_state(client: dibs.Client, db: Connection) -> None:
+    for priority, count in ((9, 2), (5, 3), (-1, 1)):
+        client.enqueue_many(dibs.NewJob(queue="q", kind="k", priority=priority) for _ in range(count))
+    client.enqueue("q", "k", priority=9, delay=60)
+    client.claim("q")
+    client.enqueue("q", "k", priority=7, group="g")
+    fill(db, "blocked", 4)
+    told = {p.priority: (p.scheduled, p.ready, p.blocked, p.running) for p in client.depth_by_priority("q")}
+    assert told == {9: (1, 1, 0, 1), 7: (0, 1, 0, 0), 5: (0, 3, 4, 0), -1: (0, 1, 0, 0)}
+    assert [p.estimated for p in client.depth_by_priority("q")] == [[], [], [], []]
+    with pytest.raises(dibs.UnknownQueue):
+        client.depth_by_priority("nowhere")
+
+
+def test_few_of_a_priority_are_counted_beside_many_of_another(client: dibs.Client, db: Connection) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", priority=50) for _ in range(3))
+    fill(db, "ready", MANY)
+    high, usual = client.depth_by_priority("q")
+    assert (high.priority, high.ready, high.estimated) == (50, 3, [])
+    assert usual.ready == pytest.approx(MANY, rel=0.05)
+    assert usual.estimated == ["ready"]
+    assert usual.told("ready").startswith("≈ ")
+
+
+@pytest.mark.parametrize("what", ["ready", "lane", "blocked", "lease"])
+def test_priorities_cost_no_more_in_a_large_queue(what: str, db: Connection) -> None:
+    costs = []
+    for _ in range(2):
+        fill(db, what, MANY)
+        costs.append(pages(db, "select * from dibs.depth_by_priority('q')"))
+    # The tickets of groups lie in the order of the groups, each on another page.
+    assert max(costs) < (12_000 if what == "lane" else 3000)
+    assert what == "lane" or costs[1] < 1.2 * costs[0]
+
+
+def test_groups_are_the_busiest_the_longest_waiting_and_the_noisy(
+    clock: Clock, client: dibs.Client, db: Connection
+) -> None:
+    client.set_queue("q", noisy_share=0.5)
+    client.set_group("q", "vip", weight=3, concurrency=7)
+    assert client.groups("q") == []
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", group="greedy") for _ in range(6))
+    client.claim("q", 4)
+    client.enqueue("q", "k", group="patient")
+    clock.move(600)
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", group="vip") for _ in range(2))
+    client.enqueue("q", "k", group="later", delay=3600)
+    found = {g.group: g for g in client.groups("q")}
+    assert (found["greedy"].running, found["greedy"].waiting) == (4, 2)
+    assert (found["vip"].running, found["vip"].waiting, found["vip"].weight, found["vip"].concurrency) == (0, 2, 3, 7)
+    assert client.groups("q")[0].group == "greedy"
+    assert (found["patient"].oldest or timedelta()) >= timedelta(minutes=10)
+    assert not any(g.noisy for g in found.values())
+    db.execute("select from dibs.claim('{q}')")  # A connection looks once a second who has more than its share.
+    assert {g.group for g in client.groups("q") if g.noisy} == {"greedy"}
+    with pytest.raises(dibs.InvalidArgument, match="1 to 100"):
+        client.groups("q", limit=0)
+
+
+def test_a_hundred_thousand_groups_cost_no_more_than_some(client: dibs.Client, db: Connection) -> None:
+    """Not so many here: what is counted are the pages that are touched."""
+    client.enqueue("q", "k", group="first")
+    costs = []
+    for start in (0, 20_000):
+        fill(db, "ready", 20_000)
+        db.execute(
+            "update dibs.ready as r set lane = dibs._lane_of(r.queue_id, n.n::text) from ("
+            "  select id, %s + row_number() over (order by id) as n from dibs.ready where lane is null) as n"
+            " where n.id = r.id",
+            (start,),
+        )
+        db.execute(
+            "update dibs.job as j set group_name = 'g' || left(r.lane::text, 8) from dibs.ready as r"
+            " where r.id = j.id and j.group_name is null"
+        )
+        db.execute("delete from dibs.group_pointer")
+        db.execute(
+            "insert into dibs.group_pointer (queue_id, lane, place, level, floor_at)"
+            " select queue_id, lane, due_at, priority, due_at from dibs.ready where lane is not null"
+        )
+        db.execute("vacuum (analyze) dibs.ready, dibs.job, dibs.group_pointer")
+        costs.append(pages(db, "select * from dibs.groups('q')"))
+    assert 20 <= len(client.groups("q")) <= 4 * 20
+    assert max(costs) < 5000
+    assert costs[1] < 1.2 * costs[0]
+
+
+def test_each_value_of_a_policy_says_where_it_comes_from(client: dibs.Client, db: Connection) -> None:
+    client.enqueue("q", "k")
+    assert {one.source for one in client.settings_of("q")} == {"default"}
+    with dibs.acting_as("ann"):
+        client.set_queue("q", max_attempts=9, ttl=None, lease=45)
+    task = {"kind": "report", "queue": "q", "options": {"max_attempts": 2, "lease": None}}
+    db.execute("select dibs.set_tasks(%s)", (json.dumps([task]),))
+    told = {one.setting: one for one in client.settings_of("q")}
+    assert [*told] == [setting.name for setting in SETTINGS]
+    for name, value, standard in (("max_attempts", 9, 5), ("ttl", None, 86400), ("lease", 45, 30)):
+        one = told[name]
+        assert (one.value, one.standard, one.source, one.set_by) == (value, standard, "set", "ann"), name
+    assert told["max_attempts"].tasks == {"report": 2}
+    assert told["lease"].tasks == {}
+    assert (told["priority"].source, told["priority"].set_by) == ("default", None)
+    client.set_queue("q", max_attempts=5)
+    back = {one.setting: one for one in client.settings_of("q")}["max_attempts"]
+    assert (back.value, back.source, back.set_by) == (5, "set", db.info.user)
+    with pytest.raises(dibs.UnknownQueue):
+        client.settings_of("nowhere")
+
+
+def test_the_audit_says_that_a_setting_was_taken_away(client: dibs.Client) -> None:
+    client.set_queue("q", max_depth=5)
+    client.set_queue("q", ttl=None, max_depth=None)
+    [last, first] = [a for a in client.audits() if a.verb == "set_queue"]
+    assert last.detail == {"policy": {"ttl": "none", "max_depth": "none"}, "before": {"ttl": "1 day", "max_depth": 5}}
+    assert first.detail == {"policy": {"max_depth": 5}}
+
+
+def test_the_defaults_are_what_a_new_queue_has(client: dibs.Client, db: Connection) -> None:
+    client.set_queue("q")
+    [(new, known)] = db.execute(
+        "select to_jsonb(q), d.policy from dibs.queue as q, dibs.default_policy as d where q.name = 'q'"
+    ).fetchall()
+    assert [(s.name, new[s.name]) for s in SETTINGS] == [(s.name, known[s.name]) for s in SETTINGS]
+
+
+def test_a_setting_is_read_as_it_is_written(client: dibs.Client, login: Login) -> None:
+    client.set_queue("q", backoff=dibs.progressive([1, 86400, 5400.25], jitter=0.2), ttl=None, retention=86400 * 40)
+    for one, setting in zip(client.settings_of("q"), SETTINGS, strict=True):
+        client.set_queue("q", **{setting.name: setting.read(setting.write(one.value))})
+    assert {one.setting: one.value for one in client.settings_of("q")}["retention"] == 86400 * 40
+    assert client.settings_of("q")[6].value["kind"] == "list"
+    assert login("dibs_observer").settings_of("q") != []
+    with pytest.raises(dibs.NotPermitted):
+        login("dibs_producer").settings_of("q")
