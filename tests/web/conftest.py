@@ -92,7 +92,7 @@ def web(browse: Browse) -> TestClient:
 
 def fill(client: dibs.Client) -> dict[str, UUID]:
     """Put something of everything in; the jobs by their states."""
-    client.set_queue("mail", max_attempts=2)
+    client.set_queue("mail", max_attempts=2, backoff=dibs.exponential(1.5, factor=3, cap=1800, jitter=0.25))
     made = {"ready": client.enqueue("mail", "ready", {"to": NASTY, "token": "s3cret"}, headers={"card": 4711}).id}
     made["scheduled"] = client.enqueue("mail", "scheduled", delay=3600).id
     for kind in ("succeeded", "running", "failed", "exhausted", "retried"):

@@ -29,7 +29,7 @@ def hidden(page: str) -> dict[str, list[str]]:
     """What a page's last form sends."""
     form = re.findall(r"<form method=\"post\".*?</form>", page, flags=re.DOTALL)[-1]
     sent: dict[str, list[str]] = {}
-    for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form):
+    for name, value in re.findall(r'<input type="hidden" name="([\w-]+)" value="([^"]*)">', form):
         sent.setdefault(name, []).append(unescape(value))
     return sent
 
@@ -145,3 +145,77 @@ def test_a_clone_is_the_same_job_again(web: TestClient, crew: dibs.Client) -> No
         assert second
         for name in ("queue", "kind", "payload", "body", "headers", "priority"):
             assert first[name] == second[name], name
+
+
+def test_a_policy_is_changed_after_the_difference_was_seen(web: TestClient, crew: dibs.Client) -> None:
+    crew.set_queue("tuned", max_attempts=3)
+    form = fields(web.get("/queue/policy?name=tuned").text)
+    assert (form["max_attempts"], form["ttl"], form["backoff"]) == (
+        "3",
+        "1d",
+        "exponential:1s,factor=2,cap=1h,jitter=0.1",
+    )
+    asked = web.post("/queue/policy", data={**form, "max_attempts": "9", "ttl": "none", "backoff": "list:1s,90"})
+    assert asked.status_code == 200
+    assert 'data-poll="0"' in asked.text
+    changes = re.findall(r"<del>(.*?)</del>.*?<ins>(.*?)</ins>", asked.text)
+    assert changes == [("3", "9"), ("exponential:1s,factor=2,cap=1h,jitter=0.1", "list:1s,1m30s"), ("1d", "none")]
+    [queue] = [q for q in crew.queues() if q.name == "tuned"]
+    assert (queue.max_attempts, queue.ttl is None) == (3, False)
+    done = web.post("/queue/policy", data={**hidden(asked.text), "sure": "yes"})
+    assert done.status_code == 303
+    page = web.get(done.headers["location"]).text
+    assert "The policy is changed" in page
+    assert re.search(r"<b>set</b> by tester <time[^>]*>[^<]*</time><span class=\"reason\">default: 5", page)
+    [last] = [a for a in crew.audits() if a.verb == "set_queue" and a.queue == "tuned"][:1]
+    assert last.detail
+    assert (last.actor, last.detail["policy"]["ttl"], last.detail["before"]["max_attempts"]) == ("tester", "none", 3)
+
+
+def test_a_policy_that_is_wrong_stays_on_the_form(web: TestClient, crew: dibs.Client) -> None:
+    crew.set_queue("tuned-2")
+    form = fields(web.get("/queue/policy?name=tuned-2").text)
+    for wrong, told in (
+        ({"lease": "soon"}, "&#39;soon&#39; is not a duration"),
+        ({"ttl": ""}, "or write none"),
+        ({"max_attempts": "many", "priority": "1.5"}, "2 values are not right"),
+        ({"max_attempts": "0"}, "max_attempts"),
+        ({"lease": "8h", "lease_cap": "1h"}, "lease"),
+        ({"history": "some"}, "is not one of all, failures, none"),
+        ({"backoff": "list:"}, "is not a backoff"),
+        ({"backoff": "constant:1s,jitter=x"}, "is not a number"),
+        ({"noisy_share": "nan"}, "noisy_share"),
+        ({"ttl": "\x00"}, "is not a duration"),
+    ):
+        for sure in ({}, {"sure": "yes"}):
+            answer = web.post("/queue/policy", data={**form, **wrong, **sure, "max_depth": "77"})
+            assert answer.status_code == 400, wrong
+            assert told in answer.text, wrong
+            assert fields(answer.text)["max_depth"] == "77"  # What was typed is not lost,
+    [queue] = [q for q in crew.queues() if q.name == "tuned-2"]
+    assert (queue.max_depth, queue.history) == (None, "all")  # and nothing is half done.
+    assert "Nothing is different" in web.post("/queue/policy", data=form).text
+    assert web.post("/queue/policy", data={**form, "name": "nowhere"}).status_code == 404
+    assert web.get("/queue/policy?name=nowhere").status_code == 404
+    assert web.get("/queue/policy?name=tuned-2", headers={"X-Actions": "read,pause"}).status_code == 403
+    again = web.post("/queue/policy", data={**form, "lease": "44s", "again": "yes"})
+    assert fields(again.text)["lease"] == "44s"
+
+
+def test_two_who_change_one_policy_see_each_other(web: TestClient, crew: dibs.Client) -> None:
+    crew.set_queue("tuned-3")
+    form = fields(web.get("/queue/policy?name=tuned-3").text)
+    crew.set_queue("tuned-3", lease=50, max_attempts=7)
+    asked = web.post("/queue/policy", data={**form, "lease": "40s", "sure": "yes"})
+    assert "Somebody has changed it" in asked.text
+    assert re.findall(r"<del>(.*?)</del>.*?<ins>(.*?)</ins>", asked.text) == [("50s", "40s")]
+    assert web.post("/queue/policy", data={**hidden(asked.text), "sure": "yes"}).status_code == 303
+    [queue] = [q for q in crew.queues() if q.name == "tuned-3"]
+    assert (queue.lease.total_seconds(), queue.max_attempts) == (40, 7)  # What was not touched stays as it is.
+
+
+def fields(page: str) -> dict[str, str]:
+    """What a form with one value for each name would send."""
+    found = re.findall(r'<input (?:type="hidden" |id="[^"]*" )?name="([^"]+)" value="([^"]*)"', page)
+    chosen = re.findall(r'<select [^>]*name="([^"]+)"[^>]*>.*?<option selected>([^<]*)<', page)
+    return {name: unescape(value) for name, value in [*found, *chosen]}

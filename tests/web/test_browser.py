@@ -33,7 +33,7 @@ PREFIX = "/ops/queues"
 PAGES = (
     "/", "/?range=week", "/jobs", "/jobs?state=dead", "/jobs/{failed}", "/jobs/{running}", "/jobs/{succeeded}",
     "/errors", "/schedules", "/schedule?name=nightly", "/workers", "/deliveries", "/doctor", "/audit",
-    "/queue?name=work", "/queue?name=nowhere",
+    "/queue?name=work", "/queue?name=mail", "/queue/policy?name=work", "/queue?name=nowhere",
 )  # fmt: skip
 LOOKS = {"wide and light": ("light", 2000), "narrow and dark": ("dark", 400)}
 COUNT_VIOLATIONS = """
@@ -99,7 +99,7 @@ def test_every_page_fits_at_both_sizes_and_in_both_themes(
 def test_without_javascript_everything_can_be_read(browser: Browser, address: str, made: dict[str, UUID]) -> None:
     with opened(browser, java_script_enabled=False) as page:
         page.goto(address)
-        page.click("text=2 dead in work")
+        page.click("text=2 jobs of queue work died")
         page.click(f"#job-{made['failed']} a.id")
         assert "It ended as failed" in page.inner_text(".why")
         assert "line 7" in page.inner_text("#reason")
@@ -172,7 +172,7 @@ def test_a_failed_job_is_found_read_retried_and_seen_to_succeed(
     crew.fail(crew.claim("shop")[0], "ConnectionError: the bank is away", final=True)
     with opened(browser) as page:
         page.goto(address)
-        page.click("text=1 dead in shop")
+        page.click("text=a job of queue shop died")
         page.click("tbody a.id")
         assert "the bank is away" in page.inner_text(".why")
         page.click("text=Retry now")

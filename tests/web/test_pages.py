@@ -55,8 +55,13 @@ def test_an_empty_database_has_every_page(page: str, empty: TestClient) -> None:
 
 def test_the_overview_tells_how_everything_is(web: TestClient, made: dict[str, UUID]) -> None:
     page = web.get("/").text
-    assert "mail is paused, and 2 wait in it" in page
-    assert "2 dead in work" in page
+    assert "What is wrong now" in page
+    dead = re.search(
+        r'<a href="([^"]+)">(?:(?!</a>).)*2 jobs of queue work died in the last hour, and 1 succeeded', page
+    )
+    assert dead
+    assert str(made["failed"]) in web.get(unescape(dead[1])).text
+    assert '<span class="state paused">paused</span>' in page
     assert page.count("<svg") >= 3 + 2  # the charts, and a line for each queue
     assert re.search(r'Succeeded</span>\s*<a class="value" [^>]*>1</a>', page)
     for name in ("day", "week"):
@@ -182,12 +187,43 @@ def test_long_errors_are_shown_in_part_and_whole_as_json(web: TestClient, crew: 
     assert len(web.get(f"/jobs/{job.id}/raw").text) > 1_000_000
 
 
-def test_a_queue_tells_its_policy_and_limits(web: TestClient, made: dict[str, UUID]) -> None:
+def setting(page: str, name: str) -> str:
+    """What a queue's page says of a setting."""
+    row = re.search(rf'id="setting-{name}"[^>]*>(.*?)(?:</tr>|</div>)', page, re.DOTALL)
+    assert row, name
+    return " ".join(re.sub(r"<[^>]+>", " ", row[1]).split())
+
+
+def test_a_queue_tells_its_policy_and_limits(web: TestClient, crew: dibs.Client, made: dict[str, UUID]) -> None:
     page = web.get("/queue?name=work").text
-    assert "max attempts" in page
-    assert re.search(r'data-label="at once">3<', page)
-    assert str(made["running"]) in page
+    assert "lease 30s default" in setting(page, "lease")
+    assert re.search(r'data-label="in use">1 of 3<', page)
+    assert f'/jobs/{made["running"]}" title="{made["running"]}">running</a>' in page
+    assert "a client" in page
+    assert re.search(r'id="priority-5">.*?data-label="running">1<', page, re.DOTALL)
+    mail = web.get("/queue?name=mail").text
+    assert re.search(
+        r"max attempts How often a job is tried before it is exhausted. 2 set by \w+ .* ago default: 5",
+        setting(mail, "max_attempts"),
+    )
     assert web.get("/queue?name=nowhere").status_code == 404
+
+
+def test_a_queue_tells_its_groups(web: TestClient, crew: dibs.Client) -> None:
+    assert 'id="groups"' not in web.get("/queue?name=mail").text
+    crew.enqueue("tenants", "k", group=NASTY)
+    crew.enqueue_many(dibs.NewJob(queue="tenants", kind="k", group="ann") for _ in range(3))
+    crew.set_group("tenants", "ann", weight=2, rate=0.5)
+
+    def listed(order: str) -> list[str]:
+        page = web.get("/queue", params={"name": "tenants", "groups": order}).text
+        assert NASTY not in page
+        return re.findall(r'id="group-\d+"><th scope="row"><a href="[^"]*group=([^"&]+)"', page)
+
+    assert [len(listed(order)) for order in ("busiest", "longest waiting", "noisy", "odd")] == [2, 2, 0, 2]
+    assert listed("busiest")[0] == "ann"
+    assert listed("longest waiting")[-1] == "ann"
+    assert "0.5 per second" in web.get("/queue?name=tenants").text
 
 
 def test_schedules_tell_their_rule_in_words_and_what_is_next(web: TestClient, made: dict[str, UUID]) -> None:
@@ -211,11 +247,12 @@ def test_workers_tell_what_they_run(web: TestClient, made: dict[str, UUID]) -> N
         assert web.post("/workers/stop", data={"number": number}).status_code == status
 
 
-def test_the_doctor_says_what_is_wrong(web: TestClient, crew: dibs.Client) -> None:
+def test_the_doctor_says_what_is_wrong(browse: Browse, crew: dibs.Client, made: dict[str, UUID]) -> None:
     crew.set_limit(kind="<b>export</b>", concurrency=0)
-    page = web.get("/doctor").text
+    page = browse().get("/doctor").text  # Another dashboard, which has not asked before.
     assert "the limit of kind &lt;b&gt;export&lt;/b&gt; is 0, so none of its jobs run" in page
     assert "dibs limits set --kind" in page
+    assert 'href="/jobs?queue=work&amp;state=dead"' in page  # what it is about
 
 
 def test_the_audit_says_who_changed_what(browse: Browse, crew: dibs.Client, web_dsn: str) -> None:
@@ -262,7 +299,9 @@ def test_what_takes_too_long_is_left_out_with_a_banner(browse: Browse, web_dsn: 
         db.execute("lock table dibs.ready")
         answer = hasty.get("/")
         assert answer.status_code == 200
-        assert re.search("Took longer than 500ms and was left out: .*what is in the queues", answer.text)
+        told = re.search(r"Took longer than 500ms and was left out: ([^.]+)", answer.text)
+        assert told
+        assert {"what is in the queues", "what is wrong"} == set(told[1].split(", "))
         assert "<h2>Queues</h2>" in answer.text
         assert hasty.get(f"/jobs/{made['ready']}").status_code == 503  # nothing is left of that page
     assert "was left out" not in hasty.get("/").text
@@ -295,6 +334,7 @@ def test_an_observer_sees_no_payloads(browse: Browse, web_dsn: str, made: dict[s
             "/deliveries",
             "/doctor",
             "/audit",
+            "/queue?name=work",
         ):
             assert watching.get(address).status_code == 200, address
         refused = watching.post(f"/jobs/{made['failed']}/retry")
@@ -308,7 +348,7 @@ WORDS = st.text(max_size=20) | st.sampled_from(
 )
 NAMED = (
     "state", "queue", "kind", "before", "range", "name", "source", "interrupted", "did", "n", "operation", "error",
-    "payload", "header", "group", "key", "within", "alike", "id", "x",
+    "payload", "header", "group", "key", "within", "alike", "id", "groups", "x",
 )  # fmt: skip
 NAMES = st.sampled_from(NAMED)
 

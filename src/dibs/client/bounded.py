@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dibs.client.client_async import AsyncClient
 from dibs.db import calls
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from dibs.db.calls import Call
     from dibs.operation import Action
+
+R = TypeVar("R")
 
 ACTION: ContextVar[Action | None] = ContextVar("dibs.action", default=None)
 """What is being done."""
@@ -35,6 +37,16 @@ class BoundedClient(AsyncClient):
 
     def _before(self) -> Sequence[Call[Any]]:
         return [self._bound, *calls.operate.acting()]
+
+    async def preview(self, change: Call[Any], look: Call[R]) -> R:
+        """What a look would show after a change. The change is checked as always, and then taken back."""
+        try:
+            async with self._database.transaction() as conn:
+                await self._run(change, conn)
+                seen = await self._run(look, conn)
+                raise _TakenBack
+        except _TakenBack:
+            return seen
 
 
 class ActingClient(BoundedClient):
@@ -62,3 +74,7 @@ class ActingClient(BoundedClient):
             raise NotPermitted("nothing may be changed, since no action was allowed")
         # The role comes last: what is set before may need rights that it has not.
         return [*super()._before(), calls.schema.take_role(action)]
+
+
+class _TakenBack(Exception):
+    """Ends a transaction without a commit."""

@@ -30,6 +30,7 @@ from dibs.errors import (
 )
 from dibs.metrics import Fleet
 from dibs.web.access import from_this_machine
+from dibs.web.findings import Findings
 from dibs.web.guard import Guard
 from dibs.web.pages import ROUTES
 from dibs.web.render import TIMEOUT, render_error
@@ -65,6 +66,7 @@ class Dashboard(Starlette):
         self.state.reads = ActingClient(dsn, timeout=settings.timeout, write=False)
         self.state.writes = ActingClient(dsn, timeout=settings.timeout, write=True)
         self.state.fleet = Fleet(self.state.reads, target=settings.target)
+        self.state.findings = Findings(self.state.reads, settings.poll)
 
     async def aclose(self) -> None:
         """Close all connections."""

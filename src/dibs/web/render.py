@@ -85,7 +85,7 @@ def render(request: Request, template: str, *, http_status: int = 200, **context
         "access": request.state.access,
         "settings": request.app.state.settings,
         # The answer to a form, or a form itself, is no page to look at again.
-        "poll": 0 if request.method == "POST" or template == "edit.html" else request.app.state.settings.poll,
+        "poll": 0 if request.method == "POST" or template.endswith("edit.html") else request.app.state.settings.poll,
         "theme": request.cookies.get("dibs-theme", ""),
         "link": lambda path, **query: link(request, path, **query),
         "path": request.scope["path"].removeprefix(request.scope.get("root_path", "")).strip("/"),

@@ -12,6 +12,7 @@ from dibs.web.pages.job import job, raw_job
 from dibs.web.pages.jobs import jobs
 from dibs.web.pages.many import many, undo
 from dibs.web.pages.overview import overview
+from dibs.web.pages.policy import change_policy, policy_page
 from dibs.web.pages.queue import queue
 from dibs.web.pages.schedules import schedule, schedules
 from dibs.web.pages.signals import metrics, workers_wanted
@@ -41,6 +42,8 @@ ROUTES = [
     Route("/jobs/{id}/edit", edit_page, methods=["GET"]),
     Route("/jobs/{id}/edit", acts.edit, methods=["POST"]),
     Route("/undo", undo, methods=["POST"]),
+    Route("/queue/policy", policy_page, methods=["GET"]),
+    Route("/queue/policy", change_policy, methods=["POST"]),
     Route("/queue/pause", acts.pause_queue, methods=["POST"]),
     Route("/queue/resume", acts.resume_queue, methods=["POST"]),
     Route("/schedule/run", acts.run_schedule, methods=["POST"]),

@@ -1,4 +1,4 @@
-"""Overview: how much goes through, how long it takes, what each queue has, and what needs somebody."""
+"""Overview: how much goes through, how long it takes, what each queue has, and what is wrong now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from dibs.errors import NotPermitted
 from dibs.web.charts import RANGES, Range, filled
+from dibs.web.findings import page_of
+from dibs.web.pages.doctor import LOOKS
 from dibs.web.render import Look
 
 if TYPE_CHECKING:
@@ -18,8 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from dibs.info import Depth, WorkerInfo
-    from dibs.schedule import Schedule
+    from dibs.info import Depth, Finding
     from dibs.stats import QueueRate
 
 PACE = Range("pace", timedelta(minutes=30), timedelta(minutes=2))
@@ -55,13 +57,13 @@ async def overview(request: Request) -> Response:
     look = Look(request)
     client = look.client
     chosen = RANGES.get(request.query_params.get("range", ""), RANGES["hour"])
-    now, periods, rates, depths, workers, schedules = await asyncio.gather(
+    now, periods, rates, depths, workers, found = await asyncio.gather(
         client.now(),
         look.at("the charts", client.periods(since=chosen.since, every=chosen.every), []),
         look.at("the pace of queues", client.queue_rates(since=PACE.since, every=PACE.every), []),
         look.at("what is in the queues", client.depths(), []),
         look.at("workers", client.workers(), []),
-        look.at("schedules", client.schedules(), []),
+        concerns(look),
     )
     return await look.page(
         "overview.html",
@@ -72,7 +74,10 @@ async def overview(request: Request) -> Response:
         lines=lines(depths, rates, now),
         total=total,
         alive=[w for w in workers if now - w.seen_at < LOST],
-        concerns=concerns(depths, workers, schedules, now),
+        concerns=[f for f in found or () if is_urgent(f)],
+        others=sum(not is_urgent(f) for f in found or ()),
+        page_of=page_of,
+        looks=LOOKS,
     )
 
 
@@ -93,20 +98,14 @@ def total(lines: Iterable[Line], name: str) -> str:
     return mark + f"{sum(getattr(d, name) for d in depths):,}"
 
 
-def concerns(
-    depths: Iterable[Depth], workers: Iterable[WorkerInfo], schedules: Iterable[Schedule], now: datetime
-) -> list[tuple[str, str, dict[str, str]]]:
-    """What needs somebody: in words, and the page and its filters that tell more."""
-    found: list[tuple[str, str, dict[str, str]]] = []
-    alive = [w for w in workers if now - w.seen_at < LOST]
-    for d in depths:
-        if dead := d.failed + d.exhausted + d.expired:
-            found.append((f"{dead:,} dead in {d.queue}", "jobs", {"queue": d.queue, "state": "dead"}))
-        if d.paused and d.waiting:
-            found.append((f"{d.queue} is paused, and {d.waiting:,} wait in it", "queue", {"name": d.queue}))
-        if d.ready and not alive:
-            found.append((f"{d.ready:,} are due in {d.queue}, and no worker is alive", "workers", {}))
-    lost = [w for w in workers if now - w.seen_at >= LOST]
-    found += [(f"worker {w.id} ({w.name}) was not seen for a while", "workers", {}) for w in lost]
-    failing = [s for s in schedules if s.status == "failing"]
-    return found + [(f"schedule {s.name} is failing", "schedule", {"name": s.name}) for s in failing]
+async def concerns(look: Look) -> list[Finding] | None:
+    """What is wrong now; None if it is not known, because our role is confined to some queues or it takes too long."""
+    try:
+        return await look.at("what is wrong", look.request.app.state.findings.now(), None)
+    except NotPermitted:
+        return None
+
+
+def is_urgent(finding: Finding) -> bool:
+    """Whether it belongs on the first page: what is broken, and what has a page where something can be done."""
+    return finding.level == "error" or (finding.level == "warning" and page_of(finding)[0] != "doctor")

@@ -1,13 +1,14 @@
-"""Queue: what is in it, what went through it, its policy and its limits."""
+"""Queue: what is in it, what went through it, its groups, its limits, and its policy."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from dibs.errors import UnknownQueue
-from dibs.info import Depth, QueueInfo
+from dibs.info import Depth, GroupInfo, QueueInfo, SettingInfo
+from dibs.queue_settings import SETTINGS, Setting
 from dibs.web.charts import RANGES, filled
 from dibs.web.render import Look
 
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-NOT_POLICY = {"name", "paused_at", "created_at"}
+    from dibs.info import Limit, RunningJob
+
 STATES = ("scheduled", "ready", "blocked", "running", "failed", "exhausted", "expired", "cancelled")
+SHOWN = 10
+"""How many groups, and how many holders of a limit, the page shows."""
+ORDERS = ("busiest", "longest waiting", "noisy")
 
 
 async def queue(request: Request) -> Response:
@@ -25,31 +30,66 @@ async def queue(request: Request) -> Response:
     client = look.client
     name = request.query_params.get("name", "")
     chosen = RANGES.get(request.query_params.get("range", ""), RANGES["hour"])
-    known = {q.name: q for q in await client.queues()}
-    if name not in known:
-        raise UnknownQueue(f"there is no queue {name!r}", hint="the overview lists them")
-    now, depth, estimate, periods, limits = await asyncio.gather(
-        client.now(),
-        look.at("what is in the queue", client.depth(name), Depth(name)),
-        look.at("when it will be empty", client.drain_estimate(name), None),
-        look.at("the charts", client.periods(name, since=chosen.since, every=chosen.every), []),
-        look.at("limits", client.limits(), []),
+    order = request.query_params.get("groups", "")
+    (now, known, depth, priorities, estimate), (periods, limits, groups, settings) = await asyncio.gather(
+        asyncio.gather(
+            client.now(),
+            client.queue_info(name),
+            look.at("what is in the queue", client.depth(name), Depth(name)),
+            look.at("its priorities", client.depth_by_priority(name), []),
+            look.at("when it will be empty", client.drain_estimate(name), None),
+        ),
+        asyncio.gather(
+            look.at("the charts", client.periods(name, since=chosen.since, every=chosen.every), []),
+            look.at("limits", held(look, name), []),
+            look.at("groups", client.groups(name, limit=SHOWN), []),
+            look.at("its policy", client.settings_of(name), []),
+        ),
     )
     return await look.page(
         "queue.html",
         now=now,
-        queue=known[name],
-        policy=policy(known[name]),
+        queue=there(known, name),
+        own=[pair for pair in policy(settings) if pair[1].source != "default" or pair[1].tasks],
+        defaults=[pair for pair in policy(settings) if pair[1].source == "default" and not pair[1].tasks],
         depth=depth,
+        priorities=priorities,
         states=STATES,
         estimate=estimate,
         chosen=chosen,
         ranges=RANGES.values(),
         periods=filled(periods, chosen, now),
-        limits=[limit for limit in limits if limit.queue == name or limit.scope in {"kind", "resource"}],
+        limits=limits,
+        groups=ordered(groups, order)[:SHOWN],
+        order=order if order in ORDERS else ORDERS[0],
+        orders=[order for order in ORDERS if order != "noisy" or any(g.noisy for g in groups)] if groups else [],
     )
 
 
-def policy(queue: QueueInfo) -> list[tuple[str, Any]]:
-    """The settings of a queue."""
-    return [(f.name, getattr(queue, f.name)) for f in fields(queue) if f.name not in NOT_POLICY]
+def there(known: QueueInfo | None, name: str) -> QueueInfo:
+    """A queue that has to be there."""
+    if known is None:
+        raise UnknownQueue(f"there is no queue {name!r}", hint="the overview lists them")
+    return known
+
+
+async def held(look: Look, queue: str) -> list[tuple[Limit, list[RunningJob]]]:
+    """The limits of a queue, each with the jobs that hold its units."""
+    limits = await look.client.limits_of(queue, limit=SHOWN)
+    jobs = {job.id: job for job in await look.client.held([id for limit in limits for id in limit.holders])}
+    return [(limit, [jobs[id] for id in limit.holders if id in jobs]) for limit in limits]
+
+
+def ordered(groups: list[GroupInfo], order: str) -> list[GroupInfo]:
+    """The groups that are asked for, in their order."""
+    if order == "noisy":
+        return [g for g in groups if g.noisy]
+    if order == "longest waiting":
+        return sorted((g for g in groups if g.oldest is not None), key=lambda g: g.oldest or timedelta(), reverse=True)
+    return groups
+
+
+def policy(settings: list[SettingInfo]) -> list[tuple[Setting, SettingInfo]]:
+    """The settings of a queue, each with how it is written."""
+    sorts = {setting.name: setting for setting in SETTINGS}
+    return [(sorts[one.setting], one) for one in settings]

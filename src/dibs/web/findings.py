@@ -1,0 +1,58 @@
+"""What is wrong, from the doctor: asked now and then however many people look, with the page that tells more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dibs.client.bounded import BoundedClient
+    from dibs.info import Finding
+
+KEPT = 3
+"""An answer of the doctor's is shown for as long as an open page takes to look so many times."""
+
+QUEUES = {"paused", "past-ttl", "lost-lease", "no-worker", "unknown-kind", "backlog"}
+SCHEDULES = {"schedule-failing", "schedule-late"}
+WORKERS = {"clock", "lost-worker"}
+"""Checks whose findings are about a queue, about a schedule, and about a worker."""
+
+
+class Findings:
+    """What the doctor found last."""
+
+    def __init__(self, client: BoundedClient, poll: float) -> None:
+        self._client = client
+        self._kept = KEPT * poll
+        self._asking = asyncio.Lock()
+        self._found: list[Finding] = []
+        self._until = 0.0
+
+    async def now(self) -> list[Finding]:
+        """What is wrong, worst first; of things equally bad, those with a page that tells more first."""
+        async with self._asking:
+            if time.monotonic() >= self._until:
+                found = await self._client.doctor()
+                self._found = sorted(found, key=lambda f: (LEVELS.index(f.level), page_of(f)[0] == "doctor"))
+                self._until = time.monotonic() + self._kept
+        return self._found
+
+
+LEVELS = ("error", "warning", "note")
+
+
+def page_of(finding: Finding) -> tuple[str, dict[str, str]]:
+    """The page that tells more of it, and its filters."""
+    about = finding.subject or ""
+    if finding.name == "dead-jobs":
+        return "jobs", {"queue": about, "state": "dead"}
+    if finding.name in QUEUES:
+        return "queue", {"name": about}
+    if finding.name in SCHEDULES:
+        return "schedule", {"name": about}
+    if finding.name in WORKERS:
+        return "workers", {}
+    if finding.name in {"closed-limit", "lost-unit"} and about.startswith("queue "):
+        return "queue", {"name": about.removeprefix("queue ")}
+    return "doctor", {}

@@ -1,0 +1,105 @@
+"""Policy: a form for the settings of a queue, and a question that shows the difference before anything is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.exceptions import HTTPException
+
+from dibs.db import calls
+from dibs.errors import DibsError, Refused
+from dibs.queue_settings import SETTINGS
+from dibs.web.pages.acts import needs, redirect
+from dibs.web.render import Look
+
+if TYPE_CHECKING:
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from dibs.client.bounded import ActingClient
+    from dibs.info import SettingInfo
+
+NAMED = {setting.name: setting for setting in SETTINGS}
+CAUTIONS = {
+    "retention": "Jobs that are older are deleted by the upkeep, with their results.",
+    "history_retention": "Attempts that are older are deleted by the upkeep.",
+    "history": "What is not kept is missing in the statistics and on the pages of jobs.",
+}
+"""What cannot be taken back."""
+
+
+async def policy_page(request: Request) -> Response:
+    """The form."""
+    if not request.state.access.may("edit"):
+        raise HTTPException(403, "You may not do this: it needs 'edit'.")
+    look = Look(request)
+    name = request.query_params.get("name", "")
+    return await show_form(look, written(await look.client.settings_of(name)), name)
+
+
+@needs("edit")
+async def change_policy(request: Request, client: ActingClient, form: FormData) -> Response:
+    """Say what would be different; change it if that was confirmed."""
+    name, look = str(form.get("name", "")), Look(request)
+    was, typed = (
+        written(await look.client.settings_of(name)),
+        {key: str(form[key]).strip() for key in NAMED if key in form},
+    )
+    changed = {key: text for key, text in typed.items() if text != form.get(f"was-{key}")}
+    values, wrong = read(changed)
+    if wrong or not changed or form.get("again"):
+        told = None if wrong or changed else DibsError("Nothing is different.")
+        return await show_form(look, {**was, **typed}, name, was=was, wrong=wrong, error=told)
+    try:
+        after = await client.preview(calls.queues.set_queue(name, values), calls.queues.settings_of(name))
+    except Refused as error:
+        return await show_form(look, {**was, **typed}, name, was=was, error=error)
+    moved = any(form.get(f"was-{key}", was[key]) != was[key] for key in changed)
+    if form.get("sure") == "yes" and not moved:
+        await client.set_queue(name, **values)
+        return redirect(request, "queue", "policy", name=name)
+    then = written(after)
+    differences = [(NAMED[key], was[key], then[key]) for key in NAMED if was[key] != then[key]]
+    return await look.page(
+        "policy.html", name=name, differences=differences, changed=changed, was=was, moved=moved, cautions=CAUTIONS
+    )
+
+
+async def show_form(
+    look: Look,
+    texts: dict[str, str],
+    name: str,
+    *,
+    was: dict[str, str] | None = None,
+    wrong: dict[str, str] | None = None,
+    error: DibsError | None = None,
+) -> Response:
+    """The form with what was typed, and what is wrong with it."""
+    bad = bool(wrong) or isinstance(error, Refused)
+    return await look.page(
+        "policy_edit.html",
+        name=name,
+        settings=SETTINGS,
+        texts=texts,
+        was=was or texts,
+        wrong=wrong or {},
+        error=error,
+        http_status=400 if bad else 200,
+    )
+
+
+def written(settings: list[SettingInfo]) -> dict[str, str]:
+    """The policy of a queue as it is typed."""
+    return {one.setting: NAMED[one.setting].write(one.value) for one in settings}
+
+
+def read(texts: dict[str, str]) -> tuple[Any, dict[str, str]]:
+    """The values that were typed, and what is wrong with the others."""
+    values, wrong = {}, {}
+    for name, text in texts.items():
+        try:
+            values[name] = NAMED[name].read(text)
+        except ValueError as error:
+            wrong[name] = str(error)
+    return values, wrong
