@@ -6,6 +6,7 @@ import logging
 import re
 
 import pytest
+import yaml
 
 from dibs import events
 from dibs.metrics import Prometheus
@@ -66,3 +67,8 @@ def test_queries_ask_for_metrics_that_exist(block: Block) -> None:
     asked = re.findall(r"dibs_\w+", block.text)
     assert asked
     assert {re.sub("_bucket$", "", name) for name in asked} <= names
+
+
+def test_every_alert_is_documented() -> None:
+    rules = yaml.safe_load((ROOT / "examples" / "monitoring" / "alerts.yml").read_text())["groups"][0]["rules"]
+    assert [row[:2] for row in table(FLEET, "Alerts")] == [[r["alert"], r["labels"]["severity"]] for r in rules]

@@ -6,15 +6,16 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
+import yaml
 
 import dibs
 from dibs.db import calls
+from tests.docs.pages import ROOT, blocks
 from tests.sql.test_size import pages
 
 if TYPE_CHECKING:
-    import psycopg
-
     from dibs.testing import Clock
     from tests.sql.conftest import Login
 
@@ -179,3 +180,17 @@ def test_a_thousand_queues_are_a_short_look(client: dibs.Client, db: Connection)
     for look in ("workers_wanted", "depth"):
         # Several pages for each queue; if all queues were read for each one, it would be hundreds.
         assert pages(db, f"select * from dibs.{look}()") < 60_000, look
+
+
+def test_kedas_query_answers_with_a_number_to_an_observer(client: dibs.Client, login: Login) -> None:
+    client.set_queue("mail")
+    [query] = [
+        trigger["metadata"]["query"]
+        for block in blocks(ROOT / "docs" / "run" / "autoscaling.md")
+        if block.language == "yaml"
+        for document in yaml.safe_load_all(block.text)
+        for trigger in document["spec"].get("triggers", ())
+        if trigger["type"] == "postgresql"
+    ]
+    with psycopg.connect(login("dibs_observer").dsn) as conn:
+        assert conn.execute(query).fetchall() == [(0,)]
