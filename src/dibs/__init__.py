@@ -87,7 +87,7 @@ from dibs.info import (
     WorkersWanted,
 )
 from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
-from dibs.operation import Audit, Changed, ErrorGroup, ErrorHour, Found, JobFilter, acting_as
+from dibs.operation import Audit, Changed, ErrorGroup, ErrorHour, Exported, Found, JobFilter, Steps, acting_as
 from dibs.policy import (
     Backoff,
     DedupScope,
@@ -144,6 +144,7 @@ __all__ = [
     "Enqueued",
     "ErrorGroup",
     "ErrorHour",
+    "Exported",
     "Failed",
     "Finding",
     "Found",
@@ -216,6 +217,7 @@ __all__ = [
     "State",
     "Statistics",
     "Status",
+    "Steps",
     "StillSharded",
     "StopReason",
     "Task",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -45,6 +45,20 @@ class JobFilter(TypedDict, total=False):
     ended_before: datetime
 
 
+class Steps(TypedDict, total=False):
+    """How far a verb on many jobs goes, which is done in steps, each a short transaction.
+
+    ``max`` is how many jobs it takes at most and ``within`` after how many seconds it stops; ``after`` is the job after
+    which it begins, to go on where one stopped. ``dry_run`` only counts, and ``on_step`` is told how far it has come.
+    """
+
+    max: int | None
+    within: float | None
+    after: UUID | None
+    dry_run: bool
+    on_step: Callable[[Changed], None] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of a change: how many jobs were found and changed, and where the next goes on, if there is one."""
@@ -59,14 +73,15 @@ class Step:
 class Changed:
     """How many jobs were found and how many of them were changed; ``operation`` is the number in the audit.
 
-    Fewer are changed than found when others hold some, or, with a dry run, none. ``more`` says that ``max`` was reached
-    before everything was looked at.
+    Fewer are changed than found when others hold some, or, with a dry run, none. ``more`` says that it stopped, by
+    ``max`` or ``within``, before everything was looked at; then ``next`` is the job ``after`` which to go on.
     """
 
     matched: int
     done: int
     operation: int | None
     more: bool
+    next: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,18 @@ class Found:
     """
 
     jobs: list[JobSummary]
+    looked: int
+    next: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A part of an export: jobs as they are written out, and how many were looked at for them.
+
+    With ``next`` there may be more: give it as ``before`` to go on after the last of these.
+    """
+
+    jobs: list[dict[str, Any]]
     looked: int
     next: UUID | None
 

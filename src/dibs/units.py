@@ -25,6 +25,19 @@ def duration(text: str) -> timedelta:
     return _span(sum(float(n) * UNITS[unit] for n, unit in parts), text)
 
 
+def rate(text: str) -> float:
+    """Read ``50``, ``50/s``, ``50/m`` or ``50/h`` as how many per second; a bare number is per second.
+
+    >>> rate("30/m")
+    0.5
+    """
+    number, sign, unit = text.strip().lower().partition("/")
+    per = UNITS.get(unit.strip() if sign else "s", 0.0)
+    if not _NUMBER.fullmatch(number.strip()) or not float(number) or not per:
+        raise ValueError(f"{text!r} is not a rate; write 50/m for fifty a minute, or 2/s, 1000/h")
+    return float(number) / per
+
+
 def _span(seconds: float, text: str) -> timedelta:
     try:
         return timedelta(seconds=seconds)

@@ -15,6 +15,7 @@ from click.shell_completion import ShellComplete
 from rich.console import Console
 
 import dibs
+from dibs.cli import progress
 from dibs.cli.app import dibs as app
 from dibs.cli.commands.jobs import COLUMNS
 from dibs.cli.help import COMMANDS, EXAMPLES
@@ -23,7 +24,10 @@ from tests.integration.test_cli import UNKNOWN, Dibs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from uuid import UUID
+
+    from dibs.testing import Clock
 
 
 @pytest.fixture
@@ -207,6 +211,74 @@ def test_failures_that_are_alike_are_one_line(run: Dibs, client: dibs.Client) ->
     assert run("errors", "top").out.splitlines()[1].endswith("ValueError: no card N")
     assert f"dibs retry --error-group {group['fingerprint']}" in run("errors", "top").err
     assert "3 would be" in run("retry", "--error-group", group["fingerprint"]).out
+
+
+def test_jobs_are_exported_as_lines(run: Dibs, client: dibs.Client, tmp_path: Path) -> None:
+    ids = bury(client, 3, headers={"trace": "=1+1"})
+    odd = client.enqueue("q", "=cmd()", {"big": 2**60}, group="@sum", priority=-5).id
+    lines = [json.loads(line) for line in run("export").out.splitlines()]
+    assert [line["id"] for line in lines] == [str(odd), *map(str, reversed(ids))]
+    assert (lines[0]["payload"], lines[0]["kind"]) == ({"big": 2**60}, "=cmd()")
+    assert (lines[1]["state"], lines[1]["reason"]) == ("failed", "ValueError: no card 2")
+    assert run("export", "--json").out == run("export").out
+    rows = list(csv.DictReader(io.StringIO(run("export", "--csv").out)))
+    # What a spreadsheet would run is text; a number stays one.
+    assert (rows[0]["kind"], rows[0]["group"], rows[0]["priority"]) == ("'=cmd()", "'@sum", "-5")
+    assert json.loads(rows[1]["headers"]) == {"trace": "=1+1"}
+    assert run("jobs", "--csv", "-k", "=cmd()").out.splitlines()[1].split(",")[2] == "'=cmd()"
+    run("export", "--csv", "--no-payloads", "-n", 2, "-o", tmp_path / "jobs.csv")
+    written = (tmp_path / "jobs.csv").read_text().splitlines()
+    assert len(written) == 3
+    assert "payload" not in written[0]
+    rest = run("export", "--before", json.loads(run("export", "-n", 2).out.splitlines()[1])["id"]).out.splitlines()
+    assert [json.loads(line)["id"] for line in rest] == [str(ids[1]), str(ids[0])]
+    assert run("export", "--payload", "n=1").out.count("\n") == 1
+
+
+def test_long_commands_say_how_far_they_are(
+    run: Dibs, client: dibs.Client, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0)
+    bury(client, 3)
+    assert re.search(r"^3 exported of 3, about 0s left$", run("export").err, re.MULTILINE)
+    assert "3 brought back of 3, about 0s left" in run("retry", "-q", "q", "--yes").err
+    assert "3 cancelled of 3" in run("cancel", "-q", "q", "--yes").err
+    assert "3 redriven of 3" in run("redrive", "-q", "q", "--state", "cancelled", "--yes").err
+    assert "2 deleted of 2" in run("purge", "q", "-n", 2, "--yes").err
+    assert run("delete", "-q", "q", "--yes", "--json").err == ""
+    assert run("prune").out == "0 days dropped, 0 rows deleted\n"
+    clock.move(40 * 86400)
+    client.upkeep.roll_up()
+    assert re.search(r"^\d+ days dropped of \d+, about \w+ left$", (pruned := run("prune")).err, re.MULTILINE)
+    assert re.match(r"[1-9]\d* days dropped", pruned.out)
+    assert run("prune", "--json").json == {"days": 0, "rows": 0, "locked": []}
+
+
+def test_a_bar_says_how_much_is_left() -> None:
+    output = Output()
+    output.err = Console(file=(told := io.StringIO()), force_terminal=True, width=100)
+    with progress.counting(output, "deleted", 40) as advance:
+        advance(10)
+    assert "10/40" in told.getvalue()
+    assert "left" in told.getvalue()
+
+
+def test_a_rate_has_a_unit(run: Dibs, client: dibs.Client) -> None:
+    bury(client, 3)
+    run("retry", "-q", "q", "--rate", "2/m", "--yes")
+    due = sorted(job.due_at for job in client.jobs())
+    assert [round((at - due[0]).total_seconds()) for at in due] == [0, 30, 60]
+    assert client.audits(limit=1)[0].detail == {"rate": 2 / 60}
+    for wrong in ("0", "-1", "2/x", "2/", "many"):
+        assert "is not a rate" in run("retry", "-q", "q", "--rate", wrong, code=2).err
+        assert "is not a rate" in run("redrive", "-q", "q", "--rate", wrong, code=2).err
+
+
+def test_a_job_is_cloned(run: Dibs, client: dibs.Client) -> None:
+    made = client.enqueue("q", "k", {"n": 1}).id
+    clone = run("clone", str(made)[:30]).out.strip()
+    assert run("job", clone, "--json").json["payload"] == {"n": 1}
+    run("clone", UNKNOWN, code=4)
 
 
 # Help and completion

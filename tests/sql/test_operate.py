@@ -676,6 +676,7 @@ VERBS = {
     "delete": "dibs.delete('{}')", "purge": "dibs.purge('q')", "move": "dibs.move('{}', 'q')",
     "retry": "dibs.retry('{}')", "cancel_where": "dibs.cancel_where('{}')", "undo": "dibs.undo(1)",
     "edit": "dibs.edit('00000000-0000-0000-0000-000000000001', '{}')", "drop_queue": "dibs.drop_queue('q')",
+    "clone": "dibs.clone('00000000-0000-0000-0000-000000000001')",
 }  # fmt: skip
 
 
@@ -699,6 +700,8 @@ def test_a_single_verb_can_be_granted_and_stays_within_the_queues(
         "delete(jsonb, integer, uuid, bigint, boolean)",
         "retry(jsonb, integer, uuid, bigint, double precision, interval, boolean)",
         "edit(uuid, jsonb)",
+        "clone(uuid)",
+        "payloads(uuid[])",
     ):
         db.execute(f"grant execute on function dibs.{signature} to {name}")
     assert confined.delete({}, dry_run=True).matched == 1
@@ -709,6 +712,9 @@ def test_a_single_verb_can_be_granted_and_stays_within_the_queues(
     theirs = client.jobs(queue="q")[0].id
     with pytest.raises(dibs.UnknownJob):
         confined.edit(theirs, priority=1)
+    with pytest.raises(dibs.UnknownJob):
+        confined.clone(theirs)
+    assert [told["payload"] for told in confined._run(calls.operate.payloads([theirs]))] == [None]
     assert confined.retry({"ids": [theirs]}).matched == 0
     assert confined.delete({}).done == 1
     assert client.depth("q").failed == 2
@@ -768,3 +774,82 @@ def test_a_message_loses_numbers_and_ids(
 ) -> None:
     found = db.execute("select k.message, k.frame from dibs._error_key(%s) as k", (error,)).fetchone()
     assert found == (message, frame)
+
+
+# Clones, payloads and relatives
+
+
+def test_a_clone_has_everything_of_its_original_but_the_key(client: dibs.Client, clock: Clock) -> None:
+    made = client.enqueue(
+        "q", "k", {"n": 1}, headers={"a": "b"}, priority=8, ttl=60, lease=7, lease_growth=2, lease_cap=30,
+        max_attempts=4, backoff=dibs.constant(9), history="all", dedup_key="d", group="g", cost=2, resources={"gpu": 1},
+        deadline=client.now() + timedelta(seconds=5),
+    ).id  # fmt: skip
+    kept = ("queue", "kind", "payload", "headers", "priority", "group", "cost", "resources", "policy", "deadline")
+    with dibs.acting_as("ann"):
+        clone = client.clone(made)
+    first, second = client.show(made), client.show(clone)
+    assert first
+    assert second
+    assert {name: first[name] for name in kept} == {name: second[name] for name in kept}
+    [audit] = client.audits(limit=1)
+    assert (audit.verb, audit.actor, audit.queue, audit.jobs) == ("clone", "ann", "q", 1)
+    assert audit.detail == {"of": str(made), "clone": str(clone)}
+    clock.move(10)
+    assert (client.show(client.clone(made)) or {})["deadline"] is None
+    body = client.enqueue("q", "k", b"\x00", content_type="x/y").id
+    assert (client.show(client.clone(body)) or {})["body"] == "AA=="
+    with pytest.raises(dibs.UnknownJob):
+        client.clone(UUID(int=1))
+
+
+def test_payloads_come_in_the_order_asked_for_and_not_more_than_fit(
+    db: psycopg.Connection[Any], client: dibs.Client, login: Login
+) -> None:
+    client.set_queue("q", payload_limit=10_000_000)
+    ids = [client.enqueue("q", "k", {"t": "x" * 9_000_000}).id for _ in range(3)]
+    small = client.enqueue("q", "k", {"n": 1}, headers={"a": "b"}).id
+    gone = UUID(int=7)
+    told = db.execute("select id, payload is null from dibs.payloads(%s)", ([*ids, small],)).fetchall()
+    assert told == [(ids[0], False), (ids[1], False)]
+    told = db.execute("select id, payload, headers, body from dibs.payloads(%s)", ([small, gone],)).fetchall()
+    assert told == [(small, {"n": 1}, {"a": "b"}, None), (gone, None, None, None)]
+    with pytest.raises(dibs.NotPermitted):
+        login("dibs_observer")._run(calls.operate.payloads([small]))
+
+
+def test_a_job_knows_its_schedule_the_job_it_follows_and_what_follows_it(
+    db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    client.set_schedule("nightly", dibs.NewJob(queue="q", kind="first"), cron="0 3 * * *")
+    client.trigger("nightly")
+    [job] = client.claim("q")
+    there = client.enqueue("q", "there", dedup_key="k").id
+    after = [dibs.NewJob(queue="q", kind=f"next-{n}", payload={}, delay=0) for n in range(2)]
+    client.complete(job, follow_ups=[*after, dibs.NewJob(queue="q", kind="again", dedup_key="k")])
+    shown = client.show(job.id)
+    assert shown
+    assert (shown["schedule"], shown["parent"]) == ("nightly", None)
+    # What was there before follows nobody.
+    assert [(f["kind"], f["queue"], f["state"]) for f in shown["follow_ups"]] == [
+        ("next-0", "q", "ready"), ("next-1", "q", "ready"),
+    ]  # fmt: skip
+    child = client.show(UUID(shown["follow_ups"][0]["id"]))
+    assert child
+    assert child["schedule"] is None
+    assert child["parent"] == {"id": str(job.id), "kind": "first", "queue": "q", "state": "succeeded"}
+    assert (client.show(there) or {})["parent"] is None
+    client.upkeep.roll_up()
+    assert client.delete({"ids": [job.id]}).done == 1
+    assert (client.show(UUID(child["id"])) or {})["parent"] is None
+    client.purge("q")
+    assert one(db, "select count(*) from dibs.follow_up") == 0
+
+
+def test_what_followed_is_forgotten_with_the_jobs(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    client.complete(client.claim("q")[0], follow_ups=[dibs.NewJob(queue="q", kind="next")])
+    old = UUID("01000000-0000-7000-8000-000000000000")
+    db.execute("insert into dibs.follow_up (id, parent) values (%s, %s)", (old, old))
+    client.upkeep.forget()
+    assert one(db, "select count(*) from dibs.follow_up") == 1

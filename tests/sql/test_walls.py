@@ -188,6 +188,8 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
         for chore in ("rescue", "schedule", "expire", "roll_up", "repair_groups", "repair_limits", "forget", "prune")
     ),
     "drain_estimate": ("queue => '<queue>'",),
+    "clone": ("id => '<job>'",),
+    "payloads": ("ids => array['<job>']::uuid[]",),
     "edit": ("id => '<job>', changes => '{\"priority\": 9}'",),
     "workers_wanted": ("queue => '<queue>'", "queue => '<shard>'", ""),
     "enqueue": (

@@ -8,12 +8,12 @@ import click
 
 from dibs.cli.exits import Exit
 from dibs.cli.filters import read_filter
-from dibs.cli.progress import counting
+from dibs.cli.progress import COUNTING, counting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs import Changed, Client, JobFilter
+    from dibs import Changed, Client, JobFilter, Steps
     from dibs.cli.session import Session
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -47,21 +47,28 @@ def change(
     session: Session,
     verb: str,
     done: str,
-    ask: Callable[[Callable[[Changed], None], bool], Changed],
+    ask: Callable[[Steps], Changed],
     yes: bool,
     *,
+    most: int | None = None,
     named: bool = False,
 ) -> Exit:
-    """Do it, or only count what would be done, and say so; it fails if jobs were named and none can be changed."""
-    seen = 0
+    """Do it, or only count what would be done, and say so; it fails if jobs were named and none can be changed.
+
+    What is to be done is counted first, for a few seconds, so that the bar knows how much there is.
+    """
+    seen, total = 0, None
+    if yes and not named and not session.output.as_json:
+        counted = ask({"max": most, "dry_run": True, "within": COUNTING})
+        total = counted.matched if not counted.more or counted.matched == most else None
 
     def advance(so_far: Changed) -> None:
         nonlocal seen
         move(so_far.matched - seen)
         seen = so_far.matched
 
-    with counting(session.output, done if yes else "found") as move:
-        changed = ask(advance, not yes)
+    with counting(session.output, done if yes else "found", total) as move:
+        changed = ask({"max": most, "dry_run": not yes, "on_step": advance})
     _report(session, verb, done, changed, yes)
     return Exit.FAILED if named and not changed.matched else Exit.OK
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 GROUPS = {
     "Start": ("demo", "init", "enqueue", "worker", "top", "web", "version", "completion"),
-    "Jobs": ("jobs", "job", "why", "cancel", "retry", "redrive", "undo", "edit", "move", "delete"),
+    "Jobs": ("jobs", "job", "why", "cancel", "retry", "redrive", "undo", "edit", "clone", "move", "delete", "export"),
     "Queues": ("queues", "pause", "resume", "purge", "limits", "shards", "stats"),
     "Schedules": ("schedules", "declare"),
     "Workers": ("workers", "tasks", "functions", "deliveries"),
     "Operate": (
-        "errors", "audit", "doctor", "maintain", "migrate", "sql", "grant", "grants", "embedded", "uninstall",
+        "errors", "audit", "doctor", "maintain", "prune", "migrate", "sql", "grant", "grants", "embedded", "uninstall",
     ),
 }  # fmt: skip
 """Every command, by what it is about, in the order people meet them; ``commands/x.py`` holds the function ``x``."""
@@ -29,11 +29,13 @@ EXAMPLES = {
     "job": "dibs job 0199f3a2-7c1e",
     "why": "dibs why 0199f3a2-7c1e",
     "cancel": "dibs cancel -q mail -k newsletter --because 'wrong list' --yes",
-    "retry": "dibs retry --error-group 3462c9aa2db3 --rate 50 --yes",
+    "retry": "dibs retry --error-group 3462c9aa2db3 --rate 50/m --yes",
     "redrive": "dibs redrive -q mail --state exhausted --yes",
     "undo": "dibs undo 17 --yes",
     "edit": """dibs edit 0199f3a2-7c1e --payload '{"user": 43}' --delay 0s""",
     "move": "dibs move -q mail -k newsletter --to bulk --yes",
+    "clone": "dibs clone 0199f3a2-7c1e",
+    "export": "dibs export --dead -q mail --csv -o dead.csv",
     "delete": "dibs delete --dead --ended-before 30d --yes",
     "queues": "dibs queues --csv",
     "queues show": "dibs queues show mail",
@@ -71,6 +73,7 @@ EXAMPLES = {
     "audit": "dibs audit -n 50",
     "doctor": "dibs doctor",
     "maintain": "dibs maintain --once",
+    "prune": "dibs prune",
     "migrate": "dibs migrate --dry-run",
     "sql": "dibs sql | psql -v ON_ERROR_STOP=1",
     "grant": "dibs grant producer web --queue mail",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import sys
 from dataclasses import asdict, is_dataclass
@@ -15,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dibs.export import csv_lines, lines
 from dibs.units import spoken
 
 if TYPE_CHECKING:
@@ -135,19 +134,7 @@ def as_csv(value: Any) -> str:
     rows = value if isinstance(value, list) else [value]
     rows = [row if isinstance(row, dict) else {"value": row} for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    written = csv.writer(text, lineterminator="\n")
-    if names:
-        written.writerow(names)
-    written.writerows([_csv_cell(row.get(name)) for name in names] for row in rows)
-    return text.getvalue()
-
-
-def _csv_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    told = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return told[1:-1] if told.startswith('"') and not isinstance(value, str) else told
+    return csv_lines([names]) + lines("csv", rows, names) if names else ""
 
 
 def _console(terminal: bool, *, stderr: bool) -> Console:

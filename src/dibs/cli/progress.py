@@ -1,25 +1,73 @@
-"""Progress bars, where someone looks."""
+"""How far a long command has come: a bar on a terminal, a line now and then in a pipe."""
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from dibs.units import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dibs.cli.output import Output
 
+EVERY = 5.0
+"""Seconds between two lines in a pipe."""
+COUNTING = 3.0
+"""For how many seconds to count what there is to do, before it is done."""
+
 
 @contextmanager
 def counting(output: Output, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Yields a function to advance by; shows a bar on standard error if that is a terminal."""
-    if output.as_json or not output.err.is_terminal:
+    """Yields a function to advance by; shows on standard error how far it is, and how long it takes if that is known.
+
+    With ``--json`` it shows nothing.
+    """
+    if output.as_json:
         yield lambda _: None
-        return
-    columns = (SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=output.err, transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda count: progress.advance(task, count)
+    elif not output.err.is_terminal:
+        yield Lines(output, what, total).advance
+    else:
+        timing = TextColumn("left"), TimeRemainingColumn()
+        columns = (SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, *(timing if total else ()), console=output.err, transient=True) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda count: progress.advance(task, count)
+
+
+class Lines:
+    """A line every few seconds, for a log."""
+
+    def __init__(self, output: Output, what: str, total: int | None) -> None:
+        self._output = output
+        self._what = what
+        self._total = total
+        self._done = 0
+        self._began = self._said = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        """So many more are done."""
+        self._done += count
+        now = time.monotonic()
+        if now - self._said >= EVERY:
+            self._said = now
+            self._output.note(f"{self._done:,} {self._what}{self._rest(now)}", style="")
+
+    def _rest(self, now: float) -> str:
+        if not self._total or not self._done:
+            return " so far"
+        left = max(0, self._total - self._done) * (now - self._began) / self._done
+        return f" of {self._total:,}, about {spoken(timedelta(seconds=round(left)))} left"

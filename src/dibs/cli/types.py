@@ -16,7 +16,7 @@ from dibs.cli.session import IdGiven, IdPrefix, Session
 from dibs.db import calls
 from dibs.queue_settings import backoff
 from dibs.states import DEAD, State
-from dibs.units import duration
+from dibs.units import duration, rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -169,6 +169,7 @@ def _states(text: str) -> list[str]:
 
 
 DURATION = Read("duration", duration)
+RATE = Read("rate", rate)
 DURATION_OR_NONE = Read("duration or none", _span_or_none)
 COUNT_OR_NONE = Read("number or none", _or_none(int))
 SHARE_OR_NONE = Read("share or none", _or_none(float))

@@ -87,13 +87,14 @@ begin
       ('dibs_admin', '{bury_unreadable,repair_groups,repair_limits,set_group,unset_group,set_limit,unset_limit,
         declare_limits,park,park_many,unpark}'),
       ('dibs_observer', '{find_jobs,settings_of,depth_by_priority,groups}'),
-      ('dibs_admin', '{find_jobs,settings_of,depth_by_priority,groups,delete,purge,move,edit,retry,cancel_where,undo,drop_queue,stop_worker}'),
+      ('dibs_admin', '{find_jobs,settings_of,depth_by_priority,groups,delete,purge,move,edit,retry,cancel_where,undo,drop_queue,clone,
+        payloads,stop_worker}'),
       -- What a person may be allowed to do: the dashboard takes the role of the action for each request.
-      ('dibs_read', '{show,show_schedule}'),
+      ('dibs_read', '{show,payloads,show_schedule}'),
       ('dibs_retry', '{retry,undo,now,version}'),
       ('dibs_cancel', '{cancel,cancel_where,now,version}'),
       ('dibs_delete', '{delete,now,version}'),
-      ('dibs_edit', '{edit,move,enqueue,set_queue,settings_of,now,version}'),
+      ('dibs_edit', '{edit,move,clone,enqueue,set_queue,settings_of,now,version}'),
       ('dibs_pause', '{pause,resume,stop_worker,now,version}'),
       ('dibs_schedules', '{trigger,pause_schedule,resume_schedule,now,version}')
     ) as g (role, verbs)

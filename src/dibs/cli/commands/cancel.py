@@ -46,8 +46,9 @@ def cancel(session: Session, /, because: str, most: int | None, yes: bool, **giv
             session,
             "cancel",
             "cancelled",
-            lambda tell, dry: client.cancel_where(filter, reason=because, max=most, dry_run=dry, on_step=tell),
+            lambda steps: client.cancel_where(filter, reason=because, **steps),
             yes,
+            most=most,
             named="ids" in filter,
         )
 

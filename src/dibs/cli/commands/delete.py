@@ -27,7 +27,8 @@ def delete(session: Session, /, most: int | None, yes: bool, **given: Any) -> Ex
             session,
             "delete",
             "deleted",
-            lambda tell, dry: client.delete(filter, max=most, dry_run=dry, on_step=tell),
+            lambda steps: client.delete(filter, **steps),
             yes,
+            most=most,
             named="ids" in filter,
         )

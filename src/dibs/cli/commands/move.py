@@ -29,7 +29,8 @@ def move(session: Session, /, to: str, most: int | None, yes: bool, **given: Any
             session,
             "move",
             "moved",
-            lambda tell, dry: client.move(filter, to, max=most, dry_run=dry, on_step=tell),
+            lambda steps: client.move(filter, to, **steps),
             yes,
+            most=most,
             named="ids" in filter,
         )

@@ -27,6 +27,7 @@ def purge(session: Session, queue: str, most: int | None, yes: bool) -> Exit:
             session,
             "purge",
             "deleted",
-            lambda tell, dry: client.purge(queue, max=most, dry_run=dry, on_step=tell),
+            lambda steps: client.purge(queue, **steps),
             yes,
+            most=most,
         )

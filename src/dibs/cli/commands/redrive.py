@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,9 +13,9 @@ import click
 from dibs.cli.command import Command
 from dibs.cli.exits import Exit
 from dibs.cli.output import first_line
-from dibs.cli.progress import counting
+from dibs.cli.progress import COUNTING, counting
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import DEAD_STATE, JOB_ID, KIND, PAST, QUEUE
+from dibs.cli.types import DEAD_STATE, JOB_ID, KIND, PAST, QUEUE, RATE
 from dibs.db import calls
 from dibs.states import Answer
 
@@ -51,7 +52,7 @@ COLUMNS = ("id", "queue", "kind", "state", "?answer", "reason")
     show_default=True,
     help="At most this many, those that ended first.",
 )
-@click.option("--rate", type=float, help="Spread them: how many become due per second.")
+@click.option("--rate", type=RATE, help="Spread them: how many become due, such as 50/m or 2/s.")
 @click.option("-y", "--yes", is_flag=True, help="Do it. Without this nothing is changed.")
 @pass_session
 def redrive(
@@ -65,17 +66,17 @@ def redrive(
     """
     if not (ids or everything or any(filters.values())):
         raise click.UsageError("name jobs, or a filter such as --queue, or --all")
-    if rate is not None and rate <= 0:
-        raise click.UsageError("--rate is a number of jobs per second, above 0")
     done = Done()
-    with session.client() as client, counting(session.output, "redriven" if yes else "found") as advance:
+    with session.client() as client:
         asked = {name: _at(client, value) for name, value in filters.items()}
         asked["ids"] = [session.job_id(client, id) for id in ids] or None
         # What came back may die again before we are done.
         asked["ended_before"] = asked["ended_before"] or _at(client, timedelta(milliseconds=-1))
-        for page in _pages(client, asked, limit, rate, dry_run=not yes):
-            done.add(page)
-            advance(len(page))
+        total = _total(client, asked, limit) if yes and not ids and not session.as_json else None
+        with counting(session.output, "redriven" if yes else "found", total) as advance:
+            for page in _pages(client, asked, limit, rate, dry_run=not yes):
+                done.add(page)
+                advance(len(page))
     _report(session.output, done, limit, dry_run=not yes)
     return Exit.FAILED if ids and not done.count else Exit.OK
 
@@ -101,6 +102,16 @@ class Done:
 def _at(client: Client, value: Any) -> Any:
     # "An hour ago" is an hour before the database's now, which is what ended_at was written by.
     return client._run(calls.schema.now()) - value if isinstance(value, timedelta) else value
+
+
+def _total(client: Client, asked: dict[str, Any], limit: int) -> int | None:
+    """How many there are, if that can be counted soon."""
+    count, until = 0, time.monotonic() + COUNTING
+    for page in _pages(client, asked, limit, None, dry_run=True):
+        count += len(page)
+        if time.monotonic() > until:
+            return None
+    return count
 
 
 def _pages(

@@ -10,6 +10,7 @@ from dibs.cli.bulk import bulk_options, change, chosen
 from dibs.cli.command import Command
 from dibs.cli.filters import filter_options
 from dibs.cli.session import Session, pass_session
+from dibs.cli.types import RATE
 
 if TYPE_CHECKING:
     from dibs.cli.exits import Exit
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command, short_help="Bring dead jobs back, due now; a dry run unless --yes.")
 @filter_options
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="How many become due per second.")
+@click.option("--rate", type=RATE, help="Spread them: how many become due, such as 50/m or 2/s.")
 @bulk_options
 @pass_session
 def retry(session: Session, /, rate: float | None, most: int | None, yes: bool, **given: Any) -> Exit:
@@ -31,7 +32,8 @@ def retry(session: Session, /, rate: float | None, most: int | None, yes: bool, 
             session,
             "retry",
             "brought back",
-            lambda tell, dry: client.retry(filter, rate=rate, max=most, dry_run=dry, on_step=tell),
+            lambda steps: client.retry(filter, rate=rate, **steps),
             yes,
+            most=most,
             named="ids" in filter,
         )

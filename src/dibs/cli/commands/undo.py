@@ -24,6 +24,4 @@ def undo(session: Session, operation: int, yes: bool) -> Exit:
     A job that ran since stays as it is.
     """
     with session.client() as client:
-        return change(
-            session, "undo", "taken back", lambda tell, dry: client.undo(operation, dry_run=dry, on_step=tell), yes
-        )
+        return change(session, "undo", "taken back", lambda steps: client.undo(operation, **steps), yes)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from dibs.db.calls.call import SPAN, Call, Row, columns, first, nothing, one_answer, to_json
 from dibs.db.calls.jobs import summary
 from dibs.info import JobSummary
-from dibs.operation import ACTOR, Audit, ErrorGroup, ErrorHour, Found, JobFilter, Step
+from dibs.operation import ACTOR, Audit, ErrorGroup, ErrorHour, Exported, Found, JobFilter, Step
 from dibs.policy import moment, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
     from uuid import UUID
 
@@ -78,6 +78,13 @@ def undo(operation: int, place: Place) -> Call[Step]:
     return Call(f"select * from dibs.undo(%s, {PLACE})", (operation, *place), _step, slow=True)
 
 
+FIND = (
+    "select f.looked, f.next, {} from dibs.find_jobs(%s::jsonb, %s, %s) as f"
+    " left join lateral unnest(f.ids) with ordinality as k (id, n) on true"
+    " left join lateral (select * from dibs.jobs as v where v.id = k.id offset 0) as j on true order by k.n"
+)
+
+
 def find_jobs(filter: JobFilter, limit: int, before: UUID | None) -> Call[Found]:
     """Look for jobs by filter, newest first."""
 
@@ -85,14 +92,50 @@ def find_jobs(filter: JobFilter, limit: int, before: UUID | None) -> Call[Found]
         return Found([summary(row[2:]) for row in rows if row[2] is not None], *rows[0][:2])
 
     wanted = ", ".join(f"j.{name}" for name in JobSummary.__dataclass_fields__)
+    return Call(FIND.format(wanted), (_filter(filter), limit, before), read, slow=True)
+
+
+def count_jobs(filter: JobFilter, place: Place) -> Call[Step]:
+    """Count jobs by filter, newest first."""
     return Call(
-        f"select f.looked, f.next, {wanted} from dibs.find_jobs(%s::jsonb, %s, %s) as f"
-        " left join lateral unnest(f.ids) with ordinality as k (id, n) on true"
-        " left join lateral (select * from dibs.jobs as v where v.id = k.id offset 0) as j on true order by k.n",
-        (_filter(filter), limit, before),
-        read,
+        "select cardinality(ids), 0, next, null from dibs.find_jobs(%s::jsonb, %s, %s)",
+        (_filter(filter), *place[:2]),
+        _step,
         slow=True,
     )
+
+
+EXPORTED = (
+    "id", "queue", "kind", "state", "priority", "enqueued_at", "due_at", "ended_at", "attempts", "max_attempts",
+    "group", "reason", "progress",
+)  # fmt: skip
+"""What is written out of a job, besides what it carries."""
+CARRIED = ("payload", "headers", "content_type", "body")
+
+
+def export_page(filter: JobFilter, limit: int, before: UUID | None) -> Call[Exported]:
+    """Jobs by filter, newest first, as they are written out."""
+
+    def read(rows: list[Row]) -> Exported:
+        return Exported([dict(zip(EXPORTED, row[2:], strict=True)) for row in rows if row[2] is not None], *rows[0][:2])
+
+    wanted = ", ".join(f'j."{name}"' for name in EXPORTED)
+    return Call(FIND.format(wanted), (_filter(filter), limit, before), read, slow=True)
+
+
+def payloads(ids: Sequence[UUID]) -> Call[list[dict[str, Any]]]:
+    """What the first of these jobs carry, as many as fit in one answer."""
+    return Call(
+        f"select {', '.join(CARRIED)} from dibs.payloads(%s)",
+        (list(ids),),
+        lambda rows: [dict(zip(CARRIED, row, strict=True)) for row in rows],
+        slow=True,
+    )
+
+
+def clone(id: UUID) -> Call[UUID]:
+    """Enqueue a job once more."""
+    return Call("select dibs.clone(%s)", (id,), first, again=False)
 
 
 def edit(id: UUID, changes: Mapping[str, Any]) -> Call[Answer]:

@@ -79,6 +79,19 @@ def prune(max: int) -> Call[list[Pruned]]:
     )
 
 
+def days_due() -> Call[int]:
+    """Count the days that every queue's retention has passed."""
+    return Call(
+        "select count(*) from (select 'dibs.job', max(retention) from dibs.queues"
+        " union all select 'dibs.attempt', max(history_retention) from dibs.queues) as p (parent, keep)"
+        " join pg_inherits as i on i.inhparent = p.parent::regclass join pg_class as c on c.oid = i.inhrelid"
+        " where c.relname ~ '_[0-9]{8}$'"
+        " and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 <= (dibs.now() - p.keep) at time zone 'UTC'",
+        (),
+        first,
+    )
+
+
 def forget() -> Call[int]:
     """Delete old hints and workers."""
     return Call("select dibs.forget()", (), first, slow=True)

@@ -113,6 +113,13 @@ comment on column dibs.attempt.xact is 'The transaction that ended the run; `rol
 create index attempt_xact_idx on dibs.attempt using brin (xact) with (autosummarize = on);
 create table dibs.attempt_default partition of dibs.attempt default;
 
+create table dibs.follow_up (
+  id uuid not null constraint follow_up_pkey primary key,
+  parent uuid not null
+);
+comment on table dibs.follow_up is 'Which job a follow-up was enqueued by, with its completion.';
+create index follow_up_parent_idx on dibs.follow_up (parent, id);
+
 create type dibs.ended_run as (
   id uuid,
   token uuid,

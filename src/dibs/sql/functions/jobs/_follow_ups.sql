@@ -6,13 +6,14 @@ language plpgsql volatile
 as $$
 declare
   v_jobs jsonb;
+  v_parents uuid[];
 begin
   if jsonb_typeof(follow_ups) <> 'array' or jsonb_array_length(follow_ups) <> cardinality(ids) then
     raise exception using errcode = 'DI010',
       message = format('follow_ups must be a JSON array of %s elements, one for each id', cardinality(ids)),
       hint = 'each element is null or an array of jobs';
   end if;
-  select jsonb_agg(j.job order by f.n, j.n) into v_jobs
+  select jsonb_agg(j.job order by f.n, j.n), array_agg(ids[f.n] order by f.n, j.n) into v_jobs, v_parents
   from jsonb_array_elements(follow_ups) with ordinality as f (jobs, n)
   cross join lateral jsonb_array_elements(
     case when jsonb_typeof(f.jobs) = 'null' then '[]' else f.jobs end) with ordinality as j (job, n)
@@ -27,8 +28,11 @@ begin
                        session_user),
       hint = 'grant dibs_producer to it, or let someone else enqueue';
   end if;
-  perform dibs._enqueue_batch(v_jobs, null, false, awaited => true);
+  insert into dibs.follow_up (id, parent)
+  select e.id, v_parents[e.item] from dibs._enqueue_batch(v_jobs, null, false, awaited => true) as e
+  where e.outcome <> 'duplicate'
+  on conflict on constraint follow_up_pkey do nothing;
 end
 $$;
 
-comment on function dibs._enqueue_follow_ups is 'Enqueue the follow-up jobs of those items of a batch that ended.';
+comment on function dibs._enqueue_follow_ups is 'Enqueue the follow-up jobs of those items of a batch that ended, and note whom they follow.';

@@ -64,7 +64,7 @@ begin atomic
   select to_jsonb(j)
       - '{queue_id,fingerprint,group_name,dedup_scope,ttl,lease,lease_growth,lease_cap,backoff,history}'::text[]
     || to_jsonb(v) || jsonb_build_object(
-      'charged', v.attempts, 'body', encode(j.body, 'base64'),
+      'charged', v.attempts, 'has_dedup_key', j.fingerprint is not null, 'body', encode(j.body, 'base64'),
       'reason', (select d.reason from dibs.dead as d where d.id = j.id),
       'policy', jsonb_strip_nulls(jsonb_build_object('ttl', j.ttl, 'lease', j.lease, 'lease_growth', j.lease_growth,
         'lease_cap', j.lease_cap, 'max_attempts', j.max_attempts, 'backoff', j.backoff, 'history', j.history)),
@@ -76,8 +76,10 @@ begin atomic
       'changes', coalesce((
         select jsonb_agg(jsonb_build_object('at', e.at, 'role', e.role, 'actor', e.actor, 'before', e.before) order by e.id)
         from dibs.audit as e where e.job_id = j.id), '[]'))
+    || dibs._family(j.id)
   from dibs.jobs as v join dibs.job as j on j.id = v.id where v.id = show.id;
 end;
 
 comment on function dibs.show is
-'Everything known of a job as one JSON document, with its payload, its attempts and what was edited; null when there is no such job.';
+'Everything known of a job as one JSON document, with its payload, its attempts, what was edited, the schedule that made it, the job it followed (`parent`) and
+its own follow-ups; null when there is no such job.';

@@ -23,6 +23,7 @@ declare
 begin
   delete from dibs.attempt as a where a.id = any (ids);
   delete from dibs.delivery as d where d.job_id = any (ids);
+  delete from dibs.follow_up as f where f.id = any (ids);
   with gone as (
     delete from dibs.job as j where j.id = any (ids) returning 1)
   select count(*) into v_gone from gone;

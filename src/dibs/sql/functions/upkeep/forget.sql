@@ -25,10 +25,11 @@ begin
   where not exists (select from dibs.blocked as b where b.kind = p.kind and b.queue_id = p.queue_id);
   perform dibs._forget_runs(), dibs._forget_errors(dibs.now());
   return v_hints + v_workers + dibs._forget_fingerprints() + dibs._forget_channels() + dibs._forget_undo()
-    + dibs._forget_audit(dibs.now());
+    + dibs._forget_audit(dibs.now()) + dibs._forget_follow_ups();
 end
 $$;
 
 comment on function dibs.forget is
 'Delete old hints of where to scan, workers not seen for 7 days, dedup keys whose time is over, errors past their
-retention, the deliveries of jobs that are gone, processes nobody looks at any more, and what the audit need not keep. Returns how many rows went.';
+retention, the deliveries and the parents of jobs that are gone, processes nobody looks at any more, and what the audit need not keep. Returns how many
+rows went.';

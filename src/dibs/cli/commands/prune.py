@@ -1,0 +1,39 @@
+"""``dibs prune``: drop what is past its retention, now."""
+
+from __future__ import annotations
+
+import click
+
+from dibs.cli.command import Command
+from dibs.cli.exits import Exit
+from dibs.cli.progress import counting
+from dibs.cli.session import Session, pass_session
+from dibs.db import calls
+
+MOST = 10_000
+"""How many rows one step deletes at most."""
+
+
+@click.command(cls=Command, short_help="Drop what is past its retention, now.")
+@pass_session
+def prune(session: Session) -> Exit:
+    """Drop days, and delete rows, that are past their queue's retention, until none is left.
+
+    The upkeep does the same; this is for when it is behind, or nobody does it.
+    """
+    days = rows = 0
+    with session.client() as client:
+        total = client._run(calls.upkeep.days_due())
+        with counting(session.output, "days dropped", total) as advance:
+            while (step := client.upkeep.prune(MOST)) and any(one.outcome != "locked" for one in step):
+                dropped = sum(one.outcome == "dropped" for one in step)
+                days, rows = days + dropped, rows + sum(one.rows or 0 for one in step)
+                advance(dropped)
+    locked = [one.name for one in step]
+    if session.as_json:
+        session.output.json({"days": days, "rows": rows, "locked": locked})
+    else:
+        session.output.say(f"{days} days dropped, {rows} rows deleted", "green")
+        if locked:
+            session.output.say(f"in use, so try again later: {', '.join(locked)}", "yellow")
+    return Exit.FAILED if locked else Exit.OK
