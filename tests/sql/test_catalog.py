@@ -130,7 +130,6 @@ def test_each_role_tries_for_real(dsn: str, logins: dict[str, str], client: dibs
         "dibs_observer": {"depth", "why", "jobs"},
         "dibs_admin": {"enqueue", "claim", "redrive", "pause", "prune", "depth", "why", "jobs"},
         "dibs_read": {"depth", "why", "jobs"},
-        "dibs_edit": {"enqueue"},
         "dibs_pause": {"pause"},
         "nobody": set(),
     }

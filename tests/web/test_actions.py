@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
 from html import unescape
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import pytest
 
 import dibs
+from dibs.db import calls
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -145,6 +150,91 @@ def test_a_clone_is_the_same_job_again(web: TestClient, crew: dibs.Client) -> No
         assert second
         for name in ("queue", "kind", "payload", "body", "headers", "priority"):
             assert first[name] == second[name], name
+        [audit] = crew.audits(limit=1)
+        assert (audit.verb, audit.actor, audit.detail) == ("clone", "tester", {"of": str(made.id), "clone": clone})
+
+
+def test_failures_come_back_at_a_rate_in_steps_that_go_on(
+    web: TestClient, crew: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("dibs.web.pages.many"), "MOST", 2)
+    ids = dead(crew, "paced", 3, "PacedError: no")
+    crew.upkeep.roll_up()
+    [group] = crew.error_groups(queue="paced")
+    asked = web.post("/jobs/many", data={"act": "retry", "alike": group.fingerprint, "rate": "2/m"})
+    assert "at least 2 jobs" in asked.text
+    assert "At 2/m the last of them is due in 1m" in asked.text
+    assert crew.states(ids) == [dibs.State.FAILED] * 3
+    done = web.post("/jobs/many", data={**hidden(asked.text), "rate": "2/m"})
+    page = web.get(done.headers["location"]).text
+    assert "2 jobs brought back, 2/m. There are more." in page
+    forms = re.findall(r"<form method=\"post\".*?</form>", page, flags=re.DOTALL)
+    [go_on] = [form for form in forms if "Go on" in form]
+    further = {n: unescape(v) for n, v in re.findall(r'name="(\w+)" value="([^"]*)"', go_on)}
+    done = web.post("/jobs/many", data=further)
+    assert "1 job brought back, 2/m." in web.get(done.headers["location"]).text
+    due = sorted(job.due_at for job in crew.jobs(queue="paced"))
+    # The third is not due before the first two: the rate holds from step to step.
+    assert [round((at - due[0]).total_seconds() / 30) for at in due] == [0, 1, 2]
+    assert [a.detail for a in crew.audits(limit=2)] == [{"rate": 2 / 60}] * 2
+    operation = parse_qs(urlsplit(done.headers["location"]).query)["operation"][0]
+    assert web.post("/undo", data={"operation": operation}).status_code == 303
+    assert crew.depth("paced").failed == 1
+    for rate in ("0", "x", "5/y", "-1"):
+        assert web.post("/jobs/many", data={"act": "retry", "queue": "paced", "rate": rate}).status_code == 400
+
+
+def test_what_matches_is_exported(browse: Browse, crew: dibs.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    web, masking, hiding = browse(), browse(mask=["token"]), browse(hide_payloads=True)
+    made = [crew.enqueue("out", "=1+1", {"n": n, "token": "s3cret"}, headers={"token": "s3cret"}).id for n in range(3)]
+    asked = web.post("/jobs/many", data={"act": "export", "queue": "out"}, headers={"X-Actions": "read"})
+    assert "Export 3 jobs?" in asked.text
+    one = web.post("/jobs/many", data={"act": "export", "queue": "out", "id": str(made[0])})
+    assert "Export 1 job?" in one.text
+    assert web.post("/jobs/many", data={"act": "export"}).status_code == 200  # it is bounded, and changes nothing
+    told = web.get("/jobs/export?queue=out&as=jsonl", headers={"X-Actions": "read"})
+    assert told.headers["content-disposition"] == 'attachment; filename="dibs-jobs.jsonl"'
+    rows = [json.loads(line) for line in told.text.splitlines()]
+    assert [row["id"] for row in rows] == [str(id) for id in reversed(made)]
+    assert rows[0]["payload"] == {"n": 2, "token": "s3cret"}
+    table = list(csv.DictReader(io.StringIO(web.get("/jobs/export?queue=out&as=csv").text)))
+    assert [row["kind"] for row in table] == ["'=1+1"] * 3  # no formula
+    assert len(web.get(f"/jobs/export?as=jsonl&id={made[0]}&id={made[1]}").text.splitlines()) == 2
+    for form in ("csv", "jsonl"):
+        covered = masking.get(f"/jobs/export?queue=out&as={form}").text
+        assert "s3cret" not in covered
+        assert covered.count("•••") == 6
+        assert "s3cret" not in (hidden := hiding.get(f"/jobs/export?queue=out&as={form}").text)
+        assert "payload" not in hidden
+    monkeypatch.setattr(import_module("dibs.web.pages.export"), "MOST", 2)
+    monkeypatch.setattr("dibs.client.operate_async.STEP", 1)
+    *part, last = web.get("/jobs/export?queue=out&as=jsonl").text.splitlines()
+    assert len(part) == 2
+    stop = json.loads(last)
+    assert stop["stopped"] == "stopped after 2, and there may be more"
+    rest = web.get(f"/jobs/export?queue=out&as=jsonl&before={stop['before']}").text.splitlines()
+    assert [json.loads(line)["id"] for line in rest] == [str(made[0])]
+    assert web.get("/jobs/export?queue=out").text.splitlines()[-1].startswith('"# stopped after 2, ')
+    for wrong in ("as=pdf", "before=x", "state=odd", "payload={"):
+        assert web.get(f"/jobs/export?{wrong}").status_code == 400
+
+
+def test_an_export_that_breaks_says_so_in_its_last_line(
+    browse: Browse, crew: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew.enqueue_many(dibs.NewJob(queue="broken", kind="k") for _ in range(2))
+    monkeypatch.setattr("dibs.client.operate_async.STEP", 1)
+    found = calls.operate.export_page
+
+    def break_off(filter: dibs.JobFilter, limit: int, before: UUID | None) -> Any:
+        if before is not None:
+            raise dibs.ConnectionLost("the database went away")
+        return found(filter, limit, before)
+
+    monkeypatch.setattr(calls.operate, "export_page", break_off)
+    first, last = map(json.loads, browse().get("/jobs/export?queue=broken&as=jsonl").text.splitlines())
+    assert last["stopped"] == "stopped after 1: the database went away"
+    assert last["before"] == first["id"]
 
 
 def test_a_policy_is_changed_after_the_difference_was_seen(web: TestClient, crew: dibs.Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from contextlib import contextmanager
@@ -182,7 +183,10 @@ def test_a_failed_job_is_found_read_retried_and_seen_to_succeed(
         assert '"charged": true' in page.inner_text("#result")
 
 
-def test_a_question_is_asked_before_a_job_is_cancelled(browser: Browser, address: str, crew: dibs.Client) -> None:
+@pytest.mark.usefixtures("made")
+def test_a_question_is_asked_before_a_job_is_cancelled_or_a_worker_stopped(
+    browser: Browser, address: str, crew: dibs.Client
+) -> None:
     made = crew.enqueue("shop", "wait", delay=3600)
     with opened(browser) as page:
         page.goto(f"{address}/jobs/{made.id}")
@@ -192,7 +196,32 @@ def test_a_question_is_asked_before_a_job_is_cancelled(browser: Browser, address
         page.once("dialog", lambda dialog: dialog.accept())
         page.click("text=Cancel")
         page.wait_for_selector("text=The job is cancelled.")
-    assert crew.state(made.id) is dibs.State.CANCELLED
+        assert crew.state(made.id) is dibs.State.CANCELLED
+        page.goto(f"{address}/workers")
+        page.once("dialog", lambda dialog: dialog.accept())
+        page.click("text=Ask to stop")
+        page.wait_for_selector(".card .state:has-text('asked to stop')")
+    assert crew.workers()[0].stop_asked_at is not None
+
+
+def test_what_is_marked_is_counted_and_downloaded(
+    browser: Browser, address: str, crew: dibs.Client, made: dict[str, UUID]
+) -> None:
+    with opened(browser) as page:
+        page.goto(f"{address}/jobs?queue=work")
+        page.check(f"input[value='{made['failed']}']")
+        page.click("text=Export …")
+        assert "Export 1 job?" in page.inner_text("h1")
+        with page.expect_download() as download:
+            page.click("text=JSON lines")
+        [line] = download.value.path().read_text().splitlines()
+        assert json.loads(line)["id"] == str(made["failed"])
+        page.goto(f"{address}/errors")
+        page.fill(".card input[name=rate] >> nth=0", "50/m")
+        page.click(".card button >> nth=0")
+        assert "At 50/m the last of them is due in" in page.inner_text("#rate-note")
+        page.click("a.button")
+    assert crew.state(made["failed"]) is dibs.State.FAILED
 
 
 def test_the_theme_is_chosen_and_kept_and_text_is_copied(browser: Browser, address: str, made: dict[str, UUID]) -> None:

@@ -151,8 +151,23 @@ def test_a_job_tells_its_life(web: TestClient, made: dict[str, UUID]) -> None:
     assert "&#34;done&#34;: true" in succeeded
     assert str(2**60) in succeeded
     assert "for attempt 2 of 5" in web.get(f"/jobs/{made['retried']}").text
+    assert re.search(r"limit of its queue</dt><dd>\d of 3 run", running)
     raw = web.get(f"/jobs/{made['failed']}/raw").json()
     assert (raw["kind"], raw["payload"]) == ("failed", {"n": 2**60})
+
+
+@pytest.mark.usefixtures("made")  # The overview counts what succeeded before this.
+def test_a_job_tells_where_it_comes_from_and_what_came_of_it(web: TestClient, crew: dibs.Client) -> None:
+    crew.set_schedule("hourly", dibs.NewJob(queue="kin", kind="first", group="g", dedup_key="k"), interval=3600)
+    crew.trigger("hourly")
+    [job] = crew.claim("kin")
+    crew.complete(job, follow_ups=[dibs.NewJob(queue="kin", kind="second")])
+    page = web.get(f"/jobs/{job.id}").text
+    assert '<a href="/schedule?name=hourly">hourly</a>' in page
+    assert '<a href="/jobs?queue=kin&amp;group=g">g</a>' in page
+    assert "<dt>dedup key</dt>" in page
+    [follow_up] = re.findall(r'<a href="(/jobs/[0-9a-f-]+)">second</a> <span class="state ready">', page)
+    assert f'<a href="/jobs/{job.id}">first</a> <span class="state succeeded">' in web.get(follow_up).text
 
 
 def test_what_jobs_say_is_shown_as_text(web: TestClient, made: dict[str, UUID]) -> None:

@@ -94,7 +94,7 @@ begin
       ('dibs_retry', '{retry,undo,now,version}'),
       ('dibs_cancel', '{cancel,cancel_where,now,version}'),
       ('dibs_delete', '{delete,now,version}'),
-      ('dibs_edit', '{edit,move,clone,enqueue,set_queue,settings_of,now,version}'),
+      ('dibs_edit', '{edit,move,clone,set_queue,settings_of,now,version}'),
       ('dibs_pause', '{pause,resume,stop_worker,now,version}'),
       ('dibs_schedules', '{trigger,pause_schedule,resume_schedule,now,version}')
     ) as g (role, verbs)

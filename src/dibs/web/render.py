@@ -99,10 +99,11 @@ def render(request: Request, template: str, *, http_status: int = 200, **context
 
 
 def _told(request: Request) -> dict[str, Any]:
-    """The numbers that come with what was done."""
+    """What comes with what was done: numbers, and what it takes to go on."""
     query = request.query_params
     numbers = {name: int(n) for name in ("n", "operation") if (n := query.get(name, "")).isdecimal() and len(n) < 19}
-    return {"n": 0, "operation": None, **numbers, "more": query.get("more") == "yes"}
+    rest = {name: query.get(name, "") for name in ("after", "so_far", "rate", "to")}
+    return {"n": 0, "operation": None, **numbers, "more": query.get("more") == "yes", **rest}
 
 
 def for_machines(request: Request) -> None:

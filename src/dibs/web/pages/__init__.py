@@ -8,6 +8,7 @@ from dibs.web.pages.deliveries import deliveries
 from dibs.web.pages.doctor import doctor
 from dibs.web.pages.edit import edit_page
 from dibs.web.pages.errors import errors
+from dibs.web.pages.export import export
 from dibs.web.pages.job import job, raw_job
 from dibs.web.pages.jobs import jobs
 from dibs.web.pages.many import many, undo
@@ -25,6 +26,7 @@ ROUTES = [
     Route("/queue/workers-wanted", workers_wanted),
     Route("/jobs", jobs),
     Route("/jobs/many", many, methods=["POST"]),
+    Route("/jobs/export", export),
     Route("/jobs/{id}", job),
     Route("/jobs/{id}/raw", raw_job),
     Route("/errors", errors),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     Act = Callable[[Request, FormData], Awaitable[Response]]
     ActOf = Callable[[Request, ActingClient, FormData], Awaitable[Response]]
 
-KEPT = ("headers", "content_type", "priority", "group", "cost", "resources", "max_attempts")
-"""What a clone has of its original, besides the payload."""
 LARGEST = 1_000_000
 """How many bytes a form may have."""
 
@@ -138,11 +135,8 @@ async def edit(request: Request, client: ActingClient, form: FormData) -> Respon
 @needs("edit")
 async def clone(request: Request, client: ActingClient, form: FormData) -> Response:  # noqa: ARG001
     """Enqueue the same once more, due now."""
-    found = await known(Look(request), id_in(request))
-    payload = found["payload"] if found["body"] is None else b64decode(found["body"])
-    kept: Any = {name: found[name] for name in KEPT if found.get(name) is not None}
-    made = await client.enqueue(found["queue"], found["kind"], payload, **kept)
-    return redirect(request, f"jobs/{made.id}", "cloned")
+    made = await client.clone(id_in(request))
+    return redirect(request, f"jobs/{made}", "cloned")
 
 
 @needs("pause")

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from dibs.info import Limit
+
 SECRET = ("payload", "headers", "body", "result", "progress")
-FACTS = ("group", "dedup_key", "shard", "priority", "max_attempts", "losses", "cost", "resources", "content_type")
+FACTS = ("shard", "priority", "max_attempts", "losses", "cost", "content_type")
 MOMENTS = ("deadline", "expire_at")
 """What is told of a job besides its life, where there is something to tell."""
 
@@ -36,14 +38,19 @@ class Step:
     style: str = ""
     told: str = ""
     took: timedelta | None = None
+    worker: int | None = None
 
 
 async def job(request: Request) -> Response:
     """One job."""
     look = Look(request)
     id = id_in(request)
-    now, shown, why, status = await asyncio.gather(
-        look.client.now(), shown_job(look, id), look.client.why(id), look.client.status(id)
+    now, shown, why, status, limits = await asyncio.gather(
+        look.client.now(),
+        shown_job(look, id),
+        look.client.why(id),
+        look.client.status(id),
+        look.at("limits", look.client.limits(), []),
     )
     if status.state is State.UNKNOWN:
         raise UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")
@@ -56,6 +63,7 @@ async def job(request: Request) -> Response:
         status=status,
         steps=steps(shown, status.state) if shown else [],
         facts=[(name, shown[name]) for name in FACTS if shown and shown.get(name) is not None],
+        limits=[limit for limit in limits if shown and concerns(limit, shown)],
         moments=[(name, shown[name]) for name in MOMENTS if shown and shown.get(name) is not None],
         can_cancel=status.state in WAITING or status.state is State.RUNNING,
         can_retry=status.state in DEAD,
@@ -90,6 +98,20 @@ def masked(look: Look, found: dict[str, Any]) -> dict[str, Any]:
     return {**found, **covered, "attempts": attempts, "changes": changes}
 
 
+def concerns(limit: Limit, job: dict[str, Any]) -> bool:
+    """Whether a limit holds this job."""
+    if limit.concurrency is None and limit.rate is None:
+        return False
+    queue, group = job["queue"], job["group"]
+    held = {
+        "queue": [(queue, queue)],
+        "kind": [(None, job["kind"])],
+        "group": [] if group is None else [(queue, group), (queue, None)],
+        "resource": [(None, name) for name in job["resources"] or ()],
+    }
+    return (limit.queue, limit.name) in held[limit.scope]
+
+
 def steps(job: dict[str, Any], state: State) -> list[Step]:
     """A job's life in order."""
     made = moment(job["enqueued_at"])
@@ -99,7 +121,7 @@ def steps(job: dict[str, Any], state: State) -> list[Step]:
         life.append(Step("due", due))
     life += [_run(a) for a in job["attempts"]]
     if state is State.RUNNING:
-        life.append(Step(f"run {len(job['attempts']) + 1}", moment(job["claimed_at"]), "running", _holder(job)))
+        life.append(Step(f"run {len(job['attempts']) + 1}", moment(job["claimed_at"]), "running", worker=job["worker"]))
     elif state in WAITING and job["attempts"]:
         life.append(Step("next attempt", due, state.value))
     elif state in DEAD:
@@ -110,12 +132,7 @@ def steps(job: dict[str, Any], state: State) -> list[Step]:
 def _run(attempt: dict[str, Any]) -> Step:
     began, ended = moment(attempt["claimed_at"]), moment(attempt["ended_at"])
     took = ended - began if began and ended else None
-    told = f"{attempt['outcome']}, {_holder(attempt)}"
-    return Step(f"run {attempt['run']}", began, attempt["outcome"], told, took)
-
-
-def _holder(run: dict[str, Any]) -> str:
-    return f"worker {run['worker']}" if run.get("worker") is not None else "a client"
+    return Step(f"run {attempt['run']}", began, attempt["outcome"], attempt["outcome"], took, attempt["worker"])
 
 
 def id_in(request: Request) -> UUID:

@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 
 from dibs.errors import InvalidArgument
-from dibs.web.filters import Asked
+from dibs.units import rate as read_rate
+from dibs.web.filters import Asked, id_of
 from dibs.web.pages.acts import allowed, needs, redirect, with_form
+from dibs.web.pages.errors import number_of
 from dibs.web.render import Look
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
 
     from dibs.client.bounded import ActingClient
-    from dibs.operation import Action, Changed, JobFilter
+    from dibs.operation import Action, Changed, JobFilter, Steps
 
-MOST = 10_000
-"""How many jobs one request changes; the rest, the next."""
+MOST, SECONDS = 10_000, 10.0
+"""How many jobs one request changes, and for how many seconds it goes on; the rest, the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,33 @@ ACTS = {
         Act("cancel", "cancel", "Cancel", "danger"),
         Act("delete", "delete", "Delete for good", "danger"),
         Act("move", "edit", "Move"),
+        Act("export", "read", "Export"),
     )
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What else a form says: where jobs go, how many come back in a time, and where and after how many to go on."""
+
+    to: str = ""
+    rate: str = ""
+    after: UUID | None = None
+    so_far: int = 0
+
+    @classmethod
+    def read(cls, form: FormData) -> Wish:
+        """What a form says."""
+        to, rate, after, so_far = (str(form.get(name, "")).strip() for name in ("to", "rate", "after", "so_far"))
+        return cls(to, rate, id_of(after) if after else None, number_of(so_far) or 0)
+
+    @property
+    def per_second(self) -> float | None:
+        """The rate as a number."""
+        try:
+            return read_rate(self.rate) if self.rate else None
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
 
 
 @with_form
@@ -51,33 +80,44 @@ async def many(request: Request, form: FormData) -> Response:
     act = ACTS.get(str(form.get("act", "")))
     if act is None:
         raise HTTPException(400, "There is no such action.")
-    asked, to, sure = Asked.read(form), str(form.get("to", "")), form.get("sure") == "yes"
+    asked, wish, sure = Asked.read(form), Wish.read(form), form.get("sure") == "yes"
     with allowed(request, act.action) as client:
         filter = asked.filter(await client.now())
-        if not filter:
+        if not filter and act.name != "export":
             raise InvalidArgument(
                 "every job would be meant", hint="choose a queue, a state or a kind, or mark some jobs"
             )
-        changed = await _change(client, act.name, filter, to, dry_run=not sure)
-    if not sure:
-        return await Look(request).page("many.html", act=act, asked=asked, to=to, changed=changed, most=MOST)
+        changed = await _change(client, act.name, filter, wish, dry_run=not sure)
+    if not sure or act.name == "export":
+        return await Look(request).page("many.html", act=act, asked=asked, wish=wish, changed=changed, most=MOST)
+    return _done(request, act, asked, wish, changed)
+
+
+def _done(request: Request, act: Act, asked: Asked, wish: Wish, changed: Changed) -> Response:
     shown = {name: value for name, value in asked.given.items() if name != "id"}
+    if changed.more:
+        shown |= {"after": changed.next, "so_far": wish.so_far + changed.matched, "to": wish.to}
     return redirect(
         request, "jobs", f"{act.name}-many", n=changed.done, more="yes" if changed.more else "",
-        operation=changed.operation if act.name in {"retry", "cancel"} else "", **shown,
+        operation=changed.operation if act.name in {"retry", "cancel"} else "", rate=wish.rate, **shown,
     )  # fmt: skip
 
 
-async def _change(client: ActingClient, name: str, filter: JobFilter, to: str, *, dry_run: bool) -> Changed:
+async def _change(client: ActingClient, name: str, filter: JobFilter, wish: Wish, *, dry_run: bool) -> Changed:
+    steps: Steps = {"max": MOST, "within": SECONDS, "after": wish.after, "dry_run": dry_run}
     match name:
         case "retry":
-            return await client.retry(filter, max=MOST, dry_run=dry_run)
+            # Those of the steps before are due first.
+            rate = wish.per_second
+            return await client.retry(filter, rate=rate, delay=wish.so_far / rate if rate else 0, **steps)
         case "cancel":
-            return await client.cancel_where(filter, max=MOST, dry_run=dry_run)
+            return await client.cancel_where(filter, **steps)
         case "delete":
-            return await client.delete(filter, max=MOST, dry_run=dry_run)
+            return await client.delete(filter, **steps)
+        case "move":
+            return await client.move(filter, wish.to, **steps)
         case _:
-            return await client.move(filter, to, max=MOST, dry_run=dry_run)
+            return await client.count_jobs(filter, **steps)
 
 
 @needs("retry")
@@ -88,5 +128,6 @@ async def undo(request: Request, client: ActingClient, form: FormData) -> Respon
     number = str(form.get("operation", ""))
     if not number.isdecimal() or len(number) > 18:
         raise HTTPException(400, "There is no such operation.")
-    changed = await client.undo(int(number))
-    return redirect(request, "jobs", "undone", n=changed.done)
+    changed = await client.undo(int(number), within=SECONDS)
+    again = {"operation": number, "more": "yes"} if changed.more else {}
+    return redirect(request, "jobs", "undone", n=changed.done, **again)

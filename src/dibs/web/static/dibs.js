@@ -11,7 +11,7 @@ async function look() {
   looking = true;
   try {
     const url = new URL(location.href);
-    for (const told of ["did", "n", "operation", "more"]) url.searchParams.delete(told);
+    for (const told of ["did", "n", "operation", "more", "after", "so_far", "rate", "to"]) url.searchParams.delete(told);
     const answer = await fetch(url, { headers: { "Dibs-Fragment": "live" }, cache: "no-store" });
     if (!answer.ok && answer.status !== 404) throw new Error(answer.status);
     const fresh = document.createElement("div");

@@ -1,0 +1,92 @@
+"""Export: the jobs that match, as lines of CSV or JSON, a part at a time."""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+
+from dibs.db.calls.operate import CARRIED, EXPORTED
+from dibs.errors import DibsError, NotPermitted
+from dibs.export import csv_lines, lines
+from dibs.web.filters import Asked, id_of
+from dibs.web.pages.job import SECRET
+from dibs.web.render import Look
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+    from uuid import UUID
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from dibs.export import Form
+    from dibs.operation import Exported, JobFilter
+
+FORMS: dict[Form, str] = {"csv": "text/csv", "jsonl": "application/x-ndjson"}
+MOST, SECONDS = 100_000, 60.0
+"""After how many jobs, and how many seconds, an export stops and says so."""
+
+
+async def export(request: Request) -> Response:
+    """The jobs that match, as a file."""
+    look = Look(request)
+    form: Form | None = next((form for form in FORMS if form == request.query_params.get("as", "csv")), None)
+    if form is None:
+        raise HTTPException(400, f"There is no such form: there are {' and '.join(FORMS)}.")
+    asked = Asked.read(request.query_params)
+    before = id_of(start) if (start := request.query_params.get("before")) else None
+    first, parts, names = await _begin(look, asked.filter(await look.client.now()), before)
+    return StreamingResponse(
+        _written(look, form, names, first, parts),
+        media_type=FORMS[form],
+        headers={"Cache-Control": "no-store", "Content-Disposition": f'attachment; filename="dibs-jobs.{form}"'},
+    )
+
+
+async def _begin(
+    look: Look, filter: JobFilter, before: UUID | None
+) -> tuple[Exported | None, AsyncGenerator[Exported], Sequence[str]]:
+    """The first part, so that what is wrong is said before anything is sent; without payloads if they are hidden."""
+    hidden = look.settings.hide_payloads
+    for payloads in (True, False)[hidden:]:
+        parts: Any = look.client.export(filter, payloads=payloads, before=before)
+        try:
+            return await anext(parts, None), parts, (*EXPORTED, *CARRIED) if payloads else EXPORTED
+        except NotPermitted:
+            if not payloads:
+                raise
+    raise AssertionError
+
+
+async def _written(
+    look: Look, form: Form, names: Sequence[str], part: Exported | None, parts: AsyncGenerator[Exported]
+) -> AsyncIterator[str]:
+    count, until, place = 0, time.monotonic() + SECONDS, None
+    if form == "csv":
+        yield csv_lines([names])
+    async with aclosing(parts):
+        try:
+            while part is not None:
+                yield lines(form, (_shown(look, job) for job in part.jobs), names)
+                count, place = count + len(part.jobs), part.next
+                if place is not None and (count >= MOST or time.monotonic() >= until):
+                    yield _stopped(form, f"stopped after {count}, and there may be more", place)
+                    return
+                part = await anext(parts, None)
+        except DibsError as error:
+            yield _stopped(form, f"stopped after {count}: {error.message}", place)
+
+
+def _shown(look: Look, job: dict[str, Any]) -> dict[str, Any]:
+    return {**job, **{name: look.settings.shown(job[name]) for name in SECRET if name in job}}
+
+
+def _stopped(form: Form, why: str, place: UUID | None) -> str:
+    """The last line of an export that is not whole."""
+    if form == "csv":
+        return csv_lines([[f"# {why}; go on with before={place}"]])
+    return lines(form, [{"stopped": why, "before": place}], ())
