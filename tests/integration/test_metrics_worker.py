@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,9 +20,11 @@ from dibs import events
 from dibs.metrics import Prometheus, collect, log_events
 from dibs.metrics.tracing import Tracing
 from dibs.worker import Worker, WorkerSettings
+from tests.docs.pages import ROOT
+from tests.integration import traced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from dibs.states import Outcome
 
@@ -175,3 +178,82 @@ async def test_handlers_run_in_the_trace_of_their_producer(app: dibs.App) -> Non
     (ran,) = (s for s in spans if (s.attributes or {}).get("messaging.dibs.message.kind") == "together" and s.links)
     assert (ran.attributes or {})["messaging.batch.message_count"] == 3
     assert {link.context.trace_id for link in ran.links} == {trace_ids["import"]}
+
+
+def parents(spans: Sequence[ReadableSpan]) -> list[tuple[str, str, str | None]]:
+    """Every span, in the order in which they began: its name, its kind of job, and the name of its parent."""
+    names = {span.context.span_id: span.name for span in spans}
+    return [
+        (
+            s.name,
+            str((s.attributes or {}).get("messaging.dibs.message.kind", "")),
+            names[s.parent.span_id] if s.parent else None,
+        )
+        for s in sorted(spans, key=lambda s: s.start_time or 0)
+    ]
+
+
+async def test_a_trace_goes_from_the_enqueue_through_the_run_to_its_follow_ups(app: dibs.App) -> None:
+    memory, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    app.add_middleware(Tracing(provider))
+    tracer = provider.get_tracer("shop")
+    headers: list[dict[str, Any] | None] = []
+
+    @app.task(name="welcome")
+    async def welcome() -> None:
+        with tracer.start_as_current_span("render"):
+            dibs.context().enqueue(receipt.call())
+
+    @app.task(name="receipt", retry=dibs.Retry(max_attempts=2, backoff=dibs.constant(0)))
+    def receipt() -> None:
+        headers.append(dibs.context().job.headers)
+        if dibs.context().attempt == 1:
+            raise ValueError
+        with dibs.context().transaction():
+            dibs.context().enqueue(archive.call())
+
+    @app.task(name="archive")
+    async def archive() -> None: ...
+
+    with tracer.start_as_current_span("sign up"):
+        await asyncio.to_thread(welcome.enqueue)
+    await drain(app)
+    spans = memory.get_finished_spans()
+    assert len({span.context.trace_id for span in spans}) == 1
+    assert parents(spans) == [
+        ("sign up", "", None),
+        ("enqueue mail", "welcome", "sign up"),
+        ("run mail", "welcome", "enqueue mail"),
+        ("render", "", "run mail"),
+        ("run mail", "receipt", "render"),
+        ("run mail", "receipt", "render"),
+        ("run mail", "archive", "run mail"),
+    ]
+    attempts = [
+        s.attributes["messaging.dibs.message.attempt"] for s in spans if s.attributes and "error.type" in s.attributes
+    ]
+    assert attempts == [1]
+    assert headers[0] == headers[1], "a retry belongs where the first attempt did"
+    picture = (ROOT / "docs" / "run" / "trace.svg").read_text()
+    drawn = re.findall(r'<text class="name"[^>]*>([^<]*)<', picture)
+    assert drawn == ["sign up", "enqueue mail", "run mail", "render", "run mail"] == [s[0] for s in parents(spans)[:5]]
+    assert set(re.findall(r"kind (\w+), attempt 1", picture)) == {"welcome", "receipt"}
+
+
+async def test_a_run_in_another_process_passes_its_trace_on(app: dibs.App, dsn: str) -> None:
+    del app
+    memory = InMemorySpanExporter()
+    traced.provider.add_span_processor(SimpleSpanProcessor(memory))
+    traced.app.dsn = dsn
+    with traced.provider.get_tracer("shop").start_as_current_span("sign up"):
+        await asyncio.to_thread(traced.elsewhere.enqueue)
+    await drain(traced.app)
+    sent, ran, request = (
+        next(s for s in memory.get_finished_spans() if s.name == n) for n in ("enqueue mail", "run mail", "sign up")
+    )
+    assert (ran.attributes or {})["messaging.dibs.message.kind"] == "here"
+    assert ran.context.trace_id == sent.context.trace_id == request.context.trace_id
+    assert ran.parent
+    assert ran.parent.span_id != sent.context.span_id, "its parent is the run in the other process"
+    traced.app.close()
