@@ -41,6 +41,7 @@ SCENARIOS = (
     "limits",
     "limited_horizon",
     "size",
+    "web",
 )
 
 
@@ -48,7 +49,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("name", nargs="?", choices=SCENARIOS, help="one scenario; all without it")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--scale", type=float, default=1.0, help="for size: the part of its ten million jobs to make")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="for size and web: the part of their ten million jobs to make"
+    )
     parser.add_argument("--dsn", help="a database to measure; a throwaway server without it")
     options = parser.parse_args()
     names = [options.name] if options.name else list(SCENARIOS)

@@ -37,7 +37,7 @@ async def workers_wanted(request: Request) -> Response:
         run_time=span_of(asked["run_time"]) if "run_time" in asked else None,
     )
     told: dict[str, Any] = asdict(found)
-    told["run_mean"] = found.run_mean and found.run_mean.total_seconds()
+    told["run_mean"] = None if found.run_mean is None else found.run_mean.total_seconds()
     return JSONResponse(told, headers=FRESH)
 
 
