@@ -73,6 +73,7 @@ _REFUSED = {
 """What to do when a server refuses a connection; asking again would not help."""
 
 
+NUL = "PostgreSQL keeps no text with a NUL character in it; leave it out, or send bytes"
 _LACKING = re.compile(r'role "(dibs_\w+)" does not exist')
 _UNTAKEN = re.compile(r'permission denied to set role "(dibs_\w+)"')
 _DENIED = re.compile(r"permission denied for (function|view) (\w+)")
@@ -104,7 +105,7 @@ def translate(error: psycopg.Error) -> errors.DibsError:
     diag = error.diag
     message = diag.message_primary or str(error).strip() or type(error).__name__
     if error.sqlstate is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return errors.InvalidArgument(message)
+        return errors.InvalidArgument(NUL if "NUL" in message else message)
     return tell(Report(error.sqlstate, message, diag.message_hint, diag.message_detail, diag.constraint_name))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from dibs.web.access import Authorize
 
+log = logging.getLogger("dibs.web")
 STATIC = {"dibs.css": "text/css", "dibs.js": "text/javascript", "dibs.svg": "image/svg+xml"}
 UNKNOWN = (UnknownJob, UnknownQueue, UnknownSchedule, UnknownWorker)
 
@@ -59,9 +61,11 @@ class Dashboard(Starlette):
         super().__init__(
             routes=[*ROUTES, Route("/static/{name}", _static, name="static")],
             middleware=[Middleware(Guard, authorize=authorize)],
-            exception_handlers={DibsError: _failed, HTTPException: _refused},
+            exception_handlers={DibsError: _failed, HTTPException: _refused, RecursionError: _too_deep},
             lifespan=_lifespan,
         )
+        # A redirect would repeat whatever name the request has for us.
+        self.router.redirect_slashes = False
         self.state.settings = settings
         self.state.reads = ActingClient(dsn, timeout=settings.timeout, write=False)
         self.state.writes = ActingClient(dsn, timeout=settings.timeout, write=True)
@@ -104,8 +108,8 @@ def under(prefix: str, dashboard: ASGIApp) -> ASGIApp:
     async def prefixed(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and root != "/":
             path = scope["path"]
-            inside = path == root or path.startswith(root + "/")
-            scope = {**scope, "root_path": root, "path": path if inside else root + path}
+            rest = path.removeprefix(root) if path == root or path.startswith(root + "/") else path
+            scope = {**scope, "root_path": root, "path": root + (rest or "/")}
         await dashboard(scope, receive, send)
 
     return prefixed
@@ -127,7 +131,12 @@ async def _static(request: Request) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, DibsError)
-    return render_error(request, error, _status(error))
+    status = _status(error)
+    if not isinstance(error, SchemaError) and status >= 500:
+        # What the server or the driver says may name hosts, logins and statements: that is for the log.
+        log.warning("%r: %s", request.scope["path"], error)
+        error = DibsError(_told(error))
+    return render_error(request, error, status)
 
 
 def _status(error: DibsError) -> int:
@@ -142,6 +151,20 @@ def _status(error: DibsError) -> int:
     if isinstance(error, ConnectionLost | LoginRefused | SchemaError):
         return 503
     return 503 if isinstance(error, ServerError) and error.sqlstate == TIMEOUT else 500
+
+
+async def _too_deep(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return render_error(request, DibsError("This has JSON in it that is nested too deeply to be read."), 422)
+
+
+def _told(error: DibsError) -> str:
+    if isinstance(error, ConnectionLost):
+        return "The database cannot be reached."
+    if isinstance(error, LoginRefused):
+        return "The database does not let the dashboard in."
+    if error.sqlstate == TIMEOUT:
+        return "This took longer than a page may."
+    return "The database could not do this. The log of the dashboard says why."
 
 
 async def _refused(request: Request, error: Exception) -> Response:

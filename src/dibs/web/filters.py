@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from dibs.errors import InvalidArgument
+from dibs.errors import InvalidArgument, NotPermitted
 from dibs.states import DEAD, WAITING, State
 from dibs.units import duration
 
@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from starlette.datastructures import ImmutableMultiDict
 
     from dibs.operation import JobFilter
+    from dibs.web.settings import Settings
 
 STATES = {"waiting": WAITING, "dead": DEAD, **{s.value: {s} for s in State if s is not State.UNKNOWN}}
 """What can be asked for: a state, or a word for several."""
+
+
+DEEPEST = 100
+"""How deep a path into a payload may go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,8 @@ class Asked:
         """Whether more than a state, a queue and a kind is asked for."""
         return bool(self.given.keys() - {"state", "queue", "kind"})
 
-    def filter(self, now: datetime) -> JobFilter:
-        """The same as the client takes it."""
+    def filter(self, now: datetime, settings: Settings) -> JobFilter:
+        """The same as the client takes it. What is covered cannot be looked for: that would tell what it is."""
         found: JobFilter = {}
         if self.state:
             found["states"] = sorted({s.value for name in self.state for s in _states(name)})
@@ -70,9 +75,9 @@ class Asked:
         if self.within:
             found["enqueued_after"] = now - span_of(self.within)
         if self.payload:
-            found["payload"] = _contained(self.payload)
+            found["payload"] = _seen(_contained(self.payload), settings)
         if self.header:
-            found["headers"] = _contained(self.header)
+            found["headers"] = _seen(_contained(self.header), settings)
         plain = {
             "queue": self.queue,
             "kind": self.kind,
@@ -109,25 +114,37 @@ def span_of(text: str) -> timedelta:
 def _contained(text: str) -> Any:
     """``user.id=42`` as ``{"user": {"id": 42}}``; or JSON as it is."""
     if text.startswith(("{", "[")):
-        return _json(text)
+        return read_json(text)
     path, sign, value = text.partition("=")
     if not sign or not path.strip():
         raise InvalidArgument(f"{text[:80]!r} is not key=value", hint='write user_id=42, user.name="ana", or JSON')
+    names = path.strip().split(".")
+    if len(names) > DEEPEST:
+        raise InvalidArgument(f"a path has at most {DEEPEST} names, and this has {len(names)}")
     found: Any = _value(value.strip())
-    for name in reversed(path.strip().split(".")):
+    for name in reversed(names):
         found = {name: found}
     return found
 
 
+def _seen(value: Any, settings: Settings) -> Any:
+    if settings.shown(value) != value:
+        raise NotPermitted("what is covered cannot be looked for")
+    return value
+
+
 def _value(text: str) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        return read_json(text)
+    except InvalidArgument:
         return text
 
 
-def _json(text: str) -> Any:
+def read_json(text: str) -> Any:
+    """JSON that somebody has typed."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise InvalidArgument(f"this is not JSON: {error}") from None
+        raise InvalidArgument(f"this is not JSON: {error}", hint="go back, and mend it") from None
+    except RecursionError:
+        raise InvalidArgument("this JSON is nested too deeply") from None

@@ -19,10 +19,16 @@ class Settings:
     target: float = 300.0
 
     def shown(self, value: Any) -> Any:
-        """A payload, result or the like as people may see it: hidden, or with the masked keys covered."""
+        """A payload, result or the like as people may see it: hidden, or with the masked keys covered.
+
+        What is nested too deeply to be looked through is hidden, too.
+        """
         if self.hide_payloads and value is not None:
             return HIDDEN
-        return _masked(value, self.mask)
+        try:
+            return _masked(value, self.mask)
+        except RecursionError:
+            return HIDDEN
 
 
 def _masked(value: Any, mask: frozenset[str]) -> Any:

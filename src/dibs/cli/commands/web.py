@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dibs.web import Authorize
     from dibs.web.secrets import SecretFile
 
+CROWD = 1000
+"""How many may be connected at once; the others are told to come back."""
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -158,5 +160,12 @@ def server_of(dashboard: ASGIApp) -> uvicorn.Server:
 
     # Who asks is decided by the peer's own address, so no header may change it.
     return uvicorn.Server(
-        uvicorn.Config(dashboard, log_level="warning", proxy_headers=False, server_header=False, lifespan="on")
+        uvicorn.Config(
+            dashboard,
+            log_level="warning",
+            proxy_headers=False,
+            server_header=False,
+            lifespan="on",
+            limit_concurrency=CROWD,
+        )
     )

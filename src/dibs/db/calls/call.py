@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from dibs.db.translate import NUL
 from dibs.errors import InvalidArgument
 from dibs.job import Answered, Claimed, Held
 from dibs.policy import Backoff, Seconds, seconds
@@ -84,7 +85,7 @@ def to_json(value: Any) -> str:
     if b"null" in text and _has_nan(value):
         raise InvalidArgument("JSON has no NaN and no infinity; send null, a string, or bytes")
     if b"\\u0000" in text and _NUL.search(text):
-        raise InvalidArgument("PostgreSQL keeps no text with a NUL character in it; leave it out, or send bytes")
+        raise InvalidArgument(NUL)
     return text.decode()
 
 

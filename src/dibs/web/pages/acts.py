@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,12 @@ from urllib.parse import parse_qsl
 
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse
 
 from dibs.operation import acting_as
-from dibs.web.pages.edit import is_hidden, known, read_json, read_whole
+from dibs.web.filters import read_json
+from dibs.web.pages.edit import is_hidden, known, read_whole
 from dibs.web.pages.errors import number_of
 from dibs.web.pages.job import id_in
 from dibs.web.render import Look, link
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 LARGEST = 1_000_000
 """How many bytes a form may have."""
+SLOWEST = 20.0
+"""How many seconds it may take to arrive."""
 
 
 def with_form(act: Act) -> Callable[[Request], Awaitable[Response]]:
@@ -72,15 +77,23 @@ def needs(action: Action) -> Callable[[ActOf], Callable[[Request], Awaitable[Res
 
 
 async def _form(request: Request) -> FormData:
+    try:
+        async with asyncio.timeout(SLOWEST):
+            body = await _body(request)
+        return FormData([*parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=2000)])
+    except TimeoutError:
+        raise HTTPException(408, "The form came too slowly.") from None
+    except (ValueError, ClientDisconnect):
+        raise HTTPException(400, "The form cannot be read.") from None
+
+
+async def _body(request: Request) -> bytearray:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > LARGEST:
             raise HTTPException(413, "The form is too large.")
-    try:
-        return FormData([*parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=2000)])
-    except ValueError:
-        raise HTTPException(400, "The form cannot be read.") from None
+    return body
 
 
 def redirect(request: Request, path: str, did: str, **query: Any) -> Response:

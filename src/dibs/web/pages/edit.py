@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from starlette.exceptions import HTTPException
 
 from dibs.errors import InvalidArgument, UnknownJob
@@ -40,14 +39,6 @@ async def known(look: Look, id: UUID) -> dict[str, Any]:
 def is_hidden(look: Look, job: dict[str, Any]) -> bool:
     """Whether something of the payload is covered: what is not seen whole would be overwritten."""
     return bool(look.settings.shown(job["payload"]) != job["payload"]) or job["body"] is not None
-
-
-def read_json(text: str) -> Any:
-    """JSON that somebody has typed."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(f"the payload is not JSON: {error}", hint="go back, and mend it") from None
 
 
 def read_whole(name: str, text: str) -> int:

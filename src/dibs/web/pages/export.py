@@ -39,7 +39,7 @@ async def export(request: Request) -> Response:
         raise HTTPException(400, f"There is no such form: there are {' and '.join(FORMS)}.")
     asked = Asked.read(request.query_params)
     before = id_of(start) if (start := request.query_params.get("before")) else None
-    first, parts, names = await _begin(look, asked.filter(await look.client.now()), before)
+    first, parts, names = await _begin(look, asked.filter(await look.client.now(), look.settings), before)
     return StreamingResponse(
         _written(look, form, names, first, parts),
         media_type=FORMS[form],

@@ -82,7 +82,7 @@ async def many(request: Request, form: FormData) -> Response:
         raise HTTPException(400, "There is no such action.")
     asked, wish, sure = Asked.read(form), Wish.read(form), form.get("sure") == "yes"
     with allowed(request, act.action) as client:
-        filter = asked.filter(await client.now())
+        filter = asked.filter(await client.now(), request.app.state.settings)
         if not filter and act.name != "export":
             raise InvalidArgument(
                 "every job would be meant", hint="choose a queue, a state or a kind, or mark some jobs"
