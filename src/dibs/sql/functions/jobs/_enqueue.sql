@@ -37,7 +37,7 @@ comment on function dibs._prepare_batch is
 is room for them.';
 
 create or replace function dibs._insert_batch(
-  jobs jsonb, bodies bytea[], batch dibs.batch, at timestamptz) returns uuid[]
+  jobs jsonb, bodies bytea[], queues text[], batch dibs.batch, at timestamptz) returns uuid[]
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -53,9 +53,12 @@ declare
   v_aside integer[] := batch.aside;
   v_done record;
 begin
-  with asked as materialized (
+  with named as materialized (
+    select q.id, q.name, q.priority, q.payload_limit, q.retention, q.ring, q.ttl, q as policy from dibs.queue as q where q.name = any (queues)
+  ), asked as materialized (
     select a.*, coalesce(bodies[a.ordinality], decode(a.body, 'base64')) as bytes, q.id as queue_id,
-      q.priority as usual, q.payload_limit, q.retention,
+      q.priority as usual, q.payload_limit, q.retention, q.ring, coalesce(a.ttl, q.ttl) as own_ttl,
+      dibs._own_lease(a.lease, a.lease_growth, a.lease_cap, q.policy, 1) as own_lease,
       case when q.id = any (v_aside) or v_outcomes[a.ordinality] = 'sidelined' then dibs._sidelined_priority()
         else coalesce(a.priority, q.priority) end as level,
       coalesce(a.id, v_given[a.ordinality], dibs._id_at(v_tick + a.ordinality)) as job_id,
@@ -64,7 +67,8 @@ begin
       coalesce(octet_length(bodies[a.ordinality]), length(a.body) * 3 / 4, dibs._size_of(a.payload), 0) as size,
       coalesce(dibs._size_of(a.headers), 0) as header_size
     from jsonb_populate_recordset(null::dibs.job_request, jobs) with ordinality as a
-    join dibs.queue as q on q.name = a.queue
+    -- Few names against many jobs: so the jobs keep their order, which indexes like, whatever the planner thinks of the queues.
+    join named as q on q.name = a.queue
   ), new_job as (
     insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers,
       fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope,
@@ -82,16 +86,14 @@ begin
       and dibs._has_good_options(a.ordinality, a.kind, a.priority, a.ttl, a.lease, a.lease_growth, a.lease_cap,
         a.max_attempts, a.history, a.dedup_scope, a."group", a.cost, a.resources, a.payload, a.bytes, a.content_type,
         a.headers, a.header_size, a.dedup_key, a.shard_key) end
-    returning job.*
+    returning 1
   ), new_ready as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
       own_lease, history, fingerprint, lane, cost)
-    select j.id, j.due_at, dibs._expiry(j.due_at, coalesce(j.ttl, q.ttl), j.deadline), j.queue_id, 0, 0, 0, j.priority,
-      q.ring and j.id in (
-        select distinct on (n.queue_id) n.id from new_job as n order by n.queue_id, n.due_at, n.id),
-      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1), j.history, j.fingerprint,
-      dibs._lane_of(j.queue_id, j.group_name), j.cost
-    from new_job as j join dibs.queue as q on q.id = j.queue_id
+    select a.job_id, a.due, dibs._expiry(a.due, a.own_ttl, a.deadline), a.queue_id, 0, 0, 0, a.level,
+      a.ring and a.ordinality in (select min(n.ordinality) from asked as n where n.is_new group by n.queue_id),
+      a.own_lease, a.history, a.hash, dibs._lane_of(a.queue_id, a."group"), a.cost
+    from asked as a where a.is_new and (select count(*) from new_job) > 0  -- All jobs first: what is not good is refused there.
   )
   select array_agg(a.job_id order by a.ordinality) as ids, array_agg(a.queue_id) filter (where a.level <> a.usual) as queues,
     array_agg(a.level) filter (where a.level <> a.usual) as levels,

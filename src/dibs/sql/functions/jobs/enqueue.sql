@@ -24,13 +24,14 @@ begin
   v_needs.is_awaited := awaited;
   if v_needs.is_sharded then
     jobs := dibs._route_jobs(jobs);
+    v_needs.queues := array(select distinct e ->> 'queue' from jsonb_array_elements(jobs) as e);
   end if;
   if v_needs.keys + v_needs.groups + v_needs.resources > 0 or v_needs.is_bounded or v_needs.ids > 0 and not fresh then
     v_batch := dibs._prepare_batch(jobs, bodies, fresh, v_needs, v_now);
     v_same := v_batch.same;
     v_outcomes := v_batch.outcomes;
   end if;
-  v_ids := dibs._insert_batch(jobs, bodies, v_batch, v_now);
+  v_ids := dibs._insert_batch(jobs, bodies, v_needs.queues, v_batch, v_now);
   if v_needs.groups > 0 then
     perform dibs._add_pointers(v_ids, v_now);
   end if;
