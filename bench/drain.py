@@ -12,7 +12,7 @@ from dibs.worker import Worker, WorkerSettings
 if TYPE_CHECKING:
     from bench.stage import Stage
 
-WANTED = {"jobs_per_s": ("≥", 25_000), "ratio": ("≥", 0.7)}
+WANTED = {"jobs_per_s": ("≥", 50_000), "ratio": ("≥", 0.8)}
 JOBS = 50_000
 
 

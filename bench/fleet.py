@@ -12,7 +12,7 @@ from bench.tasks import noop
 if TYPE_CHECKING:
     from bench.stage import Stage
 
-WANTED = {"ratio": ("≥", 1)}
+WANTED = {"ratio": ("≥", 1.3)}
 JOBS = 50_000
 ROUNDS = 3
 

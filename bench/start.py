@@ -13,7 +13,7 @@ from bench.stage import percentile
 if TYPE_CHECKING:
     from bench.stage import Stage
 
-WANTED = {"p50_ms": ("≤", 3), "p99_ms": ("≤", 20)}
+WANTED = {"p50_ms": ("≤", 1), "p99_ms": ("≤", 4)}
 JOBS = 500
 
 

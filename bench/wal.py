@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bench.stage import Stage
 
-WANTED = {"bytes_per_job": ("≤", 1152)}
+WANTED = {"bytes_per_job": ("≤", 1100)}
 JOBS = 40_000
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 import dibs
-from dibs import errors, events, policy, schedule, testing, web, worker
+from dibs import errors, events, operation, policy, schedule, testing, web, worker
 from dibs.client import context
 from dibs.db.adapters import detect
 from dibs.web import access, settings
@@ -128,7 +128,7 @@ def alias_docs(*modules: ModuleType) -> dict[str, str]:
     return found
 
 
-ALIASES = alias_docs(context, policy, schedule, detect, access, settings)
+ALIASES = alias_docs(context, policy, schedule, detect, access, settings, operation)
 
 
 def alias_section(name: str, of: object) -> list[str]:
@@ -192,6 +192,7 @@ def fields_table(rows: list[tuple[str, str, str]]) -> list[str]:
 
 
 def callable_section(title: str, name: str, of: Any, *, level: int, bound: bool) -> list[str]:
+    assert inspect.getdoc(of), f"nothing is said of {title}; if it is a name for other types, ALIASES must know it"
     called = typing.get_overloads(of) or [of]
     lines = [f"{'#' * level} {title}", "", "```text"]
     lines += [signature(name, each, bound=bound) for each in called]
