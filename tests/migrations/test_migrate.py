@@ -249,6 +249,11 @@ async def has_no_roles(dsn: str) -> None:
             pass
 
 
+async def acts(dsn: str) -> None:
+    async with ActingClient(dsn, timeout=5, write=False) as acting:
+        assert await acting.queues() == []
+
+
 def test_without_the_right_to_make_roles_everything_else_is_installed() -> None:
     with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "16MB"}, in_memory=True) as server:
         execute(server.dsn("postgres"), "create role plain login")
@@ -269,6 +274,8 @@ def test_without_the_right_to_make_roles_everything_else_is_installed() -> None:
         execute(server.dsn("postgres"), "create role maker login createrole")
         execute(server.dsn("postgres"), "create database made owner maker")
         assert migrate(as_user(server.dsn("made"), "maker")).notices == ()
+        for login in ("maker", "dibs"):
+            asyncio.run(acts(as_user(server.dsn("made"), login)))
         with psycopg.connect(server.dsn("made")) as conn:
             row: Any = conn.execute("select count(*) from pg_roles where rolname like 'dibs\\_%'").fetchone()
         assert row == (len(sql.ROLES),)

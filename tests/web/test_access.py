@@ -117,6 +117,20 @@ def test_the_database_refuses_what_a_handler_should_have(
     assert facts(crew) == before
 
 
+def test_no_page_that_is_only_looked_at_can_change_anything(
+    web: TestClient, crew: dibs.Client, things: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for no action, and reads as a role that may only read, in a transaction that can change nothing."""
+    monkeypatch.setattr(ActingClient, "limited_to", lambda *_: pytest.fail("a page asks for an action"))
+    before = facts(crew), len(crew.audits())
+    for route in ROUTES:
+        if "GET" in (route.methods or ()):
+            address = route.path.replace("{id}", str(things["ready"]))
+            query = {"queue": "mail", "name": "nightly" if "schedule" in address else "mail", "sure": "yes"}
+            assert web.get(address, params=query).status_code == 200, address
+    assert (facts(crew), len(crew.audits())) == before
+
+
 async def test_a_client_that_was_allowed_nothing_changes_nothing(web_dsn: str, crew: dibs.Client) -> None:
     crew.set_queue("still")
     async with ActingClient(web_dsn, timeout=5, write=False) as reads:

@@ -29,21 +29,27 @@ begin
 end
 $roles$;
 
--- Who may do everything may act as who may do one thing.
+-- Who may do everything may act as who may do one thing: administrators, and the owner.
 do $actions$
 declare
-  v_role text;
+  v_grant record;
 begin
-  for v_role in
-    select r.rolname from pg_catalog.pg_roles as r join pg_catalog.pg_roles as a on a.rolname = 'dibs_admin'
-    where r.rolname = any ((dibs._roles())[5:]) and not pg_has_role(a.oid, r.oid, 'member')
+  for v_grant in
+    select r.rolname as role, m.rolname as member
+    from pg_catalog.pg_roles as r join pg_catalog.pg_roles as m on m.rolname in ('dibs_admin', current_user)
+    where r.rolname = any ((dibs._roles())[5:]) and not pg_has_role(m.oid, r.oid,
+      case when current_setting('server_version_num')::integer < 160000 then 'member' else 'set' end)
   loop
     begin
-      execute format('grant %I to dibs_admin', v_role);
+      execute format('grant %I to %I', v_grant.role, v_grant.member);
     exception
       when insufficient_privilege then
-        raise notice 'dibs: dibs_admin was not made a member of %, because % may not grant it', v_role, current_user
-          using hint = format('let an administrator run: grant %I to dibs_admin', v_role);
+        if v_grant.member = 'dibs_admin' then
+          raise notice 'dibs: dibs_admin was not made a member of %, because % may not grant it', v_grant.role, current_user
+            using hint = format('let an administrator run: grant %I to dibs_admin', v_grant.role);
+        end if;
+      when unique_violation then
+        null;  -- Another database's install did it at the same moment.
     end;
   end loop;
 end

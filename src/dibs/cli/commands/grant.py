@@ -27,7 +27,7 @@ def grant(
     create: bool,
     dry_run: bool,
 ) -> None:
-    """Give LOGIN the role producer, worker, observer or admin.
+    """Give LOGIN the role producer, worker, observer or admin; or that of an action of the dashboard.
 
     A worker also gets EXECUTE on the functions of the allow-list. With --queue it can use those queues and no others.
     """
