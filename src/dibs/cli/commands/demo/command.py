@@ -24,7 +24,7 @@ from dibs.errors import DibsError
 from dibs.runtime import end
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from dibs.cli.output import Output
@@ -55,7 +55,7 @@ def demo(session: Session, jobs: int, keep_running: bool, web: bool, port: int) 
 
     Uses a throwaway PostgreSQL, whatever DIBS_DSN says; with --dsn your own database, with dibs installed.
     """
-    with _database(session, keep_running) as dsn:
+    with _database(session, keep_running, {} if web else UNSAFE_FAST) as dsn:  # The doctor would find these settings.
         if web:
             show(session, dsn, port)
             return Exit.OK
@@ -68,13 +68,13 @@ def demo(session: Session, jobs: int, keep_running: bool, web: bool, port: int) 
 
 
 @contextmanager
-def _database(session: Session, keep_running: bool) -> Iterator[str]:
+def _database(session: Session, keep_running: bool, settings: Mapping[str, str]) -> Iterator[str]:
     if session.dsn:
         yield session.dsn
         return
     with ExitStack() as stack:
         with _waiting(session.output, f"starting a {'' if keep_running else 'throwaway '}PostgreSQL"):
-            throw_away = Server.temporary(settings=UNSAFE_FAST)
+            throw_away = Server.temporary(settings=settings)
             server = ensure_running() if keep_running else stack.enter_context(throw_away)
             migrate(server.dsn())
         yield server.dsn()
