@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 ROLES = list(sql.ROLES)
+FOUR = {*ROLES[:4], "nobody"}
 LOOKING = {"dibs_observer", "dibs_read", "dibs_admin"}
 HOT = ["ready", "blocked", "lease", "job", "attempt", "fingerprint", "dead", "lane", "turn", "limit_unit", "limit_rate"]
 
@@ -162,8 +163,9 @@ def test_every_role_tries_every_function_and_every_table(
     for role, login in logins.items():
         with psycopg.connect(re.sub(r"user=\w+", f"user={login}", dsn), autocommit=True) as conn:
             for name, call in functions:
-                assert is_refused(conn, call) != (name in ALLOWED.get(role, ())), f"{role} {name}"
-            for table, is_view in tables:
+                if role in FOUR or not name.startswith("_"):  # others differ in verbs alone
+                    assert is_refused(conn, call) != (name in ALLOWED.get(role, ())), f"{role} {name}"
+            for table, is_view in tables if role in FOUR else []:
                 may_look = is_view and role in LOOKING
                 assert is_refused(conn, f"select from {table} limit 0") != may_look, f"{role} {table}"
                 for statement in (f"delete from {table}", f"insert into {table} default values", f"truncate {table}"):

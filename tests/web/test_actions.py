@@ -233,7 +233,7 @@ def test_an_export_that_breaks_says_so_in_its_last_line(
 
     monkeypatch.setattr(calls.operate, "export_page", break_off)
     first, last = map(json.loads, browse().get("/jobs/export?queue=broken&as=jsonl").text.splitlines())
-    assert last["stopped"] == "stopped after 1: the database went away"
+    assert last["stopped"] == "stopped after 1: The database cannot be reached."
     assert last["before"] == first["id"]
 
 

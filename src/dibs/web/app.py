@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ from dibs.web.access import from_this_machine
 from dibs.web.findings import Findings
 from dibs.web.guard import Guard
 from dibs.web.pages import ROUTES
-from dibs.web.render import TIMEOUT, render_error
+from dibs.web.render import TIMEOUT, public, render_error
 from dibs.web.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
     from dibs.web.access import Authorize
 
-log = logging.getLogger("dibs.web")
 STATIC = {"dibs.css": "text/css", "dibs.js": "text/javascript", "dibs.svg": "image/svg+xml"}
 UNKNOWN = (UnknownJob, UnknownQueue, UnknownSchedule, UnknownWorker)
 
@@ -131,12 +129,7 @@ async def _static(request: Request) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, DibsError)
-    status = _status(error)
-    if not isinstance(error, SchemaError) and status >= 500:
-        # What the server or the driver says may name hosts, logins and statements: that is for the log.
-        log.warning("%r: %s", request.scope["path"], error)
-        error = DibsError(_told(error))
-    return render_error(request, error, status)
+    return render_error(request, DibsError(public(request, error), hint=error.hint), _status(error))
 
 
 def _status(error: DibsError) -> int:
@@ -155,16 +148,6 @@ def _status(error: DibsError) -> int:
 
 async def _too_deep(request: Request, error: Exception) -> Response:  # noqa: ARG001
     return render_error(request, DibsError("This has JSON in it that is nested too deeply to be read."), 422)
-
-
-def _told(error: DibsError) -> str:
-    if isinstance(error, ConnectionLost):
-        return "The database cannot be reached."
-    if isinstance(error, LoginRefused):
-        return "The database does not let the dashboard in."
-    if error.sqlstate == TIMEOUT:
-        return "This took longer than a page may."
-    return "The database could not do this. The log of the dashboard says why."
 
 
 async def _refused(request: Request, error: Exception) -> Response:

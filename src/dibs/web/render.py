@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, PlainTextResponse
 
-from dibs.errors import DibsError, ServerError
+from dibs.errors import ConnectionLost, DibsError, LoginRefused, ServerError
 from dibs.progress import spoken
 from dibs.units import size
 from dibs.web import charts, words
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from dibs.web.settings import Settings
 
 R = TypeVar("R")
+
+log = logging.getLogger("dibs.web")
 
 FRAGMENT = "dibs-fragment"
 """The header with which the script asks for the live part of a page alone."""
@@ -116,3 +119,17 @@ def render_error(request: Request, error: DibsError, status: int) -> Response:
     if getattr(request.state, "for_machines", False):
         return PlainTextResponse(f"{error}\n", status)
     return render(request, "error.html", http_status=status, error=error)
+
+
+def public(request: Request, error: DibsError) -> str:
+    """What may be said of an error. What the server says may name hosts, logins and statements: that is for the log."""
+    if isinstance(error, ConnectionLost):
+        told = "The database cannot be reached."
+    elif isinstance(error, LoginRefused):
+        told = "The database does not let the dashboard in."
+    elif isinstance(error, ServerError):
+        told = "This took longer than a page may." if error.sqlstate == TIMEOUT else "The database could not do this."
+    else:
+        return error.message
+    log.warning("%r: %s", request.scope["path"], error)
+    return told

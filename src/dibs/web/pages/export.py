@@ -14,7 +14,7 @@ from dibs.errors import DibsError, NotPermitted
 from dibs.export import csv_lines, lines
 from dibs.web.filters import Asked, id_of
 from dibs.web.pages.job import SECRET
-from dibs.web.render import Look
+from dibs.web.render import Look, public
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -78,7 +78,7 @@ async def _written(
                     return
                 part = await anext(parts, None)
         except DibsError as error:
-            yield _stopped(form, f"stopped after {count}: {error.message}", place)
+            yield _stopped(form, f"stopped after {count}: {public(look.request, error)}", place)
 
 
 def _shown(look: Look, job: dict[str, Any]) -> dict[str, Any]:
