@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 import dibs
+from dibs.db.doctor import examine
 from dibs.db.schema import migrate
 
 if TYPE_CHECKING:
@@ -374,6 +375,22 @@ def test_what_the_doctor_cannot_see(empty_dsn: str, db: psycopg.Connection[Any])
             other.execute(f"drop owned by {owner}")
     finally:
         db.execute(f"drop owned by {owner}; drop role {owner}")
+
+
+def test_what_is_seen_from_outside(dsn: str, db: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another release there than here, a wrong clock here, and grants that are wrong."""
+    outside = {"code", "clock", "grants", "pooler"}
+    assert {finding.name for finding in examine(dsn)} & outside == set()
+    db.execute("update dibs.code set digest = 'of another release'")
+    db.execute("grant select on dibs.job to public")
+    monkeypatch.setattr("dibs.db.doctor.MOST_OFF", -1.0)
+    found = {finding.name: finding.message for finding in examine(dsn)}
+    assert outside & found.keys() == outside - {"pooler"}
+    assert "functions of another release" in found["code"]
+    assert "the clock of this machine" in found["clock"]
+    assert "job to public" in found["grants"]
+    db.execute("update dibs.migration set version = 99 where version = 1")
+    assert "version 99" in {finding.name: finding.message for finding in examine(dsn)}["code"]
 
 
 def test_confined_roles_are_refused(db: psycopg.Connection[Any], client: dibs.Client, login: Login) -> None:

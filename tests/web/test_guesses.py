@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 import dibs
 from dibs.web import app
-from dibs.web.access import by_header, by_password, by_token, first_of, from_this_machine, settled
-from dibs.web.guesses import MOST, Guesses, TooManyGuesses, address_of, limited
+from dibs.web.access import Proxies, by_header, by_password, by_token, first_of, from_this_machine, settled
+from dibs.web.guesses import MOST, Guesses, TooManyGuesses, limited, place_of
 from dibs.web.secrets import SecretFile
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def ways(folder: Path) -> Authorize:
     return first_of([
         by_password(passwords, write=False),
         by_token(kept(folder, "t0ken\nwith:colon\n", named=False), write=True),
-        by_header("X-User", ["10.0.0.1"], write=False),
+        by_header("X-User", Proxies(["10.0.0.1"]), write=False),
     ])  # fmt: skip
 
 
@@ -93,7 +93,18 @@ async def test_passwords_tokens_and_headers(headers: list[tuple[str, str]], who:
 
 
 def test_a_header_counts_only_from_a_proxy_of_ours() -> None:
-    assert by_header("X-User", ["10.9.9.9"], write=True)(request(("X-User", "carol"))) is None
+    for proxies, passes in (
+        (["10.9.9.9"], False),
+        (["10.9.9.9", "10.0.0.0/24"], True),
+        (["10.0.0.1"], True),
+        ([], False),
+    ):
+        for peer in ("10.0.0.1", "::ffff:10.0.0.1"):
+            access = by_header("X-User", Proxies(proxies), write=True)(request(("X-User", "carol"), peer=peer))
+            assert (access is not None) is passes
+    for wrong in ("proxy.example", "10.0.0.1/24", ""):
+        with pytest.raises(dibs.InvalidArgument, match="by its address"):
+            Proxies([wrong])
     assert from_this_machine(write=True)(request(("Host", "localhost"))) is None
 
 
@@ -144,7 +155,7 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path, caplog: pytest.LogCap
 
 async def test_one_address_may_guess_ten_times_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Time()
-    known = limited(by_password(kept(tmp_path, "ana:right"), write=False), guesses=Guesses(clock=clock))
+    known = limited(by_password(kept(tmp_path, "ana:right"), write=False), Proxies([]), Guesses(clock=clock))
 
     async def guess(password: str, peer: str = "10.0.0.1") -> bool:
         return await settled(known(request(basic(f"ana:{password}"), peer=peer))) is not None
@@ -164,7 +175,7 @@ async def test_one_address_may_guess_ten_times_a_minute(tmp_path: Path, caplog: 
 
 async def test_all_together_may_guess_a_hundred_times_and_who_was_right_gets_in(tmp_path: Path) -> None:
     clock = Time()
-    known = limited(by_token(kept(tmp_path, "right", named=False), write=False), guesses=Guesses(clock=clock))
+    known = limited(by_token(kept(tmp_path, "right", named=False), write=False), Proxies([]), Guesses(clock=clock))
 
     async def guess(token: str, peer: str) -> bool:
         return await settled(known(request(bearer(token), peer=peer))) is not None
@@ -208,13 +219,14 @@ def test_what_is_remembered_of_guesses_is_bounded() -> None:
 )
 def test_where_a_guess_is_from(peer: str, passed_on: str | None, place: str) -> None:
     headers = [("X-Forwarded-For", passed_on)] if passed_on else []
-    assert address_of(request(*headers, peer=peer), ["10.9.9.9", "10.9.9.8"]) == place
+    assert place_of(request(*headers, peer=peer), Proxies(["10.9.9.9", "10.9.9.8"])) == place
 
 
 def test_who_guesses_too_often_is_told_how_long_to_wait(tmp_path: Path) -> None:
     guesses = Guesses(each=1, clock=Time())
     served = app(
-        "postgresql://127.0.0.1:1/x", authorize=limited(by_password(kept(tmp_path, "x"), write=True), (), guesses)
+        "postgresql://127.0.0.1:1/x",
+        authorize=limited(by_password(kept(tmp_path, "x"), write=True), Proxies([]), guesses),
     )
     with TestClient(served, client=("10.0.0.1", 1)) as asking:
         first = asking.get("/", auth=("a", "b"))

@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -60,6 +60,29 @@ def is_loopback(host: str | None) -> bool:
         return host == "localhost"
 
 
+def address_of(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a text is, if it is one; an IPv4 address that comes as IPv6 is itself."""
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return None
+    return (isinstance(found, IPv6Address) and found.ipv4_mapped) or found
+
+
+class Proxies:
+    """Our own proxies, by their addresses or networks: 10.0.0.5, 10.1.0.0/16."""
+
+    def __init__(self, given: Sequence[str]) -> None:
+        try:
+            self._networks: list[IPv4Network | IPv6Network] = [ip_network(text) for text in given]
+        except ValueError as error:
+            raise InvalidArgument(f"a proxy is given by its address, or a network: {error}") from None
+
+    def __contains__(self, host: str) -> bool:
+        address = address_of(host)
+        return address is not None and any(address in network for network in self._networks)
+
+
 def from_this_machine(*, write: bool) -> Authorize:
     """Anyone who asks from this machine under a local name.
 
@@ -99,8 +122,8 @@ def by_token(file: SecretFile, *, write: bool) -> Authorize:
     return authorize
 
 
-def by_header(name: str, proxies: Sequence[str], *, write: bool) -> Authorize:
-    """Anyone whom a proxy at one of these addresses names in a header.
+def by_header(name: str, proxies: Proxies, *, write: bool) -> Authorize:
+    """Anyone whom one of these proxies names in a header.
 
     Twice the same header is none: the proxy may have added its own to what somebody sent.
     """

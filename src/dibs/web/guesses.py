@@ -6,17 +6,17 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import IPv6Address, ip_network
 from typing import TYPE_CHECKING
 
-from dibs.web.access import settled
+from dibs.web.access import address_of, settled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from starlette.requests import Request
 
-    from dibs.web.access import Access, Authorize
+    from dibs.web.access import Access, Authorize, Proxies
 
 MOST = 10_000
 """How many addresses are remembered; the oldest are forgotten."""
@@ -90,14 +90,14 @@ class Guesses:
         self._together.add("", now, count)
 
 
-def limited(authorize: Authorize, proxies: Sequence[str] = (), guesses: Guesses | None = None) -> Authorize:
+def limited(authorize: Authorize, proxies: Proxies, guesses: Guesses | None = None) -> Authorize:
     """The same, but who is wrong too often has to wait. Only what has an ``Authorization`` is a guess."""
     counted = guesses or Guesses()
 
     async def limit(request: Request) -> Access | None:
         if "authorization" not in request.headers:
             return await settled(authorize(request))
-        address = address_of(request, proxies)
+        address = place_of(request, proxies)
         counted.begin(address)
         if access := await settled(authorize(request)):
             counted.right(address)
@@ -106,7 +106,7 @@ def limited(authorize: Authorize, proxies: Sequence[str] = (), guesses: Guesses 
     return limit
 
 
-def address_of(request: Request, proxies: Sequence[str]) -> str:
+def place_of(request: Request, proxies: Proxies) -> str:
     """Where a request is from: its peer, or, if that is one of our proxies, the last address that is none of them."""
     way = [request.client.host if request.client else ""]
     if way[0] in proxies:
@@ -117,13 +117,10 @@ def address_of(request: Request, proxies: Sequence[str]) -> str:
 
 def _place(address: str) -> str:
     """An address as it is counted: a whole network of IPv6, which one person may have, is one place."""
-    try:
-        known = ip_address(address)
-    except ValueError:
-        return "somewhere"
+    known = address_of(address)
     if isinstance(known, IPv6Address):
-        return str(known.ipv4_mapped or ip_network(f"{known}/64", strict=False))
-    return str(known)
+        return str(ip_network(f"{known}/64", strict=False))
+    return "somewhere" if known is None else str(known)
 
 
 def seconds(wait: float) -> str:

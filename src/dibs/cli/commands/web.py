@@ -36,7 +36,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--password-file", type=FILE, help="Let in who gives a password of this file; lines of NAME:PASSWORD.")
 @click.option("--token-file", type=FILE, help="Let in who sends a token of this file as Authorization: Bearer.")
 @click.option("--user-header", metavar="NAME", help="Let in anyone whom a trusted proxy names in this header.")
-@click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="Your proxy, by its address; may be repeated.")
+@click.option(
+    "--trusted-proxy", multiple=True, metavar="ADDRESS", help="Your proxy, by its address or network; may be repeated."
+)
 @click.option("--mask", default="", metavar="KEYS", help="Cover the values of these keys: password,token,card.")
 @click.option("--hide-payloads", is_flag=True, help="Cover payloads, results and headers whole.")
 @click.option("--timeout", default=5.0, show_default=True, help="Seconds a statement may take.")
@@ -70,17 +72,17 @@ def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) 
 
 def authorize(session: Session, host: str, options: dict[str, Any]) -> Authorize:
     """Who is let in: anyone who can connect, if that is this machine alone and nothing else was asked for."""
-    from dibs.web.access import by_header, by_password, by_token, first_of, from_this_machine, is_loopback
+    from dibs.web.access import Proxies, by_header, by_password, by_token, first_of, from_this_machine, is_loopback
     from dibs.web.guesses import limited
 
-    write, proxies = options["write"], options["trusted_proxy"]
+    write, proxies = options["write"], Proxies(options["trusted_proxy"])
     ways: list[Authorize] = []
     if file := options["password_file"]:
         ways.append(by_password(secrets(session, file, named=True), write=write))
     if file := options["token_file"]:
         ways.append(by_token(secrets(session, file, named=False), write=write))
     if options["user_header"]:
-        if not proxies:
+        if not options["trusted_proxy"]:
             raise InvalidArgument("--user-header needs the address of the proxy", hint="add: --trusted-proxy ADDRESS")
         ways.append(by_header(options["user_header"], proxies, write=write))
     if ways:
