@@ -66,22 +66,16 @@ comment on function dibs._may_sweep is
 sweeps has locked the newest hint, until its transaction ends.';
 
 create or replace function dibs._look_back(what text, queue_id integer, floor dibs.floor, real_us bigint) returns bigint
-language plpgsql volatile
-as $$
-begin
-  -- A time further ahead than we would ever set it was set before the clock stepped back.
-  if real_us >= floor.sweep_at or floor.sweep_at - real_us > dibs._rest(floor.sweep_took) then
-    -- By chance, because a sweep that ran into a timeout is due again: so every other claim gets through.
-    if floor.sweep_took < 2000 or random() < 0.5 and dibs._may_sweep(what, queue_id, dibs._from_micros(real_us)) then
-      return dibs._everything_us();
-    end if;
-  end if;
-  if real_us >= floor.near_at or floor.near_at - real_us > 60000000 then
-    return 500000 << floor.near_step;
-  end if;
-  return 0;
-end
-$$;
+language sql volatile
+-- A time further ahead than we would ever set it was set before the clock stepped back. A sweep is left to chance, because one that
+-- ran into a timeout is due again: so every other claim gets through.
+return case
+  when (real_us >= (floor).sweep_at or (floor).sweep_at - real_us > dibs._rest((floor).sweep_took))
+    and ((floor).sweep_took < 2000 or random() < 0.5 and dibs._may_sweep(what, queue_id, dibs._from_micros(real_us)))
+    then dibs._everything_us()
+  when real_us >= (floor).near_at or (floor).near_at - real_us > 60000000 then 500000 << (floor).near_step
+  else 0
+end;
 
 comment on function dibs._look_back is
 'How far below the floor this claim looks, in microseconds, for what was committed late or put back.';
@@ -115,8 +109,12 @@ create or replace function dibs._write_floor(
 language plpgsql volatile
 as $$
 declare
-  v_now bigint := dibs._micros(clock_timestamp());
+  v_now bigint;
+  v_text text;
 begin
+  if back > 0 then
+    v_now := dibs._micros(clock_timestamp());
+  end if;
   if back >= dibs._everything_us() then
     floor.sweep_took := took;
     floor.sweep_at := v_now + dibs._rest(took);
@@ -129,7 +127,8 @@ begin
     floor.near_at := v_now + least(dibs._rest(took), 30000000);
     floor.near_step := (floor.near_step + 1) % 6;
   end if;
-  perform dibs._remember(what, queue_id, floor::text);
+  v_text := floor::text;
+  perform dibs._remember(what, queue_id, v_text);
 end
 $$;
 

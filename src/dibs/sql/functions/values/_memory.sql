@@ -4,23 +4,19 @@
 
 create or replace function dibs._sealed(body text) returns text
 language sql immutable parallel safe
-return hashtextextended(body, 20001) || ':' || body;
+return encode(int8send(hashtextextended(body, 20001)), 'hex') || body;
 
-comment on function dibs._sealed is 'A text with its checksum in front of it.';
+comment on function dibs._sealed is 'A text with its checksum in front of it: 16 digits.';
 
-create or replace function dibs._remember(what text, id integer, body text) returns void
-language plpgsql volatile
-as $$
-begin
-  perform set_config('dibs.' || what || '_' || id, dibs._sealed(body), false);
-end
-$$;
+create or replace function dibs._remember(what text, id integer, body text) returns text
+language sql volatile
+return set_config('dibs.' || what || '_' || id, dibs._sealed(body), false);
 
 comment on function dibs._remember is 'Keep a text in the session, under a word and a number.';
 
 create or replace function dibs._unsealed(given text) returns text
 language sql immutable parallel safe
-return case when given = dibs._sealed(substr(given, strpos(given, ':') + 1)) then substr(given, strpos(given, ':') + 1) end;
+return case when left(given, 16) = encode(int8send(hashtextextended(substr(given, 17), 20001)), 'hex') then substr(given, 17) end;
 
 comment on function dibs._unsealed is 'A sealed text without its checksum; null if that is wrong.';
 
