@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import dibs
-from dibs.metrics import Fleet, fleet, reading
+from dibs.metrics import Fleet, reading
 from dibs.metrics.fleet import BUCKETS
 
 if TYPE_CHECKING:
@@ -44,16 +45,23 @@ async def test_a_part_that_cannot_be_read_takes_nothing_else_down(client: dibs.C
     assert [read["dibs_part_up", part] for part in PARTS] == [1] * len(PARTS)
 
 
-async def test_nobody_waits_for_the_doctor_a_second_time(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "DOCTOR_EVERY", 0.0)
+async def test_nobody_waits_for_what_takes_long_a_second_time_unless_it_is_stale(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def up(text: str) -> set[str]:
+        return set(re.findall(r'dibs_part_up{part="(\w+)"} 1', text))
+
     monkeypatch.setattr(reading, "EVERY", 0.0)
     async with dibs.AsyncClient(dsn) as client:
         whole = Fleet(client)
-        assert 'dibs_part_up{part="doctor"} 1' in (await whole.page()).body
-        monkeypatch.setattr(reading, "PATIENCE", 0.0)
-        # The others are not waited for any longer, and have answers only by luck; the doctor's last one stays.
-        for _ in range(3):
-            assert 'dibs_part_up{part="doctor"} 1' in (await whole.page()).body
+        assert up((await whole.page()).body) == set(PARTS)
+        await client.close()
+        # The depths are read each time; the others are good for a while.
+        assert up((await whole.page()).body) == {*PARTS} - {"depths"}
+        monkeypatch.setattr(reading, "STALE", 0)
+        for part, _ in whole._parts:
+            part._asked = float("-inf")
+        assert up((await whole.page()).body) == set()
         whole.close()
 
 

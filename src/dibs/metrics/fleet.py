@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dibs.metrics.exposition import CONTENT_TYPE, Counter, Gauge, Histogram, render
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 BUCKETS = tuple(0.0016 * 4**n for n in range(12))
 """Seconds, where the buckets of ``dibs.counters()`` end."""
 OUTCOMES = ("succeeded", "failed", "lost", "snoozed", "released", "cancelled", "expired")
+EVERY = 10.0
+"""Seconds between two looks at all but the depths; what ended is counted into the statistics as often."""
 DOCTOR_EVERY = 60.0
 """Seconds between two visits of the doctor, who looks at much."""
 
@@ -109,18 +112,17 @@ class Fleet:
     """Metrics of all workers together, as the database sees them: what ``dibs web`` serves under ``/metrics``.
 
     ``target`` is within how many seconds what is due should be done, for ``dibs_workers_wanted``. Each part of the page
-    is read by itself, at most once per second: what cannot be read, or takes longer than two seconds, is left out, and
-    ``dibs_part_up`` says so.
+    is read by itself: the depths when the page is asked for, the others every 10 seconds, and what the doctor finds
+    every minute. What cannot be read, or takes longer than two seconds, is left out, and ``dibs_part_up`` says so.
     """
 
     def __init__(self, client: Looks, *, target: float = 300.0) -> None:
+        wanted = functools.partial(client.workers_wanted, target=target)
         self._parts: list[tuple[Reading[Any], Callable[[FleetFamilies, Any, float], None]]] = []
         self._add("depths", client.depths, lambda of, read, age: of.note_depths((read, age)))
-        self._add(
-            "workers_wanted", lambda: client.workers_wanted(target=target), lambda of, read, _: of.note_wanted(read)
-        )
-        self._add("counters", client.counters, lambda of, read, _: of.note_counters(read))
-        self._add("vitals", client.vitals, lambda of, read, _: of.note_vitals(read))
+        self._add("workers_wanted", wanted, lambda of, read, _: of.note_wanted(read), EVERY)
+        self._add("counters", client.counters, lambda of, read, _: of.note_counters(read), EVERY)
+        self._add("vitals", client.vitals, lambda of, read, _: of.note_vitals(read), EVERY)
         self._add("doctor", client.doctor, lambda of, read, _: of.note_findings(read), DOCTOR_EVERY)
 
     def _add(

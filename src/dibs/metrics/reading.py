@@ -19,14 +19,17 @@ EVERY = 1.0
 PATIENCE = 2.0
 """Seconds to wait for its answer. One that comes later is kept for the next request."""
 
+STALE = 6
+"""How many times older than it should be an answer is when it is not good enough any more."""
+
 log = logging.getLogger("dibs.metrics")
 
 
 class Reading(Generic[R]):
     """An answer of the database, as last read.
 
-    It is asked again after ``every`` seconds, or :data:`EVERY`. What has its own ``every`` takes long: once there is an
-    answer, nobody waits for the next one.
+    It is asked again after ``every`` seconds, or :data:`EVERY`. What has its own ``every`` takes long: as long as there
+    is an answer that is not :data:`STALE`, nobody waits for the next one.
     """
 
     def __init__(self, name: str, ask: Callable[[], Awaitable[R]], every: float | None = None) -> None:
@@ -43,9 +46,12 @@ class Reading(Generic[R]):
         if self._asking is None and now - self._asked >= (EVERY if self._every is None else self._every):
             self._asked = now
             self._asking = asyncio.create_task(self._look(), name=self.name)
-        if self._asking is not None and (self._every is None or self._read is None):
+        if self._asking is not None and not self._is_good_enough(now):
             await asyncio.wait({self._asking}, timeout=PATIENCE)
         return None if self._read is None else (self._read[0], time.monotonic() - self._read[1])
+
+    def _is_good_enough(self, now: float) -> bool:
+        return self._every is not None and self._read is not None and now - self._read[1] < STALE * self._every
 
     def close(self) -> None:
         """Do not wait for an answer any more."""

@@ -22,10 +22,10 @@ begin atomic
     s.run_us / 1000000::double precision, dibs._buckets(s.run_counts), s.wait_us / 1000000::double precision, dibs._buckets(s.wait_counts)
   from dibs.stat as s join dibs.queue as q on q.id = s.queue_id
   where s.grain = 'ever' and (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true))
-  order by q.name, s.kind;
+  order by s.last_at desc nulls last, q.name, s.kind limit 1000;
 end;
 
 comment on function dibs.counters is
-'What happened since the install, by queue and kind, in numbers that only rise: runs by outcome, jobs that expired or were cancelled before
+'What happened since the install, by queue and kind, the 1,000 that ran last, in numbers that only rise: runs by outcome, jobs that expired or were cancelled before
 they ran, and how long runs took and first runs were waited for, in all and as how many were in each bucket, of which the first
 reaches to 1.6 ms and each one four times as far; the last, the thirteenth, has the rest. `roll_up` keeps it up to date.';
