@@ -339,6 +339,20 @@ async def test_a_member_that_was_forgotten_registers_anew(database: AsyncDatabas
     assert member.secret not in {None, first}
 
 
+async def test_a_member_that_is_asked_to_stop_is_told_once_with_a_heartbeat(database: AsyncDatabase) -> None:
+    """Also where no ring reaches it."""
+    told: list[str] = []
+    member = Member(database, "m", on_stop=lambda: told.append("stop"))
+    number = await member.register()
+    await member.beat()
+    assert told == []
+    await database.run(calls.workers.stop_worker(number))
+    await member.beat()
+    await member.beat()
+    assert told == ["stop"]
+    assert not member.is_meant(["0123456789abcdef"])
+
+
 async def test_the_loops_survive_an_outage_longer_than_their_patience() -> None:
     facts: asyncio.Queue[ChoreDone | ChoreFailed] = asyncio.Queue()
 

@@ -363,7 +363,8 @@ WORDS = st.text(max_size=20) | st.sampled_from(
 )
 NAMED = (
     "state", "queue", "kind", "before", "range", "name", "source", "interrupted", "did", "n", "operation", "error",
-    "payload", "header", "group", "key", "within", "alike", "id", "groups", "x",
+    "payload", "header", "group", "key", "within", "alike", "id", "groups", "x", "as", "more", "after",
+    "so_far", "rate", "to",
 )  # fmt: skip
 NAMES = st.sampled_from(NAMED)
 
@@ -371,7 +372,8 @@ NAMES = st.sampled_from(NAMED)
 def test_no_filter_breaks_a_page(web: TestClient, made: dict[str, UUID]) -> None:
     @settings(max_examples=60)
     @given(
-        st.sampled_from(["", "jobs", "errors", "schedule", "queue", "deliveries"]), st.lists(st.tuples(NAMES, WORDS))
+        st.sampled_from(["", "jobs", "jobs/export", "errors", "schedule", "queue", "deliveries"]),
+        st.lists(st.tuples(NAMES, WORDS)),
     )
     def fuzz(page: str, query: list[tuple[str, str]]) -> None:
         answer = web.get(f"/{page}?{urlencode(query)}")

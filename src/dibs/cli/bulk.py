@@ -8,7 +8,7 @@ import click
 
 from dibs.cli.exits import Exit
 from dibs.cli.filters import read_filter
-from dibs.cli.progress import COUNTING, counting
+from dibs.cli.progress import counted, counting, following
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,18 +57,9 @@ def change(
 
     What is to be done is counted first, for a few seconds, so that the bar knows how much there is.
     """
-    seen, total = 0, None
-    if yes and not named and not session.output.as_json:
-        counted = ask({"max": most, "dry_run": True, "within": COUNTING})
-        total = counted.matched if not counted.more or counted.matched == most else None
-
-    def advance(so_far: Changed) -> None:
-        nonlocal seen
-        move(so_far.matched - seen)
-        seen = so_far.matched
-
-    with counting(session.output, done if yes else "found", total) as move:
-        changed = ask({"max": most, "dry_run": not yes, "on_step": advance})
+    total = counted(session.output, ask, most) if yes and not named and not session.as_json else None
+    with counting(session.output, done if yes else "found", total) as advance:
+        changed = ask({"max": most, "dry_run": not yes, "on_step": following(advance)})
     _report(session, verb, done, changed, yes)
     return Exit.FAILED if named and not changed.matched else Exit.OK
 

@@ -41,6 +41,7 @@ EXAMPLES = {
     "queues show": "dibs queues show mail",
     "queues set": "dibs queues set mail --max-attempts 8 --lease 2m",
     "queues eta": "dibs queues eta mail --span 10m",
+    "queues groups": "dibs queues groups mail",
     "queues workers-wanted": "dibs queues workers-wanted mail --target 5m --concurrency 10",
     "queues drop": "dibs queues drop old-mail",
     "queues strict": "dibs queues strict on",

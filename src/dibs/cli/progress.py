@@ -21,13 +21,15 @@ from dibs.units import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from uuid import UUID
 
+    from dibs import Changed, Steps
     from dibs.cli.output import Output
 
 EVERY = 5.0
 """Seconds between two lines in a pipe."""
-COUNTING = 3.0
-"""For how many seconds to count what there is to do, before it is done."""
+COUNTING = 10.0
+"""For how many seconds to count what there is to do, before it is done: to do it takes many times as long."""
 
 
 @contextmanager
@@ -46,6 +48,26 @@ def counting(output: Output, what: str, total: int | None = None) -> Iterator[Ca
         with Progress(*columns, *(timing if total else ()), console=output.err, transient=True) as progress:
             task = progress.add_task(what, total=total)
             yield lambda count: progress.advance(task, count)
+
+
+def following(advance: Callable[[int], None]) -> Callable[[Changed], None]:
+    """What is told the steps of a verb, and advances by them."""
+    seen = 0
+
+    def tell(so_far: Changed) -> None:
+        nonlocal seen
+        advance(so_far.matched - seen)
+        seen = so_far.matched
+
+    return tell
+
+
+def counted(output: Output, ask: Callable[[Steps], Changed], most: int | None, after: UUID | None = None) -> int | None:
+    """How many jobs a verb is going to meet, ``most`` at most; None if that takes too long to count."""
+    with counting(output, "found") as advance:
+        steps: Steps = {"max": most, "after": after, "dry_run": True, "within": COUNTING}
+        found = ask({**steps, "on_step": following(advance)})
+    return found.matched if not found.more or found.matched == most else None
 
 
 class Lines:

@@ -11,7 +11,7 @@ import click
 
 from dibs.cli.command import Command
 from dibs.cli.filters import filter_options, read_filter
-from dibs.cli.progress import COUNTING, counting
+from dibs.cli.progress import counted, counting
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID
 from dibs.db.calls.operate import CARRIED, EXPORTED
@@ -50,8 +50,7 @@ def export(
     with session.client() as client, _opened(path) as out:
         filter = read_filter(session, client, given)
         oldest = None if before is None else session.job_id(client, before)
-        counted = client.count_jobs(filter, max=limit, within=COUNTING, after=oldest)
-        total = None if counted.more and (limit is None or counted.matched < limit) else counted.matched
+        total = counted(session.output, lambda steps: client.count_jobs(filter, **steps), limit, oldest)
         left = sys.maxsize if limit is None else limit
         if form == "csv":
             out.write(csv_lines([names]))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ATTEMPTS = (">run", "outcome", "?claimed", "ended", "?>worker", "reason")
 TIMES = ("enqueued_at", "due_at", "expire_at", "deadline", "claimed_at", "lease_until", "ended_at")
 APART = ("attempts", "payload", "body", "headers", "policy", "progress", "priority", "max_attempts")
+KIN = ("parent", "follow_ups")
 
 
 @click.command(cls=Command)
@@ -66,12 +67,20 @@ def no_such_job(id: UUID) -> UnknownJob:
 
 
 def _print(output: Output, known: dict[str, Any]) -> None:
-    plain = {name: read_time(value) if name in TIMES else value for name, value in known.items() if name not in APART}
+    kin = {name: _relatives(known[name]) for name in KIN}
+    rest = {name: value for name, value in known.items() if name not in APART and value != []}
+    plain = {name: read_time(value) if name in TIMES else value for name, value in rest.items()} | kin
     apart = {name: _json(known[name]) for name in APART[1:] if known[name] != {}}
     output.facts((name, value) for name, value in {**plain, **apart}.items() if value is not None)
     if known["attempts"]:
         output.say("")
         output.table(ATTEMPTS, (_attempt(attempt) for attempt in known["attempts"]))
+
+
+def _relatives(jobs: dict[str, Any] | list[dict[str, Any]] | None) -> str | None:
+    """The job that it follows, or those that follow it."""
+    these = jobs if isinstance(jobs, list) else [jobs] if jobs else []
+    return ", ".join(f"{j['id']} ({j['kind']}, {j['state']})" for j in these) or None
 
 
 def _attempt(a: dict[str, Any]) -> tuple[Any, ...]:

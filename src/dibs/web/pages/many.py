@@ -41,7 +41,7 @@ class Act:
 ACTS = {
     act.name: act
     for act in (
-        Act("retry", "retry", "Bring back, due now,"),
+        Act("retry", "retry", "Bring back"),
         Act("cancel", "cancel", "Cancel", "danger"),
         Act("delete", "delete", "Delete for good", "danger"),
         Act("move", "edit", "Move"),
