@@ -155,3 +155,34 @@ def test_a_setting_is_read_as_it_is_written(client: dibs.Client, login: Login) -
     assert login("dibs_observer").settings_of("q") != []
     with pytest.raises(dibs.NotPermitted):
         login("dibs_producer").settings_of("q")
+
+
+def test_what_is_ahead_of_a_job_is_counted_in_its_order(client: dibs.Client) -> None:
+    low, high = (client.enqueue("q", "k", priority=priority).id for priority in (1, 9))
+    first, *_, last = client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(4))
+    one, two = (client.enqueue("q", "k", group="g").id for _ in range(2))
+    client.enqueue("q", "k", priority=9, delay=60)
+
+    def ahead() -> list[str]:
+        found = [client.why(id) for id in (high, first.id, last.id, low, one, two)]
+        return [told.split(" ahead of it")[0].split("; ")[-1].split(". ")[-1] for told in found]
+
+    none, some = "nothing is", "{} jobs are"
+    assert [word.split(":")[-1].strip() for word in ahead()] == [
+        none, some.format(1), some.format(4), some.format(5), none, some.format(1)
+    ]  # fmt: skip
+    client.set_queue("q", newest_first=True)
+    assert [word.split(":")[-1].strip() for word in ahead()][:4] == [
+        none, some.format(4), some.format(1), some.format(5)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["ready", "lane"])
+def test_why_reads_no_more_in_a_large_queue(what: str, client: dibs.Client, db: Connection) -> None:
+    fill(db, what, MANY)  # All are due at the same moment, as after a bulk enqueue.
+    ids = db.execute(
+        "(select min(id::text) from dibs.ready) union all (select max(id::text) from dibs.ready)"
+    ).fetchall()
+    for (id,) in ids:
+        assert pages(db, "select dibs.why(%s)", (id,)) < 1500, id
+    assert "nothing is ahead of it" in client.why(ids[0][0])

@@ -159,7 +159,8 @@ return case when jobs < 1000 then jobs else round(jobs::numeric, 2 - floor(log(j
 
 comment on function dibs._rounded is 'An estimate, to three digits.';
 
-create or replace function dibs._count_states(queues integer[], at timestamptz)
+create or replace function dibs._count_states(
+  queues integer[], at timestamptz, sources text[] default '{ready,blocked,lease,dead}')
 returns table (queue_id integer, state text, jobs bigint, since timestamptz, is_estimate boolean)
 language plpgsql stable
 as $$
@@ -173,7 +174,7 @@ declare
   v_sampled constant dibs.ticket_count[] := array(
     select row(s.queue_id, s.state, sum(s.jobs), true, min(s.since), null, null)::dibs.ticket_count
     from (select distinct dibs._source_of(c.state) as name from unnest(v_counts) as c where c.is_cut) as t
-    cross join lateral dibs._sample(t.name, at) as s group by s.queue_id, s.state);
+    cross join lateral dibs._sample(t.name, at) as s where t.name = any (sources) group by s.queue_id, s.state);
 begin
   return query
   with part as materialized (
@@ -191,12 +192,14 @@ begin
     least(c.since, s.since), c.is_cut and not w.is_whole
   from counted as c
   cross join lateral (select dibs._pages_per_sample(dibs._source_of(c.state)) = 1 as is_whole) as w
-  left join sampled as s on c.is_cut and s.id = c.queue_id and s.state = c.state;
+  left join sampled as s on c.is_cut and s.id = c.queue_id and s.state = c.state
+  where dibs._source_of(c.state) = any (sources);
 end
 $$;
 
 comment on function dibs._count_states is
-'How many jobs of queues are in each state: counted one by one up to a bound that they share, and estimated beyond it.';
+'How many jobs of queues are in each state whose tickets are in one of some tables: counted one by one up to a bound that they
+share, and estimated beyond it.';
 
 create or replace function dibs._oldest(
   queue integer, at timestamptz, out ready timestamptz, out untried timestamptz, out is_estimate boolean)
@@ -240,7 +243,10 @@ begin
     limit c_max + 1) as r;
   if v_grouped > c_max then
     -- A pointer to a group is as old as its oldest job, or older.
-    v_ready := least(v_ready, (select min(t.place) from dibs.group_pointer as t where t.queue_id = any (v_ids) and t.place <= at));
+    v_ready := least(v_ready, (
+      select min(t.place) from unnest(v_ids) as k (id) cross join lateral (
+        select t.place from dibs.group_pointer as t
+        where t.queue_id = k.id and t.place <= at order by t.queue_id, t.place limit 1) as t));
     is_estimate := true;
   end if;
   ready := least(ready, v_ready);

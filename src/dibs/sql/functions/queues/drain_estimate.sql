@@ -17,7 +17,7 @@ begin
   end if;
   v_from := greatest(v_now - span, v_queue.created_at);
   waiting := (
-    select sum(c.jobs) from dibs._count_states(array[v_queue.id], v_now) as c where c.state in ('ready', 'blocked'));
+    select sum(c.jobs) from dibs._count_states(array[v_queue.id], v_now, '{ready,blocked}') as c where c.state in ('ready', 'blocked'));
   arriving := dibs._arriving(dibs._queue_numbers(v_queue.id), v_from, v_now);
   leaving := (select d.per_second from dibs._departures(array[v_queue.id], v_from, v_now) as d);
   drained_in := case when waiting = 0 then interval '0'
