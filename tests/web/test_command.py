@@ -79,6 +79,18 @@ def test_it_says_at_once_which_roles_its_login_lacks(
         assert (done.value.code == 0) == bool(roles), said.err
 
 
+def test_it_says_so_if_others_can_read_its_secrets(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("dibs.cli.commands.web.serve", lambda *_: None)
+    (file := tmp_path / "tokens").write_text("t0ken\n")
+    for mode, told in ((0o600, False), (0o640, True)):
+        file.chmod(mode)
+        with pytest.raises(SystemExit):
+            dibs.main(["--dsn", dsn, "web", "--port", "0", "--token-file", str(file)])
+        assert ("others on this machine can read" in capsys.readouterr().err) is told
+
+
 def test_the_demo_shows_a_task_that_fails_and_succeeds_when_it_is_retried(dsn: str, client: Client) -> None:
     command = [sys.executable, "-m", "dibs", "--dsn", dsn, "demo", "--web", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
