@@ -172,8 +172,8 @@ def eta(session: Session, name: str, span: timedelta) -> None:
 @queues.command("workers-wanted")
 @click.argument("name", type=QUEUE, required=False)
 @click.option("--target", type=DURATION, default="5m", show_default=True, help="Within which time to do what is due.")
-@click.option("--concurrency", type=int, help="How many jobs a worker runs at once; as the live ones say.")
-@click.option("--run-time", type=DURATION, help="How long a run takes; as measured.")
+@click.option("--concurrency", type=int, help="How many jobs a worker runs at once; by default what live ones say.")
+@click.option("--run-time", type=DURATION, help="How long a run takes; by default as measured.")
 @pass_session
 def workers_wanted(session: Session, /, name: str | None, **options: Any) -> None:
     """Say how many workers a queue needs, or each queue: a number for autoscalers.

@@ -6,7 +6,7 @@ as $$
 begin
   if target is null or target not between interval '1 second' and interval '7 days' then
     raise exception using errcode = 'DI010',
-      message = format('a backlog is to be gone within 1 second to 7 days, not %s', coalesce(target::text, 'null'));
+      message = format('a target is from 1 second to 7 days, not %s', coalesce(target::text, 'null'));
   end if;
   if concurrency not between 1 and 1000000 then
     raise exception using errcode = 'DI010', message = format('a worker runs 1 to 1000000 jobs at once, not %s', concurrency);
