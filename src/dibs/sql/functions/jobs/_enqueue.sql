@@ -67,12 +67,10 @@ begin
       coalesce(octet_length(bodies[a.ordinality]), length(a.body) * 3 / 4, dibs._size_of(a.payload), 0) as size,
       coalesce(dibs._size_of(a.headers), 0) as header_size
     from jsonb_populate_recordset(null::dibs.job_request, jobs) with ordinality as a
-    -- Few names against many jobs: so the jobs keep their order, which indexes like, whatever the planner thinks of the queues.
-    join named as q on q.name = a.queue
+    join named as q on q.name = a.queue  -- Few names: so they are hashed, and the jobs keep their order, which indexes like.
   ), new_job as (
-    insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers,
-      fingerprint, deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope,
-      group_name, cost, resources, size)
+    insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers, fingerprint, deadline,
+      ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope, group_name, cost, resources, size)
     select a.job_id, a.due, a.queue_id, a.level, a.kind, a.payload, a.bytes, a.content_type, a.headers,
       a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history,
       nullif(coalesce(a.dedup_scope, case when a.dedup_for is not null then 'window' end), 'unfinished'),
@@ -88,12 +86,12 @@ begin
         a.headers, a.header_size, a.dedup_key, a.shard_key) end
     returning 1
   ), new_ready as (
-    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
-      own_lease, history, fingerprint, lane, cost)
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history, fingerprint,
+      lane, cost)
     select a.job_id, a.due, dibs._expiry(a.due, a.own_ttl, a.deadline), a.queue_id, 0, 0, 0, a.level,
       a.ring and a.ordinality in (select min(n.ordinality) from asked as n where n.is_new group by n.queue_id),
       a.own_lease, a.history, a.hash, dibs._lane_of(a.queue_id, a."group"), a.cost
-    from asked as a where a.is_new and (select count(*) from new_job) > 0  -- All jobs first: what is not good is refused there.
+    from asked as a where a.is_new and (select count(*) from new_job) > 0  -- All jobs first: there they may be refused.
   )
   select array_agg(a.job_id order by a.ordinality) as ids, array_agg(a.queue_id) filter (where a.level <> a.usual) as queues,
     array_agg(a.level) filter (where a.level <> a.usual) as levels,
