@@ -77,6 +77,9 @@ def add_rows(table: Table, name: str, scenario: ModuleType, measured: dict[str, 
     for key, value in measured.items():
         if isinstance(value, list):
             continue
+        if isinstance(value, str):
+            table.add_row(name, key, value, "")
+            continue
         wanted: tuple[str, float] | None = scenario.WANTED.get(key)
         met = wanted is None or (value >= wanted[1] if wanted[0] == "≥" else value <= wanted[1])
         missed |= not met

@@ -97,6 +97,7 @@ def run(stage: Stage) -> dict[str, Any]:
     return {
         "pages": len(spent),
         "slowest_page_ms": max(spent),
+        "slowest_page": next(answer.page for answer in asked if answer.is_page and answer.ms == max(spent)),
         "median_page_ms": statistics.median(spent),
         "slowest": sorted(((round(a.ms, 1), a.page) for a in asked if a.is_page), reverse=True),
         "not_pages": sorted(((round(a.ms, 1), a.page) for a in asked if not a.is_page), reverse=True),
