@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
+import psycopg
 import pytest
 
 import dibs
@@ -222,6 +223,12 @@ def test_what_matches_is_exported(browse: Browse, crew: dibs.Client, monkeypatch
 def test_an_export_that_breaks_says_so_in_its_last_line(
     browse: Browse, crew: dibs.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with psycopg.connect(crew.dsn, autocommit=True) as db:
+        deep = '{"a":' * 3000 + "1" + "}" * 3000
+        for odd in (deep, '{"n": 1e9000}', str(2**70)):
+            db.execute("select dibs.enqueue('deep', 'k', %s::jsonb)", (odd,))
+    rows = [json.loads(line) for line in browse().get("/jobs/export?queue=deep&as=jsonl").text.splitlines()]
+    assert [row["payload"] for row in rows] == [2**70, *["(JSON that cannot be read)"] * 2]
     crew.enqueue_many(dibs.NewJob(queue="broken", kind="k") for _ in range(2))
     monkeypatch.setattr("dibs.client.operate_async.STEP", 1)
     found = calls.operate.export_page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from dibs.db.calls.call import SPAN, Call, Row, columns, first, nothing, one_answer, to_json
@@ -111,6 +112,8 @@ EXPORTED = (
 )  # fmt: skip
 """What is written out of a job, besides what it carries."""
 CARRIED = ("payload", "headers", "content_type", "body")
+UNREADABLE = "(JSON that cannot be read)"
+"""What stands for JSON that Python does not read."""
 
 
 def export_page(filter: JobFilter, limit: int, before: UUID | None) -> Call[Exported]:
@@ -125,12 +128,22 @@ def export_page(filter: JobFilter, limit: int, before: UUID | None) -> Call[Expo
 
 def payloads(ids: Sequence[UUID]) -> Call[list[dict[str, Any]]]:
     """What the first of these jobs carry, as many as fit in one answer."""
+
+    def read(rows: list[Row]) -> list[dict[str, Any]]:
+        carried = ((_json(payload), _json(headers), *rest) for payload, headers, *rest in rows)
+        return [dict(zip(CARRIED, row, strict=True)) for row in carried]
+
     return Call(
-        f"select {', '.join(CARRIED)} from dibs.payloads(%s)",
-        (list(ids),),
-        lambda rows: [dict(zip(CARRIED, row, strict=True)) for row in rows],
-        slow=True,
+        "select payload::text, headers::text, content_type, body from dibs.payloads(%s)", (list(ids),), read, slow=True
     )
+
+
+def _json(text: str | None) -> Any:
+    """JSON of one job: what cannot be read must not keep the others from being written out."""
+    try:
+        return None if text is None else json.loads(text)
+    except (RecursionError, ValueError):  # It is nested too deeply, or has a number of too many digits.
+        return UNREADABLE
 
 
 def clone(id: UUID) -> Call[UUID]:

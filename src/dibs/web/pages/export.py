@@ -79,6 +79,8 @@ async def _written(
                 part = await anext(parts, None)
         except DibsError as error:
             yield _stopped(form, f"stopped after {count}: {public(look.request, error)}", place)
+        except RecursionError:
+            yield _stopped(form, f"stopped after {count}: JSON is nested too deeply to be read", place)
 
 
 def _shown(look: Look, job: dict[str, Any]) -> dict[str, Any]:
