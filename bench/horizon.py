@@ -7,6 +7,7 @@ Five such runs in a row, with autovacuum on: a plan that flips, or a scan over d
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bench.stage import BATCH
@@ -38,8 +39,9 @@ def run(stage: Stage) -> dict[str, Any]:
 
 
 def last_to_first(rounds: list[int]) -> float:
-    """How fast the last rounds are as a part of how fast the first are; two of each, because machines are noisy."""
-    return sum(rounds[-2:]) / sum(rounds[:2])
+    """How fast the last quarter of the rounds is as a part of how fast the first is, by medians: machines are noisy."""
+    some = max(len(rounds) // 4, 1)
+    return median(rounds[-some:]) / median(rounds[:some])
 
 
 def one_run(stage: Stage, conn: psycopg.Connection[Any]) -> tuple[list[int], list[int]]:
