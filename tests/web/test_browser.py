@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,10 @@ from starlette.routing import Mount
 from tools.chromium import find
 
 import dibs
+from dibs.db import calls
 from dibs.web import Access, app
 from dibs.web.access import ACTIONS
+from dibs.web.pages import ROUTES
 from tests.waiting import wait_until
 
 try:
@@ -243,3 +246,65 @@ def test_every_control_can_be_reached_by_keyboard(browser: Browser, address: str
             page.keyboard.press("Tab")
             reached.add(page.evaluate("document.activeElement.textContent.trim().slice(0, 20)"))
         assert {"Skip to the page", "Overview", "Jobs", "Cancel", "copy", "mail"} <= reached
+
+
+JOB = "/jobs/{waiting}"
+MARKED = "/jobs?queue=hands&kind="
+CLICKS: tuple[tuple[str, list[str | tuple[str, str]], str], ...] = (
+    # Where one is, what one clicks on, writes or chooses, and what is said then. "Yes" is the answer to every question.
+    ("/jobs/{dead}", ["text=Retry now"], "The job is due again."),
+    (JOB, ["a:text('Edit')", ("[name=payload]", '{"n": 2}'), "text=Save"], "Saved."),
+    (JOB, ["text=Clone"], "This is the clone, due now."),
+    (JOB, ["text=Cancel"], "The job is cancelled."),
+    (JOB, ["text=Delete"], "The job is deleted."),
+    (MARKED + "some", ["text=Cancel …", "text=Yes, cancel"], "2 jobs cancelled, or asked to stop."),
+    ("", ["button:text('Undo')"], "2 jobs put back as they were."),
+    (MARKED + "some", [("select[name=to]", "work"), "text=Move to …", "text=Yes, move"], "2 jobs moved."),
+    (MARKED + "bad", ["text=Retry …", "text=Yes, retry"], "1 job brought back, due now."),
+    (MARKED + "done", ["text=Delete …", "text=Yes, delete"], "1 job deleted."),
+    ("/queue?name=hands", ["button:text('Pause')"], "Paused: nothing more is handed out."),
+    ("/queue?name=hands", ["button:text('Resume')"], "Resumed."),
+    (
+        "/queue?name=hands",
+        ["text=Change it", ("[name=max_attempts]", "7"), "text=Show the difference", "text=Yes, change it"],
+        "The policy is changed",
+    ),
+    ("/schedule?name=nightly", ["text=Run now"], "A job was made, due now."),
+    ("/schedule?name=nightly", ["button:text('Pause')"], "Paused: nothing more is handed out."),
+    ("/schedule?name=nightly", ["button:text('Resume')"], "Resumed."),
+    ("/workers", ["text=Ask to stop"], "is asked to stop"),
+)  # fmt: skip
+
+
+def act_on(page: Page, step: str | tuple[str, str]) -> None:
+    if isinstance(step, str):
+        page.click(step)
+    elif step[0].startswith("select"):
+        page.select_option(*step)
+    else:
+        page.fill(*step)
+
+
+@pytest.mark.usefixtures("made")
+def test_every_change_can_be_made_by_clicking(browser: Browser, address: str, crew: dibs.Client) -> None:
+    for kind in ("dead", "bad", "done"):
+        crew.enqueue("hands", kind)
+    held = {job.kind: job for job in crew.claim("hands", 3)}
+    for kind in ("dead", "bad"):
+        crew.fail(held[kind], "no", final=True)
+    crew.complete(held["done"])
+    crew.enqueue_many([dibs.NewJob(queue="hands", kind="some", delay=3600)] * 2)
+    jobs = {"dead": held["dead"].id, "waiting": crew.enqueue("hands", "waiting", {"n": 1}, delay=3600).id}
+    crew._run(calls.workers.register_worker("hands:app", {"host": "web-2", "queues": ["hands"]}))
+    sent: set[str] = set()
+    with opened(browser) as page:
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.on("request", lambda request: sent.add(request.url) if request.method == "POST" else None)
+        for where, clicks, told in CLICKS:
+            if where:
+                page.goto(address + where.format(**jobs))
+            for step in clicks:
+                act_on(page, step)
+            page.wait_for_selector(f"text={told}")
+    paths = {re.sub(r"[0-9a-f-]{36}", "{id}", url.removeprefix(address)) for url in sent}
+    assert paths == {route.path for route in ROUTES if "POST" in (route.methods or ())}

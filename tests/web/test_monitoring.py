@@ -213,12 +213,12 @@ def has_scraped(client: httpx.Client) -> bool:
         return bool(
             asked(client, 'min(count_over_time(dibs_part_up[1m]) >= 3) and min(ALERTS{alertname="DibsPausedLong"})')
         )
-    except httpx.TransportError:
+    except httpx.HTTPError:  # It does not listen yet, or says that it is not ready.
         return False
 
 
 def asked(client: httpx.Client, query: str) -> list[Any]:
-    answer = client.get("/query", params={"query": query}).json()
+    answer = client.get("/query", params={"query": query}).raise_for_status().json()
     assert (answer["status"], answer.get("warnings")) == ("success", None), (query, answer)
     found: list[Any] = answer["data"]["result"]
     return found
