@@ -220,8 +220,9 @@ def test_what_is_marked_is_counted_and_downloaded(
         [line] = download.value.path().read_text().splitlines()
         assert json.loads(line)["id"] == str(made["failed"])
         page.goto(f"{address}/errors")
-        page.fill(".card input[name=rate] >> nth=0", "50/m")
-        page.click(".card button >> nth=0")
+        alike = page.locator(".card", has_text="of exhausted, failed")
+        alike.locator("input[name=rate]").fill("50/m")
+        alike.locator("button").click()
         assert "At 50/m the last of them is due in" in page.inner_text("#rate-note")
         page.click("a.button")
     assert crew.state(made["failed"]) is dibs.State.FAILED
