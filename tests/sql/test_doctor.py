@@ -15,6 +15,7 @@ import pytest
 import dibs
 from dibs.db.doctor import examine
 from dibs.db.schema import migrate
+from dibs.web import findings
 
 if TYPE_CHECKING:
     from dibs.testing import Clock
@@ -56,6 +57,7 @@ def test_every_check_is_asked_and_tested() -> None:
     assert [name for name in names if f'"{name}"' not in tests] == []
     page = Path("docs/run/doctor.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == names | {"code", "grants", "pooler"}
+    assert names >= findings.QUEUES | findings.SCHEDULES | findings.WORKERS | findings.DEAD | findings.LIMITS
 
 
 def test_an_old_transaction(clock: Clock, db: psycopg.Connection[Any], connect: Connect) -> None:

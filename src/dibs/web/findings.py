@@ -16,7 +16,9 @@ KEPT = 3
 QUEUES = {"paused", "past-ttl", "lost-lease", "no-worker", "unknown-kind", "backlog"}
 SCHEDULES = {"schedule-failing", "schedule-late"}
 WORKERS = {"clock", "lost-worker"}
-"""Checks whose findings are about a queue, about a schedule, and about a worker."""
+DEAD = {"dead-jobs"}
+LIMITS = {"closed-limit", "lost-unit"}
+"""Checks whose findings are about a queue, a schedule, a worker, a queue's dead jobs, and a limit."""
 
 
 class Findings:
@@ -45,7 +47,7 @@ LEVELS = ("error", "warning", "note")
 def page_of(finding: Finding) -> tuple[str, dict[str, str]]:
     """The page that tells more of it, and its filters."""
     about = finding.subject or ""
-    if finding.name == "dead-jobs":
+    if finding.name in DEAD:
         return "jobs", {"queue": about, "state": "dead"}
     if finding.name in QUEUES:
         return "queue", {"name": about}
@@ -53,6 +55,6 @@ def page_of(finding: Finding) -> tuple[str, dict[str, str]]:
         return "schedule", {"name": about}
     if finding.name in WORKERS:
         return "workers", {}
-    if finding.name in {"closed-limit", "lost-unit"} and about.startswith("queue "):
+    if finding.name in LIMITS and about.startswith("queue "):
         return "queue", {"name": about.removeprefix("queue ")}
     return "doctor", {}
