@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,13 +15,24 @@ from hypothesis import HealthCheck, settings
 import dibs
 from dibs.db.admin import create_database, drop_database
 from dibs.db.schema import migrate
-from dibs.embedded import UNSAFE_FAST, Server
+from dibs.embedded import UNSAFE_FAST, Server, paths
+from dibs.embedded.account import account_for
+from dibs.embedded.temporary import guarded_folder
 from dibs.testing import Clock
+from tests.servers import SMALL, copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     Connect = Callable[[], psycopg.Connection[Any]]
+
+# Otherwise each of the many processes that tests start would compile dibs again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Tests make thousands of files, data folders of servers above all: in memory that costs half as much.
+if "TMPDIR" not in os.environ:
+    tempfile.tempdir = os.environ["TMPDIR"] = str(paths.memory_base(account_for()))
 
 settings.register_profile("dibs", deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 settings.load_profile("dibs")
@@ -56,6 +69,37 @@ def template(server: Server, admin_dsn: str) -> str:
     migrate(dsn)
     Clock(dsn).install()
     return "dibs_template"
+
+
+@pytest.fixture(scope="session")
+def new_folder() -> Iterator[Path]:
+    """The data folder of a stopped server that has nothing of ours, to be copied."""
+    with guarded_folder(in_memory=True) as folder:
+        Server(folder / "data", settings=SMALL).start().stop()
+        yield folder / "data"
+
+
+@pytest.fixture(scope="session")
+def installed_folder(new_folder: Path) -> Iterator[Path]:
+    """The same with dibs installed in its database."""
+    with copied(new_folder) as server:
+        migrate(server.dsn())
+        server.stop()
+        yield server.data_dir
+
+
+@pytest.fixture
+def new_server(new_folder: Path) -> Iterator[Server]:
+    """A server of this test alone, without the roles of dibs."""
+    with copied(new_folder) as server:
+        yield server
+
+
+@pytest.fixture
+def own_server(installed_folder: Path) -> Iterator[Server]:
+    """A server of this test alone, with dibs in its database, which the test may stop and start."""
+    with copied(installed_folder) as server:
+        yield server
 
 
 @pytest.fixture

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from examples.comms.story import play
 
-from dibs.db.schema import migrate
-from dibs.embedded import UNSAFE_FAST, Server
+if TYPE_CHECKING:
+    from dibs.embedded import Server
 
 
-def test_every_mail_ends_once_and_each_double_is_reported() -> None:
+def test_every_mail_ends_once_and_each_double_is_reported(own_server: Server) -> None:
     """Crashes lose no process, and what was sent twice is exactly what was interrupted before its record."""
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}, in_memory=True) as server:
-        migrate(server.dsn())
-        report = play(server, mails=60, kills=5, restarts=1)
+    report = play(own_server, mails=60, kills=5, restarts=1)
     assert report.wrong == []
     assert (report.kills, report.restarts) == (5, 1)
     assert report.sent_twice >= 1, "a worker was killed the moment its message was accepted"

@@ -14,26 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 import dibs
-from dibs.db.schema import migrate
-from dibs.embedded import UNSAFE_FAST, Server
 from tests.chaos.proxy import Proxy
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import psycopg
 
+    from dibs.embedded import Server
     from dibs.testing import Clock
     from tests.conftest import Connect
-
-
-@pytest.fixture
-def own_server() -> Iterator[Server]:
-    """A server this test may restart; TCP through the proxy goes to its Unix socket."""
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}, in_memory=True) as server:
-        migrate(server.dsn())
-        yield server
 
 
 def test_a_waiting_receiver_and_a_producer_survive_restarts(own_server: Server) -> None:
@@ -88,9 +77,9 @@ def test_a_client_without_patience_says_so(own_server: Server) -> None:
         wait_until(lambda: client.depth("q").ready == 1, what="it answers again")
 
 
-def test_a_lost_answer_to_an_enqueue_makes_no_second_job(own_server: Server) -> None:
+def test_a_lost_answer_to_an_enqueue_makes_no_second_job(dsn: str) -> None:
     """A lost answer to COMMIT is unknown, not failed; repeating with the same id adds nothing."""
-    with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
+    with Proxy(dsn) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
         client.enqueue("q", "k", "first")
         proxy.lose_the_answer_to(b"lost-answer")
         made = client.enqueue("q", "k", "lost-answer")
@@ -104,9 +93,9 @@ def test_a_lost_answer_to_an_enqueue_makes_no_second_job(own_server: Server) -> 
         assert client.depth("q").ready == 3002
 
 
-def test_a_lost_answer_to_a_bulk_enqueue_with_keys_adds_nothing(own_server: Server) -> None:
+def test_a_lost_answer_to_a_bulk_enqueue_with_keys_adds_nothing(dsn: str) -> None:
     """The repeat tells what it made from what was there, also with a key twice and in a full queue."""
-    with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
+    with Proxy(dsn) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
         client.set_queue("q", max_depth=2000)
         there = client.enqueue("q", "k", dedup_key="0")
         for count in (900, 1500):
@@ -131,9 +120,9 @@ def test_a_lost_answer_to_a_bulk_enqueue_with_keys_adds_nothing(own_server: Serv
         assert (depth.ready, depth.cancelled) == (601, 1)
 
 
-def test_lost_answers_to_a_claim_lease_nothing_twice(own_server: Server) -> None:
+def test_lost_answers_to_a_claim_lease_nothing_twice(dsn: str) -> None:
     """The caller makes the token, and a repetition returns what it holds: no lease that nobody knows of, no charge."""
-    with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
+    with Proxy(dsn) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
         made = client.enqueue_many(dibs.NewJob(queue="q", payload=n) for n in range(40))
         proxy.lose_the_answer_to(b"dibs.claim", times=3)
         jobs = client.claim("q", 10)
@@ -147,8 +136,8 @@ def test_lost_answers_to_a_claim_lease_nothing_twice(own_server: Server) -> None
         assert client.claim("q", 1)[0].id == made[10].id
 
 
-def test_a_lost_answer_to_a_completion_is_already(own_server: Server) -> None:
-    with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
+def test_a_lost_answer_to_a_completion_is_already(dsn: str) -> None:
+    with Proxy(dsn) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
         client.enqueue("q", "k")
         [job] = client.claim("q")
         proxy.lose_the_answer_to(b"lost-result")
@@ -214,8 +203,8 @@ def test_two_starts_of_one_name_are_two_workers(db: psycopg.Connection[Any], cli
     assert running == {first[0]: 1, second[0]: 0}
 
 
-def test_a_redrive_by_filter_is_not_repeated_after_a_lost_answer(own_server: Server) -> None:
-    with Proxy(own_server.dsn()) as proxy, dibs.Client(proxy.dsn, patience=10) as client:
+def test_a_redrive_by_filter_is_not_repeated_after_a_lost_answer(dsn: str) -> None:
+    with Proxy(dsn) as proxy, dibs.Client(proxy.dsn, patience=10) as client:
         client.enqueue_many(dibs.NewJob(queue="q") for _ in range(6))
         for job in client.claim("q", 6):
             client.fail(job, final=True)

@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import dibs
-from dibs.db.schema import migrate
-from dibs.embedded import UNSAFE_FAST, Server
 from dibs.embedded.postmaster import find
 from dibs.events import OutageBegan, OutageEnded
 from dibs.worker import Worker, WorkerSettings
@@ -29,6 +27,8 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from dibs.embedded import Server
 
 WITHIN = 2.0
 SLACK = 2.0
@@ -83,34 +83,32 @@ def stopped(server: Server) -> Iterator[None]:
         server.start()
 
 
-def test_an_outage_is_logged_and_makes_a_worker_unready_within_two_seconds(tmp_path: Path) -> None:
+def test_an_outage_is_logged_and_makes_a_worker_unready_within_two_seconds(tmp_path: Path, own_server: Server) -> None:
     """Also one in which connections stay open and nothing answers; its end is logged once, too."""
     alone, parent = tmp_path / "alone", tmp_path / "parent"
     ports = [free_port(), free_port()]
     for folder in (alone, parent):
         folder.mkdir()
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}, in_memory=True) as server:
-        migrate(server.dsn())
-        common = ("--log-format", "json", "--log-level", "warning", "--no-upkeep", "--health")
-        with (
-            working(alone, server.dsn(), 1, *common, str(ports[0])),
-            working(parent, server.dsn(), 1, *common, str(ports[1]), "--processes", "2"),
-        ):
-            with dibs.Client(server.dsn()) as client:
-                wait_until(lambda: len(client.workers()) == 3, what="all have started")
-            wait_until(lambda: all(ready(port)[0] == 200 for port in ports), what="they are ready")
-            for outage in (stopped, paused):
-                for folder in (alone, parent):
-                    (folder / "worker.log").write_text("")
-                with outage(server):
-                    began = time.monotonic()
-                    wait_until(lambda: all(ready(port)[0] == 503 for port in ports), what="they are not ready")
-                    assert all("database" in ready(port)[1] for port in ports)
-                    wait_until(lambda: logged(alone, parent) == {"OutageBegan": 3}, what="it is logged")
-                    assert time.monotonic() - began < WITHIN + SLACK
-                wait_until(lambda: all(ready(port)[0] == 200 for port in ports), what="they are ready again")
-                wait_until(lambda: logged(alone, parent)["OutageEnded"] == 3, what="its end is logged")
-                assert logged(alone, parent)["OutageBegan"] == 3
+    common = ("--log-format", "json", "--log-level", "warning", "--no-upkeep", "--health")
+    with (
+        working(alone, own_server.dsn(), 1, *common, str(ports[0])),
+        working(parent, own_server.dsn(), 1, *common, str(ports[1]), "--processes", "2"),
+    ):
+        with dibs.Client(own_server.dsn()) as client:
+            wait_until(lambda: len(client.workers()) == 3, what="all have started")
+        wait_until(lambda: all(ready(port)[0] == 200 for port in ports), what="they are ready")
+        for outage in (stopped, paused):
+            for folder in (alone, parent):
+                (folder / "worker.log").write_text("")
+            with outage(own_server):
+                began = time.monotonic()
+                wait_until(lambda: all(ready(port)[0] == 503 for port in ports), what="they are not ready")
+                assert all("database" in ready(port)[1] for port in ports)
+                wait_until(lambda: logged(alone, parent) == {"OutageBegan": 3}, what="it is logged")
+                assert time.monotonic() - began < WITHIN + SLACK
+            wait_until(lambda: all(ready(port)[0] == 200 for port in ports), what="they are ready again")
+            wait_until(lambda: logged(alone, parent)["OutageEnded"] == 3, what="its end is logged")
+            assert logged(alone, parent)["OutageBegan"] == 3
 
 
 async def test_an_outage_at_the_start_is_told_too(dsn: str) -> None:

@@ -9,29 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pytest
 
 import dibs
-from dibs.db.schema import migrate
-from dibs.embedded import UNSAFE_FAST, Server
 from tests.chaos.pgbouncer import PgBouncer
 from tests.chaos.working import working
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
+    from dibs.embedded import Server
+
 LEASE = 2.0
-
-
-@pytest.fixture
-def own_server() -> Iterator[Server]:
-    """A server this test may restart."""
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "32MB"}, in_memory=True) as server:
-        migrate(server.dsn())
-        yield server
 
 
 def enqueue(client: dibs.Client, kind: str, count: int, **options: Any) -> None:

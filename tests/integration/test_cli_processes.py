@@ -19,15 +19,13 @@ from click.testing import CliRunner
 
 import dibs
 from dibs.cli.app import dibs as app
-from dibs.db.schema import migrate
-from dibs.embedded import UNSAFE_FAST, Server
+from dibs.embedded import Server
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DIBS = [sys.executable, "-m", "dibs"]
-SMALL = {**UNSAFE_FAST, "shared_buffers": "16MB", "max_connections": "30"}
 
 
 def run(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -112,38 +110,36 @@ def test_maintain_stops_cleanly_on_a_signal(dsn: str, client: dibs.Client, db: A
     assert workers() == []
 
 
-def test_maintain_goes_on_after_a_restart_of_the_server() -> None:
-    with Server.temporary(settings=SMALL) as server:
-        migrate(server.dsn())
-        with dibs.Client(server.dsn(), patience=20) as client, maintaining(server.dsn()) as process:
-            for _ in range(2):
-                client.enqueue("q", "k")
-                client.claim("q", lease=0.1)
-                assert lines(process.stdout, "done", "rescue")["ready"] == 1
-                client.complete(client.claim("q", wait=5)[0])
-                server.stop("immediate")
-                began = time.monotonic()
-                assert "does not answer" in lines(process.stdout, "trouble")["error"]
-                assert time.monotonic() - began < 4  # It is about 1.5 s, and 5 s until a chore gives up.
-                server.start()
-                assert lines(process.stdout, "recovered")["after"] > 1
-            process.terminate()
-            assert process.wait(10) == 0
+def test_maintain_goes_on_after_a_restart_of_the_server(own_server: Server) -> None:
+    with dibs.Client(own_server.dsn(), patience=20) as client, maintaining(own_server.dsn()) as process:
+        for _ in range(2):
+            client.enqueue("q", "k")
+            client.claim("q", lease=0.1)
+            assert lines(process.stdout, "done", "rescue")["ready"] == 1
+            client.complete(client.claim("q", wait=5)[0])
+            own_server.stop("immediate")
+            began = time.monotonic()
+            assert "does not answer" in lines(process.stdout, "trouble")["error"]
+            assert time.monotonic() - began < 4  # It is about 1.5 s, and 5 s until a chore gives up.
+            own_server.start()
+            assert lines(process.stdout, "recovered")["after"] > 1
+        process.terminate()
+        assert process.wait(10) == 0
 
 
-def test_maintain_waits_for_a_server_that_is_not_there_yet_but_not_for_a_schema(empty_dsn: str) -> None:
+def test_maintain_waits_for_a_server_that_is_not_there_yet_but_not_for_a_schema(
+    empty_dsn: str, own_server: Server
+) -> None:
     refused = run("maintain", "--dsn", empty_dsn)
     assert refused.returncode == 1
     assert "dibs init" in refused.stderr
-    with Server.temporary(settings=SMALL) as server:
-        migrate(server.dsn())
-        server.stop()
-        with maintaining(server.dsn()) as process:
-            lines(process.stdout, "waiting")
-            server.start()
-            wait_until(lambda: _is_registered(server.dsn()), what="it found the server")
-            process.terminate()
-            assert process.wait(10) == 0
+    own_server.stop()
+    with maintaining(own_server.dsn()) as process:
+        lines(process.stdout, "waiting")
+        own_server.start()
+        wait_until(lambda: _is_registered(own_server.dsn()), what="it found the server")
+        process.terminate()
+        assert process.wait(10) == 0
 
 
 def _is_registered(dsn: str) -> bool:

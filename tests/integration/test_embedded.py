@@ -27,6 +27,7 @@ from dibs.embedded import (
 from dibs.embedded import binaries as binaries_module
 from dibs.embedded.account import Account, account_for
 from dibs.errors import EmbeddedError
+from tests.servers import copy
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -76,6 +77,13 @@ def server(home: Path) -> Iterator[Server]:
     server = Server(home / "data", settings=SMALL)
     yield server
     server.stop("immediate")
+
+
+@pytest.fixture
+def made(server: Server, new_folder: Path) -> Server:
+    """The same with a data folder, for tests that are not about making one."""
+    copy(new_folder, server.data_dir)
+    return server
 
 
 def child(script: str, *args: object) -> subprocess.Popen[str]:
@@ -135,14 +143,14 @@ def test_a_server_starts_answers_and_stops(server: Server) -> None:
     assert is_gone(status.pid or 0)
 
 
-def test_starting_a_running_server_changes_nothing(server: Server) -> None:
-    first = server.start().status()
-    assert server.start().status() == first
-    assert Server(server.data_dir).start().status() == first
+def test_starting_a_running_server_changes_nothing(made: Server) -> None:
+    first = made.start().status()
+    assert made.start().status() == first
+    assert Server(made.data_dir).start().status() == first
 
 
-def test_a_context_starts_and_stops_it(home: Path) -> None:
-    with Server(home / "data", settings=SMALL) as server:
+def test_a_context_starts_and_stops_it(made: Server) -> None:
+    with made as server:
         assert server.status().running
     assert not server.status().running
 
@@ -168,21 +176,21 @@ def test_the_shared_server_is_durable_private_and_has_room(home: Path) -> None:
 
 
 def test_psql_gets_our_terminal_and_gives_its_exit_code(
-    server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    made: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
     monkeypatch.setenv("PGPORT", "1")
-    server.start()
-    assert server.psql("-XAtc", "select 40 + 2") == 0
-    assert server.psql("-XAtd", "postgres", "-c", "select current_database()") == 0
+    made.start()
+    assert made.psql("-XAtc", "select 40 + 2") == 0
+    assert made.psql("-XAtd", "postgres", "-c", "select current_database()") == 0
     assert capfd.readouterr().out == "42\npostgres\n"
-    assert server.psql("-Xc", "select nonsense") == 1
+    assert made.psql("-Xc", "select nonsense") == 1
 
 
-def test_ctrl_c_in_psql_cancels_the_query_and_not_us(server: Server) -> None:
-    sleeper = child(SLEEP_IN_PSQL, server.start().data_dir)
+def test_ctrl_c_in_psql_cancels_the_query_and_not_us(made: Server) -> None:
+    sleeper = child(SLEEP_IN_PSQL, made.start().data_dir)
     asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
-    wait_until(lambda: query(server, asleep) == "1", what="a query that sleeps")
+    wait_until(lambda: query(made, asleep) == "1", what="a query that sleeps")
     os.killpg(sleeper.pid, signal.SIGINT)
     assert answer(sleeper) == "1"
 
@@ -192,15 +200,15 @@ def test_a_way_to_stop_that_does_not_exist_is_refused(server: Server) -> None:
         server.stop("gently")  # type: ignore[arg-type]
 
 
-def test_an_endless_log_is_cut(server: Server) -> None:
-    server.start()
-    with (server.data_dir / log.FILE).open("a") as file:
+def test_an_endless_log_is_cut(made: Server) -> None:
+    made.start()
+    with (made.data_dir / log.FILE).open("a") as file:
         file.writelines(f"line {number:>90}\n" for number in range(200_000))
         file.write("the last line\n")
-    size = server.start().status().log.stat().st_size
+    size = made.start().status().log.stat().st_size
     assert 0 < size <= log.KEPT
-    query(server, "do $$ begin raise log 'still written'; end $$")
-    text = server.status().log.read_text()
+    query(made, "do $$ begin raise log 'still written'; end $$")
+    text = made.status().log.read_text()
     assert text.startswith("line ")
     assert text.index("the last line") < text.index("still written")
 
@@ -224,8 +232,8 @@ def test_processes_that_start_at_once_share_one_server(server: Server) -> None:
     assert query(server, "select 1") == "1"
 
 
-def test_ctrl_c_does_not_reach_the_server(server: Server) -> None:
-    pid = pid_of(server.start())
+def test_ctrl_c_does_not_reach_the_server(made: Server) -> None:
+    pid = pid_of(made.start())
     assert os.getsid(pid) != os.getsid(0)
     assert os.getpgid(pid) != os.getpgid(0)
 
@@ -233,16 +241,16 @@ def test_ctrl_c_does_not_reach_the_server(server: Server) -> None:
 # -- kills and what they leave behind ------------------------------------------------------------
 
 
-def test_a_killed_postmaster_starts_again_with_its_data(server: Server) -> None:
-    query(server.start(), "create table kept as select 42 as answer")
-    killed = kill_postmaster(server)
-    assert pid_of(server.start()) != killed
-    assert query(server, "select answer from kept") == "42"
+def test_a_killed_postmaster_starts_again_with_its_data(made: Server) -> None:
+    query(made.start(), "create table kept as select 42 as answer")
+    killed = kill_postmaster(made)
+    assert pid_of(made.start()) != killed
+    assert query(made, "select answer from kept") == "42"
 
 
-def test_a_start_waits_for_the_orphans_of_a_killed_postmaster(server: Server) -> None:
-    server.start()
-    argv = [server.binaries["psql"], server.dsn(), "-XAtq"]
+def test_a_start_waits_for_the_orphans_of_a_killed_postmaster(made: Server) -> None:
+    made.start()
+    argv = [made.binaries["psql"], made.dsn(), "-XAtq"]
     client = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert client.stdin
     assert client.stdout
@@ -250,15 +258,15 @@ def test_a_start_waits_for_the_orphans_of_a_killed_postmaster(server: Server) ->
     client.stdin.flush()
     orphan = int(client.stdout.readline())
     os.kill(orphan, signal.SIGSTOP)
-    kill_postmaster(server)
-    starter = child(START, server.data_dir)
-    said = server.status().log
+    kill_postmaster(made)
+    starter = child(START, made.data_dir)
+    said = made.status().log
     try:
         wait_until(lambda: "still in use" in said.read_text(), what="a start that is refused")
     finally:
         os.kill(orphan, signal.SIGKILL)
         kill(client)
-    assert answer(starter) == str(pid_of(server))
+    assert answer(starter) == str(pid_of(made))
 
 
 def test_a_kill_in_the_middle_of_initdb_leaves_nothing_to_trip_on(server: Server) -> None:
@@ -271,19 +279,19 @@ def test_a_kill_in_the_middle_of_initdb_leaves_nothing_to_trip_on(server: Server
     assert not [*home.glob(".data.new-*")]
 
 
-def test_a_process_id_used_by_another_does_not_prevent_a_start(server: Server) -> None:
-    query(server.start(), "create table kept as select 42 as answer")
-    pid_file = server.data_dir / postmaster.PID_FILE
+def test_a_process_id_used_by_another_does_not_prevent_a_start(made: Server) -> None:
+    query(made.start(), "create table kept as select 42 as answer")
+    pid_file = made.data_dir / postmaster.PID_FILE
     left_over = pid_file.read_text().splitlines()
-    server.stop("immediate")
-    account = account_for(server.data_dir)
+    made.stop("immediate")
+    account = account_for(made.data_dir)
     other = subprocess.Popen(["sleep", "60"], user=account.uid, group=account.gid, extra_groups=_none(account), cwd="/")
     try:
         pid_file.write_text("\n".join([str(other.pid), *left_over[1:]]))
-        (server.data_dir / f".s.PGSQL.{postmaster.PORT}.lock").write_text(f"{other.pid}\n")
-        assert not server.status().running
-        server.stop()
-        assert query(server.start(), "select answer from kept") == "42"
+        (made.data_dir / f".s.PGSQL.{postmaster.PORT}.lock").write_text(f"{other.pid}\n")
+        assert not made.status().running
+        made.stop()
+        assert query(made.start(), "select answer from kept") == "42"
         assert other.poll() is None
     finally:
         with other:
@@ -291,22 +299,20 @@ def test_a_process_id_used_by_another_does_not_prevent_a_start(server: Server) -
 
 
 @pytest.mark.parametrize("left_over", ["", "nonsense\n", "4\n/nowhere\nnonsense\n"])
-def test_a_torn_pid_file_does_not_prevent_a_start(server: Server, left_over: str) -> None:
-    server.start().stop()
-    (server.data_dir / postmaster.PID_FILE).write_text(left_over)
-    assert query(server.start(), "select 1") == "1"
+def test_a_torn_pid_file_does_not_prevent_a_start(made: Server, left_over: str) -> None:
+    (made.data_dir / postmaster.PID_FILE).write_text(left_over)
+    assert query(made.start(), "select 1") == "1"
 
 
 # -- when it cannot start ------------------------------------------------------------------------
 
 
-def test_a_wrong_setting_is_explained(home: Path) -> None:
-    server = Server(home / "data", settings={**SMALL, "shared_bufers": "1MB"})
+def test_a_wrong_setting_is_explained(made: Server) -> None:
+    wrong = Server(made.data_dir, settings={**SMALL, "shared_bufers": "1MB"})
     with pytest.raises(EmbeddedError, match="shared_bufers") as caught:
-        server.start()
+        wrong.start()
     assert caught.value.hint == "a setting is wrong"
-    assert Server(home / "data", settings=SMALL).start().status().running
-    server.stop("immediate")
+    assert made.start().status().running
 
 
 def test_a_setting_cannot_smuggle_in_another(home: Path) -> None:
@@ -314,11 +320,10 @@ def test_a_setting_cannot_smuggle_in_another(home: Path) -> None:
         Server(home / "data", settings={**SMALL, "search_path": "a'\nfsync = off"}).start()
 
 
-def test_a_folder_of_another_version_is_refused_and_kept(server: Server) -> None:
-    server.start().stop()
-    (server.data_dir / "PG_VERSION").write_text("14\n")
+def test_a_folder_of_another_version_is_refused_and_kept(made: Server) -> None:
+    (made.data_dir / "PG_VERSION").write_text("14\n")
     with pytest.raises(EmbeddedError, match="was made by PostgreSQL 14") as caught:
-        server.start()
+        made.start()
     assert "DIBS_PG_BIN" in str(caught.value.hint)
 
 
@@ -330,12 +335,11 @@ def test_a_folder_that_holds_something_else_is_refused_and_kept(server: Server) 
     assert (server.data_dir / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_server_that_is_not_ours_is_refused(server: Server) -> None:
-    server.start().stop()
-    (server.data_dir / "postgresql.conf").write_text("listen_addresses = '*'\n")
+def test_a_server_that_is_not_ours_is_refused(made: Server) -> None:
+    (made.data_dir / "postgresql.conf").write_text("listen_addresses = '*'\n")
     with pytest.raises(EmbeddedError, match="was not made by dibs"):
-        server.start()
-    assert not server.status().running
+        made.start()
+    assert not made.status().running
 
 
 def test_an_empty_folder_is_filled(server: Server) -> None:

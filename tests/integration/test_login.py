@@ -13,16 +13,16 @@ import pytest
 
 import dibs
 from dibs.db.admin import at_database, execute, fetch
-from dibs.embedded import UNSAFE_FAST, Server
+from tests.servers import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[str]:
+def guarded(new_folder: Path) -> Iterator[str]:
     """The DSN of a role that needs a password, on a separate server; without the password."""
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "16MB"}, in_memory=True) as server:
+    with copied(new_folder) as server:
         hba = Path(fetch(server.dsn(), "show hba_file"))
         execute(server.dsn(), "create role guarded login password 'right'")
         hba.write_text("local all guarded scram-sha-256\n" + hba.read_text())

@@ -18,8 +18,6 @@ import dibs
 from dibs.cluster import Member
 from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
-from dibs.db.schema import migrate
-from dibs.embedded import UNSAFE_FAST, Server
 from dibs.maintenance import CHORES, ChoreDone, ChoreFailed, do, maintain, once
 from dibs.runtime.rest import REST
 from tests.sql.plans import explained
@@ -28,11 +26,11 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from dibs.embedded import Server
     from dibs.testing import Clock
     from tests.conftest import Connect
 
 DAY = 86400.0
-SMALL = {**UNSAFE_FAST, "shared_buffers": "16MB", "max_connections": "20"}
 
 
 @pytest.fixture
@@ -353,7 +351,7 @@ async def test_a_member_that_is_asked_to_stop_is_told_once_with_a_heartbeat(data
     assert not member.is_meant(["0123456789abcdef"])
 
 
-async def test_the_loops_survive_an_outage_longer_than_their_patience() -> None:
+async def test_the_loops_survive_an_outage_longer_than_their_patience(own_server: Server) -> None:
     facts: asyncio.Queue[ChoreDone | ChoreFailed] = asyncio.Queue()
 
     async def until(wanted: Callable[[ChoreDone | ChoreFailed], bool]) -> None:
@@ -364,12 +362,10 @@ async def test_the_loops_survive_an_outage_longer_than_their_patience() -> None:
     def rescued(fact: ChoreDone | ChoreFailed) -> bool:
         return isinstance(fact, ChoreDone) and fact.chore == "rescue"
 
-    with Server.temporary(settings=SMALL) as server:
-        migrate(server.dsn())
-        async with maintaining(server.dsn(), facts.put_nowait, patience=0.1):
-            await until(rescued)
-            await asyncio.to_thread(server.stop, "immediate")
-            await until(lambda fact: isinstance(fact, ChoreFailed) and isinstance(fact.error, dibs.ConnectionLost))
-            await until(lambda fact: isinstance(fact, ChoreFailed) and fact.failures >= 2)
-            await asyncio.to_thread(server.start)
-            await until(rescued)
+    async with maintaining(own_server.dsn(), facts.put_nowait, patience=0.1):
+        await until(rescued)
+        await asyncio.to_thread(own_server.stop, "immediate")
+        await until(lambda fact: isinstance(fact, ChoreFailed) and isinstance(fact.error, dibs.ConnectionLost))
+        await until(lambda fact: isinstance(fact, ChoreFailed) and fact.failures >= 2)
+        await asyncio.to_thread(own_server.start)
+        await until(rescued)

@@ -18,12 +18,12 @@ from dibs.db import schema
 from dibs.db.admin import create_database, drop_database, execute
 from dibs.db.grants import check
 from dibs.db.schema import migrate
-from dibs.embedded import UNSAFE_FAST, Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dibs.db.schema import Migrated
+    from dibs.embedded import Server
 
 
 @pytest.fixture
@@ -103,14 +103,13 @@ def test_a_migration_gives_up_when_another_does_not_end(empty_dsn: str) -> None:
     assert migrate(empty_dsn).before is None
 
 
-def test_many_databases_of_a_new_server_at_once() -> None:
+def test_many_databases_of_a_new_server_at_once(new_server: Server) -> None:
     """Roles belong to the whole server: all but one of the installs find them being made."""
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "16MB"}, in_memory=True) as server:
-        names = [f"shop{n}" for n in range(4)]
-        for name in names:
-            create_database(server.dsn("postgres"), name)
-        with ThreadPoolExecutor(4) as pool:
-            done = list(pool.map(lambda name: migrate(server.dsn(name)), names))
+    names = [f"shop{n}" for n in range(4)]
+    for name in names:
+        create_database(new_server.dsn("postgres"), name)
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda name: migrate(new_server.dsn(name)), names))
     assert [m.notices for m in done] == [()] * 4
 
 
@@ -254,28 +253,27 @@ async def acts(dsn: str) -> None:
         assert await acting.queues() == []
 
 
-def test_without_the_right_to_make_roles_everything_else_is_installed() -> None:
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "16MB"}, in_memory=True) as server:
-        execute(server.dsn("postgres"), "create role plain login")
-        execute(server.dsn("postgres"), "create database plain owner plain")
-        done = migrate(as_user(server.dsn("plain"), "plain"))
-        assert [re.findall(r"role (\w+) was not made", n) for n in done.notices] == [
-            [role] for role in sql.ROLES
-        ]  # fmt: skip
-        with dibs.Client(as_user(server.dsn("plain"), "plain")) as client:
-            client.enqueue("q", "k")
-            assert client.complete(client.claim("q")[0]) == "ok"
-            asyncio.run(has_no_roles(client.dsn))
-        execute(server.dsn("plain"), "update dibs.code set digest = 'of an older release'")
-        with psycopg.connect(server.dsn("plain")) as reader:
-            reader.execute("select from dibs.jobs")
-            with pytest.raises(dibs.SchemaLocked, match=rf"pid {reader.info.backend_pid} \(\w+\): <insufficient priv"):
-                migrate(as_user(server.dsn("plain"), "plain"), lock_timeout=0.1)
-        execute(server.dsn("postgres"), "create role maker login createrole")
-        execute(server.dsn("postgres"), "create database made owner maker")
-        assert migrate(as_user(server.dsn("made"), "maker")).notices == ()
-        for login in ("maker", "dibs"):
-            asyncio.run(acts(as_user(server.dsn("made"), login)))
-        with psycopg.connect(server.dsn("made")) as conn:
-            row: Any = conn.execute("select count(*) from pg_roles where rolname like 'dibs\\_%'").fetchone()
-        assert row == (len(sql.ROLES),)
+def test_without_the_right_to_make_roles_everything_else_is_installed(new_server: Server) -> None:
+    execute(new_server.dsn("postgres"), "create role plain login")
+    execute(new_server.dsn("postgres"), "create database plain owner plain")
+    done = migrate(as_user(new_server.dsn("plain"), "plain"))
+    assert [re.findall(r"role (\w+) was not made", n) for n in done.notices] == [
+        [role] for role in sql.ROLES
+    ]  # fmt: skip
+    with dibs.Client(as_user(new_server.dsn("plain"), "plain")) as client:
+        client.enqueue("q", "k")
+        assert client.complete(client.claim("q")[0]) == "ok"
+        asyncio.run(has_no_roles(client.dsn))
+    execute(new_server.dsn("plain"), "update dibs.code set digest = 'of an older release'")
+    with psycopg.connect(new_server.dsn("plain")) as reader:
+        reader.execute("select from dibs.jobs")
+        with pytest.raises(dibs.SchemaLocked, match=rf"pid {reader.info.backend_pid} \(\w+\): <insufficient priv"):
+            migrate(as_user(new_server.dsn("plain"), "plain"), lock_timeout=0.1)
+    execute(new_server.dsn("postgres"), "create role maker login createrole")
+    execute(new_server.dsn("postgres"), "create database made owner maker")
+    assert migrate(as_user(new_server.dsn("made"), "maker")).notices == ()
+    for login in ("maker", "dibs"):
+        asyncio.run(acts(as_user(new_server.dsn("made"), login)))
+    with psycopg.connect(new_server.dsn("made")) as conn:
+        row: Any = conn.execute("select count(*) from pg_roles where rolname like 'dibs\\_%'").fetchone()
+    assert row == (len(sql.ROLES),)

@@ -15,19 +15,11 @@ from dibs import sql
 from dibs.db.admin import execute, fetch
 from dibs.db.schema import migrate
 from dibs.db.uninstall import uninstall
-from dibs.embedded import UNSAFE_FAST, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import psycopg
 
-
-@pytest.fixture
-def alone() -> Iterator[Server]:
-    """A server whose roles are this test's."""
-    with Server.temporary(settings={**UNSAFE_FAST, "shared_buffers": "16MB"}, in_memory=True) as server:
-        yield server
+    from dibs.embedded import Server
 
 
 def run(dsn: str, *args: str) -> subprocess.CompletedProcess[str]:
@@ -37,10 +29,10 @@ def run(dsn: str, *args: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_everything_goes_and_the_roles_when_nobody_needs_them(alone: Server) -> None:
-    first, second = alone.dsn("first"), alone.dsn("second")
+def test_everything_goes_and_the_roles_when_nobody_needs_them(new_server: Server) -> None:
+    first, second = new_server.dsn("first"), new_server.dsn("second")
     for dsn in (first, second):
-        execute(alone.dsn("postgres"), f"create database {dsn.split('/')[3].split('?')[0]}")
+        execute(new_server.dsn("postgres"), f"create database {dsn.split('/')[3].split('?')[0]}")
         migrate(dsn)
     with dibs.Client(first) as client:
         client.enqueue("q", "k")
