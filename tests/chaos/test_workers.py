@@ -91,13 +91,13 @@ def check_record(db: psycopg.Connection[Any], count: int) -> None:
 
 def test_killing_one_of_two_workers_in_the_middle(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
     with dibs.Client(dsn) as client:
-        enqueue(client, "noop", 20_000)
+        enqueue(client, "noop", 6_000)
         with working(tmp_path, dsn, 2) as (victim, _):
             number, naps = stop_with_jobs_in_hand(client, db, victim)
             victim.kill()
             killed = db.execute("select now()").fetchone()
             wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")
-    check_record(db, 20_000 + naps)
+    check_record(db, 6_000 + naps)
     assert killed
     # What the dead one held was taken back, and run by the other, within a lease and two seconds.
     lost, again = db.execute(
@@ -128,22 +128,22 @@ def test_the_server_is_restarted_three_times(tmp_path: Path, own_server: Server)
     """The worker goes on by itself, and nothing is lost."""
     dsn = own_server.dsn()
     with dibs.Client(dsn, patience=60) as client:
-        enqueue(client, "noop", 20_000)
+        enqueue(client, "noop", 10_000)
         with working(tmp_path, dsn, 1, "--concurrency", "20"):
-            for left in (16_000, 10_000, 4_000):
+            for left in (8_000, 5_000, 2_000):
                 wait_until(waiting_below(client, left), timeout=60, what=f"fewer than {left} wait")
                 own_server.stop("immediate")
                 own_server.start()
             wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")
         with psycopg.connect(dsn, autocommit=True) as db:
-            check_record(db, 20_000)
+            check_record(db, 10_000)
 
 
 def test_backends_are_terminated_at_random(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
     mine = db.info.backend_pid
     with dibs.Client(dsn, patience=60) as client, working(tmp_path, dsn, 2):
         enqueue(client, "noop", 5_000)
-        until, enqueued = time.monotonic() + 8, 5_000
+        until, enqueued = time.monotonic() + 4, 5_000
         while time.monotonic() < until:
             pids = [
                 pid
@@ -154,7 +154,7 @@ def test_backends_are_terminated_at_random(tmp_path: Path, dsn: str, db: psycopg
             db.execute("select pg_terminate_backend(%s)", (random.choice(pids),))
             enqueue(client, "noop", 500)
             enqueued += 500
-            wait_until(passed(0.5), what="half a second is over")
+            wait_until(passed(0.25), what="a quarter of a second is over")
         wait_until(lambda: all_ended(client), timeout=90, what="all jobs ended")
         check_record(db, enqueued)
 
@@ -163,8 +163,8 @@ def test_sigterm_with_many_running_and_prefetched(tmp_path: Path, dsn: str, db: 
     """Running jobs finish, the others are claimable at once and uncharged."""
     with dibs.Client(dsn) as client, working(tmp_path, dsn, 1, "--concurrency", "100") as (worker,):
         # Short ones first, so that it learns to take many ahead; then it holds far more than it can run.
-        enqueue(client, "naps", 20_000, seconds=0.001)
-        wait_until(lambda: client.depth("q").ready < 10_000, what="it is at full speed")
+        enqueue(client, "naps", 10_000, seconds=0.001)
+        wait_until(lambda: client.depth("q").ready < 5_000, what="it is at full speed")
         enqueue(client, "naps", 2_000, seconds=1.0, priority=9)
         wait_until(lambda: client.depth("q").running >= 400, what="it holds more than it runs")
         worker.send_signal(signal.SIGTERM)

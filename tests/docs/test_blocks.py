@@ -98,6 +98,7 @@ def test_blocks_run(
                     run_command(line, lambda: request.getfixturevalue("empty_dsn"), server)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_blocks_say_what_they_are(page: Path) -> None:
     strange = {block.language for block in blocks(page)} - RUN - NOT_RUN

@@ -68,6 +68,7 @@ def test_it_runs(folder: Path, dsn: str, client: dibs.Client) -> None:
     assert shown["attempts"][0]["result"] == "welcomed 42 in de"
 
 
+@pytest.mark.once
 def test_it_type_checks_and_wrong_arguments_do_not(folder: Path) -> None:
     lines = ["from hello import welcome", *WRONG]
     (folder / "wrong.py").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -15,6 +15,8 @@ from dibs.metrics.fleet import FleetFamilies
 from dibs.metrics.lines import LEVELS
 from tests.docs.pages import ROOT, Block, blocks, table
 
+pytestmark = pytest.mark.once
+
 PAGE = ROOT / "docs" / "run" / "metrics.md"
 FLEET = ROOT / "docs" / "run" / "monitoring.md"
 

@@ -9,6 +9,8 @@ from tools import lint_sql, website
 
 from tests.docs.pages import PAGES, ROOT
 
+pytestmark = pytest.mark.once
+
 COMMENT = "comment on function dibs.x is 'Says what it does.';\n"
 PINNED = "set search_path = pg_catalog, pg_temp\n"
 

@@ -85,6 +85,7 @@ def status(port: int, path: str) -> int:
         return 0
 
 
+@pytest.mark.once
 def test_a_worker_process_that_dies_is_replaced(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     port = free_port()
     with working(tmp_path, dsn, "--processes", "2", "--health", str(port)) as parent:
@@ -126,6 +127,7 @@ def test_a_worker_that_an_operator_stops_finishes_its_jobs_and_is_not_replaced(
     assert (events.count("StopAsked"), events.count("ChildLeft"), events.count("ChildStarted")) == (2, 2, 2)
 
 
+@pytest.mark.once
 def test_the_children_stop_when_the_parent_is_killed(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     with working(tmp_path, dsn, "--processes", "2") as parent:
         wait_until(lambda: len(workers(client)) == 2, what="both work")
@@ -146,6 +148,7 @@ def test_a_fleet_finishes_its_jobs_on_sigterm_even_if_all_are_signalled(
     assert client.states([m.id for m in made]) == ["succeeded"] * 2
 
 
+@pytest.mark.once
 def test_no_child_shows_the_dsn_or_imports_from_the_folder(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     """Every user sees command lines; and ``python -m`` puts the folder before all libraries."""
     trap = "import pathlib; pathlib.Path(__file__).with_suffix('.sprung').touch()"
@@ -165,6 +168,7 @@ def test_no_child_shows_the_dsn_or_imports_from_the_folder(tmp_path: Path, dsn: 
     assert not list(tmp_path.glob("*.sprung"))
 
 
+@pytest.mark.once
 def test_an_app_that_cannot_be_imported_is_explained(tmp_path: Path, dsn: str) -> None:
     modules = {
         "missing": ("import nonexisting_lib\n", "No module named 'nonexisting_lib'", 1),
@@ -192,6 +196,7 @@ def say(folder: Path, arguments: list[str]) -> str:
     return done.stderr
 
 
+@pytest.mark.once
 async def test_what_cannot_start_waits_for_a_restart(tmp_path: Path) -> None:
     """The same code would fail the same way: with --reload, only a change of it starts a process again."""
     begun = tmp_path / "begun"
@@ -215,6 +220,7 @@ async def test_what_cannot_start_waits_for_a_restart(tmp_path: Path) -> None:
     assert await asyncio.wait_for(running, 20) in {0, 1}  # 0 if it was stopped before it failed
 
 
+@pytest.mark.once
 def test_what_a_worker_says_at_its_start_and_end(tmp_path: Path, dsn: str) -> None:
     (tmp_path / "shop.py").write_text(APP)
     command = [sys.executable, "-m", "dibs", "worker", "shop:app", "--dsn", dsn, "--drain"]
@@ -263,6 +269,7 @@ def test_a_job_that_ends_its_process_is_quarantined_and_takes_no_other_with_it(
     assert "its worker died, hung or lost the database (3 times)" in client.why(bad.id)
 
 
+@pytest.mark.once
 def test_probes(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     port, file = free_port(), tmp_path / "well"
     with working(tmp_path, dsn, "--health", str(port), "--health-file", str(file)) as worker:
@@ -277,6 +284,7 @@ def test_probes(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     assert not file.exists()
 
 
+@pytest.mark.once
 def test_probes_are_answered_while_a_handler_blocks_the_loop(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     """A probe that finds nobody would have a healthy worker killed."""
     port, file = free_port(), tmp_path / "well"
@@ -293,6 +301,7 @@ def test_probes_are_answered_while_a_handler_blocks_the_loop(tmp_path: Path, dsn
         worker.communicate(timeout=30)
 
 
+@pytest.mark.once
 def test_each_process_has_its_own_health_file(tmp_path: Path, dsn: str) -> None:
     """What one process touches says nothing of another; the parent's says that all of them run."""
     file = tmp_path / "well"
@@ -309,6 +318,7 @@ def page(port: int) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.once
 def test_metrics_of_one_worker_and_of_a_fleet(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     port = free_port()
     client.enqueue_many(dibs.NewJob(queue="q", kind="where", payload={"name": "x"}) for _ in range(20))
@@ -327,6 +337,7 @@ def test_metrics_of_one_worker_and_of_a_fleet(tmp_path: Path, dsn: str, client: 
     assert events.count("ChildStarted") == events.count("WorkerStarted") == events.count("WorkerStopped") == 2
 
 
+@pytest.mark.once
 def test_reload(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     with working(tmp_path, dsn, "--reload"):
         first = client.enqueue("q", "version")
@@ -340,6 +351,7 @@ def test_reload(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     assert results == [1, 2]
 
 
+@pytest.mark.once
 def test_a_worker_whose_app_cannot_be_loaded_says_why(tmp_path: Path, dsn: str) -> None:
     (tmp_path / "shop.py").write_text("app = 7\n")
     for path, words in (("nowhere:app", "there is no module nowhere"), ("shop:app", "is a int, not a dibs.App")):

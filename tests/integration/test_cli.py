@@ -637,10 +637,12 @@ def test_version(run: Dibs) -> None:
     ("text", "seconds"),
     [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), ("500ms", 0.5), ("1h30m", 5400), ("1.5s", 1.5)],
 )
+@pytest.mark.once
 def test_durations_are_read(text: str, seconds: float) -> None:
     assert duration(text).total_seconds() == seconds
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("text", ["", "s", "5x", "-5s", "1h 30", "5 m", "nan", "9" * 30 + "d"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"duration|too long"):

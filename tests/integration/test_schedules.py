@@ -104,14 +104,15 @@ class Rival:
 
 
 def year_of_steps() -> Iterator[tuple[timedelta, bool]]:
-    """Days, and around each change of a clock shorter steps; true where one of the schedulers shall die."""
+    """Weeks, and for two days from each change of a clock short steps; true where one of the schedulers shall die."""
     chance = random.Random(2030)
     changes = [datetime(2030, *day, tzinfo=UTC) for day in ((3, 9), (3, 30), (4, 6), (10, 5), (10, 26), (11, 2))]
     deaths = [change + chance.random() * 2 * DAY for change in changes[::2]]
-    now = START
-    while now < START + 366 * DAY:
+    now, end = START, START + 366 * DAY
+    while now < end:
         near = any(change <= now < change + 2 * DAY for change in changes)
-        step = timedelta(minutes=chance.randint(60, 360)) if near else timedelta(hours=chance.randint(30, 90))
+        step = timedelta(minutes=chance.randint(60, 360)) if near else timedelta(hours=chance.randint(100, 500))
+        step = min(step, *(change - now for change in [*changes, end] if change > now))
         yield step, any(now < death <= now + step for death in deaths)
         now += step
 

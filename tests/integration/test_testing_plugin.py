@@ -13,6 +13,8 @@ from dibs.db.admin import fetch
 from dibs.testing.plugin import find_app
 from tests.docs.pages import ROOT, blocks
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ["pytester"]
 
 SHOP = """

@@ -22,6 +22,8 @@ from dibs.lazy import LazyList
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.once
+
 JSON = st.recursive(
     st.none()
     | st.booleans()

@@ -10,11 +10,14 @@ import tomllib
 from pathlib import Path
 
 import bench
+import pytest
 from bench.__main__ import SCENARIOS
 
 import dibs
 from dibs.cli.commands.worker import worker
 from dibs.worker_settings import WorkerOptions, WorkerSettings
+
+pytestmark = pytest.mark.once
 
 ROOT = Path(dibs.__file__).parent
 FORBIDDEN_IMPORTS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "yaml"}

@@ -10,6 +10,8 @@ import dibs
 from dibs.cron import Cron
 from tests.walls import expected_slots
 
+pytestmark = pytest.mark.once
+
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)

@@ -14,6 +14,8 @@ import dibs
 from dibs.runtime.points import POINTS, armed, crash_at, reach
 from tests.docs.pages import ROOT, table
 
+pytestmark = pytest.mark.once
+
 SOURCES = Path(dibs.__file__).parent
 
 

@@ -15,6 +15,8 @@ from dibs import events
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.once
+
 PUBLIC = {*dibs.__all__, *(name for name, value in vars(events).items() if inspect.isclass(value))}
 PASSED_BY_DIBS = {"Arguments", "AsyncDatabase", "Batch", "Database", "Databases", "Note"}
 """Only dibs itself makes what takes these: a task and its settings, a context, a transaction, a client's upkeep."""

@@ -10,6 +10,8 @@ import pytest
 from dibs.runtime import Loop, Retrying, Service, Step, Stepped, Stumbled, end, ending
 from dibs.runtime.wake import wait_for
 
+pytestmark = pytest.mark.once
+
 
 class Naps:
     """A waiter that returns at once and remembers; it stops its loop after the last nap."""

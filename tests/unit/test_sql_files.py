@@ -10,6 +10,8 @@ import pytest
 
 from dibs import sql
 
+pytestmark = pytest.mark.once
+
 HEAD = re.compile(r"^create (?:or replace )?(?:function|view) dibs\.(\w+)", re.MULTILINE)
 END = re.compile(r"^\$\$;$|^end;$|^return .*?;$|^comment on ", re.MULTILINE | re.DOTALL)
 

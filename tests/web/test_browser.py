@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.once
+
 PREFIX = "/ops/queues"
 PAGES = (
     "/", "/?range=week", "/jobs", "/jobs?state=dead", "/jobs/{failed}", "/jobs/{running}", "/jobs/{succeeded}",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from dibs.web import Authorize
 
+pytestmark = pytest.mark.once
+
 
 class Time:
     """A clock that stands still until it is moved."""

@@ -122,6 +122,7 @@ def promtool(*args: str, cwd: Path = FOLDER) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.once
 def test_every_query_names_metrics_that_exist() -> None:
     known = {f.name for f in (*Families().all(), *FleetFamilies().all())}
     of_the_fleet = {f.name for f in FleetFamilies().all()}
@@ -133,6 +134,7 @@ def test_every_query_names_metrics_that_exist() -> None:
         assert set(re.findall(r"dibs_\w+", rule["expr"])) <= of_the_fleet, rule["alert"]
 
 
+@pytest.mark.once
 def test_the_rules_and_the_configuration_are_sound(tmp_path: Path) -> None:
     promtool("check", "rules", "alerts.yml")
     [config] = documents(MONITORING)
@@ -160,6 +162,7 @@ def tried(alerts: list[str], *, bad: bool) -> dict[str, Any]:
     }
 
 
+@pytest.mark.once
 def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     alerts = [rule["alert"] for rule in RULES]
     assert list(ALERTS) == alerts
@@ -224,6 +227,7 @@ def asked(client: httpx.Client, query: str) -> list[Any]:
     return found
 
 
+@pytest.mark.once
 def test_a_real_prometheus_answers_every_query(prometheus: httpx.Client) -> None:
     own = {f.name for f in FleetFamilies().all()}
     for where, query in queries().items():
