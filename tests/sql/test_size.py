@@ -103,7 +103,7 @@ def test_what_is_much_is_an_estimate_that_says_so(client: dibs.Client, db: Conne
 @pytest.mark.parametrize("what", TICKETS)
 def test_a_depth_reads_no_more_of_a_large_table(db: Connection, what: str) -> None:
     costs = []
-    for _ in range(3):
+    for _ in range(2):
         fill(db, what, MANY)
         costs.append([pages(db, "select * from dibs.depth('q')"), pages(db, "select * from dibs.depth()")])
     # The tickets of groups lie in the order of the groups, each on another page.
