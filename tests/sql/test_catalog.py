@@ -38,6 +38,7 @@ ALLOWED = declared()
 
 THROTTLED = {
     "_measure_crew",
+    "_claim_one",
     "now",
     "_take_newest",
     "_take_oldest",
@@ -303,6 +304,33 @@ def test_the_functions_read_one_clock(db: psycopg.Connection[Any]) -> None:
         ), name
         if "clock_timestamp" in plain:
             assert name in THROTTLED, name
+
+
+REMEMBERED = {
+    20001: "first_blocked rank due_at id n since until;"
+    " floor priorities due_us ids high_us sweep_at sweep_took near_at near_step quick_until; unit_floor n since until",
+}
+"""What sessions remember, by the seed of its checksum."""
+
+
+def test_what_sessions_remember_has_a_seed_for_each_shape(db: psycopg.Connection[Any]) -> None:
+    """After a migration, a session that was there before it must not read what it remembers in the old shape."""
+    rows = db.execute(
+        "select coalesce(prosrc, '') || coalesce(pg_get_function_sqlbody(oid), '') from pg_proc"
+        " where pronamespace = 'dibs'::regnamespace and prokind = 'f'"
+    ).fetchall()
+    sources = "".join(body for (body,) in rows)
+    sealing = db.execute("select pg_get_function_sqlbody('dibs._sealed'::regproc)").fetchone()
+    assert sealing
+    seed = re.findall(r"\b\d{5}\b", sealing[0])[0]
+    types = sorted(set(re.findall(r"_recall\([^)]*\)\)?::dibs\.(\w+)", sources)))
+    shapes = db.execute(
+        "select string_agg(t.name || ' ' || a.names, '; ' order by t.name) from unnest(%s::text[]) as t (name)"
+        " cross join lateral (select string_agg(attname, ' ' order by attnum) as names from pg_attribute"
+        " where attrelid = ('dibs.' || t.name)::regclass and attnum > 0) as a",
+        (types,),
+    ).fetchone()
+    assert shapes == (REMEMBERED.get(int(seed)),), "the shape has changed: give _sealed another seed, and note it here"
 
 
 def test_what_disables_plans_is_not_compiled(db: psycopg.Connection[Any]) -> None:

@@ -129,7 +129,7 @@ def test_a_setting_that_is_not_ours_is_ignored(db: psycopg.Connection[Any]) -> N
         [(id, token)] = db.execute("select id, token from dibs.claim('{q}')").fetchall()
         assert id == first
         db.execute("select dibs.release(%s, %s)", (id, token))
-    forged = f'("{{5}}","{{{"9" * 16}}}","{{00000000-0000-0000-0000-000000000000}}","{{0}}",0,0,0,0)'
+    forged = f'("{{5}}","{{{"9" * 16}}}","{{00000000-0000-0000-0000-000000000000}}","{{0}}",0,0,0,0,0)'
     db.execute("select set_config('dibs.floor_1', dibs._sealed(%s), false)", (forged,))
     assert db.execute("select id from dibs.claim('{q}')").fetchall() == [(first,)]
 
@@ -260,7 +260,7 @@ def test_a_clock_stepped_back_stops_no_look_back(db: psycopg.Connection[Any]) ->
     now, nothing = "dibs._micros(clock_timestamp())", "row(null, null, null, null,"
     ahead = f"{now} + 3600000000"
     row = db.execute(
-        f"select dibs._look_back('floor', 1, {nothing} {ahead}, 100, 0, 0)::dibs.floor, {now}),"
-        f" dibs._look_back('floor', 1, {nothing} {now} + 19000, 1000, {ahead}, 3)::dibs.floor, {now})"
+        f"select dibs._look_back('floor', 1, {nothing} {ahead}, 100, 0, 0, 0)::dibs.floor, {now}),"
+        f" dibs._look_back('floor', 1, {nothing} {now} + 19000, 1000, {ahead}, 3, 0)::dibs.floor, {now})"
     ).fetchone()
     assert row == (4_000_000_000_000_000, 4_000_000)

@@ -16,7 +16,7 @@ from dibs.db.schema import migrate
 if TYPE_CHECKING:
     from tests.conftest import Connect
 
-EXPENSIVE = "row(null, null, null, null, 0, 5000, 9e15::bigint, 0)::dibs.floor"
+EXPENSIVE = "row(null, null, null, null, 0, 5000, 9e15::bigint, 0, 0)::dibs.floor"
 SWEEP = "select dibs._may_sweep('floor', 1, clock_timestamp())"
 
 

@@ -47,6 +47,7 @@ HOT = (
 
 VERBS: dict[str, str] = {
     "claim": "select from dibs.claim('{plain}')",
+    "claim one after another": "select from dibs.claim('{plain}') union all select from dibs.claim('{plain}')",
     "claim many": "select from dibs.claim('{plain}', 10)",
     "claim several queues": "select from dibs.claim('{plain,other,grouped,limited,kinds,newest}', 10)",
     "claim nothing": "select from dibs.claim('{nothing}', 10)",

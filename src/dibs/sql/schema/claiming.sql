@@ -55,12 +55,13 @@ create type dibs.floor as (
   sweep_at bigint,
   sweep_took bigint,
   near_at bigint,
-  near_step integer
+  near_step integer,
+  quick_until bigint
 );
 comment on type dibs.floor is
 'What a connection remembers of a queue: for each priority the ticket (due_us, ids) from which it scans, and when to look back
 below it again, everywhere (sweep) or nearby (near). Newest first, it is a hole: everything from that ticket up to high_us was
-taken.';
+taken. Until quick_until a claim of one job may start from it and leave it as it is.';
 
 create type dibs.queue_scan as (
   queue dibs.queue,

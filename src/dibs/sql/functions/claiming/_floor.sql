@@ -5,7 +5,7 @@ create or replace function dibs._fit_floor(floor dibs.floor, priorities smallint
 language sql stable
 begin atomic
   select row(priorities, array_agg(coalesce(f.due_us, 0) order by p.n), array_agg(coalesce(f.id, dibs._nil_id()) order by p.n),
-    array_agg(coalesce(f.high_us, 0) order by p.n), (floor).sweep_at, (floor).sweep_took, (floor).near_at, (floor).near_step)::dibs.floor
+    array_agg(coalesce(f.high_us, 0) order by p.n), (floor).sweep_at, (floor).sweep_took, (floor).near_at, (floor).near_step, 0)::dibs.floor
   from unnest(priorities) with ordinality as p (priority, n)
   left join unnest((floor).priorities, (floor).due_us, (floor).ids, (floor).high_us) as f (priority, due_us, id, high_us)
     on f.priority = p.priority and greatest(f.due_us, f.high_us) <= top_us;
@@ -22,7 +22,7 @@ declare
   v_floor dibs.floor := dibs._recall(what, queue_id)::dibs.floor;
   v_hint dibs.floor_hint;
 begin
-  if v_floor.near_step is null then
+  if v_floor.quick_until is null then
     select h.* into v_hint from dibs.floor_hint as h
     where h.what = _read_floor.what and h.queue_id = _read_floor.queue_id order by h.swept_at desc limit 1;
     v_floor := v_hint.floor;
@@ -30,6 +30,7 @@ begin
     v_floor.sweep_took := coalesce(dibs._micros('epoch'::timestamptz + v_hint.took), 0);
     v_floor.near_at := 0;
     v_floor.near_step := 0;
+    v_floor.quick_until := 0;
   end if;
   if v_floor.priorities is distinct from priorities or top_us < any (v_floor.due_us) or top_us < any (v_floor.high_us) then
     return dibs._fit_floor(v_floor, priorities, top_us);
@@ -105,12 +106,11 @@ comment on function dibs._found_floor is
 the hint before it stays.';
 
 create or replace function dibs._write_floor(
-  what text, queue_id integer, floor dibs.floor, told dibs.floor, back bigint, took bigint) returns void
+  what text, queue_id integer, floor dibs.floor, told dibs.floor, back bigint, took bigint) returns text
 language plpgsql volatile
 as $$
 declare
   v_now bigint;
-  v_text text;
 begin
   if back > 0 then
     v_now := dibs._micros(clock_timestamp());
@@ -127,13 +127,12 @@ begin
     floor.near_at := v_now + least(dibs._rest(took), 30000000);
     floor.near_step := (floor.near_step + 1) % 6;
   end if;
-  v_text := floor::text;
-  perform dibs._remember(what, queue_id, v_text);
+  return dibs._remember(what, queue_id, floor::text);
 end
 $$;
 
 comment on function dibs._write_floor is
-'Remember in the session where the next claim starts, and what looking back cost.';
+'Remember in the session where the next claim starts, and what looking back cost; returns what it remembers.';
 
 create or replace function dibs._raised(old_us bigint, old_id uuid, first_us bigint, first_id uuid, top_us bigint, is_full boolean,
   out us bigint, out id uuid)

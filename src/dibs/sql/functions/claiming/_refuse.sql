@@ -28,3 +28,11 @@ language sql immutable parallel safe
 return substr(token::text, 15, 1) = '4';
 
 comment on function dibs._is_random is 'Whether a UUID says of itself that it is random, and so cannot be guessed.';
+
+create or replace function dibs._is_claim(queues text[], max integer, lease interval, token uuid) returns boolean
+language sql stable
+return current_setting('transaction_isolation') = 'read committed' and cardinality(queues) between 1 and dibs._most('names')
+  and max between 1 and 10000 and (lease between interval '100 milliseconds' and interval '7 days') is not false
+  and dibs._is_random(token);
+
+comment on function dibs._is_claim is 'Whether a claim may be made like this; otherwise, where it is false or null, _refuse_claim says what is wrong.';

@@ -68,6 +68,9 @@ begin
     v_next.ids[n] := v_raised.id;
     exit when want = 0;
   end loop;
+  if want = 0 and cardinality(v_taken) = 1 then
+    v_next.quick_until := v_began + dibs._quick_us();
+  end if;
   perform dibs._write_floor('floor', queue.id, v_next, v_floor, v_back, dibs._micros(clock_timestamp()) - v_began);
   return v_taken;
 end

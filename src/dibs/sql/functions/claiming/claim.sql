@@ -17,18 +17,14 @@ declare
   v_worker bigint := case when claim.worker is not null then dibs._worker_number(claim.worker) end;
   v_claim dibs.claim_order := row(v_token, v_worker, claim.lease, dibs.now());
   v_queues dibs.queue[];
-  v_takings dibs.taking[];
   v_taking dibs.taking;
   v_queue dibs.queue;
-  v_turns smallint[];
-  v_gate dibs.needed;
   v_needs dibs.needed[];
   v_range uuid[];
+  v_job dibs.claimed;
   v_at timestamptz;
 begin
-  if current_setting('transaction_isolation') <> 'read committed' or coalesce(cardinality(queues), 0) not between 1 and dibs._most('names')
-    or claim.max is null or claim.max not between 1 and 10000 or lease not between interval '100 milliseconds' and interval '7 days'
-    or not dibs._is_random(v_token) or repeats and claim.token is null then
+  if not coalesce(dibs._is_claim(queues, claim.max, lease, v_token), false) or repeats and claim.token is null then
     perform dibs._refuse_claim(queues, claim.max, lease, claim.token);
   end if;
   v_queues := dibs._claim_queues(queues, v_claim);
@@ -38,13 +34,17 @@ begin
       return;
     end if;
   end if;
-  v_takings := dibs._take_due(v_queues, claim.max, v_claim);
-  v_at := dibs.now();  -- Read again: what was taken may have been put back since, and no run begins before the last one ended.
-  foreach v_taking in array v_takings loop
+  if claim.max = 1 and cardinality(v_queues) = 1 then
+    v_job := dibs._claim_one(v_queues[1], v_claim);
+    if v_job.id is not null then
+      return next v_job;
+      return;
+    end if;
+  end if;
+  foreach v_taking in array dibs._take_due(v_queues, claim.max, v_claim) loop
     continue when cardinality(v_taking.tickets) = 0;
+    v_at := dibs.now();  -- Read again: what was taken may have been put back since, and no run begins before the last one ended.
     v_queue := v_taking.queue;  -- Separate variables: a field of a record is slow to read for each row.
-    v_turns := v_taking.turns;
-    v_gate := v_taking.gate;
     v_needs := v_taking.needs;
     v_range := dibs._id_range(v_taking.tickets);
     return query
@@ -54,9 +54,9 @@ begin
       select t.id, v_token, t.due_at, t.expire_at, v_at, v_at + coalesce(claim.lease, t.own_lease,
           dibs._lease_for(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
         t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_worker, t.fingerprint,
-        t.lane, t.cost, case when v_turns is null then 0 else v_turns[t.ordinality] end,
-        case when v_needs is null then v_gate.limit_ids else v_gate.limit_ids || (v_needs[t.ordinality]).limit_ids end,
-        case when v_needs is null then v_gate.limit_units else v_gate.limit_units || (v_needs[t.ordinality]).limit_units end
+        t.lane, t.cost, coalesce(v_taking.turns[t.ordinality], 0),
+        case when v_needs is null then (v_taking.gate).limit_ids else (v_taking.gate).limit_ids || (v_needs[t.ordinality]).limit_ids end,
+        case when v_needs is null then (v_taking.gate).limit_units else (v_taking.gate).limit_units || (v_needs[t.ordinality]).limit_units end
       from unnest(v_taking.tickets) with ordinality as t
       returning lease.id, lease.run, lease.charged, lease.losses, lease.priority, lease.due_at, lease.lease_until
     )

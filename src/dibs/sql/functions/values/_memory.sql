@@ -1,6 +1,7 @@
 -- What a session remembers between calls: a setting dibs.<what>_<id> of its connection. It makes no row and nothing to
 -- vacuum, and a rollback restores it. The setting is the caller's to change, so it carries a checksum: that keeps accidents
--- out, and a forger harms only himself.
+-- out, and a forger harms only himself. Its seed counts the shapes of what is remembered: a session that was there before a migration
+-- changed one then remembers nothing, where it would otherwise fail to read it.
 
 create or replace function dibs._sealed(body text) returns text
 language sql immutable parallel safe
