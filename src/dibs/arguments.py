@@ -36,7 +36,7 @@ class Arguments:
         self._decoder = msgspec.json.Decoder(self._shape, dec_hook=_decode)
         parameters = self._signature.parameters.values()
         self._positional = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        self._required = {p.name for p in parameters if p.default is inspect.Parameter.empty}
+        self._least = max((n for n, p in enumerate(parameters, 1) if p.default is inspect.Parameter.empty), default=0)
 
     def _shape_of(self, function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
         return inspect.signature(function), get_type_hints(function)
@@ -66,10 +66,8 @@ class Arguments:
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by their names, in order."""
-        if not kwargs and len(args) <= len(self._positional):
-            bound = dict(zip(self._positional, args, strict=False))
-            if self._required <= bound.keys():
-                return bound
+        if not kwargs and self._least <= len(args) <= len(self._positional):
+            return dict(zip(self._positional, args, strict=False))
         try:  # Slower, with a sentence about whatever is wrong.
             return self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from dibs.policy import FOREVER, Backoff, DedupScope, History, OnDuplicate, Seco
 from dibs.states import Answer, State
 
 BINARY = "application/octet-stream"
+BYTES = (bytes, bytearray, memoryview)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,11 @@ class NewJob:
     resources: dict[str, int] | None = None
 
     @property
+    def _common(self) -> NewJob:
+        """The job whose options it has: this one, unless it is like another."""
+        return self
+
+    @property
     def has_key(self) -> bool:
         """Whether it has a dedup key, given or made of its payload."""
         return self.dedup_key is not None or bool(self.dedup)
@@ -59,7 +66,7 @@ class NewJob:
     @property
     def body(self) -> bytes | None:
         """The payload, if it is bytes."""
-        return bytes(self.payload) if isinstance(self.payload, bytes | bytearray | memoryview) else None
+        return bytes(self.payload) if isinstance(self.payload, BYTES) else None
 
     def as_json(self, id: UUID | None, *, inline: bool = False) -> dict[str, Any]:
         """The form ``enqueue_many`` takes, with the id it is to have; ``inline`` puts bytes into it in base64."""
@@ -91,6 +98,8 @@ class TaskCall(NewJob):
     """The job it is like, but for its payload."""
     head: str | None = field(default=None, init=False, repr=False, compare=False)
     """For that job: what the JSON of all that are like it begins with, once one of them was sent."""
+    form: Any = field(default=None, init=False, repr=False, compare=False)
+    """For that job: how one that is like it is sent by itself, once one was."""
 
     @classmethod
     def of(cls, like: TaskCall, payload: Any) -> TaskCall:
@@ -98,13 +107,29 @@ class TaskCall(NewJob):
         job = object.__new__(cls)
         object.__setattr__(job, "payload", payload)
         object.__setattr__(job, "like", like)
+        object.__setattr__(job, "id", None)
         return job
+
+    @property
+    def _common(self) -> NewJob:
+        """The job whose options it has: this one, unless it is like another."""
+        return self.like or self
 
     def __getattr__(self, name: str) -> Any:
         # Asked for what is not set, which is so only in a job that is like another.
         if name in TaskCall.__dataclass_fields__ and name != "like":
             return getattr(self.like, name)
         raise AttributeError(name)
+
+
+def plain_job(queue: str, kind: str, payload: Any) -> NewJob:
+    """A job without options, soon made: it is like all others of its queue and kind."""
+    return TaskCall.of(_plain(queue, kind), payload)
+
+
+@lru_cache(maxsize=256)
+def _plain(queue: str, kind: str) -> TaskCall:
+    return TaskCall(queue=queue, kind=kind)
 
 
 def new_jobs(given: Iterable[Any]) -> Iterator[NewJob]:

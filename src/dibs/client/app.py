@@ -199,6 +199,19 @@ class App:
         self._tell(noted, made)
         return LazyList(len(made), lambda n: AsyncJob(client, *self._handle(noted, made, n)))
 
+    def _enqueue_one(self, job: NewJob, kind: str, conn: Connection | None) -> Job[Any]:
+        if hooks(self.middleware, "enqueue") or self.events.wants(JobEnqueued):
+            return self.enqueue_many([job], conn)[0]
+        [made] = self.client.enqueue_many([job], conn=conn)
+        return Job(self.client, made.id, made.is_new, made.outcome, self._returns(kind))
+
+    async def _aenqueue_one(self, job: NewJob, kind: str, conn: AsyncConnection | None) -> AsyncJob[Any]:
+        if hooks(self.middleware, "aenqueue") or self.events.wants(JobEnqueued):
+            return (await self.aenqueue_many([job], conn))[0]
+        client = self.async_client()
+        [made] = await client.enqueue_many([job], conn=conn)
+        return AsyncJob(client, made.id, made.is_new, made.outcome, self._returns(kind))
+
     def job(self, id: UUID | str) -> Job[Any]:
         """A handle on a job that is known by its id, from a URL for example; nothing is asked yet."""
         return self.client.job(id)
@@ -210,8 +223,10 @@ class App:
     def _handle(self, noted: Noted, made: Sequence[Enqueued], n: int) -> tuple[UUID, bool, Answer, Any]:
         """What a handle says of a job; a middleware may have enqueued more than were given."""
         kind = noted.names[n][1] if n < len(noted.names) else None
-        returns = self.tasks[kind].arguments.returns if kind in self.tasks else Any
-        return made[n].id, made[n].is_new, made[n].outcome, returns
+        return made[n].id, made[n].is_new, made[n].outcome, self._returns(kind)
+
+    def _returns(self, kind: str | None) -> Any:
+        return self.tasks[kind].arguments.returns if kind in self.tasks else Any
 
     def _tell(self, noted: Noted, made: Sequence[Enqueued]) -> None:
         if self.events.wants(JobEnqueued):

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from dibs.db import calls
-from dibs.job import Enqueued, new_jobs
+from dibs.job import BYTES, Enqueued, new_jobs
 from dibs.lazy import LazyList
 from dibs.states import Answer
 
@@ -38,8 +38,8 @@ class Noted:
         self._known: dict[tuple[str, str], tuple[str, str]] = {}
 
     def _note(self, job: NewJob) -> NewJob:
-        like = getattr(job, "like", None) or job
-        names = (like.queue, like.kind)
+        common = job._common
+        names = (common.queue, common.kind)
         self.names.append(self._known.setdefault(names, names))  # Not one more tuple for each job.
         return job
 
@@ -56,13 +56,12 @@ class Chunk(msgspec.Struct):
     @classmethod
     def of(cls, jobs: Sequence[NewJob]) -> Chunk:
         """These jobs, encoded."""
-        bodies = [job.body for job in jobs]
         ids = [None if job.id is None else job.id.hex for job in jobs]
         return cls(
             [calls.jobs.encode(job) for job in jobs],
-            bodies if any(body is not None for body in bodies) else None,
+            [job.body for job in jobs] if any(isinstance(job.payload, BYTES) for job in jobs) else None,
             ids if any(ids) else None,
-            any(job.has_key for job in jobs),
+            any(job.has_key for job in {id(job._common): job._common for job in jobs}.values()),
         )
 
 

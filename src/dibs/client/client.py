@@ -19,7 +19,7 @@ from dibs.db.adapters.client import join
 from dibs.db.database import Database
 from dibs.db.listen import Bell
 from dibs.errors import LeaseLost, UnknownJob, UnknownQueue
-from dibs.job import Answered, NewJob, job_id, new_jobs
+from dibs.job import Answered, NewJob, job_id, new_jobs, plain_job
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
 from dibs.states import Answer, State
@@ -121,7 +121,10 @@ class Client(Operating, Looking):
         **options: Unpack[JobOptions],
     ) -> Enqueued:
         """Enqueue one job; with ``conn``, in the transaction of that connection."""
-        job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
+        if id is None and not options:
+            job = plain_job(queue, kind, payload)
+        else:
+            job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
         return self._enqueuer.enqueue(job, conn)
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Connection | None = None) -> Sequence[Enqueued]:
@@ -225,8 +228,10 @@ class Client(Operating, Looking):
     ) -> Answer:
         """End a job as succeeded, with the jobs that follow it: ``ok`` or ``already``; raises LeaseLost."""
         jobs = [job.as_json(job.id, inline=True) for job in follow_ups]
-        call = calls.jobs.complete_many([held], [result], [jobs] if jobs else None)
-        return _one("complete", [Answered(held.id, answer) for answer in self._run(call, conn)])
+        [answer] = self._run(calls.jobs.complete_many([held], [result], [jobs] if jobs else None), conn)
+        if answer is Answer.LOST:
+            raise _lost("complete", held.id)
+        return answer
 
     def complete_many(
         self,

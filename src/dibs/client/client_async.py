@@ -19,7 +19,7 @@ from dibs.db.adapters.client_async import join
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
 from dibs.errors import LeaseLost, UnknownJob, UnknownQueue
-from dibs.job import Answered, NewJob, job_id, new_jobs
+from dibs.job import Answered, NewJob, job_id, new_jobs, plain_job
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
 from dibs.states import Answer, State
@@ -121,7 +121,10 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         **options: Unpack[JobOptions],
     ) -> Enqueued:
         """Enqueue one job; with ``conn``, in the transaction of that connection."""
-        job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
+        if id is None and not options:
+            job = plain_job(queue, kind, payload)
+        else:
+            job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
         return await self._enqueuer.enqueue(job, conn)
 
     async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: AsyncConnection | None = None) -> Sequence[Enqueued]:
@@ -236,8 +239,10 @@ class AsyncClient(AsyncOperating, AsyncLooking):
     ) -> Answer:
         """End a job as succeeded, with the jobs that follow it: ``ok`` or ``already``; raises LeaseLost."""
         jobs = [job.as_json(job.id, inline=True) for job in follow_ups]
-        call = calls.jobs.complete_many([held], [result], [jobs] if jobs else None)
-        return _one("complete", [Answered(held.id, answer) for answer in await self._run(call, conn)])
+        [answer] = await self._run(calls.jobs.complete_many([held], [result], [jobs] if jobs else None), conn)
+        if answer is Answer.LOST:
+            raise _lost("complete", held.id)
+        return answer
 
     async def complete_many(
         self,

@@ -10,13 +10,12 @@ from dibs.db import calls
 from dibs.db.adapters.client_async import join
 from dibs.errors import IdOutOfRange
 from dibs.ids import IdMaker
-from dibs.job import Enqueued
+from dibs.job import Enqueued, job_id
 from dibs.runtime.points import reach
 from dibs.states import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from uuid import UUID
 
     from dibs.db.adapters.detect import AsyncConnection
     from dibs.db.database_async import AsyncDatabase
@@ -40,17 +39,14 @@ class AsyncEnqueuer:
                 raise
             return await self._enqueue(job, self._id_of(job), conn)
 
-    async def _enqueue(self, job: NewJob, id: UUID, conn: AsyncConnection | None) -> Enqueued:
-        first = calls.jobs.enqueue(job, id, fresh=job.id is None)
+    async def _enqueue(self, job: NewJob, id: str, conn: AsyncConnection | None) -> Enqueued:
+        call = calls.jobs.enqueue(job, id, fresh=job.id is None)
         reach("enqueue.before_send")
-        if conn is None:
-            [made] = await self._database.run_together([first], lambda: [calls.jobs.enqueue(job, id, fresh=False)])
-        else:
-            made = await join(conn, first)
+        made = await (self._database.run(call) if conn is None else join(conn, call))
         reach("enqueue.after_send")
         # A repeat that finds the first try's job has done what was asked.
-        found = made.outcome is Answer.DUPLICATE and made.id == id
-        return Enqueued(id, Answer.ENQUEUED) if found and job.id is None else made
+        found = made.outcome is Answer.DUPLICATE and made.id.hex == id
+        return Enqueued(made.id, Answer.ENQUEUED) if found and job.id is None else made
 
     async def enqueue_many(self, jobs: Iterator[NewJob], conn: AsyncConnection | None = None) -> Sequence[Enqueued]:
         """Put jobs in, all or none; ids that are out of range are made again by the database's time of now."""
@@ -99,5 +95,5 @@ class AsyncEnqueuer:
             self._ids = IdMaker(self._database.ahead)
         return self._ids
 
-    def _id_of(self, job: NewJob) -> UUID:
-        return job.id or self._maker().make(1)[0]
+    def _id_of(self, job: NewJob) -> str:
+        return self._maker().make_one() if job.id is None else job_id(job.id).hex

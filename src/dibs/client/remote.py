@@ -45,13 +45,13 @@ class RemoteTask:
         """Enqueue one call; with ``conn``, in the transaction of that connection."""
         if self._facts is None:
             self._facts = self._app.client._run(calls.workers.find_task(self.kind), conn)
-        return self._app.enqueue_many([self._job(self._facts, args, kwargs)], conn)[0]
+        return self._app._enqueue_one(self._job(self._facts, args, kwargs), self.kind, conn)
 
     async def aenqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> AsyncJob[Any]:
         """Enqueue one call, from async code."""
         if self._facts is None:
             self._facts = await self._app.async_client()._run(calls.workers.find_task(self.kind), conn)
-        return (await self._app.aenqueue_many([self._job(self._facts, args, kwargs)], conn))[0]
+        return await self._app._aenqueue_one(self._job(self._facts, args, kwargs), self.kind, conn)
 
     def _job(self, facts: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         payload = _named(self.kind, facts["arguments"], args, kwargs)

@@ -150,11 +150,11 @@ class Task(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Enqueue one call."""
-        return self.app.enqueue_many([self.call(*args, **kwargs)], self.settings.conn)[0]
+        return self.app._enqueue_one(self.call(*args, **kwargs), self.name, self.settings.conn)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[Any]:
         """Enqueue one call, from async code."""
-        return (await self.app.aenqueue_many([self.call(*args, **kwargs)], self.settings.conn))[0]
+        return await self.app._aenqueue_one(self.call(*args, **kwargs), self.name, self.settings.conn)
 
     @overload
     def job(self: Task[P, Coroutine[Any, Any, T]], id: UUID | str) -> Job[T]: ...

@@ -9,11 +9,13 @@ import select
 import tempfile
 import time
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import capabilities, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow, tuple_row
 
 from dibs.db.translate import Report, tell
 
@@ -50,6 +52,11 @@ class Connection(psycopg.Connection[Any]):
 
     silence: float | None = None
 
+    @cached_property
+    def kept(self) -> psycopg.Cursor[TupleRow]:
+        """A cursor for short answers; it knows from the last call how to write the next, and how to read its answer."""
+        return psycopg.Cursor(self, row_factory=tuple_row)
+
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Wait for the server's answer."""
         if self.silence is None:
@@ -72,6 +79,11 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
     """The same, for an event loop."""
 
     silence: float | None = None
+
+    @cached_property
+    def kept(self) -> psycopg.AsyncCursor[TupleRow]:
+        """A cursor for short answers; it knows from the last call how to write the next, and how to read its answer."""
+        return psycopg.AsyncCursor(self, row_factory=tuple_row)
 
     async def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Wait for the server's answer."""

@@ -152,8 +152,7 @@ class Database:
         with translated():
             with self._connect() as conn:
                 try:
-                    [installed] = _run_on(conn, iter([calls.schema.installed()]), self.before())
-                    self._check(installed)
+                    self._check(_send_on(conn, calls.schema.installed(), self.before()))
                 except psycopg.Error as error:
                     raise missing(error) from error
 
@@ -189,48 +188,45 @@ class Database:
 
     def run(self, call: Call[R], *, patience: float | None = None) -> R:
         """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
-        repeat = call.repeat or call
+        repeat = call.repeat or (lambda: call)
         while True:
             try:
-                answers = self.run_together([call], lambda: [repeat], patience=patience)
+                answer: R = self._try(
+                    lambda first: call if first else repeat(), patience, again=call.again, slow=call.slow
+                )
             except DibsError as error:
-                if call.cure is None or not _of_data(error) or not self.run(call.cure, patience=patience):
+                if call.cure is None or not _of_data(error) or not self.run(call.cure(), patience=patience):
                     raise
             else:
-                answer: R = answers[0]
                 return answer
 
-    def run_together(
-        self,
-        these: Sequence[Call[Any]],
-        repeat: Callable[[], Sequence[Call[Any]]] | None = None,
-        *,
-        patience: float | None = None,
-    ) -> list[Any]:
-        """Run calls in one transaction, in order; repeat all if the connection is lost and every verb may be repeated.
-
-        ``repeat`` makes the calls of every try after the first, if they differ.
-        """
+    def run_together(self, these: Sequence[Call[Any]]) -> list[Any]:
+        """Run calls in one transaction, in order; repeat all if the connection is lost and all may be repeated."""
         again, slow = all(call.again for call in these), any(call.slow for call in these)
-        return self._try(
-            lambda first: iter(these if first or repeat is None else repeat()), patience, again=again, slow=slow
-        )
+        done: list[Any] = self._try(lambda _: iter(these), None, again=again, slow=slow)
+        return done
 
     def run_each(self, make: Callable[[bool], Iterator[Call[Any]]]) -> list[Any]:
         """Run calls that may be repeated in one transaction, each sent as soon as it is made; repeat all if it is lost.
 
         ``make`` makes them, and is told whether it is for the first time.
         """
-        return self._try(make, None, again=True, slow=False)
+        done: list[Any] = self._try(make, None, again=True, slow=False)
+        return done
 
     def _try(
-        self, make: Callable[[bool], Iterator[Call[Any]]], patience: float | None, *, again: bool, slow: bool
-    ) -> list[Any]:
+        self,
+        make: Callable[[bool], Call[Any] | Iterator[Call[Any]]],
+        patience: float | None,
+        *,
+        again: bool,
+        slow: bool,
+    ) -> Any:
         end = time.monotonic() + (self.patience if patience is None else patience)
         tries = 0
         while True:
             try:
-                return self._run_all(make(tries == 0), end, again=again, slow=slow)
+                return self._send(make(tries == 0), end, again=again, slow=slow)
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
@@ -239,7 +235,28 @@ class Database:
                     raise
                 time.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    def _run_all(self, these: Iterator[Call[Any]], end: float, *, again: bool, slow: bool) -> list[Any]:
+    def _send(self, asked: Call[Any] | Iterator[Call[Any]], end: float, *, again: bool, slow: bool) -> Any:
+        """Send a call, or several in one transaction, on a connection of the pool."""
+        pool = self._pool
+        if pool is None or self._closed or self._pid != os.getpid():
+            pool = self._reopen()
+        before = self.before()
+        try:
+            conn = pool.getconn(max(end - time.monotonic(), 0.1))
+            try:
+                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
+                return _send_on(conn, asked, before)
+            finally:
+                pool.putconn(conn)
+        except (PoolTimeout, PoolClosed) as error:
+            raise ConnectionLost(f"no connection to the database: {error}") from error
+        except psycopg.Error as error:
+            told = translate(error)
+            if isinstance(told, ConnectionLost) and self._pool is not None:
+                self._pool.drain()  # The others are from before it, too, and a check of them might be silent.
+            raise told from error
+
+    def _reopen(self) -> ConnectionPool[Connection]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
         if self._pid != os.getpid():
@@ -248,18 +265,7 @@ class Database:
         if self._pool is None:
             self.open()
         assert self._pool is not None
-        before = self.before()
-        try:
-            with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
-                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
-                return _run_on(conn, these, before)
-        except (PoolTimeout, PoolClosed) as error:
-            raise ConnectionLost(f"no connection to the database: {error}") from error
-        except psycopg.Error as error:
-            told = translate(error)
-            if isinstance(told, ConnectionLost) and self._pool is not None:
-                self._pool.drain()  # The others are from before it, too, and a check of them might be silent.
-            raise told from error
+        return self._pool
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -284,16 +290,32 @@ def _silence(left: float, *, again: bool, slow: bool) -> float:
     return max(1.0, left / 3 if again else left)
 
 
-def _run_on(conn: Connection, these: Iterator[Call[Any]], before: Sequence[Call[Any]]) -> list[Any]:
-    """Run calls: one as it is, and more than one, or what is bound, in a transaction."""
+def _send_on(conn: Connection, asked: Call[Any] | Iterator[Call[Any]], before: Sequence[Call[Any]]) -> Any:
+    """Send a call as it is; more than one, or what is bound, in a transaction."""
+    if not isinstance(asked, calls.Call):
+        return _send_all(conn, asked, before)
+    if before:
+        return (_send_all(conn, iter([asked]), before))[0]
+    return _send_one(conn, asked)
+
+
+def _send_one(conn: Connection, call: Call[Any]) -> Any:
+    reach("database.before_send")
+    cursor = conn.kept if call.short else conn.cursor(row_factory=tuple_row)
+    cursor.execute(call.sql, call.args, binary=call.binary)
+    answer = call.read(cursor.fetchall())
+    reach("database.after_send")
+    return answer
+
+
+def _send_all(conn: Connection, these: Iterator[Call[Any]], before: Sequence[Call[Any]]) -> list[Any]:
     begin = list(islice(these, 2))
     if not begin:
         return []
-    reach("database.before_send")
     if len(begin) == 1 and not before:
-        done = [run_on(conn, begin[0])]
-    else:
-        done = (_run_together(conn, chain(before, begin, these)))[len(before) :]
+        return [_send_one(conn, begin[0])]
+    reach("database.before_send")
+    done = (_run_together(conn, chain(before, begin, these)))[len(before) :]
     reach("database.after_send")
     return done
 

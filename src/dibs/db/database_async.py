@@ -151,8 +151,7 @@ class AsyncDatabase:
         with translated():
             async with await self._connect() as conn:
                 try:
-                    [installed] = await _run_on(conn, iter([calls.schema.installed()]), self.before())
-                    self._check(installed)
+                    self._check(await _send_on(conn, calls.schema.installed(), self.before()))
                 except psycopg.Error as error:
                     raise missing(error) from error
 
@@ -188,48 +187,45 @@ class AsyncDatabase:
 
     async def run(self, call: Call[R], *, patience: float | None = None) -> R:
         """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
-        repeat = call.repeat or call
+        repeat = call.repeat or (lambda: call)
         while True:
             try:
-                answers = await self.run_together([call], lambda: [repeat], patience=patience)
+                answer: R = await self._try(
+                    lambda first: call if first else repeat(), patience, again=call.again, slow=call.slow
+                )
             except DibsError as error:
-                if call.cure is None or not _of_data(error) or not await self.run(call.cure, patience=patience):
+                if call.cure is None or not _of_data(error) or not await self.run(call.cure(), patience=patience):
                     raise
             else:
-                answer: R = answers[0]
                 return answer
 
-    async def run_together(
-        self,
-        these: Sequence[Call[Any]],
-        repeat: Callable[[], Sequence[Call[Any]]] | None = None,
-        *,
-        patience: float | None = None,
-    ) -> list[Any]:
-        """Run calls in one transaction, in order; repeat all if the connection is lost and every verb may be repeated.
-
-        ``repeat`` makes the calls of every try after the first, if they differ.
-        """
+    async def run_together(self, these: Sequence[Call[Any]]) -> list[Any]:
+        """Run calls in one transaction, in order; repeat all if the connection is lost and all may be repeated."""
         again, slow = all(call.again for call in these), any(call.slow for call in these)
-        return await self._try(
-            lambda first: iter(these if first or repeat is None else repeat()), patience, again=again, slow=slow
-        )
+        done: list[Any] = await self._try(lambda _: iter(these), None, again=again, slow=slow)
+        return done
 
     async def run_each(self, make: Callable[[bool], Iterator[Call[Any]]]) -> list[Any]:
         """Run calls that may be repeated in one transaction, each sent as soon as it is made; repeat all if it is lost.
 
         ``make`` makes them, and is told whether it is for the first time.
         """
-        return await self._try(make, None, again=True, slow=False)
+        done: list[Any] = await self._try(make, None, again=True, slow=False)
+        return done
 
     async def _try(
-        self, make: Callable[[bool], Iterator[Call[Any]]], patience: float | None, *, again: bool, slow: bool
-    ) -> list[Any]:
+        self,
+        make: Callable[[bool], Call[Any] | Iterator[Call[Any]]],
+        patience: float | None,
+        *,
+        again: bool,
+        slow: bool,
+    ) -> Any:
         end = time.monotonic() + (self.patience if patience is None else patience)
         tries = 0
         while True:
             try:
-                return await self._run_all(make(tries == 0), end, again=again, slow=slow)
+                return await self._send(make(tries == 0), end, again=again, slow=slow)
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
@@ -238,7 +234,28 @@ class AsyncDatabase:
                     raise
                 await asyncio.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    async def _run_all(self, these: Iterator[Call[Any]], end: float, *, again: bool, slow: bool) -> list[Any]:
+    async def _send(self, asked: Call[Any] | Iterator[Call[Any]], end: float, *, again: bool, slow: bool) -> Any:
+        """Send a call, or several in one transaction, on a connection of the pool."""
+        pool = self._pool
+        if pool is None or self._closed or self._pid != os.getpid():
+            pool = await self._reopen()
+        before = self.before()
+        try:
+            conn = await pool.getconn(max(end - time.monotonic(), 0.1))
+            try:
+                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
+                return await _send_on(conn, asked, before)
+            finally:
+                await pool.putconn(conn)
+        except (PoolTimeout, PoolClosed) as error:
+            raise ConnectionLost(f"no connection to the database: {error}") from error
+        except psycopg.Error as error:
+            told = translate(error)
+            if isinstance(told, ConnectionLost) and self._pool is not None:
+                await self._pool.drain()  # The others are from before it, too, and a check of them might be silent.
+            raise told from error
+
+    async def _reopen(self) -> AsyncConnectionPool[AsyncConnection]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
         if self._pid != os.getpid():
@@ -247,18 +264,7 @@ class AsyncDatabase:
         if self._pool is None:
             await self.open()
         assert self._pool is not None
-        before = self.before()
-        try:
-            async with self._pool.connection(timeout=max(end - time.monotonic(), 0.1)) as conn:
-                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
-                return await _run_on(conn, these, before)
-        except (PoolTimeout, PoolClosed) as error:
-            raise ConnectionLost(f"no connection to the database: {error}") from error
-        except psycopg.Error as error:
-            told = translate(error)
-            if isinstance(told, ConnectionLost) and self._pool is not None:
-                await self._pool.drain()  # The others are from before it, too, and a check of them might be silent.
-            raise told from error
+        return self._pool
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -283,16 +289,32 @@ def _silence(left: float, *, again: bool, slow: bool) -> float:
     return max(1.0, left / 3 if again else left)
 
 
-async def _run_on(conn: AsyncConnection, these: Iterator[Call[Any]], before: Sequence[Call[Any]]) -> list[Any]:
-    """Run calls: one as it is, and more than one, or what is bound, in a transaction."""
+async def _send_on(conn: AsyncConnection, asked: Call[Any] | Iterator[Call[Any]], before: Sequence[Call[Any]]) -> Any:
+    """Send a call as it is; more than one, or what is bound, in a transaction."""
+    if not isinstance(asked, calls.Call):
+        return await _send_all(conn, asked, before)
+    if before:
+        return (await _send_all(conn, iter([asked]), before))[0]
+    return await _send_one(conn, asked)
+
+
+async def _send_one(conn: AsyncConnection, call: Call[Any]) -> Any:
+    reach("database.before_send")
+    cursor = conn.kept if call.short else conn.cursor(row_factory=tuple_row)
+    await cursor.execute(call.sql, call.args, binary=call.binary)
+    answer = call.read(await cursor.fetchall())
+    reach("database.after_send")
+    return answer
+
+
+async def _send_all(conn: AsyncConnection, these: Iterator[Call[Any]], before: Sequence[Call[Any]]) -> list[Any]:
     begin = list(islice(these, 2))
     if not begin:
         return []
-    reach("database.before_send")
     if len(begin) == 1 and not before:
-        done = [await run_on(conn, begin[0])]
-    else:
-        done = (await _run_together(conn, chain(before, begin, these)))[len(before) :]
+        return [await _send_one(conn, begin[0])]
+    reach("database.before_send")
+    done = (await _run_together(conn, chain(before, begin, these)))[len(before) :]
     reach("database.after_send")
     return done
 

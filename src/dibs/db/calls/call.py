@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
@@ -30,8 +29,7 @@ SPAN = "make_interval(secs => %s)"
 """A duration in a statement; its argument is :func:`in_seconds`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[R]):
+class Call(msgspec.Struct, Generic[R], frozen=True):
     """A statement, its arguments, and how its rows become the answer."""
 
     sql: str
@@ -39,14 +37,16 @@ class Call(Generic[R]):
     read: Callable[[list[Row]], R]
     again: bool = True
     """Whether it may be repeated when its answer was lost: true if that does no more than once would have."""
-    repeat: Call[R] | None = None
-    """What to send instead when its answer was lost, if not the same again."""
+    repeat: Callable[[], Call[R]] | None = None
+    """Makes what to send when its answer was lost, if not the same again."""
     slow: bool = False
     """Whether it may take long though all is well, as upkeep and reports do: the server may be silent for longer."""
-    cure: Call[Any] | None = None
-    """What to run when it met data that cannot be read; if that did something, the call is tried again."""
+    cure: Callable[[], Call[Any]] | None = None
+    """Makes what to run when it met data that cannot be read; if that did something, the call is tried again."""
     binary: bool = False
     """Whether the answer is to come in binary, where the driver can choose: quicker for many bytes and numbers."""
+    short: bool = False
+    """Whether it comes one by one and has a short answer: then what the driver prepared for it is kept."""
 
 
 def first(rows: list[Row]) -> Any:

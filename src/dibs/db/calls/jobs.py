@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from dibs.db.calls.call import (
     SPAN,
@@ -24,30 +23,33 @@ from dibs.db.calls.call import (
     uuids,
 )
 from dibs.info import JobSummary, RunningJob
-from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
+from dibs.job import BYTES, Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
 from dibs.policy import moment
 from dibs.progress import Status
 from dibs.states import Answer, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from uuid import UUID
 
     from dibs.job import TaskCall
     from dibs.policy import Seconds
 
+Form = tuple[str, tuple[Any, ...]]
+"""A statement that puts one job in, and its arguments but for the id, the content and whether the id is fresh."""
 
-def enqueue(job: NewJob, id: UUID, *, fresh: bool) -> Call[Enqueued]:
-    """Put one job in under this id; ``fresh`` if the id was never sent before."""
-    asked = job.as_json(id)
-    if job.body is not None:
-        asked["body"] = job.body
-    if not asked.keys() <= ARGUMENTS.keys() or any(type(asked.get(name, 0)) is not int for name in _NUMBERS):
-        many = enqueue_many([encode(job)], [id.hex], [job.body], fresh=fresh)
-        return Call(many.sql, many.args, lambda rows: _made(rows[0][1:] if rows else (id, Answer.ENQUEUED)))
-    for name in _DOCUMENTS & asked.keys():
-        asked[name] = to_jsonb(asked[name])
-    return Call(_one(tuple(asked)), (*asked.values(), fresh), lambda rows: _made(rows[0]))
+
+def enqueue(job: NewJob, id: str, *, fresh: bool) -> Call[Enqueued]:
+    """Put one job in under the id of these digits; ``fresh`` if it was never sent before."""
+    form = _form(job)
+    repeat = (lambda: enqueue(job, id, fresh=False)) if fresh else None
+    if form is None:
+        many = enqueue_many([encode(job)], [id], [job.body], fresh=fresh)
+        return Call(
+            many.sql, many.args, lambda rows: _made(rows[0][1:] if rows else (UUID(id), "enqueued")), repeat=repeat
+        )
+    sql, options = form
+    content = to_jsonb(job.payload) if job.body is None else job.body
+    return Call(sql, (id, content, *options, fresh), lambda rows: _made(rows[0]), repeat=repeat, short=True)
 
 
 def _made(row: Row) -> Enqueued:
@@ -64,20 +66,41 @@ ARGUMENTS = {
     "id": "%s::uuid",
 }
 """What an ordinary job may have, and how it is given to the function: the same in the end as in JSON."""
-_DOCUMENTS = {"payload", "headers"}
-_NUMBERS = ("priority", "max_attempts")
+
+
+def _form(job: NewJob) -> Form | None:
+    """How a job is sent by itself; None if it is not an ordinary one."""
+    like: TaskCall | None = getattr(job, "like", None)
+    if like is None or isinstance(job.payload, BYTES):
+        return _new_form(job)
+    if like.form is None:
+        object.__setattr__(like, "form", (_new_form(like),))
+    form: Form | None = like.form[0]
+    return form
+
+
+def _new_form(job: NewJob) -> Form | None:
+    asked = job.as_json(None)
+    asked.pop("payload", None)
+    if not asked.keys() <= ARGUMENTS.keys():
+        return None
+    if type(asked.get("priority", 0)) is not int or type(asked.get("max_attempts", 0)) is not int:
+        return None
+    if "headers" in asked:
+        asked["headers"] = to_json(asked["headers"])
+    return _statement("payload" if job.body is None else "body", *asked), tuple(asked.values())
 
 
 @lru_cache(maxsize=256)
-def _one(names: tuple[str, ...]) -> str:
-    given = ", ".join(f"{name} => {ARGUMENTS[name]}" for name in names)
+def _statement(*names: str) -> str:
+    given = ", ".join(f"{name} => {ARGUMENTS[name]}" for name in ("id", *names))
     return f"select job_id, outcome from dibs.enqueue({given}, fresh => %s)"
 
 
 def encode(job: NewJob) -> str:
     """A job in the form ``enqueue_many`` takes, without its end: its id is still to come."""
     like: TaskCall | None = getattr(job, "like", None)
-    if like is None or job.body is not None:
+    if like is None or isinstance(job.payload, BYTES):
         return to_json(job.as_json(None))[:-1]
     if like.head is None:
         asked = like.as_json(None)
@@ -104,18 +127,19 @@ def enqueue_many(
 def claim(queues: Sequence[str], max: int, worker: UUID | None, lease: Seconds | None) -> Call[list[Claimed]]:
     """Take up to ``max`` due jobs, under a token made here; repeated, it returns what that token holds."""
     asked = (list(queues), max, worker, in_seconds(lease), uuid4())
-    return replace(_claim(*asked, False), repeat=_claim(*asked, True), cure=bury_unreadable(queues))
+    return _claim(asked, again=False, repeat=lambda: _claim(asked, again=True), cure=lambda: bury_unreadable(queues))
 
 
-def _claim(*asked: Any) -> Call[list[Claimed]]:
+def _claim(asked: tuple[Any, ...], *, again: bool, **otherwise: Any) -> Call[list[Claimed]]:
     return Call(
         "select uuid_send(id), uuid_send(token), queue, kind, payload::text, body, content_type, headers::text,"
         " priority, run, attempt, max_attempts, losses, timestamptz_send(due_at), timestamptz_send(deadline),"
         " timestamptz_send(claimed_at), timestamptz_send(lease_until)"
         f" from dibs.claim(%s::text[], %s, %s, {SPAN}, %s, %s)",
-        asked,
+        (*asked, again),
         lambda rows: [Claimed(*row) for row in rows],
         binary=True,
+        **otherwise,
     )
 
 
@@ -196,6 +220,7 @@ def complete_many(
             None if follow_ups is None else to_json(follow_ups),
         ),
         read,
+        short=True,
     )
 
 
