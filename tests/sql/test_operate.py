@@ -721,61 +721,6 @@ def test_a_single_verb_can_be_granted_and_stays_within_the_queues(
     assert [a.verb for a in confined.audits()] == []
 
 
-# Errors
-
-
-def test_failures_are_grouped_by_what_they_have_in_common(client: dibs.Client, clock: Clock) -> None:
-    clock.freeze()
-    bury(client, 3)
-    clock.move(7200)
-    bury(client, 1, queue="other")
-    client.enqueue("q", "plain")
-    client.fail(client.claim("q")[0], "plain words 42", final=True)
-    client.upkeep.roll_up()
-    last, first = sorted(client.error_groups(), key=lambda g: g.failures)
-    assert (first.error, first.message) == ("ValueError", "user N has no card N")
-    assert first.frame == "billing/tasks.py in charge"
-    assert (first.failures, first.kinds, first.queues) == (4, ["k"], ["other", "q"])
-    assert first.last_at - first.first_at == timedelta(hours=2)
-    assert (last.error, last.message, last.frame) == ("", "plain words N", None)
-    assert [g.fingerprint for g in client.error_groups(queue="other")] == [first.fingerprint]
-    assert client.error_groups(since=clock.now() + timedelta(seconds=1)) == []
-    assert client.retry({"error_group": first.fingerprint}).done == 4
-
-
-def test_failures_are_counted_once_and_forgotten_in_time(
-    db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
-) -> None:
-    clock.freeze()
-    bury(client, 2)
-    client.upkeep.roll_up()
-    client.upkeep.roll_up()
-    assert [g.failures for g in client.error_groups()] == [2]
-    clock.move(40 * 86400)
-    client.upkeep.forget()
-    assert client.error_groups() == []
-    assert one(db, "select count(*) from dibs.error_group") == 0
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "frame"),
-    [
-        ("KeyError: 'user_17'", "'user_N'", None),
-        ("E: id 0199f3a2-7c1e-7b02-a1f4-5d0c9a3be871, hash deadbeef01, at 0x7f3a", "id N, hash N, at N", None),
-        ("E: 3.5 of 1,000 at 12:30:01", "N of N at N", None),
-        ("E: accede facade", "accede facade", None),
-        ("no class here 7", "no class here N", None),
-        ('E: x\n  File "/usr/lib/python3.11/json/decoder.py", line 3, in decode\n', "x", "json/decoder.py in decode"),
-        ("", "", None),
-    ],
-)
-def test_a_message_loses_numbers_and_ids(
-    db: psycopg.Connection[Any], error: str, message: str, frame: str | None
-) -> None:
-    found = db.execute("select k.message, k.frame from dibs._error_key(%s) as k", (error,)).fetchone()
-    assert found == (message, frame)
-
-
 # Clones, payloads and relatives
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.export import csv_lines, lines
+from dibs.traces import said
 from dibs.units import spoken
 
 if TYPE_CHECKING:
@@ -188,5 +189,5 @@ def plain(value: Any) -> Any:
 
 
 def first_line(text: str | None) -> str | None:
-    """The first line of an error; the trace below it is left out."""
-    return text.split("\n", 1)[0] if text else text
+    """What an error says; its trace is left out."""
+    return said(text) if text else text

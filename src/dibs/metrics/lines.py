@@ -31,6 +31,7 @@ from dibs.events import (
     WorkerStopping,
 )
 from dibs.states import WAITING, Outcome
+from dibs.traces import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +62,8 @@ def line_of(event: Event) -> Line:
 
 
 def first_line(text: str) -> str:
-    """The first line of an error, which is all a log shows of it, and not more than a page of that."""
-    line = text.strip().partition("\n")[0].rstrip()
+    """What an error says in one line, which is all a log shows of it, and not more than a page of that."""
+    line = said(text.strip()).rstrip()
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from dibs.traces import said
 from dibs.units import spoken
 
 LONGEST = 20_000
@@ -75,8 +76,8 @@ def clipped(text: str, longest: int = LONGEST) -> str:
 
 
 def first_line(text: str | None) -> str:
-    """The first line of an error."""
-    return (text or "").split("\n", 1)[0]
+    """What an error says; its trace is left out."""
+    return said(text or "")
 
 
 def state(name: str) -> Markup:

@@ -8,6 +8,15 @@ return left(regexp_replace(regexp_replace(left(message, 2000),
 
 comment on function dibs._without_ids is 'A message without ids and numbers, for which N stands.';
 
+create or replace function dibs._error_line(error text) returns text
+language sql immutable strict parallel safe
+return coalesce(
+  case when starts_with(error, 'Traceback (most recent call last):') then
+    substring(right(error, 8000) from '.*\n +File "[^\n]*\n(?: [^\n]*\n)*([^ \n][^\n]*)') end,
+  split_part(error, E'\n', 1));
+
+comment on function dibs._error_line is 'What an error says in one line: its first, or of a trace that comes first the line after its last frame.';
+
 create or replace function dibs._innermost_frame(error text) returns text
 language sql immutable strict parallel safe
 begin atomic
@@ -24,7 +33,7 @@ create or replace function dibs._error_key(error text) returns dibs.error_key
 language plpgsql immutable strict parallel safe
 as $$
 declare
-  v_line constant text := split_part(error, E'\n', 1);
+  v_line constant text := dibs._error_line(error);
   v_class constant text := coalesce(substring(v_line from '^([A-Za-z_][A-Za-z0-9_.]*)(?::|$)'), '');
   v_key dibs.error_key;
 begin
