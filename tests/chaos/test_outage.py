@@ -115,7 +115,7 @@ async def test_an_outage_at_the_start_is_told_too(dsn: str) -> None:
     began, ended = asyncio.Event(), asyncio.Event()
     with Proxy(dsn) as proxy:
         proxy.go_silent(for_new=True)
-        app = dibs.App(proxy.dsn, queue="q")
+        app = dibs.App(f"{proxy.dsn}&connect_timeout=2", queue="q")
         app.events.on(OutageBegan, lambda _: began.set())
         app.events.on(OutageEnded, lambda _: ended.set())
         worker = Worker(app, WorkerSettings(["q"], upkeep=False))

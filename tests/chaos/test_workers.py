@@ -184,7 +184,7 @@ def test_a_job_longer_than_its_lease_runs_once(tmp_path: Path, dsn: str, db: psy
     """Liveness is a lease that is renewed, not an age."""
     with dibs.Client(dsn) as client, working(tmp_path, dsn, 2):
         client.set_queue("q", lease=0.5)
-        client.enqueue_many(dibs.NewJob(queue="q", kind="naps", payload={"seconds": 2.5}) for _ in range(20))
+        client.enqueue_many(dibs.NewJob(queue="q", kind="naps", payload={"seconds": 1.5}) for _ in range(20))
         wait_until(lambda: db.execute("select count(*) from dibs.attempts").fetchone() == (20,), what="all ended")
         check_record(db, 20)
 

@@ -34,6 +34,11 @@ async def where(name: str, seconds: float = 0) -> int:
     pathlib.Path(name).touch()
     await asyncio.sleep(seconds)
     return os.getpid()
+@app.task(name="waits")
+async def waits(name: str, until: str) -> None:
+    pathlib.Path(name).touch()
+    while not pathlib.Path(until).exists():
+        await asyncio.sleep(0.01)
 @app.task(name="version")
 async def version() -> int:
     return 1
@@ -276,10 +281,11 @@ def test_probes(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
         wait_until(lambda: status(port, "/live") == status(port, "/ready") == 200, what="it is ready")
         wait_until(file.exists, what="the file is there")
         assert status(port, "/other") == 404
-        client.enqueue("q", "where", {"name": "began", "seconds": 3})
+        client.enqueue("q", "waits", {"name": "began", "until": "go"})
         wait_until((tmp_path / "began").exists, what="it runs")
         worker.send_signal(signal.SIGTERM)
         wait_until(lambda: (status(port, "/live"), status(port, "/ready")) == (200, 503), what="it takes no more")
+        (tmp_path / "go").touch()
         worker.communicate(timeout=30)
     assert not file.exists()
 

@@ -152,7 +152,11 @@ async def test_a_runner_that_ends_is_replaced_and_its_job_reported(
 PROGRAM = """
 import asyncio, pathlib, sys, time
 import dibs
-from dibs.runtime import signals
+from dibs.runtime import running, signals
+from dibs.worker import runners
+
+# Shorter than in earnest.
+runners.LEAVE, running.LEAVE, signals.CLOSING = 1.0, 0.5, 2.5
 
 app = dibs.App(sys.argv[1], queue="q")
 
@@ -188,7 +192,6 @@ async def naps() -> None:
     await asyncio.sleep(0.2)
 
 if __name__ == "__main__":
-    signals.CLOSING = 4.0
     try:
         print(app.run_worker(drain="drain" in sys.argv, grace=0.2, upkeep=False), "ended")
     except dibs.HandlersLeft as left:
