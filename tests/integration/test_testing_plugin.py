@@ -72,7 +72,8 @@ def left_behind(dsn: str) -> int:
 
 
 def run(project: pytest.Pytester, *args: str) -> pytest.RunResult:
-    return project.runpytest_subprocess("-p", "no:randomly", "-p", "no:cacheprovider", *args, timeout=120)
+    without = ("randomly", "cacheprovider", "hypothesispytest")
+    return project.runpytest_subprocess(*(f"-pno:{name}" for name in without), *args, timeout=120)
 
 
 def test_each_test_has_a_database_of_its_own(project: pytest.Pytester) -> None:

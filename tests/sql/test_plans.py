@@ -64,7 +64,7 @@ def assert_good_plans(db: psycopg.Connection[Any]) -> None:
     assert [plan.text for plan in plans if plan.buffers > 1500] == []
 
 
-@pytest.mark.parametrize("rows", [0, 1, 300_000])
+@pytest.mark.parametrize("rows", [0, 1, 150_000])
 def test_hot_statements_use_their_index(connect: Connect, rows: int) -> None:
     """In a connection that planned while everything was empty, and in one that plans afterwards."""
     old, new = connect(), connect()
