@@ -72,20 +72,13 @@ def test_it_runs(folder: Path, dsn: str, client: dibs.Client) -> None:
 def test_it_type_checks_and_wrong_arguments_do_not(folder: Path) -> None:
     lines = ["from hello import welcome", *WRONG]
     (folder / "wrong.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={folder / 'cache'}", "hello.py", "wrong.py"]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    # With our own configuration, which is strict, and so with the cache of `make check`.
+    command = [sys.executable, "-m", "mypy", str(folder / "hello.py"), str(folder / "wrong.py")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     said = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert len(said) == len(WRONG), done.stdout + done.stderr
     for number, ((by_mypy, _), line) in enumerate(zip(WRONG.values(), said, strict=True), start=2):
-        assert line.startswith(f"wrong.py:{number}: error: {by_mypy}")
+        assert f"wrong.py:{number}: error: {by_mypy}" in line
 
 
 @pytest.mark.parametrize("line", WRONG)
