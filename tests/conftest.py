@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import tempfile
@@ -13,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import dibs
-from dibs.db.admin import create_database, drop_database
+from dibs.db.admin import create_database
 from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server, paths
 from dibs.embedded.account import account_for
 from dibs.embedded.temporary import guarded_folder
 from dibs.testing import Clock
-from tests.servers import SMALL, copied
+from tests.servers import SMALL, copied, database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +44,6 @@ SETTINGS = {
     "max_prepared_transactions": "10",
     "checkpoint_timeout": "30min",
 }
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -62,12 +60,18 @@ def admin_dsn(server: Server) -> str:
 
 
 @pytest.fixture(scope="session")
-def template(server: Server, admin_dsn: str) -> str:
-    """A database with dibs installed and its clock replaced, to be copied."""
-    create_database(admin_dsn, "dibs_template")
-    dsn = server.dsn("dibs_template")
-    migrate(dsn)
-    Clock(dsn).install()
+def installed(server: Server, admin_dsn: str) -> str:
+    """A database with dibs as it is installed, to be copied."""
+    create_database(admin_dsn, "dibs_installed")
+    migrate(server.dsn("dibs_installed"))
+    return "dibs_installed"
+
+
+@pytest.fixture(scope="session")
+def template(server: Server, admin_dsn: str, installed: str) -> str:
+    """The same with its clock replaced."""
+    create_database(admin_dsn, "dibs_template", template=installed, by_files=True)
+    Clock(server.dsn("dibs_template")).install()
     return "dibs_template"
 
 
@@ -103,21 +107,24 @@ def own_server(installed_folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def empty_dsn(server: Server, admin_dsn: str) -> Iterator[str]:
+def empty_dsn(server: Server) -> Iterator[str]:
     """A database without dibs."""
-    name = f"empty_{os.getpid()}_{next(_numbers)}"
-    create_database(admin_dsn, name)
-    yield server.dsn(name)
-    drop_database(admin_dsn, name)
+    with database(server) as dsn:
+        yield dsn
 
 
 @pytest.fixture
-def dsn(server: Server, admin_dsn: str, template: str) -> Iterator[str]:
-    """A database with dibs, of this test alone."""
-    name = f"test_{os.getpid()}_{next(_numbers)}"
-    create_database(admin_dsn, name, template=template, by_files=True)
-    yield server.dsn(name)
-    drop_database(admin_dsn, name)
+def installed_dsn(server: Server, installed: str) -> Iterator[str]:
+    """A database with dibs as it is installed, of this test alone."""
+    with database(server, template=installed, by_files=True) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def dsn(server: Server, template: str) -> Iterator[str]:
+    """A database with dibs and a clock that can be moved, of this test alone."""
+    with database(server, template=template, by_files=True) as dsn:
+        yield dsn
 
 
 @pytest.fixture

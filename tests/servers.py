@@ -1,11 +1,14 @@
-"""Servers that a test may stop: copies of one that was made before, for initdb and the install take long."""
+"""Databases for tests, and servers that a test may stop: copies of one made before, for initdb takes long."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import subprocess
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from dibs.db.admin import create_database, drop_database
 from dibs.embedded import UNSAFE_FAST, Server
 from dibs.embedded.temporary import guarded_folder
 
@@ -14,6 +17,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SMALL = {**UNSAFE_FAST, "shared_buffers": "32MB"}
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def database(server: Server, **options: Any) -> Iterator[str]:
+    """A fresh database, which ends with the block; its DSN."""
+    admin, name = server.dsn("postgres"), f"test_{os.getpid()}_{next(_numbers)}"
+    create_database(admin, name, **options)
+    yield server.dsn(name)
+    drop_database(admin, name)
 
 
 def copy(data_dir: Path, to: Path) -> None:

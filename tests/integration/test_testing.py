@@ -18,7 +18,6 @@ import pytest
 
 import dibs
 from dibs.db.admin import at_database
-from dibs.db.schema import migrate
 from dibs.testing import (
     Clock,
     Databases,
@@ -314,9 +313,8 @@ def test_drain_ends_where_nothing_of_its_own_is_left(app: dibs.App, clock: Clock
     other.close()
 
 
-def test_drain_without_a_virtual_clock_says_so(empty_dsn: str) -> None:
-    migrate(empty_dsn)
-    app = dibs.App(empty_dsn)
+def test_drain_without_a_virtual_clock_says_so(installed_dsn: str) -> None:
+    app = dibs.App(installed_dsn)
 
     @app.task
     def later() -> None: ...
@@ -565,14 +563,13 @@ def test_perform_needs_no_database(app: dibs.App) -> None:
     assert {queue.max_attempts for queue in app.client.queues()} == {DEFAULT_ATTEMPTS}
 
 
-def test_an_app_is_pointed_elsewhere_and_back(app: dibs.App, empty_dsn: str) -> None:
+def test_an_app_is_pointed_elsewhere_and_back(app: dibs.App, installed_dsn: str) -> None:
     @app.task
     def noop() -> None: ...
 
-    migrate(empty_dsn)
     noop.enqueue()
     client = app.client
-    with pointed(app, empty_dsn) as there:
+    with pointed(app, installed_dsn) as there:
         assert there is app
         noop.enqueue()
         noop.enqueue()

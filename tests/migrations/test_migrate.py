@@ -113,19 +113,20 @@ def test_many_databases_of_a_new_server_at_once(new_server: Server) -> None:
     assert [m.notices for m in done] == [()] * 4
 
 
-def test_a_migration_behind_an_open_transaction_stalls_nobody(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_behind_an_open_transaction_stalls_nobody(
+    installed_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Anyone who needs a table waits behind a migration that waits for it: so that waits for a moment only."""
-    migrate(empty_dsn)
     later = [*sql.migrations(), (2, "more", "alter table dibs.job add column more integer")]
     monkeypatch.setattr(sql, "migrations", lambda: later)
     monkeypatch.setattr(schema, "PAUSE", 0.05)
     told: list[str] = []
-    with psycopg.connect(empty_dsn, autocommit=True) as producer, psycopg.connect(empty_dsn) as reader:
+    with psycopg.connect(installed_dsn, autocommit=True) as producer, psycopg.connect(installed_dsn) as reader:
         producer.execute("set statement_timeout = '3s'")
         producer.execute("select dibs.enqueue('q', 'k')")
         reader.execute("select from dibs.claim('{q}')")
         with ThreadPoolExecutor(1) as pool:
-            migrating = pool.submit(migrate, empty_dsn, lock_timeout=60, waiting=told.append)
+            migrating = pool.submit(migrate, installed_dsn, lock_timeout=60, waiting=told.append)
             while len(told) < 3 and not migrating.done():
                 producer.execute("select dibs.enqueue('q', 'k')")
             reader.rollback()
@@ -155,14 +156,13 @@ def test_a_client_says_when_the_schema_does_not_fit(empty_dsn: str) -> None:
         pass
 
 
-def test_changed_functions_are_applied_again(empty_dsn: str) -> None:
-    migrate(empty_dsn)
-    execute(empty_dsn, "update dibs.code set digest = 'of an older release'")
-    execute(empty_dsn, "create or replace function dibs.state(id uuid) returns text language sql return 'stale'")
-    execute(empty_dsn, "grant execute on function dibs.state to public")
-    again = migrate(empty_dsn)
+def test_changed_functions_are_applied_again(installed_dsn: str) -> None:
+    execute(installed_dsn, "update dibs.code set digest = 'of an older release'")
+    execute(installed_dsn, "create or replace function dibs.state(id uuid) returns text language sql return 'stale'")
+    execute(installed_dsn, "grant execute on function dibs.state to public")
+    again = migrate(installed_dsn)
     assert (again.applied, again.code_changed) == ((), True)
-    with psycopg.connect(empty_dsn) as conn:
+    with psycopg.connect(installed_dsn) as conn:
         row = conn.execute(
             "select dibs.state(gen_random_uuid()), has_function_privilege('public', 'dibs.state(uuid)', 'execute')"
         ).fetchone()
@@ -228,14 +228,13 @@ def test_an_install_into_a_schema_of_somebody_else_is_refused(
         "alter schema dibs owner to mallory",
     ],
 )
-def test_nothing_in_the_schema_may_belong_to_somebody_else(empty_dsn: str, mallory: str, thing: str) -> None:
-    migrate(empty_dsn)
-    execute(empty_dsn, "grant create on schema dibs to mallory")
-    execute(empty_dsn, thing)
-    execute(empty_dsn, "revoke create on schema dibs from mallory")
+def test_nothing_in_the_schema_may_belong_to_somebody_else(mallory: str, installed_dsn: str, thing: str) -> None:
+    execute(installed_dsn, "grant create on schema dibs to mallory")
+    execute(installed_dsn, thing)
+    execute(installed_dsn, "revoke create on schema dibs from mallory")
     with pytest.raises(dibs.NotPermitted, match="belongs to mallory"):
-        migrate(empty_dsn)
-    assert any("belongs to somebody beside its owner" in what for what, _ in check(empty_dsn))
+        migrate(installed_dsn)
+    assert any("belongs to somebody beside its owner" in what for what, _ in check(installed_dsn))
 
 
 def as_user(dsn: str, user: str) -> str:

@@ -61,7 +61,7 @@ except dibs.DibsError as error:
 def release(folder: Path, changes: dict[str, str], oldest_client: int) -> Path:
     """A release of dibs like this one, with other SQL files; where to import it from."""
     package = folder / "dibs"
-    shutil.copytree(Path(dibs.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(dibs.__file__).parent, package)
     for name, text in changes.items():
         (package / "sql" / name).parent.mkdir(exist_ok=True)
         (package / "sql" / name).write_text(text)

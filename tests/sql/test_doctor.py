@@ -334,9 +334,8 @@ def test_roles_with_more_than_they_need(db: psycopg.Connection[Any], login: Logi
     assert any("runs jobs and is an administrator" in message for _, message, _ in found(db, "roles"))
 
 
-def test_code_that_was_changed_by_hand(empty_dsn: str) -> None:
-    migrate(empty_dsn)
-    with psycopg.connect(empty_dsn, autocommit=True) as db:
+def test_code_that_was_changed_by_hand(installed_dsn: str) -> None:
+    with psycopg.connect(installed_dsn, autocommit=True) as db:
         assert found(db, "drift") == []
         db.execute("grant execute on function dibs.depth(text) to public")
         db.execute("create function dibs.mine() returns integer language sql return 1")
@@ -348,7 +347,7 @@ def test_code_that_was_changed_by_hand(empty_dsn: str) -> None:
             f"view dibs.chores {changed}",
         ]
         db.execute("drop function dibs.mine()")
-        migrate(empty_dsn, repair=True)
+        migrate(installed_dsn, repair=True)
         assert found(db, "drift") == []
         db.execute("alter table dibs.audit disable trigger audit_kept")
         db.execute("drop index dibs.audit_job_idx")

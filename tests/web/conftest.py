@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -12,9 +10,9 @@ from starlette.testclient import TestClient
 
 import dibs
 from dibs.db import calls
-from dibs.db.admin import create_database, drop_database
 from dibs.web import Access, app
 from dibs.web.access import ACTIONS
+from tests.servers import database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from dibs.embedded import Server
     from dibs.operation import Action
     from dibs.web import Authorize
-
-_numbers = itertools.count(1)
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
 """What a browser says when a page of ours sends a form."""
@@ -48,12 +44,10 @@ def who(request: Request) -> Access:
 
 
 @pytest.fixture(scope="module")
-def web_dsn(server: Server, admin_dsn: str, template: str) -> Iterator[str]:
+def web_dsn(server: Server, template: str) -> Iterator[str]:
     """A database of this module's tests, which only look at what others have made in it."""
-    name = f"web_{os.getpid()}_{next(_numbers)}"
-    create_database(admin_dsn, name, template=template, by_files=True)
-    yield server.dsn(name)
-    drop_database(admin_dsn, name)
+    with database(server, template=template, by_files=True) as dsn:
+        yield dsn
 
 
 @pytest.fixture(scope="module")
