@@ -77,6 +77,7 @@ def _enqueueing(stage: Stage, app: dibs.App, task: Task[[int, str], Any]) -> dic
     """One enqueue after another, and the steps of many at once, for each job."""
     jobs = [task.call(n, "en") for n in range(ONE)]
     parts = [encode(job) for job in jobs]
+    ids = [id.hex for id in IdMaker().make(ONE)]
     with stage.connect() as conn:
         conn.execute("select pg_stat_statements_reset()")
         one = _cpu(lambda: [app.client.enqueue("tasks", "noop", {"user_id": n}) for n in range(ONE)])
@@ -89,8 +90,8 @@ def _enqueueing(stage: Stage, app: dibs.App, task: Task[[int, str], Any]) -> dic
         "producer_enqueue_many_us": many,
         "producer_call_us": _cpu(lambda: [task.call(n, "en") for n in range(ONE)]),
         "producer_encode_us": _cpu(lambda: [encode(job) for job in jobs]),
-        "producer_ids_us": _cpu(lambda: IdMaker().make_digits(ONE)),
-        "producer_join_us": _cpu(lambda: enqueue_many(parts, IdMaker().make_digits(ONE), None, fresh=True)),
+        "producer_ids_us": _cpu(lambda: IdMaker().make_bytes(ONE)),
+        "producer_join_us": _cpu(lambda: enqueue_many(parts, ids, None, fresh=True)),
     }
 
 

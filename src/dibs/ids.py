@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import uuid
-
-_VARIANT = str.maketrans("0123456789abcdef", "89ab" * 4)
-"""The two highest bits of a hexadecimal digit, made 10."""
+from array import array
 
 
 class IdMaker:
@@ -21,23 +20,22 @@ class IdMaker:
 
     def make(self, count: int) -> list[uuid.UUID]:
         """Make ``count`` ids, each 1/4096 ms after the last."""
-        return [uuid.UUID(int=int(digits, 16)) for digits in self.make_digits(count)]
+        made = self.make_bytes(count)
+        return [uuid.UUID(bytes=made[n : n + 16]) for n in range(0, len(made), 16)]
 
-    def make_digits(self, count: int) -> list[str]:
-        """The same as 32 hexadecimal digits each, which is quicker."""
+    def make_digits(self) -> str:
+        """One id as 32 hexadecimal digits, which is quicker."""
+        return self.make_bytes(1).hex()
+
+    def make_bytes(self, count: int) -> bytes:
+        """Ids as 16 bytes each, one after the other."""
         first = self._take(count)
-        noise = os.urandom(8 * count).hex()
-        variants = noise[::16].translate(_VARIANT)
-        return [
-            f"{tick >> 12:012x}7{tick & 0xFFF:03x}{variants[n]}{noise[16 * n + 1 : 16 * n + 16]}"
-            for n, tick in enumerate(range(first, first + count))
-        ]
-
-    def make_one(self) -> str:
-        """The digits of one id."""
-        tick = self._take(1)
-        noise = os.urandom(8).hex()
-        return f"{tick >> 12:012x}7{tick & 0xFFF:03x}{noise[0].translate(_VARIANT)}{noise[1:]}"
+        halves = array("Q", bytes(16 * count))
+        halves[::2] = array("Q", [tick >> 12 << 16 | 7 << 12 | tick & 0xFFF for tick in range(first, first + count)])
+        halves[1::2] = array("Q", [noise >> 2 | 1 << 63 for noise in array("Q", os.urandom(8 * count))])
+        if sys.byteorder == "little":
+            halves.byteswap()
+        return halves.tobytes()
 
     def _take(self, count: int) -> int:
         """The first of so many ticks of 1/4096 ms that were not taken before."""

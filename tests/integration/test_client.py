@@ -114,3 +114,15 @@ def test_the_backoff_python_offers_first_is_the_one_a_queue_has(client: dibs.Cli
     client.set_queue("by_python", backoff=dibs.exponential())
     by_python, by_sql = client.queues()
     assert by_python.backoff == by_sql.backoff
+
+
+async def test_one_call_after_another_takes_one_connection(dsn: str, db: psycopg.Connection[Any]) -> None:
+    others = "select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    with dibs.Client(dsn) as client:
+        for _ in range(3):
+            client.enqueue("mail", "welcome")
+        assert len(db.execute(others).fetchall()) == 1
+        async with dibs.AsyncClient(dsn) as another:
+            for _ in range(3):
+                await another.enqueue("mail", "welcome")
+            assert len(db.execute(others).fetchall()) == 2

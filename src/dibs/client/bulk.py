@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1000
 """How many jobs one statement of a bulk enqueue carries."""
+
+_common = attrgetter("_common")
 
 IN_MEMORY = 16_000_000
 """How many bytes of encoded jobs are kept in memory; the rest is kept in a temporary file."""
@@ -61,7 +64,7 @@ class Chunk(msgspec.Struct):
             [calls.jobs.encode(job) for job in jobs],
             [job.body for job in jobs] if any(isinstance(job.payload, BYTES) for job in jobs) else None,
             ids if any(ids) else None,
-            any(job.has_key for job in {id(job._common): job._common for job in jobs}.values()),
+            any(job.has_key for job in {id(job): job for job in map(_common, jobs)}.values()),
         )
 
 
@@ -117,7 +120,7 @@ class Bulk:
         """Give the jobs other ids: those were out of range."""
         self._maker = ids
         for sent in self._sent:
-            sent.ids = bytes.fromhex("".join(ids.make_digits(len(sent.ids) // 16)))
+            sent.ids = ids.make_bytes(len(sent.ids) // 16)
 
     def answers(self, rows: Iterable[Sequence[tuple[int, UUID, str]]]) -> LazyList[Enqueued]:
         """What was answered for each job, from the rows of each call."""
@@ -155,8 +158,10 @@ class Bulk:
     def _keep(self, chunk: Chunk) -> None:
         written = msgspec.msgpack.encode(chunk)
         self._kept.write(len(written).to_bytes(8) + written)
-        made = self._maker.make_digits(len(chunk.jobs))
-        digits = made if chunk.ids is None else [given or new for given, new in zip(chunk.ids, made, strict=True)]
-        self._sent.append(_Sent(bytes.fromhex("".join(digits)), chunk.ids is not None))
+        sent = _Sent(self._maker.make_bytes(len(chunk.jobs)), chunk.ids is not None)
+        if chunk.ids is not None:
+            mixed = [given or made for given, made in zip(chunk.ids, sent.digits(), strict=True)]
+            sent.ids = bytes.fromhex("".join(mixed))
+        self._sent.append(sent)
         self._has_key |= chunk.has_key
         self._length += len(chunk.jobs)

@@ -97,4 +97,4 @@ class Enqueuer:
         return self._ids
 
     def _id_of(self, job: NewJob) -> str:
-        return self._maker().make_one() if job.id is None else job_id(job.id).hex
+        return self._maker().make_digits() if job.id is None else job_id(job.id).hex

@@ -53,9 +53,16 @@ class Connection(psycopg.Connection[Any]):
     silence: float | None = None
 
     @cached_property
-    def kept(self) -> psycopg.Cursor[TupleRow]:
-        """A cursor for short answers; it knows from the last call how to write the next, and how to read its answer."""
+    def _cursor(self) -> psycopg.Cursor[TupleRow]:
         return psycopg.Cursor(self, row_factory=tuple_row)
+
+    def fetch(self, sql: Any, args: tuple[Any, ...], *, binary: bool) -> list[TupleRow]:
+        """Run a statement, on a cursor that knows from the last one how to write and read the same again."""
+        cursor = self._cursor.execute(sql, args, binary=binary)
+        rows = cursor.fetchall()
+        if cursor.pgresult is not None:
+            cursor.pgresult.clear()  # It may be large, and would be kept until the next call.
+        return rows
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Wait for the server's answer."""
@@ -81,9 +88,16 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
     silence: float | None = None
 
     @cached_property
-    def kept(self) -> psycopg.AsyncCursor[TupleRow]:
-        """A cursor for short answers; it knows from the last call how to write the next, and how to read its answer."""
+    def _cursor(self) -> psycopg.AsyncCursor[TupleRow]:
         return psycopg.AsyncCursor(self, row_factory=tuple_row)
+
+    async def fetch(self, sql: Any, args: tuple[Any, ...], *, binary: bool) -> list[TupleRow]:
+        """Run a statement, on a cursor that knows from the last one how to write and read the same again."""
+        cursor = await self._cursor.execute(sql, args, binary=binary)
+        rows = await cursor.fetchall()
+        if cursor.pgresult is not None:
+            cursor.pgresult.clear()  # It may be large, and would be kept until the next call.
+        return rows
 
     async def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Wait for the server's answer."""

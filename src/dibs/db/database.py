@@ -110,7 +110,7 @@ class Database:
                 kwargs={"autocommit": True},
                 configure=self._configure,
                 reset=self._forget if self._reset else None,
-                min_size=1,
+                min_size=0,  # With one, the first call would not wait for it, and make another.
                 max_size=self._pool_size,
                 open=False,
                 reconnect_timeout=self.patience,
@@ -301,9 +301,7 @@ def _send_on(conn: Connection, asked: Call[Any] | Iterator[Call[Any]], before: S
 
 def _send_one(conn: Connection, call: Call[Any]) -> Any:
     reach("database.before_send")
-    cursor = conn.kept if call.short else conn.cursor(row_factory=tuple_row)
-    cursor.execute(call.sql, call.args, binary=call.binary)
-    answer = call.read(cursor.fetchall())
+    answer = call.read(conn.fetch(call.sql, call.args, binary=call.binary))
     reach("database.after_send")
     return answer
 

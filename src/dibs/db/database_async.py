@@ -109,7 +109,7 @@ class AsyncDatabase:
                 kwargs={"autocommit": True},
                 configure=self._configure,
                 reset=self._forget if self._reset else None,
-                min_size=1,
+                min_size=0,  # With one, the first call would not wait for it, and make another.
                 max_size=self._pool_size,
                 open=False,
                 reconnect_timeout=self.patience,
@@ -300,9 +300,7 @@ async def _send_on(conn: AsyncConnection, asked: Call[Any] | Iterator[Call[Any]]
 
 async def _send_one(conn: AsyncConnection, call: Call[Any]) -> Any:
     reach("database.before_send")
-    cursor = conn.kept if call.short else conn.cursor(row_factory=tuple_row)
-    await cursor.execute(call.sql, call.args, binary=call.binary)
-    answer = call.read(await cursor.fetchall())
+    answer = call.read(await conn.fetch(call.sql, call.args, binary=call.binary))
     reach("database.after_send")
     return answer
 

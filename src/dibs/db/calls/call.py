@@ -45,8 +45,6 @@ class Call(msgspec.Struct, Generic[R], frozen=True):
     """Makes what to run when it met data that cannot be read; if that did something, the call is tried again."""
     binary: bool = False
     """Whether the answer is to come in binary, where the driver can choose: quicker for many bytes and numbers."""
-    short: bool = False
-    """Whether it comes one by one and has a short answer: then what the driver prepared for it is kept."""
 
 
 def first(rows: list[Row]) -> Any:

@@ -49,7 +49,7 @@ def enqueue(job: NewJob, id: str, *, fresh: bool) -> Call[Enqueued]:
         )
     sql, options = form
     content = to_jsonb(job.payload) if job.body is None else job.body
-    return Call(sql, (id, content, *options, fresh), lambda rows: _made(rows[0]), repeat=repeat, short=True)
+    return Call(sql, (id, content, *options, fresh), lambda rows: _made(rows[0]), repeat=repeat)
 
 
 def _made(row: Row) -> Enqueued:
@@ -124,6 +124,14 @@ def enqueue_many(
     )
 
 
+CLAIM = (
+    "select uuid_send(id), uuid_send(token), queue, kind, payload::text, body, content_type, headers::text,"
+    " priority, run, attempt, max_attempts, losses, timestamptz_send(due_at), timestamptz_send(deadline),"
+    " timestamptz_send(claimed_at), timestamptz_send(lease_until)"
+    f" from dibs.claim(%s::text[], %s, %s, {SPAN}, %s, %s)"
+)
+
+
 def claim(queues: Sequence[str], max: int, worker: UUID | None, lease: Seconds | None) -> Call[list[Claimed]]:
     """Take up to ``max`` due jobs, under a token made here; repeated, it returns what that token holds."""
     asked = (list(queues), max, worker, in_seconds(lease), uuid4())
@@ -131,16 +139,7 @@ def claim(queues: Sequence[str], max: int, worker: UUID | None, lease: Seconds |
 
 
 def _claim(asked: tuple[Any, ...], *, again: bool, **otherwise: Any) -> Call[list[Claimed]]:
-    return Call(
-        "select uuid_send(id), uuid_send(token), queue, kind, payload::text, body, content_type, headers::text,"
-        " priority, run, attempt, max_attempts, losses, timestamptz_send(due_at), timestamptz_send(deadline),"
-        " timestamptz_send(claimed_at), timestamptz_send(lease_until)"
-        f" from dibs.claim(%s::text[], %s, %s, {SPAN}, %s, %s)",
-        (*asked, again),
-        lambda rows: [Claimed(*row) for row in rows],
-        binary=True,
-        **otherwise,
-    )
+    return Call(CLAIM, (*asked, again), lambda rows: [Claimed(*row) for row in rows], binary=True, **otherwise)
 
 
 def bury_unreadable(queues: Sequence[str]) -> Call[list[Row]]:
@@ -220,7 +219,6 @@ def complete_many(
             None if follow_ups is None else to_json(follow_ups),
         ),
         read,
-        short=True,
     )
 
 
