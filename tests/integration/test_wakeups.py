@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
+from dibs.runtime.points import armed
+from dibs.runtime.wake import FAST_POLLS
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -209,3 +212,14 @@ def test_a_closed_client_refuses(dsn: str) -> None:
         client.claim("q", wait=1)
     with pytest.raises(dibs.ClientClosed):
         client.enqueue("q", "k")
+
+
+async def test_a_ring_for_nothing_is_followed_by_few_looks(dsn: str) -> None:
+    """A job that another worker took: looking every 5 ms would keep an idle fleet busy."""
+    async with dibs.AsyncClient(dsn) as client:
+        await client.claim("q", wait=0.01)
+        assert client._bell is not None
+        asyncio.get_running_loop().call_later(0.05, client._bell.ring, "q")
+        with armed("database.before_send", lambda: None) as looks:
+            await client.claim("q", wait=0.2)
+    assert 3 < looks.passed <= 7 + len(FAST_POLLS)

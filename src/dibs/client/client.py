@@ -22,6 +22,7 @@ from dibs.errors import LeaseLost, UnknownJob, UnknownQueue
 from dibs.job import Answered, NewJob, job_id, new_jobs, plain_job
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
+from dibs.runtime.wake import FAST_POLLS
 from dibs.states import Answer, State
 
 if TYPE_CHECKING:
@@ -46,9 +47,6 @@ WATCH = 0.05
 
 PAGE = 10_000
 """How many jobs one step of a list has at most."""
-
-FAST_POLL = 0.05
-"""How long to poll fast after a ring, for commits that overlapped the ringer's."""
 
 
 class Client(Operating, Looking):
@@ -161,22 +159,23 @@ class Client(Operating, Looking):
     def _claim_within(
         self, ask: Callable[[], Call[list[Claimed]]], names: list[str], end: float, bell: Bell
     ) -> list[Claimed]:
-        fast_until = 0.0
+        fast: Iterator[float] = iter(())
         while True:
             heard = bell.heard(names)
             found = self._run(ask())
             now = time.monotonic()
             if found or now >= end:
                 return found
-            if now < fast_until:
-                if bell.wait(names, heard, FAST_POLL / 10):
-                    fast_until = time.monotonic() + FAST_POLL
-                continue
-            self._rescue_now_and_then(now)
-            due = self._run(calls.jobs.wait_hint(names))
-            nap = min(end - now, self._poll, self._poll if due is None else due)
+            nap = next(fast, 0.0) or self._nap(names, now)
+            nap = min(end - now, nap)
             if nap > 0 and bell.wait(names, heard, nap):
-                fast_until = time.monotonic() + FAST_POLL
+                fast = iter(FAST_POLLS)
+
+    def _nap(self, names: list[str], now: float) -> float:
+        """How long to wait for a ring: until the next job is due, or until the next poll."""
+        self._rescue_now_and_then(now)
+        due = self._run(calls.jobs.wait_hint(names))
+        return self._poll if due is None else min(self._poll, due)
 
     def _rescue_now_and_then(self, now: float) -> None:
         # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. That is

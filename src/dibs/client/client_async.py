@@ -22,10 +22,11 @@ from dibs.errors import LeaseLost, UnknownJob, UnknownQueue
 from dibs.job import Answered, NewJob, job_id, new_jobs, plain_job
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
+from dibs.runtime.wake import FAST_POLLS
 from dibs.states import Answer, State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
     from uuid import UUID
@@ -46,9 +47,6 @@ WATCH = 0.05
 
 PAGE = 10_000
 """How many jobs one step of a list has at most."""
-
-FAST_POLL = 0.05
-"""How long to poll fast after a ring, for commits that overlapped the ringer's."""
 
 
 class AsyncClient(AsyncOperating, AsyncLooking):
@@ -172,22 +170,23 @@ class AsyncClient(AsyncOperating, AsyncLooking):
     async def _claim_within(
         self, ask: Callable[[], Call[list[Claimed]]], names: list[str], end: float, bell: AsyncBell
     ) -> list[Claimed]:
-        fast_until = 0.0
+        fast: Iterator[float] = iter(())
         while True:
             heard = bell.heard(names)
             found = await self._claim_shielded(ask())
             now = time.monotonic()
             if found or now >= end:
                 return found
-            if now < fast_until:
-                if await bell.wait(names, heard, FAST_POLL / 10):
-                    fast_until = time.monotonic() + FAST_POLL
-                continue
-            await self._rescue_now_and_then(now)
-            due = await self._run(calls.jobs.wait_hint(names))
-            nap = min(end - now, self._poll, self._poll if due is None else due)
+            nap = next(fast, 0.0) or await self._nap(names, now)
+            nap = min(end - now, nap)
             if nap > 0 and await bell.wait(names, heard, nap):
-                fast_until = time.monotonic() + FAST_POLL
+                fast = iter(FAST_POLLS)
+
+    async def _nap(self, names: list[str], now: float) -> float:
+        """How long to wait for a ring: until the next job is due, or until the next poll."""
+        await self._rescue_now_and_then(now)
+        due = await self._run(calls.jobs.wait_hint(names))
+        return self._poll if due is None else min(self._poll, due)
 
     async def _rescue_now_and_then(self, now: float) -> None:
         # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. That is

@@ -7,7 +7,11 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
+from dibs.runtime.wake import FAST_POLLS
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dibs.job import Claimed
     from dibs.worker.hand import Hand
     from dibs.worker.runners import Runners
@@ -17,8 +21,6 @@ if TYPE_CHECKING:
 BATCH = 500
 AHEAD = 0.2
 """How many seconds of work to claim beyond what runs: short jobs never run out, long ones are not hoarded."""
-FAST_POLL = 0.05
-"""How many seconds to poll fast after a ring, for commits that overlapped the ringer's."""
 SUSPECT = 2
 """A job lost this often runs alone, so that it takes no other down with it."""
 SOLITUDE = 30.0
@@ -37,7 +39,7 @@ class Producer:
         self._runners = runners
         self._stop = stop
         self._trust = BATCH
-        self._fast_until = 0.0
+        self._fast: Iterator[float] = iter(())
 
     def wake(self) -> None:
         """Look now whether to stop."""
@@ -129,11 +131,11 @@ class Producer:
 
     async def _wait(self, mark: Mark, room: int) -> None:
         """Wait for work: fast after a ring, otherwise until the next ring or poll."""
-        if time.monotonic() < self._fast_until:
-            rung = await self._source.wait(mark, FAST_POLL / 10)
+        if soon := next(self._fast, None):
+            rung = await self._source.wait(mark, soon)
         else:
             nap = await self._source.due_in(mark, room)
             rung = await self._source.wait(mark, min(nap, 0.05) if self._settings.drain else nap)
             self._hand.pace.restart()
         if rung:
-            self._fast_until = time.monotonic() + FAST_POLL
+            self._fast = iter(FAST_POLLS)
