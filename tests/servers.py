@@ -8,7 +8,6 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from dibs.db.admin import create_database, drop_database
 from dibs.embedded import UNSAFE_FAST, Server
 from dibs.embedded.temporary import guarded_folder
 
@@ -16,17 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import psycopg
+
 SMALL = {**UNSAFE_FAST, "shared_buffers": "32MB"}
 _numbers = itertools.count(1)
 
 
 @contextmanager
-def database(server: Server, **options: Any) -> Iterator[str]:
-    """A fresh database, which ends with the block; its DSN."""
-    admin, name = server.dsn("postgres"), f"test_{os.getpid()}_{next(_numbers)}"
-    create_database(admin, name, **options)
+def database(server: Server, admin: psycopg.Connection[Any], template: str = "template1") -> Iterator[str]:
+    """A copy of a database, which ends with the block; its DSN."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    admin.execute(f"create database {name} template {template} strategy file_copy")
     yield server.dsn(name)
-    drop_database(admin, name)
+    admin.execute(f"drop database {name} with (force)")
 
 
 def copy(data_dir: Path, to: Path) -> None:

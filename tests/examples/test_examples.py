@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
+pytestmark = pytest.mark.once
+
 PYTHON = [sys.executable, "-W", "error::ResourceWarning"]
 
 

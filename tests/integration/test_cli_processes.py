@@ -32,6 +32,7 @@ def run(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*DIBS, *args], env=os.environ | env, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.once
 def test_the_demo_in_a_pipe_is_plain_and_right(dsn: str) -> None:
     done = run("demo", "--jobs", "30", "--dsn", dsn, FORCE_COLOR="")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -60,6 +61,7 @@ def test_the_demo_needs_no_database_and_leaves_nothing(home: Path) -> None:
     assert min(happened["retried"], happened["snoozed"]) > 0
 
 
+@pytest.mark.once
 def test_an_interrupted_demo_leaves_quietly(dsn: str, client: dibs.Client) -> None:
     with subprocess.Popen(
         [*DIBS, "demo", "--dsn", dsn], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -10,6 +10,7 @@ import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pytest
 from textual.widgets import DataTable, Static
 
 import dibs
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from textual.pilot import Pilot
+
+pytestmark = pytest.mark.once
 
 NEVER = 3600.0
 """Between two looks: a test looks when it wants to."""

@@ -91,6 +91,7 @@ def test_it_says_so_if_others_can_read_its_secrets(
         assert ("others on this machine can read" in capsys.readouterr().err) is told
 
 
+@pytest.mark.once
 def test_the_demo_shows_a_task_that_fails_and_succeeds_when_it_is_retried(dsn: str, client: Client) -> None:
     command = [sys.executable, "-m", "dibs", "--dsn", dsn, "demo", "--web", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
