@@ -1,11 +1,14 @@
-"""How much memory a worker needs."""
+"""How much memory a worker needs, and for how long."""
 
 from __future__ import annotations
 
+import gc
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dibs
+from dibs.client.context import Context
 from tests.chaos.working import start
 from tests.waiting import wait_until
 
@@ -37,3 +40,15 @@ def test_a_worker_with_two_thousand_jobs_in_hand(client: dibs.Client, dsn: str, 
     finally:
         worker.kill()
         worker.wait(10)
+
+
+def test_an_attempt_needs_no_garbage_collector() -> None:
+    """With thousands of them per second, each with its payload, none may wait for it."""
+    job: Any = object()
+    held = sys.getrefcount(job)
+    gc.disable()
+    try:
+        assert Context(job).batch
+        assert sys.getrefcount(job) == held
+    finally:
+        gc.enable()

@@ -553,7 +553,7 @@ def traces(app: dibs.App) -> Traces:
 def run(app: dibs.App, jobs: Sequence[Claimed], handler: Callable[[], Any]) -> Any:
     """Call a handler through the app's middleware, as a worker does."""
     batch = tuple(dibs.Context(job) for job in jobs)
-    batch[0].batch = batch
+    batch[0]._batch = batch
     return app.middleware[0].run(batch[0], handler)
 
 

@@ -33,7 +33,7 @@ class Context:
     """One attempt, as its handler sees it; of a batch handler the first, with all of them in ``batch``."""
 
     __slots__ = (
-        "_began", "_databases", "_note", "_stop_reason", "_tell", "batch", "completed", "follow_ups", "job", "result",
+        "_batch", "_began", "_databases", "_note", "_stop_reason", "_tell", "completed", "follow_ups", "job", "result",
     )  # fmt: skip
 
     def __init__(self, job: Claimed, databases: Databases | None = None, note: Note | None = None) -> None:
@@ -41,12 +41,17 @@ class Context:
         self.follow_ups: list[NewJob] = []
         self.result: Any = None
         self.completed = False
-        self.batch: tuple[Context, ...] = (self,)
+        self._batch: tuple[Context, ...] = ()
         self._began = time.monotonic()
         self._stop_reason: StopReason | None = None
         self._databases = databases
         self._note = note
         self._tell: Tell | None = None
+
+    @property
+    def batch(self) -> tuple[Context, ...]:
+        """All attempts of a batch handler's call; otherwise only this one."""
+        return self._batch or (self,)
 
     @property
     def id(self) -> UUID:

@@ -124,10 +124,12 @@ class Completer:
     async def _flush(self) -> None:
         while self._ends:
             batch, self._ends = self._ends[:BATCH], self._ends[BATCH:]
+            verbs = {end.verb for end in batch}
             for verb in SENDING:
-                if ends := [e for e in batch if e.verb == verb]:
-                    await self._send(verb, ends)
-            if done := [e for e in batch if e.verb == "none"]:
+                if verb in verbs:
+                    await self._send(verb, [end for end in batch if end.verb == verb])
+            if "none" in verbs:
+                done = [end for end in batch if end.verb == "none"]
                 self._tell(Outcome.SUCCEEDED, done, [(Answer.OK, None)] * len(done))
                 self._done(done)
 

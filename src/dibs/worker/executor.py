@@ -125,7 +125,7 @@ class Executor:
     ) -> list[Any]:
         """For each item its result, or an exception."""
         first = contexts[0]
-        first.batch = tuple(contexts)
+        first._batch = tuple(contexts)
         enter(first)
         if self._events.wants(JobStarted):
             for here in contexts:

@@ -60,13 +60,12 @@ class _Kept:
         self.news: dict[str, Any] | None = None
         self.is_rung = False
 
-    @property
-    def is_over(self) -> bool:
+    def is_over(self, now: float) -> bool:
         """Whether the lease may end any moment.
 
         By our own clock, from before the claim or renewal was sent: never later than the database sees it.
         """
-        return time.monotonic() > self.until - self.length / 10
+        return now > self.until - self.length / 10
 
 
 class Keeper:
@@ -98,9 +97,10 @@ class Keeper:
         Returns those that are not kept, because they may be over already: the answer was long in coming.
         """
         late = []
+        now = time.monotonic()
         for job in jobs:
             kept = _Kept(job, since)
-            if kept.is_over:
+            if kept.is_over(now):
                 late.append(job)
             else:
                 self._held[job._run_key] = kept
@@ -219,5 +219,5 @@ class Keeper:
 
     def _fence(self) -> None:
         for kept in list(self._held.values()):
-            if kept.is_over:
+            if kept.is_over(time.monotonic()):
                 self._stop_job(kept.job, "lost")
