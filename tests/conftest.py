@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import dibs
+from dibs.db.admin import create_database
 from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server, paths
 from dibs.embedded.account import account_for
@@ -59,24 +60,17 @@ def admin_dsn(server: Server) -> str:
 
 
 @pytest.fixture(scope="session")
-def admin(admin_dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that makes and drops databases."""
-    with psycopg.connect(admin_dsn, autocommit=True) as conn:
-        yield conn
-
-
-@pytest.fixture(scope="session")
-def installed(server: Server, admin: psycopg.Connection[Any]) -> str:
+def installed(server: Server, admin_dsn: str) -> str:
     """A database with dibs as it is installed, to be copied."""
-    admin.execute("create database dibs_installed")
+    create_database(admin_dsn, "dibs_installed")
     migrate(server.dsn("dibs_installed"))
     return "dibs_installed"
 
 
 @pytest.fixture(scope="session")
-def template(server: Server, admin: psycopg.Connection[Any], installed: str) -> str:
+def template(server: Server, admin_dsn: str, installed: str) -> str:
     """The same with its clock replaced."""
-    admin.execute(f"create database dibs_template template {installed}")
+    create_database(admin_dsn, "dibs_template", template=installed, by_files=True)
     Clock(server.dsn("dibs_template")).install()
     return "dibs_template"
 
@@ -113,23 +107,23 @@ def own_server(installed_folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def empty_dsn(server: Server, admin: psycopg.Connection[Any]) -> Iterator[str]:
+def empty_dsn(server: Server) -> Iterator[str]:
     """A database without dibs."""
-    with database(server, admin) as dsn:
+    with database(server) as dsn:
         yield dsn
 
 
 @pytest.fixture
-def installed_dsn(server: Server, admin: psycopg.Connection[Any], installed: str) -> Iterator[str]:
+def installed_dsn(server: Server, installed: str) -> Iterator[str]:
     """A database with dibs as it is installed, of this test alone."""
-    with database(server, admin, installed) as dsn:
+    with database(server, installed) as dsn:
         yield dsn
 
 
 @pytest.fixture
-def dsn(server: Server, admin: psycopg.Connection[Any], template: str) -> Iterator[str]:
+def dsn(server: Server, template: str) -> Iterator[str]:
     """A database with dibs and a clock that can be moved, of this test alone."""
-    with database(server, admin, template) as dsn:
+    with database(server, template) as dsn:
         yield dsn
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from uuid import UUID
 
-    import psycopg
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
@@ -45,9 +44,9 @@ def who(request: Request) -> Access:
 
 
 @pytest.fixture(scope="module")
-def web_dsn(server: Server, admin: psycopg.Connection[Any], template: str) -> Iterator[str]:
+def web_dsn(server: Server, template: str) -> Iterator[str]:
     """A database of this module's tests, which only look at what others have made in it."""
-    with database(server, admin, template) as dsn:
+    with database(server, template) as dsn:
         yield dsn
 
 
