@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     import psycopg
 
-pytestmark = pytest.mark.once
 
 PYTHON = [sys.executable, "-W", "error::ResourceWarning"]
 
