@@ -307,6 +307,17 @@ def test_a_schedule_pauses_after_failures_in_a_row(life: Life) -> None:
     assert life.look("status, failed_runs") == ("failing", 1)
 
 
+def test_runs_count_in_the_order_in_which_they_ended(life: Life) -> None:
+    life.set({"fixed_rate": 60, "overlap": "allow"}, FAILING)
+    assert life.tick(60) + life.tick(60) == 2
+    [first, second] = life.client.claim("q", 2)
+    life.client.fail(first, "no")
+    life.clock.move(1)
+    life.client.complete(second)
+    life.tick()
+    assert life.look("status, failed_runs, status_message, succeeded") == ("healthy", 0, None, 1)
+
+
 def test_durations_are_kept(life: Life) -> None:
     life.set({"fixed_rate": 86400})
     for took in (10, 20, 60):

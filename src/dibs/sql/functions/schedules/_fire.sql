@@ -92,9 +92,9 @@ begin
     left join dibs.lease as c on c.id = o.id left join dibs.dead as d on d.id = o.id
     left join lateral (select j.id from dibs.job as j where j.id = o.id offset 0) as j on true
     left join lateral (
-      select a.claimed_at as since, a.ended_at as until, a.outcome as how, split_part(a.error, E'\n', 1) as error
+      select a.claimed_at as since, a.ended_at as until, split_part(a.error, E'\n', 1) as error
       from dibs.attempt as a where a.id = o.id order by a.run desc limit 1) as h on true
-    order by 10, o.slot
+    order by ended_at, o.slot
   loop
     s.last_attempt := greatest(s.last_attempt, r.since, r.held_since);
     if r.failed > r.failures and r.outcome is distinct from 'succeeded' then
