@@ -41,7 +41,7 @@ insert into dibs.job (id, due_at, queue_id, priority, kind, payload)
 select m.id, m.at, m.queue_id, 5, 'kind ' || m.queue_id, '{"user_id": 1, "lang": "en"}' from made as m;
 insert into dibs.attempt (id, token, claimed_at, ended_at, xact, queue_id, run, outcome, error)
 select m.id, m.id, m.at + interval '1 second', m.at + interval '2 seconds', 1, m.queue_id, 1,
-  case m.sort when 0 then 'succeeded' else 'failed' end::dibs.outcome, case m.sort when 1 then 'it broke' end
+  case m.sort when 1 then 'failed' end::dibs.outcome, case m.sort when 1 then 'it broke' end
 from made as m where m.sort < 2;
 insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, state, reason)
 select m.id, m.at, m.at + interval '2 seconds', m.queue_id, 1, 5, 0, 5, 'exhausted', 'it broke'

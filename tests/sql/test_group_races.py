@@ -56,7 +56,7 @@ def test_what_comes_while_a_claim_takes_the_last_job_is_found(
 
 
 def ended(db: psycopg.Connection[Any]) -> int:
-    return len(db.execute("select distinct id from dibs.attempt where outcome = 'succeeded'").fetchall())
+    return len(db.execute("select distinct id from dibs.attempts where outcome = 'succeeded'").fetchall())
 
 
 class Crowd:

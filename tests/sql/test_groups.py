@@ -340,7 +340,7 @@ def test_order_is_never_broken_by_sixteen_claimers(connect: Connect, db: psycopg
 
     run_threads(16, work)
     runs = db.execute(
-        "select j.group_name, a.id, a.claimed_at, a.ended_at, a.outcome = 'succeeded' from dibs.attempt as a"
+        "select j.group_name, a.id, a.claimed_at, a.ended_at, a.outcome = 'succeeded' from dibs.attempts as a"
         " join dibs.job as j using (id) order by j.group_name, a.claimed_at, a.ended_at"
     ).fetchall()
     by_group = defaultdict(list)

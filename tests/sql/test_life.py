@@ -310,6 +310,42 @@ def test_history_keeps_what_the_policy_says(client: dibs.Client) -> None:
                     client.complete(job)
 
 
+def test_a_success_takes_no_room_in_the_history_and_everyone_reads_it_as_one(
+    client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
+) -> None:
+    clock.freeze()
+    client.set_queue("q", backoff=dibs.constant(0))
+    client.enqueue_many([dibs.NewJob(queue="q", kind="k")] * 3)
+    clock.move(600)
+    jobs = client.claim("q", 3)
+    client.fail(jobs[0], "no")
+    [again] = client.claim("q")
+    clock.move(2)
+    ended = clock.now()
+    client.complete(again, "one")
+    client.complete_many(jobs[1:], ["two", "three"])
+    clock.move(1)
+    assert db.execute("select outcome from dibs.attempt where id = %s order by run", (again.id,)).fetchall() == [
+        ("failed",), (None,)]  # fmt: skip
+    assert db.execute("select count(*) from dibs.attempt where outcome is null").fetchall() == [(3,)]
+    outcomes = db.execute("select outcome::text, count(*) from dibs.attempts group by 1 order by 1").fetchall()
+    assert outcomes == [("failed", 1), ("succeeded", 3)]
+    shown = client.show(again.id)
+    assert shown
+    assert [a["outcome"] for a in shown["attempts"]] == ["failed", "succeeded"]
+    assert [client.result(job.id) for job in (again, *jobs[1:])] == ["one", "two", "three"]
+    assert (client.complete(again), client.fail(jobs[0], "no").answer) == ("already", "already")
+    with pytest.raises(dibs.LeaseLost):
+        client.snooze(again, 1)
+    assert len(client.find_jobs({"states": ["succeeded"], "ended_after": ended}).jobs) == 3
+    assert client.find_jobs({"states": ["succeeded"], "ended_before": ended}).jobs == []
+    leaving = client.drain_estimate("q", 300).leaving
+    assert (leaving, client.upkeep.roll_up()) == (3 / 300, 4)
+    [told] = client.statistics()
+    assert (told.succeeded, told.failed, told.runs, told.run_max) == (3, 1, 4, timedelta(seconds=2))
+    assert [group.failures for group in client.error_groups()] == [1]
+
+
 def test_follow_ups_are_enqueued_with_the_completion_or_not_at_all(client: dibs.Client) -> None:
     client.enqueue("q", "first")
     [job] = client.claim("q")

@@ -317,7 +317,7 @@ class Verbs(RuleBasedStateMachine):
     @invariant()
     def every_ended_run_is_in_the_history_once(self) -> None:
         rows = self.db.execute(
-            "select id, array_agg(outcome::text order by run) from dibs.attempt group by id"
+            "select id, array_agg(outcome::text order by run) from dibs.attempts group by id"
         ).fetchall()
         assert dict(rows) == {id: j.attempts for id, j in self.model.jobs.items() if j.attempts}
 

@@ -104,7 +104,7 @@ create table dibs.attempt (
   xact bigint not null default txid_current(),
   queue_id integer not null,
   run integer not null,
-  outcome dibs.outcome not null,
+  outcome dibs.outcome,
   worker bigint,
   result jsonb,
   error text,
@@ -113,6 +113,7 @@ create table dibs.attempt (
 ) partition by range (id);
 comment on table dibs.attempt is 'What happened: one row for each ended run. Insert only.';
 comment on column dibs.attempt.xact is 'The transaction that ended the run; `roll_up` finds by it what is new.';
+comment on column dibs.attempt.outcome is 'How the run ended; null if it succeeded, as most do: that takes no room.';
 create index attempt_xact_idx on dibs.attempt using brin (xact) with (autosummarize = on);
 create table dibs.attempt_default partition of dibs.attempt default;
 

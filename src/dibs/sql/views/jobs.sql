@@ -39,7 +39,7 @@ order by j.id desc;
 comment on view dibs.jobs is 'Every job kept, newest first, with its state, and what a dead one died of or the last error of one that waits; no payloads.';
 
 create or replace view dibs.attempts with (security_barrier) as
-select a.id, coalesce(p.name, q.name) as queue, j.kind, a.run, a.outcome, a.claimed_at, a.ended_at,
+select a.id, coalesce(p.name, q.name) as queue, j.kind, a.run, coalesce(a.outcome, 'succeeded') as outcome, a.claimed_at, a.ended_at,
   a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error, a.progress,
   case when a.run = 1 then a.claimed_at - j.due_at end as first_wait
 from dibs.attempt as a

@@ -72,7 +72,7 @@ begin atomic
       -- A scalar subquery and not EXISTS, which the planner may turn into a hash of the whole history.
       when (
         select true from dibs.attempt as a
-        where a.id = k.id and a.token = k.token and a.outcome = any (outcomes) limit 1) then 'already'
+        where a.id = k.id and a.token = k.token and coalesce(a.outcome, 'succeeded') = any (outcomes) limit 1) then 'already'
       else 'lost'
     end,
     e.n

@@ -17,8 +17,8 @@ begin
   if not found then
     return false;
   end if;
-  insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, result, progress)
-  select _complete_one.id, _complete_one.token, v_run.claimed_at, v_now, v_run.queue_id, v_run.run, 'succeeded', v_run.worker,
+  insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, worker, result, progress)
+  select _complete_one.id, _complete_one.token, v_run.claimed_at, v_now, v_run.queue_id, v_run.run, v_run.worker,
     _complete_one.result, v_run.progress
   from dibs.queue as q where q.id = v_run.queue_id and coalesce(v_run.history, q.history) = 'all';
   if v_run.turn > 0 or v_run.limit_ids is not null then
@@ -75,9 +75,8 @@ begin
     returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, a.result,
       l.lane, l.turn, l.limit_ids, l.limit_units
   ), kept as (
-    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, result,
-      progress)
-    select g.id, g.token, g.claimed_at, v_now, g.queue_id, g.run, 'succeeded', g.worker, g.result, g.progress
+    insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, worker, result, progress)
+    select g.id, g.token, g.claimed_at, v_now, g.queue_id, g.run, g.worker, g.result, g.progress
     from gone as g join dibs.queue as q on q.id = g.queue_id
     where coalesce(g.history, q.history) = 'all'
   )

@@ -12,7 +12,7 @@ begin atomic
       else result.id end as id
   ) as k
   join dibs.attempt as a on a.id = k.id
-  where a.outcome = 'succeeded' order by a.run desc limit 1;
+  where a.outcome is null order by a.run desc limit 1;
 end;
 
 comment on function dibs.result is

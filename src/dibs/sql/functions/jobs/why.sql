@@ -69,8 +69,8 @@ begin atomic
       'policy', jsonb_strip_nulls(jsonb_build_object('ttl', j.ttl, 'lease', j.lease, 'lease_growth', j.lease_growth,
         'lease_cap', j.lease_cap, 'max_attempts', j.max_attempts, 'backoff', j.backoff, 'history', j.history)),
       'attempts', coalesce((
-        select jsonb_agg(jsonb_build_object('run', a.run, 'outcome', a.outcome, 'claimed_at', a.claimed_at,
-          'ended_at', a.ended_at, 'worker', a.worker, 'result', a.result, 'error', a.error,
+        select jsonb_agg(jsonb_build_object('run', a.run, 'outcome', coalesce(a.outcome, 'succeeded'),
+          'claimed_at', a.claimed_at, 'ended_at', a.ended_at, 'worker', a.worker, 'result', a.result, 'error', a.error,
           'progress', a.progress) order by a.run)
         from dibs.attempt as a where a.id = j.id), '[]'),
       'changes', coalesce((

@@ -143,7 +143,7 @@ begin
       select a.error from dibs.attempt as a where a.id = s.id and a.error is not null order by a.run desc limit 1
     ) as e on s.reason is null and num_nonnulls(filter.reason, filter.error_group) > 0
     left join lateral (
-      select a.ended_at from dibs.attempt as a where a.id = s.id and a.outcome = 'succeeded' order by a.run desc limit 1
+      select a.ended_at from dibs.attempt as a where a.id = s.id and a.outcome is null order by a.run desc limit 1
     ) as n on s.ended_at is null and num_nonnulls(filter.ended_after, filter.ended_before) > 0
     where s.state = any (filter.states)
       and (s.state <> 'succeeded' or not (

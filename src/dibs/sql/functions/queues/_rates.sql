@@ -68,7 +68,7 @@ begin
     select coalesce(q.shard_of, q.id) as queue_id, count(*) as jobs
     from (
       select a.queue_id from dibs.attempt as a cross join dibs.stat_mark as m
-      where a.xact >= m.next and a.outcome = 'succeeded' and a.ended_at >= _departures.since
+      where a.xact >= m.next and a.outcome is null and a.ended_at >= _departures.since
       limit 10 * dibs._count_bound()) as a
     join dibs.queue as q on q.id = a.queue_id group by 1
   ), counted as materialized (
