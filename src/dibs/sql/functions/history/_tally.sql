@@ -11,11 +11,11 @@ set jit = off
 as $$
 begin
   return query
-  select t.queue_id, t.kind, date_trunc('minute', t.ended_at), t.outcome, dibs._bar_of(t.run_us),
+  select t.queue_id, t.kind, date_trunc('minute', t.ended_at), t.outcome::text, dibs._bar_of(t.run_us),
     dibs._bar_of(t.wait_us), count(*), sum(t.run_us)::bigint, max(t.run_us), sum(t.wait_us)::bigint,
     max(t.wait_us), max(t.ended_at), (max(array[dibs._micros_between('epoch', t.ended_at), t.run_us]))[2]
   from (
-    select a.queue_id, coalesce(j.kind, '') as kind, coalesce(a.outcome::text, 'succeeded') as outcome, a.ended_at,
+    select a.queue_id, coalesce(j.kind, '') as kind, coalesce(a.outcome, 'succeeded') as outcome, a.ended_at,
       case when a.outcome is null or a.outcome = 'failed' then dibs._micros_between(a.claimed_at, a.ended_at) end as run_us,
       case when a.run = 1 then greatest(dibs._micros_between(j.due_at, a.claimed_at), 0) end as wait_us
     from dibs._new_runs(mark, upto, _group_runs.open) as a
