@@ -62,7 +62,7 @@ def test_a_stranger_with_every_lock_stops_nothing(connect: Connect, dsn: str, cl
 
 def test_a_sweep_that_was_aborted_leaves_no_lock(connect: Connect) -> None:
     one, other = connect(), connect()
-    leave_hint(one, 25, took=1)
+    leave_hint(one, 45, took=1)
     one.execute("begin")
     assert one.execute(SWEEP).fetchone() == (True,)
     assert other.execute(SWEEP).fetchone() == (False,), "one at a time"
@@ -73,7 +73,7 @@ def test_a_sweep_that_was_aborted_leaves_no_lock(connect: Connect) -> None:
 
 
 def test_a_sweep_in_an_open_transaction_stops_no_other_for_long(connect: Connect) -> None:
-    """After a while the others go ahead, each in its own twentieth of the time."""
+    """After a while the others go ahead, each in its own fortieth of the time."""
     one, other = connect(), connect()
     leave_hint(one, 3600, took=1)
     one.execute("begin")
@@ -81,9 +81,9 @@ def test_a_sweep_in_an_open_transaction_stops_no_other_for_long(connect: Connect
     ahead = (
         "select count(*) filter (where dibs._may_sweep('floor', 1, statement_timestamp() + n * interval '1 second'))"
     )
-    assert other.execute(f"{ahead} from generate_series(0, 19) as n").fetchone() == (1,)
+    assert other.execute(f"{ahead} from generate_series(0, 39) as n").fetchone() == (1,)
     leave_hint(other, 0, took=1)
-    assert other.execute(f"{ahead} from generate_series(0, 19) as n").fetchone() == (0,), "a new hint is waited for"
+    assert other.execute(f"{ahead} from generate_series(0, 39) as n").fetchone() == (0,), "a new hint is waited for"
     assert other.execute("select dibs.forget()").fetchone() == (0,), "and what is locked is left to the next round"
 
 

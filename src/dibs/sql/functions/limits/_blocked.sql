@@ -37,7 +37,7 @@ begin
   v_first.n := v_top - 200;
   v_first.since := v_began;
   v_first.until := coalesce(v_first.until,
-    v_began + greatest(dibs._settled_us(), dibs._rest(dibs._micros(clock_timestamp()) - v_began)));
+    v_began + greatest(dibs._settled_us(), dibs._look_rest(dibs._micros(clock_timestamp()) - v_began)));
   perform dibs._remember('blocked', limit_id, row(coalesce(v_first.rank, 101), coalesce(v_first.due_at, 'infinity'),
     coalesce(v_first.id, dibs._nil_id()), v_first.n, v_first.since, v_first.until)::dibs.first_blocked::text);
   return v_first;
@@ -67,7 +67,7 @@ end;
 comment on function dibs._ring_for is 'Ring for the queues whose jobs wait for a limit.';
 
 create or replace function dibs._bring_back(queue_ids integer[], at timestamptz)
-returns table (queue_id integer, priority smallint, due_at timestamptz)
+returns table (queue_id integer, priority smallint, due_at timestamptz, id uuid)
 language plpgsql volatile
 as $$
 declare
@@ -84,9 +84,9 @@ begin
     v_first := dibs._first_blocked(v_limit.id);
     continue when v_first.id is null;
     return query
-    select m.queue_id, m.priority, m.due_at
+    select m.queue_id, m.priority, m.due_at, m.id
     from dibs._unblock_limit(v_limit.id, v_first.rank, v_first.due_at, v_first.id, queue_ids, at) as u,
-      unnest(u.queues, u.levels, u.dues, u.lanes) as m (queue_id, priority, due_at, lane)
+      unnest(u.queues, u.levels, u.dues, u.back, u.lanes) as m (queue_id, priority, due_at, id, lane)
     where m.lane is null;
   end loop;
 end
@@ -94,31 +94,36 @@ $$;
 
 comment on function dibs._bring_back is
 'Bring those back to ready that wait for a unit which is free now. They keep their place; those without a group are returned, so
-that floors can be lowered to them.';
+that a claim looks there.';
 
-create or replace function dibs._lower_floors(scans dibs.queue_scan[], at timestamptz) returns dibs.queue_scan[]
+create or replace function dibs._note_brought(scans dibs.queue_scan[], at timestamptz) returns dibs.queue_scan[]
 language plpgsql volatile
 as $$
 declare
-  v_back record;
+  v_brought record;
+  v_scan dibs.queue_scan;
   v_level integer;
 begin
-  for v_back in
-    select s.n, b.priority, min(b.due_at) as due_at
+  for v_brought in
+    select s.n, b.priority, count(*) as jobs, min(b.due_at) as due_at, (array_agg(b.id order by b.due_at, b.id))[1] as id
     from dibs._bring_back(array(select (s.queue).id from unnest(scans) as s), at) as b
     join (select (s.queue).id, s.ordinality::integer as n from unnest(scans) with ordinality as s) as s on s.id = b.queue_id
     group by 1, 2
   loop
-    v_level := array_position(((scans[v_back.n]).floor).priorities, v_back.priority);
-    continue when v_level is null;
-    scans[v_back.n].floor.due_us[v_level] :=
-      least(((scans[v_back.n]).floor).due_us[v_level], dibs._micros(v_back.due_at) - 1);
+    v_scan := scans[v_brought.n];
+    v_level := array_position((v_scan.floor).priorities, v_brought.priority);
+    continue when v_level is null
+      or (dibs._micros(v_brought.due_at), v_brought.id) >= ((v_scan.floor).due_us[v_level], (v_scan.floor).ids[v_level]);
+    v_scan.low_at[v_level] := v_brought.due_at;
+    v_scan.low_ids[v_level] := v_brought.id;
+    v_scan.brought[v_level] := v_brought.jobs;
+    scans[v_brought.n] := v_scan;
   end loop;
   return scans;
 end
 $$;
 
-comment on function dibs._lower_floors is 'Bring back who waits for a unit that is free now, and lower this claim''s floors to them.';
+comment on function dibs._note_brought is 'Bring back who waits for a unit that is free now, and note where they lie below this claim''s floors.';
 
 create or replace function dibs._unblock_tickets(
   ids uuid[], due timestamptz, ring boolean, at timestamptz,
@@ -155,7 +160,7 @@ priorities, due times and groups.';
 
 create or replace function dibs._unblock_limit(
   of_limit integer, from_rank integer, from_at timestamptz, from_id uuid, queue_ids integer[], at timestamptz,
-  out queues integer[], out levels smallint[], out dues timestamptz[], out lanes uuid[])
+  out back uuid[], out queues integer[], out levels smallint[], out dues timestamptz[], out lanes uuid[])
 language plpgsql volatile
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -192,7 +197,7 @@ begin
     v_free := v_free - v_waiting.units;
     exit when v_free = 0 or cardinality(v_ids) >= v_most;
   end loop;
-  select u.queues, u.levels, u.dues, u.lanes into queues, levels, dues, lanes
+  select u.back, u.queues, u.levels, u.dues, u.lanes into back, queues, levels, dues, lanes
   from dibs._unblock_tickets(v_ids, null, queue_ids is null, at) as u;
 end
 $$;

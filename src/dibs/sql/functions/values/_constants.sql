@@ -39,6 +39,14 @@ return 20 * took;
 comment on function dibs._rest is
 'How long to leave alone what took that long: twenty times as long, so that it costs at most a twentieth of the time.';
 
+create or replace function dibs._look_rest(took bigint) returns bigint
+language sql immutable parallel safe
+return 40 * took;
+
+comment on function dibs._look_rest is
+'How long to leave alone what lies below a floor, after a look there that took that long. There are near looks and sweeps; together they
+cost at most a twentieth of the time.';
+
 create or replace function dibs._small_size() returns integer
 language sql immutable parallel safe
 return dibs._most('claim') / 10000;
