@@ -18,7 +18,7 @@ from dibs.embedded import UNSAFE_FAST, Server, paths
 from dibs.embedded.account import account_for
 from dibs.embedded.temporary import guarded_folder
 from dibs.testing import Clock
-from tests.servers import SMALL, copied, database
+from tests.servers import SMALL, Databases, copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,6 +51,14 @@ def server() -> Iterator[Server]:
     """The server of this test process."""
     with Server.temporary(settings=SETTINGS, in_memory=True) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def databases(server: Server) -> Iterator[Databases]:
+    """Makes databases in that server."""
+    databases = Databases(server)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture(scope="session")
@@ -107,23 +115,23 @@ def own_server(installed_folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def empty_dsn(server: Server) -> Iterator[str]:
+def empty_dsn(databases: Databases) -> Iterator[str]:
     """A database without dibs."""
-    with database(server) as dsn:
+    with databases.copy() as dsn:
         yield dsn
 
 
 @pytest.fixture
-def installed_dsn(server: Server, installed: str) -> Iterator[str]:
+def installed_dsn(databases: Databases, installed: str) -> Iterator[str]:
     """A database with dibs as it is installed, of this test alone."""
-    with database(server, installed) as dsn:
+    with databases.copy(installed) as dsn:
         yield dsn
 
 
 @pytest.fixture
-def dsn(server: Server, template: str) -> Iterator[str]:
+def dsn(databases: Databases, template: str) -> Iterator[str]:
     """A database with dibs and a clock that can be moved, of this test alone."""
-    with database(server, template) as dsn:
+    with databases.copy(template) as dsn:
         yield dsn
 
 

@@ -6,28 +6,51 @@ import itertools
 import os
 import subprocess
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dibs.db.admin import create_database, drop_database
+import psycopg
+from psycopg import sql
+
 from dibs.embedded import UNSAFE_FAST, Server
 from dibs.embedded.temporary import guarded_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import LiteralString
 
 SMALL = {**UNSAFE_FAST, "shared_buffers": "32MB"}
-_numbers = itertools.count(1)
+RENEW = 50
+"""After so many databases a connection is renewed: it gets slower with each that it has dropped."""
 
 
-@contextmanager
-def database(server: Server, template: str = "template1") -> Iterator[str]:
-    """A copy of a database, which ends with the block; its DSN."""
-    # Over a fresh connection each time: one that is kept gets slower with each database it has dropped.
-    admin, name = server.dsn("postgres"), f"test_{os.getpid()}_{next(_numbers)}"
-    create_database(admin, name, template=template, by_files=True)
-    yield server.dsn(name)
-    drop_database(admin, name)
+class Databases:
+    """The databases of tests in one server, made and dropped over one connection: a new one takes 5 ms."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._numbers = itertools.count(1)
+        self._connect()
+
+    def _connect(self) -> None:
+        self._admin: psycopg.Connection[Any] = psycopg.connect(self._server.dsn("postgres"), autocommit=True)
+
+    def close(self) -> None:
+        self._admin.close()
+
+    @contextmanager
+    def copy(self, template: str = "template1") -> Iterator[str]:
+        """A copy of a database, which ends with the block; its DSN."""
+        if (number := next(self._numbers)) % RENEW == 0:
+            self._admin.close()
+            self._connect()
+        name = f"test_{os.getpid()}_{number}"
+        self._do("create database {} template {} strategy file_copy", name, template)
+        yield self._server.dsn(name)
+        self._do("drop database {} with (force)", name)
+
+    def _do(self, statement: LiteralString, *names: str) -> None:
+        self._admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 def copy(data_dir: Path, to: Path) -> None:

@@ -29,12 +29,11 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 import dibs
 from dibs.db import calls
 from dibs.db.adapters.asyncpg import numbered
-from dibs.db.admin import create_database, drop_database
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
-    from dibs.embedded import Server
+    from tests.servers import Databases
 
 _numbers = itertools.count(1)
 
@@ -197,11 +196,10 @@ Play: TypeAlias = "Callable[[Callable[[Stage], Coroutine[Any, Any, None]]], None
 
 
 @pytest.fixture(scope="module")
-def dsn(server: Server, admin_dsn: str, template: str) -> Iterator[str]:
+def dsn(databases: Databases, template: str) -> Iterator[str]:
     """One database for all of these tests; each has its own queue."""
-    create_database(admin_dsn, "adapters", template=template)
-    yield server.dsn("adapters")
-    drop_database(admin_dsn, "adapters")
+    with databases.copy(template) as dsn:
+        yield dsn
 
 
 @pytest.fixture

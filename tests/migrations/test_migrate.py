@@ -15,7 +15,7 @@ import dibs
 from dibs import sql
 from dibs.client.bounded import ActingClient
 from dibs.db import schema
-from dibs.db.admin import create_database, drop_database, execute
+from dibs.db.admin import create_database, execute
 from dibs.db.grants import check
 from dibs.db.schema import migrate
 
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
 
     from dibs.db.schema import Migrated
     from dibs.embedded import Server
+    from tests.servers import Databases
 
 
 @pytest.fixture
-def two_dsns(server: Server, admin_dsn: str, empty_dsn: str) -> Iterator[tuple[str, str]]:
+def two_dsns(databases: Databases, empty_dsn: str) -> Iterator[tuple[str, str]]:
     """Two databases without dibs."""
-    name = re.sub(r"\W", "_", f"second_{id(empty_dsn)}")
-    create_database(admin_dsn, name)
-    yield empty_dsn, server.dsn(name)
-    drop_database(admin_dsn, name)
+    with databases.copy() as dsn:
+        yield empty_dsn, dsn
 
 
 def dump(server: Server, dsn: str) -> list[str]:

@@ -12,7 +12,6 @@ import dibs
 from dibs.db import calls
 from dibs.web import Access, app
 from dibs.web.access import ACTIONS
-from tests.servers import database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from dibs.embedded import Server
     from dibs.operation import Action
     from dibs.web import Authorize
+    from tests.servers import Databases
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
 """What a browser says when a page of ours sends a form."""
@@ -44,9 +43,9 @@ def who(request: Request) -> Access:
 
 
 @pytest.fixture(scope="module")
-def web_dsn(server: Server, template: str) -> Iterator[str]:
+def web_dsn(databases: Databases, template: str) -> Iterator[str]:
     """A database of this module's tests, which only look at what others have made in it."""
-    with database(server, template) as dsn:
+    with databases.copy(template) as dsn:
         yield dsn
 
 

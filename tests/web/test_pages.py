@@ -18,7 +18,6 @@ from psycopg import sql
 import dibs
 from dibs.client.bounded import ActingClient
 from dibs.db import calls
-from dibs.db.admin import create_database, drop_database
 from dibs.web import app
 from tests.web.conftest import NASTY, asking, who
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.testclient import TestClient
 
-    from dibs.embedded import Server
+    from tests.servers import Databases
     from tests.web.conftest import Browse
 
 PAGES = (
@@ -38,12 +37,10 @@ PAGES = (
 
 
 @pytest.fixture(scope="module")
-def empty(server: Server, admin_dsn: str, template: str, browse: Browse) -> Iterator[TestClient]:
+def empty(databases: Databases, template: str, browse: Browse) -> Iterator[TestClient]:
     """A dashboard of a database in which nothing has happened."""
-    name = f"quiet_{os.getpid()}"
-    create_database(admin_dsn, name, template=template, by_files=True)
-    yield browse(dsn=server.dsn(name))
-    drop_database(admin_dsn, name)
+    with databases.copy(template) as dsn:
+        yield browse(dsn=dsn)
 
 
 @pytest.mark.parametrize("page", PAGES)
