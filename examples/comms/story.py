@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dibs.embedded import Server
 
 HERE = Path(__file__).resolve().parent
-FIRST_DELAY = 0.5
+FIRST_DELAY, LONGEST_DELAY = 0.5, 4.0
 
 
 @dataclass
@@ -157,8 +157,8 @@ def prepare(dsn: str) -> None:
         conn.execute('select dibs.set_queue(\'comms\', \'{"lease": 2, "lease_cap": 60, "max_losses": 50}\')')
         conn.execute(
             "update comms.policy set max_attempts = 8, first_delay = make_interval(secs => %s),"
-            " longest_delay = '4 s', recheck = '2 s'",
-            (FIRST_DELAY,),
+            " longest_delay = make_interval(secs => %s), recheck = '2 s'",
+            (FIRST_DELAY, LONGEST_DELAY),
         )
 
 
