@@ -55,7 +55,7 @@ def tried(client: dibs.Client, db: psycopg.Connection[Any], call: calls.Call[Any
         return type(error)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     options=st.lists(st.sampled_from(list(OPTIONS)), max_size=3, unique=True).flatmap(
         lambda names: st.fixed_dictionaries({name: OPTIONS[name] for name in names})

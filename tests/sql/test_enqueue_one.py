@@ -148,7 +148,7 @@ def asked(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> psy
 
 @given(request=REQUESTS)
 @example(request=("plain", {"kind": "k", "id": KNOWN, "fresh": True}))
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_one_job_goes_in_as_a_batch_of_one_does(asked: psycopg.Connection[Any], request: Any) -> None:
     queue, options = request
     if queue == "sharded" and not options.keys() & {"shard_key", "group", "dedup_key", "id"}:

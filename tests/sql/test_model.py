@@ -338,4 +338,4 @@ class Verbs(RuleBasedStateMachine):
 
 def test_the_verbs_do_what_the_model_does(db: psycopg.Connection[Any], clock: Clock) -> None:
     machine = type("Machine", (Verbs,), {"db": db, "clock": clock})
-    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=40))
+    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=40))

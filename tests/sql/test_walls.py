@@ -331,6 +331,7 @@ class Sweep:
         )
         numbers = db.execute("select array_agg(id::text) from dibs.queue where name like 'hush%'").fetchall()
         self.mentions = {"told": "|".join([THEIRS, *self.theirs.ids]), "queues": numbers[0][0]}
+        self.seen = self.everything()
 
     def everything(self) -> tuple[set[Any], set[Any]]:
         """Every row of every table that tells of them, and those that are in their queues."""
@@ -399,13 +400,13 @@ def compare(sweep: Sweep, conn: psycopg.Connection[Any], name: str, arguments: s
     """What is of another queue is answered for as if it did not exist, and stays as it is."""
     call = f"{name}({arguments})"
     for job in (sweep.theirs.waiting, sweep.theirs.running) if "<job>" in call else (uuid4(),):
-        before = sweep.everything()
         told, hidden = sweep.outcome(conn, call, sweep.names(THEIRS, job))
         assert not sweep.theirs.told(told), f"{call} tells of the other queue: {told}"
         # An id is a place in an order, too: the one that does not exist stands right beside the one that does.
         _, missing = sweep.outcome(conn, call, sweep.names("zqxw", UUID(int=job.int ^ 1)))
         assert hidden == missing, f"{call} tells what is there from what is not"
         if name not in UPKEEP:
-            after = sweep.everything()
+            before, after = sweep.seen, sweep.everything()
             assert before[0] <= after[0], f"{call} changed something of the other queue"
             assert before[1] == after[1], f"{call} put something into the other queue"
+            sweep.seen = after
