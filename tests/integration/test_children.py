@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
+from dibs.cli.app import dibs as cli
 from dibs.runtime.children import Children
 from tests.waiting import wait_until
 
@@ -174,7 +175,18 @@ def test_no_child_shows_the_dsn_or_imports_from_the_folder(tmp_path: Path, dsn: 
 
 
 @pytest.mark.once
-def test_an_app_that_cannot_be_imported_is_explained(tmp_path: Path, dsn: str) -> None:
+def test_an_app_that_cannot_be_imported_is_explained(
+    tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def say(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["worker", *arguments])
+        assert ended.value.code in {1, 2}
+        return capsys.readouterr().err
+
     modules = {
         "missing": ("import nonexisting_lib\n", "No module named 'nonexisting_lib'", 1),
         "broken": ("x = 1\nx = (\n", "SyntaxError", 2),
@@ -182,23 +194,19 @@ def test_an_app_that_cannot_be_imported_is_explained(tmp_path: Path, dsn: str) -
     }
     for name, (text, words, line) in modules.items():
         (tmp_path / f"{name}.py").write_text(text)
-        told = say(tmp_path, [f"{name}:app", "--dsn", dsn])
+        told = say(f"{name}:app", "--dsn", dsn)
         assert f"{name} cannot be imported" in told
         assert words in told
         assert f"{tmp_path}/{name}.py, line {line}" in told
         assert "Traceback" not in told
-    (tmp_path / "shop.py").write_text(APP)
-    assert "there is no module shopp" in say(tmp_path, ["shopp:app"])
-    assert "shop has no appp; did you mean 'app'?" in say(tmp_path, ["shop:appp"])
-
-
-def say(folder: Path, arguments: list[str]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "dibs", "worker", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    return done.stderr
+    (tmp_path / "children_shop.py").write_text(APP + "number = 7\n")
+    assert "there is no module children_shopp" in say("children_shopp:app")
+    assert "children_shop has no appp; did you mean 'app'?" in say("children_shop:appp")
+    assert "is a int, not a dibs.App" in say("children_shop:number")
+    told = say("children_shop:app", "--queue", "mail,weights=3")
+    assert "did you mean" in told
+    assert "weight" in told
+    del sys.modules["children_shop"]
 
 
 @pytest.mark.once
@@ -355,17 +363,3 @@ def test_reload(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
         wait_until(lambda: client.state(second.id) is dibs.State.SUCCEEDED, what="version 2 ran")
     results = [(client.show(made.id) or {})["attempts"][0]["result"] for made in (first, second)]
     assert results == [1, 2]
-
-
-@pytest.mark.once
-def test_a_worker_whose_app_cannot_be_loaded_says_why(tmp_path: Path, dsn: str) -> None:
-    (tmp_path / "shop.py").write_text("app = 7\n")
-    for path, words in (("nowhere:app", "there is no module nowhere"), ("shop:app", "is a int, not a dibs.App")):
-        command = [sys.executable, "-m", "dibs", "worker", path, "--dsn", dsn]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
-        assert done.returncode != 0
-        assert words in done.stderr
-    command = [sys.executable, "-m", "dibs", "worker", "shop:app", "--queue", "mail,weights=3"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
-    assert "did you mean" in done.stderr
-    assert "weight" in done.stderr

@@ -120,7 +120,8 @@ def test_each_test_has_a_database_of_its_own(project: pytest.Pytester) -> None:
     run(project).assert_outcomes(passed=6)
 
 
-def test_a_given_server_is_left_as_it_was(project: pytest.Pytester, shared: str) -> None:
+def test_a_given_server_is_left_as_it_was_and_what_is_wrong_is_said(project: pytest.Pytester, shared: str) -> None:
+    """Several processes, tables of the project's, workers that crash where they are told, and tests that fail."""
     before = left_behind(shared)
     project.makeconftest(
         """
@@ -147,11 +148,6 @@ def test_a_given_server_is_left_as_it_was(project: pytest.Pytester, shared: str)
             assert dibs_client.depth("q").ready == 1
         """
     )
-    run(project, "-n", "2").assert_outcomes(passed=6)
-    assert left_behind(shared) == before
-
-
-def test_a_worker_crashes_where_it_is_told(project: pytest.Pytester, shared: str) -> None:
     project.makepyfile(
         test_crash="""
         import pytest, shop
@@ -173,10 +169,6 @@ def test_a_worker_crashes_where_it_is_told(project: pytest.Pytester, shared: str
             assert job.result() == "welcomed 5"
         """
     )
-    run(project).assert_outcomes(passed=4)
-
-
-def test_what_is_wrong_is_said(project: pytest.Pytester, shared: str) -> None:
     project.makepyfile(
         test_wrong="""
         import shop
@@ -191,8 +183,9 @@ def test_what_is_wrong_is_said(project: pytest.Pytester, shared: str) -> None:
             drain(dibs_app, raise_errors=True)
         """
     )
-    done = run(project)
-    done.assert_outcomes(failed=2)
+    done = run(project, "-n", "2")
+    done.assert_outcomes(passed=10, failed=2)
+    assert left_behind(shared) == before
     done.stdout.fnmatch_lines_random(
         [
             "E*AssertionError: welcome(user_id=42) was not enqueued.",

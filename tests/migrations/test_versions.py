@@ -7,13 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import dibs
 from dibs import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 LATEST = sql.latest_version()
 
@@ -30,31 +34,32 @@ EXPAND = {
 CONTRACT = {f"migrations/{LATEST + 2:04}_contract.sql": "select 1;\n"}
 
 USE = """
-import asyncio, json, sys
+import contextlib, json, sys
 import dibs
 from dibs.db.schema import migrate
-dsn, what = sys.argv[1:]
-if what == "migrate":
-    print(json.dumps(migrate(dsn).after))
-    sys.exit()
-app = dibs.App(dsn)
-ran = []
-@app.task(queue="mail")
-async def welcome(n: int) -> int:
-    ran.append(n)
-    return n
-try:
-    with dibs.Client(dsn) as client:
-        client.enqueue("plain", "k", {"n": 1})
-        client.complete(client.claim("plain")[0])
-        client.pause("plain")
-        client.resume("plain")
-    for n in range(3):
-        welcome.enqueue(n)
-    app.run_worker(drain=True)
-    print(json.dumps(sorted(ran)))
-except dibs.DibsError as error:
-    print(json.dumps(type(error).__name__))
+dsn = sys.argv[1]
+def use():
+    ran = []
+    with contextlib.closing(dibs.App(dsn)) as app:
+        @app.task(queue="mail")
+        async def welcome(n: int) -> int:
+            ran.append(n)
+            return n
+        with dibs.Client(dsn) as client:
+            client.enqueue("plain", "k", {"n": 1})
+            client.complete(client.claim("plain")[0])
+            client.pause("plain")
+            client.resume("plain")
+        for n in range(3):
+            welcome.enqueue(n)
+        app.run_worker(drain=True)
+    return sorted(ran)
+for line in sys.stdin:
+    try:
+        told = migrate(dsn).after if line == "migrate\\n" else use()
+    except dibs.DibsError as error:
+        told = type(error).__name__
+    print(json.dumps(told), flush=True)
 """
 
 
@@ -72,43 +77,52 @@ def release(folder: Path, changes: dict[str, str], oldest_client: int) -> Path:
     return folder
 
 
-def use(release: Path, dsn: str, what: str = "use") -> Any:
-    """What a process of that release says."""
-    done = subprocess.run(
-        [sys.executable, "-c", USE, dsn, what], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(release)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+class Running:
+    """A process of a release, which says what it is asked."""
+
+    def __init__(self, release: Path, dsn: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", USE, dsn], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": str(release)},
+        )  # fmt: skip
+
+    def __call__(self, what: str = "use") -> Any:
+        assert self._process.stdin
+        assert self._process.stdout
+        print(what, file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def end(self) -> None:
+        self._process.communicate(timeout=20)
+        assert self._process.returncode == 0
 
 
 @pytest.fixture
-def now(tmp_path: Path) -> Path:
-    """This release."""
-    return release(tmp_path / "now", {}, sql.OLDEST_CLIENT)
+def start(tmp_path: Path, empty_dsn: str) -> Iterator[Callable[..., Running]]:
+    """Starts a process of a release with such changes; all end with the test."""
+    with ExitStack() as stack:
+
+        def start(name: str, changes: dict[str, str], oldest_client: int) -> Running:
+            running = Running(release(tmp_path / name, changes, oldest_client), empty_dsn)
+            stack.callback(running.end)
+            return running
+
+        yield start
 
 
-@pytest.fixture
-def later(tmp_path: Path) -> Path:
-    """The next release, which expands."""
-    return release(tmp_path / "later", EXPAND, LATEST)
+def test_releases_side_by_side(start: Callable[..., Running]) -> None:
+    """This release, the next, which expands, and the one after that, which contracts."""
+    now = start("now", {}, sql.OLDEST_CLIENT)
+    later = start("later", EXPAND, LATEST)
+    last = start("last", EXPAND | CONTRACT, LATEST + 1)
+    assert now("migrate") == LATEST
+    assert later() == [0, 1, 2], "new code before its migration"
+    assert last() == "SchemaTooOld", "two versions ahead"
 
+    assert later("migrate") == LATEST + 1
+    for use in (now, later, last):
+        assert use() == [0, 1, 2], "all of them, after the first migration"
 
-@pytest.fixture
-def last(tmp_path: Path) -> Path:
-    """The one after that, which contracts."""
-    return release(tmp_path / "last", EXPAND | CONTRACT, LATEST + 1)
-
-
-def test_releases_side_by_side(now: Path, later: Path, last: Path, empty_dsn: str) -> None:
-    assert use(now, empty_dsn, "migrate") == LATEST
-    assert use(later, empty_dsn) == [0, 1, 2], "new code before its migration"
-    assert use(last, empty_dsn) == "SchemaTooOld", "two versions ahead"
-
-    assert use(later, empty_dsn, "migrate") == LATEST + 1
-    for package in (now, later, last):
-        assert use(package, empty_dsn) == [0, 1, 2], "all of them, after the first migration"
-
-    assert use(last, empty_dsn, "migrate") == LATEST + 2
-    assert use(later, empty_dsn) == [0, 1, 2]
-    assert use(now, empty_dsn) == "SchemaTooNew", "two versions behind"
+    assert last("migrate") == LATEST + 2
+    assert later() == [0, 1, 2]
+    assert now() == "SchemaTooNew", "two versions behind"
