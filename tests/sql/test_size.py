@@ -88,9 +88,8 @@ def test_what_is_little_is_counted_exactly(client: dibs.Client, db: Connection) 
     ("what", "state"),
     [("ready", "ready"), ("lane", "ready"), ("blocked", "blocked"), ("lease", "running"), ("dead", "failed")],
 )
-def test_what_is_much_is_an_estimate_that_says_so_and_no_more_is_read_of_twice_as_much(
-    client: dibs.Client, db: Connection, what: str, state: str
-) -> None:
+def test_a_depth_reads_no_more_of_a_large_table(client: dibs.Client, db: Connection, what: str, state: str) -> None:
+    """What is much is an estimate, and says so."""
     fill(db, what, MANY)
     fill(db, what, 7, queue="few")
     depth = client.depth("q")
