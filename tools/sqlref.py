@@ -27,7 +27,10 @@ select p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid
   array(
     select jsonb_build_array(a.name, format_type(a.type, null))
     from unnest(p.proargnames, p.proallargtypes, p.proargmodes) with ordinality as a (name, type, mode, n)
-    where a.mode in ('o', 't') order by a.n),
+    where a.mode in ('o', 't') order by a.n) || array(
+    select jsonb_build_array(a.attname, format_type(a.atttypid, null))
+    from pg_type as t join pg_attribute as a on a.attrelid = t.typrelid
+    where t.oid = p.prorettype and a.attnum > 0 order by a.attnum),
   array(
     select r from unnest(%s::text[]) as r where has_function_privilege('dibs_' || r, p.oid, 'execute'))
 from pg_proc as p where p.pronamespace = 'dibs'::regnamespace and p.prokind <> 'a' order by p.proname, 2

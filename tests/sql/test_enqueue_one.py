@@ -146,6 +146,16 @@ def asked(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> psy
     return db
 
 
+def test_an_ordinary_queue_is_found_by_what_makes_it_ordinary(db: psycopg.Connection[Any]) -> None:
+    db.execute("select dibs.set_queue('q')")
+    looks = "select pg_stat_get_xact_numscans('dibs.queue_ordinary_idx'::regclass)"
+    with db.transaction(force_rollback=True):
+        before = db.execute(looks).fetchone()
+        assert before is not None
+        db.execute("select dibs.enqueue('q', 'k')")
+        assert db.execute(looks).fetchone() == (before[0] + 1,)
+
+
 @given(request=REQUESTS)
 @example(request=("plain", {"kind": "k", "id": KNOWN, "fresh": True}))
 @settings(max_examples=200)

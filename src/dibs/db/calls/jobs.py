@@ -94,7 +94,9 @@ def _new_form(job: NewJob) -> Form | None:
 @lru_cache(maxsize=256)
 def _statement(*names: str) -> str:
     given = ", ".join(f"{name} => {ARGUMENTS[name]}" for name in ("id", *names))
-    return f"select job_id, outcome from dibs.enqueue({given}, fresh => %s)"
+    # In a list of columns the function's many arguments cost less than after FROM.
+    one = f"select dibs.enqueue({given}, fresh => %s) as made offset 0"
+    return f"select (made).job_id, (made).outcome from ({one}) as one"
 
 
 def encode(job: NewJob) -> str:

@@ -34,6 +34,12 @@ create type dibs.job_request as (
 );
 comment on type dibs.job_request is 'The options of a job, as `enqueue_many` reads them; body is base64.';
 
+create type dibs.enqueued as (
+  job_id uuid,
+  outcome text
+);
+comment on type dibs.enqueued is 'What `enqueue` answers. A type with a name is known; a row without one is described again for each call.';
+
 create type dibs.batch_needs as (
   jobs bigint,
   ids bigint,

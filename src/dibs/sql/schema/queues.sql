@@ -143,6 +143,9 @@ comment on column dibs.queue.has_large is 'Whether one of its jobs ever was so l
 comment on column dibs.queue.is_confined is 'Whether some role is confined, so that verbs check who may use the queue.';
 create index queue_shard_of_idx on dibs.queue (shard_of) where shard_of is not null;
 comment on column dibs.queue.shard_of is 'The queue of which it is a shard, numbered by shard.';
+-- A statement that has these conditions finds a queue here and does not evaluate them.
+create index queue_ordinary_idx on dibs.queue (name)
+where shard_of is null and not is_confined and coalesce(shards, 1) = 1 and num_nonnulls(max_depth, max_age) = 0;
 
 -- The defaults above can be compared only with a row that has them.
 create table dibs.default_policy (policy jsonb not null);

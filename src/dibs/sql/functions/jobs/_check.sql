@@ -86,7 +86,7 @@ comment on function dibs._has_good_id is 'True, or an error about an id from the
 
 create or replace function dibs._is_good_kind(kind text) returns boolean
 language sql immutable parallel safe
-return coalesce(length(kind) between 1 and dibs._most('name') and position(E'\n' in kind) = 0, false);
+return coalesce(kind <> '' and length(kind) <= dibs._most('name') and kind not like E'%\n%', false);
 
 comment on function dibs._is_good_kind is 'Whether a kind has 1 to 200 characters on one line.';
 

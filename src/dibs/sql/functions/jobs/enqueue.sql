@@ -65,63 +65,87 @@ arguments, with `body` in base64 and durations in seconds or as intervals. `bodi
 place, its id, and `enqueued`, `duplicate` (then the id is that of the job already there), `replaced` (a waiting job
 of the same dedup key was cancelled for it) or `sidelined` (the queue is full, and the job waits behind all others).';
 
+create or replace function dibs._enqueue_as_batch(job jsonb, payload jsonb, headers jsonb, body bytea, fresh boolean)
+returns dibs.enqueued
+language plpgsql volatile
+as $$
+begin
+  return (
+    select row(e.id, e.outcome)::dibs.enqueued
+    from dibs._enqueue_batch(
+      jsonb_build_array(jsonb_strip_nulls(job) || jsonb_build_object('payload', payload, 'headers', headers)),
+      case when body is not null then array[body] end, fresh) as e);
+end
+$$;
+
+comment on function dibs._enqueue_as_batch is 'Put one job in as a batch, which can do everything. In payload and headers, nulls count.';
+
 create or replace function dibs.enqueue(
-  queue text,
-  kind text,
-  payload jsonb default null,
-  body bytea default null,
-  content_type text default null,
-  headers jsonb default null,
-  id uuid default null,
-  priority integer default null,
-  delay interval default null,
-  due_at timestamptz default null,
-  ttl interval default null,
-  deadline timestamptz default null,
-  lease interval default null,
-  lease_growth double precision default null,
-  lease_cap interval default null,
-  max_attempts integer default null,
-  backoff jsonb default null,
-  history text default null,
-  dedup_key text default null,
-  shard_key text default null,
-  dedup boolean default null,
-  dedup_scope text default null,
-  dedup_for interval default null,
-  on_duplicate text default null,
-  "group" text default null,
-  cost integer default null,
-  resources jsonb default null,
-  fresh boolean default false,
-  out job_id uuid,
-  out outcome text
-)
+  queue text, kind text, payload jsonb default null, body bytea default null, content_type text default null,
+  headers jsonb default null, id uuid default null, priority integer default null, delay interval default null,
+  due_at timestamptz default null, ttl interval default null, deadline timestamptz default null, lease interval default null,
+  lease_growth double precision default null, lease_cap interval default null, max_attempts integer default null,
+  backoff jsonb default null, history text default null, dedup_key text default null, shard_key text default null,
+  dedup boolean default null, dedup_scope text default null, dedup_for interval default null, on_duplicate text default null,
+  "group" text default null, cost integer default null, resources jsonb default null, fresh boolean default false
+) returns dibs.enqueued
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_variable
+declare
+  v_due timestamptz := dibs.now();
+  v_stamp constant bigint := date_part('epoch', v_due) * 65536000;  -- In 1/65536 ms, as the first half of an id counts.
+  v_id uuid := id;
+  v_size integer;
+  v_queue integer;
+  v_priority smallint;
+  v_ttl interval;
+  v_ring boolean;
+  v_limit integer;
 begin
-  if num_nonnulls(lease, lease_growth, lease_cap, backoff, dedup_key, dedup, dedup_scope, dedup_for, on_duplicate, shard_key,
-    "group", cost, resources) = 0
+  -- An expression is prepared again in every transaction, which costs more than to evaluate it: few and small ones are quick.
+  select q.id, q.priority, q.ttl, q.ring, q.payload_limit into v_queue, v_priority, v_ttl, v_ring, v_limit from dibs.queue as q
+  where q.name = queue and q.shard_of is null and not q.is_confined and coalesce(q.shards, 1) = 1
+    and num_nonnulls(q.max_depth, q.max_age) = 0 and num_nonnulls(lease, lease_growth, lease_cap, backoff, dedup_key, dedup,
+      dedup_scope, dedup_for, on_duplicate, shard_key, "group", cost, resources) = 0;
+  if id is null then
+    v_id := dibs._id_at((v_stamp >> 4) + 1);
+  elsif not (fresh and dibs._is_recent_id(id, v_stamp)) then
+    perform from dibs.job as j where j.id = v_id;
+    v_queue := case when not found and dibs._is_recent_id(id, v_stamp) then v_queue end;
+  end if;
+  if v_queue is null then
+    return dibs._enqueue_as_batch(jsonb_build_object('queue', queue, 'kind', kind, 'content_type', content_type, 'id', id,
+      'priority', priority, 'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
+      'lease_growth', lease_growth, 'lease_cap', lease_cap, 'max_attempts', max_attempts, 'backoff', backoff, 'history', history,
+      'dedup_key', dedup_key, 'dedup', dedup, 'dedup_scope', dedup_scope, 'dedup_for', dedup_for, 'on_duplicate', on_duplicate,
+      'shard_key', shard_key, 'group', "group", 'cost', cost, 'resources', resources), payload, headers, body, fresh);
+  elsif num_nonnulls(body, content_type, headers, priority, delay, due_at, ttl, deadline, max_attempts, history) > 0
+    or not dibs._is_good_kind(kind) or payload = 'null' or pg_column_size(payload) > dibs._small_size()
+    or octet_length(payload::text) > least(v_limit, dibs._small_size())
   then
-    job_id := dibs._insert_one(queue, kind, nullif(payload, 'null'), body, content_type, nullif(headers, 'null'), id, fresh,
-      priority::smallint, delay, due_at, ttl, deadline, max_attempts, history);
-    outcome := 'enqueued';
+    payload := nullif(payload, 'null');
+    headers := nullif(headers, 'null');
+    v_size := dibs._check_one(v_queue, queue, v_limit, kind, payload, body, content_type, headers, priority::smallint, delay, due_at,
+      ttl, deadline, max_attempts, history, v_due);
+    v_due := greatest(coalesce(due_at, v_due + delay), v_due);
+    v_ttl := coalesce(ttl, v_ttl);
+    if priority <> v_priority then
+      v_priority := priority;
+      perform dibs._note_priorities(array[v_queue], array[v_priority]);
+    end if;
   end if;
-  if job_id is null then
-    select e.id, e.outcome into job_id, outcome
-    from dibs._enqueue_batch(
-      jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
-        'queue', queue, 'kind', kind, 'content_type', content_type, 'id', id, 'priority', priority,
-        'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
-        'lease_growth', lease_growth, 'lease_cap', lease_cap, 'max_attempts', max_attempts,
-        'backoff', backoff, 'history', history, 'dedup_key', dedup_key, 'dedup', dedup,
-        'dedup_scope', dedup_scope, 'dedup_for', dedup_for, 'on_duplicate', on_duplicate, 'shard_key', shard_key,
-        'group', "group", 'cost', cost, 'resources', resources))
-        || jsonb_build_object('payload', payload, 'headers', headers)),
-      case when body is not null then array[body] end, fresh) as e;
-  end if;
+  -- First the job: an id that is taken is known by its key, and tried again.
+  insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers, deadline, ttl, max_attempts,
+    history, size)
+  values (v_id, v_due, v_queue, v_priority, kind, payload, body, content_type, headers, deadline, ttl, max_attempts, history, v_size);
+  insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, history)
+  values (v_id, v_due, dibs._expiry(v_due, v_ttl, deadline), v_queue, 0, 0, 0, v_priority, v_ring, history);
+  return row(v_id, 'enqueued')::dibs.enqueued;
 end
 $$;
 
