@@ -1,4 +1,4 @@
-"""Who waited for a limit is brought back below the floor, and claims go there and no further."""
+"""Who waited for a limit is brought back below the floor, and claims go there."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.plans import explained
-
 if TYPE_CHECKING:
     from uuid import UUID
 
     import psycopg
 
     from dibs.testing import Clock
-    from tests.conftest import Connect
 
 LIMIT = 5
 
@@ -75,20 +72,3 @@ def test_it_comes_before_what_came_later(db: psycopg.Connection[Any], clock: Clo
     clock.move(60)
     end(db, ids[5:10])
     assert take(db, 50) == ids[10:15] + later[2:]
-
-
-def test_dead_tickets_between_it_and_the_floor_are_not_read(
-    connect: Connect, db: psycopg.Connection[Any], clock: Clock
-) -> None:
-    """Each claim of a limited kind walks over all that waits for it, while the horizon is held back."""
-    with connect() as holder:
-        holder.execute("begin isolation level repeatable read")
-        holder.execute("select pg_current_xact_id()")
-        fill(db, 3000)
-        for _ in range(4):
-            end(db, take(db, 50))
-            clock.move(60)
-        with explained(db) as plans:
-            assert len(take(db, 50)) == LIMIT
-        read = sum(plan.buffers for plan in plans if "dibs._find_heads" in plan.text or "pick as" in plan.text)
-        assert read < 120, read

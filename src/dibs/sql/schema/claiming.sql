@@ -69,29 +69,11 @@ create type dibs.queue_scan as (
   next dibs.floor,
   back bigint,
   allowed integer,
-  gate dibs.gate,
-  low_at timestamptz[],
-  low_ids uuid[],
-  brought integer[]
+  gate dibs.gate
 );
 comment on type dibs.queue_scan is
 'What a claim knows of one queue: where it scans from, and how far below that it looks (back); where the next claim will scan from;
-how many jobs it may still take, and what it took of the queue''s own limit (gate); for each priority the first ticket below the floor
-that was brought back from blocked (low_at, low_ids), and how many were.';
-
-create type dibs.head as (
-  scan integer,
-  level integer,
-  priority smallint,
-  floor_us bigint,
-  floor_id uuid,
-  due_at timestamptz,
-  id uuid,
-  brought integer
-);
-comment on type dibs.head is
-'The first ticket (due_at, id) of a priority (the scan''s level) that a scan sees, the floor it had, and how many tickets below that floor
-this claim has brought back.';
+how many jobs it may still take, and what it took of the queue''s own limit (gate).';
 
 create table dibs.floor_hint (
   what text not null,

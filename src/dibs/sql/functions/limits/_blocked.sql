@@ -94,36 +94,32 @@ $$;
 
 comment on function dibs._bring_back is
 'Bring those back to ready that wait for a unit which is free now. They keep their place; those without a group are returned, so
-that a claim looks there.';
+that floors can be lowered to them.';
 
-create or replace function dibs._note_brought(scans dibs.queue_scan[], at timestamptz) returns dibs.queue_scan[]
+create or replace function dibs._lower_floors(scans dibs.queue_scan[], at timestamptz) returns dibs.queue_scan[]
 language plpgsql volatile
 as $$
 declare
-  v_brought record;
-  v_scan dibs.queue_scan;
+  v_back record;
   v_level integer;
 begin
-  for v_brought in
-    select s.n, b.priority, count(*) as jobs, min(b.due_at) as due_at, (array_agg(b.id order by b.due_at, b.id))[1] as id
+  for v_back in
+    select s.n, b.priority, dibs._micros(min(b.due_at)) as due_us, (array_agg(b.id order by b.due_at, b.id))[1] as id
     from dibs._bring_back(array(select (s.queue).id from unnest(scans) as s), at) as b
     join (select (s.queue).id, s.ordinality::integer as n from unnest(scans) with ordinality as s) as s on s.id = b.queue_id
     group by 1, 2
   loop
-    v_scan := scans[v_brought.n];
-    v_level := array_position((v_scan.floor).priorities, v_brought.priority);
+    v_level := array_position(((scans[v_back.n]).floor).priorities, v_back.priority);
     continue when v_level is null
-      or (dibs._micros(v_brought.due_at), v_brought.id) >= ((v_scan.floor).due_us[v_level], (v_scan.floor).ids[v_level]);
-    v_scan.low_at[v_level] := v_brought.due_at;
-    v_scan.low_ids[v_level] := v_brought.id;
-    v_scan.brought[v_level] := v_brought.jobs;
-    scans[v_brought.n] := v_scan;
+      or (v_back.due_us, v_back.id) >= (((scans[v_back.n]).floor).due_us[v_level], ((scans[v_back.n]).floor).ids[v_level]);
+    scans[v_back.n].floor.due_us[v_level] := v_back.due_us;
+    scans[v_back.n].floor.ids[v_level] := v_back.id;
   end loop;
   return scans;
 end
 $$;
 
-comment on function dibs._note_brought is 'Bring back who waits for a unit that is free now, and note where they lie below this claim''s floors.';
+comment on function dibs._lower_floors is 'Bring back who waits for a unit that is free now, and lower this claim''s floors to them.';
 
 create or replace function dibs._unblock_tickets(
   ids uuid[], due timestamptz, ring boolean, at timestamptz,
