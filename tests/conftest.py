@@ -43,6 +43,7 @@ SETTINGS = {
     "max_connections": "120",
     "max_prepared_transactions": "10",
     "checkpoint_timeout": "30min",
+    "shared_preload_libraries": "",  # pg_stat_statements would keep the statements of thousands of databases.
 }
 
 

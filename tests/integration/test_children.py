@@ -225,7 +225,7 @@ async def test_what_cannot_start_waits_for_a_restart(tmp_path: Path) -> None:
         await asyncio.wait_for(again.wait(), 20)
         again.clear()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(again.wait(), 1.5)  # Without a restart the pauses are 0.2 s and a little more.
+            await asyncio.wait_for(again.wait(), 1.0)  # Without a restart the pauses are 0.2 s and a little more.
         assert (begun.read_text(), children.alive) == ("x" * times, 0)
         children.restart()
     await asyncio.wait_for(again.wait(), 20)
