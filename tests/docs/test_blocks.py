@@ -53,8 +53,8 @@ def run_command(line: str, empty_dsn: Callable[[], str], server: Server) -> None
 
 
 def dibs_command(*args: str) -> str:
-    """Run a command in this process, which saves starting another; those that handle signals need a separate one."""
-    if args[0] in {"worker", "maintain", "job"}:
+    """Run a command in this process, which saves starting another; a worker, which imports an app, needs its own."""
+    if args[0] == "worker" and "--help" not in args:
         done = subprocess.run(
             [sys.executable, "-m", "dibs", *args], capture_output=True, text=True, timeout=60, check=False
         )
