@@ -313,9 +313,9 @@ def test_sixteen_claimers_never_exceed_a_limit(
         set_limit(db, **limit)
     else:
         db.execute("select dibs.set_group('q', 'a', '{\"concurrency\": 5}')")
-    fill(db, 60, **options)
+    fill(db, 100, **options)
     conns = [connect() for _ in range(16)]
-    left = [60]
+    left = [100]
     lock = threading.Lock()
 
     def work(n: int) -> None:
