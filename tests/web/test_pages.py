@@ -19,6 +19,7 @@ import dibs
 from dibs.client.bounded import ActingClient
 from dibs.db import calls
 from dibs.web import app
+from tests.waiting import wait_until
 from tests.web.conftest import NASTY, asking, who
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from starlette.testclient import TestClient
 
     from tests.servers import Databases
-    from tests.web.conftest import Browse
+    from tests.waiting import wait_until
+from tests.web.conftest import Browse
 
 PAGES = (
     "", "jobs", "errors", "schedules", "workers", "deliveries", "doctor", "audit", "queue?name=work",
@@ -316,7 +318,7 @@ def test_what_takes_too_long_is_left_out_with_a_banner(browse: Browse, web_dsn: 
         assert {"what is in the queues", "what is wrong"} == set(told[1].split(", "))
         assert "<h2>Queues</h2>" in answer.text
         assert hasty.get(f"/jobs/{made['ready']}").status_code == 503  # nothing is left of that page
-    assert "was left out" not in hasty.get("/").text
+    wait_until(lambda: "was left out" not in hasty.get("/").text, what="the page is whole again")
 
 
 def test_without_its_database_a_page_says_so() -> None:

@@ -49,6 +49,8 @@ async def run_children(
     async with AsyncExitStack() as stack:
         stack.enter_context(obeying(children.stop, children.hurry))
         if reload:
+            # Python takes compiled code for current if the source has the size and the second it had: a quick edit would not be seen.
+            os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             watching = asyncio.create_task(_reload(children, events))
             stack.callback(watching.cancel)
         metrics = None if shown.metrics is None else _metrics(events, locate(), stack)
