@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from starlette.testclient import TestClient
 
     from tests.servers import Databases
-    from tests.waiting import wait_until
-from tests.web.conftest import Browse
+    from tests.web.conftest import Browse
 
 PAGES = (
     "", "jobs", "errors", "schedules", "workers", "deliveries", "doctor", "audit", "queue?name=work",

@@ -49,7 +49,7 @@ async def run_children(
     async with AsyncExitStack() as stack:
         stack.enter_context(obeying(children.stop, children.hurry))
         if reload:
-            # Python takes compiled code for current if the source has the size and the second it had: a quick edit would not be seen.
+            # Compiled code counts as current if its source has the same size and second: a quick edit is missed.
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             watching = asyncio.create_task(_reload(children, events))
             stack.callback(watching.cancel)
