@@ -15,6 +15,8 @@ from bench.processes import workers
 from bench.tasks import noop
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     import psycopg
 
     from bench.stage import Stage
@@ -46,9 +48,9 @@ def _round(stage: Stage, processes: int) -> tuple[float, float]:
         conn.execute("checkpoint")
         began = conn.execute("select clock_timestamp()").fetchone()
         with workers(stage.dsn, 1, "--processes", str(processes), "--drain") as (parent,):
-            _wait(conn, "select exists (select from dibs.lease)")
+            _wait(conn, parent, "select exists (select from dibs.lease)")
             idle, total = _ticks()
-            _wait(conn, "select not exists (select from dibs.ready)")
+            _wait(conn, parent, "select not exists (select from dibs.ready)")
             now_idle, now_total = _ticks()
             parent.wait()
         row = conn.execute(
@@ -59,8 +61,8 @@ def _round(stage: Stage, processes: int) -> tuple[float, float]:
     return float(row[0]) if row else 0.0, 1 - (now_idle - idle) / (now_total - total)
 
 
-def _wait(conn: psycopg.Connection[Any], question: LiteralString) -> None:
-    while conn.execute(question).fetchone() != (True,):
+def _wait(conn: psycopg.Connection[Any], parent: Popen[bytes], question: LiteralString) -> None:
+    while parent.poll() is None and conn.execute(question).fetchone() != (True,):
         time.sleep(0.02)
 
 
