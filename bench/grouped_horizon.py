@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bench.grouped import fill
+from bench.yardstick import Rounds, yardstick
 
 if TYPE_CHECKING:
     from bench.stage import Stage
@@ -17,14 +18,12 @@ GROUPS = 100
 
 def run(stage: Stage) -> dict[str, Any]:
     names = [f"group {n % GROUPS}" for n in range(JOBS)]
-    with stage.connect() as conn:
+    with stage.connect() as conn, yardstick(stage) as stick:
         fill(conn, names[:2000])
         stage.drain(conn)
-        holder = stage.pinned()
-        rounds = []
-        for _ in range(ROUNDS):
-            fill(conn, names)
-            done, seconds = stage.drain(conn)
-            rounds.append(round(done / seconds))
-        holder.close()
-    return {"rounds": rounds, "first": rounds[0], "last": rounds[-1], "ratio": rounds[-1] / rounds[0]}
+        rounds = Rounds(stick)
+        with stage.pinned():
+            for _ in range(ROUNDS):
+                fill(conn, names)
+                rounds.add(*stage.drain(conn))
+    return rounds.as_measured()

@@ -2,20 +2,22 @@
 
 Then rounds with heartbeats, failures and retries, each of which plans again, on tables vacuumed while they were empty.
 Five such runs in a row, with autovacuum on: a plan that flips, or a scan over dead rows, shows in the worst of them.
+Each round is compared with what the machine could do beside it (bench/yardstick.py).
 """
 
 from __future__ import annotations
 
 import time
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bench.stage import BATCH
+from bench.yardstick import Rounds, yardstick
 
 if TYPE_CHECKING:
     import psycopg
 
     from bench.stage import Stage
+    from bench.yardstick import Yardstick
 
 WANTED = {"ratio": ("≥", 0.85), "busy_ratio": ("≥", 0.85)}
 RUNS = 5
@@ -25,45 +27,42 @@ BUSY_JOBS = 2_500
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    with stage.connect() as conn:
+    with stage.connect() as conn, yardstick(stage) as stick:
         stage.fill(conn, 2_000)
         stage.drain(conn)
-        runs = [one_run(stage, conn) for _ in range(RUNS)]
-    rounds, busy = (min((run[n] for run in runs), key=last_to_first) for n in (0, 1))
+        runs = [one_run(stage, conn, stick) for _ in range(RUNS)]
+    plain, busy = (min((run[n] for run in runs), key=lambda rounds: rounds.ratio) for n in (0, 1))
     return {
-        "rounds": rounds, "first": rounds[0], "last": rounds[-1], "ratio": last_to_first(rounds),
-        "ratios": [round(last_to_first(run[0]), 3) for run in runs],
-        "busy": busy, "busy_first": busy[0], "busy_last": busy[-1], "busy_ratio": last_to_first(busy),
-        "busy_ratios": [round(last_to_first(run[1]), 3) for run in runs],
+        "rounds": plain.rates, "first": plain.rates[0], "last": plain.rates[-1], "ratio": plain.ratio,
+        "ratios": [round(run[0].ratio, 3) for run in runs],
+        "clock_ratios": [round(run[0].clock_ratio, 3) for run in runs],
+        "busy": busy.rates, "busy_first": busy.rates[0], "busy_last": busy.rates[-1], "busy_ratio": busy.ratio,
+        "busy_ratios": [round(run[1].ratio, 3) for run in runs],
+        "busy_clock_ratios": [round(run[1].clock_ratio, 3) for run in runs],
     }  # fmt: skip
 
 
-def last_to_first(rounds: list[int]) -> float:
-    """How fast the last quarter of the rounds is as a part of how fast the first is, by medians: machines are noisy."""
-    some = max(len(rounds) // 4, 1)
-    return median(rounds[-some:]) / median(rounds[:some])
-
-
-def one_run(stage: Stage, conn: psycopg.Connection[Any]) -> tuple[list[int], list[int]]:
-    """Jobs per second of each round."""
+def one_run(stage: Stage, conn: psycopg.Connection[Any], stick: Yardstick) -> tuple[Rounds, Rounds]:
+    """Plain rounds, and busy ones."""
+    plain, busy = Rounds(stick), Rounds(stick)
     with stage.pinned():
-        rounds = []
         for _ in range(ROUNDS):
             stage.fill(conn, JOBS)
-            done, seconds = stage.drain(conn)
-            rounds.append(round(done / seconds))
-        return rounds, [busy_round(stage) for _ in range(ROUNDS)]
+            plain.add(*stage.drain(conn))
+        for _ in range(ROUNDS):
+            busy.add(*busy_round(stage))
+    return plain, busy
 
 
-def busy_round(stage: Stage) -> int:
-    """Runs per second; every run has a heartbeat, and a fifth of the first ones fail and are tried again."""
+def busy_round(stage: Stage) -> tuple[int, float]:
+    """How many runs, and seconds; each has a heartbeat, and a fifth of the first ones fail and are tried again."""
     with stage.connect() as conn:
         conn.execute("vacuum (analyze) dibs.ready, dibs.lease")
         stage.fill(conn, BUSY_JOBS)
         began, runs = time.perf_counter(), 0
         while count := work(conn):
             runs += count
-        return round(runs / (time.perf_counter() - began))
+        return runs, time.perf_counter() - began
 
 
 def work(conn: psycopg.Connection[Any]) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.stage import script
+from bench.yardstick import Rounds, yardstick
 
 if TYPE_CHECKING:
     from bench.stage import Stage
@@ -13,18 +14,16 @@ WANTED = {"ratio": ("≥", 0.85)}
 PART = 33_000  # A statement takes at most 100,000 jobs.
 
 
-def run(stage: Stage) -> dict[str, float]:
-    with stage.connect() as conn:
+def run(stage: Stage) -> dict[str, Any]:
+    with stage.connect() as conn, yardstick(stage) as stick:
         stage.fill(conn, 2_000)
         stage.drain(conn)
         # A due time in the past is clamped to now, so jobs of one instant are jobs of one statement.
         job = "jsonb_build_object('queue', 'q', 'kind', 'k', 'payload', jsonb_build_object('user_id', n, 'lang', 'en'))"
         jobs = f"(select jsonb_agg({job}) from generate_series(1, {3 * PART}) as n)"
         conn.execute(script(f"select count(*) from dibs.enqueue_many({jobs})"))
-        holder = stage.pinned()
-        rates = []
-        for _ in range(3):
-            done, seconds = stage.drain(conn, PART)
-            rates.append(done / seconds)
-        holder.close()
-    return {"first": rates[0], "last": rates[-1], "ratio": rates[-1] / rates[0]}
+        rounds = Rounds(stick)
+        with stage.pinned():
+            for _ in range(3):
+                rounds.add(*stage.drain(conn, PART))
+    return rounds.as_measured()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bench.horizon import last_to_first
+from bench.yardstick import Rounds, yardstick
 
 if TYPE_CHECKING:
     from bench.stage import Stage
@@ -18,19 +18,17 @@ LIMITS = {
 }
 
 
-def run(stage: Stage) -> dict[str, float]:
-    measured: dict[str, float] = {}
-    with stage.connect() as conn:
+def run(stage: Stage) -> dict[str, Any]:
+    measured: dict[str, Any] = {}
+    with stage.connect() as conn, yardstick(stage) as stick:
         for sort, statement in LIMITS.items():
             conn.execute(statement)
             stage.fill(conn, JOBS, queue=sort, kind=sort)
             stage.drain(conn, queue=sort)
-            rounds = []
+            rounds = Rounds(stick)
             with stage.pinned():
                 for _ in range(ROUNDS):
                     stage.fill(conn, JOBS, queue=sort, kind=sort)
-                    done, seconds = stage.drain(conn, queue=sort)
-                    rounds.append(round(done / seconds))
-            measured[f"{sort}_first"], measured[f"{sort}_last"] = rounds[0], rounds[-1]
-            measured[f"{sort}_ratio"] = last_to_first(rounds)
+                    rounds.add(*stage.drain(conn, queue=sort))
+            measured |= {f"{sort}_{name}": value for name, value in rounds.as_measured().items()}
     return measured

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bench.yardstick import Rounds, yardstick
+
 if TYPE_CHECKING:
     from bench.stage import Stage
 
@@ -13,16 +15,15 @@ JOBS = 10_000
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    with stage.connect() as conn:
+    with stage.connect() as conn, yardstick(stage) as stick:
         conn.execute("select dibs.set_queue('q', '{\"newest_first\": true}')")
         stage.fill(conn, JOBS)
-        holder = stage.pinned()
-        rounds = []
-        for _ in range(ROUNDS):
-            stage.fill(conn, JOBS // 2)
-            half = stage.drain(conn, JOBS // 4)
-            stage.fill(conn, JOBS // 2)
-            rest = stage.drain(conn, JOBS - half[0])
-            rounds.append(round((half[0] + rest[0]) / (half[1] + rest[1])))
-        holder.close()
-    return {"rounds": rounds, "first": rounds[0], "last": rounds[-1], "ratio": rounds[-1] / rounds[0]}
+        rounds = Rounds(stick)
+        with stage.pinned():
+            for _ in range(ROUNDS):
+                stage.fill(conn, JOBS // 2)
+                half = stage.drain(conn, JOBS // 4)
+                stage.fill(conn, JOBS // 2)
+                rest = stage.drain(conn, JOBS - half[0])
+                rounds.add(half[0] + rest[0], half[1] + rest[1])
+    return rounds.as_measured()

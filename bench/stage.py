@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dibs.db.admin import create_database, drop_database
 from dibs.db.schema import migrate
@@ -68,6 +69,16 @@ class Stage:
             conn.execute("select count(*) from dibs.complete_many(%s::uuid[], %s::uuid[])", (ids, tokens))
             done += len(rows)
         return done, time.perf_counter() - began
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[Stage]:
+        """A database like this one on the same server, for as long as it is needed."""
+        name = f"{conninfo_to_dict(self.dsn)['dbname']}_beside"
+        dsn = make_conninfo(self.dsn, dbname=name)
+        create_database(self.dsn, name)
+        migrate(dsn)
+        yield Stage(dsn, self.binaries)
+        drop_database(self.dsn, name)
 
     def server_ms(self, conn: psycopg.Connection[Any], pattern: str) -> tuple[float, int]:
         """The server's time in statements like the pattern, in milliseconds, and how many there were."""
