@@ -96,6 +96,8 @@ def test_ids_of_sql_and_python_are_alike(db: psycopg.Connection[Any]) -> None:
     [
         ({"priority": 101}, dibs.InvalidPolicy, "priority from -100 to 100"),
         ({"priority": -101}, dibs.InvalidPolicy, "priority from -100 to 100"),
+        ({"priority": 40_000}, dibs.InvalidPolicy, "priority from -100 to 100"),
+        ({"priority": -40_000, "dedup_key": "as a batch"}, dibs.InvalidPolicy, "priority from -100 to 100"),
         ({"ttl": -5}, dibs.InvalidPolicy, "TTL above 0"),
         ({"ttl": timedelta(days=9999)}, None, ""),
         ({"lease": 0.01}, dibs.InvalidPolicy, "lease from 0.1 s"),

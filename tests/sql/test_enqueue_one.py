@@ -1,4 +1,4 @@
-"""One job goes in by its own short path; all it does and says is what a batch does and says."""
+"""One job, and a batch without options, go in by short paths; what they do and say is what any batch does and says."""
 
 from __future__ import annotations
 
@@ -33,22 +33,19 @@ def id_at(ahead: timedelta) -> UUID:
 
 
 KNOWN = id_at(timedelta(minutes=-5))
+GIVEN = [
+    *(KNOWN, UUID(int=1), UUID(int=2**128 - 1)),
+    *(id_at(timedelta(hours=h, seconds=s)) for h in (-24 * 40, -24 * 29, -24, 0, 1) for s in (-1, 0, 1)),
+]
 ORDINARY: dict[str, st.SearchStrategy[Any]] = {
     "kind": st.sampled_from(["k", "", "x" * 200, "x" * 201, "two\nlines", "tab\t", None]),
     "payload": st.sampled_from([None, 0, "x", [], {}, {"a": None}, {"user_id": 1}, "long" * 1700, "longer" * 12_000]),
     "body": st.sampled_from([b"", b"\x00\xff", b"x" * 5000]),
     "content_type": st.sampled_from(["text/plain", "", "a\nb", "x" * 201]),
     "headers": st.sampled_from([{}, {"a": {"b": None}}, None, [], "x", {"long": "x" * 70_000}, {"some": "x" * 7000}]),
-    "id": st.sampled_from(
-        [KNOWN, UUID(int=1), UUID(int=2**128 - 1)]
-        + [
-            id_at(timedelta(hours=hours, seconds=seconds))
-            for hours in (-24 * 40, -24 * 29, -24, 0, 1)
-            for seconds in (-1, 0, 1)
-        ]
-    ),
+    "id": st.sampled_from(GIVEN),
     "fresh": st.booleans(),
-    "priority": st.sampled_from([-101, -100, 0, 5, 7, 100, 101]),
+    "priority": st.sampled_from([-40_000, -101, -100, 0, 5, 7, 100, 101, 40_000]),
     "delay": st.sampled_from(["-1 second", "0", "1.5 seconds", "3700 days"]),
     "due_at": st.sampled_from([NOW - LONG, NOW, NOW + timedelta(hours=1), NOW + LONG]),
     "ttl": st.sampled_from(["-1 second", "0", "90 seconds", "10 years", "3700 days"]),
@@ -98,8 +95,9 @@ select to_jsonb(array(select to_jsonb(j) - 'id' from dibs.job as j where j.id <>
   to_jsonb(array(select to_jsonb(f) - 'id' - 'job_id' from dibs.fingerprint as f order by f.hash)),
   to_jsonb(array(select to_jsonb(p) from dibs.queue_priority as p order by 1)),
   to_jsonb(array(select to_jsonb(q) - 'id' from dibs.queue as q order by q.name)),
-  (select max(j.id) from dibs.job as j where j.id <> %(known)s)
+  array(select j.id from dibs.job as j where j.id <> %(known)s)
 """
+MANY = "select id, outcome from dibs.enqueue_many(%(jobs)s::jsonb, %(bodies)s::bytea[], %(fresh)s)"
 
 
 def as_argument(value: Any) -> Any:
@@ -120,17 +118,22 @@ def batch(queue: str | None, options: dict[str, Any]) -> tuple[str, dict[str, An
     text = json.dumps({k: v for k, v in job.items() if v is not None}, default=str)
     bodies = [options["body"]] if "body" in options else None
     given = {"jobs": f"[{text}]", "bodies": bodies, "fresh": options.get("fresh", False)}
-    return "select id, outcome from dibs.enqueue_many(%(jobs)s::jsonb, %(bodies)s::bytea[], %(fresh)s)", given
+    return MANY, given
 
 
 def tried(db: psycopg.Connection[Any], statement: str, given: dict[str, Any]) -> Any:
     """What a statement answers and writes, or how it is refused; nothing of it stays."""
     try:
         with db.transaction(force_rollback=True):
-            [(id, outcome)] = db.execute(statement, given).fetchall()
+            db.execute(
+                "select setval(pg_get_serial_sequence('dibs.queue', 'id'), 1000)"
+            )  # A new queue has the same number.
+            answers = db.execute(statement, given).fetchall()
             [(*written, made)] = db.execute(WRITTEN, {"known": KNOWN}).fetchall()
-            assert id == made or outcome != "enqueued"
-            return outcome, id if given.get("id") or outcome == "duplicate" else None, written
+            assert {id for id, outcome in answers if outcome == "enqueued"} <= set(made)
+            return [(outcome, id if id in GIVEN else None) for id, outcome in answers], written
+    except psycopg.errors.UndefinedFunction:
+        raise
     except psycopg.Error as error:
         return error.sqlstate, error.diag.message_primary, error.diag.message_hint
 
@@ -158,6 +161,7 @@ def test_an_ordinary_queue_is_found_by_what_makes_it_ordinary(db: psycopg.Connec
 
 @given(request=REQUESTS)
 @example(request=("plain", {"kind": "k", "id": KNOWN, "fresh": True}))
+@example(request=("plain", {"kind": "k", "id": id_at(timedelta(seconds=1)), "fresh": True}))
 @settings(max_examples=200)
 def test_one_job_goes_in_as_a_batch_of_one_does(asked: psycopg.Connection[Any], request: Any) -> None:
     queue, options = request
@@ -166,9 +170,43 @@ def test_one_job_goes_in_as_a_batch_of_one_does(asked: psycopg.Connection[Any], 
     assert tried(asked, *one(queue, options)) == tried(asked, *batch(queue, options))
 
 
+PLAIN = st.fixed_dictionaries(
+    {"queue": st.sampled_from(["plain", "plain", "ruled", "endless", "bounded", "new", ""])},
+    optional={name: st.none() | TRIED[name] for name in ("kind", "payload", "id")},
+)
+
+
+@given(
+    jobs=st.lists(PLAIN | st.fixed_dictionaries({"queue": st.just("plain"), "kind": st.just("k")}), max_size=6),
+    fresh=st.booleans(),
+)
+@settings(max_examples=100)
+def test_a_batch_without_options_goes_in_as_any_other_does(
+    asked: psycopg.Connection[Any], jobs: list[dict[str, Any]], fresh: bool
+) -> None:
+    def many(more: dict[str, Any]) -> Any:
+        given = {"jobs": json.dumps([job | more for job in jobs], default=str), "bodies": None, "fresh": fresh}
+        return tried(asked, MANY, given)
+
+    assert many({}) == many({"cost": None}), "an option that says nothing"
+
+
 def test_every_option_is_tried(db: psycopg.Connection[Any]) -> None:
     [[names]] = db.execute("select proargnames[:pronargs] from pg_proc where oid = 'dibs.enqueue'::regproc").fetchall()
     assert set(names) == {"queue", *TRIED}
+
+
+@pytest.mark.parametrize(
+    ("option", "is_short"), [({}, True), ({"id": str(id_at(timedelta(0)))}, True), ({"cost": None}, False)]
+)
+def test_a_batch_without_options_takes_the_short_path(
+    asked: psycopg.Connection[Any], option: dict[str, Any], is_short: bool
+) -> None:
+    with asked.transaction():
+        asked.execute("set local track_functions = 'pl'")
+        asked.execute("select dibs.enqueue_many(%s, null, true)", (Jsonb([{"queue": "plain", "kind": "k"} | option]),))
+        called = asked.execute("select funcname from pg_stat_xact_user_functions where schemaname = 'dibs'").fetchall()
+    assert (("_insert_batch",) not in called) is is_short
 
 
 @pytest.mark.parametrize(

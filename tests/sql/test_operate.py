@@ -448,7 +448,7 @@ def test_edit_refuses_what_makes_no_sense(client: dibs.Client) -> None:
     id = client.enqueue("q", "k").id
     with pytest.raises(dibs.PayloadTooLarge):
         client.edit(id, payload="x" * 30)
-    for wrong in ({}, {"priority": 101}, {"priority": None}, {"kind": "x"}, {"delay": -1}):
+    for wrong in ({}, {"priority": 101}, {"priority": 40_000}, {"priority": None}, {"kind": "x"}, {"delay": -1}):
         with pytest.raises(dibs.InvalidArgument):
             client.edit(id, **wrong)
     with pytest.raises(dibs.UnknownJob):

@@ -11,7 +11,7 @@ create type dibs.job_request as (
   content_type text,
   headers jsonb,
   id uuid,
-  priority smallint,
+  priority integer,
   delay interval,
   due_at timestamptz,
   ttl interval,
@@ -43,6 +43,7 @@ comment on type dibs.enqueued is 'What `enqueue` answers. A type with a name is 
 create type dibs.batch_needs as (
   jobs bigint,
   ids bigint,
+  options bigint,
   keys bigint,
   groups bigint,
   resources bigint,
@@ -52,7 +53,7 @@ create type dibs.batch_needs as (
   is_awaited boolean
 );
 comment on type dibs.batch_needs is
-'How many jobs of a batch have an id, a dedup key, a group or resources; what its queues are; and whether a full queue takes it,
+'How many jobs of a batch have an id, any option, a dedup key, a group or resources; what its queues are; and whether a full queue takes it,
 too (is_awaited).';
 
 -- An element for each job of the batch; null where there is nothing to say of any. `same` is the job that is there

@@ -22,7 +22,7 @@ another, payload and headers are contained in the job''s, and dedup_key is one o
 
 create type dibs.job_change as (
   payload jsonb,
-  priority smallint,
+  priority integer,
   due_at timestamptz,
   delay interval
 );

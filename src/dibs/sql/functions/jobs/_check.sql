@@ -91,7 +91,7 @@ return coalesce(kind <> '' and length(kind) <= dibs._most('name') and kind not l
 comment on function dibs._is_good_kind is 'Whether a kind has 1 to 200 characters on one line.';
 
 create or replace function dibs._has_good_options(
-  ord bigint, kind text, priority smallint, ttl interval, lease interval, lease_growth double precision, lease_cap interval,
+  ord bigint, kind text, priority integer, ttl interval, lease interval, lease_growth double precision, lease_cap interval,
   max_attempts integer, history text, dedup_scope text, "group" text, cost integer, resources jsonb, payload jsonb,
   body bytea, content_type text, headers jsonb, header_size integer, dedup_key text, shard_key text)
 returns boolean

@@ -1,4 +1,4 @@
--- A batch of jobs goes in: first what each of them asks of other rooms, then one statement.
+-- A batch of jobs goes in: first what each of them asks of other rooms, if anything, then one statement.
 
 create or replace function dibs._prepare_batch(
   jobs jsonb, bodies bytea[], fresh boolean, needs dibs.batch_needs, at timestamptz) returns dibs.batch
@@ -98,7 +98,7 @@ begin
     array_agg(a.queue_id) filter (where a.size + a.header_size > dibs._large_size()) as large
   into v_done from asked as a;
   if v_done.levels is not null then
-    perform dibs._note_priorities(v_done.queues, v_done.levels);
+    perform dibs._note_priorities(v_done.queues, v_done.levels::smallint[]);
   end if;
   if v_done.large is not null then
     perform dibs._note_large(v_done.large);
@@ -109,3 +109,48 @@ $$;
 
 comment on function dibs._insert_batch is
 'Insert a batch of jobs and their tickets; the ids of its jobs in order. Refuses a job that breaks a bound.';
+
+create or replace function dibs._insert_plain(jobs jsonb, queues text[], at timestamptz) returns uuid[]
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_tick bigint := dibs._tick(at);
+  v_ahead uuid := dibs._id_floor(at + interval '1 hour');
+  v_today uuid := dibs._id_floor(at - interval '1 day');  -- no retention is shorter
+  v_ids uuid[];
+  v_large integer[];
+begin
+  with named as materialized (
+    select q.id, q.name, q.priority, q.payload_limit, q.retention, q.ring, dibs._expiry(at, q.ttl, null) as expire_at
+    from dibs.queue as q where q.name = any (queues)
+  ), asked as materialized (  -- Few columns: each costs for every job.
+    select a.ordinality, coalesce(a.id, dibs._id_at(v_tick + a.ordinality)) as job_id, q.id as queue_id, q.priority, q.ring,
+      q.expire_at, coalesce(dibs._size_of(a.payload), 0) as size, a.kind, a.payload, a.queue, q.payload_limit, q.retention
+    from rows from (jsonb_to_recordset(jobs) as (queue text, kind text, payload jsonb, id uuid)) with ordinality as a
+    join named as q on q.name = a.queue
+  ), new_job as (
+    insert into dibs.job (id, due_at, queue_id, priority, kind, payload, size)
+    select a.job_id, at, a.queue_id, a.priority, a.kind, a.payload, case when a.size > dibs._small_size() then a.size end
+    from asked as a
+    where case when a.size <= a.payload_limit or dibs._refuse_payload(a.ordinality, a.size, a.queue, a.payload_limit) then
+      dibs._has_good_id(a.ordinality, a.job_id, v_ahead, v_today, a.retention, at)
+      and dibs._has_good_options(a.ordinality, a.kind, null, null, null, null, null, null, null, null, null, null, null, a.payload,
+        null, null, null, null, null, null) end
+    returning 1
+  ), new_ready as (
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring)
+    select a.job_id, at, a.expire_at, a.queue_id, 0, 0, 0, a.priority,
+      a.ring and a.ordinality in (select min(n.ordinality) from asked as n group by n.queue_id)
+    from asked as a where (select count(*) from new_job) > 0  -- All jobs first: there they may be refused.
+  )
+  select array_agg(a.job_id order by a.ordinality), array_agg(a.queue_id) filter (where a.size > dibs._large_size())
+  into v_ids, v_large from asked as a;
+  if v_large is not null then
+    perform dibs._note_large(v_large);
+  end if;
+  return v_ids;
+end
+$$;
+
+comment on function dibs._insert_plain is 'As _insert_batch, for new jobs that have nothing but a queue, a kind, a payload and an id.';

@@ -9,7 +9,7 @@ comment on function dibs._is_recent_id is
 
 create or replace function dibs._check_one(
   queue_id integer, queue text, payload_limit integer, kind text, payload jsonb, bytes bytea, content_type text, headers jsonb,
-  priority smallint, delay interval, due_at timestamptz, ttl interval, deadline timestamptz, max_attempts integer, history text,
+  priority integer, delay interval, due_at timestamptz, ttl interval, deadline timestamptz, max_attempts integer, history text,
   at timestamptz) returns integer
 language plpgsql volatile
 as $$

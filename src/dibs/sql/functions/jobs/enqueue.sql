@@ -26,12 +26,14 @@ begin
     jobs := dibs._route_jobs(jobs);
     v_needs.queues := array(select distinct e ->> 'queue' from jsonb_array_elements(jobs) as e);
   end if;
-  if v_needs.keys + v_needs.groups + v_needs.resources > 0 or v_needs.is_bounded or v_needs.ids > 0 and not fresh then
+  if v_needs.options = 0 and bodies is null and (v_needs.ids = 0 or fresh) and not v_needs.is_bounded then
+    v_ids := dibs._insert_plain(jobs, v_needs.queues, v_now);
+  else
     v_batch := dibs._prepare_batch(jobs, bodies, fresh, v_needs, v_now);
     v_same := v_batch.same;
     v_outcomes := v_batch.outcomes;
+    v_ids := dibs._insert_batch(jobs, bodies, v_needs.queues, v_batch, v_now);
   end if;
-  v_ids := dibs._insert_batch(jobs, bodies, v_needs.queues, v_batch, v_now);
   if v_needs.groups > 0 then
     perform dibs._add_pointers(v_ids, v_now);
   end if;
@@ -130,7 +132,7 @@ begin
   then
     payload := nullif(payload, 'null');
     headers := nullif(headers, 'null');
-    v_size := dibs._check_one(v_queue, queue, v_limit, kind, payload, body, content_type, headers, priority::smallint, delay, due_at,
+    v_size := dibs._check_one(v_queue, queue, v_limit, kind, payload, body, content_type, headers, priority, delay, due_at,
       ttl, deadline, max_attempts, history, v_due);
     v_due := greatest(coalesce(due_at, v_due + delay), v_due);
     v_ttl := coalesce(ttl, v_ttl);
