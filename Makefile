@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
-JOBS ?= 2
+# Test processes: one more than two processors, for tests often wait for a server, a process or a page.
+JOBS ?= 3
 
 .PHONY: demo demo-comms test test-15 check bench docs sync clean
 

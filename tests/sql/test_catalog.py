@@ -31,7 +31,8 @@ INVOKER = {"run_function", "run_job", "run_handler"}
 def declared() -> dict[str, set[str]]:
     """Who may call what: grants.sql is the one declaration, and docs/run/security.md shows it."""
     verbs = set(re.findall(r"\w+", (files("dibs.sql") / "grants.sql").read_text(encoding="utf-8")))
-    return {role: {verb for verb in verbs if role in sql.granted_to(verb)} for role in ROLES}
+    granted = {verb: sql.granted_to(verb) for verb in verbs}
+    return {role: {verb for verb in verbs if role in granted[verb]} for role in ROLES}
 
 
 ALLOWED = declared()
