@@ -233,6 +233,7 @@ def test_jobs_are_exported_as_lines(run: Dibs, client: dibs.Client, tmp_path: Pa
     rest = run("export", "--before", json.loads(run("export", "-n", 2).out.splitlines()[1])["id"]).out.splitlines()
     assert [json.loads(line)["id"] for line in rest] == [str(ids[1]), str(ids[0])]
     assert run("export", "--payload", "n=1").out.count("\n") == 1
+    assert json.loads(run("export", "-n", 1, "--mask", "sum, BIG").out)["payload"] == {"big": "•••"}
 
 
 def test_long_commands_say_how_far_they_are(

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from dibs.cli.command import did_you_mean
 from dibs.cli.session import IdGiven, IdPrefix, Session
 from dibs.db import calls
+from dibs.mask import read_keys
 from dibs.queue_settings import backoff
 from dibs.states import DEAD, State
 from dibs.units import duration, rate
@@ -170,6 +171,7 @@ def _states(text: str) -> list[str]:
 
 DURATION = Read("duration", duration)
 RATE = Read("rate", rate)
+KEYS = Read("keys", read_keys)
 DURATION_OR_NONE = Read("duration or none", _span_or_none)
 COUNT_OR_NONE = Read("number or none", _or_none(int))
 SHARE_OR_NONE = Read("share or none", _or_none(float))

@@ -13,9 +13,10 @@ from dibs.cli.command import Command
 from dibs.cli.filters import filter_options, read_filter
 from dibs.cli.progress import counted, counting
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import JOB_ID
+from dibs.cli.types import JOB_ID, KEYS
 from dibs.db.calls.operate import CARRIED, EXPORTED
 from dibs.export import csv_lines, lines
+from dibs.mask import cover_secrets, covered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="At most this many; without it, all.")
 @click.option("-o", "--output", "path", type=click.Path(path_type=Path, dir_okay=False), help="A file to write to.")
 @click.option("--no-payloads", is_flag=True, help="Leave out what the jobs carry: payload, headers and body.")
+@click.option("--mask", type=KEYS, default="", help="Cover the values of these keys: password,token,card.")
 @click.option("--before", type=JOB_ID, help="Only those older than this job, to go on from an export's last one.")
 @pass_session
 def export(
@@ -37,6 +39,7 @@ def export(
     limit: int | None,
     path: Path | None,
     no_payloads: bool,
+    mask: frozenset[str],
     before: IdGiven | None,
     **given: Any,
 ) -> None:
@@ -56,7 +59,8 @@ def export(
             out.write(csv_lines([names]))
         with counting(session.output, "exported", total) as advance:
             for part in client.export(filter, payloads=not no_payloads, before=oldest):
-                out.write(lines(form, part.jobs[:left], names))
+                jobs = (cover_secrets(job, lambda value: covered(value, mask)) for job in part.jobs[:left])
+                out.write(lines(form, jobs, names))
                 advance(min(left, len(part.jobs)))
                 left -= min(left, len(part.jobs))
                 if not left:

@@ -11,7 +11,7 @@ import click
 from dibs.cli.command import Command
 from dibs.cli.exits import Exit
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import DURATION
+from dibs.cli.types import DURATION, KEYS
 from dibs.db.grants import taken
 from dibs.errors import ConnectionLost, InvalidArgument, NotPermitted
 from dibs.operation import ACTIONS
@@ -39,7 +39,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--trusted-proxy", multiple=True, metavar="ADDRESS", help="Your proxy, by its address or network; may be repeated."
 )
-@click.option("--mask", default="", metavar="KEYS", help="Cover the values of these keys: password,token,card.")
+@click.option("--mask", type=KEYS, default="", help="Cover the values of these keys: password,token,card.")
 @click.option("--hide-payloads", is_flag=True, help="Cover payloads, results and headers whole.")
 @click.option("--timeout", default=5.0, show_default=True, help="Seconds a statement may take.")
 @click.option(
@@ -59,7 +59,7 @@ def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) 
     dashboard = app(
         dsn,
         authorize=ways,
-        mask=[key.strip() for key in options["mask"].split(",") if key.strip()],
+        mask=options["mask"],
         hide_payloads=options["hide_payloads"],
         timeout=options["timeout"],
         target=options["target"].total_seconds(),

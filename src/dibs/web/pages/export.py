@@ -12,8 +12,8 @@ from starlette.responses import StreamingResponse
 from dibs.db.calls.operate import CARRIED, EXPORTED
 from dibs.errors import DibsError, NotPermitted
 from dibs.export import csv_lines, lines
+from dibs.mask import cover_secrets
 from dibs.web.filters import Asked, id_of
-from dibs.web.pages.job import SECRET
 from dibs.web.render import Look, public
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ async def _written(
     async with aclosing(parts):
         try:
             while part is not None:
-                yield lines(form, (_shown(look, job) for job in part.jobs), names)
+                yield lines(form, (cover_secrets(job, look.settings.shown) for job in part.jobs), names)
                 count, place = count + len(part.jobs), part.next
                 if place is not None and (count >= MOST or time.monotonic() >= until):
                     yield _stopped(form, f"stopped after {count}, and there may be more", place)
@@ -81,10 +81,6 @@ async def _written(
             yield _stopped(form, f"stopped after {count}: {public(look.request, error)}", place)
         except RecursionError:
             yield _stopped(form, f"stopped after {count}: JSON is nested too deeply to be read", place)
-
-
-def _shown(look: Look, job: dict[str, Any]) -> dict[str, Any]:
-    return {**job, **{name: look.settings.shown(job[name]) for name in SECRET if name in job}}
 
 
 def _stopped(form: Form, why: str, place: UUID | None) -> str:

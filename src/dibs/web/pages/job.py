@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse
 
 from dibs.errors import NotPermitted, UnknownJob
+from dibs.mask import cover_secrets
 from dibs.states import DEAD, WAITING, State
 from dibs.web.filters import id_of
 from dibs.web.render import Look
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from dibs.info import Limit
 
-SECRET = ("payload", "headers", "body", "result", "progress")
 FACTS = ("shard", "priority", "max_attempts", "losses", "cost", "content_type")
 MOMENTS = ("deadline", "expire_at")
 """What is told of a job besides its life, where there is something to tell."""
@@ -90,12 +90,10 @@ async def shown_job(look: Look, id: UUID) -> dict[str, Any] | None:
 
 def masked(look: Look, found: dict[str, Any]) -> dict[str, Any]:
     """The document without what is to be hidden."""
-    covered = {name: look.settings.shown(found[name]) for name in SECRET if name in found}
-    attempts = [
-        {**a, **{name: look.settings.shown(a[name]) for name in SECRET if name in a}} for a in found["attempts"]
-    ]
-    changes = [{**c, "before": look.settings.shown(c["before"])} for c in found["changes"]]
-    return {**found, **covered, "attempts": attempts, "changes": changes}
+    shown = look.settings.shown
+    attempts = [cover_secrets(attempt, shown) for attempt in found["attempts"]]
+    changes = [{**change, "before": shown(change["before"])} for change in found["changes"]]
+    return {**cover_secrets(found, shown), "attempts": attempts, "changes": changes}
 
 
 def concerns(limit: Limit, job: dict[str, Any]) -> bool:
