@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import dibs
-from dibs.db.admin import create_database, execute
+from dibs.db.admin import create_database, execute, fetch
 from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server, paths
 from dibs.embedded.account import account_for
@@ -144,6 +144,29 @@ def dsn(databases: Databases, template: str) -> Iterator[str]:
     """A database with dibs and a clock that can be moved, of this test alone."""
     with databases.copy(template) as dsn:
         yield dsn
+
+
+@pytest.fixture(scope="session")
+def shared_dsn(databases: Databases, template: str) -> Iterator[str]:
+    """The same for all tests that leave nothing behind: what they ask is refused, or is only computed."""
+    with databases.copy(template) as dsn:
+        yield dsn
+        for table in ("queue", "job", "limit_rule", "worker", "schedule", "error"):
+            assert fetch(dsn, f"select count(*) from dibs.{table}") == 0, f"a test left something in {table}"
+
+
+@pytest.fixture(scope="session")
+def shared_db(shared_dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """One connection to that database, in autocommit."""
+    with psycopg.connect(shared_dsn, autocommit=True) as conn:
+        yield conn
+
+
+@pytest.fixture(scope="session")
+def shared_client(shared_dsn: str) -> Iterator[dibs.Client]:
+    """One client of that database."""
+    with dibs.Client(shared_dsn, patience=20) as client:
+        yield client
 
 
 @pytest.fixture

@@ -179,7 +179,8 @@ def test_a_dsn_that_makes_no_sense_is_refused() -> None:
         (["queues", "set", "q", "--backoff", "constant:1s,cap=5s"], "a constant backoff has no 'cap'"),
     ],
 )
-def test_a_mistake_is_explained_with_exit_code_2(run: Dibs, args: list[str], said: str) -> None:
+def test_a_mistake_is_explained_with_exit_code_2(args: list[str], said: str) -> None:
+    run = Dibs(NOWHERE)
     assert said in run(*args, code=2).err
     told = json.loads(run(*args, "--json", code=2).err)
     assert (told["error"], told["exit_code"]) == ("UsageError", 2)
@@ -195,8 +196,8 @@ def test_without_click_it_says_what_to_install(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_and_the_shared_options(run: Dibs, command: str) -> None:
-    told = run(command, "--help").out
+def test_every_command_has_help_and_the_shared_options(command: str) -> None:
+    told = Dibs(NOWHERE)(command, "--help").out
     assert all(option in told for option in ("--json", "--dsn", "--debug"))
 
 

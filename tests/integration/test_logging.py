@@ -196,12 +196,12 @@ def test_the_ini_of_old_works_and_loggers_that_exist_stay_enabled(tmp_path: Path
     ],
 )
 def test_a_file_that_is_no_set_up_is_explained(
-    dsn: str, tmp_path: Path, name: str, text: str | None, said: str
+    shared_dsn: str, tmp_path: Path, name: str, text: str | None, said: str
 ) -> None:
     if text is not None:
         (tmp_path / name).write_text(text)
     done = CliRunner().invoke(
-        command, ["worker", "--channels", "--drain", "--dsn", dsn, "--log-config", str(tmp_path / name)]
+        command, ["worker", "--channels", "--drain", "--dsn", shared_dsn, "--log-config", str(tmp_path / name)]
     )
     assert (done.exit_code, said in done.stderr, "dictConfig" in done.stderr) == (1, True, True), done.stderr
 

@@ -187,9 +187,11 @@ IDS = "(select array_agg(gen_random_uuid()) from generate_series(1, 100001))"
         ("""dibs.declare_limits('[{"kind": "k", "concurrency": -1}]')""", "a number from 0 to 1000000, or null"),
     ],
 )
-def test_what_is_too_much_or_no_job_is_refused_in_words(db: psycopg.Connection[Any], call: str, words: str) -> None:
+def test_what_is_too_much_or_no_job_is_refused_in_words(
+    shared_db: psycopg.Connection[Any], call: str, words: str
+) -> None:
     with pytest.raises(psycopg.DatabaseError, match=words) as raised:
-        db.execute(f"select * from {call}")
+        shared_db.execute(f"select * from {call}")
     assert raised.value.sqlstate in {"DI010", "DI012", "23514"}
 
 
@@ -222,9 +224,9 @@ def test_the_page_of_bounds_says_what_the_database_does(db: psycopg.Connection[A
 
 
 @pytest.mark.parametrize("payload", ["\ud800", {"\udfff": 1}, ["x", {"a": "\ud800"}]])
-def test_a_lone_surrogate_is_refused(client: dibs.Client, payload: Any) -> None:
+def test_a_lone_surrogate_is_refused(shared_client: dibs.Client, payload: Any) -> None:
     with pytest.raises(dibs.InvalidArgument, match="cannot be sent as JSON"):
-        client.enqueue("q", "k", payload)
+        shared_client.enqueue("q", "k", payload)
 
 
 def test_a_payload_that_is_nested_too_deeply_is_refused(client: dibs.Client) -> None:

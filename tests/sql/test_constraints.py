@@ -57,6 +57,6 @@ def test_every_constraint_has_its_sentence_and_every_sentence_its_constraint(db:
         ("dibs.set_audit_retention('1 minute')", "an audit retention from 30 days"),
     ],
 )
-def test_what_is_broken_is_said(client: dibs.Client, statement: str, told: str) -> None:
+def test_what_is_broken_is_said(shared_client: dibs.Client, statement: str, told: str) -> None:
     with pytest.raises((dibs.InvalidPolicy, dibs.InvalidArgument), match=told):
-        client._run(Call(f"select {statement}", (), len))
+        shared_client._run(Call(f"select {statement}", (), len))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -323,42 +324,46 @@ def test_bad_dedup_options_are_refused_with_a_sentence(
 # Races
 
 
-@pytest.mark.parametrize("mode", ["keep", "refuse", "replace"])
-@pytest.mark.parametrize("scope", ["waiting", "unfinished", "window"])
-def test_twenty_at_once_make_one_job(dsn: str, client: dibs.Client, mode: str, scope: str) -> None:
+def test_twenty_at_once_make_one_job(connect: Connect, client: dibs.Client) -> None:
     """One job, and 19 answers that name it (or, told to replace, 19 that were replaced)."""
-    client.set_queue("q")
-    together = threading.Barrier(20)
+    conns = [connect() for _ in range(20)]
+    answers = {
+        "keep": ["duplicate"] * 19 + ["enqueued"],
+        "refuse": ["DI040"] * 19 + ["enqueued"],
+        "replace": ["enqueued"] + ["replaced"] * 19,
+    }
+    for scope, mode in itertools.product(("waiting", "unfinished", "window"), answers):
+        queue = f"{scope}-{mode}"
+        client.set_queue(queue)
+        made = ask_together(conns, queue, scope, mode)
+        assert sorted(outcome for _, outcome in made) == answers[mode], queue
+        [left] = client.claim(queue, 10)
+        named = {id for id, _ in made if id is not None}
+        assert named == {left.id} if mode != "replace" else left.id in named, queue
+        assert client.depth(queue).cancelled == (19 if mode == "replace" else 0), queue
 
-    def ask(n: int) -> tuple[UUID | None, str]:
-        with psycopg.connect(dsn, autocommit=True) as conn:
-            together.wait()
-            try:
-                row = conn.execute(
-                    "select * from dibs.enqueue('q', 'k', to_jsonb(%s::int), dedup_key => 'same', dedup_scope => %s,"
-                    " dedup_for => '1 hour', on_duplicate => %s)",
-                    (n, scope, mode),
-                ).fetchone()
-            except psycopg.DatabaseError as error:
-                return None, error.sqlstate or ""
-            assert row
-            return row[0], row[1]
 
-    with ThreadPoolExecutor(20) as pool:
-        made = list(pool.map(ask, range(20)))
-    told = sorted(outcome for _, outcome in made)
-    assert (
-        told
-        == {
-            "keep": ["duplicate"] * 19 + ["enqueued"],
-            "refuse": ["DI040"] * 19 + ["enqueued"],
-            "replace": ["enqueued"] + ["replaced"] * 19,
-        }[mode]
-    )
-    [left] = client.claim("q", 10)
-    named = {id for id, _ in made if id is not None}
-    assert named == {left.id} if mode != "replace" else left.id in named
-    assert client.depth("q").cancelled == (19 if mode == "replace" else 0)
+def ask_together(
+    conns: list[psycopg.Connection[Any]], queue: str, scope: str, mode: str
+) -> list[tuple[UUID | None, str]]:
+    """What each of them is answered when all enqueue the same key at once."""
+    together = threading.Barrier(len(conns))
+
+    def ask(n: int, conn: psycopg.Connection[Any]) -> tuple[UUID | None, str]:
+        together.wait()
+        try:
+            row = conn.execute(
+                "select * from dibs.enqueue(%s, 'k', to_jsonb(%s::int), dedup_key => 'same', dedup_scope => %s,"
+                " dedup_for => '1 hour', on_duplicate => %s)",
+                (queue, n, scope, mode),
+            ).fetchone()
+        except psycopg.DatabaseError as error:
+            return None, error.sqlstate or ""
+        assert row
+        return row[0], row[1]
+
+    with ThreadPoolExecutor(len(conns)) as pool:
+        return list(pool.map(ask, range(len(conns)), conns))
 
 
 def test_batches_of_the_same_keys_in_other_orders_never_deadlock(dsn: str, client: dibs.Client) -> None:

@@ -99,7 +99,6 @@ def test_ids_of_sql_and_python_are_alike(db: psycopg.Connection[Any]) -> None:
         ({"priority": 40_000}, dibs.InvalidPolicy, "priority from -100 to 100"),
         ({"priority": -40_000, "dedup_key": "as a batch"}, dibs.InvalidPolicy, "priority from -100 to 100"),
         ({"ttl": -5}, dibs.InvalidPolicy, "TTL above 0"),
-        ({"ttl": timedelta(days=9999)}, None, ""),
         ({"lease": 0.01}, dibs.InvalidPolicy, "lease from 0.1 s"),
         ({"lease_growth": 0.5}, dibs.InvalidPolicy, "growth from 1"),
         ({"max_attempts": 0}, dibs.InvalidPolicy, "1 to 10000 attempts"),
@@ -107,9 +106,7 @@ def test_ids_of_sql_and_python_are_alike(db: psycopg.Connection[Any]) -> None:
         ({"delay": -1}, dibs.InvalidArgument, "0 to 10 years"),
         ({"delay": 1e12}, dibs.InvalidArgument, "0 to 10 years"),
         ({"delay": float("inf")}, dibs.InvalidArgument, "finite"),
-        ({"delay": timedelta(days=365)}, None, ""),
         ({"due_at": datetime(2099, 1, 1, tzinfo=UTC)}, dibs.InvalidArgument, "10 years"),
-        ({"due_at": datetime(2000, 1, 1, tzinfo=UTC)}, None, ""),
         ({"backoff": dibs.Backoff("list", ())}, dibs.InvalidPolicy, "1 to 100 delays"),
         ({"backoff": dibs.constant(-1)}, dibs.InvalidPolicy, "1 to 100 delays"),
         ({"backoff": dibs.exponential(1, factor=0.1)}, dibs.InvalidPolicy, "factor from 1"),
@@ -121,15 +118,18 @@ def test_ids_of_sql_and_python_are_alike(db: psycopg.Connection[Any]) -> None:
     ],
 )
 def test_every_bad_option_is_refused_by_name(
-    client: dibs.Client, options: dict[str, Any], error: type[dibs.DibsError] | None, words: str
+    shared_client: dibs.Client, options: dict[str, Any], error: type[dibs.DibsError], words: str
 ) -> None:
     """What is out of bounds is refused in SQL, and poisons nothing."""
-    if error is None:
-        assert client.enqueue("q", "k", **options).is_new
-        return
     with pytest.raises(error, match=words):
-        client.enqueue("q", "k", **options)
-    assert client.depth("q").waiting == 0
+        shared_client.enqueue("q", "k", **options)
+    assert shared_client.depth("q").waiting == 0
+
+
+def test_a_long_ttl_a_long_delay_and_a_time_that_has_passed_are_no_bad_options(client: dibs.Client) -> None:
+    assert client.enqueue("q", "k", ttl=timedelta(days=9999)).is_new
+    assert client.enqueue("q", "k", delay=timedelta(days=365)).is_new
+    assert client.enqueue("q", "k", due_at=datetime(2000, 1, 1, tzinfo=UTC)).is_new
 
 
 def test_a_bad_job_refuses_its_whole_batch_and_changes_nothing(client: dibs.Client) -> None:
@@ -139,15 +139,15 @@ def test_a_bad_job_refuses_its_whole_batch_and_changes_nothing(client: dibs.Clie
 
 
 @pytest.mark.parametrize("kind", ["", "x" * 201, "two\nlines"])
-def test_bad_kinds_are_refused(client: dibs.Client, kind: str) -> None:
+def test_bad_kinds_are_refused(shared_client: dibs.Client, kind: str) -> None:
     with pytest.raises(dibs.InvalidPolicy, match="1 to 200 characters"):
-        client.enqueue("q", kind)
+        shared_client.enqueue("q", kind)
 
 
 @pytest.mark.parametrize("queue", ["-x", "a b", "x" * 128, "ü", "a\nb"])
-def test_bad_queue_names_are_refused(client: dibs.Client, queue: str) -> None:
+def test_bad_queue_names_are_refused(shared_client: dibs.Client, queue: str) -> None:
     with pytest.raises(dibs.InvalidPolicy, match="letters, digits"):
-        client.enqueue(queue, "k")
+        shared_client.enqueue(queue, "k")
 
 
 def test_from_sql_too_bad_input_gets_a_sentence(db: psycopg.Connection[Any]) -> None:

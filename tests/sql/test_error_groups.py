@@ -66,9 +66,9 @@ def test_failures_are_counted_once_and_forgotten_in_time(
     ],
 )
 def test_a_message_loses_numbers_and_ids(
-    db: psycopg.Connection[Any], error: str, message: str, frame: str | None
+    shared_db: psycopg.Connection[Any], error: str, message: str, frame: str | None
 ) -> None:
-    found = db.execute("select k.message, k.frame from dibs._error_key(%s) as k", (error,)).fetchone()
+    found = shared_db.execute("select k.message, k.frame from dibs._error_key(%s) as k", (error,)).fetchone()
     assert found == (message, frame)
 
 
@@ -103,9 +103,9 @@ def in_turn() -> None:
     ],
 )  # fmt: skip
 def test_an_error_is_told_by_what_it_says_wherever_its_trace_is(
-    db: psycopg.Connection[Any], error: str, said: str
+    shared_db: psycopg.Connection[Any], error: str, said: str
 ) -> None:
-    assert one(db, "select dibs._error_line(%s)", error) == said
+    assert one(shared_db, "select dibs._error_line(%s)", error) == said
     assert traces.said(error) == said
 
 

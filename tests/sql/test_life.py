@@ -451,9 +451,9 @@ def test_one_payload_that_cannot_be_read_spoils_no_other(client: dibs.Client, db
 
 
 @pytest.mark.parametrize("deadline", ["infinity", "30000-01-01"])
-def test_a_deadline_without_end_is_refused(db: psycopg.Connection[Any], deadline: str) -> None:
+def test_a_deadline_without_end_is_refused(shared_db: psycopg.Connection[Any], deadline: str) -> None:
     with pytest.raises(psycopg.DatabaseError, match="too far away") as raised:
-        db.execute("select dibs.enqueue('q', 'k', deadline => %s)", (deadline,))
+        shared_db.execute("select dibs.enqueue('q', 'k', deadline => %s)", (deadline,))
     assert raised.value.sqlstate == "DI010"
 
 

@@ -442,9 +442,9 @@ def test_an_exit_rings_for_who_waits(connect: Connect, db: psycopg.Connection[An
         ("enqueue('q', 'k', \"group\" => 'a', cost => 0)", "23514"),
     ],
 )
-def test_nonsense_is_refused_by_name(db: psycopg.Connection[Any], call: str, code: str) -> None:
+def test_nonsense_is_refused_by_name(shared_db: psycopg.Connection[Any], call: str, code: str) -> None:
     with pytest.raises(psycopg.DatabaseError) as caught:
-        db.execute(f"select dibs.{call}")
+        shared_db.execute(f"select dibs.{call}")
     assert caught.value.sqlstate == code
 
 

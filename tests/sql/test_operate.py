@@ -113,9 +113,11 @@ def test_each_condition_of_a_filter_chooses(client: dibs.Client, clock: Clock) -
         ('{"queue": "nowhere"}', "there is no queue"),
     ],
 )
-def test_a_filter_that_makes_no_sense_is_refused(db: psycopg.Connection[Any], filter: str, sentence: str) -> None:
+def test_a_filter_that_makes_no_sense_is_refused(
+    shared_db: psycopg.Connection[Any], filter: str, sentence: str
+) -> None:
     with pytest.raises(psycopg.Error, match=sentence) as refused:
-        db.execute("select dibs.delete(%s::jsonb)", (filter,))
+        shared_db.execute("select dibs.delete(%s::jsonb)", (filter,))
     assert refused.value.sqlstate in {"DI010", "DI011"}
 
 

@@ -164,9 +164,9 @@ def test_a_made_up_measurement_is_not_believed(client: dibs.Client, db: psycopg.
 @pytest.mark.parametrize(
     "policy", [{"max_depth": 0}, {"max_depth": 10**9}, {"max_age": 0}, {"when_full": "drop"}, {"when_full": None}]
 )
-def test_bad_bounds_are_refused(client: dibs.Client, policy: Any) -> None:
+def test_bad_bounds_are_refused(shared_client: dibs.Client, policy: Any) -> None:
     with pytest.raises(dibs.Refused):
-        client.set_queue("q", **policy)
+        shared_client.set_queue("q", **policy)
 
 
 def test_measuring_a_large_queue_takes_a_twentieth_of_the_time(

@@ -374,9 +374,9 @@ def test_a_round_with_nothing_new_reads_only_the_last_pages(
         ({"since": 60, "every": 120}, "within the time asked for"),
     ],
 )
-def test_senseless_questions_are_refused(client: dibs.Client, asked: dict[str, float], says: str) -> None:
+def test_senseless_questions_are_refused(shared_client: dibs.Client, asked: dict[str, float], says: str) -> None:
     with pytest.raises(dibs.InvalidArgument, match=says):
-        client.statistics(**asked)  # type: ignore[arg-type]
+        shared_client.statistics(**asked)  # type: ignore[arg-type]
 
 
 def test_queues_without_history_have_no_statistics(client: dibs.Client) -> None:
