@@ -93,16 +93,21 @@ def status(port: int, path: str) -> int:
 
 @pytest.mark.once
 def test_a_worker_process_that_dies_is_replaced(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
-    port = free_port()
-    with working(tmp_path, dsn, "--processes", "2", "--health", str(port)) as parent:
+    """Each touches its own health file, which says nothing of another; the parent's says that all of them run."""
+    port, file = free_port(), tmp_path / "well"
+    files = [file, tmp_path / "well.1", tmp_path / "well.2"]
+    options = ("--processes", "2", "--health", str(port), "--health-file", str(file))
+    with working(tmp_path, dsn, *options) as parent:
         wait_until(lambda: len(workers(client)) == 2, what="both work")
         wait_until(lambda: status(port, "/ready") == 200, what="both are ready")
+        wait_until(lambda: all(one.exists() for one in files), what="all files are there")
         first = workers(client)
         os.kill(min(first), signal.SIGKILL)
         wait_until(lambda: len(workers(client) - first) == 1, what="another took its place")
         parent.send_signal(signal.SIGTERM)
         parent.communicate(timeout=30)
         assert parent.returncode == 0
+    assert [one for one in files if one.exists()] == []
 
 
 def test_a_worker_that_an_operator_stops_finishes_its_jobs_and_is_not_replaced(
@@ -313,18 +318,6 @@ def test_probes_are_answered_while_a_handler_blocks_the_loop(tmp_path: Path, dsn
         assert "dibs_" in page(port)
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=30)
-
-
-@pytest.mark.once
-def test_each_process_has_its_own_health_file(tmp_path: Path, dsn: str) -> None:
-    """What one process touches says nothing of another; the parent's says that all of them run."""
-    file = tmp_path / "well"
-    files = [file, tmp_path / "well.1", tmp_path / "well.2"]
-    with working(tmp_path, dsn, "--processes", "2", "--health-file", str(file)) as parent:
-        wait_until(lambda: all(one.exists() for one in files), what="all are there")
-        parent.send_signal(signal.SIGTERM)
-        parent.communicate(timeout=30)
-    assert [one for one in files if one.exists()] == []
 
 
 def page(port: int) -> str:
