@@ -40,6 +40,7 @@
     │   └── SchemaInUse               stop what uses it before you uninstall
     ├── ServerError                   PostgreSQL refused for another reason (disk full, timeout, …)
     ├── ConnectionLost                the database cannot be reached, or went away
+    │   └── PoolExhausted             all connections of the client were in use
     ├── LoginRefused         28000    the server refuses the role, its password or the database's name
     ├── ClientClosed                  the client was closed before the call
     ├── HandlersLeft                  a worker ended, and left handlers behind that would not stop
@@ -264,6 +265,10 @@ class ServerError(DibsError):
 
 class ConnectionLost(DibsError):
     """The database cannot be reached, or went away during the call."""
+
+
+class PoolExhausted(ConnectionLost):
+    """All connections of the client were in use, for as long as it waits."""
 
 
 class LoginRefused(DibsError):

@@ -69,8 +69,9 @@ def test_a_client_without_patience_says_so(own_server: Server) -> None:
     with dibs.Client(own_server.dsn(), patience=0.2) as client:
         client.enqueue("q", "k")
         own_server.stop()
-        with pytest.raises(dibs.ConnectionLost):
+        with pytest.raises(dibs.ConnectionLost) as caught:
             client.enqueue("q", "k")
+        assert not isinstance(caught.value, dibs.PoolExhausted)
         with pytest.raises(dibs.ConnectionLost), dibs.Client(own_server.dsn(), patience=0.2):
             pass
         own_server.start()

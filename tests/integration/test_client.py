@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
+from dibs.db import calls
+from dibs.db.database import Database
 
 if TYPE_CHECKING:
     import psycopg
@@ -126,3 +128,11 @@ async def test_one_call_after_another_takes_one_connection(dsn: str, db: psycopg
             for _ in range(3):
                 await another.enqueue("mail", "welcome")
             assert len(db.execute(others).fetchall()) == 2
+
+
+def test_a_pool_that_is_in_use_is_no_outage(dsn: str) -> None:
+    database = Database(dsn, pool_size=1, patience=0.2)
+    with database.transaction(), pytest.raises(dibs.PoolExhausted, match="all 1 connections of this client are in use"):
+        database.run(calls.schema.now())
+    assert database.run(calls.schema.now())
+    database.close()

@@ -23,7 +23,7 @@ from dibs.db.connection import Connection, reachable, refused
 from dibs.db.dsn import read
 from dibs.db.schema import check_fit, missing
 from dibs.db.translate import translate, translated
-from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdTaken, ServerError
+from dibs.errors import ClientClosed, ConnectionLost, DibsError, IdTaken, PoolExhausted, ServerError
 from dibs.runtime.points import reach
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Database:
         self._conninfo = ""
         self._pool: ConnectionPool[Connection] | None = None
         self._pool_size = pool_size
+        self._lent: set[Connection] = set()
         self._opening = threading.Lock()
         self._closed = False
         self._pid = os.getpid()
@@ -243,13 +244,15 @@ class Database:
         before = self.before()
         try:
             conn = pool.getconn(max(end - time.monotonic(), 0.1))
+            self._lent.add(conn)
             try:
                 conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
                 return _send_on(conn, asked, before)
             finally:
+                self._lent.discard(conn)
                 pool.putconn(conn)
         except (PoolTimeout, PoolClosed) as error:
-            raise ConnectionLost(f"no connection to the database: {error}") from error
+            raise self._unobtained(error) from error
         except psycopg.Error as error:
             told = translate(error)
             if isinstance(told, ConnectionLost) and self._pool is not None:
@@ -262,6 +265,7 @@ class Database:
         if self._pid != os.getpid():
             # Forked: the connections are the parent's. They are left as they are, and never closed from here.
             self._parents, self._pool, self._opening, self._pid = self._pool, None, threading.Lock(), os.getpid()
+            self._lent = set()
         if self._pool is None:
             self.open()
         assert self._pool is not None
@@ -274,13 +278,26 @@ class Database:
         assert self._pool is not None
         try:
             with self._pool.connection(timeout=self.patience) as conn:
+                self._lent.add(conn)
                 conn.silence = None  # The statements are a handler's own, and may take as long as they like.
-                with conn.transaction():
-                    for call in self.before():
-                        run_on(conn, call)
-                    yield conn
+                try:
+                    with conn.transaction():
+                        for call in self.before():
+                            run_on(conn, call)
+                        yield conn
+                finally:
+                    self._lent.discard(conn)
         except (PoolTimeout, PoolClosed) as error:
-            raise ConnectionLost(f"no connection to the database: {error}") from error
+            raise self._unobtained(error) from error
+
+    def _unobtained(self, error: PoolTimeout | PoolClosed) -> ConnectionLost:
+        """Why the pool had no connection for us: none can be made, or all are in use."""
+        if isinstance(error, PoolTimeout) and len(self._lent) >= self._pool_size:
+            return PoolExhausted(
+                f"all {self._pool_size} connections of this client are in use: {error}",
+                hint="use fewer at once, or allow more: pool_size of a client, --connections of a worker",
+            )
+        return ConnectionLost(f"no connection to the database: {error}")
 
 
 def _silence(left: float, *, again: bool, slow: bool) -> float:
