@@ -92,8 +92,8 @@ def test_the_plain_queue_is_like_sqs(client: dibs.Client, clock: Clock) -> None:
         ("tasks", dibs.TaskInfo), ("totals", dibs.Totals), ("workers", dibs.WorkerInfo),
     ],
 )  # fmt: skip
-def test_a_list_leaves_out_no_column_of_its_view(db: psycopg.Connection[Any], view: str, row: type[Any]) -> None:
-    columns = [column.name for column in db.execute(f"select * from dibs.{view}").description or ()]
+def test_a_list_leaves_out_no_column_of_its_view(shared_db: psycopg.Connection[Any], view: str, row: type[Any]) -> None:
+    columns = [column.name for column in shared_db.execute(f"select * from dibs.{view}").description or ()]
     assert sorted(field.name for field in fields(row)) == sorted(columns)
 
 

@@ -14,7 +14,6 @@ import dibs
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from dibs.embedded import Server
     from dibs.testing import Clock
     from tests.conftest import Connect
 
@@ -212,15 +211,15 @@ def test_queues_have_a_bound(db: psycopg.Connection[Any]) -> None:
         db.execute("select dibs.enqueue('more', 'k')")
 
 
-def test_the_page_of_bounds_says_what_the_database_does(db: psycopg.Connection[Any]) -> None:
+def test_the_page_of_bounds_says_what_the_database_does(shared_db: psycopg.Connection[Any]) -> None:
     page = (Path(__file__).parents[2] / "docs/reference/bounds.md").read_text(encoding="utf-8")
     told = {
         name: int(most.replace(",", ""))
         for name, most in re.findall(r"^\| `(\w+)` \|[^|]*\| ([\d,]+) ", page, re.MULTILINE)
     }
-    [(source,)] = db.execute("select pg_get_functiondef('dibs._most'::regproc)").fetchall()
+    [(source,)] = shared_db.execute("select pg_get_functiondef('dibs._most'::regproc)").fetchall()
     names = re.findall(r"WHEN '(\w+)'", source)
-    assert told == {name: db.execute("select dibs._most(%s)", (name,)).fetchone()[0] for name in names}  # type: ignore[index]
+    assert told == {name: shared_db.execute("select dibs._most(%s)", (name,)).fetchone()[0] for name in names}  # type: ignore[index]
 
 
 @pytest.mark.parametrize("payload", ["\ud800", {"\udfff": 1}, ["x", {"a": "\ud800"}]])
@@ -229,16 +228,16 @@ def test_a_lone_surrogate_is_refused(shared_client: dibs.Client, payload: Any) -
         shared_client.enqueue("q", "k", payload)
 
 
-def test_a_payload_that_is_nested_too_deeply_is_refused(client: dibs.Client) -> None:
+def test_a_payload_that_is_nested_too_deeply_is_refused(shared_client: dibs.Client) -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(dibs.InvalidArgument, match="nested too deeply"):
-        client.enqueue("q", "k", deep)
+        shared_client.enqueue("q", "k", deep)
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(dibs.InvalidArgument, match="nested too deeply"):
-        client.enqueue("q", "k", loop)
+        shared_client.enqueue("q", "k", loop)
 
 
 SECRET = "hunter2-in-payload"
@@ -254,16 +253,14 @@ JOB = {"queue": "q", "kind": "k", "payload": {"password": SECRET}}
         {"dedup_key": "x", "dedup_scope": "y"}, {"deadline": "infinity"}, {"delay": -1}, {"dedup_key": "x" * 2001},
     ],
 )  # fmt: skip
-def test_no_payload_reaches_the_servers_log(
-    server: Server, db: psycopg.Connection[Any], options: dict[str, Any]
-) -> None:
+def test_no_payload_reaches_the_servers_log(shared_db: psycopg.Connection[Any], options: dict[str, Any]) -> None:
     with pytest.raises(psycopg.DatabaseError) as raised:
-        db.execute("select dibs.enqueue_many(%s)", (json.dumps([JOB | options]),))
+        shared_db.execute("select dibs.enqueue_many(%s)", (json.dumps([JOB | options]),))
     assert SECRET not in str(raised.value)
     assert "Failing row" not in (raised.value.diag.message_detail or "")
 
 
-def test_nothing_else_prints_what_it_was_given(db: psycopg.Connection[Any]) -> None:
+def test_nothing_else_prints_what_it_was_given(shared_db: psycopg.Connection[Any]) -> None:
     secret = json.dumps({"password": SECRET})
     job = json.dumps(JOB)
     for call in (
@@ -279,7 +276,7 @@ def test_nothing_else_prints_what_it_was_given(db: psycopg.Connection[Any]) -> N
         f"dibs.append_error('{SECRET}', null, '')",
     ):
         with pytest.raises(psycopg.DatabaseError) as raised:
-            db.execute(f"select * from {call}")
+            shared_db.execute(f"select * from {call}")
         assert SECRET not in str(raised.value), call
 
 
