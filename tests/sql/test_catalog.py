@@ -39,12 +39,12 @@ ALLOWED = declared()
 
 THROTTLED = {
     "_measure_crew",
-    "_claim_one",
+    "_is_quick",
     "now",
     "_take_newest",
     "_take_oldest",
     "_take_single",
-    "_write_floor",
+    "_looked_back",
     "forget",
     "_measure_pressure",
     "_read_pressure",

@@ -145,8 +145,8 @@ def test_a_fresh_connection_starts_from_the_newest_hint(connect: Connect, client
     hints = claimer.execute("select max(swept_at), max((floor).due_us[1]) from dibs.floor_hint").fetchone()
     assert hints
     assert hints[0] is not None
-    top = "dibs._micros(dibs.now()) - 250000"
-    row = fresh.execute(f"select (dibs._read_floor('floor', 1, '{{5}}', {top})).due_us[1]").fetchone()
+    told, top = "dibs._recall('floor', 1)::dibs.floor", "dibs._micros(dibs.now()) - 250000"
+    row = fresh.execute(f"select (dibs._read_floor('floor', 1, {told}, '{{5}}', {top})).due_us[1]").fetchone()
     assert row
     assert row[0] == hints[1] > 0
     client.enqueue("q", "after")
@@ -196,7 +196,7 @@ def test_dead_rows_in_front_of_the_scan_cost_nothing(connect: Connect, client: d
         with explained(claimer) as plans:
             for _ in range(10):
                 claimer.execute("select from dibs.claim('{q}', 10)")
-        costs.append(sorted(plan.buffers for plan in plans if "pick as" in plan.text)[4])
+        costs.append(sorted(plan.buffers for plan in plans if "gone as" in plan.text)[4])
     assert claimer.execute("select count(*) from dibs.ready").fetchone() == (0,)
     assert costs[-1] < 2 * max(costs[:2]), costs
 
@@ -212,7 +212,7 @@ def test_a_locked_or_expired_head_does_not_hold_the_floor_down(connect: Connect,
     later = sorted(enqueue(producer) for _ in range(3))
     clock.move(10)
     assert claimer.execute("select id from dibs.claim('{q}', 1)").fetchall() == [(later[0],)]
-    row = claimer.execute("select (dibs._read_floor('floor', 1, '{5}', dibs._micros(dibs.now()))).ids[1]").fetchone()
+    row = claimer.execute("select (dibs._recall('floor', 1)::dibs.floor).ids[1]").fetchone()
     assert row == (later[0],)
 
 

@@ -15,32 +15,36 @@ comment on function dibs._fit_floor is
 'A floor for these priorities. One that lies ahead of the clock is dropped: the clock was stepped back, and what lies behind it
 may be due now.';
 
-create or replace function dibs._read_floor(what text, queue_id integer, priorities smallint[], top_us bigint) returns dibs.floor
-language plpgsql volatile
+create or replace function dibs._found_hint(what text, queue_id integer) returns dibs.floor
+language plpgsql stable
 as $$
 declare
-  v_floor dibs.floor := dibs._recall(what, queue_id)::dibs.floor;
   v_hint dibs.floor_hint;
+  v_floor dibs.floor;
 begin
-  if v_floor.quick_until is null then
-    select h.* into v_hint from dibs.floor_hint as h
-    where h.what = _read_floor.what and h.queue_id = _read_floor.queue_id order by h.swept_at desc limit 1;
-    v_floor := v_hint.floor;
-    v_floor.sweep_at := coalesce(dibs._micros(v_hint.swept_at), 0);
-    v_floor.sweep_took := coalesce(dibs._micros('epoch'::timestamptz + v_hint.took), 0);
-    v_floor.near_at := 0;
-    v_floor.near_step := 0;
-    v_floor.quick_until := 0;
-  end if;
-  if v_floor.priorities is distinct from priorities or top_us < any (v_floor.due_us) or top_us < any (v_floor.high_us) then
-    return dibs._fit_floor(v_floor, priorities, top_us);
-  end if;
+  select h.* into v_hint from dibs.floor_hint as h
+  where h.what = _found_hint.what and h.queue_id = _found_hint.queue_id order by h.swept_at desc limit 1;
+  v_floor := v_hint.floor;
+  v_floor.sweep_at := coalesce(dibs._micros(v_hint.swept_at), 0);
+  v_floor.sweep_took := coalesce(dibs._micros('epoch'::timestamptz + v_hint.took), 0);
+  v_floor.near_at := 0;
+  v_floor.near_step := 0;
+  v_floor.quick_until := 0;
   return v_floor;
 end
 $$;
 
+comment on function dibs._found_hint is 'Where a connection starts that remembers nothing: from the newest hint, otherwise from the start.';
+
+create or replace function dibs._read_floor(what text, queue_id integer, told dibs.floor, priorities smallint[], top_us bigint) returns dibs.floor
+language sql stable
+return case
+  when (told).priorities = priorities and top_us >= all ((told).due_us) and top_us >= all ((told).high_us) then told
+  else dibs._fit_floor(case when (told).quick_until is null then dibs._found_hint(what, queue_id) else told end, priorities, top_us)
+end;
+
 comment on function dibs._read_floor is
-'Where this connection starts scanning a queue: from its session, otherwise from the newest hint, otherwise from the start.';
+'Where this connection starts scanning a queue: what its session told, if that fits; otherwise the newest hint, otherwise from the start.';
 
 create or replace function dibs._may_sweep(what text, queue_id integer, at timestamptz) returns boolean
 language plpgsql volatile
@@ -105,56 +109,49 @@ comment on function dibs._found_floor is
 'What a sweep found itself, for others to start from. Where it only kept what its session said, which the caller may have forged,
 the hint before it stays.';
 
+create or replace function dibs._looked_back(
+  what text, queue_id integer, floor dibs.floor, told dibs.floor, back bigint, took bigint) returns dibs.floor
+language plpgsql volatile
+as $$
+declare
+  v_now constant bigint := dibs._micros(clock_timestamp());
+begin
+  if back < dibs._everything_us() then
+    floor.near_at := v_now + least(dibs._look_rest(took), 30000000);
+    floor.near_step := (floor.near_step + 1) % 6;
+    return floor;
+  end if;
+  floor.sweep_took := took;
+  floor.sweep_at := v_now + dibs._look_rest(took);
+  if took >= 2000 then
+    insert into dibs.floor_hint (what, queue_id, swept_at, took, floor)
+    values (what, queue_id, dibs._from_micros(v_now), took * interval '1 microsecond',
+      dibs._found_floor(what, queue_id, floor, told));
+  end if;
+  return floor;
+end
+$$;
+
+comment on function dibs._looked_back is 'A floor after a look below it, with what that cost.';
+
 create or replace function dibs._write_floor(
   what text, queue_id integer, floor dibs.floor, told dibs.floor, back bigint, took bigint) returns text
 language plpgsql volatile
 as $$
 declare
-  v_now bigint;
+  v_text constant text := case when back = 0 then floor::text else dibs._looked_back(what, queue_id, floor, told, back, took)::text end;
 begin
-  if back > 0 then
-    v_now := dibs._micros(clock_timestamp());
-  end if;
-  if back >= dibs._everything_us() then
-    floor.sweep_took := took;
-    floor.sweep_at := v_now + dibs._look_rest(took);
-    if took >= 2000 then
-      insert into dibs.floor_hint (what, queue_id, swept_at, took, floor)
-      values (what, queue_id, dibs._from_micros(v_now), took * interval '1 microsecond',
-        dibs._found_floor(what, queue_id, floor, told));
-    end if;
-  elsif back > 0 then
-    floor.near_at := v_now + least(dibs._look_rest(took), 30000000);
-    floor.near_step := (floor.near_step + 1) % 6;
-  end if;
-  return dibs._remember(what, queue_id, floor::text);
+  return dibs._remember(what, queue_id, v_text);
 end
 $$;
 
 comment on function dibs._write_floor is
 'Remember in the session where the next claim starts, and what looking back cost; returns what it remembers.';
 
-create or replace function dibs._raised(old_us bigint, old_id uuid, first_us bigint, first_id uuid, top_us bigint, is_full boolean,
-  out us bigint, out id uuid)
-language plpgsql immutable
-as $$
-begin
-  -- No floor rises above what is settled. A look-back lowers it only when it came back full: then there may be more down
-  -- there, which the next claims walk through.
-  if first_us is null then
-    us := old_us;
-    id := old_id;
-  elsif first_us >= top_us then
-    us := top_us;
-    id := dibs._nil_id();
-  elsif is_full or (first_us, first_id) > (old_us, old_id) then
-    us := first_us;
-    id := first_id;
-  else
-    us := old_us;
-    id := old_id;
-  end if;
-end
-$$;
+create or replace function dibs._moves(old_us bigint, old_id uuid, first_us bigint, first_id uuid, top_us bigint, is_full boolean) returns boolean
+language sql immutable parallel safe
+-- No floor rises above what is settled. A look-back lowers it only when it came back full: then there may be more down
+-- there, which the next claims walk through.
+return first_us >= top_us or is_full or (first_us, first_id) > (old_us, old_id);
 
-comment on function dibs._raised is 'The floor after a claim, by the first ticket it took.';
+comment on function dibs._moves is 'Whether the floor moves after a claim, to the first ticket that it took or to the top, if that is lower.';

@@ -38,17 +38,17 @@ as $$
 declare
   v_tickets dibs.ready[];
 begin
-  with pick as materialized (
-    select r.ctid as spot from dibs.ready as r
-    where r.queue_id = _take_gap.queue_id and r.priority = _take_gap.priority and r.lane is null
-      and (r.due_at, r.id) < (_take_gap.upto_at, _take_gap.upto_id) and r.due_at >= _take_gap.from_at
-      and r.expire_at > _take_gap.at
-    order by r.due_at desc, r.id desc limit want
-    for update skip locked
-  ), gone as (
-    delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r
+  with gone as (
+    delete from dibs.ready as r where r.ctid = any (array(
+      select r.ctid from dibs.ready as r
+      where r.queue_id = _take_gap.queue_id and r.priority = _take_gap.priority and r.lane is null
+        and (r.due_at, r.id) < (_take_gap.upto_at, _take_gap.upto_id) and r.due_at >= _take_gap.from_at
+        and r.expire_at > _take_gap.at
+      order by r.due_at desc, r.id desc limit want
+      for update skip locked))
+    returning r, r.due_at, r.id
   )
-  select coalesce(array_agg(g.r), '{}') into v_tickets from gone as g;
+  select coalesce(array_agg(g.r order by g.due_at desc, g.id desc), '{}') into v_tickets from gone as g;
   return v_tickets;
 end
 $$;
@@ -61,7 +61,9 @@ as $$
 declare
   v_began bigint := dibs._micros(clock_timestamp());
   v_top bigint := dibs._micros(claim.at) - dibs._settled_us();
-  v_floor dibs.floor := dibs._read_floor('newest', queue.id, dibs._priorities(queue), v_top);
+  v_told dibs.floor := dibs._recall('newest', queue.id)::dibs.floor;
+  v_priorities smallint[] := dibs._priorities(queue);
+  v_floor dibs.floor := dibs._read_floor('newest', queue.id, v_told, v_priorities, v_top);
   v_back bigint := dibs._look_back('newest', queue.id, v_floor, v_began);
   v_next dibs.floor := v_floor;
   v_stopped boolean[] := '{}'::boolean[];

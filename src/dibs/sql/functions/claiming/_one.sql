@@ -1,33 +1,33 @@
 -- A claim of one job of a plain queue, right after a claim that found one: from the same floor, and without a look back.
 
-create or replace function dibs._claim_one(queue dibs.queue, claim dibs.claim_order) returns dibs.claimed
+create or replace function dibs._is_quick(floor dibs.floor, priority smallint) returns boolean
+language sql volatile
+-- A time further ahead than we would ever set it was set before the clock stepped back.
+return (floor).priorities = array[priority] and (floor).quick_until - dibs._micros(clock_timestamp()) between 1 and dibs._quick_us();
+
+comment on function dibs._is_quick is 'Whether a claim of one job may start from this floor and leave it as it is.';
+
+create or replace function dibs._claim_one(queue dibs.queue, floor dibs.floor, claim dibs.claim_order) returns dibs.claimed
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_floor constant dibs.floor := dibs._recall('floor', queue.id)::dibs.floor;
   v_queue constant integer := queue.id;
   v_priority constant smallint := queue.priority;
-  v_from_at constant timestamptz := dibs._from_micros(v_floor.due_us[1]);
-  v_from_id constant uuid := v_floor.ids[1];
+  v_from_at constant timestamptz := dibs._from_micros(floor.due_us[1]);
+  v_from_id constant uuid := floor.ids[1];
   v_at constant timestamptz := claim.at;
   v_held record;
   v_job dibs.claimed;
 begin
-  -- A time further ahead than we would ever set it was set before the clock stepped back.
-  if not coalesce(dibs._is_plain(queue, 1) and v_floor.priorities = array[v_priority]
-      and v_floor.quick_until - dibs._micros(clock_timestamp()) between 1 and dibs._quick_us(), false) then
-    return null;
-  end if;
-  with pick as materialized (
-    select r.ctid as spot from dibs.ready as r
-    where r.queue_id = v_queue and r.priority = v_priority and r.lane is null
-      and (r.due_at, r.id) >= (v_from_at, v_from_id) and r.due_at <= v_at and r.expire_at > v_at
-      and not exists (select from dibs.queue_priority as p where p.queue_id = v_queue)
-    order by r.due_at, r.id limit 1
-    for update of r skip locked
-  ), gone as (
-    delete from dibs.ready as r using pick as p where r.ctid = p.spot
+  with gone as (
+    delete from dibs.ready as r where r.ctid = (
+      select r.ctid from dibs.ready as r
+      where r.queue_id = v_queue and r.priority = v_priority and r.lane is null
+        and (r.due_at, r.id) >= (v_from_at, v_from_id) and r.due_at <= v_at and r.expire_at > v_at
+        and not exists (select from dibs.queue_priority as p where p.queue_id = v_queue)
+      order by r.due_at, r.id limit 1
+      for update of r skip locked)
     returning r.id, r.due_at, r.expire_at, r.run, r.charged, r.losses, r.own_lease, r.history, r.fingerprint, r.cost, dibs.now() as at
   )
   insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
@@ -50,5 +50,5 @@ end
 $$;
 
 comment on function dibs._claim_one is
-'The next job of a plain queue, leased; null if this connection has to look further, because it knows no recent floor or found
-nothing from there on. Most of what a batch costs is its beginning.';
+'The next job of a plain queue from this floor on, leased; null if there is none, or if the queue has had other priorities. Most of what
+a batch costs is its beginning.';

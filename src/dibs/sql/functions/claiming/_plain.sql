@@ -29,17 +29,17 @@ as $$
 declare
   v_tickets dibs.ready[];
 begin
-  with pick as materialized (
-    select r.ctid as spot from dibs.ready as r
-    where r.queue_id = _take_level.queue_id and r.priority = _take_level.priority and r.lane is null
-      and (r.due_at, r.id) >= (_take_level.from_at, _take_level.from_id)
-      and r.due_at <= _take_level.at and r.expire_at > _take_level.at
-    order by r.due_at, r.id limit want
-    for update skip locked
-  ), gone as (
-    delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r
+  with gone as (
+    delete from dibs.ready as r where r.ctid = any (array(
+      select r.ctid from dibs.ready as r
+      where r.queue_id = _take_level.queue_id and r.priority = _take_level.priority and r.lane is null
+        and (r.due_at, r.id) >= (_take_level.from_at, _take_level.from_id)
+        and r.due_at <= _take_level.at and r.expire_at > _take_level.at
+      order by r.due_at, r.id limit want
+      for update skip locked))
+    returning r, r.due_at, r.id
   )
-  select array_agg(g.r) into v_tickets from gone as g;
+  select array_agg(g.r order by g.due_at, g.id) into v_tickets from gone as g;
   return v_tickets;
 end
 $$;
@@ -63,7 +63,7 @@ declare
   v_got integer;
   v_admitted record;
   v_moved integer := 0;
-  v_floor record;
+  v_first_us bigint;
 begin
   takings := '{}'::dibs.taking[];
   taken := 0;
@@ -94,11 +94,15 @@ begin
       v_share := v_share - cardinality(v_taking.tickets);
     end loop;
     -- From a queue whose turn it was not, the head is left: what is dead below it is not read again.
-    v_floor := dibs._raised(v_head.due_us, v_head.id, dibs._micros(coalesce(v_first.due_at, v_head.head_at)),
-      coalesce(v_first.id, dibs._nil_id()), v_top, v_first.id is not null
-        and (v_got = want - taken or v_moved >= dibs._most_blocked()));
-    v_scan.next.due_us[v_head.level] := v_floor.us;
-    v_scan.next.ids[v_head.level] := v_floor.id;
+    v_first_us := dibs._micros(coalesce(v_first.due_at, v_head.head_at));
+    if dibs._moves(v_head.due_us, v_head.id, v_first_us, coalesce(v_first.id, dibs._nil_id()), v_top,
+        v_first.id is not null and (v_got = want - taken or v_moved >= dibs._most_blocked())) then
+      v_scan.next.due_us[v_head.level] := least(v_first_us, v_top);
+      v_scan.next.ids[v_head.level] := case when v_first_us < v_top then coalesce(v_first.id, dibs._nil_id()) else dibs._nil_id() end;
+    else
+      v_scan.next.due_us[v_head.level] := v_head.due_us;
+      v_scan.next.ids[v_head.level] := v_head.id;
+    end if;
     v_scan.allowed := v_scan.allowed - v_got;
     scans[v_head.scan] := v_scan;
     taken := taken + v_got;

@@ -45,6 +45,8 @@ language plpgsql volatile
 as $$
 declare
   v_top bigint := dibs._micros(claim.at) - dibs._settled_us();
+  v_told constant dibs.floor := dibs._recall('floor', queue.id)::dibs.floor;
+  v_priorities constant smallint[] := dibs._priorities(queue);
   v_scan dibs.queue_scan;
 begin
   v_scan.queue := queue;
@@ -57,7 +59,7 @@ begin
       return null;
     end if;
   end if;
-  v_scan.floor := dibs._read_floor('floor', queue.id, dibs._priorities(queue), v_top);
+  v_scan.floor := dibs._read_floor('floor', queue.id, v_told, v_priorities, v_top);
   v_scan.back := dibs._look_back('floor', queue.id, v_scan.floor, began_us);
   -- What is found empty has its floor at the top; the claim lowers the others.
   v_scan.next := v_scan.floor;

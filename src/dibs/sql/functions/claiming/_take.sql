@@ -132,18 +132,3 @@ end
 $$;
 
 comment on function dibs._take_from is 'Take up to `want` tickets of these queues out of ready.';
-
-create or replace function dibs._take_due(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taking[]
-language plpgsql volatile
-as $$
-declare
-  v_queue dibs.queue := queues[1];
-begin
-  if cardinality(queues) = 1 and dibs._is_plain(v_queue, want) then
-    return array[row(v_queue, dibs._take_single(v_queue, want, claim), null, null, null, claim.at)::dibs.taking];
-  end if;
-  return dibs._take_from(queues, want, claim);
-end
-$$;
-
-comment on function dibs._take_due is 'Take up to `want` tickets of these queues out of ready, by the shortest way.';

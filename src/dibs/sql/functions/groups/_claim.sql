@@ -110,7 +110,8 @@ declare
   v_id constant integer := (queue).id;
   v_top constant bigint := dibs._micros(at) - dibs._settled_us();
   v_began constant bigint := dibs._micros(clock_timestamp());
-  v_told constant dibs.floor := dibs._read_floor('rotation', v_id, '{0}', v_top);
+  v_kept constant dibs.floor := dibs._recall('rotation', v_id)::dibs.floor;
+  v_told constant dibs.floor := dibs._read_floor('rotation', v_id, v_kept, '{0}', v_top);
   v_floor dibs.floor := v_told;
   v_back constant bigint := dibs._look_back('rotation', v_id, v_floor, v_began);
   v_got record;
