@@ -310,6 +310,18 @@ def test_history_keeps_what_the_policy_says(client: dibs.Client) -> None:
                     client.complete(job)
 
 
+def test_history_of_a_batch_is_that_of_each_job(client: dibs.Client) -> None:
+    for name in ("all", "failures", "none"):
+        client.set_queue(name, history=name)
+    own: list[Any] = [None, "all", "none"]
+    ids = {(q, h): client.enqueue(q, "k", history=h).id for q in ("all", "failures", "none") for h in own}
+    held = client.claim(["all", "failures", "none"], 20)
+    client.set_queue("failures", history="all")
+    assert {done.answer for done in client.complete_many(held)} == {"ok"}
+    kept = {asked for asked, id in ids.items() if (client.show(id) or {})["attempts"]}
+    assert kept == {("all", None), ("all", "all"), ("failures", None), ("failures", "all"), ("none", "all")}
+
+
 def test_a_success_takes_no_room_in_the_history_and_everyone_reads_it_as_one(
     client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
 ) -> None:

@@ -194,6 +194,8 @@ def cost(db: Connection, verb: str) -> tuple[int, int, str]:
                 db.execute(verb, {k: v for k, v in given.items() if f"%({k})s" in verb})
                 # A claim takes the first few in the order of an index: a bitmap would read all there are.
                 assert "dibs.claim(" not in verb or [p.text for p in plans if "Bitmap Heap Scan" in p.text] == []
+                # Leases end in the order of their ids; merged by anything else, two batches could wait in a circle.
+                assert "complete_many(" not in verb or any("Merge Cond: (l.id = a.id)" in p.text for p in plans)
                 inner = [p for p in plans if verb[:30] not in p.text] or plans
                 worst = max(inner, key=lambda p: p.buffers + p.rows)
                 found.append((max(p.buffers for p in plans), max(p.rows for p in plans), worst.text))

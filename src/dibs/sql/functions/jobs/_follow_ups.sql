@@ -3,6 +3,8 @@
 create or replace function dibs._enqueue_follow_ups(
   ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], follow_ups jsonb) returns void
 language plpgsql volatile
+set enable_hashjoin = on  -- As enqueue_many has them: the batch keeps the plans of its first caller.
+set enable_nestloop = on
 as $$
 declare
   v_jobs jsonb;

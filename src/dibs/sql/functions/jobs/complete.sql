@@ -1,5 +1,24 @@
 -- complete: lease → succeeded.
 
+-- It has its own settings: those of complete_many suit nothing but its one statement.
+create or replace function dibs._return_after_success(held dibs.holding[], prints bytea[], ids uuid[], at timestamptz) returns void
+language plpgsql volatile
+set enable_nestloop = on
+set enable_mergejoin = off
+as $$
+begin
+  if held is not null then
+    perform dibs._give_back(held, at);
+  end if;
+  if prints is not null then
+    perform dibs._free_fingerprints(prints, ids, true);
+  end if;
+end
+$$;
+
+comment on function dibs._return_after_success is
+'Give back what runs that succeeded held: units of limits, turns of their groups, and the dedup keys of these jobs.';
+
 create or replace function dibs._complete_one(id uuid, token uuid, result jsonb) returns boolean
 language plpgsql volatile
 as $$
@@ -21,12 +40,11 @@ begin
   select _complete_one.id, _complete_one.token, v_run.claimed_at, v_now, v_run.queue_id, v_run.run, v_run.worker,
     _complete_one.result, v_run.progress
   from dibs.queue as q where q.id = v_run.queue_id and coalesce(v_run.history, q.history) = 'all';
-  if v_run.turn > 0 or v_run.limit_ids is not null then
-    perform dibs._give_back(
-      array[row(v_run.lane, v_run.turn, v_run.queue_id, v_run.limit_ids, v_run.limit_units)::dibs.holding], v_now);
-  end if;
-  if v_run.fingerprint is not null then
-    perform dibs._free_fingerprints(array[v_run.fingerprint], array[_complete_one.id], true);
+  if v_run.turn > 0 or v_run.limit_ids is not null or v_run.fingerprint is not null then
+    perform dibs._return_after_success(
+      case when v_run.turn > 0 or v_run.limit_ids is not null then
+        array[row(v_run.lane, v_run.turn, v_run.queue_id, v_run.limit_ids, v_run.limit_units)::dibs.holding] end,
+      case when v_run.fingerprint is not null then array[v_run.fingerprint] end, array[_complete_one.id], v_now);
   end if;
   return true;
 end
@@ -42,7 +60,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_hashjoin = off
-set enable_mergejoin = off
+set enable_nestloop = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
@@ -52,7 +70,6 @@ declare
   v_ended uuid[];
   v_tokens uuid[];
   v_prints bytea[];
-  v_any boolean;
   v_held dibs.holding[];
 begin
   perform dibs._check_batch('complete', ids, tokens, cardinality(results));
@@ -66,31 +83,27 @@ begin
   if pg_column_size(results) > dibs._most('result') / 10000 then
     perform dibs._check_json('a result', r, 'result') from unnest(results) as r;
   end if;
-  with asked as materialized (
-    select k.id, k.token, k.result from unnest(ids, tokens, results) as k (id, token, result) order by k.id
-  ), gone as (
-    -- A range, not an equality: such a join cannot be turned around (sql/README.md, "Planner settings").
-    delete from dibs.lease as l using asked as a
-    where l.id between a.id and a.id and l.token = a.token
+  -- Two batches must not wait for each other in a circle, so leases are deleted in the order of their ids. A merge join does so, and only
+  -- by the id: an equality of tokens could be what it sorts by. A hash join that lacks memory keeps no order, and a nested loop is slow.
+  with gone as (
+    delete from dibs.lease as l using unnest(ids, tokens, results) as a (id, token, result)
+    where l.id = a.id and l.token is not distinct from a.token and l.id = any (ids)
     returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, a.result,
-      l.lane, l.turn, l.limit_ids, l.limit_units
+      case when l.turn > 0 or l.limit_ids is not null
+        then row(l.lane, l.turn, l.queue_id, l.limit_ids, l.limit_units)::dibs.holding end as held
+  ), quiet as (  -- One lookup for each queue, not for each job.
+    select q.id from (select distinct g.queue_id from gone as g) as n
+    cross join lateral (select q.id from dibs.queue as q where q.id = n.queue_id and q.history <> 'all' offset 0) as q
   ), kept as (
     insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, worker, result, progress)
-    select g.id, g.token, g.claimed_at, v_now, g.queue_id, g.run, g.worker, g.result, g.progress
-    from gone as g join dibs.queue as q on q.id = g.queue_id
-    where coalesce(g.history, q.history) = 'all'
+    select g.id, g.token, g.claimed_at, v_now, g.queue_id, g.run, g.worker, g.result, g.progress from gone as g
+    where case when g.history is null then g.queue_id not in (select q.id from quiet as q) else g.history = 'all' end
   )
-  select array_agg(g.id), array_agg(g.token), array_agg(g.fingerprint), bool_or(g.fingerprint is not null),
-    array_agg(row(g.lane, g.turn, g.queue_id, g.limit_ids, g.limit_units)::dibs.holding)
-      filter (where g.turn > 0 or g.limit_ids is not null)
-  into v_ended, v_tokens, v_prints, v_any, v_held from gone as g;
-
-  if v_held is not null then
-    perform dibs._give_back(v_held, v_now);
-  end if;
-
-  if v_any then
-    perform dibs._free_fingerprints(v_prints, v_ended, true);
+  select array_agg(g.id), array_agg(g.token), case when count(g.fingerprint) > 0 then array_agg(g.fingerprint) end,
+    array_agg(g.held) filter (where g.held is distinct from null)
+  into v_ended, v_tokens, v_prints, v_held from gone as g;
+  if num_nonnulls(v_held, v_prints) > 0 then
+    perform dibs._return_after_success(v_held, v_prints, v_ended, v_now);
   end if;
   if follow_ups is not null then
     perform dibs._enqueue_follow_ups(ids, tokens, v_ended, v_tokens, follow_ups);
