@@ -1,17 +1,22 @@
 -- What a claim knows of its queues: opened before it looks, closed when it has taken what it may.
 
-create or replace function dibs._claim_queues(queues text[], claim dibs.claim_order) returns dibs.queue[]
+create or replace function dibs._claim_queues(queues text[], want integer, token uuid, repeats boolean, claim dibs.claim_order)
+returns dibs.queue[]
 language plpgsql volatile
 as $$
 declare
-  -- claim_lock is locked like any table of a statement, for _wait_for_claims, and never read: this join changes nothing, so the planner
-  -- leaves it out.
-  v_found constant dibs.queue[] := array(
-    select q from dibs.queue as q left join dibs.claim_lock as l on l.n = 0
-    where q.name = any (queues) and q.paused_at is null order by q.id);
+  v_found dibs.queue[];
   v_queue dibs.queue;
   v_checked boolean := false;
 begin
+  if not coalesce(dibs._is_claim(queues, want, claim.lease, claim.token), false) or repeats and token is null then
+    perform dibs._refuse_claim(queues, want, claim.lease, token);
+  end if;
+  -- claim_lock is locked like any table of a statement, for _wait_for_claims, and never read: this join changes nothing, so the planner
+  -- leaves it out.
+  v_found := array(
+    select q from dibs.queue as q left join dibs.claim_lock as l on l.n = 0
+    where q.name = any (queues) and q.paused_at is null order by q.id);
   foreach v_queue in array v_found loop
     -- All names at once, and before a shard of another queue can say that it is there.
     if v_queue.is_confined and not v_checked then

@@ -16,41 +16,32 @@ declare
   v_token uuid := coalesce(claim.token, gen_random_uuid());
   v_worker bigint := case when claim.worker is not null then dibs._worker_number(claim.worker) end;
   v_claim dibs.claim_order := row(v_token, v_worker, claim.lease, dibs.now());
-  v_queues dibs.queue[];
-  v_floor dibs.floor;
-  v_takings dibs.taking[];
+  v_queues constant dibs.queue[] := dibs._claim_queues(queues, claim.max, claim.token, repeats, v_claim);
+  v_queue dibs.queue := v_queues[1];
+  v_is_plain constant boolean := cardinality(v_queues) = 1 and dibs._is_plain(v_queue, claim.max);
+  v_floor constant dibs.floor := case when v_is_plain then dibs._recall('floor', v_queue.id)::dibs.floor end;
   v_taking dibs.taking;
-  v_queue dibs.queue;
   v_needs dibs.needed[];
   v_range uuid[];
   v_job dibs.claimed;
   v_at timestamptz;
 begin
-  if not coalesce(dibs._is_claim(queues, claim.max, lease, v_token), false) or repeats and claim.token is null then
-    perform dibs._refuse_claim(queues, claim.max, lease, claim.token);
-  end if;
-  v_queues := dibs._claim_queues(queues, v_claim);
   if repeats then
     return query select h.* from dibs._held_by(v_token, v_worker, queues) as h;
     if found then
       return;
     end if;
   end if;
-  v_queue := v_queues[1];
-  if cardinality(v_queues) = 1 and dibs._is_plain(v_queue, claim.max) then
-    v_floor := dibs._recall('floor', v_queue.id)::dibs.floor;
-    if claim.max = 1 and dibs._is_quick(v_floor, v_queue.priority) then
-      v_job := dibs._claim_one(v_queue, v_floor, v_claim);
-      if v_job.id is not null then
-        return next v_job;
-        return;
-      end if;
+  if claim.max = 1 and dibs._is_quick(v_floor, v_queue.priority) then
+    v_job := dibs._claim_one(v_queue, v_floor, v_claim);
+    if v_job.id is not null then
+      return next v_job;
+      return;
     end if;
-    v_takings := array[row(v_queue, dibs._take_single(v_queue, v_floor, claim.max, v_claim), null, null, null, v_claim.at)::dibs.taking];
-  else
-    v_takings := dibs._take_from(v_queues, claim.max, v_claim);
   end if;
-  foreach v_taking in array v_takings loop
+  foreach v_taking in array case when v_is_plain
+    then array[row(v_queue, dibs._take_single(v_queue, v_floor, claim.max, v_claim), null, null, null, v_claim.at)::dibs.taking]
+    else dibs._take_from(v_queues, claim.max, v_claim) end loop
     continue when cardinality(v_taking.tickets) = 0;
     v_at := dibs.now();  -- Read again: what was taken may have been put back since, and no run begins before the last one ended.
     v_queue := v_taking.queue;  -- Separate variables: a field of a record is slow to read for each row.
