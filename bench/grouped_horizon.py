@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bench.grouped import fill
-from bench.yardstick import Rounds, yardstick
+from bench.rounds import Rounds
 
 if TYPE_CHECKING:
     from bench.stage import Stage
@@ -18,12 +18,12 @@ GROUPS = 100
 
 def run(stage: Stage) -> dict[str, Any]:
     names = [f"group {n % GROUPS}" for n in range(JOBS)]
-    with stage.connect() as conn, yardstick(stage) as stick:
+    with stage.connect() as conn:
         fill(conn, names[:2000])
         stage.drain(conn)
-        rounds = Rounds(stick)
+        rounds = Rounds(stage)
         with stage.pinned():
             for _ in range(ROUNDS):
                 fill(conn, names)
                 rounds.add(*stage.drain(conn))
-    return rounds.as_measured()
+    return rounds.measured()

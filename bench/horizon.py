@@ -2,7 +2,6 @@
 
 Then rounds with heartbeats, failures and retries, each of which plans again, on tables vacuumed while they were empty.
 Five such runs in a row, with autovacuum on: a plan that flips, or a scan over dead rows, shows in the worst of them.
-Each round is compared with what the machine could do beside it (bench/yardstick.py).
 """
 
 from __future__ import annotations
@@ -10,14 +9,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from bench.rounds import Rounds
 from bench.stage import BATCH
-from bench.yardstick import Rounds, yardstick
 
 if TYPE_CHECKING:
     import psycopg
 
     from bench.stage import Stage
-    from bench.yardstick import Yardstick
 
 WANTED = {"ratio": ("≥", 0.85), "busy_ratio": ("≥", 0.85)}
 RUNS = 5
@@ -27,24 +25,26 @@ BUSY_JOBS = 2_500
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    with stage.connect() as conn, yardstick(stage) as stick:
+    with stage.connect() as conn:
         stage.fill(conn, 2_000)
         stage.drain(conn)
-        runs = [one_run(stage, conn, stick) for _ in range(RUNS)]
-    plain, busy = (min((run[n] for run in runs), key=lambda rounds: rounds.ratio) for n in (0, 1))
+        runs = [one_run(stage, conn) for _ in range(RUNS)]
+    return {**_worst("", [plain for plain, _ in runs]), **_worst("busy_", [busy for _, busy in runs])}
+
+
+def _worst(sort: str, runs: list[Rounds]) -> dict[str, Any]:
+    """The worst run by the clock, the worst by blocks, and all of them in a row."""
     return {
-        "rounds": plain.rates, "first": plain.rates[0], "last": plain.rates[-1], "ratio": plain.ratio,
-        "ratios": [round(run[0].ratio, 3) for run in runs],
-        "clock_ratios": [round(run[0].clock_ratio, 3) for run in runs],
-        "busy": busy.rates, "busy_first": busy.rates[0], "busy_last": busy.rates[-1], "busy_ratio": busy.ratio,
-        "busy_ratios": [round(run[1].ratio, 3) for run in runs],
-        "busy_clock_ratios": [round(run[1].clock_ratio, 3) for run in runs],
-    }  # fmt: skip
+        **min(runs, key=lambda run: run.ratio).measured(sort),
+        f"{sort}ratios": [round(run.ratio, 3) for run in runs],
+        f"{sort}blocks_ratio": min(run.blocks_ratio for run in runs),
+        f"{sort}blocks_ratios": [round(run.blocks_ratio, 3) for run in runs],
+    }
 
 
-def one_run(stage: Stage, conn: psycopg.Connection[Any], stick: Yardstick) -> tuple[Rounds, Rounds]:
+def one_run(stage: Stage, conn: psycopg.Connection[Any]) -> tuple[Rounds, Rounds]:
     """Plain rounds, and busy ones."""
-    plain, busy = Rounds(stick), Rounds(stick)
+    plain, busy = Rounds(stage), Rounds(stage)
     with stage.pinned():
         for _ in range(ROUNDS):
             stage.fill(conn, JOBS)

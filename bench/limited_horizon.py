@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench.yardstick import Rounds, yardstick
+from bench.rounds import Rounds
 
 if TYPE_CHECKING:
     from bench.stage import Stage
@@ -20,15 +20,15 @@ LIMITS = {
 
 def run(stage: Stage) -> dict[str, Any]:
     measured: dict[str, Any] = {}
-    with stage.connect() as conn, yardstick(stage) as stick:
+    with stage.connect() as conn:
         for sort, statement in LIMITS.items():
             conn.execute(statement)
             stage.fill(conn, JOBS, queue=sort, kind=sort)
             stage.drain(conn, queue=sort)
-            rounds = Rounds(stick)
+            rounds = Rounds(stage)
             with stage.pinned():
                 for _ in range(ROUNDS):
                     stage.fill(conn, JOBS, queue=sort, kind=sort)
                     rounds.add(*stage.drain(conn, queue=sort))
-            measured |= {f"{sort}_{name}": value for name, value in rounds.as_measured().items()}
+            measured |= rounds.measured(f"{sort}_")
     return measured

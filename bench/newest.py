@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench.yardstick import Rounds, yardstick
+from bench.rounds import Rounds
 
 if TYPE_CHECKING:
     from bench.stage import Stage
@@ -15,10 +15,10 @@ JOBS = 10_000
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    with stage.connect() as conn, yardstick(stage) as stick:
+    with stage.connect() as conn:
         conn.execute("select dibs.set_queue('q', '{\"newest_first\": true}')")
         stage.fill(conn, JOBS)
-        rounds = Rounds(stick)
+        rounds = Rounds(stage)
         with stage.pinned():
             for _ in range(ROUNDS):
                 stage.fill(conn, JOBS // 2)
@@ -26,4 +26,4 @@ def run(stage: Stage) -> dict[str, Any]:
                 stage.fill(conn, JOBS // 2)
                 rest = stage.drain(conn, JOBS - half[0])
                 rounds.add(half[0] + rest[0], half[1] + rest[1])
-    return rounds.as_measured()
+    return rounds.measured()

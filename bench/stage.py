@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dibs.db.admin import create_database, drop_database
 from dibs.db.schema import migrate
@@ -70,16 +69,6 @@ class Stage:
             done += len(rows)
         return done, time.perf_counter() - began
 
-    @contextlib.contextmanager
-    def beside(self) -> Iterator[Stage]:
-        """A database like this one on the same server, for as long as it is needed."""
-        name = f"{conninfo_to_dict(self.dsn)['dbname']}_beside"
-        dsn = make_conninfo(self.dsn, dbname=name)
-        create_database(self.dsn, name)
-        migrate(dsn)
-        yield Stage(dsn, self.binaries)
-        drop_database(self.dsn, name)
-
     def server_ms(self, conn: psycopg.Connection[Any], pattern: str) -> tuple[float, int]:
         """The server's time in statements like the pattern, in milliseconds, and how many there were."""
         row = conn.execute(
@@ -89,6 +78,18 @@ class Stage:
         ).fetchone()
         assert row
         return float(row[0]), int(row[1])
+
+    def blocks_since(self) -> int:
+        """How many blocks the server has read since the last look, in whatever is not an enqueue."""
+        with self.connect() as conn:
+            row = conn.execute(
+                "select coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0) from pg_stat_statements as s"
+                " where s.query like 'select%dibs.%' and s.query not like '%enqueue%' and s.dbid ="
+                " (select d.oid from pg_database as d where d.datname = current_database())"
+            ).fetchone()
+            conn.execute("select pg_stat_statements_reset()")
+        assert row
+        return int(row[0])
 
     def pinned(self) -> psycopg.Connection[Any]:
         """A connection that holds the horizon back: an open REPEATABLE READ transaction with a transaction id."""
