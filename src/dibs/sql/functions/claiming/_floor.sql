@@ -89,10 +89,7 @@ create or replace function dibs._found_floor(what text, queue_id integer, floor 
 language plpgsql volatile
 as $$
 declare
-  v_shared dibs.floor := dibs._fit_floor((
-    select h.floor from dibs.floor_hint as h
-    where h.what = _found_floor.what and h.queue_id = _found_floor.queue_id order by h.swept_at desc limit 1),
-    floor.priorities, dibs._everything_us());
+  v_shared dibs.floor := dibs._fit_floor(dibs._found_hint(what, queue_id), floor.priorities, dibs._everything_us());
 begin
   for n in 1 .. cardinality(floor.priorities) loop
     if (floor.due_us[n], floor.ids[n], floor.high_us[n]) = (told.due_us[n], told.ids[n], told.high_us[n]) then
