@@ -30,6 +30,7 @@
     │   ├── NotAllowed       DI070    the function is not on the allow-list
     │   └── UnfitFunction    DI071    the function is not one that may be on it
     ├── BrokenContract       DI072    a function did not answer with an envelope
+    ├── LossPrevented        DI090    a defect of dibs would have lost jobs; the call was undone
     ├── NotPermitted         42501    the role lacks the right to this verb
     ├── WrongIsolation       DI020    the verb works in READ COMMITTED only
     ├── SchemaError                   the database's schema does not fit this client
@@ -219,6 +220,12 @@ class BrokenContract(DibsError):
     """A function of the database answered with something that is not an envelope."""
 
     sqlstate = "DI072"
+
+
+class LossPrevented(DibsError):
+    """A defect of dibs would have lost jobs, so the call was undone: nothing was changed."""
+
+    sqlstate = "DI090"
 
 
 class NotPermitted(DibsError):

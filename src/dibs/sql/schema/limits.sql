@@ -10,15 +10,19 @@ create table dibs.limit_rule (
   debt integer not null default 0,
   declared integer,
   declared_rate double precision,
-  constraint limit_rule_name_key unique (scope, name),
+  is_set boolean not null default true,
   constraint limit_rule_scope_known check (scope in ('queue', 'kind', 'resource')),
   constraint limit_rule_name_shape check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]'),
   constraint limit_rule_concurrency_range check (concurrency between 0 and 1000000),
   constraint limit_rule_rate_range check (rate between 0.000001 and 1000000),
   constraint limit_rule_burst_range check (burst between 1 and least(1000000, rate * 10000000000)),
-  constraint limit_rule_something check (concurrency is not null or rate is not null)
+  constraint limit_rule_something check (is_set = (num_nonnulls(concurrency, rate) > 0))
 );
 comment on table dibs.limit_rule is 'Limits that were set, of queues, kinds and named resources. debt: units that are to be used up, after it was lowered.';
+comment on column dibs.limit_rule.is_set is
+'False once the limit was unset or has got or lost a concurrency. Nothing is taken from it any more; its row stays while jobs wait for it, so that a
+claim brings them back.';
+create unique index limit_rule_name_key on dibs.limit_rule (scope, name) where is_set;
 comment on column dibs.limit_rule.declared is
 'The concurrency that code declared last, if any; what was set by hand since then counts, until the code changes.';
 comment on column dibs.limit_rule.declared_rate is 'The same for the rate.';

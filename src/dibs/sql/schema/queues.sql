@@ -138,7 +138,8 @@ comment on column dibs.queue.has_groups is
 comment on column dibs.queue.has_group_policy is 'Whether something was set for its groups.';
 comment on column dibs.queue.has_limit is
 'Whether it has its own limit or rate, which a claim passes before it looks at jobs.';
-comment on column dibs.queue.has_job_limits is 'Whether its jobs may need units of a kind''s or a resource''s limit.';
+comment on column dibs.queue.has_job_limits is
+'Whether one of its jobs ever named a resource. A claim sets it in its copy of the row when a kind has a limit, too.';
 comment on column dibs.queue.has_large is 'Whether one of its jobs ever was so large that claims have to count bytes.';
 comment on column dibs.queue.is_confined is 'Whether some role is confined, so that verbs check who may use the queue.';
 create index queue_shard_of_idx on dibs.queue (shard_of) where shard_of is not null;

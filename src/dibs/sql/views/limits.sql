@@ -17,9 +17,9 @@ left join (
   from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as u (id, units)
   group by u.id
 ) as h on h.id = b.id
-where (select dibs.confined_to()) is null or exists (
+where b.is_set and ((select dibs.confined_to()) is null or exists (
   select from dibs.queue as q
-  where b.scope = 'queue' and q.name = b.name and q.id = any ((select dibs.confined_to())::integer[]))
+  where b.scope = 'queue' and q.name = b.name and q.id = any ((select dibs.confined_to())::integer[])))
 union all
 select 'group', q.name, p.name, p.concurrency, coalesce(h.used, 0),
   case when p.concurrency is not null and p.name is not null then greatest(p.concurrency - coalesce(h.used, 0), 0) end, p.rate,

@@ -1,26 +1,39 @@
 -- Claims in flight: what sets a limit or a group's policy waits for those that have not seen it.
 
-create or replace function dibs._wait_for_claims() returns void
+create or replace function dibs._stop_claims(tries integer) returns boolean
 language plpgsql volatile
 set lock_timeout = '100ms'
 as $$
 begin
   -- Claims that begin meanwhile wait behind us, so it is tried for a moment at a time.
-  for n in 1 .. 10 loop
+  for n in 1 .. tries loop
     begin
       lock table dibs.claim_lock in access exclusive mode;
-      return;
+      return true;
     exception when lock_not_available or deadlock_detected then
       null;
     end;
   end loop;
-  raise warning 'jobs were claimed in a transaction that is still open; those are not counted'
-    using hint = 'commit a claim at once, or set it again afterwards';
+  return false;
+end
+$$;
+
+comment on function dibs._stop_claims is
+'Wait until no claim is in flight, up to a tenth of a second for each try, and let none begin until this transaction ends; false if one stays open.';
+
+create or replace function dibs._wait_for_claims() returns void
+language plpgsql volatile
+as $$
+begin
+  if not dibs._stop_claims(10) then
+    raise warning 'jobs were claimed in a transaction that is still open; those are not counted'
+      using hint = 'commit a claim at once, or set it again afterwards';
+  end if;
 end
 $$;
 
 comment on function dibs._wait_for_claims is
-'Wait until no claim is in flight, for up to a second, and let none begin until this transaction ends.';
+'Wait until no claim is in flight, for up to a second, and let none begin until this transaction ends; warns if one stays open.';
 
 create or replace function dibs._wait_for_leases(ids uuid[]) returns void
 language plpgsql volatile

@@ -7,6 +7,7 @@ as $$
 declare
   v_found dibs.queue[];
   v_queue dibs.queue;
+  v_has_kinds boolean;
   v_checked boolean := false;
 begin
   if not coalesce(dibs._is_claim(queues, want, claim.lease, claim.token), false) or repeats and token is null then
@@ -14,9 +15,17 @@ begin
   end if;
   -- claim_lock is locked like any table of a statement, for _wait_for_claims, and never read: this join changes nothing, so the planner
   -- leaves it out.
-  v_found := array(
-    select q from dibs.queue as q left join dibs.claim_lock as l on l.n = 0
-    where q.name = any (queues) and q.paused_at is null order by q.id);
+  select array(
+      select q from dibs.queue as q left join dibs.claim_lock as l on l.n = 0
+      where q.name = any (queues) and q.paused_at is null order by q.id),
+    exists (select from dibs.limit_rule as b where b.scope = 'kind')
+  into v_found, v_has_kinds;
+  -- Limits of kinds are of every queue, also of one that a producer is making at this moment.
+  if v_has_kinds then
+    for n in 1 .. cardinality(v_found) loop
+      v_found[n].has_job_limits := true;
+    end loop;
+  end if;
   foreach v_queue in array v_found loop
     -- All names at once, and before a shard of another queue can say that it is there.
     if v_queue.is_confined and not v_checked then

@@ -21,6 +21,7 @@ create or replace function dibs._put_tickets_back(taking dibs.taking, at timesta
 language plpgsql volatile
 as $$
 declare
+  v_put bigint;
   v_ids constant uuid[] := array(select t.id from unnest(taking.tickets) as t);
   v_lanes constant uuid[] := array(select t.lane from unnest(taking.tickets) as t);
 begin
@@ -29,6 +30,8 @@ begin
   select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority,
     (taking.queue).ring and t.ordinality = 1, t.own_lease, t.history, t.fingerprint, t.lane, t.cost
   from unnest(taking.tickets) with ordinality as t;
+  get diagnostics v_put = row_count;
+  perform dibs._check_moved(cardinality(v_ids), v_put);
   perform dibs._give_units(u.id, sum(u.units)::integer, at, true)
   from generate_subscripts(v_ids, 1) as i
   cross join lateral unnest((taking.gate).limit_ids || (taking.needs[i]).limit_ids,
@@ -36,7 +39,7 @@ begin
   group by u.id order by u.id;
   if (taking.queue).has_limit then
     perform dibs._refund_rate(r.id, cardinality(v_ids)) from dibs.limit_rule as r
-    where r.scope = 'queue' and r.name = (taking.queue).name;
+    where r.is_set and r.scope = 'queue' and r.name = (taking.queue).name;
   end if;
   if (taking.queue).has_job_limits then
     perform dibs._refund_rate(-n.id, count(*)::integer)

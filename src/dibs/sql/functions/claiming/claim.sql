@@ -25,6 +25,7 @@ declare
   v_range uuid[];
   v_job dibs.claimed;
   v_at timestamptz;
+  v_put bigint;
 begin
   if repeats then
     return query select h.* from dibs._held_by(v_token, v_worker, queues) as h;
@@ -67,6 +68,10 @@ begin
     left join lateral (
       select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
       from dibs.job as j where j.id = h.id and j.id between v_range[1] and v_range[2] offset 0) as j on true;
+    get diagnostics v_put = row_count;
+    if v_put <> cardinality(v_taking.tickets) then
+      perform dibs._check_moved(cardinality(v_taking.tickets), v_put);
+    end if;
   end loop;
 end
 $$;

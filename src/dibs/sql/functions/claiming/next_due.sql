@@ -27,7 +27,7 @@ begin atomic
     (select o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1)
      from dibs.limit_rule as b cross join lateral (
        select o.tat from dibs.limit_rate as o where o.limit_id = b.id order by o.n desc limit 1) as o
-     where (q.has_limit or q.has_job_limits) and b.rate is not null
+     where b.rate is not null
        and o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1) > n.at
        and case when b.scope = 'queue' then b.name = q.name
          else q.id = (select w.queue_id from dibs._first_blocked(b.id) as f cross join lateral (

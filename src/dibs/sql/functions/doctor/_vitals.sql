@@ -97,7 +97,7 @@ begin atomic
       ('limit_blocked', (
         select count(*) from (select from dibs.blocked as b where b.limit_id = r.id limit dibs._count_bound()) as b))
   ) as m (name, value)
-  where r.concurrency is not null or m.name = 'limit_blocked'
+  where r.is_set and (r.concurrency is not null or m.name = 'limit_blocked')
   order by m.name, r.scope, r.name limit 3000;
 end;
 

@@ -175,7 +175,8 @@ declare
   v_ids uuid[] := '{}'::uuid[];
 begin
   select b.* into v_rule from dibs.limit_rule as b where b.id = of_limit;
-  v_free := case when v_rule.concurrency is null and v_rule.rate is not null then 1000000000 else v_free - coalesce(v_rule.debt, 0) end;
+  -- A limit without a concurrency has only a rate, or is not set any more: units hold nobody up.
+  v_free := case when v_rule.concurrency is null then 1000000000 else v_free - v_rule.debt end;
   v_most := least(dibs._most_blocked(), dibs._tokens_left(v_rule, at));
   if v_most = 0 then
     return;
@@ -204,12 +205,10 @@ create or replace function dibs._unblock_all(of_limit integer, at timestamptz) r
 language plpgsql volatile
 as $$
 begin
-  insert into dibs.limit_unit (limit_id, units, freed_at) values (of_limit, 1000000000, '-infinity');
   loop
     exit when (select u.queues is null from dibs._unblock_limit(of_limit, -101, '-infinity', dibs._nil_id(), null, at) as u);
   end loop;
-  perform dibs._drop_units(of_limit);
 end
 $$;
 
-comment on function dibs._unblock_all is 'Bring everybody back who waits for a limit that is gone: there is nothing to wait for.';
+comment on function dibs._unblock_all is 'Bring back all jobs that wait for a limit which is not set any more.';

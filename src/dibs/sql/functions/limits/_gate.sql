@@ -7,7 +7,7 @@ declare
   v_rule dibs.limit_rule;
   v_gate dibs.gate;
 begin
-  select r.* into v_rule from dibs.limit_rule as r where r.scope = 'queue' and r.name = (queue).name;
+  select r.* into v_rule from dibs.limit_rule as r where r.is_set and r.scope = 'queue' and r.name = (queue).name;
   v_gate.limit_id := v_rule.id;
   v_gate.allowed := want;
   if v_rule.rate is not null then
@@ -45,7 +45,7 @@ begin
   if gate.tat is not null then
     insert into dibs.limit_rate (limit_id, tat)
     select r.id, case when used = 0 then gate.tat else greatest(gate.tat, at) + dibs._token_time(r.rate, used) end
-    from dibs.limit_rule as r where r.id = gate.limit_id;
+    from dibs.limit_rule as r where r.id = gate.limit_id and r.rate is not null;
   end if;
   if gate.has_units and used < gate.allowed then
     perform dibs._give_units(gate.limit_id, gate.allowed - used, at);

@@ -7,13 +7,14 @@ begin atomic
   from (
     select b.id, b.concurrency, b.rate, 1 as units from dibs.job as j
     cross join lateral (
-      select b.id, b.concurrency, b.rate from dibs.limit_rule as b where b.scope = 'kind' and b.name = j.kind) as b
+      select b.id, b.concurrency, b.rate from dibs.limit_rule as b where b.is_set and b.scope = 'kind' and b.name = j.kind) as b
     where j.id = job_id
     union all
     select b.id, b.concurrency, b.rate, (r.value)::integer from dibs.job as j
     cross join lateral jsonb_each(j.resources) as r
     cross join lateral (
-      select b.id, b.concurrency, b.rate from dibs.limit_rule as b where b.scope = 'resource' and b.name = r.key) as b
+      select b.id, b.concurrency, b.rate from dibs.limit_rule as b
+      where b.is_set and b.scope = 'resource' and b.name = r.key) as b
     where j.id = job_id and j.resources is not null
   ) as b
   cross join lateral (
@@ -58,10 +59,17 @@ return (select row(array_agg(n.id order by n.id), array_agg(n.units order by n.i
 
 comment on function dibs._held is 'What a job holds while it runs, of what it needs: units, and no starts.';
 
+create or replace function dibs._limit_name(of_limit integer) returns text
+language sql stable
+return (select b.scope || ' ' || b.name from dibs.limit_rule as b where b.id = of_limit);
+
+comment on function dibs._limit_name is 'What a limit is of, such as `kind render`.';
+
 create or replace function dibs._admit_tickets(taking dibs.taking, at timestamptz, out takings dibs.taking[], out empty integer[])
 language plpgsql volatile
 as $$
 declare
+  v_asked dibs.needed[];
   v_need record;
   v_ids integer[];
   v_free integer[];
@@ -69,21 +77,25 @@ declare
   v_admitted integer[] := '{}'::integer[];
   v_blocked integer[] := '{}'::integer[];
   v_missing integer[] := '{}'::integer[];
+  v_units integer[] := '{}'::integer[];
   v_needs dibs.needed[] := '{}'::dibs.needed[];
 begin
-  -- The limits that matter, in their order, with as many of their units as can be had and are needed.
+  -- Read once: limits may be set and unset while this claim goes on.
+  v_asked := array(
+    select row(n.ids, n.units)::dibs.needed from unnest(taking.tickets) with ordinality as t
+    cross join lateral (
+      select array_agg(n.id order by n.id) as ids, array_agg(n.units order by n.id) as units from dibs._needs(t.id) as n) as n
+    order by t.ordinality);
+  -- The limits that are needed, in their order, with as many of their units as are needed and free.
   select coalesce(array_agg(n.id order by n.id), '{}'), array_agg(dibs._take_needed(n.id, n.units, at) order by n.id)
   into v_ids, v_free
   from (
-    select n.id, least(sum(n.units), 1000000)::integer as units
-    from unnest(taking.tickets) as t cross join lateral dibs._needs(t.id) as n group by n.id order by n.id
+    select u.id, least(sum(u.units), 1000000)::integer as units
+    from unnest(v_asked) as a cross join lateral unnest(a.limit_ids, a.limit_units) as u (id, units) group by u.id order by u.id
   ) as n;
   for v_need in
-    select t.ordinality::integer as ord, dibs._held(n.ids, n.units) as needed, n.ids, n.units
-    from unnest(taking.tickets) with ordinality as t
-    cross join lateral (
-      select array_agg(n.id order by n.id) as ids, array_agg(n.units order by n.id) as units from dibs._needs(t.id) as n) as n
-    order by t.ordinality
+    select a.ordinality::integer as ord, dibs._held(a.limit_ids, a.limit_units) as needed, a.limit_ids as ids, a.limit_units as units
+    from unnest(v_asked) with ordinality as a order by a.ordinality
   loop
     v_short := (
       select min(n.id) from unnest(v_need.ids, v_need.units) as n (id, units)
@@ -91,6 +103,7 @@ begin
     if v_short is not null then
       v_blocked := v_blocked || v_need.ord;
       v_missing := v_missing || v_short;
+      v_units := v_units || coalesce(v_need.units[array_position(v_need.ids, abs(v_short))], 1);
       continue;
     end if;
     for i in 1 .. coalesce(cardinality(v_need.ids), 0) loop
@@ -101,7 +114,7 @@ begin
   end loop;
   perform dibs._give_needed(f.id, f.units, at) from unnest(v_ids, v_free) as f (id, units);
   if v_blocked <> '{}' then
-    perform dibs._block_tickets(dibs._part_of(taking, v_blocked), v_missing, at);
+    perform dibs._block_tickets(dibs._part_of(taking, v_blocked), v_missing, v_units, at);
   end if;
   taking := dibs._part_of(taking, v_admitted);
   taking.needs := v_needs;
@@ -134,24 +147,29 @@ $$;
 
 comment on function dibs._part_of is 'Those tickets of a taking; `ords` says which, in order.';
 
-create or replace function dibs._block_tickets(taking dibs.taking, missing integer[], at timestamptz) returns void
+create or replace function dibs._block_tickets(taking dibs.taking, missing integer[], units integer[], at timestamptz)
+returns void
 language plpgsql volatile
 as $$
+declare
+  v_put bigint;
 begin
   -- In strict order the group waits with its job.
   insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
     lane, cost, turn, limit_id, units, waits_for)
   select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority, t.own_lease, t.history, t.fingerprint,
-    t.lane, t.cost, case when taking.turns[t.ordinality] = 2 then 2 else 0 end, b.id,
-    coalesce((select n.units from dibs._needs(t.id) as n where n.id = b.id), 1), b.scope || ' ' || b.name
-  from unnest(taking.tickets) with ordinality as t
-  join dibs.limit_rule as b on b.id = abs(missing[t.ordinality]);
+    t.lane, t.cost, case when taking.turns[t.ordinality] = 2 then 2 else 0 end, abs(missing[t.ordinality]),
+    _block_tickets.units[t.ordinality], coalesce(dibs._limit_name(abs(missing[t.ordinality])), 'a limit that is gone')
+  from unnest(taking.tickets) with ordinality as t;
+  get diagnostics v_put = row_count;
+  perform dibs._check_moved(cardinality(taking.tickets), v_put);
   perform dibs._free_units(array_agg(t.lane), array_agg(1::smallint), array_agg(t.queue_id), null, at)
   from unnest(taking.tickets) with ordinality as t where taking.turns[t.ordinality] = 1 having count(*) > 0;
 end
 $$;
 
-comment on function dibs._block_tickets is 'Let tickets wait for the limit that has too little for them.';
+comment on function dibs._block_tickets is
+'Let tickets wait for the limit that has too little for them: its number (`missing`, negative for its rate) and how many `units` each needs.';
 
 create or replace function dibs._block_behind(
   of_queue integer, of_priority smallint, from_at timestamptz, from_id uuid, empty integer[], most integer, at timestamptz)
@@ -162,25 +180,27 @@ declare
   v_moved integer;
 begin
   with short as materialized (
-    select r.id, n.limit_id, n.units
+    select r.id, n.limit_id, n.units, n.name
     from (
       select r.id from dibs.ready as r
       where r.queue_id = of_queue and r.priority = of_priority and r.lane is null and (r.due_at, r.id) >= (from_at, from_id)
         and r.due_at <= at and r.expire_at > at
       order by r.due_at, r.id limit most) as r
     cross join lateral (
-      select abs(n.id) as limit_id, n.units from dibs._needs(r.id) as n where n.id = any (empty) order by n.id limit 1) as n
+      select abs(n.id) as limit_id, dibs._limit_name(abs(n.id)) as name,
+        case when n.id > 0 then n.units else coalesce((select u.units from dibs._needs(r.id) as u where u.id = -n.id), 1) end as units
+      from dibs._needs(r.id) as n where n.id = any (empty) order by n.id limit 1) as n
   ), pick as materialized (
-    select s.limit_id, s.units, r.spot from short as s
+    select s.limit_id, s.units, s.name, r.spot from short as s
     cross join lateral (select r.ctid as spot from dibs.ready as r where r.id = s.id for update skip locked) as r
   ), gone as (
-    delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r.*, p.limit_id, p.units
+    delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r.*, p.limit_id, p.units, p.name
   )
   insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
     lane, cost, limit_id, units, waits_for)
   select g.id, g.due_at, g.expire_at, g.queue_id, g.run, g.charged, g.losses, g.priority, g.own_lease, g.history, g.fingerprint,
-    g.lane, g.cost, b.id, g.units, b.scope || ' ' || b.name
-  from gone as g join dibs.limit_rule as b on b.id = g.limit_id;
+    g.lane, g.cost, g.limit_id, g.units, g.name
+  from gone as g;
   get diagnostics v_moved = row_count;
   return v_moved;
 end

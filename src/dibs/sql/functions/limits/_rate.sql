@@ -47,6 +47,10 @@ begin
     return 0;
   end if;
   select r.* into v_rule from dibs.limit_rule as r where r.id = of_limit;
+  if v_rule.rate is null then
+    -- Its rate was taken away meanwhile, and nothing holds the jobs up.
+    return want;
+  end if;
   v_got := least(want, dibs._tokens_of(v_rule, v_tat, at));
   insert into dibs.limit_rate (limit_id, tat)
   values (of_limit, case when v_got = 0 then v_tat else greatest(v_tat, at) + dibs._token_time(v_rule.rate, v_got) end);
@@ -60,12 +64,35 @@ create or replace function dibs._refund_rate(of_limit integer, jobs integer) ret
 language plpgsql volatile
 as $$
 begin
-  -- The newest row is this transaction's own: the claim has just spent from the rate.
+  -- The newest row is this transaction's own: the claim has just spent from the rate. If the rate was set again meanwhile, it is not.
   update dibs.limit_rate as p set tat = p.tat - dibs._token_time(r.rate, jobs)
   from dibs.limit_rule as r
-  where r.id = of_limit and r.rate is not null and jobs > 0 and p.limit_id = r.id
-    and p.n = (select max(o.n) from dibs.limit_rate as o where o.limit_id = r.id);
+  where r.id = of_limit and r.rate is not null and jobs > 0 and p.ctid = (
+    select o.ctid from dibs.limit_rate as o where o.limit_id = of_limit order by o.n desc limit 1 for update skip locked);
 end
 $$;
+
+create or replace function dibs._start_rate(of_limit integer, at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  perform dibs._drop_rate(of_limit);
+  insert into dibs.limit_rate (limit_id, tat) values (of_limit, at);
+end
+$$;
+
+comment on function dibs._start_rate is 'Let a rate begin with nothing spent: one that was slower would hold it up.';
+
+create or replace function dibs._drop_rate(of_limit integer) returns void
+language plpgsql volatile
+as $$
+begin
+  delete from dibs.limit_rate as p
+  where p.ctid = any (array(select o.ctid from dibs.limit_rate as o where o.limit_id = of_limit for update skip locked));
+end
+$$;
+
+comment on function dibs._drop_rate is
+'Forget how far a rate is spent, without waiting for a claim that spends from it; what that writes is collected by repair_limits.';
 
 comment on function dibs._refund_rate is 'Give back what a claim spent of a rate for jobs that it did not start.';

@@ -4,7 +4,7 @@ create or replace function dibs._scope_of(queue text, kind text, resource text) 
 language sql immutable
 return case when queue is not null then 'queue' when kind is not null then 'kind' when resource is not null then 'resource' end;
 
-comment on function dibs._scope_of is 'What a limit is of.';
+comment on function dibs._scope_of is 'Which kind of thing a limit is of: a queue, a kind or a resource.';
 
 create or replace function dibs._check_limit(
   queue text, kind text, resource text, concurrency integer, rate double precision, burst integer) returns void
@@ -34,44 +34,106 @@ language plpgsql volatile
 as $$
 declare
   v_old dibs.limit_rule;
-  v_is_new boolean;
-  v_more integer;
+  v_id integer;
 begin
+  -- Before claims have to wait for us: the row of a queue may be locked by a producer.
+  update dibs.queue as q set has_limit = true where of_scope = 'queue' and q.name = of_name and not q.has_limit;
   if new_concurrency is not null and not exists (
-    select from dibs.limit_rule as b where b.scope = of_scope and b.name = of_name and b.concurrency is not null) then
+    select from dibs.limit_rule as b where b.is_set and b.scope = of_scope and b.name = of_name and b.concurrency is not null) then
     perform dibs._wait_for_claims();
   end if;
-  insert into dibs.limit_rule (scope, name, concurrency, rate, burst) values (of_scope, of_name, new_concurrency, new_rate, new_burst)
-  on conflict (scope, name) do nothing;
-  v_is_new := found;
-  select b.* into v_old from dibs.limit_rule as b where b.scope = of_scope and b.name = of_name for update;
-  update dibs.limit_rule as b set concurrency = new_concurrency, rate = new_rate, burst = new_burst where b.id = v_old.id;
-  if new_concurrency is null then
-    perform dibs._drop_units(v_old.id);
-    update dibs.limit_rule as b set debt = 0 where b.id = v_old.id;
+  -- Another transaction may set the same limit for the first time, or unset it, so look again after a wait for it.
+  loop
+    select b.* into v_old from dibs.limit_rule as b where b.is_set and b.scope = of_scope and b.name = of_name for update;
+    v_id := v_old.id;
+    exit when (v_old.concurrency is null) = (new_concurrency is null) and v_id is not null;
+    if v_id is not null then
+      perform dibs._retire_limit(v_id, at);
+    end if;
+    insert into dibs.limit_rule (scope, name, concurrency, rate, burst, declared, declared_rate)
+    values (of_scope, of_name, new_concurrency, new_rate, new_burst, v_old.declared, v_old.declared_rate)
+    on conflict (scope, name) where is_set do nothing returning id into v_id;
+    exit when v_id is not null;
+  end loop;
+  if v_id is distinct from v_old.id then
+    perform dibs._add_units(v_id, new_concurrency - dibs._count_running(v_id), at) where new_concurrency is not null;
+    v_old.rate := null;
   else
-    v_more := new_concurrency - case when v_is_new or v_old.concurrency is null then dibs._count_running(v_old.id) else v_old.concurrency end;
-    update dibs.limit_rule as b
-    set debt = case when v_more < 0 then b.debt - v_more else b.debt - least(b.debt, v_more) end where b.id = v_old.id;
-    -- In several rows, so that claimers need not wait for each other.
-    insert into dibs.limit_unit (limit_id, units, freed_at)
-    select v_old.id, p.units / nullif(p.parts, 0) + (i <= p.units % nullif(p.parts, 0))::integer, at
-    from (select least(64, u.units) as parts, u.units
-          from (select greatest(0, v_more - least(v_old.debt, v_more)) as units) as u) as p
-    cross join lateral generate_series(1, p.parts) as i;
+    perform dibs._adjust_units(v_old, new_concurrency - v_old.concurrency, at) where new_concurrency is not null;
+    update dibs.limit_rule as b set concurrency = new_concurrency, rate = new_rate, burst = new_burst where b.id = v_id;
   end if;
-  if new_rate is null then
-    delete from dibs.limit_rate as p where p.limit_id = v_old.id;
-  elsif not exists (select from dibs.limit_rate as p where p.limit_id = v_old.id) then
-    insert into dibs.limit_rate (limit_id, tat) values (v_old.id, at);
+  if new_rate is distinct from v_old.rate then
+    perform case when new_rate is null then dibs._drop_rate(v_id) else dibs._start_rate(v_id, at) end;
   end if;
-  update dibs.queue as q set has_limit = q.has_limit or of_scope = 'queue', has_job_limits = q.has_job_limits or of_scope = 'kind'
-  where of_scope = 'queue' and q.name = of_name and not q.has_limit or of_scope = 'kind' and not q.has_job_limits;
-  perform dibs._ring_for(v_old.id);
+  perform dibs._ring_for(v_id);
 end
 $$;
 
-comment on function dibs._change_limit is 'Set a limit or change it: more units are free at once, fewer are owed.';
+comment on function dibs._change_limit is
+'Set a limit or change it. One that gets or loses a concurrency is a new one, so that units which are still held cannot be mistaken for its own.';
+
+create or replace function dibs._add_units(of_limit integer, more integer, at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  update dibs.limit_rule as b set debt = b.debt - more where b.id = of_limit and more < 0;
+  -- In several rows, so that claimers need not wait for each other.
+  insert into dibs.limit_unit (limit_id, units, freed_at)
+  select of_limit, more / p.parts + (i <= more % p.parts)::integer, at
+  from (select nullif(least(64, greatest(more, 0)), 0) as parts) as p cross join lateral generate_series(1, p.parts) as i;
+end
+$$;
+
+comment on function dibs._add_units is 'Let a limit have more free units; fewer are owed as debt, which claims pay.';
+
+create or replace function dibs._adjust_units(old dibs.limit_rule, more integer, at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  update dibs.limit_rule as b set debt = b.debt - least(b.debt, more) where b.id = old.id and more > 0 and b.debt > 0;
+  perform dibs._add_units(old.id, more - least(old.debt, greatest(more, 0)), at);
+end
+$$;
+
+comment on function dibs._adjust_units is
+'Change a limit that has units: raising it pays its debt first and frees the rest, lowering it adds to its debt.';
+
+create or replace function dibs._retire_limit(of_limit integer, at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  update dibs.limit_rule as b
+  set is_set = false, concurrency = null, rate = null, burst = null, debt = 0, declared = null, declared_rate = null
+  where b.id = of_limit;
+  perform dibs._drop_units(of_limit), dibs._drop_rate(of_limit), dibs._unblock_all(of_limit, at);
+end
+$$;
+
+comment on function dibs._retire_limit is
+'Take a limit out of use: jobs that wait for it are ready. The row stays for those that a claim lets wait at this moment; the next claim brings
+them back, and repair_limits deletes it when nothing waits for it.';
+
+create or replace function dibs._unset_limit(of_scope text, of_name text, at timestamptz) returns boolean
+language plpgsql volatile
+as $$
+declare
+  v_id integer;
+begin
+  -- Another transaction may put a new limit in its place while this one waits, so look again.
+  while v_id is null loop
+    select b.id into v_id from dibs.limit_rule as b where b.is_set and b.scope = of_scope and b.name = of_name for update;
+    if v_id is null and not exists (
+      select from dibs.limit_rule as b where b.is_set and b.scope = of_scope and b.name = of_name) then
+      return false;
+    end if;
+  end loop;
+  perform dibs._retire_limit(v_id, at);
+  update dibs.queue as q set has_limit = false where of_scope = 'queue' and q.name = of_name;
+  return true;
+end
+$$;
+
+comment on function dibs._unset_limit is 'Take a limit away; false if it is not set, also when another transaction has just taken it away.';
 
 create or replace function dibs._runs_of(of_limit integer) returns table (id uuid, units integer)
 language sql stable

@@ -67,12 +67,14 @@ begin
     perform dibs._raise_unit_floor(limit_id, v_floor, v_top, v_began);
   end if;
   if v_got > 0 and v_debt > 0 then
-    -- The limit was lowered: what comes back pays for it first.
+    -- The limit was lowered: units that come back pay for it first. While another transaction pays or sets the limit, take none: to wait
+    -- for it could end in a deadlock.
     update dibs.limit_rule as b set debt = b.debt - least(b.debt, v_got)
-    from (select b.id, b.debt from dibs.limit_rule as b where b.id = _take_units.limit_id for no key update) as o
+    from (select b.id, b.debt from dibs.limit_rule as b where b.id = _take_units.limit_id for no key update skip locked) as o
     where b.id = o.id
     returning o.debt - b.debt into v_paid;
-    v_got := v_got - v_paid;
+    want := case when v_paid is null then 0 else want end;
+    v_got := v_got - coalesce(v_paid, 0);
   end if;
   if v_got > want then
     insert into dibs.limit_unit (limit_id, units, freed_at) values (_take_units.limit_id, v_got - want, at);

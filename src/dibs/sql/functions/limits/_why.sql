@@ -36,7 +36,7 @@ return coalesce((
         (select p.tat from dibs.limit_rate as p where p.limit_id = b.id order by p.n desc limit 1), at) = 0
       then format('queue %L starts no more than %s a second', queue_name, b.rate)
   end
-  from dibs.limit_rule as b where b.scope = 'queue' and b.name = queue_name), (
+  from dibs.limit_rule as b where b.is_set and b.scope = 'queue' and b.name = queue_name), (
   select case
     when p.concurrency <= h.holders then format('its group %L may run %s at once; held by %s', group_name, p.concurrency, h.names)
     when g.next is not null then format('its group %L is in strict order and waits for job %s', group_name, g.next)
@@ -46,13 +46,14 @@ return coalesce((
   from dibs._policy_of(queue_id, _why_limited.lane) as p
   left join lateral (select g.next, g.tat from dibs.group_gate as g where g.lane = _why_limited.lane order by g.n desc limit 1) as g on true
   cross join lateral (
-    select count(*) as holders, string_agg(l.id || coalesce(' (worker ' || l.worker || ')', ''), ', ') filter (where l.n <= 3) as names
+    select count(*) as holders, string_agg(h.id || coalesce(' (worker ' || h.worker || ')', ''), ', ') filter (where h.n <= 3) as names
     from (
-      select l.id, l.worker, row_number() over (order by l.claimed_at) as n from dibs.lease as l
-      where l.lane = _why_limited.lane and l.turn > 0
-      union all
-      select b.id, null, 1 from dibs.blocked as b where b.lane = _why_limited.lane and b.turn > 0
-    ) as l
+      select h.*, row_number() over (order by h.claimed_at, h.id) as n
+      from (
+        select l.id, l.worker, l.claimed_at from dibs.lease as l where l.lane = _why_limited.lane and l.turn > 0
+        union all
+        select b.id, null, null from dibs.blocked as b where b.lane = _why_limited.lane and b.turn > 0) as h
+    ) as h
   ) as h));
 
 comment on function dibs._why_limited is 'Which limit of its queue or group a job that is ready waits for; null if none.';

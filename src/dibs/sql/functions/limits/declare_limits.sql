@@ -16,7 +16,7 @@ begin
     select l ->> 'kind' as kind, l -> 'concurrency' as most, l -> 'rate' as rate from jsonb_array_elements(limits) as l
   loop
     perform dibs._check_name('the kind of a limit', v_limit.kind);
-    if v_limit.most <> 'null' and v_limit.most::text !~ '^[0-9]{1,7}$' then
+    if v_limit.most <> 'null' and (v_limit.most::text !~ '^[0-9]{1,7}$' or v_limit.most::integer > 1000000) then
       raise exception using errcode = 'DI010',
         message = format('the concurrency of kind %L is a number from 0 to 1000000, or null for no limit', v_limit.kind);
     end if;
@@ -37,7 +37,7 @@ begin atomic
   select (not dibs._is_confined() or exists (select from dibs.task as t where t.kind = _is_kept.kind and dibs._sees(t.queue)))
     and exists (
       select from dibs.limit_rule as b
-      where b.scope = 'kind' and b.name = _is_kept.kind
+      where b.is_set and b.scope = 'kind' and b.name = _is_kept.kind
         and (most is null or b.concurrency <= most or b.concurrency is not null and b.declared = most)
         and (_is_kept.rate is null or b.rate <= _is_kept.rate or b.rate is not null and b.declared_rate = _is_kept.rate));
 end;
@@ -55,21 +55,24 @@ declare
   v_most integer;
   v_rate double precision;
 begin
-  select b.* into v_old from dibs.limit_rule as b where b.scope = 'kind' and b.name = kind;
+  select b.* into v_old from dibs.limit_rule as b where b.is_set and b.scope = 'kind' and b.name = kind;
   -- What the code has not changed stays as it is; what it no longer declares and was changed by hand is theirs who changed it.
   v_most := case when most is distinct from v_old.declared or v_old.concurrency is null then coalesce(most,
     case when v_old.concurrency is distinct from v_old.declared then v_old.concurrency end) else v_old.concurrency end;
   v_rate := case when new_rate is distinct from v_old.declared_rate or v_old.rate is null then coalesce(new_rate,
     case when v_old.rate is distinct from v_old.declared_rate then v_old.rate end) else v_old.rate end;
   if v_most is null and v_rate is null then
-    perform dibs.unset_limit(kind => kind) where v_old.id is not null;
-    return case when v_old.id is null then 'unchanged' else 'removed' end;
+    if not dibs._unset_limit('kind', kind, at) then
+      return 'unchanged';
+    end if;
+    perform dibs._audit('unset_limit', detail => jsonb_build_object('kind', kind));
+    return 'removed';
   end if;
   if (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then
     perform dibs._change_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
   end if;
   update dibs.limit_rule as b set declared = most, declared_rate = new_rate
-  where b.scope = 'kind' and b.name = kind and (b.declared, b.declared_rate) is distinct from (most, new_rate);
+  where b.is_set and b.scope = 'kind' and b.name = kind and (b.declared, b.declared_rate) is distinct from (most, new_rate);
   return case when v_old.id is null then 'created' when (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then 'changed'
     else 'unchanged' end;
 end

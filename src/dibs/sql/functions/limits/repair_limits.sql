@@ -1,5 +1,28 @@
 -- repair_limits: what keeps the units of limits in order.
 
+create or replace function dibs._forget_limits(at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  perform dibs._unblock_all(b.limit_id, at)
+  from (select distinct b.limit_id from dibs.blocked as b where b.kind is null) as b
+  where not exists (select from dibs.limit_rule as r where r.id = b.limit_id and r.is_set);
+  perform dibs._drop_units(s.limit_id)
+  from (select distinct s.limit_id from dibs.limit_unit as s) as s
+  where not exists (select from dibs.limit_rule as r where r.id = s.limit_id and r.concurrency is not null);
+  perform dibs._drop_rate(p.limit_id)
+  from (select distinct p.limit_id from dibs.limit_rate as p) as p
+  where not exists (select from dibs.limit_rule as r where r.id = p.limit_id and r.rate is not null);
+  -- A claim in flight may still let jobs wait for a limit that it saw.
+  if exists (select from dibs.limit_rule as r where not r.is_set) and dibs._stop_claims(1) then
+    delete from dibs.limit_rule as r where not r.is_set and not exists (select from dibs.blocked as b where b.limit_id = r.id);
+  end if;
+end
+$$;
+
+comment on function dibs._forget_limits is
+'Bring back jobs that wait for limits which are not set any more, and delete what is left of these limits.';
+
 create or replace function dibs.repair_limits() returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -20,30 +43,25 @@ begin
     from dibs.limit_rule as b left join held as h on h.id = b.id left join free as f on f.id = b.id
     where b.concurrency is not null and b.concurrency + b.debt <> coalesce(h.units, 0) + coalesce(f.units, 0)
   ), mended as (
-    insert into dibs.limit_unit (limit_id, units, freed_at) select w.id, w.missing, dibs.now() from wrong as w returning 1
+    insert into dibs.limit_unit (limit_id, units, freed_at)
+    select w.id, w.missing, dibs.now() from wrong as w where w.missing > 0 returning 1
+  ), owed as (
+    update dibs.limit_rule as b set debt = b.debt - w.missing from wrong as w where w.id = b.id and w.missing < 0 returning 1
   ), paced as (
     insert into dibs.limit_rate (limit_id, tat)
     select b.id, dibs.now() from dibs.limit_rule as b
     where b.rate is not null and not exists (select from dibs.limit_rate as p where p.limit_id = b.id) returning 1
   )
-  select (select count(*) from mended) + (select count(*) from paced) into v_mended;
+  select (select count(*) from mended) + (select count(*) from owed) + (select count(*) from paced) into v_mended;
   -- The clock was stepped back.
   update dibs.limit_unit as s set freed_at = dibs.now() where s.freed_at > dibs.now() + interval '500 milliseconds';
   update dibs.limit_rate as p set tat = dibs.now() from dibs.limit_rule as b
   where b.id = p.limit_id and p.tat > dibs.now() + interval '500 milliseconds'
     + dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)));
-  update dibs.queue as q set has_job_limits = true
-  where not q.has_job_limits and exists (select from dibs.limit_rule as b where b.scope = 'kind');
   update dibs.queue as q set has_limit = true
-  where not q.has_limit and exists (select from dibs.limit_rule as b where b.scope = 'queue' and b.name = q.name);
-  -- A claim that overlapped unset_limit may have let jobs wait for what is gone.
-  perform dibs._unblock_all(b.limit_id, dibs.now())
-  from (select distinct b.limit_id from dibs.blocked as b where b.kind is null) as b
-  where not exists (select from dibs.limit_rule as r where r.id = b.limit_id);
-  perform dibs._drop_units(s.limit_id)
-  from (select distinct s.limit_id from dibs.limit_unit as s) as s
-  where not exists (select from dibs.limit_rule as r where r.id = s.limit_id and r.concurrency is not null);
+  where not q.has_limit and exists (select from dibs.limit_rule as b where b.is_set and b.scope = 'queue' and b.name = q.name);
   perform from dibs._bring_back(array(select q.id from dibs.queue as q order by q.id), dibs.now());
+  perform dibs._forget_limits(dibs.now());
   return v_mended;
 end
 $$;

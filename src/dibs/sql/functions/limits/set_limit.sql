@@ -26,7 +26,7 @@ begin
     'concurrency', concurrency, 'rate', rate, 'burst', burst))
   where not exists (
     select from dibs.limit_rule as b
-    where b.scope = v_scope and b.name = v_name
+    where b.is_set and b.scope = v_scope and b.name = v_name
       and (b.concurrency, b.rate, b.burst) is not distinct from (set_limit.concurrency, set_limit.rate, set_limit.burst));
   perform dibs._change_limit(v_scope, v_name, concurrency, rate, burst, dibs.now());
 end
@@ -45,19 +45,14 @@ as $$
 #variable_conflict use_variable
 declare
   v_scope text := dibs._scope_of(queue, kind, resource);
-  v_id integer;
 begin
   perform dibs._check_isolation('unset_limit');
   perform dibs._check_limit(queue, kind, resource, 1, null, null);
-  delete from dibs.limit_rule as b where b.scope = v_scope and b.name = coalesce(queue, kind, resource) returning b.id into v_id;
-  if v_id is null then
+  if not dibs._unset_limit(v_scope, coalesce(queue, kind, resource), dibs.now()) then
     perform dibs._refuse_unknown('DI030', format('there is no limit of %s %L', v_scope, coalesce(queue, kind, resource)),
-      coalesce(queue, kind, resource), array(select b.name from dibs.limit_rule as b where b.scope = v_scope),
+      coalesce(queue, kind, resource), array(select b.name from dibs.limit_rule as b where b.is_set and b.scope = v_scope),
       'see the view dibs.limits');
   end if;
-  perform dibs._unblock_all(v_id, dibs.now());
-  delete from dibs.limit_rate as p where p.limit_id = v_id;
-  update dibs.queue as q set has_limit = false where q.name = queue;
   perform dibs._audit('unset_limit', queue, detail => jsonb_build_object('kind', kind, 'resource', resource));
   return true;
 end

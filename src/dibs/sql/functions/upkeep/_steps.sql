@@ -55,7 +55,8 @@ begin
       v_count := (select dibs.repair_groups() where exists (select from dibs.queue as q where q.has_groups));
       counts := jsonb_build_object('repaired', coalesce(v_count, 0));
     when 'repair_limits' then
-      v_count := (select dibs.repair_limits() where exists (select from dibs.limit_rule));
+      v_count := (select dibs.repair_limits()
+        where exists (select from dibs.limit_rule) or exists (select from dibs.blocked as b where b.kind is null));
       counts := jsonb_build_object('repaired', coalesce(v_count, 0));
     when 'forget' then
       counts := jsonb_build_object('forgotten', dibs.forget());

@@ -153,3 +153,18 @@ begin atomic
 end;
 
 comment on function dibs._check_names is 'Refuse a JSON object with a name that does not exist.';
+
+create or replace function dibs._check_moved(given bigint, put bigint) returns void
+language plpgsql immutable
+as $$
+begin
+  if put is distinct from given then
+    raise exception using errcode = 'DI090',
+      message = format('%s tickets were to be moved, and %s arrived', given, put),
+      hint = 'nothing was changed and no job is lost; this is a defect of dibs, so please report it';
+  end if;
+end
+$$;
+
+comment on function dibs._check_moved is
+'Raise DI090 unless as many tickets were put down as were taken: for functions that insert in one statement what another one deleted.';

@@ -42,7 +42,7 @@ set jit = off
 as $$
 declare
   v_limit double precision := (
-    select least(r.concurrency, r.rate * run) from dibs.limit_rule as r where r.scope = 'queue' and r.name = (queue).name);
+    select least(r.concurrency, r.rate * run) from dibs.limit_rule as r where r.is_set and r.scope = 'queue' and r.name = (queue).name);
   v_each integer := (
     select p.concurrency from dibs.group_policy as p where p.queue_id = (queue).id and p.lane = dibs._nil_id());
   v_groups bigint;

@@ -1,0 +1,456 @@
+"""What others commit between two statements of a verb loses no ticket, strands none, and makes no verb fail."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+import dibs
+from tests.sql.halting import halted
+from tests.sql.test_races import Later
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    from dibs.testing import Clock
+    from tests.conftest import Connect
+
+    Connection = psycopg.Connection[Any]
+
+TICKETS = """
+select j.id, count(t.id) from dibs.job as j left join (
+  select id from dibs.ready union all select id from dibs.blocked union all select id from dibs.lease
+  union all select id from dibs.dead) as t on t.id = j.id
+group by j.id
+"""
+
+
+@pytest.fixture
+def later(connect: Connect) -> Iterator[Later]:
+    later = Later(connect())
+    yield later
+    later.close()
+
+
+def misplaced(db: Connection) -> list[UUID]:
+    """Unfinished jobs that have no ticket, and so read as succeeded, or that have two."""
+    return [id for id, tickets in db.execute(TICKETS).fetchall() if tickets != 1]
+
+
+def work_off(client: dibs.Client, *queues: str) -> int:
+    """Claim and complete all there is; how many jobs that was."""
+    done = 0
+    while jobs := client.claim(list(queues or ("q",)), 100):
+        client.complete_many(jobs)
+        done += len(jobs)
+    return done
+
+
+def refusal(pending: Any) -> str | None:
+    with pytest.raises(psycopg.DatabaseError) as raised:
+        pending.result()
+    return raised.value.sqlstate
+
+
+def enqueue(client: dibs.Client, count: int, queue: str = "q", **options: Any) -> list[UUID]:
+    return [m.id for m in client.enqueue_many(dibs.NewJob(queue=queue, kind="k", **options) for _ in range(count))]
+
+
+# Limits
+
+
+@pytest.mark.parametrize("of", ["kind => 'k'", "resource => 'gpu'"])
+def test_a_limit_that_is_unset_while_a_claim_lets_jobs_wait_for_it(
+    of: str, connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    enqueue(client, 10, resources={"gpu": 1})
+    db.execute(f"select dibs.set_limit({of}, concurrency => 1)")
+    with halted(db, "_give_needed"):
+        claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
+        assert not claim.done()
+        db.execute(f"select dibs.unset_limit({of})")
+    claimed = len(claim.result())
+    assert misplaced(db) == []
+    assert claimed + work_off(client) == 10
+
+
+def test_a_limit_that_was_replaced_while_a_claim_lets_jobs_wait_for_it(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    enqueue(client, 10)
+    db.execute("select dibs.set_limit(kind => 'k', concurrency => 1)")
+    with halted(db, "_give_needed"):
+        claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
+        db.execute("select dibs.unset_limit(kind => 'k')")
+        db.execute("select dibs.set_limit(kind => 'k', rate => 1000)")
+    claimed = len(claim.result())
+    assert misplaced(db) == []
+    assert claimed + work_off(client) == 10
+
+
+def test_nothing_is_left_of_a_limit_that_was_unset(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    enqueue(client, 10)
+    db.execute("select dibs.set_limit(kind => 'k', concurrency => 1, rate => 1000)")
+    with halted(db, "_give_needed"):
+        claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
+        db.execute("select dibs.unset_limit(kind => 'k')")
+    assert len(claim.result()) + work_off(client) == 10
+    assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
+    for table in ("limit_rule", "limit_unit", "limit_rate", "blocked"):
+        assert db.execute(f"select count(*) from dibs.{table}").fetchone() == (0,), table
+
+
+def test_the_upkeep_brings_back_what_waits_for_a_limit_that_is_gone(client: dibs.Client, db: Connection) -> None:
+    """As an older version left it: without any limit."""
+    enqueue(client, 3)
+    db.execute("select dibs.set_limit(kind => 'k', concurrency => 1)")
+    [held] = client.claim("q", 3)
+    db.execute("delete from dibs.limit_rule")
+    db.execute("select dibs.do_chore('repair_limits', true)")
+    assert client.depth("q").blocked == 0
+    client.complete(held)
+    assert work_off(client) == 2
+
+
+def test_a_rate_that_is_set_while_a_claim_counts_what_it_needs(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    enqueue(client, 4, resources={"gpu": 1})
+    db.execute("select dibs.set_limit(resource => 'gpu', concurrency => 2)")
+    with halted(db, "_take_needed"):
+        claim = later.start(connect(), "select id from dibs.claim('{q}', 4)")
+        db.execute("select dibs.set_limit(kind => 'k', rate => 1000)")
+    assert len(claim.result()) == 2
+    assert misplaced(db) == []
+
+
+def test_a_rate_that_is_taken_away_while_a_claim_spends_from_it(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    """What an earlier claim, still in flight, writes back of the rate is found by the next."""
+    enqueue(client, 4)
+    db.execute("select dibs.set_limit(kind => 'k', rate => 1000)")
+    with halted(db, "_open_rate"):
+        claim = later.start(connect(), "select id from dibs.claim('{q}', 4)")
+        db.execute("select dibs.unset_limit(kind => 'k')")
+        db.execute("insert into dibs.limit_rate (limit_id, tat) select id, dibs.now() from dibs.limit_rule")
+        db.execute("insert into dibs.limit_rate (limit_id, tat) select 1, dibs.now()")
+    done = len(claim.result())
+    assert misplaced(db) == []
+    assert done + work_off(client) == 4
+    db.execute("select dibs.repair_limits()")
+    assert db.execute("select count(*) from dibs.limit_rate").fetchone() == (0,)
+
+
+def test_claims_that_pay_what_two_lowered_limits_owe_do_not_wait_for_each_other(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    held = {}
+    for queue in ("a", "b"):
+        enqueue(client, 5, queue)
+        db.execute("select dibs.set_limit(queue => %s, concurrency => 3)", (queue,))
+        held[queue] = client.claim(queue, 3)
+        db.execute("select dibs.set_limit(queue => %s, concurrency => 1)", (queue,))
+        client.complete(held[queue][0])
+    one, other = connect(), connect()
+    claim = "select id from dibs.claim(%s, 5)"
+    for conn, queue in ((one, "a"), (other, "b")):
+        conn.execute("begin")
+        assert conn.execute(claim, ([queue],)).fetchall() == []
+    for queue in ("a", "b"):
+        client.complete_many(held[queue][1:])
+    crossed = [later.start(one, claim, ["b"]), later.start(other, claim, ["a"])]
+    assert [pending.result() for pending in crossed] == [[], []]
+    one.execute("commit")
+    other.execute("commit")
+    assert [len(client.claim(queue, 5)) for queue in ("a", "b")] == [1, 1]
+    assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
+
+
+def test_a_run_that_ends_while_its_limit_gets_a_concurrency_again_loses_no_unit(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    """Units that a lease holds of an earlier limit are not those of the limit there is now."""
+    enqueue(client, 6)
+    db.execute("select dibs.set_limit(kind => 'k', concurrency => 4)")
+    held = client.claim("q", 2)
+    db.execute("select dibs.set_limit(kind => 'k', rate => 1000000)")
+    ending = connect()
+    ending.execute("begin")
+    ending.execute("select dibs.complete(%s, %s)", (held[0].id, held[0].token))
+    setting = later.start(connect(), "select dibs.set_limit(kind => 'k', concurrency => 4)")
+    ending.execute("commit")
+    setting.result()
+    assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
+    assert len(client.claim("q", 10)) == 3
+
+
+def test_units_above_a_limit_are_owed(client: dibs.Client, db: Connection) -> None:
+    enqueue(client, 9)
+    db.execute("select dibs.set_limit(kind => 'k', concurrency => 2)")
+    db.execute("insert into dibs.limit_unit (limit_id, units, freed_at) select id, 3, dibs.now() from dibs.limit_rule")
+    assert db.execute("select dibs.repair_limits()").fetchone() == (1,)
+    assert db.execute("select min(units) from dibs.limit_unit").fetchone() == (1,)
+    assert len(client.claim("q", 9)) == 2
+    assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
+
+
+def test_a_queue_made_while_a_limit_of_a_kind_is_set_obeys_it(
+    connect: Connect, client: dibs.Client, db: Connection
+) -> None:
+    producer = connect()
+    producer.execute("begin")
+    for _ in range(5):
+        producer.execute("select dibs.enqueue('q', 'k')")
+    db.execute("select dibs.set_limit(kind => 'k', concurrency => 1)")
+    producer.execute("commit")
+    assert len(client.claim("q", 5)) == 1
+    assert client.depth("q").blocked == 4
+
+
+def test_a_limit_of_a_kind_is_set_beside_a_producer_that_stays_open(connect: Connect, client: dibs.Client) -> None:
+    """Nobody waits for a transaction that has noted something of its queue."""
+    client.enqueue("q", "k")
+    producer = connect()
+    producer.execute("begin")
+    producer.execute("""select dibs.enqueue('q', 'k', resources => '{"gpu": 1}', "group" => 'g')""")
+    setter = connect()
+    setter.execute("set statement_timeout = '5s'")
+    setter.execute("select dibs.set_limit(kind => 'k', concurrency => 1)")
+    assert len(client.claim("q", 5)) == 1
+    producer.execute("commit")
+
+
+def test_two_workers_drop_one_declared_limit(connect: Connect, later: Later) -> None:
+    one, other = connect(), connect()
+    declare = "select answer from dibs.declare_limits(%s)"
+    one.execute(declare, (json.dumps([{"kind": "k", "concurrency": 2}]),))
+    none = json.dumps([{"kind": "k", "concurrency": None}])
+    one.execute("begin")
+    assert one.execute(declare, (none,)).fetchall() == [("removed",)]
+    second = later.start(other, declare, none)
+    one.execute("commit")
+    assert second.result() == [("unchanged",)]
+
+
+@pytest.mark.parametrize("most", [1000001, 9999999])
+def test_a_declared_limit_is_at_most_a_million(most: int, shared_db: Connection) -> None:
+    with pytest.raises(psycopg.DatabaseError, match="from 0 to 1000000") as raised:
+        shared_db.execute("select * from dibs.declare_limits(%s)", (json.dumps([{"kind": "k", "concurrency": most}]),))
+    assert raised.value.sqlstate == "DI010"
+
+
+def test_a_job_that_waits_for_a_rate_needs_its_units_too(client: dibs.Client, db: Connection) -> None:
+    enqueue(client, 5, resources={"gpu": 3})
+    db.execute("select dibs.set_limit(resource => 'gpu', concurrency => 9, rate => 0.001, burst => 1)")
+    assert len(client.claim("q", 2)) == 1
+    assert client.depth("q").blocked == 4
+    assert db.execute("select distinct units from dibs.blocked").fetchall() == [(3,)]
+
+
+# Operators
+
+
+def test_a_move_behind_the_drop_of_its_queue_is_refused(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    [dead, *waiting] = enqueue(client, 3)
+    client.fail(client.claim("q")[0], "no", final=True)
+    client.set_queue("to")
+    dropper = connect()
+    dropper.execute("begin")
+    dropper.execute("select dibs.drop_queue('to')")
+    move = later.start(connect(), """select done from dibs.move('{"queue": "q"}', 'to')""")
+    assert not move.done()
+    dropper.execute("commit")
+    assert refusal(move) == "DI011"
+    assert misplaced(db) == []
+    assert client.state(dead) is dibs.State.FAILED
+    assert {client.state(id) for id in waiting} == {dibs.State.READY}
+
+
+def test_a_policy_behind_the_drop_of_its_queue_is_refused(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    client.set_queue("to")
+    dropper = connect()
+    dropper.execute("begin")
+    dropper.execute("select dibs.drop_queue('to')")
+    unset = later.start(connect(), "select dibs.unset_group('to', 'g')")
+    dropper.execute("commit")
+    assert refusal(unset) == "DI011"
+    assert db.execute("select count(*) from dibs.group_policy").fetchone() == (0,)
+
+
+def test_an_undo_gives_a_job_that_ran_meanwhile_no_old_run(
+    connect: Connect, client: dibs.Client, db: Connection, clock: Clock, later: Later
+) -> None:
+    """Its next run would have the number of one that is in the history, and a rescue would fail for everybody."""
+    clock.freeze()
+    first, second = enqueue(client, 2)
+    locker = connect()
+    locker.execute("begin")
+    locker.execute("select from dibs.ready where id = %s for update", (first,))
+    cancel = later.start(connect(), """select operation from dibs.cancel_where('{"queue": "q"}')""")
+    [held] = client.claim("q", 2)
+    assert held.id == second
+    client.release(held)
+    locker.execute("commit")
+    [(operation,)] = cancel.result()
+    assert {client.state(id) for id in (first, second)} == {dibs.State.CANCELLED}
+    assert db.execute("select done from dibs.undo(%s)", (operation,)).fetchone() == (2,)
+    enqueue(client, 1, "other")
+    assert len(client.claim(["q", "other"], 5)) == 3
+    clock.move(600)
+    assert db.execute("select count(*) from dibs.rescue()").fetchone() == (3,)
+    runs = {job.id: job.run for job in client.claim(["q", "other"], 5)}
+    assert (runs[first], runs[second]) == (2, 3)
+
+
+def test_an_undo_brings_back_a_job_that_was_released_while_it_was_cancelled(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    first, second = enqueue(client, 2)
+    [held] = [job for job in client.claim("q", 2) if job.id == second or client.release(job) is None]
+    locker = connect()
+    locker.execute("begin")
+    locker.execute("select from dibs.ready where id = %s for update", (first,))
+    cancel = later.start(connect(), """select operation from dibs.cancel_where('{"queue": "q"}')""")
+    client.release(held)
+    locker.execute("commit")
+    [(operation,)] = cancel.result()
+    assert {client.state(id) for id in (first, second)} == {dibs.State.CANCELLED}
+    assert db.execute("select done from dibs.undo(%s)", (operation,)).fetchone() == (2,)
+    assert {client.state(id) for id in (first, second)} == {dibs.State.READY}
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["select dibs.set_queue('q', '{\"lease\": 40}')", "select dibs.pause('q')", "select from dibs.resume('q')"],
+)
+def test_a_switch_that_a_producer_sets_while_shards_change_stays_set(
+    change: str, connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    client.set_queue("q", shards=2)
+    if "resume" in change:
+        client.pause("q")
+    operator, producer = connect(), connect()
+    operator.execute("begin")
+    operator.execute(change)
+    jobs = [{"queue": "q", "kind": "k", "shard_key": str(n), "group": "g", "resources": {"gpu": 1}} for n in range(20)]
+    enqueued = later.start(producer, "select count(*) from dibs.enqueue_many(%s)", json.dumps(jobs))
+    operator.execute("commit")
+    assert enqueued.result() == [(20,)]
+    switches = "select bool_and(has_groups and has_job_limits) from dibs.queue where name like 'q%'"
+    assert db.execute(switches).fetchone() == (True,)
+
+
+def test_an_edit_behind_an_edit_changes_the_job(connect: Connect, client: dibs.Client, later: Later) -> None:
+    [id] = enqueue(client, 1)
+    one, other = connect(), connect()
+    one.execute("begin")
+    one.execute("""select dibs.edit(%s, '{"priority": 9}')""", (id,))
+    second = later.start(other, "select dibs.edit(%s, %s)", id, '{"payload": {"n": 2}}')
+    one.execute("commit")
+    assert second.result() == [("changed",)]
+    [job] = client.claim("q")
+    assert (job.priority, job.payload) == (9, {"n": 2})
+
+
+def test_an_edit_behind_a_release_changes_the_job(connect: Connect, client: dibs.Client, later: Later) -> None:
+    [id] = enqueue(client, 1)
+    one, other = connect(), connect()
+    one.execute("begin")
+    [(id, token)] = one.execute("select id, token from dibs.claim('{q}')").fetchall()
+    second = later.start(other, "select dibs.edit(%s, %s)", id, '{"priority": 9}')
+    one.execute("select dibs.release(%s, %s)", (id, token))
+    one.execute("commit")
+    assert second.result() == [("changed",)]
+    assert client.claim("q")[0].priority == 9
+
+
+@pytest.mark.parametrize(
+    "change", ["edit(%s, '{\"priority\": 9}')", "move(jsonb_build_object('ids', array[%s]), 'to')"]
+)
+def test_a_job_that_is_changed_is_replaced_after_that(
+    change: str, connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    client.set_queue("to")
+    old = client.enqueue("q", "k", dedup_key="x")
+    operator = connect()
+    operator.execute("begin")
+    operator.execute(f"select from dibs.{change}", (old.id,))
+    enqueued = later.start(
+        connect(), "select * from dibs.enqueue('q', 'k', dedup_key => 'x', on_duplicate => 'replace')"
+    )
+    operator.execute("commit")
+    [(new, outcome)] = enqueued.result()
+    assert outcome == "replaced"
+    assert client.state(old.id) is dibs.State.CANCELLED
+    assert db.execute("select id from dibs.ready").fetchall() == [(new,)]
+
+
+def test_a_job_that_a_claim_only_looks_at_is_replaced(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    """A claim may lock a ticket and let it wait on."""
+    old = client.enqueue("q", "k", dedup_key="x")
+    claimer = connect()
+    claimer.execute("begin")
+    claimer.execute("select from dibs.ready where id = %s for update", (old.id,))
+    enqueued = later.start(
+        connect(), "select outcome from dibs.enqueue('q', 'k', dedup_key => 'x', on_duplicate => 'replace')"
+    )
+    claimer.execute("rollback")
+    assert enqueued.result() == [("replaced",)]
+    assert db.execute("select count(*) from dibs.ready").fetchone() == (1,)
+
+
+# Days
+
+
+@pytest.mark.parametrize("has_claimed", [True, False])
+def test_a_day_that_is_made_late_hides_no_job_from_a_claim(
+    has_claimed: bool, connect: Connect, client: dibs.Client, clock: Clock, later: Later
+) -> None:
+    """The upkeep was off for weeks, so today's jobs lie in the default partition."""
+    clock.freeze()
+    clock.move(40 * 86400)
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", payload={"n": n}) for n in range(4))
+    maker, claimer = connect(), connect()
+    if has_claimed:
+        assert len(claimer.execute("select kind from dibs.claim('{q}', 2)").fetchall()) == 2
+    maker.execute("begin")
+    wait_until(lambda: made(maker), what="no other statement is in the way")
+    claim = later.start(claimer, "select kind, payload is null from dibs.claim('{q}', 2)")
+    assert not claim.done()
+    maker.execute("commit")
+    assert claim.result() == [("k", False)] * 2
+
+
+def made(maker: Connection) -> bool:
+    return "made" in {row[0] for row in maker.execute("select outcome from dibs.make_days()").fetchall()}
+
+
+def test_a_day_that_is_made_late_refuses_no_producer(
+    connect: Connect, client: dibs.Client, db: Connection, clock: Clock, later: Later
+) -> None:
+    clock.freeze()
+    clock.move(40 * 86400)
+    maker, producer = connect(), connect()
+    enqueue(client, 3)
+    producer.execute("select dibs.enqueue('q', 'k')")
+    maker.execute("begin")
+    wait_until(lambda: made(maker), what="no other statement is in the way")
+    enqueued = later.start(producer, "select dibs.enqueue('q', 'k')")
+    maker.execute("commit")
+    assert len(enqueued.result()) == 1
+    assert db.execute("select count(*) from dibs.job_default").fetchone() == (0,)
+    assert work_off(client) == 5
