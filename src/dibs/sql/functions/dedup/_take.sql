@@ -1,25 +1,5 @@
 -- An enqueue takes its keys, or finds who holds them.
 
-create or replace function dibs._replace_holder(id uuid, by uuid, at timestamptz) returns boolean
-language plpgsql volatile
-as $$
-begin
-  -- What is locked is being claimed or ended; waiting for it would turn the order of locks around.
-  perform from dibs.ready as r where r.id = _replace_holder.id for update skip locked;
-  if not found then
-    perform from dibs.blocked as b where b.id = _replace_holder.id for update skip locked;
-    if not found then
-      return false;
-    end if;
-  end if;
-  perform dibs._bury(array[_replace_holder.id], 'cancelled', 'replaced by job ' || by, at);
-  return true;
-end
-$$;
-
-comment on function dibs._replace_holder is
-'End a waiting job because another takes its place; false if it does not wait, or is locked.';
-
 create or replace function dibs._take_fingerprint(
   hash bytea, id uuid, scope text, until timestamptz, replaces boolean, at timestamptz,
   out holder uuid, out outcome text)

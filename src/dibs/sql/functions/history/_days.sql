@@ -51,6 +51,11 @@ begin
   if v_early > c_max then
     return 'crowded';
   end if;
+  -- A statement that was planned before knows only the default partition. If rows have to leave that, or may still come to it, everyone has to
+  -- wait and plan again: it would find no row, or be refused to insert one.
+  if v_early > 0 or day <= (dibs.now() at time zone 'UTC')::date then
+    execute format('lock table dibs.%I in access exclusive mode', parent);
+  end if;
   execute format('create table dibs.%I (like dibs.%I including all)', v_name, parent);
   execute format('lock table dibs.%I in access exclusive mode', parent || '_default');
   execute format(

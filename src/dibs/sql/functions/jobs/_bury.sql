@@ -10,6 +10,7 @@ declare
   v_buried uuid[];
   v_prints bytea[];
   v_any boolean;
+  v_put bigint;
 begin
   if v_gone is null then
     return;
@@ -19,6 +20,8 @@ begin
   select g.id, g.due_at, at, g.queue_id, g.run, g.charged, g.losses, g.priority, g.history, _bury.state,
     coalesce(_bury.reason, _bury.state), g.fingerprint
   from unnest(v_gone) as g;
+  get diagnostics v_put = row_count;
+  perform dibs._check_moved(cardinality(v_gone), v_put);
   select array_agg(g.id), array_agg(g.fingerprint), bool_or(g.fingerprint is not null)
   into v_buried, v_prints, v_any from unnest(v_gone) as g;
   if v_any then

@@ -85,6 +85,7 @@ begin
     select g.id, g.token, g.claimed_at, at, g.queue_id, g.run,
       case when g.verdict = 'cancelled' then 'cancelled' else outcome end, g.worker, g.error, g.progress
     from gone as g where g.keep = 'all' or g.keep = 'failures' and outcome in ('failed', 'lost')
+    on conflict do nothing  -- Should a run have been counted twice, its job must not keep all others from being rescued.
   ), waiting as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
       own_lease, history, fingerprint, lane, cost)

@@ -48,14 +48,18 @@ that they will wait in the same group again, which keeps its order.';
 create or replace function dibs._put_down(tickets dibs.waiting_ticket[], at timestamptz) returns void
 language plpgsql volatile
 as $$
+declare
+  v_put bigint;
 begin
   insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
     fingerprint, lane, cost)
   select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority,
-    q.ring and t.id in (
+    coalesce((select q.ring from dibs.queue as q where q.id = t.queue_id), true) and t.id in (
       select distinct on (n.queue_id) n.id from unnest(tickets) as n order by n.queue_id, n.due_at, n.id),
     t.own_lease, t.history, t.fingerprint, t.lane, t.cost
-  from unnest(tickets) as t join dibs.queue as q on q.id = t.queue_id;
+  from unnest(tickets) as t;
+  get diagnostics v_put = row_count;
+  perform dibs._check_moved(cardinality(tickets), v_put);
   perform dibs._add_pointers(array(select t.id from unnest(tickets) as t), at);
   perform dibs._note_priorities(array_agg(t.queue_id), array_agg(t.priority))
   from unnest(tickets) as t join dibs.queue as q on q.id = t.queue_id and q.priority <> t.priority having count(*) > 0;

@@ -15,17 +15,30 @@ return array(
 
 comment on function dibs._undo_of_dead is 'What dead jobs are before they are brought back.';
 
-create or replace function dibs._undo_of_waiting(ids uuid[]) returns dibs.undo_job[]
+create or replace function dibs._expiries(ids uuid[]) returns jsonb
 language sql stable
-return array(
-  select row(0, w.id, dibs.now(), w.run, w.charged, w.losses, w.due_at, w.expire_at, dibs.now(), 'cancelled', null)::dibs.undo_job
-  from unnest(ids) as k (id)
+return (
+  select jsonb_object_agg(w.id, w.expire_at) from unnest(ids) as k (id)
   cross join lateral (
-    select r.id, r.run, r.charged, r.losses, r.due_at, r.expire_at from dibs.ready as r where r.id = k.id
+    select r.id, r.expire_at from dibs.ready as r where r.id = k.id
     union all
-    select b.id, b.run, b.charged, b.losses, b.due_at, b.expire_at from dibs.blocked as b where b.id = k.id) as w);
+    select b.id, b.expire_at from dibs.blocked as b where b.id = k.id) as w);
 
-comment on function dibs._undo_of_waiting is 'What waiting jobs are before they are cancelled.';
+comment on function dibs._expiries is 'When waiting jobs expire, by id: a dead ticket does not say it.';
+
+create or replace function dibs._undo_of_cancelled(ids uuid[], expiries jsonb) returns dibs.undo_job[]
+language sql volatile
+return array(
+  select row(0, d.id, dibs.now(), d.run, d.charged, d.losses, d.due_at, coalesce((expiries ->> d.id::text)::timestamptz,
+      dibs._expiry(d.due_at, coalesce(j.ttl, q.ttl), j.deadline)), d.ended_at, 'cancelled', null)::dibs.undo_job
+  from unnest(ids) as k (id)
+  cross join lateral (select d.* from dibs.dead as d where d.id = k.id offset 0) as d
+  left join lateral (select j.ttl, j.deadline from dibs.job as j where j.id = d.id offset 0) as j on true
+  left join dibs.queue as q on q.id = d.queue_id);
+
+comment on function dibs._undo_of_cancelled is
+'What jobs were before they were cancelled, by their dead tickets. A job may have run between the moment it was chosen and the moment it was
+cancelled, so what it was when it was chosen does not count.';
 
 create or replace function dibs._keep_undo(operation bigint, jobs dibs.undo_job[], changed uuid[]) returns void
 language sql volatile
@@ -70,8 +83,8 @@ begin
       for update skip locked) as d);
   perform dibs._retake_fingerprints(v_ids, at);
   v_tickets := array(
-    select row(d.id, u.due_at, u.expire_at, d.queue_id, u.run, u.charged, u.losses, d.priority,
-      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, u.charged + 1), d.history, d.fingerprint,
+    select row(d.id, d.due_at, u.expire_at, d.queue_id, d.run, d.charged, d.losses, d.priority,
+      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, d.charged + 1), d.history, d.fingerprint,
       dibs._lane_of(d.queue_id, j.group_name), j.cost, 0)::dibs.waiting_ticket
     from unnest(jobs) as u join dibs.dead as d on d.id = u.id and d.id = any (v_ids)
     join dibs.job as j on j.id = d.id join dibs.queue as q on q.id = d.queue_id
@@ -93,6 +106,7 @@ as $$
 declare
   v_ids uuid[];
   v_gone dibs.waiting_ticket[];
+  v_put bigint;
 begin
   v_ids := array(
     select r.id from unnest(jobs) as u
@@ -106,6 +120,8 @@ begin
   insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state, reason, fingerprint)
   select g.id, u.due_at, u.ended_at, g.queue_id, g.run, u.charged, u.losses, g.priority, g.history, u.state, u.reason, g.fingerprint
   from unnest(v_gone) as g join unnest(jobs) as u on u.id = g.id;
+  get diagnostics v_put = row_count;
+  perform dibs._check_moved(coalesce(cardinality(v_gone), 0), v_put);
   perform dibs._free_fingerprints(array_agg(g.fingerprint), array_agg(g.id)) from unnest(v_gone) as g;
   return coalesce(cardinality(v_gone), 0);
 end

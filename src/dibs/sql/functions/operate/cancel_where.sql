@@ -13,7 +13,7 @@ as $$
 declare
   v_now timestamptz := dibs.now();
   v_ids uuid[];
-  v_undo dibs.undo_job[];
+  v_expiries jsonb;
   v_dead uuid[];
 begin
   select s.ids, s.next into v_ids, cancel_where.next
@@ -25,12 +25,12 @@ begin
     operation := cancel_where.continues;
     return;
   end if;
-  v_undo := dibs._undo_of_waiting(v_ids);
+  v_expiries := dibs._expiries(v_ids);
   select array_agg(c.id) filter (where c.answer = 'cancelled'), count(*) filter (where c.answer in ('cancelled', 'requested'))
   into v_dead, done from dibs._cancel_batch(v_ids, cancel_where.reason, true) as c;
   operation := dibs._audit('cancel_where', cancel_where.filter ->> 'queue', cancel_where.filter, done,
     jsonb_build_object('reason', cancel_where.reason), cancel_where.continues);
-  perform dibs._keep_undo(operation, v_undo, v_dead);
+  perform dibs._keep_undo(operation, dibs._undo_of_cancelled(v_dead, v_expiries), v_dead);
 end
 $$;
 

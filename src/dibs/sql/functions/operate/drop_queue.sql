@@ -47,9 +47,7 @@ begin
   perform dibs._refuse_drop(name, v_ids, v_now - interval '10 minutes');
   perform dibs._audit('drop_queue', q.name, detail => to_jsonb(q))
   from dibs.queues as q where q.name = drop_queue.name;
-  if exists (select from dibs.limit_rule as b where b.scope = 'queue' and b.name = drop_queue.name) then
-    perform dibs.unset_limit(queue => name);
-  end if;
+  perform dibs._unset_limit('queue', drop_queue.name, v_now);
   delete from dibs.group_policy as p where p.queue_id = any (v_ids);
   delete from dibs.group_pointer as p where abs(p.queue_id) = any (v_ids);
   delete from dibs.group_gate as p where p.queue_id = any (v_ids);

@@ -27,30 +27,38 @@ $$;
 
 comment on function dibs._read_change is 'What is to be changed of a job; refuses what makes no sense.';
 
-create or replace function dibs._edit_ticket(id uuid, change dibs.job_change, at timestamptz) returns boolean
+create or replace function dibs._edit_ticket(id uuid, change dibs.job_change, at timestamptz) returns text
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
   v_gone dibs.waiting_ticket[];
+  v_state text;
 begin
-  -- What waits is put down again even if only its payload changes: a claim that comes meanwhile waits for us, and must not hand out the old.
-  v_gone := dibs._lift(array[id], at, stays => true);
-  if v_gone is not null then
-    v_gone[1].priority := coalesce(change.priority, v_gone[1].priority);
-    v_gone[1].expire_at := v_gone[1].expire_at + greatest(change.due_at - v_gone[1].due_at, interval '0');
-    v_gone[1].due_at := coalesce(change.due_at, v_gone[1].due_at);
-    perform dibs._put_down(v_gone, at);
-    return true;
-  end if;
-  update dibs.dead as d set priority = coalesce(change.priority, d.priority), due_at = coalesce(change.due_at, d.due_at)
-  where d.id = _edit_ticket.id;
-  return found;
+  -- A ticket may move while we wait for it, so look again for as long as there is one that can be changed.
+  while v_state is null or v_state not in ('running', 'succeeded', 'unknown') loop
+    -- Put down again even if only the payload changes: a claim that comes meanwhile must not hand out the old one.
+    v_gone := dibs._lift(array[id], at, stays => true);
+    if v_gone is not null then
+      v_gone[1].priority := coalesce(change.priority, v_gone[1].priority);
+      v_gone[1].expire_at := v_gone[1].expire_at + greatest(change.due_at - v_gone[1].due_at, interval '0');
+      v_gone[1].due_at := coalesce(change.due_at, v_gone[1].due_at);
+      perform dibs._put_down(v_gone, at);
+      return null;
+    end if;
+    update dibs.dead as d set priority = coalesce(change.priority, d.priority), due_at = coalesce(change.due_at, d.due_at)
+    where d.id = _edit_ticket.id;
+    if found then
+      return null;
+    end if;
+    v_state := dibs.state(id);
+  end loop;
+  return v_state;
 end
 $$;
 
 comment on function dibs._edit_ticket is
-'Change the ticket of a job that waits or is dead; false if it does neither. One that is due later may also wait for as much longer.';
+'Change the ticket of a job that waits or is dead; if it does neither, its state. One that is due later may also wait for as much longer.';
 
 create or replace function dibs.edit(id uuid, changes jsonb) returns text
 language plpgsql volatile security definer
@@ -64,13 +72,16 @@ declare
   v_change dibs.job_change := dibs._read_change(edit.changes, v_now);
   v_before jsonb;
   v_queue dibs.queue;
+  v_state text;
 begin
   perform dibs._check_isolation('edit');
   if dibs._seen_job(edit.id) is null or not exists (select from dibs.job as j where j.id = edit.id) then
     perform dibs._no_such_job(edit.id);
   end if;
-  if not dibs._edit_ticket(edit.id, v_change, v_now) then
-    perform dibs._refuse_edit(edit.id);
+  perform dibs._hold_keys(array[edit.id]);
+  v_state := dibs._edit_ticket(edit.id, v_change, v_now);
+  if v_state is not null then
+    perform dibs._refuse_edit(edit.id, v_state);
   end if;
   select jsonb_build_object('payload', j.payload, 'priority', j.priority, 'due_at', j.due_at) into v_before
   from dibs.job as j where j.id = edit.id;
@@ -115,11 +126,11 @@ $$;
 
 comment on function dibs._edit_job is 'Change what was asked of a job.';
 
-create or replace function dibs._refuse_edit(id uuid) returns void
-language plpgsql stable
+create or replace function dibs._refuse_edit(id uuid, state text) returns void
+language plpgsql immutable
 as $$
 begin
-  if exists (select from dibs.lease as l where l.id = _refuse_edit.id) then
+  if state = 'running' then
     raise exception using errcode = 'DI004', message = format('job %s runs, so it cannot be changed', id),
       hint = 'wait until the run has ended, or cancel it';
   end if;

@@ -27,7 +27,9 @@ declare
   v_dead uuid[];
   v_ids uuid[];
   v_shards integer := (select q.shards from dibs.queue as q where q.id = to_queue);
+  v_tickets dibs.waiting_ticket[];
 begin
+  perform dibs._hold_keys(ids);
   v_gone := dibs._lift(ids, at);
   with held as materialized (
     select d.id from unnest(ids) as k (id)
@@ -45,9 +47,10 @@ begin
       coalesce(bool_or(j.size > dibs._large_size()), false) as large
     from dibs.job as j where j.id = any (v_ids) group by 1) as n
   where q.id = n.queue_id and (n.groups and not q.has_groups or n.resources and not q.has_job_limits or n.large and not q.has_large);
-  perform dibs._put_down(array(
+  v_tickets := array(
     select dibs._moved(g, j, q, at) from unnest(v_gone) as g
-    join dibs.job as j on j.id = g.id join dibs.queue as q on q.id = j.queue_id order by g.id), at);
+    join dibs.job as j on j.id = g.id join dibs.queue as q on q.id = j.queue_id order by g.id);
+  perform dibs._check_moved(coalesce(cardinality(v_gone), 0), cardinality(v_tickets)), dibs._put_down(v_tickets, at);
   return coalesce(cardinality(v_ids), 0);
 end
 $$;

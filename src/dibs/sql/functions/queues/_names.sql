@@ -1,7 +1,9 @@
 -- Queues by their names, made when first used.
 
+-- Volatile: it may wait for drop_queue, and must not answer from a snapshot that was taken before. From then on the caller's
+-- transaction keeps the queue: drop_queue waits for all who have read the table.
 create or replace function dibs._queue_number(name text) returns integer
-language plpgsql stable
+language plpgsql volatile
 as $$
 declare
   v_id integer := (select q.id from dibs.queue as q where q.name = _queue_number.name);
@@ -58,8 +60,7 @@ begin
     raise exception using errcode = 'DI010', message = format('a database has at most %s queues', dibs._most('queues')),
       hint = 'put what differs from job to job into the kind, the group or the payload, not into the name of the queue';
   end if;
-  insert into dibs.queue (name, has_job_limits)
-  select unnest(v_missing), exists (select from dibs.limit_rule as b where b.scope = 'kind') on conflict do nothing;
+  insert into dibs.queue (name) select unnest(v_missing) on conflict do nothing;
 end
 $$;
 

@@ -6,11 +6,12 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_id constant integer := dibs._queue_number(drain_estimate.queue);
   v_queue dibs.queue;
   v_now timestamptz := dibs.now();
   v_from timestamptz;
 begin
-  select q.* into v_queue from dibs.queue as q where q.id = dibs._queue_number(drain_estimate.queue);
+  select q.* into v_queue from dibs.queue as q where q.id = v_id;
   if span is null or span not between interval '1 second' and interval '1 day' then
     raise exception using errcode = 'DI010',
       message = format('drain_estimate looks at 1 second to 1 day, not %s', span);

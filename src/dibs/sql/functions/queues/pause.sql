@@ -6,13 +6,15 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id integer := dibs._queue_number(queue);
+  v_now timestamptz := dibs.now();
 begin
-  update dibs.queue as q set paused_at = dibs.now() where q.id = v_id and q.paused_at is null;
-  if found then
-    perform dibs._share_policy(v_id), dibs._audit('pause', queue);
-    return true;
+  update dibs.queue as q set paused_at = v_now where q.id = v_id and q.paused_at is null;
+  if not found then
+    return false;
   end if;
-  return false;
+  update dibs.queue as q set paused_at = v_now where q.shard_of = v_id;
+  perform dibs._audit('pause', queue);
+  return true;
 end
 $$;
 
@@ -51,8 +53,7 @@ begin
       where b.queue_id = any (dibs._queue_numbers(v_id)) and b.expire_at <= v_now returning 1)
     select resume.extended + count(*) into resume.extended from more;
   end if;
-  update dibs.queue as q set paused_at = null where q.id = v_id;
-  perform dibs._share_policy(v_id);
+  update dibs.queue as q set paused_at = null where q.id = v_id or q.shard_of = v_id;
   if (select q.ring from dibs.queue as q where q.id = v_id) then
     perform pg_notify('dibs', n::text) from unnest(dibs._queue_numbers(v_id)) as n;
   end if;

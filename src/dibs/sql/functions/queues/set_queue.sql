@@ -35,26 +35,26 @@ begin
     raise exception using errcode = 'DI010', message = format('a queue''s %s cannot be null', v_null),
       hint = 'leave it out to keep it as it is; only ' || array_to_string(v_open, ', ') || ' may be null, for none';
   end if;
-  insert into dibs.queue (name, has_job_limits)
-  values (set_queue.name, exists (select from dibs.limit_rule as b where b.scope = 'kind')) on conflict do nothing;
+  insert into dibs.queue (name) values (set_queue.name) on conflict do nothing;
   -- Locked in a separate statement, so that the next reads what another set_queue has just changed.
   perform from dibs.queue as q where q.name = set_queue.name for update;
   -- Jobs of the priority it has had so far may still wait.
   perform dibs._note_priorities(array_agg(q.id), array_agg(q.priority)) from dibs.queue as q
   where policy ? 'priority' and (q.name = set_queue.name or q.shard_of = (
     select p.id from dibs.queue as p where p.name = set_queue.name)) having count(*) > 0;
+  -- A shard has the policy of its queue. Rows are changed in place: a switch that a producer sets at this moment must find them.
   update dibs.queue as q
   set priority = n.priority, lease = n.lease, lease_growth = n.lease_growth, lease_cap = n.lease_cap,
     max_attempts = n.max_attempts, max_losses = n.max_losses, backoff = n.backoff, ttl = n.ttl,
     payload_limit = n.payload_limit, history = n.history, retention = n.retention,
-    history_retention = n.history_retention, ring = n.ring, shards = n.shards, shard_lease = n.shard_lease,
+    history_retention = n.history_retention, ring = n.ring, shards = case when q.shard_of is null then n.shards end, shard_lease = n.shard_lease,
     max_depth = n.max_depth, max_age = n.max_age, when_full = n.when_full, newest_first = n.newest_first,
     noisy_share = n.noisy_share
   from (
     select p.* from dibs.queue as o cross join lateral jsonb_populate_record(o, policy) as p
     where o.name = set_queue.name
   ) as n
-  where q.name = set_queue.name;
+  where q.id = n.id or q.shard_of = n.id;
   perform dibs._make_shards(q.id) from dibs.queue as q where q.name = set_queue.name;
   select to_jsonb(q) into v_new from dibs.queues as q where q.name = set_queue.name;
   if v_new is distinct from v_old then

@@ -1,25 +1,22 @@
 -- Shards are made, and follow the policy of their queue.
 
-create or replace function dibs._share_policy(parent integer) returns void
+create or replace function dibs._add_shards(queue dibs.queue) returns void
 language plpgsql volatile
 as $$
 begin
-  if not exists (select from dibs.queue as q where q.shard_of = parent) then
-    return;
-  end if;
   -- Whatever a queue has, its shards have: a row is made from the queue's, so no column can be forgotten.
-  with gone as (
-    delete from dibs.queue as q where q.shard_of = parent returning q.*
-  )
   insert into dibs.queue overriding system value
-  select n.* from gone as g join dibs.queue as q on q.id = parent
-  cross join lateral jsonb_populate_record(q, jsonb_build_object(
-    'id', g.id, 'name', g.name, 'created_at', g.created_at, 'shards', null, 'shard_of', parent, 'shard', g.shard,
-    'has_groups', g.has_groups, 'has_job_limits', g.has_job_limits)) as n;
+  select n.* from generate_series(1, (queue).shards - 1) as k (shard)
+  cross join lateral jsonb_populate_record(queue, jsonb_build_object(
+    'id', nextval(pg_get_serial_sequence('dibs.queue', 'id')), 'name', (queue).name || '#' || k.shard, 'created_at', dibs.now(),
+    'shards', null, 'shard_of', (queue).id, 'shard', k.shard)) as n
+  where not exists (select from dibs.queue as q where q.shard_of = (queue).id and q.shard = k.shard)
+  on conflict (name) do nothing;
 end
 $$;
 
-comment on function dibs._share_policy is 'Give the shards of a queue its policy and its switches.';
+comment on function dibs._add_shards is
+'Make the shards that a queue does not have yet, with its policy and its switches. set_queue, pause and resume change them with the queue.';
 
 create or replace function dibs._make_shards(parent integer) returns void
 language plpgsql volatile
@@ -43,10 +40,7 @@ begin
       message = format('queue %L has its own limit or group policy and cannot be split into shards', v_queue.name),
       hint = 'take it away first, with dibs.unset_limit or dibs.unset_group; limits of kinds and resources may stay';
   end if;
-  insert into dibs.queue (name, shard_of, shard)
-  select v_queue.name || '#' || n, parent, n from generate_series(1, v_queue.shards - 1) as n
-  on conflict (name) do nothing;
-  perform dibs._share_policy(parent);
+  perform dibs._add_shards(v_queue);
   insert into dibs.shard (queue_id, parent)
   select n, _make_shards.parent from unnest(dibs._queue_numbers(parent)) as n
   on conflict (queue_id) do nothing;
