@@ -274,9 +274,85 @@ def test_limits_that_let_nothing_run(client: dibs.Client, db: psycopg.Connection
     client.set_limit(kind="export", concurrency=2)
     assert found(db, "closed-limit") + found(db, "lost-unit") == []
     db.execute("delete from dibs.limit_unit")
-    assert only(db, "lost-unit")[1] == "the limit of kind export is 2, but it has only 0 units"
+    assert only(db, "lost-unit")[1] == "the limit of kind export is 2, but it has 0 units"
     client.set_limit(kind="export", concurrency=0)
     assert "the limit of kind export is 0" in only(db, "closed-limit")[1]
+
+
+def test_units_that_do_not_add_up(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.set_limit(kind="export", concurrency=2)
+    db.execute("insert into dibs.limit_unit (limit_id, units, freed_at) select id, 3, dibs.now() from dibs.limit_rule")
+    assert only(db, "lost-unit")[1] == "the limit of kind export is 2, but it has 5 units"
+    client.upkeep.repair_limits()
+    assert found(db, "lost-unit") == []
+
+
+def test_jobs_that_lost_their_tickets(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    """Those are found and mended that have neither a ticket nor a run that succeeded; nothing else is touched."""
+    made = client.enqueue_many(dibs.NewJob(queue="mail", kind="k", group="g", priority=n) for n in range(6))
+    jobs = {job.id: job for job in client.claim("mail", 4)}
+    ended, failed, dead, running = jobs.values()
+    client.complete(ended)
+    client.fail(failed, "no", delay=0)
+    client.fail(dead, "no", final=True)
+    assert found(db, "lost-job") == []
+    lost = [failed.id, made[0].id]
+    db.execute("delete from dibs.ready where id = any(%s)", (lost,))
+    level, message, fix = only(db, "lost-job")
+    assert level == "error"
+    assert message.startswith("2 of 4000 jobs that were looked at")
+    assert client.state(failed.id) is dibs.State.SUCCEEDED
+    assert db.execute("select lost, restored from dibs.repair_jobs(dry_run => true)").fetchone() == (2, 0)
+    assert "dibs.repair_jobs()" in fix
+    assert client.upkeep.repair_jobs() == 2
+    assert found(db, "lost-job") == []
+    assert client.upkeep.repair_jobs() == 0
+    again = {job.id: job for job in client.claim("mail", 10)}
+    assert set(again) == {made[0].id, made[1].id, failed.id}
+    assert (again[failed.id].run, again[failed.id].attempt) == (2, 2)
+    assert client.state(running.id) is dibs.State.RUNNING
+
+
+def test_a_job_whose_history_was_not_kept_all_the_time_is_not_taken_for_lost(
+    clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    clock.freeze()
+    for history in ("none", "all", "failures", "all"):
+        client.set_queue("mail", history=history)
+        clock.move(1)
+        client.enqueue("mail", "k")
+        client.complete(client.claim("mail")[0])
+        assert found(db, "lost-job") == []
+    client.enqueue("mail", "k", history="none")
+    client.complete(client.claim("mail")[0])
+    assert client.upkeep.repair_jobs() == 0
+
+
+def test_tickets_of_a_queue_that_is_gone(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.enqueue_many(dibs.NewJob(queue="mail", kind="k") for _ in range(3))
+    client.fail(client.claim("mail")[0], "no", final=True)
+    assert found(db, "gone-queue") == []
+    db.execute("delete from dibs.queue")
+    number = db.execute("select min(queue_id) from dibs.ready").fetchone()
+    assert only(db, "gone-queue")[1] == f"jobs wait, run or are dead in queue number {number[0]}, which is gone"  # type: ignore[index]
+    client.upkeep.repair_jobs()
+    assert found(db, "gone-queue") == []
+    [queue] = client.queues()
+    assert queue.paused_at is not None
+    client.resume(queue.name)
+    assert len(client.claim(queue.name, 5)) == 2
+
+
+def test_jobs_that_wait_for_a_limit_that_is_gone(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.set_limit(kind="k", concurrency=1)
+    client.enqueue_many(dibs.NewJob(queue="mail", kind="k") for _ in range(3))
+    client.claim("mail", 3)
+    assert found(db, "gone-limit") == []
+    db.execute("delete from dibs.limit_rule")
+    assert "which is gone" in only(db, "gone-limit")[1]
+    client.upkeep.repair_limits()
+    assert found(db, "gone-limit") == []
+    assert client.depth("mail").ready == 2
 
 
 def test_schedules_that_fail_or_are_late(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:

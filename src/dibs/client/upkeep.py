@@ -67,6 +67,18 @@ class Upkeep:
         """Bring groups back to the present after the database's clock was set back; how many had to be."""
         return self._database.run(calls.groups.repair_groups())
 
+    def repair_jobs(self) -> int:
+        """Mend what the doctor calls lost jobs and gone queues; how many jobs wait again.
+
+        That is none, unless something went wrong.
+        """
+        restored, after = 0, None
+        while True:
+            step, after = self._database.run(calls.upkeep.repair_jobs(after))
+            restored += step
+            if after is None:
+                return restored
+
     def repair_limits(self) -> int:
         """See that each limit has all its units; how many had to be repaired."""
         return self._database.run(calls.limits.repair_limits())

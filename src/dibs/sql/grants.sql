@@ -90,7 +90,7 @@ begin
         run_handler,begin_delivery,record_delivery,delivery_stage,supervise,supervised,append_error,
         set_error_retention,result_ok,result_error,result_invalid,check_envelope}'),
       ('dibs_worker', '{bury_unreadable,repair_groups,repair_limits,declare_limits,park,park_many,unpark}'),
-      ('dibs_admin', '{bury_unreadable,repair_groups,repair_limits,set_group,unset_group,set_limit,unset_limit,
+      ('dibs_admin', '{bury_unreadable,repair_groups,repair_jobs,repair_limits,set_group,unset_group,set_limit,unset_limit,
         declare_limits,park,park_many,unpark}'),
       ('dibs_observer', '{find_jobs,settings_of,depth_by_priority,groups}'),
       ('dibs_admin', '{find_jobs,settings_of,depth_by_priority,groups,delete,purge,move,edit,retry,cancel_where,undo,drop_queue,clone,

@@ -59,6 +59,16 @@ def expire(chunk: int, after: UUID) -> Call[tuple[int, UUID | None]]:
     )
 
 
+def repair_jobs(after: UUID | None) -> Call[tuple[int, UUID | None]]:
+    """Restore jobs that lost their tickets, a step at a time."""
+    return Call(
+        "select restored, next from dibs.repair_jobs(after => %s)",
+        (after,),
+        lambda rows: (rows[0][0], rows[0][1]),
+        slow=True,
+    )
+
+
 def make_days(ahead: int) -> Call[list[MadeDay]]:
     """Make the days' partitions ahead of time."""
     return Call(

@@ -56,15 +56,16 @@ begin atomic
   from dibs.limit_rule as r where r.concurrency = 0
   union all
   select 'lost-unit', 'error',
-    format('the limit of %s %s is %s, but it has only %s units', r.scope, r.name, r.concurrency, u.units),
-    'Fewer jobs run at once than may.', 'select dibs.repair_limits();', r.scope || ' ' || r.name
+    format('the limit of %s %s is %s, but it has %s units', r.scope, r.name, r.concurrency, u.units),
+    case when u.units < r.concurrency then 'Fewer' else 'More' end || ' jobs run at once than may.', 'select dibs.repair_limits();',
+    r.scope || ' ' || r.name
   from dibs.limit_rule as r
   left join (
     select h.id, sum(h.units) as units
     from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as h (id, units) group by h.id) as h on h.id = r.id
   cross join lateral (
-    select coalesce(h.units, 0) + coalesce(sum(f.units), 0) as units from dibs.limit_unit as f where f.limit_id = r.id) as u
-  where r.concurrency > 0 and u.units < r.concurrency;
+    select coalesce(h.units, 0) + coalesce(sum(f.units), 0) - r.debt as units from dibs.limit_unit as f where f.limit_id = r.id) as u
+  where u.units <> r.concurrency;
 end;
 
 comment on function dibs._find_closed_limits is 'Limits that let nothing run, and those whose units do not add up.';

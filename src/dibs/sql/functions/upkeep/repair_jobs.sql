@@ -1,0 +1,34 @@
+-- repair_jobs: what the doctor found lost.
+
+create or replace function dibs.repair_jobs(
+  max integer default 10000, after uuid default null, dry_run boolean default false,
+  out lost bigint, out restored bigint, out queues text[], out next uuid)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+declare
+  v_now timestamptz := dibs.now();
+  v_ids uuid[];
+begin
+  perform dibs._check_isolation('repair_jobs'), dibs._refuse_confined('repair_jobs looks at all'),
+    dibs._check_count('repair_jobs', repair_jobs.max);
+  restored := 0;
+  queues := array(select 'recovered-' || g from unnest(dibs._gone_queues()) as g);
+  select l.ids, l.next into v_ids, repair_jobs.next from dibs._lost_jobs(coalesce(repair_jobs.after, dibs._nil_id()), repair_jobs.max) as l;
+  lost := coalesce(cardinality(v_ids), 0);
+  if repair_jobs.dry_run then
+    return;
+  end if;
+  insert into dibs.queue (id, name, paused_at) overriding system value
+  select g, 'recovered-' || g, v_now from unnest(dibs._gone_queues()) as g on conflict do nothing;
+  restored := case when lost > 0 then dibs._restore_jobs(v_ids, v_now) else 0 end;
+  perform dibs._audit('repair_jobs', jobs => restored, detail => jsonb_build_object('queues', queues)) where restored > 0 or queues <> '{}';
+end
+$$;
+
+comment on function dibs.repair_jobs is
+'Mend what the doctor calls `lost-job` and `gone-queue`: a step of up to `max` jobs after an id. Jobs that have no ticket, though no run of theirs
+succeeded, are ready again (`restored` of the `lost`). Queues that are gone and still have tickets are made again, paused, under the names in `queues`:
+move their jobs elsewhere, or resume them. Go on with `next` as `after` until it is null. A dry run only counts. It finds nothing unless something
+went wrong.';
