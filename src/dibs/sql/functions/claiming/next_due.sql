@@ -19,9 +19,11 @@ begin atomic
        where t.queue_id = q.id and t.priority = p.priority and t.due_at > n.at and t.lane is null
        order by t.due_at limit 1) as t)
     union all
-    (select t.place from dibs.group_pointer as t
-     where q.has_groups and t.queue_id = q.id and t.place > n.at
-     order by t.place limit 1)
+    -- Pointers of noisy groups are below zero.
+    (select t.place from unnest(array[q.id, -q.id]) as k (id)
+     cross join lateral (
+       select t.place from dibs.group_pointer as t where q.has_groups and t.queue_id = k.id and t.place > n.at
+       order by t.place limit 1) as t)
     union all
     -- When a rate that is spent lets the next one start: of the queue, or one that a job of it waits for.
     (select o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1)

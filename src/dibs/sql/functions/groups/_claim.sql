@@ -119,6 +119,8 @@ declare
 begin
   if (queue).noisy_share is not null then
     perform dibs._mark_noisy(queue, at);
+  elsif v_back > 0 then
+    perform dibs._end_noise(queue, at);
   end if;
   v_got := dibs._serve_groups(queue, v_id, dibs._from_micros(v_floor.due_us[1] - v_back),
     case when v_back = 0 then dibs._pointer_number(v_floor.ids[1]) else 0 end, want, gate, at);

@@ -42,9 +42,28 @@ begin
   from unnest(hands) as h cross join lateral unnest(h.floors) as f where h.lane = any (v_noisy) and h.is_own
   union all
   select -(queue).id, h.lane, at, null, null, null, 1, h.freed, (h.next).id
-  from unnest(hands) as h where h.lane = any (v_noisy) and h.is_own and (h.freed > 0 or (h.next).id is not null);
+  from unnest(hands) as h
+  where h.lane = any (v_noisy) and h.is_own and (h.freed > 0 or (h.next).id is not null or h.floors is null);
   return array(select h from unnest(hands) as h where h.lane <> all (v_noisy));
 end
 $$;
 
 comment on function dibs._set_noisy_aside is 'Move the pointers of noisy groups below zero; the other hands are returned.';
+
+create or replace function dibs._end_noise(queue dibs.queue, at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  -- A claim that began before noisy_share was taken away may still set a group aside, so this is asked again now and then.
+  with gone as (
+    delete from dibs.group_pointer as t where t.ctid = any (array(
+      select o.ctid from dibs.group_pointer as o where o.queue_id = -(queue).id
+      order by o.queue_id, o.place, o.n limit 1000 for update skip locked))
+    returning t.*
+  )
+  insert into dibs.group_pointer (queue_id, lane, place, level, floor_at, floor_id, cost, freed, next)
+  select (queue).id, g.lane, greatest(g.place, at), g.level, g.floor_at, g.floor_id, g.cost, g.freed, g.next from gone as g;
+end
+$$;
+
+comment on function dibs._end_noise is 'Bring the pointers of groups that were noisy back above zero, once nothing counts as noisy.';
