@@ -41,14 +41,18 @@ create or replace function dibs._wake_groups(lanes uuid[], queues integer[], tur
 language plpgsql volatile
 as $$
 begin
-  -- A group in strict order may have been waiting for the job that ended.
+  -- A freed unit is noted whatever the policy is now: if another is set before we commit, that one counts our tickets.
   insert into dibs.group_pointer (queue_id, lane, place, freed, ring)
-  select a.queue_id, a.lane, at, count(*) filter (where a.turn > 0), q.ring
-  from unnest(lanes, queues, turns) as a (lane, queue_id, turn)
-  join dibs.queue as q on q.id = a.queue_id and q.has_group_policy
-  group by a.queue_id, a.lane, q.ring;
+  select a.queue_id, a.lane, at, a.units, q.ring
+  from (
+    select u.queue_id, u.lane, count(*) filter (where u.turn > 0)::integer as units
+    from unnest(lanes, queues, turns) as u (lane, queue_id, turn) group by 1, 2
+  ) as a
+  join dibs.queue as q on q.id = a.queue_id
+  where a.units > 0 or q.has_group_policy
+    and exists (select from dibs._policy_of(a.queue_id, a.lane) as p where p.concurrency = 1);
 end
 $$;
 
 comment on function dibs._wake_groups is
-'Let groups go on whose job was cancelled or has expired after it had run; and free the units that such jobs held.';
+'Free the units that tickets held which waited and are gone, and let groups in strict order go on: they may have waited for one of them.';

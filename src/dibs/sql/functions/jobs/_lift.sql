@@ -29,7 +29,7 @@ begin
   select array_agg(g::dibs.waiting_ticket) into v_gone
   from (select row(g.*)::dibs.waiting_ticket as g from gone as g) as g;
   select array_agg(g.lane) as lanes, array_agg(g.queue_id) as queues, array_agg(g.turn) as turns, array_agg(g.id) as ids
-  into v_group from unnest(v_gone) as g where g.lane is not null and (g.run > 0 or g.turn > 0);
+  into v_group from unnest(v_gone) as g where g.lane is not null;
   if v_group.lanes is not null then
     if stays then
       perform dibs._free_units(v_group.lanes, v_group.turns, v_group.queues, v_group.ids, at);
