@@ -21,12 +21,14 @@ begin
     from unnest(hands) with ordinality as h
     cross join lateral dibs._left_over((queue).id, h.lane, h.floors, at) as l
     cross join lateral (select coalesce((h.policy).weight, 1) / h.floors[1].cost as share) as s
-    where h.is_own and h.running is null and (l.floors is not null or h.freed > 0 or (h.next).id is not null)
+    where h.is_own and h.running is null and (l.floors is not null or h.room is not null)
     order by h.ordinality
   ), busy as (
+    -- Also where the pointers only said that something changed: nobody has looked at the gate yet.
     insert into dibs.group_pointer (queue_id, lane, place, freed, next)
     select number, h.lane, at + v_patience, h.freed, h.next from hand as h
-    where h.is_busy and (h.freed > 0 or h.next is not null)
+    where h.is_busy and (h.freed > 0 or h.next is not null
+      or not exists (select from unnest(h.floors) as f where f.due_at <= at))
   )
   insert into dibs.group_pointer (queue_id, lane, place, level, floor_at, floor_id, cost)
   select number, h.lane, case when f.due_at > at then f.due_at
