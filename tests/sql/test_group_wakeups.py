@@ -1,4 +1,4 @@
-"""No wake-up of a group is lost: between two statements, behind a lock, under another number, or past a policy's change."""
+"""No wakeup of a group is lost: between two statements, behind a lock, below zero, or past a change of policy."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_group_waits_no_longer_for_a_job_that_never_ran(db: psycopg.Connection
     assert [r[0] for r in take(db, 10)] == [second]
 
 
-def test_a_wake_up_behind_a_lock_is_not_lost(connect: Connect, db: psycopg.Connection[Any], clock: Clock) -> None:
+def test_a_wakeup_behind_a_lock_is_not_lost(connect: Connect, db: psycopg.Connection[Any], clock: Clock) -> None:
     """It says only that something changed; a claim that cannot lock the group leaves it for the next."""
     clock.freeze()
     set_group(db, concurrency=1)
@@ -166,7 +166,7 @@ def test_a_gate_whose_rate_has_caught_up_is_collected_behind_a_lock(
     assert left_behind(db) == (0, 0)
 
 
-def test_a_wake_up_of_a_noisy_group_is_not_lost(connect: Connect, db: psycopg.Connection[Any], clock: Clock) -> None:
+def test_a_wakeup_of_a_noisy_group_is_not_lost(connect: Connect, db: psycopg.Connection[Any], clock: Clock) -> None:
     """It is set aside with the group. The group is noisy because its gate has to be looked at later."""
     clock.freeze()
     set_queue(db, '{"noisy_share": 0.4}')

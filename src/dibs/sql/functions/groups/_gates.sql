@@ -13,6 +13,10 @@ begin
     where h.is_own and num_nonnulls(p.concurrency, p.rate) > 0
   ) as b
   cross join lateral (select l.bucket from dibs.group_lock as l where l.bucket = b.bucket for update skip locked) as l;
+  if v_locked is not null then
+    -- Read again: the claims that held these locks before us have older clocks.
+    at := dibs.now();
+  end if;
 
   with hand as materialized (
     select h.*, p as p, coalesce(num_nonnulls(p.concurrency, p.rate) > 0, false) as is_limited,
@@ -20,7 +24,10 @@ begin
     from unnest(hands) with ordinality as h
     left join lateral dibs._policy_of((queue).id, h.lane) as p on true
   ), gate as materialized (
-    select h.*, g.spot, g.tat as gate_tat, coalesce((h.next).id, g.next) as next_id,
+    select h.*, g.spot, case when (h.p).concurrency = 1 then least((h.next).id, g.next) end as next_id,
+      -- A rate owes a whole burst at most. More was owed at a lower rate, or by a clock that was ahead.
+      case when (h.p).rate is not null and g.tat is not null then least(g.tat, at + dibs._token_time((h.p).rate,
+        coalesce((h.p).burst, dibs._default_burst((h.p).rate)))) end as gate_tat,
       greatest(coalesce(g.running, 0) - h.freed, 0) as now_running,
       case when cardinality(g.floors) > 0 or o.floors is not null then dibs._merge_floors(h.floors || g.floors || o.floors)
         else h.floors end as all_floors
@@ -31,7 +38,7 @@ begin
     -- Another claimer may have taken the pointer to an earlier ticket before this one locked the group.
     left join lateral (
       select array_agg(row(t.level, t.floor_at, t.floor_id, t.cost)::dibs.group_floor) as floors from dibs.group_pointer as t
-      where h.is_locked and (h.p).concurrency = 1 and t.lane = h.lane and t.level is not null and t.floor_at <= dibs.now()) as o
+      where h.is_locked and (h.p).concurrency = 1 and t.lane = h.lane and t.level is not null and t.floor_at <= at) as o
       on true
   ), gone as (
     delete from dibs.group_gate as g using gate as o where g.ctid = o.spot

@@ -36,7 +36,7 @@ begin
   ), hand as materialized (
     select h.*, one_each and random() < 1 / h.floors[1].cost as is_asked, row_number() over ()::integer as ord
     from (
-      select g.lane, min(g.n) as n, min(g.place) as place, sum(g.freed)::integer as freed, max(g.next::text)::uuid as next,
+      select g.lane, min(g.n) as n, min(g.place) as place, sum(g.freed)::integer as freed, min(g.next::text)::uuid as next,
         case when count(*) = 1 and max(g.level) is not null then array_agg(row(g.level, g.floor_at, g.floor_id, g.cost)::dibs.group_floor)
           else dibs._merge_floors(array_agg(row(g.level, g.floor_at, g.floor_id, g.cost)::dibs.group_floor)) end as floors
       from gone as g group by g.lane order by 3, 2
