@@ -200,3 +200,26 @@ def test_a_claim_that_holds_the_first_pointer_does_not_break_the_order(
     other.execute("rollback")
     done(db, [held])
     assert drain(db, 10) == ["a"]
+
+
+@pytest.mark.parametrize("change", ["select dibs.cancel(%s)", "select dibs.edit(%s, '{\"payload\": 1}')"])
+@pytest.mark.parametrize("priority", [5, 9])
+def test_a_locked_job_does_not_break_the_order(
+    connect: Connect, db: psycopg.Connection[Any], change: str, priority: int
+) -> None:
+    """A cancel that is rolled back, or an edit that commits later: in strict order the next job waits to see."""
+    set_group(db, concurrency=1)
+    [second] = fill(db, "a", 1)
+    [first] = fill(db, "a", 1, priority=9)
+    [third] = fill(db, "a", 1, priority=priority)
+    if priority == 9:
+        second, third = third, second
+    operator = connect()
+    operator.execute("begin")
+    operator.execute(change, (first,))
+    assert take(db, 10) == []
+    operator.execute("rollback" if "cancel" in change else "commit")
+    for job in (first, second, third):
+        [held] = take(db, 10)
+        assert held[0] == job
+        done(db, [held])

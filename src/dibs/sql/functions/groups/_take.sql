@@ -90,6 +90,24 @@ $$;
 
 comment on function dibs._see_pointers is 'The groups that other claimers hold, as hands that are not our own.';
 
+-- Of this form, so that it becomes a part of the statement that uses it.
+create or replace function dibs._first_of(of_queue integer, of_lane uuid, floors dibs.group_floor[], at timestamptz)
+returns setof uuid
+language sql stable
+begin atomic
+  select r.id from unnest(_first_of.floors) as f
+  cross join lateral (
+    select r.id from dibs.ready as r
+    where r.queue_id = of_queue and r.lane = of_lane and r.priority = f.level
+      and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id()))
+      and r.due_at <= _first_of.at and r.expire_at > _first_of.at
+    order by r.due_at, r.id limit 1) as r
+  limit 1;
+end;
+
+comment on function dibs._first_of is
+'The first job of a group that is due, whether or not another transaction has locked it.';
+
 create or replace function dibs._take_tickets(
   queue dibs.queue, hands dibs.group_hand[], first integer, shut integer[], taken integer[], want integer, at timestamptz)
 returns dibs.group_catch
@@ -120,11 +138,11 @@ begin
     select t.spot, a.ord, a.turn
     from asked as a
     cross join lateral (
-      select t.spot, (sum(t.cost) over (rows unbounded preceding) - t.cost + a.gap * t.cost) / a.budget as at
+      select t.spot, t.id, (sum(t.cost) over (rows unbounded preceding) - t.cost + a.gap * t.cost) / a.budget as at
       from (
-        select r.spot, r.cost from unnest(case when (a.next).id is null then a.floors else array[a.next] end) as f
+        select r.spot, r.id, r.cost from unnest(case when (a.next).id is null then a.floors else array[a.next] end) as f
         cross join lateral (
-          select r.ctid as spot, coalesce(r.cost, 1) as cost from dibs.ready as r
+          select r.ctid as spot, r.id, coalesce(r.cost, 1) as cost from dibs.ready as r
           where r.queue_id = (queue).id and r.lane = a.lane and r.priority = f.level
             and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id()))
             and r.due_at <= coalesce((a.next).due_at, _take_tickets.at) and r.expire_at > _take_tickets.at
@@ -134,7 +152,10 @@ begin
         limit a.allow
       ) as t
     ) as t
-    where t.at < 1 order by t.at limit want
+    where t.at < 1 and (a.turn < 2 or (a.next).id is not null
+      -- In strict order nothing overtakes a job that another transaction has locked.
+      or t.id = (select f.id from dibs._first_of((queue).id, a.lane, a.floors, _take_tickets.at) as f (id)))
+    order by t.at limit want
   ), gone as (
     delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r, p.ord, p.turn
   )
