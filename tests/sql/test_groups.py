@@ -86,6 +86,36 @@ def test_jobs_without_a_group_count_as_one(db: psycopg.Connection[Any]) -> None:
     assert 20 <= first["none"] <= 45
 
 
+def test_groups_get_their_share_after_a_long_pause(db: psycopg.Connection[Any], clock: Clock) -> None:
+    """However long ago their jobs came."""
+    clock.freeze()
+    for n in range(3):
+        fill(db, f"g{n}", 20)
+    fill(db, None, 60)
+    clock.move(3600)
+    served = Counter(r[2] or "none" for _ in range(4) for r in take(db, 10))
+    assert served["none"] <= 12
+    assert sum(served.values()) == 40
+
+
+def test_groups_that_came_late_are_found_beside_jobs_without_one(
+    connect: Connect, db: psycopg.Connection[Any], clock: Clock
+) -> None:
+    """They were committed below the floor, and jobs without a group would fill every claim."""
+    clock.freeze()
+    db.execute("select dibs.set_queue('q')")
+    db.execute("update dibs.queue set has_groups = true")
+    fill(db, None, 1000)
+    writer = connect()
+    writer.execute("begin")
+    fill(writer, "late", 3)
+    clock.move(3600)
+    assert len(take(db, 5)) == 5
+    writer.execute("commit")
+    wait_until(lambda: "late" in [r[2] for r in take(db, 1)], what="a job of the group is claimed")
+    assert db.execute("select count(*) > 500 from dibs.ready where lane is null").fetchone() == (True,)
+
+
 @pytest.mark.parametrize("batch", [1, 13, 70])
 def test_weights_are_shares(db: psycopg.Connection[Any], batch: int) -> None:
     for name, weight in (("a", 1), ("b", 2), ("c", 4)):

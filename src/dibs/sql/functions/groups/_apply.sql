@@ -30,7 +30,8 @@ begin
     -- A rate that has changed put these off.
     delete from dibs.group_pointer as t where t.ctid = any (array(
       select o.ctid from dibs.group_pointer as o
-      where abs(o.queue_id) = of_queue and of_lane in (o.lane, dibs._nil_id()) and o.place > at and coalesce(o.floor_at <= at, true)
+      where abs(o.queue_id) = of_queue and of_lane in (o.lane, dibs._nil_id())
+        and o.place > at and coalesce(o.floor_at <= at, true)
       for update skip locked))
     returning t.*
   ), held as (
@@ -42,14 +43,16 @@ begin
       select g.lane, coalesce(g.running, 0) as running, case when l.rate is not null then g.tat end as tat,
         case when l.concurrency = 1 then g.next end as next
       from (
-        select coalesce(o.lane, h.lane) as lane, h.running, o.tat, o.next from old as o full join held as h on h.lane = o.lane
+        select coalesce(o.lane, h.lane) as lane, h.running, o.tat, o.next
+        from old as o full join held as h on h.lane = o.lane
       ) as g
       cross join lateral dibs._policy_of(of_queue, g.lane) as l where num_nonnulls(l.concurrency, l.rate) > 0
     ) as p
     where p.running > 0 or p.tat > at or p.next is not null
   )
   insert into dibs.group_pointer (queue_id, lane, place, level, floor_at, floor_id, cost, freed, next, ring)
-  select of_queue, o.lane, at, f.level, f.due_at, f.id, f.cost, 0, null, false from old as o cross join lateral unnest(o.floors) as f
+  select of_queue, o.lane, at, f.level, f.due_at, f.id, f.cost, 0, null, false
+  from old as o cross join lateral unnest(o.floors) as f
   union all
   select a.queue_id, a.lane, at, a.level, a.floor_at, a.floor_id, a.cost, a.freed, a.next, false from ahead as a
   union all
@@ -59,4 +62,4 @@ end
 $$;
 
 comment on function dibs._recount_gates is
-'Count the turns of limited groups that are taken, and look at all their jobs that wait now; the groups'' locks must be held.';
+'Count the turns of limited groups that are taken, and point at all their jobs that wait. The groups'' locks must be held.';

@@ -13,8 +13,8 @@ begin atomic
 end;
 
 comment on function dibs._wrong_turns is
-'The leases whose turn is not the one that the policy of their group asks for, and that turn; of one queue or all (zero), of one lane
-or all (the nil id).';
+'The leases whose turn is not the one that the policy of their group asks for, and that turn; of one queue or all
+(zero), of one lane or all (the nil id).';
 
 create or replace function dibs._correct_turns(of_queue integer, of_lane uuid) returns void
 language plpgsql volatile
@@ -31,7 +31,8 @@ $$;
 
 comment on function dibs._correct_turns is 'Give the running jobs of groups the turns that their policy asks for.';
 
-create or replace function dibs._held_turns(of_queue integer) returns table (queue_id integer, lane uuid, running integer)
+create or replace function dibs._held_turns(of_queue integer)
+returns table (queue_id integer, lane uuid, running integer)
 language sql stable
 begin atomic
   select abs(h.queue_id), h.lane, sum(h.units)::integer from (
@@ -43,8 +44,8 @@ begin atomic
 end;
 
 comment on function dibs._held_turns is
-'How many turns of each group are taken, in one queue or all (zero): by jobs that run or are blocked, and by freed units that were not
-merged yet.';
+'How many turns of each group are taken, in one queue or all (zero): by jobs that run or are blocked, and by freed units
+that no claim has merged yet.';
 
 create or replace function dibs._find_wrong_gates(max integer) returns table (queue_id integer, lane uuid)
 language sql stable
@@ -62,8 +63,8 @@ begin atomic
 end;
 
 comment on function dibs._find_wrong_gates is
-'Limited groups whose gate counts another number of turns than are taken, or whose running jobs have wrong turns. Every transaction
-leaves both right, so one statement can tell without a lock.';
+'Limited groups whose gate counts another number of turns than are taken, or whose running jobs have wrong turns. Every
+transaction leaves both right, so one statement can tell without a lock.';
 
 create or replace function dibs._repair_gates(at timestamptz) returns bigint
 language plpgsql volatile
@@ -87,4 +88,5 @@ end
 $$;
 
 comment on function dibs._repair_gates is
-'Count the turns of groups again where they are wrong; a group that a claim holds waits for the next time. Returns how many were wrong.';
+'Count the turns of groups again where they are wrong. A group whose lock a claim holds waits for the next repair.
+Returns how many groups were wrong.';

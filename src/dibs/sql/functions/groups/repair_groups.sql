@@ -44,5 +44,5 @@ end
 $$;
 
 comment on function dibs.repair_groups is
-'Bring groups whose jobs are due back to the present after the clock was set back, and count the running jobs of limited groups again where
-the count is wrong. Returns how many were repaired; none, as long as the clock runs forward and nothing went wrong.';
+'Bring groups whose jobs are due back to the present after the clock was set back, and count the running jobs of limited
+groups again where the count is wrong. Returns how many repairs that were: none, unless something went wrong before.';
