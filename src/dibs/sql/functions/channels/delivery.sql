@@ -32,10 +32,12 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_run integer := (
-    select l.run from dibs.lease as l where l.id = begin_delivery.id and l.token = begin_delivery.token);
+  v_run integer;
   v_last record;
 begin
+  -- Locked, so that nobody takes the job over, nor records another step of it, before this one is committed.
+  select l.run into v_run from dibs.lease as l
+  where l.id = begin_delivery.id and l.token = begin_delivery.token for no key update;
   if v_run is null then
     perform dibs._require_lease('begin_delivery', begin_delivery.id, 'lost');
   end if;
@@ -72,6 +74,7 @@ set jit = off
 as $$
 declare
   v_last record;
+  v_holder uuid;
 begin
   if record_delivery.step is null or record_delivery.step not in ('accepted', 'failed', 'refused', 'recorded') then
     raise exception using errcode = 'DI010',
@@ -79,14 +82,17 @@ begin
         record_delivery.step);
   end if;
   perform dibs._check_json('the detail of a delivery', record_delivery.detail, 'delivery');
+  -- Locked for the order of the steps, even if the job is somebody else's by now.
+  select l.token into v_holder from dibs.lease as l where l.id = record_delivery.id for no key update;
   select d.token, d.step, d.run into v_last
   from dibs.delivery as d where d.job_id = record_delivery.id order by d.seq desc limit 1;
   if v_last.step = record_delivery.step and v_last.token = record_delivery.token then
     return;
   end if;
-  -- What a provider did is worth knowing even when the lease is over: the token of the send proves it as well.
-  if v_last.token is distinct from record_delivery.token
-    and not exists (select from dibs.lease as l where l.id = record_delivery.id and l.token = record_delivery.token)
+  -- What a provider did is worth knowing even when the lease is over: the token of the send proves it as well. Only the
+  -- holder tells a handler.
+  if v_holder is distinct from record_delivery.token
+    and (v_last.token is distinct from record_delivery.token or record_delivery.step = 'recorded')
   then
     perform dibs._require_lease('record_delivery', record_delivery.id, 'lost');
   end if;
@@ -112,8 +118,9 @@ declare
 begin
   if (v_result ->> 'success')::boolean then
     perform dibs.record_delivery(run_handler.id, run_handler.token, 'recorded');
-    if completes then
-      perform dibs.complete(run_handler.id, run_handler.token, run_handler.result);
+    if completes and dibs.complete(run_handler.id, run_handler.token, run_handler.result) = 'already' then
+      -- The handler was told before, and the answer got lost: what it did now is not to count.
+      raise exception using errcode = 'DI001', message = format('job %s is completed already', run_handler.id);
     end if;
   end if;
   return v_result;

@@ -16,21 +16,29 @@ declare
 begin
   perform dibs._ensure_queues(array[queue]);
   v_queue := (select q.id from dibs.queue as q where q.name = queue);
-  insert into dibs.process (queue_id, name, job_id) values (v_queue, process, dibs._nil_id()) on conflict do nothing;
-  select p.job_id into supervise.job_id from dibs.process as p where p.queue_id = v_queue and p.name = process for update;
-  select r.due_at into v_was from dibs.ready as r where r.id = supervise.job_id for update;
-  if found then
-    outcome := 'duplicate';
-    if v_was > v_due then
-      update dibs.ready as r set due_at = v_due where r.id = supervise.job_id;
-      outcome := 'hastened';
+  loop
+    select p.job_id into supervise.job_id from dibs.process as p where p.queue_id = v_queue and p.name = process for update;
+    exit when found;
+    insert into dibs.process (queue_id, name, job_id) values (v_queue, process, dibs._nil_id()) on conflict do nothing;
+  end loop;
+  -- The ticket may move between our looks at the two tables: look again while one statement finds it in either.
+  loop
+    select r.due_at into v_was from dibs.ready as r where r.id = supervise.job_id for update;
+    if found then
+      outcome := 'duplicate';
+      if v_was > v_due then
+        update dibs.ready as r set due_at = v_due where r.id = supervise.job_id;
+        outcome := 'hastened';
+      end if;
+      return;
     end if;
-    return;
-  end if;
-  if exists (select from dibs.blocked as b where b.id = supervise.job_id) then
-    outcome := 'duplicate';
-    return;
-  end if;
+    perform from dibs.blocked as b where b.id = supervise.job_id for update;
+    if found then
+      outcome := 'duplicate';
+      return;
+    end if;
+    exit when not dibs._is_waiting(supervise.job_id);
+  end loop;
   select e.id, e.outcome into supervise.job_id, outcome
   from dibs.enqueue_many(jsonb_build_array(
     '{"max_attempts": 10000, "ttl": "10 years",
