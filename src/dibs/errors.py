@@ -26,7 +26,7 @@
     │   ├── UnknownLimit     DI030    no such limit was set
     │   ├── ShardNotHeld     DI060    only the worker that holds the queue or shard may claim from it
     │   ├── StillSharded     DI061    a queue with shards cannot be an ordinary one again
-    │   ├── QueueInUse       DI062    a queue that has jobs or a schedule cannot be dropped
+    │   ├── QueueInUse       DI062    a queue that has jobs, a schedule or a role confined to it alone cannot be dropped
     │   ├── NotAllowed       DI070    the function is not on the allow-list
     │   └── UnfitFunction    DI071    the function is not one that may be on it
     ├── BrokenContract       DI072    a function did not answer with an envelope
@@ -181,7 +181,7 @@ class StillSharded(Refused):
 
 
 class QueueInUse(Refused):
-    """A queue that has jobs, kept ones included, or a schedule, cannot be dropped."""
+    """A queue that has jobs, kept ones included, a schedule, or a role confined to it alone, cannot be dropped."""
 
     sqlstate = "DI062"
 

@@ -167,11 +167,16 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into dibs.bell (queue_id) values (new.id) on conflict (queue_id) do nothing;
+  -- An older snapshot may not see that queues are guarded by now: then this lock raises 40001.
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform from dibs.setting as s for share;
+  end if;
   return null;
 end
 $$;
 
-comment on function dibs._hang_bell is 'Give a new queue its bell.';
+comment on function dibs._hang_bell is
+'Give a new queue its bell. Refuses a queue made in a snapshot older than the last change of a setting, with 40001.';
 
 create trigger queue_bell after insert on dibs.queue for each row execute function dibs._hang_bell();
 

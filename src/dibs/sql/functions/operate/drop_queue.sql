@@ -10,6 +10,10 @@ return case
   when exists (select from dibs.job as j where j.queue_id = any (queues) and (since is null or j.id >= dibs._id_floor(since)))
     then 'jobs that have succeeded and are kept'
   when exists (select from dibs.schedule as s where s.job ->> 'queue' = _in_use.name) then 'a schedule'
+  when exists (
+    select from dibs.confinement as c where c.queue_id = any (queues) and not exists (
+      select from dibs.confinement as o where o.role = c.role and o.queue_id <> all (queues)))
+    then 'a role that is confined to it alone, and would be confined no more'
 end;
 
 comment on function dibs._in_use is 'What a queue still has, of jobs enqueued since a time; null if nothing.';
@@ -22,7 +26,7 @@ declare
 begin
   if v_has is not null then
     raise exception using errcode = 'DI062', message = format('queue %L still has %s', name, v_has),
-      hint = 'purge what waits, delete what has ended, and unset its schedules first';
+      hint = 'purge what waits, delete what has ended, unset its schedules and confine its roles to other queues first';
   end if;
 end
 $$;
@@ -67,5 +71,5 @@ end
 $$;
 
 comment on function dibs.drop_queue is
-'Take a queue away that has no jobs, kept ones included, and no schedule, with its policy, limits, groups and statistics; raises DI062 when it
-has, and DI011 when there is no such queue. Its next job would make it again.';
+'Take a queue away that has no jobs, kept ones included, no schedule, and no role that is confined to it alone, with its policy, limits,
+groups and statistics; raises DI062 when it has, and DI011 when there is no such queue. Its next job would make it again.';

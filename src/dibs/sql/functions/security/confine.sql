@@ -6,6 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
+  perform dibs._check_isolation('confine');
   if pg_has_role(confine.role, 'dibs_admin', 'member') then
     raise exception using errcode = 'DI010',
       message = format('%s may do everything as dibs_admin, so confining it would hold nothing', confine.role),
