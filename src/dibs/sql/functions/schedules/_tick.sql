@@ -7,12 +7,20 @@ declare
   v_last timestamptz;
   v_first timestamptz;
 begin
-  s := dibs._fire_held(dibs._settle_runs(s, at), at);
+  s := dibs._settle_runs(s, at);
+  if s.retired_at is not null then
+    return s;
+  end if;
+  s := dibs._fire_held(s, at);
   if s.rule = 'fixed_delay' and s.next_scheduled is null and s.ended_at is null and not dibs._is_open(s.id) then
     s := dibs._next_times(s, s.every + coalesce((
       select max(r.ended_at) from dibs.schedule_run as r where r.schedule_id = s.id), at), '{}', at);
   end if;
   if s.paused_at is not null or s.rule = 'cron' or s.next_scheduled is null or s.tick_at > at then
+    return s;
+  end if;
+  if s.next_scheduled > at then  -- Looked at before its time, because a slot held back had been refused.
+    s.tick_at := s.next_scheduled;
     return s;
   end if;
   if s.rule = 'fixed_rate' then

@@ -39,7 +39,7 @@ begin
   for s in
     select x.* from dibs.schedule as x
     where v_may and x.app = declare_schedules.app and x.retired_at is null and dibs._may_change(x)
-      and x.name not in (select e ->> 'name' from jsonb_array_elements(schedules) as e) order by x.id
+      and x.name not in (select e ->> 'name' from jsonb_array_elements(schedules) as e) order by x.id for update
   loop
     s.retired_at := v_now;
     s.tick_at := null;

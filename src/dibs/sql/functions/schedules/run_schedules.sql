@@ -11,6 +11,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 set jit = off
+set lock_timeout = '500ms'
 as $$
 #variable_conflict use_column
 declare
@@ -36,7 +37,8 @@ begin
     begin
       s := dibs._tick_schedule(v_old, v_now);
     exception when others then
-      -- One schedule whose job is refused must not stop the others: its slot stays and is tried again soon.
+      -- One schedule whose job is refused, or waits for a producer of its key or for a handler that completes its last run, must
+      -- not stop the others: its slot stays and is tried again soon.
       s := dibs._note_trouble(v_old, sqlerrm, v_now);
       troubled := troubled + 1;
     end;
@@ -75,6 +77,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 set jit = off
+set lock_timeout = '500ms'
 as $$
 #variable_conflict use_column
 declare
