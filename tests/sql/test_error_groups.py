@@ -10,6 +10,7 @@ import pytest
 
 from dibs import traces
 from tests.sql.test_operate import bury, one
+from tests.sql.test_races import Later, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     import dibs
     from dibs.testing import Clock
+    from tests.conftest import Connect
+
+__all__ = ["later"]
 
 
 def test_failures_are_grouped_by_what_they_have_in_common(client: dibs.Client, clock: Clock) -> None:
@@ -51,6 +55,26 @@ def test_failures_are_counted_once_and_forgotten_in_time(
     client.upkeep.forget()
     assert client.error_groups() == []
     assert one(db, "select count(*) from dibs.error_group") == 0
+
+
+@pytest.mark.parametrize("first", ["roll_up", "forget"])
+def test_a_failure_that_is_counted_while_its_group_is_forgotten_has_a_group(
+    first: str, connect: Connect, client: dibs.Client, clock: Clock, later: Later
+) -> None:
+    clock.freeze()
+    bury(client, 1)
+    client.upkeep.roll_up()
+    clock.move(40 * 86400)
+    bury(client, 1)
+    one, other = connect(), connect()
+    one.execute("begin")
+    one.execute(f"select dibs.{first}()")
+    second = later.start(other, "select dibs.forget()" if first == "roll_up" else "select dibs.roll_up()")
+    one.execute("commit")
+    second.result()
+    client.upkeep.forget()
+    [group] = client.error_groups()
+    assert group.failures == 1
 
 
 @pytest.mark.parametrize(

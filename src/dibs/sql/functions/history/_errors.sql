@@ -87,6 +87,8 @@ begin
   select array(select row(c.*)::dibs.error_count from counted as c),
     array(select distinct on ((f.key).fingerprint) f.key from failed as f order by (f.key).fingerprint)
   into v_counts, v_keys;
+  -- Locked, so that none is forgotten whose last old count goes meanwhile.
+  perform from dibs.error_group as g where g.fingerprint = any (array(select k.fingerprint from unnest(v_keys) as k)) for key share;
   insert into dibs.error_group (fingerprint, error, message, frame)
   select k.fingerprint, k.error, k.message, k.frame from unnest(v_keys) as k on conflict do nothing;
   insert into dibs.error_count as e select c.* from unnest(v_counts) as c
@@ -110,6 +112,8 @@ begin
       where o.hour < at - (select s.error_retention from dibs.setting as s) order by o.hour limit 10000))
     returning e.fingerprint)
   select array_agg(distinct g.fingerprint) into v_old from gone as g;
+  -- One that is being counted is locked and stays; one whose new count was committed by now is seen by the next statement.
+  v_old := array(select g.fingerprint from dibs.error_group as g where g.fingerprint = any (v_old) for update skip locked);
   delete from dibs.error_group as g
   where g.fingerprint = any (v_old) and not exists (select from dibs.error_count as e where e.fingerprint = g.fingerprint);
 end
