@@ -12,14 +12,18 @@ import pytest
 
 import dibs
 from dibs.cli.commands.workers import SILENT
+from tests.sql.test_races import Later, later
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.testing import Clock
+    from tests.conftest import Connect
     from tests.sql.conftest import Login
 
     Connection = psycopg.Connection[Any]
+
+__all__ = ["later"]
 
 
 def register(db: Connection, queues: list[str], kinds: list[str] | None) -> UUID:
@@ -178,6 +182,29 @@ def test_two_workers_that_come_at_once_share_what_is_parked(dsn: str, db: Connec
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(bring, workers)) == 200
     assert len(client.claim("q", 500)) == 200
+
+
+@pytest.mark.parametrize("first", ["park", "forget"])
+def test_what_is_parked_while_its_kind_is_forgotten_is_brought_back(
+    first: str, db: Connection, client: dibs.Client, connect: Connect, later: Later
+) -> None:
+    worker = register(db, ["q"], ["new"])
+    client.enqueue("q", "new")
+    park(db, *client.claim("q"))
+    assert unpark(db, worker) == 1
+    [job] = client.claim("q")
+    one, other = connect(), connect()
+    one.execute("begin")
+    if first == "park":
+        park(one, job)
+        later.start(other, "select dibs.forget()").result()
+        one.execute("commit")
+    else:
+        one.execute("select dibs.forget()")
+        parking = later.start(other, "select dibs.park(%s, %s)", job.id, job.token)
+        one.execute("commit")
+        parking.result()
+    assert unpark(db, worker) == 1
 
 
 def test_a_confined_worker_brings_back_nothing_of_another_queue(

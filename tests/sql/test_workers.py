@@ -10,9 +10,13 @@ import pytest
 
 import dibs
 from dibs.db import calls
+from tests.sql.test_races import Later, later
 
 if TYPE_CHECKING:
+    from tests.conftest import Connect
     from tests.sql.conftest import Login
+
+__all__ = ["later"]
 
 
 def test_a_worker_says_what_it_uses_and_keeps_what_it_does_not_say_again(client: dibs.Client) -> None:
@@ -67,3 +71,33 @@ def test_who_may_stop_a_worker(db: psycopg.Connection[Any], login: Login, client
     confined.stop_worker(ours)
     asked = db.execute("select id from dibs.workers where stop_asked_at is not null").fetchall()
     assert asked == [(ours,)]
+
+
+def test_a_worker_that_is_forgotten_while_it_beats_is_told_so(
+    db: psycopg.Connection[Any], connect: Connect, client: dibs.Client, later: Later
+) -> None:
+    secret, _ = client._run(calls.workers.register_worker("w", {}))
+    one, other = connect(), connect()
+    one.execute("begin")
+    one.execute("select dibs.retire_worker(%s)", (secret,))
+    beating = later.start(other, "select dibs.beat_worker(%s)", secret)
+    assert not beating.done()
+    one.execute("commit")
+    with pytest.raises(psycopg.Error) as unknown:
+        beating.result()
+    assert unknown.value.sqlstate == dibs.UnknownWorker.sqlstate
+
+
+def test_a_kind_that_two_move_at_once_is_where_the_second_put_it(
+    db: psycopg.Connection[Any], connect: Connect, later: Later
+) -> None:
+    move = "select dibs.set_tasks(jsonb_build_array(jsonb_build_object('kind', 'k', 'queue', %s::text)))"
+    one, other = connect(), connect()
+    one.execute(move, ("old",))
+    one.execute("begin")
+    one.execute(move, ("first",))
+    moving = later.start(other, move, "second")
+    assert not moving.done()
+    one.execute("commit")
+    moving.result()
+    assert db.execute("select kind, queue from dibs.task").fetchall() == [("k", "second")]

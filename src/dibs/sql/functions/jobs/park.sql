@@ -33,6 +33,9 @@ begin
     return;
   end if;
   perform dibs._give_back(v_holdings, at);
+  -- Locked, so that none is forgotten before our tickets are seen.
+  perform from dibs.parked_kind as p
+  where (p.queue_id, p.kind) in (select * from unnest(v_queues, v_kinds)) order by p.queue_id, p.kind for key share;
   insert into dibs.parked_kind (queue_id, kind)
   select distinct k.queue_id, k.kind from unnest(v_queues, v_kinds) as k (queue_id, kind) order by 1, 2 on conflict do nothing;
   -- One that runs the kind may be asleep.

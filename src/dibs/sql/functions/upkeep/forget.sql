@@ -21,8 +21,7 @@ begin
   with gone as (
     delete from dibs.worker as w where w.seen_at < dibs.now() - interval '7 days' returning 1)
   select count(*) into v_workers from gone;
-  delete from dibs.parked_kind as p
-  where not exists (select from dibs.blocked as b where b.kind = p.kind and b.queue_id = p.queue_id);
+  perform dibs._forget_parked_kinds();
   perform dibs._forget_runs(), dibs._forget_errors(dibs.now());
   return v_hints + v_workers + dibs._forget_fingerprints() + dibs._forget_channels() + dibs._forget_undo()
     + dibs._forget_audit(dibs.now()) + dibs._forget_follow_ups();

@@ -8,6 +8,12 @@ declare
   v_count integer;
 begin
   perform dibs._check_tasks(tasks);
+  -- Wait for others that move the same kinds, so that the next statement finds each kind where they put it.
+  perform from dibs.task as t
+  where exists (
+    select from jsonb_to_recordset(tasks) as n (kind text, queue text)
+    where n.kind = t.kind and n.queue <> t.queue and dibs._sees(n.queue) and dibs._sees(t.queue))
+  order by t.kind, t.queue for update;
   with asked as materialized (
     select n.kind, n.queue, coalesce(nullif(n.arguments, 'null'), '[]') as arguments,
       coalesce(nullif(n.options, 'null'), '{}') as options

@@ -63,3 +63,21 @@ end
 $$;
 
 comment on function dibs._offer_again is 'Bring parked jobs back to ready whose pause is over: some claimers do not say what they run. How many came.';
+
+create or replace function dibs._forget_parked_kinds() returns void
+language plpgsql volatile
+as $$
+declare
+  v_idle dibs.parked_kind[];
+begin
+  -- Locked before they are looked at again: a job may be parked meanwhile, and its kind is noted already.
+  v_idle := array(
+    select p from dibs.parked_kind as p
+    where not exists (select from dibs.blocked as b where b.kind = p.kind and b.queue_id = p.queue_id) for update skip locked);
+  delete from dibs.parked_kind as p using unnest(v_idle) as i
+  where p.queue_id = i.queue_id and p.kind = i.kind
+    and not exists (select from dibs.blocked as b where b.kind = p.kind and b.queue_id = p.queue_id);
+end
+$$;
+
+comment on function dibs._forget_parked_kinds is 'Delete the kinds of which no job is parked any more.';

@@ -31,6 +31,9 @@ begin
     cpu = coalesce(beat_worker.cpu, w.cpu), memory = coalesce(beat_worker.memory, w.memory)
   where w.id = dibs._worker_number(beat_worker.worker)
   returning w.stop_asked_at is not null into v_asked;
+  if not found then  -- It was forgotten, or retired, at this moment.
+    perform dibs._worker_number(beat_worker.worker);
+  end if;
   return v_asked;
 end
 $$;
