@@ -426,3 +426,20 @@ def test_a_group_has_bounds_of_its_own(client: dibs.Client, clock: Clock) -> Non
     assert put("acme", 5) == ["enqueued"] * 5
     [acme, _] = sorted((limit for limit in client.limits()), key=lambda limit: limit.name or "~")
     assert (acme.name, acme.max_depth, acme.max_age) == ("acme", None, None)
+
+
+@pytest.mark.parametrize("bound", ["queue", "group"])
+def test_jobs_that_wait_for_a_limit_count_for_the_bound(client: dibs.Client, bound: str) -> None:
+    """Each claim moves them aside: otherwise the queue would never be full."""
+    if bound == "group":
+        client.set_group("q", "acme", max_depth=3)
+    else:
+        client.set_queue("q", max_depth=3)
+    client.set_limit(kind="k", concurrency=1)
+    for _ in range(4):
+        client.enqueue("q", "k", group="acme")
+        client.claim("q", 10)
+    with pytest.raises(dibs.QueueFull):
+        client.enqueue("q", "k", group="acme")
+    assert client.enqueue("other", "k", group="acme").is_new
+    assert (client.depth("q").blocked, client.depth("q").running) == (3, 1)

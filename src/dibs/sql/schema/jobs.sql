@@ -207,6 +207,7 @@ comment on column dibs.blocked.again_at is 'Of a parked ticket: when it is offer
 create index blocked_limit_idx on dibs.blocked (limit_id, (-priority), due_at, id);
 create index blocked_n_idx on dibs.blocked (limit_id, n);
 create index blocked_queue_idx on dibs.blocked (queue_id);
+create index blocked_lane_idx on dibs.blocked (queue_id, lane) where lane is not null;
 create index blocked_kind_idx on dibs.blocked (queue_id, kind, (-priority), due_at, id) where kind is not null;
 create index blocked_again_idx on dibs.blocked (again_at) where kind is not null;
 

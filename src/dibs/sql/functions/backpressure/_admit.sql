@@ -101,7 +101,10 @@ begin
     v_waiting := (select count(*) from (
       select from dibs.ready as r
       where r.queue_id = v_group.queue_id and r.lane = v_group.lane and r.priority >= v_from
-      limit v_group.max_depth) as r);
+      limit v_group.max_depth) as r) + (select count(*) from (
+      select from dibs.blocked as b
+      where b.queue_id = v_group.queue_id and b.lane = v_group.lane and b.priority >= v_from
+      limit v_group.max_depth) as b);
     v_oldest := (
       select min(r.due_at)
       from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
