@@ -110,6 +110,24 @@ create table if not exists dibs.code (
 comment on table dibs.code is 'Which functions, views and grants are installed, and whom they serve: one row.';
 """
 
+VIEWS = """\
+do $views$
+declare
+  v_view pg_catalog.regclass;
+begin
+  if (select coalesce(pg_catalog.max(m.version), 0) from dibs.migration as m) < {latest} then
+    for v_view in
+      select c.oid from pg_catalog.pg_class as c
+      where c.relnamespace = 'dibs'::pg_catalog.regnamespace and c.relkind = 'v' order by c.oid desc
+    loop
+      execute pg_catalog.format('alter view %s set (security_barrier)', v_view);
+    end loop;
+  end if;
+end $views$;
+"""
+"""Locks the views before a version changes the tables below them. A query locks a view and then its tables: the other
+order would wait in a circle, again and again where many ask. A view made of another is younger, and locked first."""
+
 
 def _scripts(*folder: str) -> list[tuple[str, str]]:
     """The SQL files of a folder as (stem, text), by name; none if there is no such folder."""
@@ -186,6 +204,7 @@ def install_script(*, lock_timeout: str = "200ms", turn_timeout: str = "10s", up
     return "\n".join(
         [
             first,
+            VIEWS.format(latest=latest_version()),
             *steps,
             code(),
             f"insert into dibs.code (digest, oldest_client) values ('{digest()}', {OLDEST_CLIENT})"
