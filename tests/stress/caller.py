@@ -75,7 +75,7 @@ class Caller:
         """Run a statement and return its rows. `ends` are jobs that it may complete."""
         self.world.calls[verb] += 1
         try:
-            cursor = self._conn.execute(sql, params)
+            cursor = self._conn.execute(sql, params or None)
             rows = cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             self._judge(verb, sql, params, error, ends)
@@ -110,8 +110,9 @@ class Caller:
         if why_expected(verb, code, old_snapshot=self._old_snapshot):
             self.world.errors[verb, code or ""] += 1
             return
-        said = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d+", "#", str(error).splitlines()[0] if str(error) else "")
-        detail = f"{sql}\n{str(params)[:600]}\n{error}\n{error.diag.context or ''}"
+        first = (error.diag.message_primary or str(error)).partition("\n")[0]
+        said = re.sub(r"'[^']*'|[0-9a-f]{8}-[0-9a-f-]{27}|\d+", "#", first)
+        detail = f"{sql}\n{str(params)[:600]}\n{error}"
         self.world.find(f"{verb} raised {code}: {said}", detail)
 
     def reset(self) -> None:

@@ -22,8 +22,17 @@ class Check:
     """A statement that finds what must not be, and the functions that may be to blame."""
 
     name: str
-    sql: LiteralString
+    query: LiteralString
     suspects: str = ""
+
+    @property
+    def sql(self) -> LiteralString:
+        """The statement, with each row as JSON."""
+        return "select to_jsonb(found) from (" + self.query + ") as found"
+
+    def describe(self, rows: list[Any]) -> str:
+        """What was found."""
+        return rows_of(rows) + (f"\nsuspects: {self.suspects}" if self.suspects else "")
 
 
 UNITS = Check(
@@ -167,19 +176,16 @@ UNCOUNTED = Check(
 LEFTOVERS = Check(
     "units or rates of limits that are gone are left",
     """
-    select 'unit', s.limit_id from dibs.limit_unit as s
+    select 'unit' as what, s.limit_id from dibs.limit_unit as s
     where not exists (select from dibs.limit_rule as b where b.id = s.limit_id)
     union select 'rate', p.limit_id from dibs.limit_rate as p
     where not exists (select from dibs.limit_rule as b where b.id = p.limit_id)""",
     "limits/_gate, limits/repair_limits",
 )
 
-AT_ANY_MOMENT = (UNITS, NEGATIVE, GATES, UNPACED)
-"""Every transaction keeps these, so one statement sees them kept."""
-AT_REST = (
-    UNITS, NEGATIVE, GATES, UNPACED, TWO_PLACES, NO_JOB, NO_QUEUE, OTHER_QUEUE, OLD_RUN, TWO_ENDS, TWO_HOLDERS,
-    FREE_KEY, KEY_WITHOUT_JOB, FLAGS,
-)  # fmt: skip
+AT_ANY_MOMENT = (UNITS, NEGATIVE, GATES, UNPACED, TWO_PLACES, NO_QUEUE, OLD_RUN, TWO_HOLDERS, FLAGS)
+"""Every transaction keeps these, so one statement sees them kept, also while others work."""
+AT_REST = (*AT_ANY_MOMENT, NO_JOB, OTHER_QUEUE, TWO_ENDS, FREE_KEY, KEY_WITHOUT_JOB)
 """What holds when nobody is in the middle of anything."""
 
 

@@ -33,6 +33,7 @@ QUIET = """
 select dibs.set_queue(name, '{"noisy_share": null}') from dibs.queue
 where noisy_share is not null and shard_of is null"""
 CANCEL_FAR = "select count(dibs.cancel(id)) from dibs.ready where due_at > now() + interval '20 seconds'"
+OF_QUEUE = " as t left join dibs.queue as q on q.id = t.queue_id group by 1, 2 order by 2"
 OF_LANE = " where lane = (select t.lane from ticket as t where t.id = %(id)s)"
 WHY: dict[str, LiteralString] = {
     "ticket": "select to_jsonb(r) from dibs.ready as r where id = %(id)s"
@@ -178,11 +179,12 @@ class Drain:
     def _report(self) -> None:
         """Say of some tickets of each sort that is left all there is to know."""
         for table in TABLES:
-            sql = "select id from dibs." + table + " order by random()"
-            ids = [row[0] for row in self.main.run("drain", sql)]
-            if ids:
-                text = "\n".join(self._why(id) for id in ids[:4])
-                self.world.find(f"tickets in {table} are stranded after the drain", f"{len(ids)} tickets\n{text}")
+            sql = "select t.queue_id, q.name, array_agg(t.id order by t.id) from dibs." + table + OF_QUEUE
+            for _, queue, ids in self.main.run("drain", sql):
+                text = "\n".join(self._why(id) for id in ids[:2])
+                where = queue.rstrip("0123456789#") if queue else "a queue that is gone"
+                name = f"tickets are stranded in {table} after the drain: {where}"
+                self.world.find(name, f"{len(ids)} tickets of {queue}\n{text}")
 
     def _why(self, id: UUID) -> str:
         """A ticket, and what it may wait for."""

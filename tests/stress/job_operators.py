@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 CANCEL_WHERE = "select done, operation from dibs.cancel_where(%s, 'by filter', %s)"
 RETRY = "select done, operation from dibs.retry(%s, %s)"
+UNDO = "select * from dibs.undo(%s, %s)"
 STATE = "select dibs.state(%s)"
 
 
@@ -28,9 +29,10 @@ class Surgeon(Operator):
     def __init__(self, world: World, number: int = 0) -> None:
         super().__init__(world, number)
         self.acts = {
-            self.cancel: 2, self.cancel_far: 1, self.cancel_strict: 2, self.cancel_key: 1, self.cancel_where: 3,
-            self.edit: 3, self.edit_still: 2, self.move: 2, self.move_to_tiny: 3, self.retry: 3, self.redrive: 2,
-            self.undo: 4, self.purge: 0.1, self.delete: 0.5, self.clone: 0.3,
+            self.cancel: 2, self.cancel_far: 1, self.cancel_strict: 2, self.cancel_key: 1, self.cancel_where: 2,
+            self.cancel_and_undo: 3, self.edit: 2, self.edit_slowly: 2, self.edit_still: 2, self.move: 2,
+            self.move_to_tiny: 3, self.retry: 3, self.redrive: 2, self.undo: 4, self.purge: 0.1, self.delete: 0.5,
+            self.clone: 0.3,
         }  # fmt: skip
 
     def filter(self) -> dict[str, Any]:
@@ -72,6 +74,13 @@ class Surgeon(Operator):
         ):
             self.remember(done, operation)
 
+    def cancel_and_undo(self) -> None:
+        """Jobs may be claimed and released while a cancel waits for one of them."""
+        chosen = {"queue": self.chance.choice(("plain", "newest", "fair", "noisy")), "states": ["ready", "scheduled"]}
+        for done, operation in self.call("cancel_where", CANCEL_WHERE, as_json(chosen), 50):
+            if done and operation:
+                self.call("undo", UNDO, operation, 1000)
+
     def remember(self, done: int, operation: int | None) -> None:
         if done and operation:
             self.world.operations.append(operation)
@@ -98,6 +107,14 @@ class Surgeon(Operator):
                 [[state]] = self.db.run("look", STATE, (id,))
                 if state not in {"succeeded", "unknown"}:
                     self.world.find("edit said that a job has succeeded which has not", f"job {id} is {state}")
+
+    def edit_slowly(self) -> None:
+        """Edits in a transaction that stays open for a moment: others wait for these tickets."""
+        ids = self.some("ready", 3)
+        with self.db.transaction():
+            for id in ids:
+                self.call("edit", "select dibs.edit(%s, %s)", id, as_json(self.changes()))
+            self.world.stop.wait(self.chance.random() * 0.08)
 
     def edit_still(self) -> None:
         """Edit those that producers are replacing."""
@@ -140,7 +157,7 @@ class Surgeon(Operator):
         if not self.world.operations:
             return
         operation = self.world.operations.pop()
-        self.call("undo", "select * from dibs.undo(%s, %s)", operation, self.chance.choice((3, 1000)))
+        self.call("undo", UNDO, operation, self.chance.choice((3, 1000)))
 
     def purge(self) -> None:
         queue = self.world.any_queue(self.chance)

@@ -34,12 +34,11 @@ def judge(conn: psycopg.Connection[Any], world: World, *, when: str) -> None:
         for check in AT_REST:
             rows = conn.execute(check.sql).fetchall()
             if rows:
-                suspects = f"\nsuspects: {check.suspects}" if check.suspects else ""
-                world.find(f"{check.name} ({when})", rows_of(rows) + suspects)
+                world.find(f"{check.name} ({when})", check.describe(rows))
         if not any("still open" in warning for warning in world.warnings):
             rows = conn.execute(UNCOUNTED.sql).fetchall()
             if rows:
-                world.find(f"{UNCOUNTED.name} ({when})", f"{rows_of(rows)}\nsuspects: {UNCOUNTED.suspects}")
+                world.find(f"{UNCOUNTED.name} ({when})", UNCOUNTED.describe(rows))
         _judge_memory(conn, world, when)
 
 

@@ -25,7 +25,9 @@ class Operator(Actor):
         self.acts: dict[Callable[[], None], float] = {}
 
     def step(self) -> None:
-        self.chance.choices(list(self.acts), list(self.acts.values()))[0]()
+        acts = {act: weight for act, weight in self.acts.items() if act.__name__ not in self.world.without}
+        if acts:
+            self.chance.choices(list(acts), list(acts.values()))[0]()
 
     def call(self, verb: str, sql: LiteralString, *params: Any) -> list[Any]:
         """Run a verb and log it."""

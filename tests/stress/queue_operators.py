@@ -11,6 +11,7 @@ from tests.stress.world import COMMON, GROUPED, TINY
 if TYPE_CHECKING:
     from tests.stress.world import World
 
+MOST_SHARDED = 25
 SET_QUEUE = "select dibs.set_queue(%s, %s)"
 
 
@@ -88,11 +89,13 @@ class Queuer(Operator):
 
     def new_shards(self) -> None:
         """A queue of three shards: what its first jobs note of it is what may be forgotten."""
-        if len(self.world.sharded) >= 15:
+        if len(self.world.sharded) >= MOST_SHARDED:
             return
         name = f"shards-{len(self.world.sharded) + 1}"
         self.call("set_queue", SET_QUEUE, name, as_json(COMMON | {"shards": 3}))
         self.world.sharded.append(name)
+        for _ in range(3):
+            self.touch_shards()
 
     def touch_shards(self) -> None:
         """Let the shards of the newest sharded queue follow it again."""

@@ -76,10 +76,11 @@ def stress(
     *,
     widened: bool = False,
     workers: int = 4,
+    without: frozenset[str] = frozenset(),
     say: Callable[[str], object] = print,
 ) -> Summary:
     """Load a database that has dibs and nothing else, and judge it."""
-    world = World(dsn, seed)
+    world = World(dsn, seed, without=without)
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(MEMORY)
         _make_queues(conn)
@@ -154,7 +155,7 @@ def _judge_repairs(conn: psycopg.Connection[Any], world: World) -> None:
             world.find(f"{verb} had something to mend after the drain", str(row))
     rows = conn.execute(LEFTOVERS.sql).fetchall()
     if rows:
-        world.find(f"{LEFTOVERS.name} (after repair_limits)", f"{rows_of(rows)}\nsuspects: {LEFTOVERS.suspects}")
+        world.find(f"{LEFTOVERS.name} (after repair_limits)", LEFTOVERS.describe(rows))
 
 
 def _summary(conn: psycopg.Connection[Any], world: World, seconds: float, widened: int, took: float) -> Summary:

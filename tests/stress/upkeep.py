@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.stress.actor import Actor
-from tests.stress.checks import AT_ANY_MOMENT, rows_of
+from tests.stress.checks import AT_ANY_MOMENT
 
 if TYPE_CHECKING:
     from tests.stress.world import World
@@ -70,4 +70,4 @@ class Watcher(Actor):
         for check in AT_ANY_MOMENT:
             rows = self.db.run("check", check.sql)
             if rows:
-                self.world.find(f"{check.name} (seen while it ran)", rows_of(rows))
+                self.world.find(f"{check.name} (seen while it ran)", check.describe(rows))
