@@ -123,8 +123,7 @@ TWO_HOLDERS = Check(
     select j.headers ->> 'key' as key, array_agg(t.id || ' ' || t.place)
     from ticket as t join dibs.job as j on j.id = t.id join dibs.queue as q on q.id = j.queue_id
     where t.fingerprint is not null and t.place <> 'dead'
-      and (j.headers ->> 'key' like 'keep-%' or q.name = 'still' and j.headers ->> 'key' like 'swap-%' and t.run = 0
-        and not exists (select from dibs.audit as a where a.job_id = t.id and a.verb = 'move'))
+      and (j.headers ->> 'key' like 'keep-%' or q.name = 'still' and j.headers ->> 'key' like 'swap-%' and t.run = 0)
     group by 1, t.fingerprint having count(*) > 1""",
     "dedup/_take, dedup/_take_again",
 )

@@ -53,7 +53,7 @@ WHY: dict[str, LiteralString] = {
     " order by run desc limit 3",
 }
 """All there is to know of a ticket that is stranded."""
-ONLY_ORPHANS = """
+ORPHANS = """
 select count(*) from dibs.blocked as b
 where b.kind is null and not exists (select from dibs.limit_rule as r where r.id = b.limit_id)"""
 
@@ -76,7 +76,7 @@ class Drain:
         for thread in threads:
             thread.start()
         try:
-            if not self._wait() and self._left_for_repair():
+            if not self._wait() and self._has_orphans():
                 self.world.calls["drains that needed repair_limits"] += 1
                 self._unset_limits()
                 self._wait()
@@ -164,11 +164,10 @@ class Drain:
             self.over.wait(0.2)
         return False
 
-    def _left_for_repair(self) -> bool:
-        """Whether all that is left waits for limits that are gone, which the chore of the limits is there to see."""
-        [[ready, blocked, running]] = self.main.run("drain", LEFT)
-        [[orphans]] = self.main.run("drain", ONLY_ORPHANS)
-        return bool(orphans) and (ready, running) == (0, 0) and orphans == blocked
+    def _has_orphans(self) -> bool:
+        """Whether jobs wait for limits that are gone: the chore of the limits sees to what a claim has left so."""
+        [[orphans]] = self.main.run("drain", ORPHANS)
+        return bool(orphans)
 
     def _unset_limits(self) -> None:
         """The chore has to do its work even if no limit is left."""

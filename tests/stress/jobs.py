@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from tests.stress.world import KINDS, MOST_UNITS, RESOURCES, STILL
+from tests.stress.world import GROUPED, KINDS, LOUD, MOST_UNITS, RESOURCES, STILL
 
 if TYPE_CHECKING:
     from random import Random
@@ -28,9 +28,9 @@ def make_id(chance: Random) -> UUID:
     return UUID(bytes=bytes(raw))
 
 
-def group_of(chance: Random) -> str:
+def group_of(chance: Random, queue: str = "") -> str:
     """A group; a third of all jobs have the same one, so that there is a noisy one."""
-    return "g0" if chance.random() < 0.3 else f"g{chance.randrange(1, 6)}"
+    return "g0" if chance.random() < (0.7 if queue == LOUD else 0.3) else f"g{chance.randrange(1, 6)}"
 
 
 def key_options(chance: Random, queue: str) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def key_options(chance: Random, queue: str) -> dict[str, Any]:
 def new_job(chance: Random, queue: str, *, keyed: bool = True) -> dict[str, Any]:
     """A job with options at random; its payload is never null."""
     job: dict[str, Any] = {"queue": queue, "kind": chance.choice(KINDS), "payload": {"n": chance.randrange(1000)}}
-    if chance.random() < (0.85 if queue in {"fair", "strict", "noisy", "mixed"} or "shards" in queue else 0.15):
-        job["group"] = group_of(chance)
+    if chance.random() < (0.85 if queue in {*GROUPED, LOUD} or "shards" in queue else 0.15):
+        job["group"] = group_of(chance, queue)
         job["cost"] = chance.choice((1, 1, 1, 3))
     if chance.random() < 0.2:
         job["resources"] = {r: chance.randint(1, MOST_UNITS) for r in chance.sample(RESOURCES, chance.randint(1, 2))}

@@ -31,7 +31,7 @@ class Limiter(Operator):
 
     def __init__(self, world: World, number: int = 0) -> None:
         super().__init__(world, number)
-        self.acts = {self.set: 5, self.unset: 3, self.flicker: 1.5}
+        self.acts = {self.set_limit: 5, self.unset_limit: 3, self.flicker_limit: 1.5}
 
     def target(self) -> tuple[str, str]:
         """What to limit."""
@@ -46,15 +46,15 @@ class Limiter(Operator):
         rate = self.chance.choice((None, None, 100.0, 500.0)) if concurrency is not None else 200.0
         return concurrency, rate, self.chance.choice((None, 5)) if rate else None
 
-    def set(self) -> None:
+    def set_limit(self) -> None:
         scope, name = self.target()
         self.call("set_limit", SET[scope], name, *self.numbers())
 
-    def unset(self) -> None:
+    def unset_limit(self) -> None:
         scope, name = self.target()
         self.call("unset_limit", UNSET[scope], name)
 
-    def flicker(self) -> None:
+    def flicker_limit(self) -> None:
         """Set a limit and take it away at once: claims in flight saw it."""
         scope, name = self.target()
         self.call("set_limit", SET[scope], name, 1, None, None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.stress.actor import Actor
 from tests.stress.caller import Rollback
 from tests.stress.jobs import new_job
+from tests.stress.world import LOUD
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -47,6 +48,8 @@ class Producer(Actor):
 
     def queue(self) -> str:
         """Where to put a job: rarely into a queue that is dropped all the time."""
+        if self.chance.random() < 0.08:
+            return LOUD
         while True:
             queue = self.world.any_queue(self.chance)
             if not queue.startswith("tiny") or self.chance.random() < 0.3:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.stress.jobs import group_of
 from tests.stress.operators import Operator, as_json
-from tests.stress.world import COMMON, GROUPED, TINY
+from tests.stress.world import COMMON, GROUPED, LOUD, TINY
 
 if TYPE_CHECKING:
     from tests.stress.world import World
@@ -22,14 +22,14 @@ class Grouper(Operator):
 
     def __init__(self, world: World, number: int = 0) -> None:
         super().__init__(world, number)
-        self.acts = {self.set: 3, self.make_strict: 2, self.unset: 2}
+        self.acts = {self.set_group: 3, self.make_strict: 2, self.unset_group: 2}
 
     def target(self) -> tuple[str, str | None]:
         """A queue, and a group or none for all."""
         queue = self.chance.choice((*GROUPED, "strict", self.world.fresh))
         return queue, None if self.chance.random() < 0.4 else group_of(self.chance)
 
-    def set(self) -> None:
+    def set_group(self) -> None:
         policy: dict[str, Any] = {}
         if self.chance.random() < 0.6:
             policy["concurrency"] = self.chance.choice((None, 1, 2, 4))
@@ -44,7 +44,7 @@ class Grouper(Operator):
     def make_strict(self) -> None:
         self.call("set_group", "select dibs.set_group(%s, %s, %s)", *self.target(), as_json({"concurrency": 1}))
 
-    def unset(self) -> None:
+    def unset_group(self) -> None:
         self.call("unset_group", "select dibs.unset_group(%s, %s)", *self.target())
 
 
@@ -57,11 +57,11 @@ class Queuer(Operator):
         super().__init__(world, number)
         self.number = 0
         self.acts = {
-            self.set: 4, self.flip_noise: 2, self.pause_and_resume: 2, self.renew: 0.5, self.new_shards: 0.3,
+            self.set_queue: 4, self.flip_noise: 2, self.pause_and_resume: 2, self.renew: 0.5, self.new_shards: 0.3,
             self.touch_shards: 3, self.drop: 2, self.wipe: 0.7,
         }  # fmt: skip
 
-    def set(self) -> None:
+    def set_queue(self) -> None:
         choices: dict[str, tuple[Any, ...]] = {
             "newest_first": (True, False), "priority": (3, 5, 7), "lease": (0.8, 1.5), "history": ("all", "failures"),
             "max_attempts": (3, 1000), "max_depth": (None, 100), "when_full": ("refuse", "sideline"),
@@ -73,7 +73,7 @@ class Queuer(Operator):
 
     def flip_noise(self) -> None:
         share = self.chance.choice((None, None, 0.1, 0.3))
-        self.call("set_queue", SET_QUEUE, self.chance.choice(("noisy", "fair")), as_json({"noisy_share": share}))
+        self.call("set_queue", SET_QUEUE, self.chance.choice((LOUD, LOUD, "noisy")), as_json({"noisy_share": share}))
 
     def pause_and_resume(self) -> None:
         queue = self.world.any_queue(self.chance)

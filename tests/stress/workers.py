@@ -9,7 +9,7 @@ from uuid import UUID
 from tests.stress.actor import Actor
 from tests.stress.caller import Refused, Rollback
 from tests.stress.jobs import FAR, make_id, new_job
-from tests.stress.world import KINDS
+from tests.stress.world import KINDS, LOUD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +58,8 @@ class Worker(Actor):
 
     def claim(self) -> list[Held]:
         """Take jobs, and look at what was handed out."""
+        if self.chance.random() < 0.2:
+            return self.checked(self.db.run("claim", CLAIM, ([LOUD], self.chance.choice((1, 1, 2)))))
         names = self.world.names()
         queues = self.chance.sample(names, self.chance.choice((1, 1, 2, 4, len(names))))
         return self.checked(self.db.run("claim", CLAIM, (queues, self.chance.choice((1, 1, 2, 5, 20, 50)))))

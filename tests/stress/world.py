@@ -22,6 +22,8 @@ GROUPED = ("fair", "strict", "noisy", "mixed")
 PLAIN = ("plain", "newest", "deep", "unkept")
 STILL = "still"
 """Nobody claims from it before the drain, so of the jobs with one key only one may wait."""
+LOUD = "loud"
+"""Most of its jobs are of one group, and claims of it are small: so a noisy group keeps jobs that are served last."""
 TINY = ("tiny-1", "tiny-2", "tiny-3")
 """They are dropped and made again all the time."""
 
@@ -35,9 +37,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "deep": {"max_depth": 150, "when_full": "sideline"},
     "unkept": {"history": "none"},
     STILL: {},
+    LOUD: {"noisy_share": 0.1},
 }
 COMMON: dict[str, Any] = {
-    "lease": 1.5, "max_attempts": 1000, "max_losses": 1000, "shard_lease": 1,
+    "lease": 1.5, "lease_cap": 3, "max_attempts": 1000, "max_losses": 1000, "shard_lease": 1,
     "backoff": {"kind": "constant", "delays": [0.02]},
 }  # fmt: skip
 
