@@ -26,6 +26,9 @@ STALL = 12.0
 
 LEFT = """
 select (select count(*) from dibs.ready), (select count(*) from dibs.blocked), (select count(*) from dibs.lease)"""
+LATER = """
+select exists (select from dibs.ready where due_at > now())
+  or exists (select from dibs.lease where lease_until > now())"""
 CLOSED = """
 select scope, name, rate, burst from dibs.limit_rule
 where concurrency < case scope when 'resource' then %s else 1 end"""
@@ -112,7 +115,7 @@ class Drain:
         caller = Caller(self.world, f"main-drain-{number}")
         while not self.over.is_set():
             try:
-                rows = caller.run("drain", CLAIM, (self._names_for(caller), 50))
+                rows = caller.run("drain", CLAIM, (self._names_for(caller), 50, None))
                 self._finish(caller, rows)
                 if number == 0:
                     self._serve_shards(caller)
@@ -158,7 +161,7 @@ class Drain:
                 return True
             if left != before:
                 before, changed = left, time.monotonic()
-            [[later]] = self.main.run("drain", "select exists (select from dibs.ready where due_at > now())")
+            [[later]] = self.main.run("drain", LATER)
             if time.monotonic() > changed + STALL and not later:
                 return False
             self.over.wait(0.2)

@@ -9,7 +9,7 @@ from uuid import UUID
 from tests.stress.actor import Actor
 from tests.stress.caller import Refused, Rollback
 from tests.stress.jobs import FAR, make_id, new_job
-from tests.stress.world import KINDS, LOUD
+from tests.stress.world import KINDS, LOUD, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 Held = tuple[UUID, UUID]
 """A job's id and token."""
-CLAIM = "select id, token, queue, kind, payload from dibs.claim(%s, %s)"
+CLAIM = "select id, token, queue, kind, payload from dibs.claim(%s, %s, lease => make_interval(secs => %s::float8))"
+SHORT = 1.5
 MOST_HELD = 40
 
 
@@ -59,10 +60,12 @@ class Worker(Actor):
     def claim(self) -> list[Held]:
         """Take jobs, and look at what was handed out."""
         if self.chance.random() < 0.2:
-            return self.checked(self.db.run("claim", CLAIM, ([LOUD], self.chance.choice((1, 1, 2)))))
+            return self.checked(self.db.run("claim", CLAIM, ([LOUD], self.chance.choice((1, 1, 2)), None)))
         names = self.world.names()
         queues = self.chance.sample(names, self.chance.choice((1, 1, 2, 4, len(names))))
-        return self.checked(self.db.run("claim", CLAIM, (queues, self.chance.choice((1, 1, 2, 5, 20, 50)))))
+        # A queue that a producer made has the usual policy, and leases that would outlast the run.
+        lease = None if SETTINGS.keys() >= set(queues) else SHORT
+        return self.checked(self.db.run("claim", CLAIM, (queues, self.chance.choice((1, 1, 2, 5, 20, 50)), lease)))
 
     def checked(self, rows: list[tuple[Any, ...]]) -> list[Held]:
         """What a claim answered, if it makes sense."""
@@ -141,7 +144,7 @@ class Worker(Actor):
         self.db.run("park", "select dibs.park(%s, %s)", held)
 
     def extend(self, held: Held) -> None:
-        self.db.run("extend", "select dibs.extend(%s, %s)", held)
+        self.db.run("extend", "select dibs.extend(%s, %s, make_interval(secs => %s))", (*held, SHORT))
         self.held.insert(0, held)
 
     def report(self, held: Held) -> None:

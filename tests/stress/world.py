@@ -109,7 +109,7 @@ class World:
                 known.times += 1
                 return
             self.findings[name.partition(" (")[0]] = Finding(
-                name, detail[:MOST_DETAIL], self.seconds(), recent=list(self.log)[-8:]
+                name, detail[:MOST_DETAIL], self.seconds(), recent=[] if self.stop.is_set() else list(self.log)[-8:]
             )
             if len(self.findings) >= MOST_FINDINGS:
                 self.stop.set()
