@@ -1,5 +1,18 @@
 -- Claims in flight: what sets a limit or a group's policy waits for those that have not seen it.
 
+create or replace function dibs._begin_change() returns void
+language plpgsql volatile
+as $$
+begin
+  -- Claims go on: this mode excludes only itself.
+  lock table dibs.claim_lock in exclusive mode;
+end
+$$;
+
+comment on function dibs._begin_change is
+'Let one transaction at a time change limits and policies of groups. Called before anything else is locked: whoever stops the claims later, in the
+same transaction, must wait for no other change.';
+
 create or replace function dibs._stop_claims(tries integer) returns boolean
 language plpgsql volatile
 set lock_timeout = '100ms'
@@ -37,12 +50,18 @@ comment on function dibs._wait_for_claims is
 
 create or replace function dibs._wait_for_leases(ids uuid[]) returns void
 language plpgsql volatile
-set lock_timeout = '2s'
+set lock_timeout = '400ms'
 as $$
 begin
-  perform from unnest(ids) as k (id) cross join lateral (select from dibs.lease as l where l.id = k.id for update) as l;
-exception when lock_not_available or deadlock_detected then
-  null;
+  -- A try that fails lets all of them go, so that a batch which ends some of them in another order goes on.
+  for n in 1 .. 5 loop
+    begin
+      perform from unnest(ids) as k (id) cross join lateral (select from dibs.lease as l where l.id = k.id for update) as l;
+      return;
+    exception when lock_not_available or deadlock_detected then
+      null;
+    end;
+  end loop;
 end
 $$;
 

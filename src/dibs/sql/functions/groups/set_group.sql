@@ -18,6 +18,7 @@ begin
     raise exception using errcode = 'DI010', message = 'a group''s weight cannot be null', hint = 'the usual weight is 1';
   end if;
   perform dibs._check_group(set_group.name);
+  perform dibs._begin_change();
   perform dibs._ensure_queues(array[set_group.queue]);
   perform dibs._refuse_sharded(set_group.queue, 'group policy');
   v_queue := dibs._queue_number(set_group.queue);
@@ -53,11 +54,13 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 declare
-  v_queue integer := dibs._queue_number(unset_group.queue);
-  v_lane uuid := coalesce(dibs._lane_of(v_queue, unset_group.name), dibs._nil_id());
+  v_queue integer;
+  v_lane uuid;
   v_found boolean;
 begin
-  perform dibs._check_isolation('unset_group');
+  perform dibs._check_isolation('unset_group'), dibs._begin_change();
+  v_queue := dibs._queue_number(unset_group.queue);
+  v_lane := coalesce(dibs._lane_of(v_queue, unset_group.name), dibs._nil_id());
   perform from dibs.queue as q where q.id = v_queue for no key update;
   delete from dibs.group_policy as p
   where p.queue_id = v_queue and p.lane = v_lane;

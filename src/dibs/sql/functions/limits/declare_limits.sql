@@ -92,12 +92,13 @@ declare
 begin
   perform dibs._check_isolation('declare_limits');
   perform dibs._check_declared(limits);
-  -- First of all, as every change of a limit does it: a limit that is locked here may be waited for by one that has stopped the claims.
+  -- Workers that start with what is declared already do not wait for each other.
   if v_may and exists (
     select from jsonb_array_elements(limits) as l
-    where jsonb_typeof(l -> 'concurrency') = 'number' and not exists (
-      select from dibs.limit_rule as b where b.is_set and b.scope = 'kind' and b.name = l ->> 'kind' and b.concurrency is not null)) then
-    perform dibs._wait_for_claims();
+    left join dibs.limit_rule as b on b.is_set and b.scope = 'kind' and b.name = l ->> 'kind'
+    where (b.declared, b.declared_rate) is distinct from ((l ->> 'concurrency')::integer, (l ->> 'rate')::double precision)
+      or b.declared is not null and b.concurrency is null or b.declared_rate is not null and b.rate is null) then
+    perform dibs._begin_change();
   end if;
   for v_limit in
     select l ->> 'kind' as kind, (l ->> 'concurrency')::integer as most, (l ->> 'rate')::double precision as rate

@@ -61,7 +61,8 @@ begin
   update dibs.queue as q set has_limit = true
   where not q.has_limit and exists (select from dibs.limit_rule as b where b.is_set and b.scope = 'queue' and b.name = q.name);
   perform from dibs._bring_back(array(select q.id from dibs.queue as q order by q.id), dibs.now());
-  perform dibs._forget_limits(dibs.now());
+  -- Limits that were mended are locked, and a change of one must not wait for us while we wait for claims.
+  perform dibs._forget_limits(dibs.now()) where v_mended = 0;
   return v_mended;
 end
 $$;

@@ -17,6 +17,7 @@ begin
   perform dibs._check_limit(queue, kind, resource, concurrency, rate, burst);
   v_scope := dibs._scope_of(queue, kind, resource);
   v_name := coalesce(queue, kind, resource);
+  perform dibs._begin_change();
   if v_scope = 'queue' then
     perform dibs._ensure_queues(array[v_name]);
     perform dibs._refuse_sharded(v_name, 'limit');
@@ -48,6 +49,7 @@ declare
 begin
   perform dibs._check_isolation('unset_limit');
   perform dibs._check_limit(queue, kind, resource, 1, null, null);
+  perform dibs._begin_change();
   if not dibs._unset_limit(v_scope, coalesce(queue, kind, resource), dibs.now()) then
     perform dibs._refuse_unknown('DI030', format('there is no limit of %s %L', v_scope, coalesce(queue, kind, resource)),
       coalesce(queue, kind, resource), array(select b.name from dibs.limit_rule as b where b.is_set and b.scope = v_scope),

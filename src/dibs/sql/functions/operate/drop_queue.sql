@@ -39,11 +39,13 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '1s'
 as $$
 declare
-  v_id integer := dibs._queue_number(name);
-  v_ids integer[] := dibs._queue_numbers(v_id);
+  v_id integer;
+  v_ids integer[];
   v_now timestamptz := dibs.now();
 begin
-  perform dibs._check_isolation('drop_queue');
+  perform dibs._check_isolation('drop_queue'), dibs._begin_change();
+  v_id := dibs._queue_number(name);
+  v_ids := dibs._queue_numbers(v_id);
   -- Everything kept is looked at before anybody has to wait for us.
   perform dibs._refuse_drop(name, v_ids, null);
   -- A producer that is about to enqueue there has read the queue's row, and holds this until its transaction ends.
