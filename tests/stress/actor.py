@@ -19,7 +19,6 @@ class Actor:
 
     pause = 0.0
     """How long it rests between steps, at most."""
-    may_be_killed = True
 
     def __init__(self, world: World, number: int = 0) -> None:
         self.world = world

@@ -44,7 +44,6 @@ class Killer(Actor):
     """Ends backends of others in the middle of what they do."""
 
     pause = 3.0
-    may_be_killed = False
 
     def step(self) -> None:
         names = [name for name in self.world.pids if not name.startswith(("killer", "watcher", "main"))]
@@ -57,7 +56,6 @@ class Watcher(Actor):
     """Asks for what holds whenever nothing is half done, and tells producers when too much waits."""
 
     pause = 0.4
-    may_be_killed = False
 
     def step(self) -> None:
         [[waiting]] = self.db.run(
