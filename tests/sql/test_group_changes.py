@@ -1,4 +1,4 @@
-"""The policy of a group changes while its jobs run and wait: the group follows at once, and nothing is counted wrong."""
+"""A group's policy changes while its jobs run and wait: the group follows at once, and nothing is counted wrong."""
 
 from __future__ import annotations
 

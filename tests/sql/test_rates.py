@@ -155,7 +155,8 @@ def test_code_and_hand_agree_about_rates(db: psycopg.Connection[Any]) -> None:
         return str(row[0])
 
     def kept() -> Any:
-        return db.execute("select concurrency, rate, declared, declared_rate from dibs.limit_rule").fetchone()
+        columns = "concurrency, rate, declared, declared_rate"
+        return db.execute(f"select {columns} from dibs.limit_rule where is_set").fetchone()
 
     assert [declare(rate=5), declare(rate=5), declare(rate=6, concurrency=2)] == ["created", "unchanged", "changed"]
     set_limit(db, kind="call", concurrency=2, rate=1)

@@ -95,7 +95,7 @@ def test_no_function_is_longer_than_a_page_and_most_are_short() -> None:
 @pytest.mark.parametrize("room", [folder.split("/")[1] for folder in sql.FOLDERS if "/" in folder])
 def test_every_room_opens_with_its_tables_and_invariants(room: str) -> None:
     page = (sql.ROOT / "functions" / room / "README.md").read_text(encoding="utf-8")
-    assert len(page.splitlines()) <= 15
+    assert len(page.splitlines()) <= 18
     if room in sql.TABLES:
         tables = (sql.ROOT / "schema" / f"{room}.sql").read_text(encoding="utf-8")
         made = set(re.findall(r"^create table dibs\.(\w+)", tables, re.MULTILINE))
@@ -104,6 +104,6 @@ def test_every_room_opens_with_its_tables_and_invariants(room: str) -> None:
 
 def test_the_page_on_the_core_is_short_and_names_every_room() -> None:
     page = (sql.ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(page.splitlines()) <= 100
+    assert len(page.splitlines()) <= 110
     rooms = {folder.split("/")[1] for folder in sql.FOLDERS if "/" in folder}
     assert set(re.findall(r"\(functions/(\w+)/README\.md\)", page)) == rooms

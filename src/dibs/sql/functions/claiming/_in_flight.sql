@@ -10,8 +10,8 @@ end
 $$;
 
 comment on function dibs._begin_change is
-'Let one transaction at a time change limits and policies of groups. Called before anything else is locked: whoever stops the claims later, in the
-same transaction, must wait for no other change.';
+'Let one transaction at a time change limits and policies of groups. Called before anything else is locked: a transaction that later stops the
+claims must not wait for another change then.';
 
 create or replace function dibs._stop_claims(tries integer) returns boolean
 language plpgsql volatile

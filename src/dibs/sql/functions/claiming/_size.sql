@@ -5,7 +5,8 @@ language plpgsql volatile
 as $$
 begin
   -- Once in a queue's life.
-  update dibs.queue as q set has_large = true where not q.has_large and q.id = any (queue_ids);
+  update dibs.queue as q set has_large = true where q.id = any (array(
+    select o.id from dibs.queue as o where not o.has_large and o.id = any (queue_ids) order by o.id for update));
 end
 $$;
 

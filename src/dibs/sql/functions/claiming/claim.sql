@@ -29,9 +29,7 @@ declare
 begin
   if repeats then
     return query select h.* from dibs._held_by(v_token, v_worker, queues) as h;
-    if found then
-      return;
-    end if;
+    if found then return; end if;
   end if;
   if claim.max = 1 and dibs._is_quick(v_floor, v_queue.priority) then
     v_job := dibs._claim_one(v_queue, v_floor, v_claim);
@@ -48,8 +46,7 @@ begin
     v_queue := v_taking.queue;  -- Separate variables: a field of a record is slow to read for each row.
     v_needs := v_taking.needs;
     v_range := dibs._id_range(v_taking.tickets);
-    return query
-    with held as (
+    return query with held as (
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
         own_lease, history, worker, fingerprint, lane, cost, turn, limit_ids, limit_units)
       select t.id, v_token, t.due_at, t.expire_at, v_at, v_at + coalesce(claim.lease, t.own_lease,
@@ -59,19 +56,17 @@ begin
         case when v_needs is null then (v_taking.gate).limit_ids else (v_taking.gate).limit_ids || (v_needs[t.ordinality]).limit_ids end,
         case when v_needs is null then (v_taking.gate).limit_units else (v_taking.gate).limit_units || (v_needs[t.ordinality]).limit_units end
       from unnest(v_taking.tickets) with ordinality as t
-      returning lease.id, lease.run, lease.charged, lease.losses, lease.priority, lease.due_at, lease.lease_until
-    )
+      returning lease.id, lease.run, lease.charged, lease.losses, lease.priority, lease.due_at, lease.lease_until)
     select h.id, v_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, h.priority,
       h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.losses, h.due_at, j.deadline, v_at, h.lease_until
     from held as h
     -- OFFSET 0 keeps it a lookup by key: planned on empty partitions, a join could read them whole later. By the range other days are left out.
     left join lateral (
-      select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
-      from dibs.job as j where j.id = h.id and j.id between v_range[1] and v_range[2] offset 0) as j on true;
+      select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline from dibs.job as j
+      where j.id = h.id and j.id between v_range[1] and v_range[2] offset 0) as j on true;
     get diagnostics v_put = row_count;
-    if v_put <> cardinality(v_taking.tickets) then
-      perform dibs._check_moved(cardinality(v_taking.tickets), v_put);
-    end if;
+    continue when v_put = cardinality(v_taking.tickets);
+    perform dibs._check_moved(cardinality(v_taking.tickets), v_put);
   end loop;
 end
 $$;

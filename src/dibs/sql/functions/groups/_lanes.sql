@@ -35,19 +35,6 @@ $$;
 
 comment on function dibs._check_group is 'Refuse a name no group can have.';
 
-create or replace function dibs._note_groups(jobs jsonb) returns void
-language plpgsql volatile
-as $$
-begin
-  -- Once in a queue's life.
-  update dibs.queue as q set has_groups = true
-  where not q.has_groups and q.name in (
-    select e.job ->> 'queue' from jsonb_array_elements(jobs) as e (job) where e.job ->> 'group' is not null);
-end
-$$;
-
-comment on function dibs._note_groups is 'Note that a queue has jobs with a group.';
-
 create or replace function dibs._pointer_key(n bigint) returns uuid
 language sql immutable strict parallel safe
 return lpad(to_hex(n), 32, '0')::uuid;

@@ -12,10 +12,10 @@ begin
     perform dibs._refuse_hidden(v_batch.same);
   end if;
   if needs.resources > 0 then
-    perform dibs._note_needs(jobs);
+    perform dibs._check_resources(jobs);
   end if;
-  if needs.groups > 0 then
-    perform dibs._note_groups(jobs);
+  if needs.resources > 0 or needs.groups > 0 then
+    perform dibs._note_switches(jobs);
   end if;
   if needs.keys > 0 then
     select k.ids, k.same, k.hashes, k.outcomes into v_batch.ids, v_batch.same, v_batch.hashes, v_batch.outcomes

@@ -256,8 +256,8 @@ $$;
 
 comment on function dibs._whole_units is 'Resources with their units as plain integers: 1.0 and 1e0 are 1.';
 
-create or replace function dibs._note_needs(jobs jsonb) returns void
-language plpgsql volatile
+create or replace function dibs._check_resources(jobs jsonb) returns void
+language plpgsql immutable
 as $$
 declare
   v_bad text;
@@ -280,10 +280,7 @@ begin
     raise exception using errcode = 'DI010',
       message = format('a job names at most %s resources', dibs._most('resources'));
   end if;
-  update dibs.queue as q set has_job_limits = true
-  where not q.has_job_limits and q.name in (
-    select e.job ->> 'queue' from jsonb_array_elements(jobs) as e (job) where jsonb_typeof(e.job -> 'resources') = 'object');
 end
 $$;
 
-comment on function dibs._note_needs is 'Refuse resources that make no sense, and note that a queue has jobs which name some.';
+comment on function dibs._check_resources is 'Refuse resources that make no sense.';

@@ -67,3 +67,24 @@ $$;
 comment on function dibs._ensure_queues is
 'Make the queues that do not exist yet, or refuse them in strict mode; if `guarded`, refuse those that the caller may not use. Says
 whether one of them has shards, and whether one is bounded.';
+
+create or replace function dibs._note_switches(jobs jsonb) returns void
+language plpgsql volatile
+as $$
+begin
+  -- Once in a queue's life. In one order, so that two producers never wait for each other in a circle.
+  update dibs.queue as q set has_groups = q.has_groups or n.groups, has_job_limits = q.has_job_limits or n.resources
+  from (
+    select o.id, b.groups, b.resources from (
+      select e.job ->> 'queue' as name, bool_or(e.job ->> 'group' is not null) as groups,
+        bool_or(coalesce(jsonb_typeof(e.job -> 'resources') = 'object', false)) as resources
+      from jsonb_array_elements(jobs) as e (job) group by 1) as b
+    join dibs.queue as o on o.name = b.name
+    where b.groups and not o.has_groups or b.resources and not o.has_job_limits
+    order by o.id for update of o
+  ) as n
+  where q.id = n.id;
+end
+$$;
+
+comment on function dibs._note_switches is 'Note that queues have jobs with groups, or jobs that name resources.';

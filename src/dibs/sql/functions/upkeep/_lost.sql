@@ -45,6 +45,7 @@ Jobs whose history is not kept are left out: nothing says how they ended.';
 create or replace function dibs._restore_jobs(ids uuid[], at timestamptz) returns bigint
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_tickets dibs.waiting_ticket[];
