@@ -105,7 +105,7 @@ def test_groups_that_came_late_are_found_beside_jobs_without_one(
     clock.freeze()
     db.execute("select dibs.set_queue('q')")
     db.execute("update dibs.queue set has_groups = true")
-    fill(db, None, 1000)
+    fill(db, None, 2000)
     writer = connect()
     writer.execute("begin")
     fill(writer, "late", 3)

@@ -30,7 +30,7 @@ begin
   end if;
   -- Groups first, but for the share of what has none; and again at the end, if that came to less.
   if v_is_grouped then
-    v_kept := dibs._plain_share(v_scans, want, v_began, claim.at);
+    v_kept := dibs._plain_share(v_scans, want, claim.at);
     v_step := dibs._take_groups(v_scans, want - v_kept, claim);
     v_scans := v_step.scans;
     v_takings := v_step.takings;
