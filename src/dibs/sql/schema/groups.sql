@@ -101,7 +101,8 @@ comment on column dibs.group_lock.bucket is 'The hash.';
 create sequence dibs.group_draw_seq;
 comment on sequence dibs.group_draw_seq is 'Counts the draws by which claims share fractions of a job among groups.';
 
--- A group that a claim serves: what its pointers say, and what its policy and its gate allow.
+-- A group that a claim serves: what its pointers say, and what its policy and its gate allow. Its room is null if the group
+-- is unlimited. A room of 0 where running is null means that another claim has the lock: this one puts back all it deleted.
 create type dibs.group_hand as (
   lane uuid,
   n bigint,
@@ -116,7 +117,8 @@ create type dibs.group_hand as (
   room integer
 );
 
--- What a claim has taken from hands: which hand each ticket is from, what it counts for there, and which hands were asked.
+-- What a claim has taken from hands: which hand each ticket is from, what it counts for there, and which hands were asked,
+-- that is, sought for at least one ticket. A hand that was asked and gave none is shut.
 create type dibs.group_catch as (
   tickets dibs.ready[],
   turns smallint[],

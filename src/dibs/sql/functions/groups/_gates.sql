@@ -91,7 +91,7 @@ begin
     select h.lane, (queue).id, h.running, h.tat, (h.next).id, case when h.is_stopped then coalesce(h.floors, '{}') else '{}' end
     from seen as h where h.running > 0 or h.tat > at or (h.next).id is not null
   ), later as (
-    -- Somebody has to come by when the next job is due; or when the rate has caught up, and collect the gate.
+    -- Insert a pointer so that a claim returns when the next job is due, or when the rate has caught up, to delete the gate.
     insert into dibs.group_pointer (queue_id, lane, place)
     select number, h.lane, l.place from seen as h
     cross join lateral (

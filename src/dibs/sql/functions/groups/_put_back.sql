@@ -1,4 +1,4 @@
--- What a claim puts back of groups without limits, or of those that it could not enter.
+-- Pointers that a claim puts back: to groups without limits, and to groups whose lock another claim has.
 
 create or replace function dibs._put_pointers(
   queue dibs.queue, number integer, hands dibs.group_hand[], taken integer[], shut integer[], want integer, missing integer, at timestamptz)
@@ -24,7 +24,7 @@ begin
     where h.is_own and h.running is null and (l.floors is not null or h.room is not null)
     order by h.ordinality
   ), busy as (
-    -- Also where the pointers only said that something changed: nobody has looked at the gate yet.
+    -- Also a pointer that is only a wakeup: no claim has looked at the gate yet.
     insert into dibs.group_pointer (queue_id, lane, place, freed, next)
     select number, h.lane, at + v_patience, h.freed, h.next from hand as h
     where h.is_busy and (h.freed > 0 or h.next is not null

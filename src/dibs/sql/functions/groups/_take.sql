@@ -128,7 +128,7 @@ begin
     from unnest(hands) with ordinality as h
     where h.ordinality >= first and h.ordinality <> all (shut) and h.floors is not null and coalesce(h.room > taken[h.ordinality], true)
   ), drawn as materialized (
-    -- The shares lie in a row, and a comb with a tooth for each job is laid on them.
+    -- Systematic sampling: lay the shares end to end and pick at evenly spaced points, one for each job.
     select o.*, o.jobs * o.cost as budget, ceil(o.before + v_draw) - (o.before + v_draw) as gap
     from (
       select o.*, want * o.share / sum(o.share) over () as jobs,
