@@ -35,6 +35,7 @@ declare
   v_run integer;
   v_last record;
 begin
+  perform dibs._check_isolation('begin_delivery');
   -- Locked, so that nobody takes the job over, nor records another step of it, before this one is committed.
   select l.run into v_run from dibs.lease as l
   where l.id = begin_delivery.id and l.token = begin_delivery.token for no key update;

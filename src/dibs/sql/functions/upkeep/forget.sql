@@ -8,6 +8,7 @@ declare
   v_hints bigint;
   v_workers bigint;
 begin
+  perform dibs._check_isolation('forget');
   with gone as (
     delete from dibs.floor_hint as h
     where h.ctid = any (array(
