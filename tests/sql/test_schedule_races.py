@@ -52,6 +52,16 @@ def test_a_slot_that_was_held_back_and_refused_brings_no_later_one_forward(life:
     assert life.slots() == [60, 120, 180]
 
 
+def test_a_round_says_that_there_is_more_beside_a_schedule_that_waits_for_its_run(life: Life) -> None:
+    life.set({"fixed_delay": 60}, name="a")
+    assert life.tick(60) == 1
+    for name in "bc":
+        life.set({"interval": 60}, name=name)
+    life.clock.move(60)
+    rounds = [life.db.execute("select fired, more from dibs.run_schedules(1)").fetchone() for _ in range(3)]
+    assert rounds == [(1, True), (1, True), (0, False)]
+
+
 @pytest.mark.parametrize("cron", [False, True], ids=["round", "fire"])
 def test_a_producer_who_holds_a_key_keeps_only_the_schedule_of_that_key_waiting(
     life: Life, connect: Connect, cron: bool

@@ -33,7 +33,7 @@ begin
     order by x.id for update skip locked
   loop
     v_looked := v_looked + 1;
-    v_ticked := v_ticked + (v_old.tick_at <= v_now and v_old.paused_at is null)::integer;
+    v_ticked := v_ticked + coalesce(v_old.tick_at <= v_now and v_old.paused_at is null, false)::integer;
     begin
       s := dibs._tick_schedule(v_old, v_now);
     exception when others then
