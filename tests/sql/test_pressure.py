@@ -183,6 +183,20 @@ def test_measuring_a_large_queue_takes_a_twentieth_of_the_time(
     assert int(good_until) / 1e6 > time.time(), "counted again only when that is paid off"
 
 
+def test_the_most_expensive_measurement_is_believed_as_well(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    """For a minute: otherwise each enqueue into a queue of 20 million jobs would count them."""
+    client.set_queue("q", max_depth=50_000)
+    db.execute("create or replace function dibs._rest(took bigint) returns bigint language sql return 600000000")
+    told: list[tuple[str, str]] = []
+    for _ in range(4):
+        db.execute("select dibs.enqueue('q', 'k')")
+        [(body,)] = db.execute("select current_setting('dibs.pressure_1')").fetchall()
+        good_until, waiting, _ = body.split("(")[1].split(",")
+        told.append((good_until, waiting))
+    assert [waiting for _, waiting in told] == ["1", "2", "3", "4"]
+    assert len({good_until for good_until, _ in told[1:]}) == 1
+
+
 def test_a_sharded_queue_is_bounded_and_deduplicated_as_one(client: dibs.Client) -> None:
     client.set_queue("q", shards=4, max_depth=8)
     first = client.enqueue("q", "k", shard_key="a", dedup_key="same")

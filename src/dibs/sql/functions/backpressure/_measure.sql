@@ -41,10 +41,10 @@ begin
   end if;
   -- An expensive measurement pays for itself, as look-backs do, even where a million dead rows lie in the way. A cheap
   -- one is believed for 4 µs per job, so that a small bound is kept at once; and so is the first of a connection, whose
-  -- time is that of planning.
-  v_found.good_until_us := dibs._micros(clock_timestamp()) + 4 * coalesce(v_found.waiting, 0)
+  -- time is that of planning. None for longer than a minute: _read_pressure takes that for a clock that was stepped back.
+  v_found.good_until_us := dibs._micros(clock_timestamp()) + least(60000000, 4 * coalesce(v_found.waiting, 0)
     + case when first then 0
-        else dibs._rest(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end;
+        else dibs._rest(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end);
   return v_found;
 end
 $$;
