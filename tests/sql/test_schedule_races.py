@@ -52,6 +52,18 @@ def test_a_slot_that_was_held_back_and_refused_brings_no_later_one_forward(life:
     assert life.slots() == [60, 120, 180]
 
 
+def test_a_run_whose_end_a_trigger_notes_is_followed_by_the_next(life: Life) -> None:
+    life.set({"fixed_delay": 60}, {**JOB, "dedup_key": "same"})
+    assert life.tick(60) == 1
+    life.work()
+    life.client.enqueue("q", "k", dedup_key="same")
+    assert life.db.execute("select answer from dibs.trigger('s')").fetchone() == ("duplicate",)
+    life.work()
+    assert life.tick(59) == 0
+    assert life.tick(1) == 1
+    assert life.slots() == [60, 120]
+
+
 def test_a_round_says_that_there_is_more_beside_a_schedule_that_waits_for_its_run(life: Life) -> None:
     life.set({"fixed_delay": 60}, name="a")
     assert life.tick(60) == 1

@@ -1,5 +1,22 @@
 -- One round of one schedule, and what it leaves behind.
 
+create or replace function dibs._plan_delay(s dibs.schedule, at timestamptz) returns dibs.schedule
+language plpgsql volatile
+as $$
+begin
+  if s.rule = 'fixed_delay' and s.next_scheduled is null and s.ended_at is null and s.retired_at is null
+    and not dibs._is_open(s.id)
+  then
+    return dibs._next_times(s, s.every + coalesce((
+      select max(r.ended_at) from dibs.schedule_run as r where r.schedule_id = s.id), at), '{}', at);
+  end if;
+  return s;
+end
+$$;
+
+comment on function dibs._plan_delay is
+'A schedule with a fixed delay, planned again if its run has ended. The one that notes that end does this: no later round looks.';
+
 create or replace function dibs._tick_schedule(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
 as $$
@@ -12,10 +29,7 @@ begin
     return s;
   end if;
   s := dibs._fire_held(s, at);
-  if s.rule = 'fixed_delay' and s.next_scheduled is null and s.ended_at is null and not dibs._is_open(s.id) then
-    s := dibs._next_times(s, s.every + coalesce((
-      select max(r.ended_at) from dibs.schedule_run as r where r.schedule_id = s.id), at), '{}', at);
-  end if;
+  s := dibs._plan_delay(s, at);
   if s.paused_at is not null or s.rule = 'cron' or s.next_scheduled is null or s.tick_at > at then
     return s;
   end if;

@@ -156,6 +156,7 @@ begin
     where r.schedule_id = s.id and r.slot = v_now and r.triggered order by r.id desc limit 1;
     answer := case when job_id is null then 'duplicate' else 'triggered' end;
   end if;
+  s := dibs._plan_delay(s, v_now);
   perform dibs._save_schedule(s), dibs._audit_acting('trigger', s.job ->> 'queue', detail => jsonb_build_object('schedule', s.name));
 end
 $$;
