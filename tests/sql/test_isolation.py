@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 import pytest
@@ -70,7 +70,7 @@ def test_every_other_verb_refuses(level: str, db: Connection, client: dibs.Clien
     answers: dict[str, str | None] = {}
     for verb in verbs.keys() - right:
         try:
-            db.execute(f"select dibs.{verb}({ARGUMENTS.get(verb, verbs[verb])})")  # type: ignore[call-overload]
+            db.execute(f"select dibs.{verb}({ARGUMENTS.get(verb, verbs[verb])})")
             answers[verb] = "no error"
         except psycopg.Error as error:
             answers[verb] = f"{error.sqlstate} {error}"
@@ -97,9 +97,9 @@ def test_no_job_goes_to_a_queue_that_was_dropped(
     conn = older(connect, level)
     client.drop_queue("q")
     with pytest.raises(psycopg.errors.SerializationFailure):
-        conn.execute(f"select {put}; commit")  # type: ignore[call-overload]
+        conn.execute(f"select {put}; commit")
     conn.execute("rollback")
-    conn.execute(f"select {put}")  # type: ignore[call-overload]
+    conn.execute(f"select {put}")
     assert len(client.claim("q", wait=5)) == 1
     assert db.execute("select count(*) from dibs.ready").fetchone() == (0,)
 
@@ -128,7 +128,7 @@ def test_a_queue_that_is_made_knows_of_limits_that_were_set_since(
 @LEVELS
 @pytest.mark.parametrize("scope", ["waiting", "unfinished"])
 def test_a_holder_that_runs_by_now_keeps_nobody_out_who_only_minds_waiting_ones(
-    level: str, scope: str, connect: Connect, client: dibs.Client
+    level: str, scope: Literal["waiting", "unfinished"], connect: Connect, client: dibs.Client
 ) -> None:
     """Otherwise the work that was done since the job began would be forgotten."""
     client.enqueue("q", "k", dedup_key="same", dedup_scope=scope)
@@ -136,12 +136,12 @@ def test_a_holder_that_runs_by_now_keeps_nobody_out_who_only_minds_waiting_ones(
     client.claim("q")
     put = f"select outcome from dibs.enqueue('q', 'k', dedup_key => 'same', dedup_scope => '{scope}')"
     if scope == "unfinished":
-        assert conn.execute(put).fetchone() == ("duplicate",)  # type: ignore[call-overload]
+        assert conn.execute(put).fetchone() == ("duplicate",)
         return
     with pytest.raises(psycopg.errors.SerializationFailure):
-        conn.execute(put)  # type: ignore[call-overload]
+        conn.execute(put)
     conn.execute("rollback")
-    assert conn.execute(put).fetchone() == ("enqueued",)  # type: ignore[call-overload]
+    assert conn.execute(put).fetchone() == ("enqueued",)
 
 
 @LEVELS
@@ -208,7 +208,7 @@ class Mixed:
                     return
 
     def produce(self, conn: Connection, luck: random.Random) -> None:
-        conn.execute(f"begin isolation level {self.level}")  # type: ignore[call-overload]
+        conn.execute(f"begin isolation level {self.level}")
         made: set[Any] = set()
         keys = sorted(luck.sample("uvwxyz", 2))  # Two producers of the same keys wait for each other, in one order.
         for key in (*keys, None):
@@ -229,7 +229,7 @@ class Mixed:
         follow_up = '[{"queue": "q", "kind": "after"}]'
         for _ in range(20):
             try:
-                conn.execute(f"begin isolation level {self.level}")  # type: ignore[call-overload]
+                conn.execute(f"begin isolation level {self.level}")
                 for id, token in zip(ids, tokens, strict=True):
                     conn.execute("select dibs.complete(%s, %s, null, %s)", (id, token, luck.choice([None, follow_up])))
                 made = conn.execute("select id from dibs.follow_up where parent = any(%s)", (ids,)).fetchall()
