@@ -167,10 +167,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into dibs.bell (queue_id) values (new.id) on conflict (queue_id) do nothing;
-  -- An older snapshot may not see that queues are guarded by now: then this lock raises 40001. Nor may it see all limits.
+  -- An older snapshot may not see that queues are guarded by now: then this lock raises 40001.
   if current_setting('transaction_isolation') <> 'read committed' then
     perform from dibs.setting as s for share;
-    update dibs.queue as q set has_job_limits = true where q.id = new.id;
   end if;
   return null;
 end
