@@ -40,7 +40,7 @@ select b.name, b.concurrency + b.debt, (
   select coalesce(sum(s.units), 0) from dibs.limit_unit as s where s.limit_id = b.id) + (
   select coalesce(sum(u.units), 0) from dibs.lease as l, unnest(l.limit_ids, l.limit_units) as u (id, units)
   where u.id = b.id)
-from dibs.limit_rule as b
+from dibs.limit_rule as b where b.is_set
 union all
 select l.lane::text, coalesce((
   select g.running from dibs.group_gate as g where g.lane = l.lane order by g.n desc limit 1), 0), (
