@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,6 +12,7 @@ import pytest
 import dibs
 from tests.sql.halting import halted
 from tests.sql.test_races import Later
+from tests.sql.test_shards import workers
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -102,7 +104,8 @@ def test_nothing_is_left_of_a_limit_that_was_unset(
         claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
         db.execute("select dibs.unset_limit(kind => 'k')")
     assert len(claim.result()) + work_off(client) == 10
-    assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
+    for _ in range(2):  # One sees that the limit is unset, and a later one that all claims of that time are over.
+        assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
     for table in ("limit_rule", "limit_unit", "limit_rate", "blocked"):
         assert db.execute(f"select count(*) from dibs.{table}").fetchone() == (0,), table
 
@@ -253,6 +256,75 @@ def test_a_job_that_waits_for_a_rate_needs_its_units_too(client: dibs.Client, db
     assert len(client.claim("q", 2)) == 1
     assert client.depth("q").blocked == 4
     assert db.execute("select distinct units from dibs.blocked").fetchall() == [(3,)]
+
+
+def test_a_rate_that_is_changed_beside_a_claim_is_one_rate(
+    connect: Connect, client: dibs.Client, db: Connection, clock: Clock
+) -> None:
+    """Of two rows that the change leaves, the older takes no one's place."""
+    clock.freeze()
+    enqueue(client, 40)
+    db.execute("select dibs.set_limit(queue => 'q', rate => 10, burst => 10)")
+    one, other = connect(), connect()
+    one.execute("begin")
+    assert len(one.execute("select from dibs.claim('{q}', 1)").fetchall()) == 1
+    db.execute("select dibs.set_limit(queue => 'q', rate => 10.5, burst => 10)")
+    one.execute("commit")
+    one.execute("begin")
+    started = len(one.execute("select from dibs.claim('{q}', 20)").fetchall())
+    started += len(other.execute("select from dibs.claim('{q}', 20)").fetchall())
+    one.execute("commit")
+    started += len(other.execute("select from dibs.claim('{q}', 20)").fetchall())
+    assert started <= 10
+    db.execute("select dibs.repair_limits()")
+    assert db.execute("select count(*) from dibs.limit_rate").fetchone() == (1,)
+
+
+def test_the_first_jobs_with_resources_do_not_start_without_units(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    """A claim that has read the queue before they were committed must not take them."""
+    client.set_queue("q")
+    db.execute("select dibs.set_limit(resource => 'gpu', concurrency => 1)")
+    producer, claimer = connect(), connect()
+    producer.execute("begin")
+    for _ in range(5):
+        producer.execute("""select dibs.enqueue('q', 'k', resources => '{"gpu": 1}')""")
+    waiting = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+    with ThreadPoolExecutor(1) as pool:
+        with halted(db, "_look_back"):
+            claim = later.start(claimer, "select id from dibs.claim('{q}', 5)")
+            commit = pool.submit(producer.execute, "commit")
+            wait_until(
+                lambda: commit.done() or db.execute(waiting, (producer.info.backend_pid,)).fetchone() is not None,
+                what="the producer waits for the claim, or is done",
+            )
+        commit.result()
+    assert len(claim.result()) + len(client.claim("q", 5)) <= 1
+
+
+def test_two_repairs_at_once_mend_a_limit_once(connect: Connect, client: dibs.Client, db: Connection) -> None:
+    enqueue(client, 9)
+    db.execute("select dibs.set_limit(kind => 'k', concurrency => 5)")
+    db.execute("delete from dibs.limit_unit")
+    one, other = connect(), connect()
+    one.execute("begin")
+    assert one.execute("select dibs.repair_limits()").fetchone() == (1,)
+    assert other.execute("select dibs.repair_limits()").fetchone() == (0,)
+    one.execute("commit")
+    assert len(client.claim("q", 9)) == 5
+
+
+def test_a_repair_keeps_no_claim_waiting(connect: Connect, client: dibs.Client, db: Connection) -> None:
+    """Also within `maintain`, which is one transaction."""
+    enqueue(client, 2)
+    db.execute("select dibs.set_limit(kind => 'k', concurrency => 5)")
+    db.execute("select dibs.unset_limit(kind => 'k')")
+    upkeep = connect()
+    upkeep.execute("begin")
+    upkeep.execute("select dibs.repair_limits(), dibs.repair_limits()")
+    db.execute("set statement_timeout = '5s'")
+    assert len(db.execute("select id from dibs.claim('{q}', 5)").fetchall()) == 2
 
 
 # Operators
@@ -411,6 +483,122 @@ def test_a_job_that_a_claim_only_looks_at_is_replaced(
     claimer.execute("rollback")
     assert enqueued.result() == [("replaced",)]
     assert db.execute("select count(*) from dibs.ready").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("change", ["edited", "moved"])
+def test_a_dead_job_that_was_changed_is_claimed_when_it_comes_back(
+    change: str, client: dibs.Client, db: Connection
+) -> None:
+    """Its priority may be one that the queue has never had."""
+    client.set_queue("to")
+    [id] = enqueue(client, 1, priority=9 if change == "moved" else None)
+    client.fail(client.claim("q")[0], "no", final=True)
+    if change == "edited":
+        client.edit(id, priority=9)
+    else:
+        db.execute("""select dibs.move('{"queue": "q"}', 'to')""")
+    assert len(client.redrive(ids=[id])) == 1
+    assert [job.id for job in client.claim(["q", "to"])] == [id]
+
+
+def test_a_drop_behind_a_split_takes_the_shards_too(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    client.set_queue("q")
+    operator = connect()
+    operator.execute("begin")
+    operator.execute("""select dibs.set_queue('q', '{"shards": 4}')""")
+    drop = later.start(connect(), "select dibs.drop_queue('q')")
+    operator.execute("commit")
+    drop.result()
+    assert db.execute("select count(*) from dibs.queue").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    "what", ["set_limit(queue => 'q', concurrency => 1)", "set_group('q', 'g', '{\"weight\": 2}')"]
+)
+def test_a_queue_that_is_being_split_takes_no_limit_of_its_own(
+    what: str, connect: Connect, client: dibs.Client, later: Later
+) -> None:
+    client.set_queue("q")
+    operator = connect()
+    operator.execute("begin")
+    operator.execute("""select dibs.set_queue('q', '{"shards": 4}')""")
+    setting = later.start(connect(), f"select dibs.{what}")
+    operator.execute("commit")
+    assert refusal(setting) == "DI010"
+    client.set_queue("q", lease=40)
+
+
+def test_a_queue_becomes_exclusive_behind_a_claim_in_flight(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    enqueue(client, 2)
+    claimer = connect()
+    claimer.execute("begin")
+    assert len(claimer.execute("select * from dibs.claim('{q}')").fetchall()) == 1
+    change = later.start(connect(), """select dibs.set_queue('q', '{"exclusive": true}')""")
+    assert not change.done()
+    claimer.execute("commit")
+    change.result()
+    [worker] = workers(db, 1)
+    rows = db.execute("select claimable from dibs.hold_shards(%s, '{q}')", (worker,)).fetchall()
+    assert rows == [(False,)]
+
+
+def test_a_purge_leaves_what_was_moved_away(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    client.set_queue("to")
+    enqueue(client, 3)
+    operator = connect()
+    operator.execute("begin")
+    operator.execute("""select dibs.move('{"queue": "q"}', 'to')""")
+    purge = later.start(connect(), "select done from dibs.purge('q')")
+    operator.execute("commit")
+    assert purge.result() == [(0,)]
+    assert client.depth("to").ready == 3
+
+
+def test_a_delete_of_failed_jobs_leaves_one_that_succeeded_meanwhile(
+    client: dibs.Client, db: Connection, later: Later, connect: Connect
+) -> None:
+    [id] = enqueue(client, 1)
+    client.fail(client.claim("q")[0], "no", final=True)
+    with halted(db, "_counted"):
+        delete = later.start(connect(), """select done from dibs.delete('{"queue": "q", "states": ["failed"]}')""")
+        client.redrive(ids=[id])
+        client.complete(client.claim("q")[0])
+    assert delete.result() == [(0,)]
+    assert client.state(id) is dibs.State.SUCCEEDED
+
+
+def test_a_cancel_of_waiting_jobs_asks_no_run_to_stop(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    enqueue(client, 1)
+    claimer = connect()
+    claimer.execute("begin")
+    [(id, token)] = claimer.execute("select id, token from dibs.claim('{q}')").fetchall()
+    cancel = later.start(connect(), """select done from dibs.cancel_where('{"states": ["ready"]}')""")
+    claimer.execute("commit")
+    assert cancel.result() == [(0,)]
+    assert db.execute("select answer from dibs.extend_many(array[%s], array[%s])", (id, token)).fetchone() == ("ok",)
+
+
+def test_a_resume_that_gives_more_time_and_a_cancel_do_not_wait_in_a_circle(
+    connect: Connect, client: dibs.Client, db: Connection, clock: Clock
+) -> None:
+    """A ticket that another transaction holds is left out."""
+    clock.freeze()
+    ids = enqueue(client, 3, ttl=5)
+    client.pause("q")
+    clock.move(10)
+    holder = connect()
+    holder.execute("begin")
+    holder.execute("select from dibs.ready where id = %s for update", (ids[1],))
+    db.execute("set statement_timeout = '5s'")
+    assert db.execute("select extended from dibs.resume('q', '1 minute')").fetchone() == (2,)
 
 
 # Days

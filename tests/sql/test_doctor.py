@@ -287,8 +287,15 @@ def test_units_that_do_not_add_up(client: dibs.Client, db: psycopg.Connection[An
     assert found(db, "lost-unit") == []
 
 
+def long_kept(db: psycopg.Connection[Any], queue: str) -> None:
+    """A queue whose history has been kept for so long that all ids count."""
+    db.execute("select dibs.set_queue(%s)", (queue,))
+    db.execute("update dibs.queue set history_since = history_since - interval '2 hours'")
+
+
 def test_jobs_that_lost_their_tickets(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     """Those are found and mended that have neither a ticket nor a run that succeeded; nothing else is touched."""
+    long_kept(db, "mail")
     made = client.enqueue_many(dibs.NewJob(queue="mail", kind="k", group="g", priority=n) for n in range(6))
     jobs = {job.id: job for job in client.claim("mail", 4)}
     ended, failed, dead, running = jobs.values()
@@ -319,13 +326,38 @@ def test_a_job_whose_history_was_not_kept_all_the_time_is_not_taken_for_lost(
     clock.freeze()
     for history in ("none", "all", "failures", "all"):
         client.set_queue("mail", history=history)
-        clock.move(1)
-        client.enqueue("mail", "k")
-        client.complete(client.claim("mail")[0])
+        for minutes in (30, 180):
+            ahead(clock, minutes=minutes)
+            db.execute("select dibs.enqueue('mail', 'k')")
+            client.complete(client.claim("mail")[0])
         assert found(db, "lost-job") == []
-    client.enqueue("mail", "k", history="none")
+    db.execute("select dibs.enqueue('mail', 'k', history => 'none')")
     client.complete(client.claim("mail")[0])
     assert client.upkeep.repair_jobs() == 0
+
+
+def test_a_change_of_one_queues_history_hides_no_lost_job_of_another(
+    client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    long_kept(db, "mail")
+    client.enqueue("mail", "k")
+    db.execute("delete from dibs.ready")
+    client.set_queue("other", history_retention=86400 * 3)
+    assert len(found(db, "lost-job")) == 1
+
+
+def test_two_repairs_at_once_restore_a_job_once(
+    client: dibs.Client, db: psycopg.Connection[Any], connect: Connect
+) -> None:
+    """The second waits for the first, and by then the job has run and succeeded."""
+    long_kept(db, "mail")
+    made = client.enqueue("mail", "k")
+    db.execute("delete from dibs.ready")
+    [late] = db.execute("select ids from (select (dibs._lost_jobs(dibs._nil_id(), 10)).ids) as l").fetchall()
+    assert late == ([made.id],)
+    assert client.upkeep.repair_jobs() == 1
+    client.complete(client.claim("mail")[0])
+    assert connect().execute("select dibs._restore_jobs(%s, dibs.now())", late).fetchone() == (0,)
 
 
 def test_tickets_of_a_queue_that_is_gone(client: dibs.Client, db: psycopg.Connection[Any]) -> None:

@@ -9,6 +9,7 @@ GONE = {"DI011": "the queue was dropped or is not made yet"}
 SHARDED = {"DI010": "the queue is sharded and takes no limit or policy"}
 FULL = {"DI041": "the queue or the group is full", "DI040": "another job holds the key"}
 
+HELD = {"55P03": "a claim keeps a group locked for longer than it waits"}
 EXPECTED: dict[str, dict[str, str]] = {
     "enqueue": FULL,
     "complete": LOST,
@@ -22,8 +23,8 @@ EXPECTED: dict[str, dict[str, str]] = {
     "drain shard": {"DI060": "the hold has run out"},
     "set_limit": SHARDED,
     "unset_limit": {"DI030": "there is no such limit"} | GONE,
-    "set_group": SHARDED,
-    "unset_group": GONE,
+    "set_group": SHARDED | HELD,
+    "unset_group": GONE | HELD,
     "set_queue": {},
     "pause": GONE,
     "resume": GONE,

@@ -11,6 +11,7 @@ create table dibs.limit_rule (
   declared integer,
   declared_rate double precision,
   is_set boolean not null default true,
+  forget_after xid8,
   constraint limit_rule_scope_known check (scope in ('queue', 'kind', 'resource')),
   constraint limit_rule_name_shape check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]'),
   constraint limit_rule_concurrency_range check (concurrency between 0 and 1000000),
@@ -22,6 +23,8 @@ comment on table dibs.limit_rule is 'Limits that were set, of queues, kinds and 
 comment on column dibs.limit_rule.is_set is
 'False once the limit was unset or has got or lost a concurrency. Nothing is taken from it any more; its row stays while jobs wait for it, so that a
 claim brings them back.';
+comment on column dibs.limit_rule.forget_after is
+'Of a limit that is not set any more: when all transactions below this one have ended, no claim knows it.';
 create unique index limit_rule_name_key on dibs.limit_rule (scope, name) where is_set;
 comment on column dibs.limit_rule.declared is
 'The concurrency that code declared last, if any; what was set by hand since then counts, until the code changes.';

@@ -91,6 +91,7 @@ create table dibs.queue (
   history text not null default 'all',
   retention interval not null default interval '1 month',
   history_retention interval not null default interval '1 month',
+  history_since timestamptz not null default dibs.now(),
   ring boolean not null default true,
   max_depth integer,
   max_age interval,
@@ -133,6 +134,7 @@ create table dibs.queue (
     history_retention between interval '1 day' and interval '10 years')
 );
 comment on table dibs.queue is 'A queue''s policy and switches, under a small number.';
+comment on column dibs.queue.history_since is 'Since when its history is kept as it is now.';
 comment on column dibs.queue.has_groups is
 'Whether one of its jobs ever had a group; otherwise it pays nothing for them.';
 comment on column dibs.queue.has_group_policy is 'Whether something was set for its groups.';
@@ -192,3 +194,21 @@ create type dibs.ticket_count as (
 comment on type dibs.ticket_count is
 'How many jobs of a queue are in a state, and since when the oldest of them runs; is_cut if the counting ended before they did. With a
 priority or a lane, only those of it.';
+
+create function dibs._end_claims_in_flight() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform dibs._wait_for_claims() where exists (select from dibs.limit_rule as b where b.scope = 'resource');
+  return null;
+end
+$$;
+
+comment on function dibs._end_claims_in_flight is
+'Let claims end that have read a queue before one of its jobs named a resource: they would take such jobs without asking its limit.';
+
+-- At the end, so that claims wait for a commit and not for a transaction. Once in a queue's life.
+create constraint trigger queue_names_resources after update of has_job_limits on dibs.queue
+deferrable initially deferred for each row when (new.has_job_limits and not old.has_job_limits)
+execute function dibs._end_claims_in_flight();

@@ -50,14 +50,21 @@ comment on function dibs._wait_for_claims is
 
 create or replace function dibs._wait_for_leases(ids uuid[]) returns void
 language plpgsql volatile
-set lock_timeout = '400ms'
+set lock_timeout = '100ms'
 as $$
+declare
+  v_until constant timestamptz := clock_timestamp() + interval '700 milliseconds';
+  v_left uuid[] := ids;
 begin
-  -- A try that fails lets all of them go, so that a batch which ends some of them in another order goes on.
-  for n in 1 .. 5 loop
+  -- Less than a second in all: a batch that ends some of them in another order waits for us, and must not be ended as a deadlock.
+  loop
+    v_left := array(
+      select k.id from unnest(v_left) as k (id) cross join lateral (select from dibs.lease as l where l.id = k.id offset 0) as held
+      left join lateral (select true as is_ours from dibs.lease as l where l.id = k.id for update skip locked) as o on true
+      where o.is_ours is null order by k.id);
+    exit when v_left = '{}' or clock_timestamp() > v_until;
     begin
-      perform from unnest(ids) as k (id) cross join lateral (select from dibs.lease as l where l.id = k.id for update) as l;
-      return;
+      perform from dibs.lease as l where l.id = v_left[1] for update;
     exception when lock_not_available or deadlock_detected then
       null;
     end;
@@ -66,5 +73,28 @@ end
 $$;
 
 comment on function dibs._wait_for_leases is
-'Lock leases, and so wait for heartbeats; without success if one of them stays locked, for then its run is ending in a long transaction.
-`ids` must be sorted.';
+'Lock leases, and so wait for heartbeats; without those that stay locked, for their runs are ending in a long transaction.';
+
+create or replace function dibs._lock_groups(of_lane uuid) returns void
+language plpgsql volatile
+set lock_timeout = '400ms'
+as $$
+begin
+  -- A try that fails lets all of them go, so that other groups are served meanwhile.
+  for n in 1 .. 5 loop
+    begin
+      perform from dibs.group_lock as l
+      where of_lane = dibs._nil_id() or l.bucket = dibs._bucket_of(of_lane) order by l.bucket for update;
+      return;
+    exception when lock_not_available or deadlock_detected then
+      null;
+    end;
+  end loop;
+  raise exception using errcode = 'lock_not_available',
+    message = 'jobs of limited groups were claimed in a transaction that is still open',
+    hint = 'commit a claim at once, and set it again afterwards';
+end
+$$;
+
+comment on function dibs._lock_groups is
+'Lock the group of this lane, or all groups: no claim serves them meanwhile. Refuses if a claim keeps one locked for two seconds.';

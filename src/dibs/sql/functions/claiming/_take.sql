@@ -11,6 +11,7 @@ declare
   v_scan dibs.queue_scan;
   v_step record;
   v_kept integer := 0;
+  v_most integer;
   v_is_limited boolean := false;
   v_is_grouped boolean := false;
 begin
@@ -30,8 +31,10 @@ begin
   end if;
   -- Groups first, but for the share of what has none; and again at the end, if that came to less.
   if v_is_grouped then
-    v_kept := dibs._plain_share(v_scans, want, claim.at);
-    v_step := dibs._take_groups(v_scans, want - v_kept, claim);
+    -- Shared is what may start, which the queues' own limits may make less than was asked for.
+    v_most := least(want, (select sum(s.allowed) from unnest(v_scans) as s));
+    v_kept := dibs._plain_share(v_scans, v_most, claim.at);
+    v_step := dibs._take_groups(v_scans, v_most - v_kept, claim);
     v_scans := v_step.scans;
     v_takings := v_step.takings;
     want := want - v_step.taken;

@@ -20,30 +20,36 @@ language plpgsql volatile
 set lock_timeout = '500ms'
 as $$
 begin
-  perform from dibs.ready as r where r.id = _lock_ticket.id for update;
-  perform from dibs.blocked as b where b.id = _lock_ticket.id for update;
-  return true;
-exception when lock_not_available then
-  return false;
-end
-$$;
-
-comment on function dibs._lock_ticket is 'Lock the ticket of a waiting job, if it still has one; false if another transaction keeps it locked.';
-
-create or replace function dibs._replace_holder(id uuid, by uuid, at timestamptz) returns boolean
-language plpgsql volatile
-as $$
-begin
-  -- A ticket that is locked for a moment may be claimed, or brought back to wait elsewhere, so look again. One that stays locked is being
-  -- claimed in an open transaction, which a producer does not wait for.
+  -- It may move between the two looks, so look again for as long as it waits somewhere.
   while dibs._is_waiting(id) loop
-    exit when not dibs._lock_ticket(id);
-    perform from dibs._bury(array[_replace_holder.id], 'cancelled', 'replaced by job ' || by, at);
+    perform from dibs.ready as r where r.id = _lock_ticket.id for update;
+    if found then
+      return true;
+    end if;
+    perform from dibs.blocked as b where b.id = _lock_ticket.id for update;
     if found then
       return true;
     end if;
   end loop;
   return false;
+exception when lock_not_available then
+  return false;
+end
+$$;
+
+comment on function dibs._lock_ticket is 'Lock the ticket of a waiting job; false if it waits no more, or if another transaction keeps it locked.';
+
+create or replace function dibs._replace_holder(id uuid, by uuid, at timestamptz) returns boolean
+language plpgsql volatile
+as $$
+begin
+  -- A ticket that is locked for a moment may be claimed, or only brought to wait elsewhere. One that stays locked is being claimed in an
+  -- open transaction, which a producer does not wait for.
+  if not dibs._lock_ticket(id) then
+    return false;
+  end if;
+  perform dibs._bury(array[_replace_holder.id], 'cancelled', 'replaced by job ' || by, at);
+  return true;
 end
 $$;
 

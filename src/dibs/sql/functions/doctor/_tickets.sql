@@ -1,7 +1,7 @@
 -- Tickets that no claim will ever find, and what limits and groups have lost.
 
 create or replace function dibs._find_lost_jobs() returns setof dibs.finding
-language plpgsql stable
+language plpgsql volatile
 as $$
 declare
   c_most constant integer := 2000;

@@ -5,11 +5,12 @@ language plpgsql volatile
 as $$
 #variable_conflict use_variable
 begin
+  -- Claims go on while it waits for heartbeats.
+  perform dibs._wait_for_leases(array(select w.id from dibs._wrong_turns(queue_id, of_lane) as w order by w.id));
   perform dibs._wait_for_claims();
   update dibs.queue as q set has_group_policy = exists (select from dibs.group_policy as p where p.queue_id = q.id)
   where q.id = queue_id;
-  perform from dibs.group_lock as l
-  where of_lane = dibs._nil_id() or l.bucket = dibs._bucket_of(of_lane) order by l.bucket for update;
+  perform dibs._lock_groups(of_lane);
   perform dibs._wait_for_leases(array(select w.id from dibs._wrong_turns(queue_id, of_lane) as w order by w.id));
   perform dibs._correct_turns(queue_id, of_lane);
   perform dibs._recount_gates(queue_id, of_lane, dibs.now());

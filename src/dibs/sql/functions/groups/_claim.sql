@@ -164,6 +164,7 @@ begin
     where (s.queue).has_groups order by random()
   loop
     exit when taken = want;
+    continue when v_scan.allowed = 0;
     v_got := dibs._claim_groups(v_scan.queue, least(want - taken, v_scan.allowed), dibs._gate_needs(v_scan.gate), claim.at);
     scans[v_scan.n].allowed := v_scan.allowed - v_got.taken;
     taken := taken + v_got.taken;

@@ -49,8 +49,9 @@ begin
     from unnest(lanes, queues, turns) as u (lane, queue_id, turn) group by 1, 2
   ) as a
   join dibs.queue as q on q.id = a.queue_id
-  where a.units > 0 or q.has_group_policy
-    and exists (select from dibs._policy_of(a.queue_id, a.lane) as p where p.concurrency = 1);
+  -- A pointer may name the job that a group goes on with once its order is strict again.
+  where a.units > 0 or exists (select from dibs.group_pointer as t where t.lane = a.lane and t.next is not null)
+    or q.has_group_policy and exists (select from dibs._policy_of(a.queue_id, a.lane) as p where p.concurrency = 1);
 end
 $$;
 

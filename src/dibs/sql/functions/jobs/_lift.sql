@@ -1,6 +1,7 @@
 -- Waiting tickets are taken out of ready and blocked.
 
-create or replace function dibs._lift(ids uuid[], at timestamptz, stays boolean default false) returns dibs.waiting_ticket[]
+create or replace function dibs._lift(ids uuid[], at timestamptz, stays boolean default false, queues integer[] default null)
+returns dibs.waiting_ticket[]
 language plpgsql volatile
 as $$
 declare
@@ -10,12 +11,14 @@ begin
   with unready as (
     delete from dibs.ready as r using (
       select r.id from unnest(ids) as k (id)
-      cross join lateral (select r.id from dibs.ready as r where r.id = k.id for update) as r
+      cross join lateral (
+        select r.id from dibs.ready as r where r.id = k.id and (queues is null or r.queue_id = any (queues)) for update) as r
     ) as h where r.id between h.id and h.id returning r.*
   ), unblocked as (
     delete from dibs.blocked as b using (
       select b.id from unnest(ids) as k (id)
-      cross join lateral (select b.id from dibs.blocked as b where b.id = k.id for update) as b
+      cross join lateral (
+        select b.id from dibs.blocked as b where b.id = k.id and (queues is null or b.queue_id = any (queues)) for update) as b
     ) as h where b.id between h.id and h.id returning b.*
   ), gone as (
     select r.id, r.due_at, r.expire_at, r.queue_id, r.run, r.charged, r.losses, r.priority, r.own_lease, r.history,
@@ -43,7 +46,7 @@ $$;
 
 comment on function dibs._lift is
 'Take the tickets of those of the jobs that wait, and give back what they hold of their group''s turns; `ids` must be sorted. `stays` says
-that they will wait in the same group again, which keeps its order.';
+that they will wait in the same group again, which keeps its order. With `queues` only those that wait there.';
 
 create or replace function dibs._put_down(tickets dibs.waiting_ticket[], at timestamptz) returns void
 language plpgsql volatile

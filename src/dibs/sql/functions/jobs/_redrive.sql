@@ -116,6 +116,10 @@ begin
   select c.id, c.name, c.kind, c.state, c.reason, case when c.taken then 'duplicate' else 'redriven' end, c.ended_at
   from chosen as c order by c.place;
   perform dibs._add_pointers(ids, at);
+  -- A dead job may have been edited, or moved to a queue that has never had its priority.
+  perform dibs._note_priorities(array_agg(r.queue_id), array_agg(r.priority)) from unnest(ids) as k (id)
+  cross join lateral (select r.queue_id, r.priority from dibs.ready as r where r.id = k.id offset 0) as r
+  join dibs.queue as q on q.id = r.queue_id and q.priority <> r.priority having count(*) > 0;
 end
 $$;
 

@@ -15,7 +15,7 @@ comment on function dibs._ring_holders is
 'Ring for runs, so that their holders ask at once and learn that they should stop. Every login may listen, so a run is named by what
 only its holder can recognize: the first 16 hex digits of the SHA-256 of its id and token.';
 
-create or replace function dibs._cancel_batch(ids uuid[], reason text, guarded boolean)
+create or replace function dibs._cancel_batch(ids uuid[], reason text, guarded boolean, asks boolean default true)
 returns table (item integer, id uuid, answer text)
 language plpgsql volatile
 set enable_seqscan = off
@@ -42,7 +42,7 @@ begin
     v_dead := v_dead || array(select b.id from dibs._bury(v_left, 'cancelled', v_reason, v_now) as b);
     with held as materialized (
       select l.id from unnest(v_left) as k (id)
-      cross join lateral (select l.id from dibs.lease as l where l.id = k.id for update) as l
+      cross join lateral (select l.id from dibs.lease as l where asks and l.id = k.id for update) as l
     ), told as (
       update dibs.lease as l set cancel = coalesce(l.cancel, v_reason, 'cancelled')
       from held as h where l.id between h.id and h.id returning l.id
@@ -53,7 +53,7 @@ begin
       where k <> all (v_dead || v_asked) and coalesce(
         (select true from dibs.ready as r where r.id = k),
         (select true from dibs.blocked as b where b.id = k),
-        (select true from dibs.lease as l where l.id = k), false)
+        (select true from dibs.lease as l where asks and l.id = k), false)
       order by k);
     exit when v_left = '{}';
   end loop;
@@ -72,7 +72,8 @@ end
 $$;
 
 comment on function dibs._cancel_batch is
-'Cancel jobs. Unless it is `guarded`, the caller may be confined to other queues: their schedule asks for it.';
+'Cancel jobs. Unless it is `guarded`, the caller may be confined to other queues: their schedule asks for it. Unless it `asks`, those that run
+are left alone.';
 
 create or replace function dibs.cancel_many(ids uuid[], reason text default 'cancelled by request')
 returns table (item integer, id uuid, answer text)

@@ -7,6 +7,7 @@ declare
   v_holdings dibs.holding[];
   v_queues integer[];
   v_kinds text[];
+  v_noted bigint;
 begin
   with asked as materialized (
     select * from unnest(ids, tokens) as k (id, token) order by k.id
@@ -33,11 +34,15 @@ begin
     return;
   end if;
   perform dibs._give_back(v_holdings, at);
-  -- Locked, so that none is forgotten before our tickets are seen.
-  perform from dibs.parked_kind as p
-  where (p.queue_id, p.kind) in (select * from unnest(v_queues, v_kinds)) order by p.queue_id, p.kind for key share;
-  insert into dibs.parked_kind (queue_id, kind)
-  select distinct k.queue_id, k.kind from unnest(v_queues, v_kinds) as k (queue_id, kind) order by 1, 2 on conflict do nothing;
+  -- Locked, so that none is forgotten before our tickets are seen; again, if one was forgotten before it was locked.
+  loop
+    insert into dibs.parked_kind (queue_id, kind)
+    select distinct k.queue_id, k.kind from unnest(v_queues, v_kinds) as k (queue_id, kind) order by 1, 2 on conflict do nothing;
+    perform from dibs.parked_kind as p
+    where (p.queue_id, p.kind) in (select * from unnest(v_queues, v_kinds)) order by p.queue_id, p.kind for key share;
+    get diagnostics v_noted = row_count;
+    exit when v_noted = (select count(distinct k) from unnest(v_queues, v_kinds) as k);
+  end loop;
   -- One that runs the kind may be asleep.
   perform pg_notify('dibs', q.id::text) from dibs.queue as q
   cross join lateral (select from dibs.bell as b where b.queue_id = q.id for update skip locked) as b

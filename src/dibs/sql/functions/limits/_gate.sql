@@ -16,6 +16,7 @@ begin
       v_gate.allowed := 0;
       return v_gate;
     end if;
+    v_gate.tat := dibs._bounded_tat(v_rule, v_gate.tat, at);
     v_gate.allowed := least(want,
       dibs._tokens(v_rule.rate, coalesce(v_rule.burst, dibs._default_burst(v_rule.rate)), v_gate.tat, at));
   end if;
@@ -44,8 +45,8 @@ as $$
 begin
   if gate.tat is not null then
     insert into dibs.limit_rate (limit_id, tat)
-    select r.id, case when used = 0 then gate.tat else greatest(gate.tat, at) + dibs._token_time(r.rate, used) end
-    from dibs.limit_rule as r where r.id = gate.limit_id and r.rate is not null;
+    select r.id, case when used = 0 then t.tat else greatest(t.tat, at) + dibs._token_time(r.rate, used) end
+    from dibs.limit_rule as r cross join lateral dibs._bounded_tat(r, gate.tat, at) as t (tat) where r.id = gate.limit_id and r.rate is not null;
   end if;
   if gate.has_units and used < gate.allowed then
     perform dibs._give_units(gate.limit_id, gate.allowed - used, at);

@@ -6,9 +6,12 @@ as $$
 declare
   v_tat timestamptz;
 begin
+  -- Only the newest row counts. If another claim has locked it, an older one that a change of the rate left must not take its place.
   delete from dibs.limit_rate as p
   where p.ctid = (
-    select o.ctid from dibs.limit_rate as o where o.limit_id = of_limit order by o.n desc limit 1 for update skip locked)
+    select o.ctid from (select o.n from dibs.limit_rate as o where o.limit_id = of_limit order by o.n desc limit 1) as newest
+    cross join lateral (
+      select o.ctid from dibs.limit_rate as o where o.limit_id = of_limit and o.n = newest.n for update skip locked) as o)
   returning p.tat into v_tat;
   return v_tat;
 end
@@ -22,6 +25,13 @@ language sql immutable
 return dibs._tokens((rule).rate, coalesce((rule).burst, dibs._default_burst((rule).rate)), tat, at);
 
 comment on function dibs._tokens_of is 'How many jobs the rate of a limit lets start now; without a rate, any number.';
+
+create or replace function dibs._bounded_tat(rule dibs.limit_rule, tat timestamptz, at timestamptz) returns timestamptz
+language sql immutable
+return least(tat, at + dibs._token_time((rule).rate, coalesce((rule).burst, dibs._default_burst((rule).rate))));
+
+comment on function dibs._bounded_tat is
+'How far a rate is spent, but no further than by one burst: a rate that was slower, or a clock that was ahead, may have left more.';
 
 create or replace function dibs._tokens_left(rule dibs.limit_rule, at timestamptz) returns integer
 language sql stable
@@ -40,7 +50,7 @@ set jit = off
 as $$
 declare
   v_rule dibs.limit_rule;
-  v_tat constant timestamptz := dibs._open_rate(of_limit);
+  v_tat timestamptz := dibs._open_rate(of_limit);
   v_got integer;
 begin
   if v_tat is null then
@@ -51,6 +61,7 @@ begin
     -- Its rate was taken away meanwhile, and nothing holds the jobs up.
     return want;
   end if;
+  v_tat := dibs._bounded_tat(v_rule, v_tat, at);
   v_got := least(want, dibs._tokens_of(v_rule, v_tat, at));
   insert into dibs.limit_rate (limit_id, tat)
   values (of_limit, case when v_got = 0 then v_tat else greatest(v_tat, at) + dibs._token_time(v_rule.rate, v_got) end);

@@ -38,10 +38,6 @@ declare
 begin
   -- Before claims have to wait for us: the row of a queue may be locked by a producer.
   update dibs.queue as q set has_limit = true where of_scope = 'queue' and q.name = of_name and not q.has_limit;
-  if new_concurrency is not null and not exists (
-    select from dibs.limit_rule as b where b.is_set and b.scope = of_scope and b.name = of_name and b.concurrency is not null) then
-    perform dibs._wait_for_claims();
-  end if;
   -- Another transaction may set the same limit for the first time, or unset it, so look again after a wait for it.
   loop
     select b.* into v_old from dibs.limit_rule as b where b.is_set and b.scope = of_scope and b.name = of_name for update;
@@ -56,6 +52,9 @@ begin
     exit when v_id is not null;
   end loop;
   if v_id is distinct from v_old.id then
+    -- Claims go on while it waits for heartbeats.
+    perform dibs._wait_for_leases(array(select r.id from dibs._runs_of(v_id) as r)), dibs._wait_for_claims()
+    where new_concurrency is not null;
     perform dibs._add_units(v_id, new_concurrency - dibs._count_running(v_id), at) where new_concurrency is not null;
     v_old.rate := null;
   else
@@ -154,6 +153,7 @@ create or replace function dibs._count_running(of_limit integer) returns integer
 language plpgsql volatile
 as $$
 begin
+  -- Again, now that no claim adds any: nearly all are ours by now.
   perform dibs._wait_for_leases(array(select r.id from dibs._runs_of(of_limit) as r));
   -- Those that run already count from now on; one that is ending at this moment is let go.
   with running as materialized (

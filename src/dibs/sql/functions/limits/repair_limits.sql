@@ -1,5 +1,22 @@
 -- repair_limits: what keeps the units of limits in order.
 
+create or replace function dibs._wrong_limits() returns table (id integer, missing integer)
+language sql stable
+begin atomic
+  -- Every transaction that moves a unit keeps their sum, so one statement sees it whole.
+  with held as (
+    select u.id, sum(u.units) as units
+    from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as u (id, units) group by 1
+  ), free as (
+    select s.limit_id as id, sum(s.units) as units from dibs.limit_unit as s group by 1
+  )
+  select b.id, (b.concurrency + b.debt - coalesce(h.units, 0) - coalesce(f.units, 0))::integer
+  from dibs.limit_rule as b left join held as h on h.id = b.id left join free as f on f.id = b.id
+  where b.concurrency is not null and b.concurrency + b.debt <> coalesce(h.units, 0) + coalesce(f.units, 0);
+end;
+
+comment on function dibs._wrong_limits is 'Limits whose free and held units do not add up, and how many are missing; below zero if there are too many.';
+
 create or replace function dibs._forget_limits(at timestamptz) returns void
 language plpgsql volatile
 as $$
@@ -10,18 +27,24 @@ begin
   perform dibs._drop_units(s.limit_id)
   from (select distinct s.limit_id from dibs.limit_unit as s) as s
   where not exists (select from dibs.limit_rule as r where r.id = s.limit_id and r.concurrency is not null);
-  perform dibs._drop_rate(p.limit_id)
-  from (select distinct p.limit_id from dibs.limit_rate as p) as p
-  where not exists (select from dibs.limit_rule as r where r.id = p.limit_id and r.rate is not null);
-  -- A claim in flight may still let jobs wait for a limit that it saw.
-  if exists (select from dibs.limit_rule as r where not r.is_set) and dibs._stop_claims(1) then
-    delete from dibs.limit_rule as r where not r.is_set and not exists (select from dibs.blocked as b where b.limit_id = r.id);
-  end if;
+  -- Of a rate only the newest row counts.
+  delete from dibs.limit_rate as p where p.ctid = any (array(
+    select o.ctid from dibs.limit_rate as o
+    where not exists (select from dibs.limit_rule as r where r.id = o.limit_id and r.rate is not null)
+      or exists (select from dibs.limit_rate as n where n.limit_id = o.limit_id and n.n > o.n)
+    for update skip locked));
+  -- A claim in flight may still let jobs wait for a limit that it saw. It has taken tickets by then, and so has a transaction id: when all
+  -- ids of the time when the limit was seen to be unset are over, so is that claim.
+  delete from dibs.limit_rule as r
+  where not r.is_set and r.forget_after <= pg_snapshot_xmin(pg_current_snapshot())
+    and not exists (select from dibs.blocked as b where b.limit_id = r.id);
+  update dibs.limit_rule as r set forget_after = pg_snapshot_xmax(pg_current_snapshot()) where not r.is_set and r.forget_after is null;
 end
 $$;
 
 comment on function dibs._forget_limits is
-'Bring back jobs that wait for limits which are not set any more, and delete what is left of these limits.';
+'Bring back jobs that wait for limits which are not set any more, and delete what is left of these limits. Their rows go in a later call, when no
+claim can know them any more.';
 
 create or replace function dibs.repair_limits() returns bigint
 language plpgsql volatile security definer
@@ -29,19 +52,14 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 declare
+  v_wrong integer[] := array(select w.id from dibs._wrong_limits() as w);
   v_mended bigint;
 begin
   perform dibs._check_isolation('repair_limits');
-  -- Every transaction that moves a unit keeps their sum, so one statement sees it whole.
-  with held as (
-    select u.id, sum(u.units) as units
-    from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as u (id, units) group by 1
-  ), free as (
-    select s.limit_id as id, sum(s.units) as units from dibs.limit_unit as s group by 1
-  ), wrong as (
-    select b.id, b.concurrency + b.debt - coalesce(h.units, 0) - coalesce(f.units, 0) as missing
-    from dibs.limit_rule as b left join held as h on h.id = b.id left join free as f on f.id = b.id
-    where b.concurrency is not null and b.concurrency + b.debt <> coalesce(h.units, 0) + coalesce(f.units, 0)
+  -- Locked before they are counted again: another repair may be about to mend them.
+  v_wrong := array(select b.id from dibs.limit_rule as b where b.id = any (v_wrong) order by b.id for no key update skip locked);
+  with wrong as (
+    select w.id, w.missing from dibs._wrong_limits() as w where w.id = any (v_wrong)
   ), mended as (
     insert into dibs.limit_unit (limit_id, units, freed_at)
     select w.id, w.missing, dibs.now() from wrong as w where w.missing > 0 returning 1
@@ -61,8 +79,7 @@ begin
   update dibs.queue as q set has_limit = true
   where not q.has_limit and exists (select from dibs.limit_rule as b where b.is_set and b.scope = 'queue' and b.name = q.name);
   perform from dibs._bring_back(array(select q.id from dibs.queue as q order by q.id), dibs.now());
-  -- Limits that were mended are locked, and a change of one must not wait for us while we wait for claims.
-  perform dibs._forget_limits(dibs.now()) where v_mended = 0;
+  perform dibs._forget_limits(dibs.now());
   return v_mended;
 end
 $$;

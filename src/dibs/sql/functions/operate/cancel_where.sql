@@ -11,13 +11,14 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  v_states constant text[] := '{scheduled,ready,blocked,running}'::text[];
   v_now timestamptz := dibs.now();
   v_ids uuid[];
   v_expiries jsonb;
   v_dead uuid[];
 begin
   select s.ids, s.next into v_ids, cancel_where.next
-  from dibs._begin_step('cancel_where', cancel_where.filter, '{scheduled,ready,blocked,running}', cancel_where.max,
+  from dibs._begin_step('cancel_where', cancel_where.filter, v_states, cancel_where.max,
     cancel_where.after, cancel_where.continues, v_now) as s;
   matched := cardinality(v_ids);
   done := 0;
@@ -27,7 +28,8 @@ begin
   end if;
   v_expiries := dibs._expiries(v_ids);
   select array_agg(c.id) filter (where c.answer = 'cancelled'), count(*) filter (where c.answer in ('cancelled', 'requested'))
-  into v_dead, done from dibs._cancel_batch(v_ids, cancel_where.reason, true) as c;
+  into v_dead, done from dibs._cancel_batch(v_ids, cancel_where.reason, true,
+    'running' = any ((dibs._read_filter('cancel_where', cancel_where.filter, v_states)).states)) as c;
   operation := dibs._audit('cancel_where', cancel_where.filter ->> 'queue', cancel_where.filter, done,
     jsonb_build_object('reason', cancel_where.reason), cancel_where.continues);
   perform dibs._keep_undo(operation, dibs._undo_of_cancelled(v_dead, v_expiries), v_dead);

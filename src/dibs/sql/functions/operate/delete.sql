@@ -11,8 +11,10 @@ as $$
 #variable_conflict use_column
 declare
   v_states constant text[] := '{succeeded,failed,exhausted,expired,cancelled}'::text[];
+  v_filter dibs.job_filter;
   v_ids uuid[];
   v_dead uuid[];
+  v_queues integer[];
 begin
   select s.ids, s.next into v_ids, delete.next
   from dibs._begin_step('delete', delete.filter, v_states, delete.max, delete.after, delete.continues, dibs.now()) as s;
@@ -22,15 +24,21 @@ begin
     operation := delete.continues;
     return;
   end if;
+  v_filter := dibs._read_filter('delete', delete.filter, v_states);
+  v_queues := case when v_filter.queue is not null then dibs._queue_numbers(dibs._queue_number(v_filter.queue)) end;
   v_ids := dibs._counted(v_ids);
-  -- One that is locked may be about to come back; what came back since has another ticket. Both stay.
+  -- One that is locked may be about to come back; what came back since has another ticket, and may have succeeded. All of them stay, and so
+  -- does what was moved away.
   v_dead := array(
     select d.id from unnest(v_ids) as k (id)
-    cross join lateral (select d.id from dibs.dead as d where d.id = k.id for update skip locked) as d);
+    cross join lateral (
+      select d.id from dibs.dead as d
+      where d.id = k.id and d.state = any (v_filter.states) and (v_queues is null or d.queue_id = any (v_queues))
+      for update skip locked) as d);
   delete from dibs.dead as d where d.id = any (v_dead);
   done := dibs._forget_jobs(array(
     select k from unnest(v_ids) as k
-    where not exists (select from dibs.ready as r where r.id = k) and not exists (select from dibs.blocked as b where b.id = k)
+    where (k = any (v_dead) or 'succeeded' = any (v_filter.states)) and not exists (select from dibs.ready as r where r.id = k) and not exists (select from dibs.blocked as b where b.id = k)
       and not exists (select from dibs.lease as l where l.id = k) and not exists (select from dibs.dead as d where d.id = k)
     order by k));
   operation := dibs._audit('delete', delete.filter ->> 'queue', delete.filter, done, continues => delete.continues);

@@ -50,7 +50,8 @@ begin
   perform dibs._refuse_drop(name, v_ids, null);
   -- A producer that is about to enqueue there has read the queue's row, and holds this until its transaction ends.
   lock table dibs.queue in access exclusive mode;
-  perform dibs._refuse_drop(name, v_ids, v_now - interval '10 minutes');
+  v_ids := dibs._queue_numbers(v_id);  -- It may have got shards meanwhile.
+  perform dibs._refuse_drop(name, v_ids, v_now - interval '1 day');
   perform dibs._audit('drop_queue', q.name, detail => to_jsonb(q))
   from dibs.queues as q where q.name = drop_queue.name;
   perform dibs._unset_limit('queue', drop_queue.name, v_now);

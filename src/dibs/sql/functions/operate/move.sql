@@ -29,6 +29,18 @@ declare
   v_shards integer := (select q.shards from dibs.queue as q where q.id = to_queue);
   v_tickets dibs.waiting_ticket[];
 begin
+  -- Queues first, then keys, then tickets, as producers lock them.
+  update dibs.queue as q set has_groups = q.has_groups or n.groups, has_job_limits = q.has_job_limits or n.resources,
+    has_large = q.has_large or n.large
+  from (
+    select o.id, j.groups, j.resources, j.large from dibs.queue as o cross join (
+      select bool_or(j.group_name is not null) as groups, bool_or(j.resources is not null) as resources,
+        coalesce(bool_or(j.size > dibs._large_size()), false) as large
+      from dibs.job as j where j.id = any (ids)) as j
+    where o.id = any (dibs._queue_numbers(to_queue))
+      and (j.groups and not o.has_groups or j.resources and not o.has_job_limits or j.large and not o.has_large)
+    order by o.id for update of o) as n
+  where q.id = n.id;
   perform dibs._hold_keys(ids);
   v_gone := dibs._lift(ids, at);
   with held as materialized (
@@ -40,13 +52,6 @@ begin
   select array_agg(m.id) into v_dead from moved as m;
   v_ids := array(select g.id from unnest(v_gone) as g) || v_dead;
   update dibs.job as j set queue_id = case when v_shards > 1 then dibs._shard_of_job(j.id, to_queue, v_shards) else to_queue end where j.id = any (v_ids);
-  update dibs.queue as q set has_groups = q.has_groups or n.groups, has_job_limits = q.has_job_limits or n.resources,
-    has_large = q.has_large or n.large
-  from (
-    select j.queue_id, bool_or(j.group_name is not null) as groups, bool_or(j.resources is not null) as resources,
-      coalesce(bool_or(j.size > dibs._large_size()), false) as large
-    from dibs.job as j where j.id = any (v_ids) group by 1) as n
-  where q.id = n.queue_id and (n.groups and not q.has_groups or n.resources and not q.has_job_limits or n.large and not q.has_large);
   v_tickets := array(
     select dibs._moved(g, j, q, at) from unnest(v_gone) as g
     join dibs.job as j on j.id = g.id join dibs.queue as q on q.id = j.queue_id order by g.id);

@@ -61,6 +61,9 @@ begin
       hint = 'put what differs from job to job into the kind, the group or the payload, not into the name of the queue';
   end if;
   insert into dibs.queue (name) select unnest(v_missing) on conflict do nothing;
+  -- Another transaction may have made one of them meanwhile, and set it up.
+  select sharded or coalesce(bool_or(q.shards > 1), false), bounded or coalesce(bool_or(num_nonnulls(q.max_depth, q.max_age) > 0), false)
+  into sharded, bounded from dibs.queue as q where q.name = any (v_missing);
 end
 $$;
 

@@ -43,14 +43,19 @@ begin
   resume.extended := 0;
   if resume.extend is not null then
     perform dibs._check_delay('resume', resume.extend);
-    with more as (
-      update dibs.ready as r set expire_at = v_now + resume.extend
-      where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now returning r.id)
+    -- In the order of ids, and past what is locked, as all who lock many tickets.
+    with late as materialized (
+      select r.id from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now
+      order by r.id for update skip locked
+    ), more as (
+      update dibs.ready as r set expire_at = v_now + resume.extend from late as l where r.id = l.id returning r.id)
     select count(*), array_agg(m.id) into resume.extended, v_ids from more as m;
     perform dibs._add_pointers(v_ids, v_now);
-    with more as (
-      update dibs.blocked as b set expire_at = v_now + resume.extend
-      where b.queue_id = any (dibs._queue_numbers(v_id)) and b.expire_at <= v_now returning 1)
+    with late as materialized (
+      select b.id from dibs.blocked as b where b.queue_id = any (dibs._queue_numbers(v_id)) and b.expire_at <= v_now
+      order by b.id for update skip locked
+    ), more as (
+      update dibs.blocked as b set expire_at = v_now + resume.extend from late as l where b.id = l.id returning 1)
     select resume.extended + count(*) into resume.extended from more;
   end if;
   update dibs.queue as q set paused_at = null where q.id = v_id or q.shard_of = v_id;

@@ -49,7 +49,8 @@ begin
     payload_limit = n.payload_limit, history = n.history, retention = n.retention,
     history_retention = n.history_retention, ring = n.ring, shards = case when q.shard_of is null then n.shards end, shard_lease = n.shard_lease,
     max_depth = n.max_depth, max_age = n.max_age, when_full = n.when_full, newest_first = n.newest_first,
-    noisy_share = n.noisy_share
+    noisy_share = n.noisy_share, history_since = case
+      when (q.history, q.history_retention) = (n.history, n.history_retention) then q.history_since else dibs.now() end
   from (
     select p.* from dibs.queue as o cross join lateral jsonb_populate_record(o, policy) as p
     where o.name = set_queue.name

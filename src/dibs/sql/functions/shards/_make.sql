@@ -34,6 +34,8 @@ begin
     delete from dibs.puller as p where p.parent = _make_shards.parent;
     return;
   end if;
+  -- A claim in flight has not asked who holds the queue.
+  perform dibs._wait_for_claims() where not exists (select from dibs.shard as s where s.parent = _make_shards.parent);
   if v_queue.shards > 1
     and (v_queue.has_limit or exists (select from dibs.group_policy as p where p.queue_id = parent)) then
     raise exception using errcode = 'DI010',
@@ -51,9 +53,11 @@ comment on function dibs._make_shards is
 'Make the shards that a queue''s policy asks for. None is ever taken away: what lies there is served.';
 
 create or replace function dibs._refuse_sharded(queue text, what text) returns void
-language plpgsql stable
+language plpgsql volatile
 as $$
 begin
+  -- Locked first: it may be about to be split.
+  perform from dibs.queue as q where q.name = _refuse_sharded.queue for no key update;
   if (select q.shards > 1 from dibs.queue as q where q.name = _refuse_sharded.queue) then
     raise exception using errcode = 'DI010',
       message = format('queue %L is split into shards, each of which is pulled from alone; it takes no %s',

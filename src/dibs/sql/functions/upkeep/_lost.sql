@@ -1,16 +1,8 @@
 -- Jobs that no claim will ever find: without a ticket, or in a queue that is gone. None of this should ever happen.
 
-create or replace function dibs._history_since(queue dibs.queue) returns uuid
-language sql stable
-return dibs._id_floor(greatest(dibs.now() - (queue).history_retention, (
-  select max(a.at) from dibs.audit as a
-  where a.verb = 'set_queue' and a.queue = split_part((queue).name, '#', 1) and a.detail -> 'policy' ?| '{history,history_retention}')));
-
-comment on function dibs._history_since is
-'The id from which on the history of a queue''s jobs is whole: within its retention, and after the last change of what is kept.';
-
+-- Volatile: if it waits for a day that is made, it must not look with a snapshot from before.
 create or replace function dibs._lost_jobs(after uuid, most integer, out ids uuid[], out next uuid)
-language plpgsql stable
+language plpgsql volatile
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -19,12 +11,14 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
-  -- One statement sees each ticket in one place. Only a history that is kept says whether a run succeeded.
+  -- One statement sees each ticket in one place. Only a history that is kept says whether a run succeeded: of jobs whose ids, which may be
+  -- an hour ahead, are of a time when it was.
   with looked as materialized (
     select j.id, j.queue_id, j.history from dibs.job as j where j.id > _lost_jobs.after order by j.id limit most
   ), kept as materialized (
-    select q.id, q.history, dibs._history_since(q) as since from dibs.queue as q
-    where q.id in (select l.queue_id from looked as l)
+    select q.id, q.history,
+      dibs._id_floor(greatest(dibs.now() - q.history_retention, q.history_since + interval '1 hour')) as since
+    from dibs.queue as q where q.id in (select l.queue_id from looked as l)
   )
   select array_agg(l.id order by l.id) filter (where l.id >= k.since and coalesce(l.history, k.history) = 'all'
       and (select true from dibs.ready as t where t.id = l.id) is null
@@ -51,7 +45,7 @@ declare
   v_tickets dibs.waiting_ticket[];
 begin
   perform from dibs.job as j where j.id = any (ids) order by j.id for update;
-  -- In a later statement: another repair may have put their tickets back meanwhile.
+  -- In a later statement: another repair may have put their tickets back meanwhile, and they may have run.
   v_tickets := array(
     select row(j.id, at, dibs._expiry(at, coalesce(j.ttl, q.ttl), case when j.deadline > at then j.deadline end), j.queue_id, a.run, a.charged,
       a.losses, j.priority, dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, a.charged::integer + 1), j.history,
@@ -60,9 +54,14 @@ begin
     from dibs.job as j join dibs.queue as q on q.id = j.queue_id
     cross join lateral (
       select coalesce(max(a.run), 0) as run, count(*) filter (where a.outcome in ('failed', 'lost')) as charged,
-        count(*) filter (where a.outcome = 'lost') as losses
+        count(*) filter (where a.outcome = 'lost') as losses, coalesce(bool_or(a.outcome is null), false) as has_succeeded
       from dibs.attempt as a where a.id = j.id) as a
-    where j.id = any (ids) and dibs.state(j.id) = 'succeeded' order by j.id);
+    where j.id = any (ids) and not a.has_succeeded
+      and (select true from dibs.ready as t where t.id = j.id) is null
+      and (select true from dibs.blocked as t where t.id = j.id) is null
+      and (select true from dibs.lease as t where t.id = j.id) is null
+      and (select true from dibs.dead as t where t.id = j.id) is null
+    order by j.id);
   perform dibs._put_down(v_tickets, at) where v_tickets <> '{}';
   return cardinality(v_tickets);
 end

@@ -20,8 +20,12 @@ begin
   if repair_jobs.dry_run then
     return;
   end if;
-  insert into dibs.queue (id, name, paused_at) overriding system value
-  select g, 'recovered-' || g, v_now from unnest(dibs._gone_queues()) as g on conflict do nothing;
+  -- What its jobs need of a claim is not known, so everything is looked for.
+  insert into dibs.queue (id, name, paused_at, has_groups, has_job_limits, has_large) overriding system value
+  select g, 'recovered-' || g, v_now, true, true, true from unnest(dibs._gone_queues()) as g on conflict do nothing;
+  perform dibs._note_priorities(array_agg(r.queue_id), array_agg(r.priority)) from (
+    select distinct r.queue_id, r.priority from dibs.queue as q join dibs.ready as r on r.queue_id = q.id
+    where q.name = any (queues) and r.priority <> q.priority) as r having count(*) > 0;
   restored := case when lost > 0 then dibs._restore_jobs(v_ids, v_now) else 0 end;
   perform dibs._audit('repair_jobs', jobs => restored, detail => jsonb_build_object('queues', queues)) where restored > 0 or queues <> '{}';
 end
