@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -278,29 +277,6 @@ def test_a_rate_that_is_changed_beside_a_claim_is_one_rate(
     assert started <= 10
     db.execute("select dibs.repair_limits()")
     assert db.execute("select count(*) from dibs.limit_rate").fetchone() == (1,)
-
-
-def test_the_first_jobs_with_resources_do_not_start_without_units(
-    connect: Connect, client: dibs.Client, db: Connection, later: Later
-) -> None:
-    """A claim that has read the queue before they were committed must not take them."""
-    client.set_queue("q")
-    db.execute("select dibs.set_limit(resource => 'gpu', concurrency => 1)")
-    producer, claimer = connect(), connect()
-    producer.execute("begin")
-    for _ in range(5):
-        producer.execute("""select dibs.enqueue('q', 'k', resources => '{"gpu": 1}')""")
-    waiting = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
-    with ThreadPoolExecutor(1) as pool:
-        with halted(db, "_look_back"):
-            claim = later.start(claimer, "select id from dibs.claim('{q}', 5)")
-            commit = pool.submit(producer.execute, "commit")
-            wait_until(
-                lambda: commit.done() or db.execute(waiting, (producer.info.backend_pid,)).fetchone() is not None,
-                what="the producer waits for the claim, or is done",
-            )
-        commit.result()
-    assert len(claim.result()) + len(client.claim("q", 5)) <= 1
 
 
 def test_two_repairs_at_once_mend_a_limit_once(connect: Connect, client: dibs.Client, db: Connection) -> None:

@@ -40,7 +40,6 @@ ALLOWED = declared()
 THROTTLED = {
     "_measure_crew",
     "_is_quick",
-    "_wait_for_leases",
     "now",
     "_take_newest",
     "_take_oldest",

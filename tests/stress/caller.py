@@ -26,8 +26,8 @@ PATIENCE = "30s"
 
 
 QUICK = """
-select set_config('deadlock_timeout', '100ms', false) from pg_roles where rolname = current_user and rolsuper"""
-"""A deadlock is a finding, and everybody stands still until it is found."""
+select set_config('deadlock_timeout', '500ms', false) from pg_roles where rolname = current_user and rolsuper"""
+"""A deadlock is a finding, and everybody stands still until it is found. But the core's own waits of 400 ms must give way first."""
 
 
 class Refused(Exception):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import psycopg
 
-WAITS = ("dibs._stop_claims(10)", "dibs._stop_claims(200)")
+WAITS = ("dibs._stop_claims(10)", "dibs._stop_claims(40)")
 """What sets a limit waits a second for claims in flight, which take longer here. Claims beyond that are not counted."""
 
 CALL = "if dibs._widen() then null; end if;"

@@ -194,21 +194,3 @@ create type dibs.ticket_count as (
 comment on type dibs.ticket_count is
 'How many jobs of a queue are in a state, and since when the oldest of them runs; is_cut if the counting ended before they did. With a
 priority or a lane, only those of it.';
-
-create function dibs._end_claims_in_flight() returns trigger
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform dibs._wait_for_claims() where exists (select from dibs.limit_rule as b where b.scope = 'resource');
-  return null;
-end
-$$;
-
-comment on function dibs._end_claims_in_flight is
-'Let claims end that have read a queue before one of its jobs named a resource: they would take such jobs without asking its limit.';
-
--- At the end, so that claims wait for a commit and not for a transaction. Once in a queue's life.
-create constraint trigger queue_names_resources after update of has_job_limits on dibs.queue
-deferrable initially deferred for each row when (new.has_job_limits and not old.has_job_limits)
-execute function dibs._end_claims_in_flight();

@@ -5,8 +5,6 @@ language plpgsql volatile
 as $$
 #variable_conflict use_variable
 begin
-  -- Claims go on while it waits for heartbeats.
-  perform dibs._wait_for_leases(array(select w.id from dibs._wrong_turns(queue_id, of_lane) as w order by w.id));
   perform dibs._wait_for_claims();
   update dibs.queue as q set has_group_policy = exists (select from dibs.group_policy as p where p.queue_id = q.id)
   where q.id = queue_id;

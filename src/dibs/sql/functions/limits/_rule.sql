@@ -52,9 +52,7 @@ begin
     exit when v_id is not null;
   end loop;
   if v_id is distinct from v_old.id then
-    -- Claims go on while it waits for heartbeats.
-    perform dibs._wait_for_leases(array(select r.id from dibs._runs_of(v_id) as r)), dibs._wait_for_claims()
-    where new_concurrency is not null;
+    perform dibs._wait_for_claims() where new_concurrency is not null;
     perform dibs._add_units(v_id, new_concurrency - dibs._count_running(v_id), at) where new_concurrency is not null;
     v_old.rate := null;
   else
@@ -153,7 +151,6 @@ create or replace function dibs._count_running(of_limit integer) returns integer
 language plpgsql volatile
 as $$
 begin
-  -- Again, now that no claim adds any: nearly all are ours by now.
   perform dibs._wait_for_leases(array(select r.id from dibs._runs_of(of_limit) as r));
   -- Those that run already count from now on; one that is ending at this moment is let go.
   with running as materialized (

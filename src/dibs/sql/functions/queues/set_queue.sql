@@ -19,7 +19,7 @@ declare
     join pg_catalog.pg_attribute as a on a.attrelid = 'dibs.queue'::regclass and a.attname = n and not a.attnotnull
     order by array_position(v_names, n));
   v_null text;
-  v_old jsonb := (select to_jsonb(q) from dibs.queues as q where q.name = set_queue.name);
+  v_old jsonb;
   v_new jsonb;
 begin
   if dibs._is_confined() then
@@ -29,7 +29,9 @@ begin
     policy := policy - 'exclusive'
       || jsonb_build_object('shards', case when (policy ->> 'exclusive')::boolean then 1 end);
   end if;
+  perform dibs._begin_change() where policy ? 'shards';  -- It may stop the claims.
   perform dibs._check_names('DI010', 'queue', 'setting', policy, v_names);
+  v_old := (select to_jsonb(q) from dibs.queues as q where q.name = set_queue.name);
   v_null := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key <> all (v_open) limit 1);
   if v_null is not null then
     raise exception using errcode = 'DI010', message = format('a queue''s %s cannot be null', v_null),
