@@ -27,7 +27,7 @@ PATIENCE = "30s"
 
 QUICK = """
 select set_config('deadlock_timeout', '500ms', false) from pg_roles where rolname = current_user and rolsuper"""
-"""A deadlock is a finding, and everybody stands still until it is found. But the core's own waits of 400 ms must give way first."""
+"""A deadlock is a finding, and all stand still until it is found; the core gives way before, after 400 ms."""
 
 
 class Refused(Exception):
