@@ -237,3 +237,31 @@ def test_two_that_declare_the_same_limit_at_once_set_it_once(dsn: str, client: d
         assert waiting.result(30) in {"created", "unchanged"}
     client.enqueue_many([dibs.NewJob(queue="q", kind="render") for _ in range(9)])
     assert len(client.claim("q", 9)) == 2
+
+
+def test_several_limits_are_declared_while_one_transaction_ends_jobs_of_two_of_them(
+    connect: Connect, db: Connection, client: dibs.Client
+) -> None:
+    """Leases of the first limit must not stay locked while those of the second are awaited."""
+    client.enqueue("q", "one")
+    client.enqueue("q", "two")
+    held = {job.kind: (job.id, job.token) for job in client.claim("q", 2)}
+    ender, declarer = connect(), connect()
+    ender.execute("set deadlock_timeout = '300ms'")
+    ender.execute("begin")
+    ender.execute("select dibs.complete(%s, %s)", held["two"])
+    later = Later(connect())
+    both = json.dumps([{"kind": "one", "concurrency": 1}, {"kind": "two", "concurrency": 1}])
+    declared = later.start(declarer, "select kind, answer from dibs.declare_limits(%s)", both)
+    assert ender.execute("select dibs.complete(%s, %s)", held["one"]).fetchone() == ("ok",)
+    ender.execute("commit")
+    assert declared.result(30) == [("one", "created"), ("two", "created")]
+    later.close()
+    assert [(limit.name, limit.used, limit.free) for limit in client.limits()] == [("one", 0, 1), ("two", 0, 1)]
+    assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
+
+
+def test_a_kind_is_declared_once(db: Connection) -> None:
+    twice = json.dumps([{"kind": "render", "concurrency": 1}, {"kind": "render", "concurrency": 2}])
+    with pytest.raises(psycopg.Error, match="kind 'render' is declared 2 times"):
+        db.execute("select * from dibs.declare_limits(%s)", (twice,))

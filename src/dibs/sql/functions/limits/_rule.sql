@@ -29,7 +29,7 @@ comment on function dibs._check_limit is 'Refuse a limit that makes no sense, wi
 
 create or replace function dibs._change_limit(
   of_scope text, of_name text, new_concurrency integer, new_rate double precision, new_burst integer, at timestamptz)
-returns void
+returns integer
 language plpgsql volatile
 as $$
 declare
@@ -52,8 +52,6 @@ begin
     exit when v_id is not null;
   end loop;
   if v_id is distinct from v_old.id then
-    perform dibs._wait_for_claims() where new_concurrency is not null;
-    perform dibs._add_units(v_id, new_concurrency - dibs._count_running(v_id), at) where new_concurrency is not null;
     v_old.rate := null;
   else
     perform dibs._adjust_units(v_old, new_concurrency - v_old.concurrency, at) where new_concurrency is not null;
@@ -63,11 +61,32 @@ begin
     perform case when new_rate is null then dibs._drop_rate(v_id) else dibs._start_rate(v_id, at) end;
   end if;
   perform dibs._ring_for(v_id);
+  return case when new_concurrency is not null and v_id is distinct from v_old.id then v_id end;
 end
 $$;
 
 comment on function dibs._change_limit is
-'Set a limit or change it. One that gets or loses a concurrency is a new one, so that units which are still held cannot be mistaken for its own.';
+'Set a limit or change it. One that gets or loses a concurrency is a new one, so that units which are still held cannot be mistaken for its own.
+Returns the number of a new limit that has a concurrency: `_count_new_limits` must give it its units.';
+
+create or replace function dibs._count_new_limits(limits integer[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  if cardinality(limits) = 0 then
+    return;
+  end if;
+  perform dibs._wait_for_claims();
+  -- Leases of all limits at once: whoever holds those of one limit must not wait for those of the next.
+  perform dibs._wait_for_leases(array(
+    select distinct r.id from unnest(limits) as k (id) cross join lateral dibs._runs_of(k.id) as r order by r.id));
+  perform dibs._add_units(b.id, b.concurrency - dibs._count_running(b.id), at)
+  from dibs.limit_rule as b where b.id = any (limits);
+end
+$$;
+
+comment on function dibs._count_new_limits is
+'Let jobs that already run hold units of new limits, and make the units that are left. Claims wait until this transaction ends.';
 
 create or replace function dibs._add_units(of_limit integer, more integer, at timestamptz) returns void
 language plpgsql volatile
@@ -151,8 +170,7 @@ create or replace function dibs._count_running(of_limit integer) returns integer
 language plpgsql volatile
 as $$
 begin
-  perform dibs._wait_for_leases(array(select r.id from dibs._runs_of(of_limit) as r));
-  -- Those that run already count from now on; one that is ending at this moment is let go.
+  -- A run that is ending at this moment has its lease locked, and is not counted.
   with running as materialized (
     select r.id, r.units from dibs._runs_of(of_limit) as r
     cross join lateral (select from dibs.lease as l where l.id = r.id for update skip locked) as l
@@ -165,4 +183,4 @@ begin
 end
 $$;
 
-comment on function dibs._count_running is 'Let the jobs that run already hold units of a limit that is new; how many are held.';
+comment on function dibs._count_running is 'Let the jobs that run already hold units of a limit that is new; how many are held. Wait for their leases first.';

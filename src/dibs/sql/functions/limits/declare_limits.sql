@@ -13,9 +13,14 @@ begin
   end if;
   perform dibs._check_items('declare_limits', array(select l ->> 'kind' from jsonb_array_elements(limits) as l), 'names');
   for v_limit in
-    select l ->> 'kind' as kind, l -> 'concurrency' as most, l -> 'rate' as rate from jsonb_array_elements(limits) as l
+    select l ->> 'kind' as kind, l -> 'concurrency' as most, l -> 'rate' as rate, count(*) over (partition by l ->> 'kind') as times
+    from jsonb_array_elements(limits) as l
   loop
     perform dibs._check_name('the kind of a limit', v_limit.kind);
+    if v_limit.times > 1 then
+      raise exception using errcode = 'DI010', message = format('kind %L is declared %s times', v_limit.kind, v_limit.times),
+        hint = 'declare the limit of each kind once';
+    end if;
     if v_limit.most <> 'null' and (v_limit.most::text !~ '^[0-9]{1,7}$' or v_limit.most::integer > 1000000) then
       raise exception using errcode = 'DI010',
         message = format('the concurrency of kind %L is a number from 0 to 1000000, or null for no limit', v_limit.kind);
@@ -46,7 +51,8 @@ comment on function dibs._is_kept is
 'Whether no more than that many jobs of a kind run at once and start in a second: by a limit that is as strict, or one that was declared like
 this and then changed by hand. A confined role is told of kinds in its queues only.';
 
-create or replace function dibs._declare_limit(kind text, most integer, new_rate double precision, at timestamptz) returns text
+create or replace function dibs._declare_limit(
+  kind text, most integer, new_rate double precision, at timestamptz, out answer text, out to_count integer)
 language plpgsql volatile
 as $$
 #variable_conflict use_variable
@@ -63,22 +69,24 @@ begin
     case when v_old.rate is distinct from v_old.declared_rate then v_old.rate end) else v_old.rate end;
   if v_most is null and v_rate is null then
     if not dibs._unset_limit('kind', kind, at) then
-      return 'unchanged';
+      answer := 'unchanged';
+      return;
     end if;
     perform dibs._audit('unset_limit', detail => jsonb_build_object('kind', kind));
-    return 'removed';
+    answer := 'removed';
+    return;
   end if;
   if (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then
-    perform dibs._change_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
+    to_count := dibs._change_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
   end if;
   update dibs.limit_rule as b set declared = most, declared_rate = new_rate
   where b.is_set and b.scope = 'kind' and b.name = kind and (b.declared, b.declared_rate) is distinct from (most, new_rate);
-  return case when v_old.id is null then 'created' when (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then 'changed'
-    else 'unchanged' end;
+  answer := case when v_old.id is null then 'created'
+    when (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then 'changed' else 'unchanged' end;
 end
 $$;
 
-comment on function dibs._declare_limit is 'Set the limit of a kind as code declares it, if the code has changed since it was declared last.';
+comment on function dibs._declare_limit is 'Set the limit of a kind as code declares it, if the code has changed since it was declared last; `to_count` as `_change_limit` returns it.';
 
 create or replace function dibs.declare_limits(limits jsonb) returns table (kind text, answer text)
 language plpgsql volatile security definer
@@ -88,7 +96,10 @@ as $$
 #variable_conflict use_column
 declare
   v_may constant boolean := dibs._may_call('set_limit');
+  v_now timestamptz := dibs.now();
   v_limit record;
+  v_done record;
+  v_to_count integer[] := '{}';
 begin
   perform dibs._check_isolation('declare_limits');
   perform dibs._check_declared(limits);
@@ -105,12 +116,17 @@ begin
     from jsonb_array_elements(limits) as l order by 1
   loop
     kind := v_limit.kind;
-    answer := case
-      when v_may then dibs._declare_limit(v_limit.kind, v_limit.most, v_limit.rate, dibs.now())
-      when num_nonnulls(v_limit.most, v_limit.rate) = 0 or dibs._is_kept(v_limit.kind, v_limit.most, v_limit.rate) then 'unchanged'
-      else 'refused' end;
+    if v_may then
+      v_done := dibs._declare_limit(v_limit.kind, v_limit.most, v_limit.rate, v_now);
+      answer := v_done.answer;
+      v_to_count := array_remove(v_to_count || v_done.to_count, null);
+    else
+      answer := case when num_nonnulls(v_limit.most, v_limit.rate) = 0
+        or dibs._is_kept(v_limit.kind, v_limit.most, v_limit.rate) then 'unchanged' else 'refused' end;
+    end if;
     return next;
   end loop;
+  perform dibs._count_new_limits(v_to_count, v_now);
 end
 $$;
 

@@ -10,6 +10,7 @@ set jit = off
 as $$
 #variable_conflict use_variable
 declare
+  v_now timestamptz := dibs.now();
   v_scope text;
   v_name text;
 begin
@@ -29,7 +30,8 @@ begin
     select from dibs.limit_rule as b
     where b.is_set and b.scope = v_scope and b.name = v_name
       and (b.concurrency, b.rate, b.burst) is not distinct from (set_limit.concurrency, set_limit.rate, set_limit.burst));
-  perform dibs._change_limit(v_scope, v_name, concurrency, rate, burst, dibs.now());
+  perform dibs._count_new_limits(
+    array_remove(array[dibs._change_limit(v_scope, v_name, concurrency, rate, burst, v_now)], null), v_now);
 end
 $$;
 
