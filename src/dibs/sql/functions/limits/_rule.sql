@@ -77,7 +77,7 @@ begin
     return;
   end if;
   perform dibs._wait_for_claims();
-  -- Leases of all limits at once: whoever holds those of one limit must not wait for those of the next.
+  -- Leases of all limits at once: a transaction that holds those of one limit must never wait for those of another.
   perform dibs._wait_for_leases(array(
     select distinct r.id from unnest(limits) as k (id) cross join lateral dibs._runs_of(k.id) as r order by r.id));
   perform dibs._add_units(b.id, b.concurrency - dibs._count_running(b.id), at)

@@ -99,7 +99,7 @@ declare
   v_now timestamptz := dibs.now();
   v_limit record;
   v_done record;
-  v_to_count integer[] := '{}';
+  v_to_count integer[] := array[]::integer[];
 begin
   perform dibs._check_isolation('declare_limits');
   perform dibs._check_declared(limits);
