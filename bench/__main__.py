@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from bench import compare
 from bench.stage import Stage, staged
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ SCENARIOS = (
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["compare"]:
+        return compare.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("name", nargs="?", choices=SCENARIOS, help="one scenario; all without it")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

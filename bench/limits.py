@@ -1,10 +1,11 @@
-"""Limits of every sort with 16 claimers, some of which crash: the most that ran at once; and a rate."""
+"""Limits of every sort with 16 claimers, some of which crash: the most that ran at once, and how fast; and a rate."""
 
 from __future__ import annotations
 
 import json
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -26,17 +27,20 @@ SORTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def run(stage: Stage) -> dict[str, float]:
     measured: dict[str, float] = {}
+    rates: dict[str, float] = {}
     with stage.connect() as conn:
         for sort, (statement, options) in SORTS.items():
             conn.execute('select dibs.set_queue(%s, \'{"lease": 0.5, "max_attempts": 99, "max_losses": 99}\')', (sort,))
             conn.execute(statement)
             jobs = [{"queue": sort, "kind": sort, **options}] * JOBS
             conn.execute("select count(*) from dibs.enqueue_many(%s::jsonb)", (json.dumps(jobs),))
+            began = time.perf_counter()
             _work(stage, sort)
+            rates[f"{sort}_jobs_per_s"] = JOBS / (time.perf_counter() - began)
             measured[f"{sort}_most_at_once"] = _most(conn, sort)
         measured["worst_excess"] = max(measured.values()) - TOP
         measured["rate_started_in_10_s"] = _rate(conn)
-    return measured
+    return measured | rates
 
 
 def _work(stage: Stage, queue: str) -> None:
