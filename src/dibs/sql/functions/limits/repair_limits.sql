@@ -76,8 +76,10 @@ begin
   update dibs.limit_rate as p set tat = dibs.now() from dibs.limit_rule as b
   where b.id = p.limit_id and p.tat > dibs.now() + interval '500 milliseconds'
     + dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)));
-  update dibs.queue as q set has_limit = true
-  where not q.has_limit and exists (select from dibs.limit_rule as b where b.is_set and b.scope = 'queue' and b.name = q.name);
+  update dibs.queue as q set has_limit = true where q.id = any (array(
+    select o.id from dibs.queue as o
+    where not o.has_limit and exists (select from dibs.limit_rule as b where b.is_set and b.scope = 'queue' and b.name = o.name)
+    order by o.id for no key update));
   perform from dibs._bring_back(array(select q.id from dibs.queue as q order by q.id), dibs.now());
   perform dibs._forget_limits(dibs.now());
   return v_mended;

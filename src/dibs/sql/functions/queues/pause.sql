@@ -12,6 +12,7 @@ begin
   if not found then
     return false;
   end if;
+  perform dibs._lock_shards(v_id);
   update dibs.queue as q set paused_at = v_now where q.shard_of = v_id;
   perform dibs._audit('pause', queue);
   return true;
@@ -58,6 +59,7 @@ begin
       update dibs.blocked as b set expire_at = v_now + resume.extend from late as l where b.id = l.id returning 1)
     select resume.extended + count(*) into resume.extended from more;
   end if;
+  perform dibs._lock_shards(v_id);
   update dibs.queue as q set paused_at = null where q.id = v_id or q.shard_of = v_id;
   if (select q.ring from dibs.queue as q where q.id = v_id) then
     perform pg_notify('dibs', n::text) from unnest(dibs._queue_numbers(v_id)) as n;

@@ -40,6 +40,7 @@ begin
   insert into dibs.queue (name) values (set_queue.name) on conflict do nothing;
   -- Locked in a separate statement, so that the next reads what another set_queue has just changed.
   perform from dibs.queue as q where q.name = set_queue.name for update;
+  perform dibs._lock_shards(q.id) from dibs.queue as q where q.name = set_queue.name;
   -- Jobs of the priority it has had so far may still wait.
   perform dibs._note_priorities(array_agg(q.id), array_agg(q.priority)) from dibs.queue as q
   where policy ? 'priority' and (q.name = set_queue.name or q.shard_of = (

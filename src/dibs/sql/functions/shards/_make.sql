@@ -68,3 +68,14 @@ end
 $$;
 
 comment on function dibs._refuse_sharded is 'Refuse what would count for one shard only.';
+
+create or replace function dibs._lock_shards(parent integer) returns void
+language plpgsql volatile
+as $$
+begin
+  perform from dibs.queue as q where q.shard_of = parent order by q.id for no key update;
+end
+$$;
+
+comment on function dibs._lock_shards is
+'Lock the rows of a queue''s shards in the order of their ids, as a producer does that notes groups of several queues.';
