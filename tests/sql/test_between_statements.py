@@ -618,3 +618,54 @@ def test_a_day_that_is_made_late_refuses_no_producer(
     assert len(enqueued.result()) == 1
     assert db.execute("select count(*) from dibs.job_default").fetchone() == (0,)
     assert work_off(client) == 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["set_queue('q', '{\"priority\": 9}')", "pause('q')", "resume('q')"],
+)
+def test_shards_are_locked_in_the_order_of_their_ids(
+    change: str, connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    """A producer that notes groups of several shards locks them in that order: otherwise both wait in a circle."""
+    client.set_queue("q", shards=3)
+    if change.startswith("resume"):
+        client.pause("q")
+    db.execute("update dibs.queue set ring = ring where name = 'q#1'")  # Its row lies behind that of q#2 from now on.
+    db.execute("vacuum dibs.queue")
+    producer, operator, other = connect(), connect(), connect()
+    producer.execute("begin")
+    producer.execute("select from dibs.queue where name = 'q#1' for update")
+    changing = later.start(operator, f"select from dibs.{change}")
+    assert not changing.done()
+    try:
+        other.execute("select from dibs.queue where name = 'q#2' for update nowait")
+    finally:
+        producer.execute("rollback")
+        changing.result()
+
+
+@pytest.mark.parametrize("verb", ["retry", "redrive", "undo"])
+def test_keys_are_locked_before_the_tickets_of_dead_jobs(
+    verb: str, connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    """An edit locks a job's key and then its ticket: otherwise both wait in a circle."""
+    id = client.enqueue("q", "k", dedup_key="one").id
+    producer, operator, other = connect(), connect(), connect()
+    producer.execute("begin")
+    producer.execute("select from dibs.fingerprint for update")
+    operation = client.cancel_where({"queue": "q"}).operation  # The key stays behind, since it is locked.
+    asked = {
+        "retry": """select from dibs.retry('{"states": ["cancelled"]}')""",
+        "redrive": "select from dibs.redrive(state => 'cancelled')",
+        "undo": f"select from dibs.undo({operation})",
+    }
+    bringing = later.start(operator, asked[verb])
+    assert not bringing.done()
+    try:
+        other.execute("select from dibs.dead where id = %s for update nowait", (id,))
+    finally:
+        producer.execute("rollback")
+        bringing.result()
+    assert client.state(id) == "ready"
+    assert client.enqueue("q", "k", dedup_key="one").id == id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.stress.caller import Caller, Refused
@@ -131,15 +132,15 @@ class Drain:
         return [row[0] for row in caller.run("drain", sql)]
 
     def _serve_shards(self, caller: Caller) -> None:
+        """Claim from every shard. Holds last a second, so each queue's are taken when it is its turn, in any order."""
         queues = [row[0] for row in caller.run("drain", "select name from dibs.queue where shards is not null")]
-        if not queues:
-            return
-        for name, is_claimable in caller.run(
-            "drain", "select name, claimable from dibs.hold_shards(%s, %s)", (self.main_worker, queues)
-        ):
-            if is_claimable and name:
-                sql = "select id, token from dibs.claim(array[%s], 50, %s)"
-                self._finish(caller, caller.run("drain shard", sql, (name, self.main_worker)))
+        caller.chance.shuffle(queues)
+        for queue in queues:
+            hold = "select name from dibs.hold_shards(%s, array[%s]) where claimable and name is not null"
+            for (name,) in caller.run("drain", hold, (self.main_worker, queue)):
+                with suppress(Refused):
+                    sql = "select id, token from dibs.claim(array[%s], 50, %s)"
+                    self._finish(caller, caller.run("drain shard", sql, (name, self.main_worker)))
 
     def _finish(self, caller: Caller, rows: list[Any]) -> None:
         if rows:

@@ -61,7 +61,7 @@ begin
         select from dibs.job as j where j.id = c.id and j.kind = coalesce(_find_dead.kind, j.kind) offset 0) as j
       cross join lateral (
         select from dibs.dead as d where d.id = c.id and (_find_dead.reason is null or d.reason like _find_dead.reason)
-        for update skip locked) as d
+        offset 0) as d
       -- Somebody wanted the cancelled to end: a filter brings them back only if it asks for them.
       where case when _find_dead.state is null then c.state <> 'cancelled' else c.state = _find_dead.state end
       limit _find_dead.max
@@ -80,7 +80,7 @@ end
 $$;
 
 comment on function dibs._find_dead is
-'Lock dead jobs that match a filter, those that ended first, after a place. It looks at 100,000 or so, and refuses a filter that
+'Find dead jobs that match a filter, those that ended first, after a place. It looks at 100,000 or so, and refuses a filter that
 none of them matches rather than answer that there is none.';
 
 create or replace function dibs._revive(ids uuid[], rate double precision, delay interval, at timestamptz)
@@ -89,7 +89,6 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 begin
-  perform dibs._retake_fingerprints(ids, at);
   return query
   with chosen as materialized (
     select d.*, q.name, q.ring, j.kind, j.group_name, j.cost, coalesce(j.ttl, q.ttl) as alive,
@@ -124,5 +123,5 @@ end
 $$;
 
 comment on function dibs._revive is
-'Bring dead jobs back, in that order, the first after `delay` and `rate` of them per second, and none before it was due; those whose dedup key
+'Bring dead jobs back that the caller has locked after it retook their keys, in that order, the first after `delay` and `rate` of them per second, and none before it was due; those whose dedup key
 another job holds now stay dead.';

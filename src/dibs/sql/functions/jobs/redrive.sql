@@ -43,9 +43,12 @@ begin
         and (redrive.reason is null or d.reason like redrive.reason)
         and (redrive.ended_after is null or d.ended_at >= redrive.ended_after)
         and (redrive.ended_before is null or d.ended_at < redrive.ended_before)
-      order by d.ended_at, d.id limit redrive.max
-      for update of d skip locked) end;
+      order by d.ended_at, d.id limit redrive.max) end;
   if dry_run is not true then
+    perform dibs._retake_fingerprints(v_ids, v_now);
+    v_ids := array(
+      select d.id from unnest(v_ids) with ordinality as k (id, n)
+      cross join lateral (select d.id from dibs.dead as d where d.id = k.id for update skip locked) as d order by k.n);
     v_undo := dibs._undo_of_dead(v_ids);
     return query select r.* from dibs._revive(v_ids, redrive.rate, redrive.delay, v_now) as r;
     perform dibs._note_redrive(v_undo, jsonb_strip_nulls(jsonb_build_object('ids', to_jsonb(redrive.ids), 'queue', redrive.queue,

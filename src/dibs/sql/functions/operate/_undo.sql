@@ -76,12 +76,15 @@ declare
   v_ids uuid[];
   v_tickets dibs.waiting_ticket[];
 begin
+  -- Keys before tickets, as in every verb: an edit that holds a key may wait for the ticket.
+  perform dibs._retake_fingerprints(array(
+    select d.id from unnest(jobs) as u
+    join dibs.dead as d on d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at), at);
   v_ids := array(
     select d.id from unnest(jobs) as u
     cross join lateral (
       select d.id from dibs.dead as d where d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at
       for update skip locked) as d);
-  perform dibs._retake_fingerprints(v_ids, at);
   v_tickets := array(
     select row(d.id, d.due_at, u.expire_at, d.queue_id, d.run, d.charged, d.losses, d.priority,
       dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, d.charged + 1), d.history, d.fingerprint,

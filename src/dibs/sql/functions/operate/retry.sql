@@ -29,6 +29,7 @@ begin
     operation := retry.continues;
     return;
   end if;
+  perform dibs._retake_fingerprints(v_ids, v_now);
   v_ids := array(
     select d.id from unnest(v_ids) as k (id)
     cross join lateral (select d.id from dibs.dead as d where d.id = k.id for update skip locked) as d);
