@@ -41,6 +41,7 @@ SCENARIOS = (
     "grouped_horizon",
     "limits",
     "limited_horizon",
+    "instructions",
     "size",
     "web",
 )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parents[1]
 ALLOWED_LOSS = 0.03
 FASTER_IS_MORE = ("_per_s", "ratio")
-FASTER_IS_LESS = ("_us", "_us_per_job", "_ms", "_mb", "bytes_per_job", "_seconds")
+FASTER_IS_LESS = ("_instructions", "_us", "_us_per_job", "_ms", "_mb", "bytes_per_job", "_seconds")
 
 
 @dataclass
