@@ -24,6 +24,8 @@ DRAINERS = 3
 TABLES: tuple[LiteralString, ...] = ("ready", "blocked", "lease")
 STALL = 12.0
 """After so many seconds without any change, with nothing due later, the rest is stranded."""
+LONGEST = 600.0
+"""Seconds after which a drain ends although something still changes."""
 
 LEFT = """
 select (select count(*) from dibs.ready), (select count(*) from dibs.blocked), (select count(*) from dibs.lease)"""
@@ -65,9 +67,8 @@ where b.kind is null and not exists (select from dibs.limit_rule as r where r.id
 class Drain:
     """Claims and completes until nothing waits. Its only chores are rescue and expire."""
 
-    def __init__(self, world: World, patience: float) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
-        self.patience = patience
         self.over = threading.Event()
         self.main = Caller(world, "main-drain")
         self.main_worker = ""
@@ -153,7 +154,7 @@ class Drain:
         """Until nothing is left, or nothing changes any more."""
         began = changed = time.monotonic()
         before: Any = None
-        while time.monotonic() < began + self.patience:
+        while time.monotonic() < began + LONGEST:
             for sql in ("select dibs.do_chore('rescue', true)", "select dibs.do_chore('expire', true)"):
                 self.main.run("drain", sql)
             self.main.run("drain", "select dibs.unpark(%s)", (self.main_worker,))

@@ -90,7 +90,7 @@ def stress(
         if widened:
             calm(conn)
         judge(conn, world, when="after the load")
-        took = Drain(world, patience=60).run()
+        took = Drain(world).run()
         judge(conn, world, when="after the drain")
         _judge_repairs(conn, world)
         return _summary(conn, world, seconds, count, took)

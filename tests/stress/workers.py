@@ -156,7 +156,10 @@ class Worker(Actor):
 
 
 class OldSnapshotWorker(Worker):
-    """Completes and enqueues in REPEATABLE READ."""
+    """Completes and enqueues in REPEATABLE READ.
+
+    What it enqueues has no key: the completions have freed keys, and keys in two orders would be its own deadlock.
+    """
 
     def step(self) -> None:
         held = sorted(self.claim()[:20])
@@ -169,7 +172,7 @@ class OldSnapshotWorker(Worker):
             ids, tokens = [h[0] for h in held], [h[1] for h in held]
             rows = self.db.run("complete", "select id, answer from dibs.complete_many(%s, %s)", (ids, tokens), ends=ids)
             self.db.done([id for id, answer in rows if answer == "ok"])
-            job = new_job(self.chance, self.chance.choice(self.world.names()))
+            job = new_job(self.chance, self.chance.choice(self.world.names()), keyed=False)
             [[id, outcome]] = self.db.run(
                 "enqueue", "select id, outcome from dibs.enqueue_many(%s)", (json.dumps([job]),)
             )
