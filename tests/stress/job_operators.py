@@ -109,12 +109,11 @@ class Surgeon(Operator):
                     self.world.find("edit said that a job has succeeded which has not", f"job {id} is {state}")
 
     def edit_slowly(self) -> None:
-        """Edits in a transaction that stays open for a moment: others wait for these tickets."""
-        ids = self.some("ready", 3)
-        with self.db.transaction():
-            for id in ids:
+        """An edit in a transaction that stays open for a moment. Two edits would lock tickets in any order."""
+        for id in self.some("ready", 1):
+            with self.db.transaction():
                 self.call("edit", "select dibs.edit(%s, %s)", id, as_json(self.changes()))
-            self.world.stop.wait(self.chance.random() * 0.08)
+                self.world.stop.wait(self.chance.random() * 0.08)
 
     def edit_still(self) -> None:
         """Edit those that producers are replacing."""
