@@ -23,7 +23,7 @@ def run(stage: Stage) -> dict[str, float]:
     sent: dict[UUID, float] = {}
     received: dict[UUID, float] = {}
     with dibs.Client(stage.dsn) as producer, dibs.Client(stage.dsn) as consumer:
-        queue = consumer.queue("q")
+        queue = consumer.message_queue("q")
         producer.enqueue("q", "k")
         queue.receive(wait=5)[0].ack()
 

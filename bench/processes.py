@@ -45,7 +45,7 @@ def workers(dsn: str, count: int, *options: str) -> Iterator[list[subprocess.Pop
 
 def wait_for_workers(client: dibs.Client, count: int) -> None:
     """Wait until so many are registered."""
-    while len(client.workers()) < count:
+    while len(client.workers.list()) < count:
         time.sleep(0.05)
 
 

@@ -21,12 +21,12 @@ def run(stage: Stage) -> dict[str, float]:
     sent = {}
     with dibs.Client(stage.dsn) as client, workers(stage.dsn, 1):
         wait_for_workers(client, 1)
-        client.queue("tasks")
+        client.message_queue("tasks")
         for _ in range(JOBS):
             made = client.enqueue("tasks", "stamp", {})
             sent[made.id] = time.monotonic()
             time.sleep(random.uniform(0.01, 0.04))
-        while client.depth("tasks").waiting + client.depth("tasks").running:
+        while client.queues.depth("tasks").waiting + client.queues.depth("tasks").running:
             time.sleep(0.05)
         began = {id: (client.show(id) or {})["attempts"][0]["result"] for id in sent}
     waits = [max(0.0, began[id] - at) * 1000 for id, at in sent.items()]

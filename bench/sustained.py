@@ -32,8 +32,8 @@ def run(stage: Stage) -> dict[str, float]:
             )
             sent += BATCH
             if passed > 10 * (len(backlogs) + 1):
-                backlogs.append(client.depth("tasks").waiting)
-        backlogs.append(client.depth("tasks").waiting)
+                backlogs.append(client.queues.depth("tasks").waiting)
+        backlogs.append(client.queues.depth("tasks").waiting)
     # A second of work is no growth; the first ten seconds are for getting up to speed.
     return {
         "offered_per_s": sent / SECONDS,

@@ -78,7 +78,7 @@ FACTS = """
 select count(f.attempt_id)::integer as failures, dibs.now() - max(f.at) as waited, max(f.error) as error,
   (select outcome from letters.ended where letter_id = %(id)s) as ended,
   max(a.id) filter (where f.attempt_id is null and s.attempt_id is null) as outstanding,
-  max(dibs.state(a.job_id)) filter (where f.attempt_id is null and s.attempt_id is null) as job_state
+  max((dibs.status(a.job_id)).state) filter (where f.attempt_id is null and s.attempt_id is null) as job_state
 from letters.attempt as a
 left join letters.failed as f on f.attempt_id = a.id
 left join letters.succeeded as s on s.attempt_id = a.id

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 import dibs
-from dibs import errors, events, operation, policy, schedule, testing, web, worker
+from dibs import errors, events, operation, policy, schedule, testing, types, web, worker
 from dibs.client import context
 from dibs.db.adapters import detect
 from dibs.web import access, settings
@@ -27,7 +27,12 @@ from dibs.web import access, settings
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = "dibs.client."
 TASKS = tuple(CLIENT + name for name in ("app", "task", "remote", "context", "middleware"))
-GIVEN = {"AsyncUpkeep", "Context", "Held", "Job", "Message", "Queue", "RemoteTask", "Task", "Transaction", "Upkeep"}
+NOUNS = ("queues", "schedules", "limits", "groups", "workers", "stats", "failures", "channels", "upkeep")
+"""The parts of a client, such as ``client.queues``; each has a page."""
+GIVEN = {
+    "Context", "Held", "Job", "Message", "MessageQueue", "RemoteTask", "Task", "Transaction",
+    *(noun.capitalize() for noun in NOUNS),
+}  # fmt: skip
 """Classes one gets and does not make, so nobody calls them."""
 OPENING = "<!-- Written by tools/pyref.py from the docstrings: change those and run `make docs`. -->"
 
@@ -45,7 +50,12 @@ class Page:
         return ROOT / "docs/reference" / self.file
 
 
-PYTHON = Page("python.md", "Python reference", "Every public name of the module `dibs`.")
+PYTHON = Page(
+    "python.md",
+    "Python reference",
+    "Every public name. `import dibs` brings the names of application code; `dibs.errors` has every error, and "
+    "`dibs.types` the types of arguments and answers, for annotations.",
+)
 TASK = Page("python-tasks.md", "Python: apps and tasks", "[Tasks](../use/tasks.md) shows how these go together.")
 CLIENTS = Page(
     "python-client.md",
@@ -53,6 +63,15 @@ CLIENTS = Page(
     "[The client](../use/client.md) shows how these go together. A class with an async twin, such as `AsyncClient`, is "
     "listed once: the twin has the same methods, awaited.",
 )
+PARTS = {
+    noun: Page(
+        f"python-{noun}.md",
+        f"Python: client.{noun}",
+        f"An async client has the same methods, awaited: `await client.{noun}.…`. "
+        "[Values](python-values.md) has the types.",
+    )
+    for noun in NOUNS
+}
 VALUES = Page("python-values.md", "Python: values", "What goes in and what comes back.")
 EVENTS = Page("python-events.md", "Python: dibs.events", "[Metrics, logs, traces](../run/metrics.md) shows their use.")
 WORKER = Page("python-worker.md", "Python: dibs.worker", "[Workers](../run/workers.md) shows their use.")
@@ -255,6 +274,9 @@ def public(module: ModuleType) -> dict[str, Any]:
 def page_of(of: Any) -> Page:
     """Where a name of ``dibs`` is told."""
     home = getattr(of, "__module__", "")
+    part = home.removeprefix(CLIENT).removesuffix("_async")
+    if home.startswith(CLIENT) and part in PARTS:
+        return PARTS[part]
     if home.startswith((*TASKS, "dibs.retry", "dibs.policy")) and not typing.is_typeddict(of):
         return TASK
     return CLIENTS if home.startswith(CLIENT) else VALUES
@@ -273,35 +295,48 @@ def opened(page: Page) -> list[str]:
     return [f"# {page.title}", "", OPENING, "", page.about, ""]
 
 
-def index(names: dict[str, Any]) -> list[str]:
-    """Every name of ``dibs`` with a line about it, and the other modules."""
-    told = {name: of for name, of in names.items() if not is_error(of) and not isinstance(of, ModuleType)}
-    lines = opened(PYTHON)
-    for page in (TASK, CLIENTS, VALUES):
-        rows = [(n, of) for n, of in told.items() if page_of(of) is page and n not in twins(names).values()]
-        lines += [f"## {page.title.removeprefix('Python: ').capitalize()}", "", "| name | |", "|---|---|"]
-        lines += [f"| [`{n}`]({page.file}#{n.lower()}) | {first_sentence(of, n)} |" for n, of in rows]
-        lines += [""]
+def listed(names: dict[str, Any], module: str) -> list[str]:
+    """A table of names, with a line about each."""
+    twin_names = twins(names).values()
+    shown = {n: of for n, of in names.items() if n not in twin_names}
+    rows = [
+        f"| [`{module}.{n}`]({page_of(of).file}#{n.lower()}) | {first_sentence(of, n)} |" for n, of in shown.items()
+    ]
+    return ["| name | |", "|---|---|", *rows, ""]
+
+
+def index(own: dict[str, Any], kinds: dict[str, Any]) -> list[str]:
+    """Every name with a line about it, and the other modules."""
+    values = {n: of for n, of in kinds.items() if n.removeprefix("Async").lower() not in PARTS}
+    lines = [*opened(PYTHON), "## dibs", "", *listed(own, "dibs")]
+    lines += ["## Parts of a client", "", "| part | |", "|---|---|"]
+    lines += [f"| [`client.{n}`]({page.file}) | {first_sentence(kinds[n.capitalize()])} |" for n, page in PARTS.items()]
+    lines += ["", "## dibs.types", "", *listed(values, "dibs.types")]
     lines += ["## Other modules", "", "| module | |", "|---|---|"]
     lines += [f"| [`{m.__name__}`]({page.file}) | {first_sentence(m)} |" for page, m in MODULES.items()]
     lines += ["", "## Errors", "", "[Errors](errors.md) has the tree and what to do about each.", ""]
     lines += ["| error | |", "|---|---|"]
-    return [*lines, *(f"| `{n}` | {first_sentence(of)} |" for n, of in names.items() if is_error(of)), ""]
+    for name, of in vars(errors).items():
+        if is_error(of):
+            lines += [f"| `{'dibs' if name in dibs.__all__ else 'dibs.errors'}.{name}` | {first_sentence(of)} |"]
+    return [*lines, ""]
 
 
 def pages() -> dict[Path, str]:
     """The text of every page."""
-    names = public(dibs)
+    own = {n: of for n, of in public(dibs).items() if not is_error(of) and not isinstance(of, ModuleType)}
+    kinds = public(types)
+    names = own | kinds
     pairs = twins(names)
-    written = {page: opened(page) for page in (TASK, CLIENTS, VALUES, *MODULES)}
+    written = {page: opened(page) for page in (TASK, CLIENTS, *PARTS.values(), VALUES, *MODULES)}
     for name, of in names.items():
-        if not is_error(of) and not isinstance(of, ModuleType) and name not in pairs.values():
+        if name not in pairs.values():
             written[page_of(of)] += section(name, of, pairs.get(name))
     for page, module in MODULES.items():
         for name, of in public(module).items():
             if of is not names.get(name):
                 written[page] += section(name, of)
-    written[PYTHON] = index(names)
+    written[PYTHON] = index(own, kinds)
     return {page.path: "\n".join(lines).rstrip() + "\n" for page, lines in written.items()}
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference/sql.md from an installed database; ``--check`` only says whether the file is up to date."""
+"""Writes docs/reference/sql*.md from an installed database; ``--check`` only says whether they are up to date."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server
 from dibs.errors import BY_SQLSTATE
 
-TARGET = Path(__file__).resolve().parent.parent / "docs/reference/sql.md"
+REFERENCE = Path(__file__).resolve().parent.parent / "docs/reference"
+PROTOCOL = "Worker protocol: "
+"""The comment of a function that is called by workers, and not by people, begins with this."""
 CORE = Path(sql.__file__).parent
 FIRST = ("jobs", "claiming", "queues", "groups", "limits", "shards", "schedules")
 """The rooms a reader looks for first; the others follow by name."""
@@ -49,7 +51,8 @@ OPENING = """\
 
 <!-- Written by tools/sqlref.py from an installed database: change the SQL's comments and run `make docs`. -->
 
-Every verb, view and table of the schema `dibs`. [Using dibs from SQL](../use/sql.md) shows how they go together.
+Every verb, view and table of the schema `dibs`. [Using dibs from SQL](../use/sql.md) shows how they go together. The
+functions that only workers call are on a page of their own: [the worker protocol](sql-protocol.md).
 
 The functions are the API. Roles are granted functions and views, never tables. P, W, O and A stand for the roles
 `dibs_producer`, `dibs_worker`, `dibs_observer` and `dibs_admin`; the schema's owner may call everything.
@@ -57,6 +60,18 @@ The functions are the API. Roles are granted functions and views, never tables. 
 What a function raises by itself is listed with it, as [SQLSTATEs](errors.md). Three more can come from almost any
 of them: `23514` when a value breaks a named constraint, a code of class `22` when a value cannot be read, and `42501`
 when the role may not call the function.
+"""
+
+
+PROTOCOL_OPENING = """\
+# SQL: the worker protocol
+
+<!-- Written by tools/sqlref.py from an installed database: change the SQL's comments and run `make docs`. -->
+
+The functions a worker calls to register, to wait for jobs, to park them, to run schedules and to deliver messages. You
+need them only to write a worker in another language. They may change between minor versions; the functions of the
+[SQL reference](sql.md) do not. P, W, O and A stand for the roles `dibs_producer`, `dibs_worker`, `dibs_observer` and
+`dibs_admin`.
 """
 
 
@@ -85,6 +100,16 @@ class Function:
         return f"dibs.{self.name}(\n" + ",\n".join(f"  {a}" for a in self.inputs) + ")"
 
     @property
+    def is_protocol(self) -> bool:
+        return self.comment.startswith(PROTOCOL)
+
+    @property
+    def about(self) -> str:
+        """The comment as a sentence."""
+        text = self.comment.removeprefix(PROTOCOL)
+        return text[:1].upper() + text[1:]
+
+    @property
     def initials(self) -> str:
         return " ".join(r[0].upper() for r in self.roles)
 
@@ -101,7 +126,7 @@ def rooms() -> dict[str, set[str]]:
 
 def room_section(room: str, functions: list[Function], states: dict[str, list[str]]) -> list[str]:
     lines = [f"## {room.replace('_', ' ').capitalize()}", "", "| function | what it does | roles |", "|---|---|---|"]
-    lines += [f"| [{f.name}](#{f.name}) | {first_sentence(f.comment)} | {f.initials} |" for f in functions]
+    lines += [f"| [{f.name}](#{f.name}) | {first_sentence(f.about)} | {f.initials} |" for f in functions]
     return [*lines, "", *(line for f in functions for line in function_section(f, states[f.name]))]
 
 
@@ -144,7 +169,7 @@ def columns_table(columns: list[tuple[str, str]]) -> list[str]:
 def function_section(function: Function, states: list[str]) -> list[str]:
     lines = [f"### {function.name}", "", "```text", function.signature, "```", ""]
     if function.comment:
-        lines += [one_line(function.comment), ""]
+        lines += [one_line(function.about), ""]
     if function.columns:
         lines += ["Returns rows:" if function.many else "Returns one row:", "", *columns_table(function.columns)]
     else:
@@ -163,13 +188,20 @@ def relation_section(name: str, comment: str, columns: list[tuple[str, str]]) ->
     return [f"### {name}", "", one_line(comment), "", *columns_table(columns)]
 
 
-def page(functions: list[Function], views: list[Any], tables: list[Any]) -> str:
+def rooms_of(functions: list[Function], states: dict[str, list[str]]) -> list[str]:
+    """A section for each room that has some of the functions."""
+    lines = []
+    for room, names in rooms().items():
+        if here := [f for f in functions if f.name in names]:
+            lines += room_section(room, here, states)
+    return lines
+
+
+def pages(functions: list[Function], views: list[Any], tables: list[Any]) -> dict[str, str]:
+    """The text of each page, by its file."""
     public = [f for f in functions if f.roles]
     states = raised(functions)
-    lines = [OPENING]
-    for room, names in rooms().items():
-        if here := [f for f in public if f.name in names]:
-            lines += room_section(room, here, states)
+    lines = [OPENING, *rooms_of([f for f in public if not f.is_protocol], states)]
     lines += ["## Views", "", "For `dibs_observer` and `dibs_admin`. They show no payloads and no tokens.", ""]
     for view in views:
         lines += relation_section(*view)
@@ -177,34 +209,38 @@ def page(functions: list[Function], views: list[Any], tables: list[Any]) -> str:
     lines += ["`attempt` have the columns of their parents.", ""]
     for table in tables:
         lines += relation_section(*table)
-    return "\n".join(lines).rstrip() + "\n"
+    protocol = [PROTOCOL_OPENING, *rooms_of([f for f in public if f.is_protocol], states)]
+    return {
+        name: "\n".join(text).rstrip() + "\n" for name, text in {"sql.md": lines, "sql-protocol.md": protocol}.items()
+    }
 
 
-def reference(dsn: str) -> str:
-    """The page for a database with dibs installed."""
+def reference(dsn: str) -> dict[str, str]:
+    """The pages for a database with dibs installed."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("set search_path = pg_catalog")
         conn.execute("set intervalstyle = postgres")
         functions = [Function(*row) for row in conn.execute(FUNCTIONS, (list(ROLES),))]
         views, tables = (conn.execute(RELATIONS, (kinds,)).fetchall() for kinds in (["v"], ["r", "p"]))
-        return page(functions, views, tables)
+        return pages(functions, views, tables)
 
 
 def main() -> int:
     with Server.temporary(settings=UNSAFE_FAST) as server:
         migrate(server.dsn())
         text = reference(server.dsn())
-    name = TARGET.relative_to(TARGET.parents[2])
-    if TARGET.exists() and TARGET.read_text(encoding="utf-8") == text:
-        print(f"up to date: {name}")
-        return 0
-    if "--check" in sys.argv:
-        print(f"stale: {name} does not match the SQL; run `make docs`")
-        return 1
-    TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(text, encoding="utf-8")
-    print(f"wrote: {name}")
-    return 0
+    stale = False
+    for name, page in text.items():
+        target = REFERENCE / name
+        if target.exists() and target.read_text(encoding="utf-8") == page:
+            print(f"up to date: docs/reference/{name}")
+        elif "--check" in sys.argv:
+            print(f"stale: docs/reference/{name} does not match the SQL; run `make docs`")
+            stale = True
+        else:
+            target.write_text(page, encoding="utf-8")
+            print(f"wrote: docs/reference/{name}")
+    return int(stale)
 
 
 if __name__ == "__main__":

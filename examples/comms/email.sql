@@ -10,7 +10,7 @@ set search_path = pg_catalog, pg_temp
 begin atomic
   select f.attempts, f.failures, f.last_failed_at, f.last_error, (
       select e.outcome from comms.send_email_task_ended as e where e.send_email_task_id = id),
-    o.attempt_id, o.job_id, dibs.state(o.job_id), (select s.stage from dibs.delivery_stage(o.job_id) as s)
+    o.attempt_id, o.job_id, (dibs.status(o.job_id)).state, (select s.stage from dibs.delivery_stage(o.job_id) as s)
   from (
     select count(*)::integer as attempts, count(x.attempt_id)::integer as failures, max(x.failed_at) as last_failed_at,
       (array_agg(x.error order by x.failed_at desc) filter (where x.error is not null))[1] as last_error
@@ -102,7 +102,7 @@ begin
   -- The root row first, and the facts in a separate statement, which sees what others did before us.
   perform from comms.send_email_task as t where t.send_email_task_id = v_id for update;
   if not found then
-    return dibs.result_invalid(format('there is no send_email_task %s', coalesce(payload ->> 'send_email_task_id', 'without an id')));
+    return dibs.envelope_invalid(format('there is no send_email_task %s', coalesce(payload ->> 'send_email_task_id', 'without an id')));
   end if;
   select p.* into v_policy from comms.policy as p where p.channel = 'email';
   select f.* into v_facts from comms.send_email_facts(v_id) as f;
@@ -118,19 +118,19 @@ begin
   end if;
 
   if v_facts.ended is not null then
-    return dibs.result_ok(jsonb_build_object('status', v_facts.ended));
+    return dibs.envelope_ok(jsonb_build_object('status', v_facts.ended));
   end if;
   if v_facts.attempt_id is null and v_facts.failures >= v_policy.max_attempts then
     insert into comms.send_email_task_ended (send_email_task_id, outcome, reason)
     values (v_id, 'given up', v_facts.last_error) on conflict do nothing;
-    return dibs.result_ok('{"status": "given up"}');
+    return dibs.envelope_ok('{"status": "given up"}');
   end if;
   if v_facts.attempt_id is null then
     perform comms.schedule_email(v_id, case when v_facts.failures = 0 then interval '0' else
       greatest(v_facts.last_failed_at + comms.pause_after(v_policy, v_facts.failures) - dibs.now(), interval '0') end);
   end if;
   perform comms.look_at_email(v_id, v_policy.recheck);
-  return dibs.result_ok('{"status": "waiting"}');
+  return dibs.envelope_ok('{"status": "waiting"}');
 end
 $$;
 
@@ -154,12 +154,12 @@ begin
   join comms.send_email_task as t on t.send_email_task_id = s.send_email_task_id
   where s.attempt_id = comms.id_in(payload, 'attempt_id');
   if v_task.send_email_task_id is null then
-    return dibs.result_invalid('there is no such attempt');
+    return dibs.envelope_invalid('there is no such attempt');
   end if;
   if v_task.over then
-    return dibs.result_invalid('this attempt is over; the supervisor schedules another');
+    return dibs.envelope_invalid('this attempt is over; the supervisor schedules another');
   end if;
-  return dibs.result_ok(jsonb_strip_nulls(jsonb_build_object(
+  return dibs.envelope_ok(jsonb_strip_nulls(jsonb_build_object(
     'to', v_task.to_address, 'subject', v_task.subject, 'text', v_task.body_text, 'html', v_task.body_html)));
 end
 $$;
@@ -177,7 +177,7 @@ begin
   perform comms.succeed_email_attempt(v_id, comms.id_in(payload -> 'original_payload', 'attempt_id'),
     coalesce(payload -> 'worker_payload', '{}'));
   perform comms.look_at_email(v_id, interval '0');
-  return dibs.result_ok();
+  return dibs.envelope_ok();
 end
 $$;
 
@@ -193,7 +193,7 @@ begin
   perform from comms.send_email_task as t where t.send_email_task_id = v_id for update;
   perform comms.fail_email_attempt(comms.id_in(payload -> 'original_payload', 'attempt_id'), coalesce(payload ->> 'error', 'unknown'));
   perform comms.look_at_email(v_id, interval '0');
-  return dibs.result_ok();
+  return dibs.envelope_ok();
 end
 $$;
 
@@ -209,10 +209,10 @@ declare
   v_id bigint;
 begin
   if coalesce(payload ->> 'to', '') !~ '^[^@[:space:]]+@[^@[:space:]]+$' then
-    return dibs.result_invalid('to is not an e-mail address');
+    return dibs.envelope_invalid('to is not an e-mail address');
   end if;
   if coalesce(payload ->> 'text', payload ->> 'html', '') = '' then
-    return dibs.result_invalid('the e-mail has neither text nor html');
+    return dibs.envelope_invalid('the e-mail has neither text nor html');
   end if;
   insert into comms.send_email_task (request_key, to_address, subject, body_text, body_html)
   values (payload ->> 'request_key', payload ->> 'to', coalesce(payload ->> 'subject', ''), payload ->> 'text', payload ->> 'html')
@@ -224,7 +224,7 @@ begin
   if not exists (select from comms.send_email_task_ended as e where e.send_email_task_id = v_id) then
     perform comms.look_at_email(v_id, interval '0');
   end if;
-  return dibs.result_ok(jsonb_build_object('send_email_task_id', v_id));
+  return dibs.envelope_ok(jsonb_build_object('send_email_task_id', v_id));
 end
 $$;
 

@@ -10,7 +10,7 @@ set search_path = pg_catalog, pg_temp
 begin atomic
   select f.attempts, f.failures, f.last_failed_at, f.last_error, (
       select e.outcome from comms.send_sms_task_ended as e where e.send_sms_task_id = id),
-    o.attempt_id, o.job_id, dibs.state(o.job_id), (select s.stage from dibs.delivery_stage(o.job_id) as s)
+    o.attempt_id, o.job_id, (dibs.status(o.job_id)).state, (select s.stage from dibs.delivery_stage(o.job_id) as s)
   from (
     select count(*)::integer as attempts, count(x.attempt_id)::integer as failures, max(x.failed_at) as last_failed_at,
       (array_agg(x.error order by x.failed_at desc) filter (where x.error is not null))[1] as last_error
@@ -102,7 +102,7 @@ begin
   -- The root row first, and the facts in a separate statement, which sees what others did before us.
   perform from comms.send_sms_task as t where t.send_sms_task_id = v_id for update;
   if not found then
-    return dibs.result_invalid(format('there is no send_sms_task %s', coalesce(payload ->> 'send_sms_task_id', 'without an id')));
+    return dibs.envelope_invalid(format('there is no send_sms_task %s', coalesce(payload ->> 'send_sms_task_id', 'without an id')));
   end if;
   select p.* into v_policy from comms.policy as p where p.channel = 'sms';
   select f.* into v_facts from comms.send_sms_facts(v_id) as f;
@@ -118,19 +118,19 @@ begin
   end if;
 
   if v_facts.ended is not null then
-    return dibs.result_ok(jsonb_build_object('status', v_facts.ended));
+    return dibs.envelope_ok(jsonb_build_object('status', v_facts.ended));
   end if;
   if v_facts.attempt_id is null and v_facts.failures >= v_policy.max_attempts then
     insert into comms.send_sms_task_ended (send_sms_task_id, outcome, reason)
     values (v_id, 'given up', v_facts.last_error) on conflict do nothing;
-    return dibs.result_ok('{"status": "given up"}');
+    return dibs.envelope_ok('{"status": "given up"}');
   end if;
   if v_facts.attempt_id is null then
     perform comms.schedule_sms(v_id, case when v_facts.failures = 0 then interval '0' else
       greatest(v_facts.last_failed_at + comms.pause_after(v_policy, v_facts.failures) - dibs.now(), interval '0') end);
   end if;
   perform comms.look_at_sms(v_id, v_policy.recheck);
-  return dibs.result_ok('{"status": "waiting"}');
+  return dibs.envelope_ok('{"status": "waiting"}');
 end
 $$;
 
@@ -154,12 +154,12 @@ begin
   join comms.send_sms_task as t on t.send_sms_task_id = s.send_sms_task_id
   where s.attempt_id = comms.id_in(payload, 'attempt_id');
   if v_task.send_sms_task_id is null then
-    return dibs.result_invalid('there is no such attempt');
+    return dibs.envelope_invalid('there is no such attempt');
   end if;
   if v_task.over then
-    return dibs.result_invalid('this attempt is over; the supervisor schedules another');
+    return dibs.envelope_invalid('this attempt is over; the supervisor schedules another');
   end if;
-  return dibs.result_ok(jsonb_build_object('to', v_task.to_number, 'text', v_task.body_text));
+  return dibs.envelope_ok(jsonb_build_object('to', v_task.to_number, 'text', v_task.body_text));
 end
 $$;
 
@@ -176,7 +176,7 @@ begin
   perform comms.succeed_sms_attempt(v_id, comms.id_in(payload -> 'original_payload', 'attempt_id'),
     coalesce(payload -> 'worker_payload', '{}'));
   perform comms.look_at_sms(v_id, interval '0');
-  return dibs.result_ok();
+  return dibs.envelope_ok();
 end
 $$;
 
@@ -192,7 +192,7 @@ begin
   perform from comms.send_sms_task as t where t.send_sms_task_id = v_id for update;
   perform comms.fail_sms_attempt(comms.id_in(payload -> 'original_payload', 'attempt_id'), coalesce(payload ->> 'error', 'unknown'));
   perform comms.look_at_sms(v_id, interval '0');
-  return dibs.result_ok();
+  return dibs.envelope_ok();
 end
 $$;
 
@@ -208,10 +208,10 @@ declare
   v_id bigint;
 begin
   if coalesce(payload ->> 'to', '') !~ '^\+[0-9]{6,15}$' then
-    return dibs.result_invalid('to is not a number such as +15550001234');
+    return dibs.envelope_invalid('to is not a number such as +15550001234');
   end if;
   if coalesce(payload ->> 'text', '') = '' then
-    return dibs.result_invalid('the text message has no text');
+    return dibs.envelope_invalid('the text message has no text');
   end if;
   insert into comms.send_sms_task (request_key, to_number, body_text)
   values (payload ->> 'request_key', payload ->> 'to', payload ->> 'text')
@@ -223,7 +223,7 @@ begin
   if not exists (select from comms.send_sms_task_ended as e where e.send_sms_task_id = v_id) then
     perform comms.look_at_sms(v_id, interval '0');
   end if;
-  return dibs.result_ok(jsonb_build_object('send_sms_task_id', v_id));
+  return dibs.envelope_ok(jsonb_build_object('send_sms_task_id', v_id));
 end
 $$;
 

@@ -77,7 +77,7 @@ class Workers:
     """One worker process that is started again whenever it is killed."""
 
     def __init__(self, dsn: str, environment: dict[str, str]) -> None:
-        command = ["-m", "dibs", "worker", "--channels", "--queue", "comms", "--concurrency", "20", "--grace", "5"]
+        command = ["-m", "dibs", "worker", "--channels", "--queue", "comms", "--slots", "20", "--grace", "5"]
         self._command = [sys.executable, *command, "--dsn", dsn]
         self._environment = {**os.environ, **environment}
         self._lock = threading.Lock()

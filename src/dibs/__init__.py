@@ -1,4 +1,4 @@
-"""dibs: a work queue that lives inside your PostgreSQL.
+"""dibs: a job queue that lives inside your PostgreSQL.
 
 >>> import dibs
 >>> with dibs.Client() as client:                                      # doctest: +SKIP
@@ -7,250 +7,83 @@
 ...         client.complete(job, "sent")
 """
 
-from dibs import events
-from dibs.client.app import App, Task, TaskSettings
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from dibs import errors, events
+from dibs.client.app import App, Task
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
-from dibs.client.context import Context, StopReason, context
+from dibs.client.context import Context, context
 from dibs.client.handle import Job
 from dibs.client.handle_async import AsyncJob
 from dibs.client.middleware import Middleware
-from dibs.client.queue import Message, Queue
-from dibs.client.queue_async import AsyncMessage, AsyncQueue
-from dibs.client.remote import RemoteTask
-from dibs.client.transaction import Transaction
-from dibs.client.upkeep import Upkeep
-from dibs.client.upkeep_async import AsyncUpkeep
-from dibs.db.adapters.detect import AsyncConnection, Connection
 from dibs.errors import (
-    BrokenContract,
-    ClientClosed,
     ConnectionLost,
     DibsError,
     DuplicateJob,
-    EmbeddedError,
-    HandlersLeft,
-    IdOutOfRange,
-    IdTaken,
     InvalidArgument,
-    InvalidPolicy,
-    InvalidSchedule,
     JobEnded,
-    JobError,
-    JobRunning,
     LeaseLost,
-    LoginRefused,
-    LossPrevented,
-    NotAllowed,
     NotPermitted,
-    PayloadTooLarge,
-    PoolExhausted,
     QueueFull,
-    QueueInUse,
-    Refused,
-    SchemaError,
-    SchemaInUse,
-    SchemaLocked,
-    SchemaMissing,
-    SchemaTooNew,
-    SchemaTooOld,
-    ServerError,
-    ShardNotHeld,
-    StillSharded,
-    UnexpectedResult,
-    UnfitFunction,
     UnknownJob,
-    UnknownLimit,
-    UnknownQueue,
-    UnknownSchedule,
-    UnknownTask,
-    UnknownWorker,
     WaitTimeout,
-    WrongIsolation,
 )
-from dibs.info import (
-    Depth,
-    DrainEstimate,
-    Finding,
-    GroupInfo,
-    JobSummary,
-    Limit,
-    MadeDay,
-    PriorityDepth,
-    Pruned,
-    QueueInfo,
-    Rescued,
-    Resumed,
-    RunningJob,
-    SettingInfo,
-    TaskInfo,
-    Vital,
-    WorkerInfo,
-    WorkersWanted,
-)
-from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
-from dibs.operation import Audit, Changed, ErrorGroup, ErrorHour, Exported, Found, JobFilter, Steps, acting_as
-from dibs.policy import (
-    Backoff,
-    DedupScope,
-    GroupPolicy,
-    History,
-    JobChanges,
-    JobOptions,
-    OnDuplicate,
-    QueuePolicy,
-    Seconds,
-    WhenFull,
-    constant,
-    exponential,
-    progressive,
-)
-from dibs.progress import Status
+from dibs.job import Claimed, NewJob
+from dibs.operation import acting_as
+from dibs.policy import constant, exponential, progressive
 from dibs.retry import GiveUp, Retry, RetryAfter, Snooze
-from dibs.schedule import CatchUp, OnFailure, Overlap, Schedule, ScheduleRule, Triggered
-from dibs.shards import Hold, Shard
-from dibs.states import Answer, Outcome, State
-from dibs.stats import Counters, Period, QueueRate, Statistics, Totals
+from dibs.states import Answer, State
+from dibs.worker_settings import Share
 
 __version__ = "0.1.0"
-from dibs.worker_settings import Share, WorkerOptions, WorkerSettings
 
 __all__ = [
     "Answer",
-    "Answered",
     "App",
     "AsyncClient",
-    "AsyncConnection",
     "AsyncJob",
-    "AsyncMessage",
-    "AsyncQueue",
-    "AsyncUpkeep",
-    "Audit",
-    "Backoff",
-    "BrokenContract",
-    "CatchUp",
-    "Changed",
     "Claimed",
     "Client",
-    "ClientClosed",
-    "Connection",
     "ConnectionLost",
     "Context",
-    "Counters",
-    "DedupScope",
-    "Depth",
     "DibsError",
-    "DrainEstimate",
     "DuplicateJob",
-    "EmbeddedError",
-    "Enqueued",
-    "ErrorGroup",
-    "ErrorHour",
-    "Exported",
-    "Failed",
-    "Finding",
-    "Found",
     "GiveUp",
-    "GroupInfo",
-    "GroupPolicy",
-    "HandlersLeft",
-    "Held",
-    "History",
-    "Hold",
-    "IdOutOfRange",
-    "IdTaken",
     "InvalidArgument",
-    "InvalidPolicy",
-    "InvalidSchedule",
     "Job",
-    "JobChanges",
     "JobEnded",
-    "JobError",
-    "JobFilter",
-    "JobOptions",
-    "JobRunning",
-    "JobSummary",
     "LeaseLost",
-    "Limit",
-    "LoginRefused",
-    "LossPrevented",
-    "MadeDay",
-    "Message",
     "Middleware",
     "NewJob",
-    "NotAllowed",
     "NotPermitted",
-    "OnDuplicate",
-    "OnFailure",
-    "Outcome",
-    "Overlap",
-    "PayloadTooLarge",
-    "Period",
-    "PoolExhausted",
-    "PriorityDepth",
-    "Pruned",
-    "Queue",
     "QueueFull",
-    "QueueInUse",
-    "QueueInfo",
-    "QueuePolicy",
-    "QueueRate",
-    "Redriven",
-    "Refused",
-    "RemoteTask",
-    "Rescued",
-    "Resumed",
     "Retry",
     "RetryAfter",
-    "RunningJob",
-    "Schedule",
-    "ScheduleRule",
-    "SchemaError",
-    "SchemaInUse",
-    "SchemaLocked",
-    "SchemaMissing",
-    "SchemaTooNew",
-    "SchemaTooOld",
-    "Seconds",
-    "ServerError",
-    "SettingInfo",
-    "Shard",
-    "ShardNotHeld",
     "Share",
     "Snooze",
     "State",
-    "Statistics",
-    "Status",
-    "Steps",
-    "StillSharded",
-    "StopReason",
     "Task",
-    "TaskInfo",
-    "TaskSettings",
-    "Totals",
-    "Transaction",
-    "Triggered",
-    "UnexpectedResult",
-    "UnfitFunction",
     "UnknownJob",
-    "UnknownLimit",
-    "UnknownQueue",
-    "UnknownSchedule",
-    "UnknownTask",
-    "UnknownWorker",
-    "Upkeep",
-    "Vital",
     "WaitTimeout",
-    "WhenFull",
-    "WorkerInfo",
-    "WorkerOptions",
-    "WorkerSettings",
-    "WorkersWanted",
-    "WrongIsolation",
     "acting_as",
     "constant",
     "context",
+    "errors",
     "events",
     "exponential",
     "progressive",
+    "types",
 ]
+
+
+if TYPE_CHECKING:
+    from dibs import types
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import ``dibs.types`` when it is first used: most programs need it for annotations only."""
+        if name == "types":
+            return import_module("dibs.types")
+        raise AttributeError(f"module 'dibs' has no attribute {name!r}")

@@ -25,7 +25,7 @@ ACTOR: ContextVar[str | None] = ContextVar("dibs.actor", default=None)
 class JobFilter(TypedDict, total=False):
     """Which jobs are meant: all that is given has to hold.
 
-    ``reason`` is a LIKE pattern for what a dead job died of, or for the last error of another; ``error_group`` is a
+    ``reason`` is a LIKE pattern for what a dead job died of, or for the last error of another; ``failure`` is a
     fingerprint of :class:`ErrorGroup`. ``payload`` and ``headers`` have to be contained in the job's.
     """
 
@@ -36,7 +36,7 @@ class JobFilter(TypedDict, total=False):
     group: str
     dedup_key: str
     reason: str
-    error_group: str
+    failure: str
     payload: Any
     headers: dict[str, Any]
     enqueued_after: datetime
@@ -88,8 +88,8 @@ class Changed:
 class Found:
     """Jobs that a search found, newest first, and how many it looked at.
 
-    With ``next`` there may be more: give it as ``before``. A search stops after it has looked at some thousands, so it
-    may have found fewer than were asked for, or none, and still go on.
+    With ``next`` there may be more: give it as ``before``. A search that ran out of time may have found fewer than were
+    asked for, or none, and still go on.
     """
 
     jobs: list[JobSummary]
@@ -127,7 +127,7 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorGroup:
+class FailureGroup:
     """Failures that are alike: in their exception, their message without numbers and ids, and where it was raised."""
 
     fingerprint: str
@@ -142,7 +142,7 @@ class ErrorGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorHour:
+class FailureHour:
     """How many failures of a group happened in the hour that began ``at``."""
 
     fingerprint: str

@@ -35,7 +35,11 @@ def progress_json(
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a job is now, and what its run said of itself last."""
+    """What a job is now, how far its run has come, and its result.
+
+    ``result`` is that of the last successful run; None before that, where no history is kept, and for roles that
+    may not read results.
+    """
 
     state: State
     run: int | None = None
@@ -46,6 +50,7 @@ class Status:
     ended_at: datetime | None = None
     reason: str | None = None
     progress: dict[str, Any] | None = None
+    result: Any = None
 
     @property
     def done(self) -> float | None:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A queue's share of a worker: at most ``concurrency`` jobs in hand, and ``weight`` parts of the room."""
+    """A queue's share of a worker: at most ``slots`` jobs in hand, and ``weight`` parts of the room."""
 
-    concurrency: int | None = None
+    slots: int | None = None
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.concurrency is not None and self.concurrency < 1:
-            raise InvalidArgument(f"a queue's concurrency is at least 1, not {self.concurrency}")
+        if self.slots is not None and self.slots < 1:
+            raise InvalidArgument(f"a queue's slots is at least 1, not {self.slots}")
         if not 0 < self.weight <= 1000:
             raise InvalidArgument(f"a queue's weight is above 0 and at most 1000, not {self.weight}")
 
@@ -30,7 +30,7 @@ class Share:
 class WorkerSettings:
     """How a worker works.
 
-    ``queues`` are their names, or a mapping of names to their :class:`Share`. ``concurrency`` is how many handlers run
+    ``queues`` are their names, or a mapping of names to their :class:`Share`. ``slots`` is how many handlers run
     at once; of these, at most ``threads`` are plain functions, ``pool`` run in separate processes, and
     ``connections`` are inside ``context().transaction()``. ``grace`` is how many seconds they have to finish after a
     stop. With ``drain`` the worker ends when nothing is left to do. ``upkeep`` runs the maintenance beside it, and
@@ -39,7 +39,7 @@ class WorkerSettings:
     """
 
     queues: Mapping[str, Share] | Sequence[str]
-    concurrency: int = 100
+    slots: int = 100
     threads: int = 20
     pool: int = field(default_factory=lambda: os.cpu_count() or 1)
     connections: int = 10
@@ -52,7 +52,7 @@ class WorkerSettings:
     def __post_init__(self) -> None:
         if isinstance(self.queues, str):
             raise InvalidArgument(f"queues are a list of names, not {self.queues!r}", hint=f"write [{self.queues!r}]")
-        least = (("concurrency", 1), ("threads", 1), ("pool", 1), ("connections", 1), ("grace", 0), ("poll", 0.01))
+        least = (("slots", 1), ("threads", 1), ("pool", 1), ("connections", 1), ("grace", 0), ("poll", 0.01))
         for setting, lowest in least:
             if getattr(self, setting) < lowest:
                 raise InvalidArgument(f"a worker's {setting} is at least {lowest}, not {getattr(self, setting)}")
@@ -71,7 +71,7 @@ class WorkerOptions(TypedDict, total=False):
     """The fields of :class:`WorkerSettings`, as keyword arguments."""
 
     queues: Mapping[str, Share] | Sequence[str]
-    concurrency: int
+    slots: int
     threads: int
     pool: int
     connections: int

@@ -33,7 +33,7 @@ def test_a_waiting_receiver_and_a_producer_survive_restarts(own_server: Server) 
         stop = threading.Event()
 
         def receive() -> None:
-            queue = consumer.queue("q")
+            queue = consumer.message_queue("q")
             while not stop.is_set():
                 for message in queue.receive(10, wait=1):
                     received.append(message.body)
@@ -53,7 +53,7 @@ def test_a_waiting_receiver_and_a_producer_survive_restarts(own_server: Server) 
         stop.set()
         thread.join()
         assert set(received) == set(range(sent + 1))
-        assert producer.depth("q").waiting == 0
+        assert producer.queues.depth("q").waiting == 0
 
 
 async def test_the_async_client_survives_a_restart(own_server: Server) -> None:
@@ -71,11 +71,11 @@ def test_a_client_without_patience_says_so(own_server: Server) -> None:
         own_server.stop()
         with pytest.raises(dibs.ConnectionLost) as caught:
             client.enqueue("q", "k")
-        assert not isinstance(caught.value, dibs.PoolExhausted)
+        assert not isinstance(caught.value, dibs.errors.PoolExhausted)
         with pytest.raises(dibs.ConnectionLost), dibs.Client(own_server.dsn(), patience=0.2):
             pass
         own_server.start()
-        wait_until(lambda: client.depth("q").ready == 1, what="it answers again")
+        wait_until(lambda: client.queues.depth("q").ready == 1, what="it answers again")
 
 
 def test_a_lost_answer_to_an_enqueue_makes_no_second_job(dsn: str) -> None:
@@ -86,18 +86,18 @@ def test_a_lost_answer_to_an_enqueue_makes_no_second_job(dsn: str) -> None:
         made = client.enqueue("q", "k", "lost-answer")
         assert proxy.lost.is_set()
         assert made.is_new
-        assert client.depth("q").ready == 2
+        assert client.queues.depth("q").ready == 2
         proxy.lose_the_answer_to(b"bulk-marker")
         many = client.enqueue_many(dibs.NewJob(queue="q", payload=f"bulk-marker {n}") for n in range(3000))
         assert proxy.lost.is_set()
         assert len({m.id for m in many}) == 3000
-        assert client.depth("q").ready == 3002
+        assert client.queues.depth("q").ready == 3002
 
 
 def test_a_lost_answer_to_a_bulk_enqueue_with_keys_adds_nothing(dsn: str) -> None:
     """The repeat tells what it made from what was there, also with a key twice and in a full queue."""
     with Proxy(dsn) as proxy, dibs.Client(proxy.dsn, patience=30) as client:
-        client.set_queue("q", max_depth=2000)
+        client.queues.set("q", max_depth=2000)
         there = client.enqueue("q", "k", dedup_key="0")
         for count in (900, 1500):
             proxy.lose_the_answer_to(b"keyed-marker")
@@ -109,15 +109,15 @@ def test_a_lost_answer_to_a_bulk_enqueue_with_keys_adds_nothing(dsn: str) -> Non
             )
             assert proxy.lost.is_set()
             assert [m.id for m in made] == [made[n % 600].id for n in range(count)]
-            assert made[0] == dibs.Enqueued(there.id, dibs.Answer.DUPLICATE)
-            assert client.depth("q").ready == 600
+            assert made[0] == dibs.types.Enqueued(there.id, dibs.Answer.DUPLICATE)
+            assert client.queues.depth("q").ready == 600
         proxy.lose_the_answer_to(b"refused-marker")
         assert client.enqueue("q", "k", "refused-marker", dedup_key="new", on_duplicate="refuse").is_new
         proxy.lose_the_answer_to(b"debounced-marker")
         new = client.enqueue("q", "k", "debounced-marker", dedup_key="new", on_duplicate="replace")
         assert proxy.lost.is_set()
         assert new.is_new
-        depth = client.depth("q")
+        depth = client.queues.depth("q")
         assert (depth.ready, depth.cancelled) == (601, 1)
 
 
@@ -131,7 +131,7 @@ def test_lost_answers_to_a_claim_lease_nothing_twice(dsn: str) -> None:
         assert [job.id for job in jobs] == [m.id for m in made[:10]]
         assert len({job.token for job in jobs}) == 1
         assert {(job.payload, job.attempt, job.losses) for job in jobs} == {(n, 1, 0) for n in range(10)}
-        depth = client.depth("q")
+        depth = client.queues.depth("q")
         assert (depth.running, depth.ready) == (10, 30)
         client.complete_many(jobs)
         assert client.claim("q", 1)[0].id == made[10].id
@@ -156,7 +156,7 @@ def test_terminated_backends_double_nothing(dsn: str, connect: Connect, db: psyc
         "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database()"
         " and backend_type = 'client backend' and pid <> all (%s)"
     )
-    made: list[dibs.Enqueued] = []
+    made: list[dibs.types.Enqueued] = []
     killed: list[int] = []
     with dibs.Client(dsn, patience=60) as client, ThreadPoolExecutor(1) as beside:
         for _ in range(8):
@@ -184,7 +184,7 @@ def test_a_killed_worker_loses_its_lease_and_not_its_job(dsn: str, client: dibs.
         assert worker.stdout
         assert worker.stdout.readline().strip() == str(made.id)
         worker.send_signal(signal.SIGKILL)
-    assert client.state(made.id) is dibs.State.RUNNING
+    assert client.status(made.id).state is dibs.State.RUNNING
     clock.move(31)
     [job] = client.claim("q", wait=10)
     assert (job.id, job.attempt) == (made.id, 2)
@@ -212,7 +212,7 @@ def test_a_redrive_by_filter_is_not_repeated_after_a_lost_answer(dsn: str) -> No
         proxy.lose_the_answer_to(b"dibs.redrive")
         with pytest.raises(dibs.ConnectionLost):
             client.redrive(queue="q", max=3)
-        wait_until(lambda: client.depth("q").ready == 3, what="half of them are back")
+        wait_until(lambda: client.queues.depth("q").ready == 3, what="half of them are back")
 
 
 async def test_a_cancelled_claim_leaves_nothing_leased(dsn: str) -> None:
@@ -225,7 +225,7 @@ async def test_a_cancelled_claim_leaves_nothing_leased(dsn: str) -> None:
             claiming.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await client.release_many(await claiming)
-        depth = await client.depth("q")
+        depth = await client.queues.depth("q")
         assert (depth.running, depth.ready) == (0, 300)
 
 
@@ -235,7 +235,7 @@ client = dibs.Client(sys.argv[1])
 client.enqueue("q", "k", "parent")
 child = os.fork()
 mine = [client.enqueue("q", "k", (bool(child), n)) for n in range(50)]
-assert all(client.state(m.id) == "ready" for m in mine)
+assert all(client.status(m.id).state == "ready" for m in mine)
 if child == 0:
     os._exit(0)
 _, status = os.waitpid(child, 0)
@@ -247,4 +247,4 @@ client.close()
 def test_a_forked_child_makes_connections_of_its_own(dsn: str, client: dibs.Client) -> None:
     done = subprocess.run([sys.executable, "-c", FORK, dsn], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
-    assert client.depth("q").ready == 101
+    assert client.queues.depth("q").ready == 101

@@ -95,7 +95,7 @@ def test_an_outage_is_logged_and_makes_a_worker_unready_within_two_seconds(tmp_p
         working(parent, own_server.dsn(), 1, *common, str(ports[1]), "--processes", "2"),
     ):
         with dibs.Client(own_server.dsn()) as client:
-            wait_until(lambda: len(client.workers()) == 3, what="all have started")
+            wait_until(lambda: len(client.workers.list()) == 3, what="all have started")
         wait_until(lambda: all(ready(port)[0] == 200 for port in ports), what="they are ready")
         for outage in (stopped, paused):
             for folder in (alone, parent):
@@ -142,5 +142,5 @@ async def test_a_blocked_event_loop_is_no_outage(dsn: str) -> None:
 
     job = blocks.enqueue()
     await Worker(app, WorkerSettings(["q"], drain=True, upkeep=False)).run()
-    assert (job.state(), told) == ("succeeded", [])
+    assert (job.status().state, told) == ("succeeded", [])
     app.close()

@@ -50,7 +50,7 @@ def test_a_job_never_runs_on_two_workers_though_one_hears_nothing(
     tmp_path: Path, dsn: str, client: dibs.Client
 ) -> None:
     """The worker stops its job before its lease ends, works again over new connections, and ends on SIGTERM."""
-    client.set_queue("q", lease=LEASE, max_losses=100)
+    client.queues.set("q", lease=LEASE, max_losses=100)
     here, there = tmp_path / "here", tmp_path / "there"
     with Proxy(dsn) as proxy:
         here.mkdir()
@@ -65,12 +65,17 @@ def test_a_job_never_runs_on_two_workers_though_one_hears_nothing(
                 assert last < first
                 proxy.speak()
                 made = [client.enqueue("q", "naps", {"seconds": 0.01}) for _ in range(5)]
-                wait_until(lambda: set(client.states([m.id for m in made])) == {"succeeded"}, what="the naps ended")
+                wait_until(
+                    lambda: {s.state for s in client.status_many([m.id for m in made])} == {"succeeded"},
+                    what="the naps ended",
+                )
                 assert times(here / "log")[-1] == last
-            client.cancel(client.jobs(kind="logs")[0].id)
+            client.cancel(client.find_jobs({"kind": "logs"}).jobs[0].id)
             again = client.enqueue("q", "naps", {"seconds": 0.01})
             wait_until(
-                lambda: client.state(again.id) is dibs.State.SUCCEEDED, timeout=60, what="it works over new connections"
+                lambda: client.status(again.id).state is dibs.State.SUCCEEDED,
+                timeout=60,
+                what="it works over new connections",
             )
             proxy.go_silent(for_new=True)
             began = time.monotonic()
@@ -99,7 +104,7 @@ def test_a_client_gives_up_when_its_patience_ends(dsn: str) -> None:
         proxy.go_silent(for_new=True)
         calls = (
             lambda: client.enqueue("q", "k"),
-            lambda: client.pause("q"),
+            lambda: client.queues.pause("q"),
             lambda: dibs.Client(proxy.dsn, patience=1).__enter__(),
         )
         assert max(threads.map(seconds_until_given_up, calls)) < 8
@@ -116,7 +121,7 @@ async def test_an_async_client_takes_another_connection(dsn: str) -> None:
             began = time.monotonic()
             await asyncio.gather(*(client.enqueue("q", "k") for _ in range(5)))
             assert time.monotonic() - began < 8
-            assert (await client.depth("q")).ready == 10
+            assert (await client.queues.depth("q")).ready == 10
 
 
 def test_what_takes_long_is_not_silence(dsn: str, client: dibs.Client, connect: Any) -> None:
@@ -138,7 +143,7 @@ def test_a_statement_that_was_given_up_does_not_happen_later(dsn: str, connect: 
                 client.claim("q", lease=timedelta(hours=1))
         waiting = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
         wait_until(lambda: not holder.execute(waiting).fetchall(), what="nobody waits for the lock")
-        assert client.depth("q").running == 0
+        assert client.queues.depth("q").running == 0
 
 
 def test_timeouts_are_set_unless_the_dsn_says_otherwise(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

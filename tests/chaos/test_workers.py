@@ -26,18 +26,18 @@ LEASE = 2.0
 
 
 def enqueue(client: dibs.Client, kind: str, count: int, **options: Any) -> None:
-    client.set_queue("q", lease=LEASE, max_losses=1000)
+    client.queues.set("q", lease=LEASE, max_losses=1000)
     payload = {"seconds": options.pop("seconds")} if "seconds" in options else None
     client.enqueue_many(dibs.NewJob(queue="q", kind=kind, payload=payload or {"n": n}, **options) for n in range(count))
 
 
 def all_ended(client: dibs.Client) -> bool:
-    depth = client.depth("q")
+    depth = client.queues.depth("q")
     return depth.waiting == depth.running == 0
 
 
 def waiting_below(client: dibs.Client, count: int) -> Callable[[], bool]:
-    return lambda: client.depth("q").waiting < count
+    return lambda: client.queues.depth("q").waiting < count
 
 
 def passed(seconds: float) -> Callable[[], bool]:
@@ -130,7 +130,7 @@ def test_the_server_is_restarted_three_times(tmp_path: Path, own_server: Server)
     dsn = own_server.dsn()
     with dibs.Client(dsn, patience=60) as client:
         enqueue(client, "noop", 6_000)
-        with working(tmp_path, dsn, 1, "--concurrency", "20"):
+        with working(tmp_path, dsn, 1, "--slots", "20"):
             for left in (5_000, 3_000, 1_000):
                 wait_until(waiting_below(client, left), timeout=60, what=f"fewer than {left} wait")
                 own_server.stop("immediate")
@@ -162,15 +162,15 @@ def test_backends_are_terminated_at_random(tmp_path: Path, dsn: str, db: psycopg
 
 def test_sigterm_with_many_running_and_prefetched(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
     """Running jobs finish, the others are claimable at once and uncharged."""
-    with dibs.Client(dsn) as client, working(tmp_path, dsn, 1, "--concurrency", "100") as (worker,):
+    with dibs.Client(dsn) as client, working(tmp_path, dsn, 1, "--slots", "100") as (worker,):
         # Short ones first, so that it learns to take many ahead; then it holds far more than it can run.
         enqueue(client, "naps", 10_000, seconds=0.001)
-        wait_until(lambda: client.depth("q").ready < 5_000, what="it is at full speed")
+        wait_until(lambda: client.queues.depth("q").ready < 5_000, what="it is at full speed")
         enqueue(client, "naps", 2_000, seconds=1.0, priority=9)
-        wait_until(lambda: client.depth("q").running >= 400, what="it holds more than it runs")
+        wait_until(lambda: client.queues.depth("q").running >= 400, what="it holds more than it runs")
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30) == 0
-        depth = client.depth("q")
+        depth = client.queues.depth("q")
         assert depth.running == depth.dead == depth.scheduled == 0
         charged = db.execute("select count(*) from dibs.jobs where state = 'ready' and attempts > 0").fetchone()
         assert charged == (0,)
@@ -184,7 +184,7 @@ def test_sigterm_with_many_running_and_prefetched(tmp_path: Path, dsn: str, db: 
 def test_a_job_longer_than_its_lease_runs_once(tmp_path: Path, dsn: str, db: psycopg.Connection[Any]) -> None:
     """Liveness is a lease that is renewed, not an age."""
     with dibs.Client(dsn) as client, working(tmp_path, dsn, 2):
-        client.set_queue("q", lease=0.5)
+        client.queues.set("q", lease=0.5)
         client.enqueue_many(dibs.NewJob(queue="q", kind="naps", payload={"seconds": 1.5}) for _ in range(20))
         wait_until(lambda: db.execute("select count(*) from dibs.attempts").fetchone() == (20,), what="all ended")
         check_record(db, 20)
@@ -199,11 +199,13 @@ def test_everything_works_through_a_transaction_pooler(tmp_path: Path, dsn: str,
         with working(tmp_path, pooled.dsn, 2):
             wait_until(lambda: all_ended(client), timeout=60, what="all jobs ended")
             made = client.enqueue("q", "noop", {"n": 1}, delay=1)
-            wait_until(lambda: client.state(made.id) is dibs.State.SUCCEEDED, what="a later one is found by polling")
+            wait_until(
+                lambda: client.status(made.id).state is dibs.State.SUCCEEDED, what="a later one is found by polling"
+            )
         check_record(db, 3_101)
         assert db.execute("select count(*), count(distinct n) from effect").fetchone() == (100, 100)
-        message = client.queue("mail").send(b"hello")
-        [received] = client.queue("mail").receive(1, wait=5)
+        message = client.message_queue("mail").send(b"hello")
+        [received] = client.message_queue("mail").receive(1, wait=5)
         assert (received.id, received.body) == (message.id, b"hello")
         received.ack()
 

@@ -62,7 +62,7 @@ def test_it_runs(folder: Path, dsn: str, client: dibs.Client) -> None:
     assert run(folder, dsn, "hello.py").endswith("ready\n")
     run(folder, dsn, "-m", "hello")
     assert "2 jobs ended" in run(folder, dsn, "-m", "dibs", "worker", "hello:app", "--drain")
-    first, second = client.jobs(queue="mail")
+    first, second = client.find_jobs({"queue": "mail"}).jobs
     assert {first.state, second.state} == {"succeeded"}
     shown = client.show(first.id) or {}
     assert shown["attempts"][0]["result"] == "welcomed 42 in de"

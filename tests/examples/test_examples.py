@@ -91,11 +91,11 @@ def test_a_web_application(module: str, command: str, dsn: str, client: dibs.Cli
         assert status == 201
         assert client.show(UUID(sold["job"])) is not None
         assert ask(port, {"item": 1, "count": 7}) == (409, {"detail": "not enough in stock"})
-        assert client.depth("shop").waiting == 1  # the other one was rolled back, and its job with it
+        assert client.queues.depth("shop").waiting == 1  # the other one was rolled back, and its job with it
         assert ask(port) == (200, {str(sold["sale"]): 0})
         drain(module, dsn)
         assert ask(port) == (200, {str(sold["sale"]): 1})
-    assert client.state(UUID(sold["job"])) is dibs.State.SUCCEEDED
+    assert client.status(UUID(sold["job"])).state is dibs.State.SUCCEEDED
 
 
 @pytest.mark.parametrize("option", [(), ("--async",)], ids=["sync", "async"])
@@ -107,10 +107,10 @@ def test_sqlalchemy(option: tuple[str, ...], dsn: str, client: dibs.Client, db: 
     sold, refused = sell(7), sell(7)
     assert (sold.stdout, sold.stderr) == ("sold as 1\n", "")
     assert (refused.returncode, refused.stderr) == (1, "not enough in stock\n")
-    assert client.depth("shop").waiting == 1
+    assert client.queues.depth("shop").waiting == 1
     drain("examples.sqlalchemy_app", dsn)
     assert db.execute("select id, confirmed from sale").fetchall() == [(1, 1)]
-    assert client.depth("shop").waiting == 0
+    assert client.queues.depth("shop").waiting == 0
 
 
 @pytest.mark.parametrize("name", ["fastapi_app", "django_app"])

@@ -249,23 +249,23 @@ def play(request: pytest.FixtureRequest, dsn: str) -> Play:
 
 
 def test_enqueue_commits_and_rolls_back(play: Play, client: dibs.Client, queue: str) -> None:
-    made: list[dibs.Enqueued] = []
+    made: list[dibs.types.Enqueued] = []
 
     async def scene(stage: Stage) -> None:
         for keep in (True, False):
             async with stage.begin(keep=keep) as conn:
                 made.append(await stage.do("enqueue", queue, "welcome", {"ä'%s": [1, None]}, delay=3600.5, conn=conn))
-                assert client.state(made[-1].id) is dibs.State.UNKNOWN
+                assert client.status(made[-1].id).state is dibs.State.UNKNOWN
 
     play(scene)
-    assert client.states([m.id for m in made]) == [dibs.State.SCHEDULED, dibs.State.UNKNOWN]
+    assert [s.state for s in client.status_many([m.id for m in made])] == [dibs.State.SCHEDULED, dibs.State.UNKNOWN]
     shown = client.show(made[0].id)
     assert shown
     assert shown["payload"] == {"ä'%s": [1, None]}
 
 
 def test_bulk_enqueue_commits_and_rolls_back(play: Play, client: dibs.Client, queue: str) -> None:
-    kept: list[dibs.Enqueued] = []
+    kept: list[dibs.types.Enqueued] = []
 
     async def scene(stage: Stage) -> None:
         for keep in (False, True):
@@ -293,7 +293,7 @@ def test_complete_commits_and_rolls_back(play: Play, client: dibs.Client, queue:
             assert await stage.do("complete", done, conn=conn) == "already"
 
     play(scene)
-    assert client.states([done.id, undone.id]) == [dibs.State.SUCCEEDED, dibs.State.RUNNING]
+    assert [s.state for s in client.status_many([done.id, undone.id])] == [dibs.State.SUCCEEDED, dibs.State.RUNNING]
     shown = client.show(done.id)
     assert shown
     assert shown["attempts"][0]["result"] == {"sent": 1}
@@ -318,21 +318,21 @@ def test_duplicates_are_told_and_bytes_arrive(play: Play, client: dibs.Client, q
 
 
 def test_errors_are_ours(play: Play, client: dibs.Client, queue: str) -> None:
-    client.set_queue(queue, payload_limit=1000)
+    client.queues.set(queue, payload_limit=1000)
     client.enqueue(queue, "welcome")
     [job] = client.claim(queue)
     stranger = msgspec.structs.replace(job, _token=UUID(int=1).bytes)
 
     async def scene(stage: Stage) -> None:
         async with stage.begin(keep=False) as conn:
-            with pytest.raises(dibs.InvalidPolicy, match="expected a priority from -100 to 100") as refused:
+            with pytest.raises(dibs.errors.InvalidPolicy, match="expected a priority from -100 to 100") as refused:
                 await stage.do("enqueue", queue, "welcome", priority=999, conn=conn)
             assert refused.value.__cause__ is not None
-            with pytest.raises(dibs.ServerError, match="current transaction is aborted") as aborted:
+            with pytest.raises(dibs.errors.ServerError, match="current transaction is aborted") as aborted:
                 await stage.do("enqueue", queue, "welcome", conn=conn)
             assert aborted.value.sqlstate == "25P02"
         async with stage.begin(keep=False) as conn:
-            with pytest.raises(dibs.PayloadTooLarge) as too_large:
+            with pytest.raises(dibs.errors.PayloadTooLarge) as too_large:
                 await stage.do("enqueue", queue, "welcome", "x" * 2000, conn=conn)
             assert too_large.value.hint
         async with stage.begin(keep=False) as conn:
@@ -490,7 +490,7 @@ async def test_without_a_transaction_each_statement_commits(dsn: str, queue: str
     conn = await asyncpg.connect(dsn)
     async with dibs.AsyncClient(dsn) as client:
         made = await client.enqueue(queue, "welcome", conn=conn)
-        assert await client.state(made.id) is dibs.State.READY
+        assert (await client.status(made.id)).state is dibs.State.READY
     await conn.close()
 
 
@@ -526,9 +526,9 @@ async def test_every_kind_of_argument_reaches_the_server_by_asyncpg(dsn: str, qu
 async def test_the_sync_client_inside_of_run_sync(dsn: str, client: dibs.Client, queue: str) -> None:
     async with async_engine_of(dsn, "asyncpg") as engine, sa_async.AsyncSession(engine) as session:
         made = await session.run_sync(lambda theirs: client.enqueue(queue, "welcome", conn=theirs))
-        assert client.state(made.id) is dibs.State.UNKNOWN
+        assert client.status(made.id).state is dibs.State.UNKNOWN
         await session.commit()
-    assert client.state(made.id) is dibs.State.READY
+    assert client.status(made.id).state is dibs.State.READY
 
 
 def test_placeholders_are_numbered_and_cast() -> None:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 async def test_the_database_refuses_what_would_change_something(dsn: str, client: dibs.Client) -> None:
     made = client.enqueue("q", "k")
     async with BoundedClient(dsn, timeout=5, read_only=True) as bounded:
-        assert await bounded.state(made.id) is dibs.State.READY
-        with pytest.raises(dibs.ServerError) as refused:
+        assert (await bounded.status(made.id)).state is dibs.State.READY
+        with pytest.raises(dibs.errors.ServerError) as refused:
             await bounded.cancel(made.id)
         assert refused.value.sqlstate == "25006"
-        assert await bounded.state(made.id) is dibs.State.READY
+        assert (await bounded.status(made.id)).state is dibs.State.READY
 
 
 async def test_the_database_stops_what_takes_too_long(
@@ -32,7 +32,7 @@ async def test_the_database_stops_what_takes_too_long(
         db.execute("lock table dibs.job")
         async with BoundedClient(dsn, timeout=0.2, read_only=True) as bounded:
             began = time.monotonic()
-            with pytest.raises(dibs.ServerError) as stopped:
-                await bounded.jobs()
+            with pytest.raises(dibs.errors.ServerError) as stopped:
+                await bounded.find_jobs()
             assert stopped.value.sqlstate == "57014"
             assert time.monotonic() - began < 5

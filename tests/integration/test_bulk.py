@@ -66,7 +66,7 @@ def test_one_job_is_sent_as_many_are(
 ) -> None:
     clock.freeze(NOW)
     id = IdMaker((NOW - datetime.now(UTC)).total_seconds()).make(1)[0]
-    client.set_queue("q")
+    client.queues.set("q")
     job = dibs.NewJob(queue="q", kind="k", **options)
     many = calls.jobs.enqueue_many([calls.jobs.encode(job)], [id.hex], [job.body], fresh=True)
     assert tried(client, db, calls.jobs.enqueue(job, id.hex, fresh=True)) == tried(client, db, many)
@@ -93,7 +93,7 @@ def test_an_iterator_is_read_while_its_jobs_are_sent(client: dibs.Client) -> Non
 
     made = client.enqueue_many(read())
     assert most <= 3 * CHUNK
-    assert len({m.id for m in made}) == client.depth("q").ready == 10 * CHUNK
+    assert len({m.id for m in made}) == client.queues.depth("q").ready == 10 * CHUNK
     assert client.claim("q")[0].id == made[0].id
 
 
@@ -109,7 +109,7 @@ def test_an_iterator_that_fails_halfway_leaves_nothing(
 
     with pytest.raises(dibs.DibsError):
         client.enqueue_many(read())
-    assert client.queues() == []
+    assert client.queues.list() == []
     if not isinstance(bad, dibs.NewJob) or bad.priority is None:
         with db.transaction():
             with pytest.raises(dibs.InvalidArgument):

@@ -59,16 +59,16 @@ begin
 end $$;
 create function shop.work(payload jsonb) returns jsonb
 language sql security definer set search_path = pg_catalog, pg_temp
-return shop.answer('work', payload, dibs.result_ok('{"done": true}'));
+return shop.answer('work', payload, dibs.envelope_ok('{"done": true}'));
 create function shop.before(payload jsonb) returns jsonb
 language sql security definer set search_path = pg_catalog, pg_temp
-return shop.answer('before', payload, dibs.result_ok(payload -> 'mail'));
+return shop.answer('before', payload, dibs.envelope_ok(payload -> 'mail'));
 create function shop.success(payload jsonb) returns jsonb
 language sql security definer set search_path = pg_catalog, pg_temp
-return shop.answer('success', payload, dibs.result_ok());
+return shop.answer('success', payload, dibs.envelope_ok());
 create function shop.error(payload jsonb) returns jsonb
 language sql security definer set search_path = pg_catalog, pg_temp
-return shop.answer('error', payload, dibs.result_ok());
+return shop.answer('error', payload, dibs.envelope_ok());
 revoke execute on all functions in schema shop from public;
 select dibs.allow_function(p.oid) from pg_proc as p
 where p.pronamespace = 'shop'::regnamespace and p.proname <> 'answer';
@@ -81,7 +81,7 @@ SMS = {"to": "+15550001", "text": "Hello"}
 @pytest.fixture
 def shop(db: psycopg.Connection[Any], client: dibs.Client) -> psycopg.Connection[Any]:
     db.execute(SHOP)
-    client.set_queue("q", backoff=dibs.constant(0), max_attempts=3)
+    client.queues.set("q", backoff=dibs.constant(0), max_attempts=3)
     return db
 
 
@@ -96,7 +96,7 @@ def told(db: psycopg.Connection[Any]) -> list[tuple[str, Any]]:
 
 
 def errors(db: psycopg.Connection[Any]) -> list[str]:
-    return [row[0] for row in db.execute("select message from dibs.errors order by id")]
+    return [row[0] for row in db.execute("select message from dibs.error_log order by id")]
 
 
 def totals(db: psycopg.Connection[Any]) -> tuple[int, int]:
@@ -132,7 +132,7 @@ async def test_a_db_function_runs_and_its_payload_is_the_result(
     made = client.enqueue("q", "db_function", payload)
     async with channel_app(dsn) as app:
         await drain(app)
-    assert client.state(made.id) is dibs.State.SUCCEEDED
+    assert client.status(made.id).state is dibs.State.SUCCEEDED
     assert told(shop) == [("work", payload)]
     shown = client.show(made.id)
     assert shown
@@ -146,7 +146,7 @@ async def test_errors_are_logged_and_retried_and_validation_failures_are_final(
     work = client.enqueue("q", "db_function", {"db_function": "shop.work"})
     async with channel_app(dsn) as app:
         await drain(app)
-        assert client.state(work.id) is dibs.State.SUCCEEDED
+        assert client.status(work.id).state is dibs.State.SUCCEEDED
         assert errors(shop) == ["shop.work: no disk", "shop.work: out of luck"]
 
         shop.execute("truncate shop.plan; drop sequence shop.turn_work")
@@ -155,7 +155,7 @@ async def test_errors_are_logged_and_retried_and_validation_failures_are_final(
         await drain(app)
         broken = client.enqueue("q", "db_function", {"db_function": "shop.work"})
         await drain(app)
-    assert (client.state(invalid.id), client.state(broken.id)) == ("failed", "failed")
+    assert (client.status(invalid.id).state, client.status(broken.id).state) == ("failed", "failed")
     assert "shop.work: no such order" in client.why(invalid.id)
     assert "broke its contract" in client.why(broken.id)
     assert len(errors(shop)) == 3, "a validation failure is not an error of the worker"
@@ -181,8 +181,8 @@ async def test_bad_payloads_and_names_end_and_harm_nothing(
     with MailServer() as server:
         async with channel_app(dsn, **server.environment) as app:
             await drain(app)
-    assert {client.state(m.id) for m in made} == {dibs.State.FAILED}
-    assert {client.state(m.id) for m in forbidden} == {dibs.State.EXHAUSTED}
+    assert {client.status(m.id).state for m in made} == {dibs.State.FAILED}
+    assert {client.status(m.id).state for m in forbidden} == {dibs.State.EXHAUSTED}
     assert server.mailbox.messages == []
     assert told(shop) == []
 
@@ -196,9 +196,9 @@ begin
   reset role;
   create temporary table mine on commit preserve rows as select 1;
   set role dibs_admin;
-  return dibs.result_ok(jsonb_build_object('pid', pg_backend_pid()));
+  return dibs.envelope_ok(jsonb_build_object('pid', pg_backend_pid()));
 end $$;
-create function shop.look(payload jsonb) returns jsonb language sql return dibs.result_ok(jsonb_build_object(
+create function shop.look(payload jsonb) returns jsonb language sql return dibs.envelope_ok(jsonb_build_object(
   'pid', pg_backend_pid(), 'prepared', (select count(*) > 0 from pg_prepared_statements),
   'tenant', nullif(current_setting('app.tenant', true), ''), 'user', current_user,
   'lock_timeout', current_setting('lock_timeout'), 'read_only', current_setting('default_transaction_read_only'),
@@ -210,7 +210,7 @@ where pronamespace = 'shop'::regnamespace and proname in ('spoil', 'look');
 """
 
 
-def results(client: dibs.Client, made: list[dibs.Enqueued]) -> list[Any]:
+def results(client: dibs.Client, made: list[dibs.types.Enqueued]) -> list[Any]:
     shown = [client.show(m.id) for m in made]
     return [one and one["attempts"][-1]["result"] for one in shown]
 
@@ -223,7 +223,7 @@ async def test_what_a_function_sets_in_its_session_is_gone_for_the_next(
     names = ["spoil", "look", "look"] * 10
     made = [client.enqueue("q", "db_function", {"db_function": f"shop.{name}"}) for name in names]
     async with channel_app(dsn) as app:
-        await drain(app, concurrency=1)
+        await drain(app, slots=1)
     assert errors(shop) == []
     spoilt, looks = results(client, made[::3]), results(client, made[1::3] + made[2::3])
     assert {one["pid"] for one in spoilt} & {look.pop("pid") for look in looks}, "they shared a session"
@@ -254,7 +254,7 @@ async def test_an_email_goes_out_and_its_handler_is_told(
     assert before == ("before", payload)
     assert success[1]["original_payload"] == payload
     assert success[1]["worker_payload"]["id"] == f"<{made.id}@example.org>"
-    assert (client.state(made.id), totals(shop)) == ("succeeded", (1, 0))
+    assert (client.status(made.id).state, totals(shop)) == ("succeeded", (1, 0))
 
 
 async def test_an_email_may_have_everything(dsn: str, shop: psycopg.Connection[Any], client: dibs.Client) -> None:
@@ -316,7 +316,7 @@ async def test_messages_that_cannot_be_sent_are_refused_and_told(
         server.mailbox.refused.add("gone@example.org")
         async with channel_app(dsn, **server.environment) as app:
             await drain(app)
-    assert {client.state(m.id) for m in made} == {dibs.State.FAILED}
+    assert {client.status(m.id).state for m in made} == {dibs.State.FAILED}
     assert server.mailbox.messages == []
     reported = [payload["error"] for what, payload in told(shop) if what == "error"]
     assert len(reported) == len(bad)
@@ -344,7 +344,7 @@ async def test_no_text_of_a_message_becomes_a_header_or_a_body(
     with MailServer() as server:
         async with channel_app(dsn, **server.environment) as app:
             await drain(app)
-    assert {client.state(m.id) for m in made} == {dibs.State.FAILED}
+    assert {client.status(m.id).state for m in made} == {dibs.State.FAILED}
     assert [m["Message-ID"] for m in server.mailbox.messages] == [f"<{harmless.id}@example.org>"]
     assert len([what for what, _ in told(shop) if what == "error"]) == len(bad)
     assert totals(shop)[1] == 0, "each was refused before anything was sent"
@@ -367,7 +367,7 @@ async def test_addresses_and_headers_that_are_not_a_messages_own_are_refused(
     with MailServer() as server:
         async with channel_app(dsn, **server.environment) as app:
             await drain(app)
-    assert [client.state(m.id) for m in made] == [dibs.State.FAILED] * len(bad)
+    assert [client.status(m.id).state for m in made] == [dibs.State.FAILED] * len(bad)
     taken = sorted(recipient for [recipient] in server.mailbox.recipients)
     assert taken == ["a@b.org", "ann+tag@example.org", "ann@example.org", "o'hara@[127.0.0.1]"]
 
@@ -431,19 +431,19 @@ async def test_what_the_mail_server_says_decides(
             server.mailbox.rules = ["451 4.3.0 not now", "452 4.2.2 full"]
             retried = client.enqueue("q", "email", payload)
             await drain(app)
-            assert client.state(retried.id) is dibs.State.SUCCEEDED
+            assert client.status(retried.id).state is dibs.State.SUCCEEDED
             assert errors(shop) == ["451 4.3.0 not now", "452 4.2.2 full"]
 
             server.mailbox.rules = ["450 4.7.1 greylisted"]
             throttled = client.enqueue("q", "email", payload)
             await drain(app)
-            assert client.state(throttled.id) is dibs.State.SCHEDULED
+            assert client.status(throttled.id).state is dibs.State.SCHEDULED
             shown = client.show(throttled.id)
             assert shown
             assert shown["charged"] == 0
             clock.move(31)
             await drain(app)
-            assert client.state(throttled.id) is dibs.State.SUCCEEDED
+            assert client.status(throttled.id).state is dibs.State.SUCCEEDED
 
             server.mailbox.rules = ["554 5.6.0 spam"]
             refused = client.enqueue("q", "email", payload)
@@ -454,7 +454,7 @@ async def test_what_the_mail_server_says_decides(
             server.mailbox.rules = ["451 no"]
             reported = client.enqueue("q", "email", {**payload, "on_error": "report"})
             await drain(app)
-    assert {client.state(j.id) for j in (refused, exhausted, reported)} == {dibs.State.FAILED}
+    assert {client.status(j.id).state for j in (refused, exhausted, reported)} == {dibs.State.FAILED}
     assert [p["error"] for what, p in told(shop) if what == "error"] == ["554 5.6.0 spam", "451 no", "451 no"]
     assert max(server.mailbox.counts.values()) == 1
 
@@ -471,10 +471,10 @@ async def test_a_failing_handler_loses_no_outcome_and_sends_nothing_again(
         server.mailbox.refused.add("gone@example.org")
         async with channel_app(dsn, **server.environment) as app:
             for _ in range(9):
-                assert not client.state(good.id).has_ended
+                assert not client.status(good.id).state.has_ended
                 await drain(app)
                 clock.move(61)
-    assert (client.state(good.id), client.state(bad.id)) == ("succeeded", "failed")
+    assert (client.status(good.id).state, client.status(bad.id).state) == ("succeeded", "failed")
     assert len(server.mailbox.messages) == 1
     assert sorted(what for what, _ in told(shop)) == ["before", "before", "error", "success"]
     assert len(errors(shop)) == 16
@@ -491,7 +491,7 @@ async def test_an_answer_that_never_came_is_an_interrupted_send(
         server.mailbox.rules = ["hang up"]
         async with channel_app(dsn, **server.environment) as app:
             await drain(app)
-    assert client.state(made.id) is dibs.State.SUCCEEDED
+    assert client.status(made.id).state is dibs.State.SUCCEEDED
     assert totals(shop) == (2, 1)
     assert any("may go out twice" in text for text in errors(shop))
 
@@ -560,14 +560,14 @@ async def test_what_the_service_says_decides(
                 server.answers = [(status, headers, said)]
                 made = client.enqueue("q", "sms", {"mail": SMS, **HANDLERS})
                 await drain(app)
-                assert client.state(made.id) == expected, status
+                assert client.status(made.id).state == expected, status
                 if expected == "scheduled":
                     asked = "select extract(epoch from due_at - dibs.now())::float from dibs.jobs where id = %s"
                     [(wait,)] = shop.execute(asked, (made.id,)).fetchall()
                     assert 100 < wait <= 120
             clock.move(121)
             await drain(app)
-    assert {j.state for j in client.jobs(queue="q", limit=100)} == {"succeeded", "failed"}
+    assert {j.state for j in client.find_jobs({"queue": "q"}, limit=100).jobs} == {"succeeded", "failed"}
     assert totals(shop)[1] == 2, "no answer, and a gateway's answer, leave it open whether it was sent"
 
 
@@ -797,7 +797,7 @@ async def test_channels_beside_an_apps_own_tasks(
     job = double.enqueue(4)
     mail = client.enqueue("q", "email", {"mail": MAIL, **HANDLERS})
     await drain(app)
-    assert (job.result(), client.state(mail.id)) == (8, "succeeded")
+    assert (job.result(), client.status(mail.id).state) == (8, "succeeded")
     assert f"email {mail.id}: " in capsys.readouterr().err
     await app.aclose()
     app.close()
@@ -814,7 +814,7 @@ def test_the_worker_command_needs_no_python(dsn: str, shop: psycopg.Connection[A
             command, env={**os.environ, **server.environment}, capture_output=True, text=True, timeout=60, check=False
         )
     assert done.returncode == 0, done.stderr
-    assert {client.state(m.id) for m in made} == {dibs.State.SUCCEEDED}
+    assert {client.status(m.id).state for m in made} == {dibs.State.SUCCEEDED}
     wait_until(lambda: len(server.mailbox.messages) == 1, what="the mail is there")
     nothing = subprocess.run([*command[:4]], capture_output=True, text=True, timeout=60, check=False)
     assert "give --channels" in nothing.stderr

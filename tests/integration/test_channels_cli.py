@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FUNCTION = """
 create schema shop;
-create function shop.work(payload jsonb) returns jsonb language sql return dibs.result_ok();
+create function shop.work(payload jsonb) returns jsonb language sql return dibs.envelope_ok();
 """
 
 
@@ -43,7 +43,7 @@ def test_functions_are_listed_allowed_and_disallowed(run: Dibs, db: psycopg.Conn
     [listed] = run("functions", "--json").json
     assert (listed["name"], listed["timeout"], listed["flaw"]) == ("shop.work", 5, None)
     assert "may be run" in run("functions").out
-    assert "DI071" not in run("functions", "allow", "dibs.result_error(text)", code=1).out
+    assert "DI071" not in run("functions", "allow", "dibs.envelope_error(text)", code=1).out
     assert "may no longer be run" in run("functions", "disallow", "shop.work").out
     assert run("functions", "disallow", "shop.work", "--json", code=1).json["was_allowed"] is False
 

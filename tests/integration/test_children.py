@@ -73,7 +73,7 @@ def working(folder: Path, dsn: str, *options: str) -> contextlib.AbstractContext
 
 
 def workers(client: dibs.Client) -> set[int]:
-    return {w.facts["pid"] for w in client.workers()}
+    return {w.facts["pid"] for w in client.workers.list()}
 
 
 def free_port() -> int:
@@ -114,26 +114,26 @@ def test_a_worker_that_an_operator_stops_finishes_its_jobs_and_is_not_replaced(
     tmp_path: Path, dsn: str, client: dibs.Client
 ) -> None:
     port = free_port()
-    options = ("--processes", "2", "--concurrency", "1", "--health", str(port), "--log-format", "json")
+    options = ("--processes", "2", "--slots", "1", "--health", str(port), "--log-format", "json")
     with working(tmp_path, dsn, *options) as parent:
         made = [client.enqueue("q", "where", {"name": f"began-{n}", "seconds": 2}) for n in range(2)]
         wait_until(lambda: (tmp_path / "began-0").exists() and (tmp_path / "began-1").exists(), what="both run")
-        held = {job.worker: job.id for job in client.running()}
-        one, other = sorted(w.id for w in client.workers() if w.id in held)
-        client.stop_worker(one)
+        held = {job.worker: job.id for job in client.workers.running()}
+        one, other = sorted(w.id for w in client.workers.list() if w.id in held)
+        client.workers.stop(one)
         asked = time.monotonic()
         waiting = client.enqueue("q", "version")
-        wait_until(lambda: [w.id for w in client.workers()] == [other], what="it said goodbye")
+        wait_until(lambda: [w.id for w in client.workers.list()] == [other], what="it said goodbye")
         assert time.monotonic() - asked < 8  # The bell was heard; without it, the next heartbeat is up to 10 s away.
-        assert client.state(held[one]) is dibs.State.SUCCEEDED
-        wait_until(lambda: client.state(waiting.id) is dibs.State.SUCCEEDED, what="the other goes on")
+        assert client.status(held[one]).state is dibs.State.SUCCEEDED
+        wait_until(lambda: client.status(waiting.id).state is dibs.State.SUCCEEDED, what="the other goes on")
         assert status(port, "/ready") == 200  # Nobody is missing.
         run = [sys.executable, "-m", "dibs", "workers", "stop", str(other), "--dsn", dsn, "--json"]
         told = subprocess.run(run, capture_output=True, text=True, timeout=60, check=True)
         assert json.loads(told.stdout) == {"worker": other, "answer": "requested"}
         _, log = parent.communicate(timeout=30)
         assert parent.returncode == 0
-    assert client.states([m.id for m in made]) == ["succeeded"] * 2
+    assert [s.state for s in client.status_many([m.id for m in made])] == ["succeeded"] * 2
     events = [json.loads(line)["event"] for line in log.splitlines()]
     assert (events.count("StopAsked"), events.count("ChildLeft"), events.count("ChildStarted")) == (2, 2, 2)
 
@@ -149,14 +149,14 @@ def test_the_children_stop_when_the_parent_is_killed(tmp_path: Path, dsn: str, c
 def test_a_fleet_finishes_its_jobs_on_sigterm_even_if_all_are_signalled(
     tmp_path: Path, dsn: str, client: dibs.Client
 ) -> None:
-    with working(tmp_path, dsn, "--processes", "2", "--concurrency", "1") as parent:
+    with working(tmp_path, dsn, "--processes", "2", "--slots", "1") as parent:
         made = [client.enqueue("q", "where", {"name": f"began-{n}", "seconds": 1}) for n in range(2)]
         wait_until(lambda: (tmp_path / "began-0").exists() and (tmp_path / "began-1").exists(), what="both run")
         for pid in (*workers(client), parent.pid):
             os.kill(pid, signal.SIGTERM)
         parent.communicate(timeout=30)
         assert parent.returncode == 0
-    assert client.states([m.id for m in made]) == ["succeeded"] * 2
+    assert [s.state for s in client.status_many([m.id for m in made])] == ["succeeded"] * 2
 
 
 @pytest.mark.once
@@ -267,20 +267,20 @@ def test_a_fleet_drains(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     with working(tmp_path, dsn, "--processes", "2", "--drain") as parent:
         parent.communicate(timeout=60)
         assert parent.returncode == 0
-    assert {str(state) for state in client.states([m.id for m in made])} == {"succeeded"}
+    assert {str(state) for state in [s.state for s in client.status_many([m.id for m in made])]} == {"succeeded"}
 
 
 def test_a_job_that_ends_its_process_is_quarantined_and_takes_no_other_with_it(
     tmp_path: Path, dsn: str, client: dibs.Client
 ) -> None:
     """A crash is counted apart from a failure, and what dies twice runs alone."""
-    client.set_queue("q", lease=0.5)
+    client.queues.set("q", lease=0.5)
     others = [client.enqueue("q", "where", {"name": "x", "seconds": 0.05}) for _ in range(200)]
     bad = client.enqueue("q", "exits", priority=9)
     with working(tmp_path, dsn, "--processes", "2"):
-        wait_until(lambda: client.state(bad.id) is dibs.State.EXHAUSTED, timeout=60, what="it is quarantined")
+        wait_until(lambda: client.status(bad.id).state is dibs.State.EXHAUSTED, timeout=60, what="it is quarantined")
         wait_until(
-            lambda: {str(s) for s in client.states([o.id for o in others])} == {"succeeded"},
+            lambda: {str(s) for s in [s.state for s in client.status_many([o.id for o in others])]} == {"succeeded"},
             timeout=60,
             what="all others finish",
         )
@@ -330,13 +330,13 @@ def test_metrics_of_one_worker_and_of_a_fleet(tmp_path: Path, dsn: str, client: 
     port = free_port()
     client.enqueue_many(dibs.NewJob(queue="q", kind="where", payload={"name": "x"}) for _ in range(20))
     with working(tmp_path, dsn, "--health", str(port), "--metrics", str(port)):
-        wait_until(lambda: status(port, "/ready") == 200 and client.depth("q").waiting == 0, what="all ran")
+        wait_until(lambda: status(port, "/ready") == 200 and client.queues.depth("q").waiting == 0, what="all ran")
         counted = re.compile(r"^dibs_run_seconds_count\{.*\} 20", re.MULTILINE)
         wait_until(lambda: counted.search(page(port)), what="all are counted")
         assert 'dibs_jobs{queue="q",state="ready"} 0' in page(port)
     client.enqueue_many(dibs.NewJob(queue="q", kind="where", payload={"name": "x"}) for _ in range(20))
     with working(tmp_path, dsn, "--processes", "2", "--metrics", str(port), "--log-format", "json") as parent:
-        wait_until(lambda: len(workers(client)) == 2 and client.depth("q").waiting == 0, what="all ran")
+        wait_until(lambda: len(workers(client)) == 2 and client.queues.depth("q").waiting == 0, what="all ran")
         wait_until(lambda: len(set(re.findall(r'process="(\d+)"', page(port)))) == 2, what="both are on the page")
         parent.send_signal(signal.SIGTERM)
         _, log = parent.communicate(timeout=30)
@@ -357,11 +357,11 @@ def edit_at_once(file: Path, text: str) -> None:
 def test_reload(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
     with working(tmp_path, dsn, "--reload"):
         first = client.enqueue("q", "version")
-        wait_until(lambda: client.state(first.id) is dibs.State.SUCCEEDED, what="version 1 ran")
+        wait_until(lambda: client.status(first.id).state is dibs.State.SUCCEEDED, what="version 1 ran")
         before = workers(client)
         edit_at_once(tmp_path / "shop.py", APP.replace("return 1", "return 2"))
         wait_until(lambda: workers(client) and not workers(client) & before, what="it restarted")
         second = client.enqueue("q", "version")
-        wait_until(lambda: client.state(second.id) is dibs.State.SUCCEEDED, what="version 2 ran")
+        wait_until(lambda: client.status(second.id).state is dibs.State.SUCCEEDED, what="version 2 ran")
     results = [(client.show(made.id) or {})["attempts"][0]["result"] for made in (first, second)]
     assert results == [1, 2]

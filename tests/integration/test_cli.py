@@ -72,7 +72,7 @@ def run(dsn: str) -> Dibs:
 
 
 def ids(client: dibs.Client, **filters: Any) -> list[UUID]:
-    return [job.id for job in client.jobs(**filters)]
+    return [job.id for job in client.find_jobs(**filters).jobs]
 
 
 # --- install ---------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_enqueue_and_cancel_by_key(run: Dibs, client: dibs.Client) -> None:
     old = run("enqueue", "q", "k", "1", "--dedup-key", "a", "--dedup-scope", "waiting", "--json").json
     new = run("enqueue", "q", "k", "2", "--dedup-key", "a", "--on-duplicate", "replace", "--dedup-for", "1h")
     assert new.out.startswith("replaced ")
-    assert client.state(UUID(old["id"])) is State.CANCELLED
+    assert client.status(UUID(old["id"])).state is State.CANCELLED
     refused = run("enqueue", "q", "k", "--dedup-key", "a", "--on-duplicate", "refuse", "--json", code=1)
     assert json.loads(refused.err)["error"] == "DuplicateJob"
     made = run("enqueue", "q", "k", "--many", "--dedup", "--json", stdin="1\n2\n1\n").out.splitlines()
@@ -263,9 +263,7 @@ def test_a_bounded_queue(run: Dibs) -> None:
     assert "is not a number" in run("queues", "set", "q", "--max-depth", "many", code=2).err
     estimate = run("queues", "eta", "q", "--span", "1m", "--json").json
     assert (estimate["waiting"], estimate["drained_in"]) == (2, None)
-    wanted = run(
-        "queues", "workers-wanted", "q", "--target", "1s", "--run-time", "1m", "--concurrency", "7", "--json"
-    ).json
+    wanted = run("queues", "workers-wanted", "q", "--target", "1s", "--run-time", "1m", "--slots", "7", "--json").json
     assert (wanted["workers"], wanted["ready"], wanted["run_mean"]) == (18, 2, 60)
     assert run("queues", "workers-wanted").out.split()[:2] == ["queue", "wanted"]
     assert "waiting" in run("queues", "eta", "q").out
@@ -350,10 +348,10 @@ def test_limits_are_set_listed_and_taken_away(run: Dibs, client: dibs.Client) ->
     assert told["kind", "render"]["holders"] == [str(job.id)]
     assert (told["group", "acme"]["concurrency"], told["group", "acme"]["weight"]) == (1, 4)
     assert "every group" in run("limits").out
-    run("limits", "unset", "--kind", "render")
-    run("limits", "unset", "--queue", "mail", "--group", "acme")
-    assert len(client.limits()) == 2
-    assert run("limits", "unset", "--kind", "rendr", code=1).err
+    run("limits", "drop", "--kind", "render")
+    run("limits", "drop", "--queue", "mail", "--group", "acme")
+    assert len(client.limits.list()) == 2
+    assert run("limits", "drop", "--kind", "rendr", code=1).err
     assert run("limits", "set", "--group", "acme", "--concurrency", 1, code=2).err
 
 
@@ -456,12 +454,12 @@ def test_cancel_answers_for_each_job(run: Dibs, client: dibs.Client) -> None:
 
 def test_a_limit_keeps_what_is_not_named(run: Dibs, client: dibs.Client) -> None:
     def limit() -> tuple[Any, ...]:
-        [found] = client.limits()
+        [found] = client.limits.list()
         return found.concurrency, found.rate, found.burst
 
-    client.set_queue("mail")
+    client.queues.set("mail")
     assert "did you mean 'mail'" in run("limits", "set", "--queue", "maill", "--concurrency", 1, code=4).err
-    assert [queue.name for queue in client.queues()] == ["mail"]
+    assert [queue.name for queue in client.queues.list()] == ["mail"]
     run("limits", "set", "--queue", "mail", "--concurrency", 20, "--rate", 100)
     run("limits", "set", "--queue", "mail", "--rate", 50)
     assert limit() == (20, 50, 50)
@@ -472,7 +470,9 @@ def test_a_limit_keeps_what_is_not_named(run: Dibs, client: dibs.Client) -> None
     assert limit() == (20, None, None)
     run("limits", "set", "--queue", "mail", "--group", "acme", "--concurrency", 3, "--weight", 4)
     run("limits", "set", "--queue", "mail", "--group", "acme", "--concurrency", "none")
-    assert [(found.concurrency, found.weight) for found in client.limits() if found.scope == "group"] == [(None, 4)]
+    assert [(found.concurrency, found.weight) for found in client.limits.list() if found.scope == "group"] == [
+        (None, 4)
+    ]
 
 
 def test_states_add_up_and_an_option_given_twice_is_refused(run: Dibs, client: dibs.Client) -> None:
@@ -532,10 +532,10 @@ def dead(client: dibs.Client) -> list[UUID]:
 
 def test_redrive_is_a_dry_run_until_told_otherwise(run: Dibs, client: dibs.Client, dead: list[UUID]) -> None:
     assert "3 would be redriven" in run("redrive", "--kind", "a").out
-    assert client.depth("q").dead == 5
+    assert client.queues.depth("q").dead == 5
     done = run("redrive", "--reason", "KeyError%", "--yes", "--json").json
     assert (done["dry_run"], done["counts"]) == (False, {"redriven": 3})
-    assert client.depth("q").dead == 2
+    assert client.queues.depth("q").dead == 2
     refused = run("redrive", "--all", "--yes")
     assert refused.out == "no dead job matches\n"
     assert "--state cancelled" in refused.err
@@ -559,7 +559,9 @@ def test_a_rate_spreads_a_redrive_over_its_batches(
     monkeypatch.setattr("dibs.cli.commands.redrive.BATCH", 2)
     run("redrive", "--all", "--rate", "0.1", "--yes")
     due = sorted(
-        job.due_at for job in client.jobs(queue="q", state="ready") + client.jobs(queue="q", state="scheduled")
+        job.due_at
+        for job in client.find_jobs({"queue": "q", "states": ["ready"]}).jobs
+        + client.find_jobs({"queue": "q", "states": ["scheduled"]}).jobs
     )
     gaps = [round((later - due[0]).total_seconds(), -1) for later in due]
     assert gaps == [0, 10, 20]
@@ -589,7 +591,7 @@ def test_maintain_once_says_what_was_skipped_and_what_failed(run: Dibs, connect:
 def test_progress_is_listed_and_watched(run: Dibs, client: dibs.Client) -> None:
     made = client.enqueue("q", "k")
     [job] = client.claim("q")
-    client.report(job, 3, 10, message="resizing")
+    client.progress(job, 3, 10, message="resizing")
     assert "3/10 resizing" in run("jobs").out
     assert run("jobs", "--json").json[0]["progress"]["of"] == 10
     assert '"message":"resizing"' in run("job", made.id).out
@@ -695,7 +697,7 @@ def test_doctor_says_what_is_wrong_and_how_to_mend_it(
     run: Dibs, client: dibs.Client, db: psycopg.Connection[Any]
 ) -> None:
     assert run("doctor", "--fail-on", "error", code=1).out, "this server is unsafe and fast"
-    client.set_limit(kind="export", concurrency=0)
+    client.limits.set(kind="export", concurrency=0)
     db.execute("grant select on dibs.job to public")
     db.execute("update dibs.code set digest = 'another'")
     told = run("doctor", code=1).out

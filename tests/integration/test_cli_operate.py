@@ -45,9 +45,9 @@ def bury(client: dibs.Client, count: int, queue: str = "q", **options: Any) -> l
 
 def test_what_changes_jobs_counts_first_and_does_it_with_yes(run: Dibs, client: dibs.Client) -> None:
     bury(client, 3)
-    client.set_queue("there")
+    client.queues.set("there")
     assert "3 would be brought back; nothing was changed" in run("retry", "-q", "q").out
-    assert client.depth("q").failed == 3
+    assert client.queues.depth("q").failed == 3
     assert run("retry", "-q", "q", "--payload", "n=1", "-y").out == "1 brought back\n"
     assert run("move", "--dead", "--to", "there", "-y", "--json").json["done"] == 2
     assert run("delete", "-q", "there", "-y", "-n", "1").out == "1 deleted\n"
@@ -71,7 +71,7 @@ def test_a_cancel_is_undone_by_its_number(run: Dibs, client: dibs.Client) -> Non
     assert "wrong list" in run("jobs", "--dead").out
     assert "3 would be taken back" in run("undo", undo).out
     assert run("undo", undo, "-y").out == "3 taken back\n"
-    assert client.depth("q").ready == 3
+    assert client.queues.depth("q").ready == 3
 
 
 def test_the_audit_says_who(run: Dibs, client: dibs.Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_every_filter_chooses(run: Dibs, client: dibs.Client) -> None:
     bury(client, 2, group="g", dedup_key=None, headers={"team": "a"})
     client.enqueue("other", "x", {"n": 7}, dedup_key="d")
     client.upkeep.roll_up()
-    group = client.error_groups()[0].fingerprint
+    group = client.failures.list()[0].fingerprint
 
     def count(*args: str) -> int:
         return len(run("jobs", *args, "--json").json)
@@ -111,7 +111,7 @@ def test_every_filter_chooses(run: Dibs, client: dibs.Client) -> None:
     assert [count(*args) for args in (["-q", "q"], ["-k", "x"], ["--group", "g"])] == [2, 1, 2]
     assert [count("-q", queue, "--dedup-key", "d") for queue in ("other", "q")] == [1, 0]
     assert [count("--reason", text) for text in ("card 1", "%card%", "ValueError%", "nothing")] == [1, 2, 2, 0]
-    assert [count("--error-group", one) for one in (group, "other")] == [2, 0]
+    assert [count("--failure", one) for one in (group, "other")] == [2, 0]
     assert [count("--payload", text) for text in ("n=7", "who=ann", 'n="7"')] == [1, 2, 0]
     assert count("--payload", "n=1", "--payload", "who=ann") == 1
     assert count("--header", "team=a") == 2
@@ -209,8 +209,8 @@ def test_failures_that_are_alike_are_one_line(run: Dibs, client: dibs.Client) ->
     [group] = run("errors", "top", "--json").json
     assert (group["failures"], group["error"], group["message"]) == (3, "ValueError", "no card N")
     assert run("errors", "top").out.splitlines()[1].endswith("ValueError: no card N")
-    assert f"dibs retry --error-group {group['fingerprint']}" in run("errors", "top").err
-    assert "3 would be" in run("retry", "--error-group", group["fingerprint"]).out
+    assert f"dibs retry --failure {group['fingerprint']}" in run("errors", "top").err
+    assert "3 would be" in run("retry", "--failure", group["fingerprint"]).out
 
 
 def test_jobs_are_exported_as_lines(run: Dibs, client: dibs.Client, tmp_path: Path) -> None:
@@ -267,9 +267,9 @@ def test_a_bar_says_how_much_is_left() -> None:
 def test_a_rate_has_a_unit(run: Dibs, client: dibs.Client) -> None:
     bury(client, 3)
     run("retry", "-q", "q", "--rate", "2/m", "--yes")
-    due = sorted(job.due_at for job in client.jobs())
+    due = sorted(job.due_at for job in client.find_jobs().jobs)
     assert [round((at - due[0]).total_seconds()) for at in due] == [0, 30, 60]
-    assert client.audits(limit=1)[0].detail == {"rate": 2 / 60}
+    assert client.audit(limit=1)[0].detail == {"rate": 2 / 60}
     for wrong in ("0", "-1", "2/x", "2/", "many"):
         assert "is not a rate" in run("retry", "-q", "q", "--rate", wrong, code=2).err
         assert "is not a rate" in run("redrive", "-q", "q", "--rate", wrong, code=2).err
@@ -318,7 +318,7 @@ def test_names_in_the_database_are_completed(run: Dibs, client: dibs.Client, dsn
     made = client.enqueue("mail", "welcome").id
     client.complete(client.claim("mail")[0])
     client.upkeep.roll_up()
-    client.set_schedule("nightly", dibs.NewJob(queue="mail", kind="k"), interval=60)
+    client.schedules.set("nightly", dibs.NewJob(queue="mail", kind="k"), interval=60)
 
     def offered(*args: str, word: str) -> list[str]:
         shell = ShellComplete(app, {}, "dibs", "_DIBS_COMPLETE")

@@ -64,8 +64,8 @@ def test_an_interrupted_demo_leaves_quietly_and_the_next_in_a_pipe_is_plain_and_
     assert "\x1b" not in done.stdout
     assert "every job ended, and ended once" in done.stdout
     assert "29 succeeded, 1 cancelled" in done.stdout
-    assert {job.state for job in client.jobs(limit=1000)} == {"succeeded", "cancelled"}
-    depths = client.depths()
+    assert {job.state for job in client.find_jobs(limit=1000).jobs} == {"succeeded", "cancelled"}
+    depths = client.queues.depths()
     assert sum(depth.cancelled for depth in depths) == 1
     assert sum(depth.waiting + depth.running for depth in depths) == 0
 

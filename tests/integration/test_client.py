@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
+from dibs import types
 from dibs.db import calls
 from dibs.db.database import Database
 
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 def test_a_job_lives_its_life(client: dibs.Client) -> None:
     made = client.enqueue("mail", "welcome", {"user": 42}, priority=9)
     assert made.is_new
-    assert client.state(made.id) is dibs.State.READY
+    assert client.status(made.id).state is dibs.State.READY
     [job] = client.claim("mail", 10)
     assert (job.id, job.kind, job.payload, job.priority, job.attempt) == (made.id, "welcome", {"user": 42}, 9, 1)
     assert client.extend(job) == "ok"
     assert client.complete(job, {"sent": True}) == "ok"
     assert client.complete(job) == "already"
-    assert client.state(made.id) is dibs.State.SUCCEEDED
+    assert client.status(made.id).state is dibs.State.SUCCEEDED
     shown = client.show(made.id)
     assert shown is not None
     assert shown["attempts"][0]["result"] == {"sent": True}
@@ -39,7 +40,7 @@ async def test_the_async_client_does_the_same(dsn: str) -> None:
         assert (job.content, job.content_type, job.headers) == (b"\x00\xff", "application/octet-stream", {"trace": "1"})
         failed = await client.fail(job, "ValueError: no", final=True)
         assert failed.state == "failed"
-        assert await client.state(made.id) is dibs.State.FAILED
+        assert (await client.status(made.id)).state is dibs.State.FAILED
         [redriven] = await client.redrive(queue="mail")
         assert redriven.answer == "redriven"
 
@@ -51,7 +52,7 @@ def test_enqueue_commits_and_rolls_back_with_the_callers_transaction(
         gone = client.enqueue("mail", "welcome", conn=db)
     with db.transaction():
         kept = client.enqueue("mail", "welcome", conn=db)
-    assert client.states([gone.id, kept.id]) == [dibs.State.UNKNOWN, dibs.State.READY]
+    assert [s.state for s in client.status_many([gone.id, kept.id])] == [dibs.State.UNKNOWN, dibs.State.READY]
 
 
 def test_bulk_enqueue_knows_its_ids_and_keeps_its_order(client: dibs.Client) -> None:
@@ -63,8 +64,8 @@ def test_bulk_enqueue_knows_its_ids_and_keeps_its_order(client: dibs.Client) -> 
 
 
 def test_the_plain_queue_is_like_sqs(client: dibs.Client, clock: Clock) -> None:
-    queue = client.queue("plugins")
-    assert queue.depth() == dibs.Depth("plugins")
+    queue = client.message_queue("plugins")
+    assert queue.depth() == dibs.types.Depth("plugins")
     queue.send(b"payload")
     queue.send_many([{"n": 1}, {"n": 2}])
     first, second, third = queue.receive(10, visibility=30)
@@ -88,8 +89,8 @@ def test_the_plain_queue_is_like_sqs(client: dibs.Client, clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("view", "row"),
     [
-        ("limits", dibs.Limit), ("queues", dibs.QueueInfo), ("schedules", dibs.Schedule), ("shards", dibs.Shard),
-        ("tasks", dibs.TaskInfo), ("totals", dibs.Totals), ("workers", dibs.WorkerInfo),
+        ("limits", types.Limit), ("queues", types.QueueInfo), ("schedules", types.Schedule), ("shards", types.Shard),
+        ("tasks", types.TaskInfo), ("totals", types.Totals), ("workers", types.WorkerInfo),
     ],
 )  # fmt: skip
 def test_a_list_leaves_out_no_column_of_its_view(shared_db: psycopg.Connection[Any], view: str, row: type[Any]) -> None:
@@ -98,23 +99,23 @@ def test_a_list_leaves_out_no_column_of_its_view(shared_db: psycopg.Connection[A
 
 
 def test_queues_show_every_setting_that_can_be_set(client: dibs.Client) -> None:
-    client.set_queue("reports", noisy_share=0.3)
-    [queue] = client.queues()
+    client.queues.set("reports", noisy_share=0.3)
+    [queue] = client.queues.list()
     assert queue.noisy_share == 0.3
-    assert dibs.QueuePolicy.__annotations__.keys() - {f.name for f in fields(queue)} == {"exclusive"}
+    assert dibs.types.QueuePolicy.__annotations__.keys() - {f.name for f in fields(queue)} == {"exclusive"}
 
 
 def test_a_limit_that_is_taken_away_says_so(client: dibs.Client) -> None:
-    client.set_limit(kind="report", concurrency=3)
-    assert client.unset_limit(kind="report") is True
-    with pytest.raises(dibs.UnknownLimit):
-        client.unset_limit(kind="report")
+    client.limits.set(kind="report", concurrency=3)
+    assert client.limits.drop(kind="report") is True
+    with pytest.raises(dibs.errors.UnknownLimit):
+        client.limits.drop(kind="report")
 
 
 def test_the_backoff_python_offers_first_is_the_one_a_queue_has(client: dibs.Client) -> None:
-    client.set_queue("by_sql")
-    client.set_queue("by_python", backoff=dibs.exponential())
-    by_python, by_sql = client.queues()
+    client.queues.set("by_sql")
+    client.queues.set("by_python", backoff=dibs.exponential())
+    by_python, by_sql = client.queues.list()
     assert by_python.backoff == by_sql.backoff
 
 
@@ -132,7 +133,10 @@ async def test_one_call_after_another_takes_one_connection(dsn: str, db: psycopg
 
 def test_a_pool_that_is_in_use_is_no_outage(dsn: str) -> None:
     database = Database(dsn, pool_size=1, patience=0.2)
-    with database.transaction(), pytest.raises(dibs.PoolExhausted, match="all 1 connections of this client are in use"):
+    with (
+        database.transaction(),
+        pytest.raises(dibs.errors.PoolExhausted, match="all 1 connections of this client are in use"),
+    ):
         database.run(calls.schema.now())
     assert database.run(calls.schema.now())
     database.close()

@@ -62,7 +62,7 @@ async def test_an_email_is_sent_and_its_process_ends_once(
     [sent] = server.mailbox.messages
     assert (sent["To"], sent["Subject"]) == ("ann@example.org", "Hi")
     assert facts(comms, id) == (1, 0, "sent")
-    assert client.depth("comms").waiting == 0
+    assert client.queues.depth("comms").waiting == 0
     receipt = comms.execute("select receipt ->> 'id' from comms.send_email_task_succeeded").fetchone()
     assert receipt == (sent["Message-ID"],)
 
@@ -108,7 +108,7 @@ async def test_giving_up_is_a_fact_and_pauses_grow(
     assert pauses == [30, 60, 120, 240]
     reason = comms.execute("select outcome, reason from comms.send_email_task_ended").fetchone()
     assert reason == ("given up", "451 4.3.0 not now")
-    assert client.depth("comms").waiting == 0
+    assert client.queues.depth("comms").waiting == 0
     assert server.mailbox.messages == []
 
 
@@ -130,7 +130,7 @@ async def test_a_job_that_told_nobody_is_noticed(
         client.cancel_many([job.id for job in emails])
         for job in emails:
             client.fail(job, "its worker went away")
-        assert {client.state(job.id) for job in emails} == {dibs.State.CANCELLED}
+        assert {client.status(job.id).state for job in emails} == {dibs.State.CANCELLED}
         clock.move(61)
         await run(dsn, **server.environment)
         assert facts(comms, sent) == (1, 0, "sent")
@@ -151,7 +151,7 @@ async def test_a_supervisor_that_is_gone_is_stuck_and_can_be_set_going(
         return bool(row and row[0])
 
     assert not stuck()
-    client.cancel_many([job.id for job in client.jobs(queue="comms")])
+    client.cancel_many([job.id for job in client.find_jobs({"queue": "comms"}).jobs])
     assert stuck()
     kick_off(comms, "email", **MAIL, request_key="k")
     assert not stuck()
@@ -167,7 +167,7 @@ def test_a_redelivered_supervisor_changes_nothing(comms: psycopg.Connection[Any]
     for _ in range(100):
         comms.execute("select comms.send_email_supervisor(%s)", (Jsonb({"send_email_task_id": id}),))
     assert facts(comms, id) == (1, 0, None)
-    assert sorted(job.kind for job in client.jobs(queue="comms")) == ["db_function", "email"]
+    assert sorted(job.kind for job in client.find_jobs({"queue": "comms"}).jobs) == ["db_function", "email"]
 
 
 def test_the_worker_has_no_table_and_the_user_only_kicks_off(dsn: str, comms: psycopg.Connection[Any]) -> None:

@@ -34,7 +34,7 @@ class Shop:
         self.told: list[NotInForce] = []
         app.events.on(NotInForce, self.told.append)
 
-        @app.task(name="narrow", limit=limit)
+        @app.task(name="narrow", concurrency=limit)
         async def narrow() -> None:
             self.running += 1
             self.most = max(self.most, self.running)
@@ -81,7 +81,7 @@ async def test_a_limit_that_is_not_in_force_keeps_its_task_from_running(
     assert (told.what, told.name) == ("limit", "narrow")
     assert "its limit of 2 is not kept" in told.reason
     assert "lacks dibs_admin; as a role that may, run: dibs declare shop.tasks:app" in told.reason
-    assert [limit.name for limit in client.limits()] == []
+    assert [limit.name for limit in client.limits.list()] == []
 
 
 async def test_a_limit_that_an_operator_declared_is_kept_by_two_workers_of_the_documented_roles(
@@ -93,7 +93,7 @@ async def test_a_limit_that_an_operator_declared_is_kept_by_two_workers_of_the_d
     jobs = ours.narrow.enqueue_many(ours.narrow.call() for _ in range(20))
     await asyncio.gather(ours.work(), ours.work())
     assert (ours.most, ours.told) == (2, [])
-    assert {job.state() for job in jobs} == {"succeeded"}
+    assert {job.status().state for job in jobs} == {"succeeded"}
 
 
 async def test_a_task_runs_as_soon_as_its_limit_is_in_force(
@@ -107,8 +107,8 @@ async def test_a_task_runs_as_soon_as_its_limit_is_in_force(
     async with asyncio.timeout(30):
         while not ours.told:  # noqa: ASYNC110 - the worker tells
             await asyncio.sleep(0.01)
-        client.set_limit(kind="narrow", concurrency=1)
-        while not job.state().has_ended:  # noqa: ASYNC110 - the database tells
+        client.limits.set(kind="narrow", concurrency=1)
+        while not job.status().state.has_ended:  # noqa: ASYNC110 - the database tells
             await asyncio.sleep(0.02)
     worker.stop()
     await working
@@ -123,11 +123,11 @@ async def test_schedules_without_the_right_to_declare_them_are_said_not_to_be_in
     [told] = alone.told
     assert (told.what, told.name) == ("schedule", "hourly")
     assert "lacks dibs_producer; as a role that may, run: dibs declare shop.tasks:app" in told.reason
-    assert client.schedules() == []
+    assert client.schedules.list() == []
     await shop("dibs_worker", "dibs_producer", limit=None).work()
     await (again := shop("dibs_worker", limit=None)).work()
     assert again.told == []
-    assert [schedule.status for schedule in client.schedules()] == ["healthy"]
+    assert [schedule.status for schedule in client.schedules.list()] == ["healthy"]
 
 
 async def test_what_cannot_be_declared_for_another_reason_stops_nothing_else(
@@ -136,7 +136,7 @@ async def test_what_cannot_be_declared_for_another_reason_stops_nothing_else(
     """A schedule's name that is taken by another login used to drop every limit of the app."""
     db.execute('select dibs.set_schedule(\'hourly\', \'{"interval": 60}\', \'{"queue": "q", "kind": "k"}\')')
     await shop("dibs_admin").work()
-    db.execute("select dibs.unset_schedule('hourly')")
+    db.execute("select dibs.drop_schedule('hourly')")
     db.execute('select dibs.set_schedule(\'hourly\', \'{"interval": 60}\', \'{"queue": "q", "kind": "k"}\')')
     ours = shop(*DOCUMENTED)
     ours.narrow.enqueue()
@@ -148,8 +148,8 @@ async def test_what_cannot_be_declared_for_another_reason_stops_nothing_else(
 async def test_a_confined_worker_is_told_of_its_own_kinds_only(
     shop: Callable[..., Shop], client: dibs.Client, login: Login
 ) -> None:
-    client.set_queue("q")
-    client.set_limit(kind="narrow", concurrency=2)
+    client.queues.set("q")
+    client.limits.set(kind="narrow", concurrency=2)
     ours = shop(*DOCUMENTED, queues=["q"])
     ours.narrow.enqueue()
     await ours.work()
@@ -162,7 +162,7 @@ import dibs
 app = dibs.App(queue="q", name="shop")
 
 @app.schedule("0 3 * * *", name="nightly")
-@app.task(name="narrow", limit=2)
+@app.task(name="narrow", concurrency=2)
 def narrow() -> None: ...
 """
 
@@ -180,4 +180,4 @@ def test_the_command_declares_and_says_what_was_refused(
         {"what": "schedule", "name": "nightly", "answer": "unchanged", "reason": None},
     ]
     assert "unchanged" in run("declare", "declared_shop:app").out
-    assert [task.kind for task in client.tasks()] == ["narrow"]
+    assert [task.kind for task in client.workers.tasks()] == ["narrow"]

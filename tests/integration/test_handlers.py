@@ -60,7 +60,7 @@ async def test_a_process_of_its_own(shop_app: dibs.App) -> None:
     assert {r["marked"] for r in results} == {1}  # its middleware ran there, too
     assert os.getpid() not in {r["pid"] for r in results}
     assert len({r["pid"] for r in results} | {others.wait(5)}) <= 2
-    assert shop_app.client.depth("q").waiting == 0  # the follow-ups came with the completions and ran
+    assert shop_app.client.queues.depth("q").waiting == 0  # the follow-ups came with the completions and ran
 
 
 async def test_a_process_past_its_timeout_is_killed(shop_app: dibs.App) -> None:
@@ -68,16 +68,16 @@ async def test_a_process_past_its_timeout_is_killed(shop_app: dibs.App) -> None:
     began = time.monotonic()
     await drain(shop_app, pool=1)
     assert time.monotonic() - began < 20
-    assert job.state() is dibs.State.EXHAUSTED
+    assert job.status().state is dibs.State.EXHAUSTED
     assert "took longer than 0.5 s" in shop_app.client.why(job.id)
 
 
 async def test_a_process_that_dies_fails_its_job_and_no_other(shop_app: dibs.App) -> None:
     bad, good = shop.dies.enqueue(), [shop.where.enqueue(n) for n in range(3)]
     await drain(shop_app, pool=2)
-    assert bad.state() is dibs.State.EXHAUSTED
+    assert bad.status().state is dibs.State.EXHAUSTED
     assert "signal SIGKILL" in shop_app.client.why(bad.id)
-    assert [job.state() for job in good] == ["succeeded"] * 3
+    assert [job.status().state for job in good] == ["succeeded"] * 3
 
 
 async def test_a_memory_cap(shop_app: dibs.App) -> None:
@@ -85,7 +85,7 @@ async def test_a_memory_cap(shop_app: dibs.App) -> None:
     again = shop.grows.enqueue(1_000_000)
     await drain(shop_app, pool=1)
     assert fits.wait(5) == again.wait(5) == 1_000_000
-    assert grows.state() is dibs.State.EXHAUSTED
+    assert grows.status().state is dibs.State.EXHAUSTED
     assert "more than 200000000 bytes" in shop_app.client.why(grows.id)
 
 
@@ -96,7 +96,7 @@ async def test_a_task_a_process_cannot_find_is_refused_before_any_job_is_claimed
     hidden.enqueue()
     with pytest.raises(dibs.InvalidArgument, match="cannot find the task"):
         await drain(app)
-    assert app.client.depth("q").ready == 1
+    assert app.client.queues.depth("q").ready == 1
 
 
 # Threads
@@ -116,11 +116,11 @@ async def test_an_abandoned_thread_gives_its_place_back(app: dibs.App) -> None:
 
     stuck, fine = hangs.using(priority=9).enqueue(), quick.enqueue()
     await drain(app, threads=1)
-    assert stuck.state() is dibs.State.EXHAUSTED
+    assert stuck.status().state is dibs.State.EXHAUSTED
     assert fine.wait(5) == "done"
     let_go.set()
     wait_until(lambda: seen == ["late"], what="the thread goes on to its end")
-    assert stuck.state() is dibs.State.EXHAUSTED
+    assert stuck.status().state is dibs.State.EXHAUSTED
 
 
 async def test_waiting_for_a_thread_is_not_the_handlers_time(app: dibs.App) -> None:
@@ -191,7 +191,7 @@ async def test_a_bulk_enqueue_of_what_is_no_job_explains_itself(app: dibs.App) -
             await plain.aenqueue_many(given)
         with pytest.raises(dibs.InvalidArgument, match="enqueue_many takes"):
             await app.aenqueue_many(given)
-    assert app.client.jobs() == []
+    assert app.client.find_jobs().jobs == []
 
 
 # Transactions
@@ -225,7 +225,7 @@ async def test_effects_in_the_transaction_happen_with_the_completion(
     await drain(app)
     assert sorted(db.execute("select word from written").fetchall()) == [("fails",), ("once",), ("thread",)]
     assert [job.wait(5) for job in jobs] == ["ONCE", "FAILS", None]
-    assert app.client.jobs(kind="follows")[1].state == "succeeded"
+    assert app.client.find_jobs({"kind": "follows"}).jobs[1].state == "succeeded"
 
 
 async def test_what_a_handler_sets_in_its_session_is_gone_for_the_next(app: dibs.App) -> None:
@@ -252,7 +252,7 @@ async def test_what_a_handler_sets_in_its_session_is_gone_for_the_next(app: dibs
     for _ in range(5):
         on_the_loop.enqueue()
         in_a_thread.enqueue()
-    await drain(app, concurrency=1, connections=1)
+    await drain(app, slots=1, connections=1)
     assert seen == [(None, True, True, 0)] * 10
 
 
@@ -273,17 +273,17 @@ async def test_a_transaction_of_a_lost_lease_is_rolled_back(app: dibs.App, db: p
             raise
 
     job = writes.using(max_attempts=1).enqueue()
-    await drain(app, concurrency=1)
+    await drain(app, slots=1)
     assert len(caught) >= 1
     assert db.execute("select count(*) from written").fetchone() == (0,)
-    assert not job.state().has_ended
+    assert not job.status().state.has_ended
 
 
 async def test_a_transaction_in_a_process_of_its_own(shop_app: dibs.App, db: psycopg.Connection[Any]) -> None:
     db.execute("create table written (word text)")
     job = shop.writes.enqueue("there")
     await drain(shop_app)
-    assert job.state() is dibs.State.SUCCEEDED
+    assert job.status().state is dibs.State.SUCCEEDED
     assert db.execute("select word from written").fetchall() == [("there",)]
 
 
@@ -304,7 +304,7 @@ async def test_after_its_transaction_a_job_has_ended(app: dibs.App) -> None:
     job = twice.enqueue()
     await drain(app)
     assert said == ["checked"]
-    assert job.state() is dibs.State.SUCCEEDED
+    assert job.status().state is dibs.State.SUCCEEDED
 
 
 # Batches
@@ -326,9 +326,9 @@ async def test_a_batch_handler_answers_for_each_job(app: dibs.App) -> None:
     await drain(app)
     assert max(sizes) == 10
     assert [job.wait(5) for job in jobs[::2]] == [n * 10 for n in range(0, 20, 2)]
-    assert {job.state() for job in jobs[1::2]} == {dibs.State.EXHAUSTED}
+    assert {job.status().state for job in jobs[1::2]} == {dibs.State.EXHAUSTED}
     assert "1 is odd" in app.client.why(jobs[1].id)
-    assert app.client.state(broken.id) is dibs.State.FAILED
+    assert app.client.status(broken.id).state is dibs.State.FAILED
 
 
 async def test_a_batch_takes_what_came_in_time(app: dibs.App) -> None:
@@ -341,7 +341,7 @@ async def test_a_batch_takes_what_came_in_time(app: dibs.App) -> None:
     sync.enqueue_many(sync.call(n) for n in range(7))
     await drain(app)
     assert sizes == [7]
-    assert app.client.depth("q").waiting == 0
+    assert app.client.queues.depth("q").waiting == 0
 
 
 async def test_a_batch_handler_that_raises_or_miscounts_fails_all(app: dibs.App) -> None:
@@ -355,7 +355,7 @@ async def test_a_batch_handler_that_raises_or_miscounts_fails_all(app: dibs.App)
     await drain(app)
     second = wrong.enqueue_many(wrong.call(n) for n in range(1, 4))
     await drain(app)
-    assert {job.state() for job in (*first, *second)} == {dibs.State.EXHAUSTED}
+    assert {job.status().state for job in (*first, *second)} == {dibs.State.EXHAUSTED}
     assert "boom" in app.client.why(first[3].id)
     assert "returned 2 outcomes for 3 jobs" in app.client.why(second[0].id)
 
@@ -463,7 +463,7 @@ async def test_a_subscriber_that_raises_changes_nothing(app: dibs.App, caplog: p
 
     job = works.enqueue()
     await drain(app)
-    assert job.state() is dibs.State.SUCCEEDED
+    assert job.status().state is dibs.State.SUCCEEDED
     assert "a subscriber to RunEnded failed" in caplog.text
 
 
@@ -482,15 +482,15 @@ async def test_a_queue_has_its_own_concurrency(app: dibs.App) -> None:
         running -= 1
 
     counts.enqueue_many(counts.call() for _ in range(20))
-    await drain(app, queues={"narrow": Share(concurrency=3), "q": Share()})
+    await drain(app, queues={"narrow": Share(slots=3), "q": Share()})
     assert most == 3
-    assert app.client.depth("narrow").waiting == 0
+    assert app.client.queues.depth("narrow").waiting == 0
 
 
 async def test_a_task_has_a_limit_for_all_workers_together(app: dibs.App) -> None:
     running = most = 0
 
-    @app.task(name="narrow", limit=3)
+    @app.task(name="narrow", concurrency=3)
     async def narrow() -> None:
         nonlocal running, most
         running += 1
@@ -502,7 +502,7 @@ async def test_a_task_has_a_limit_for_all_workers_together(app: dibs.App) -> Non
     workers = [Worker(app, WorkerSettings(["q"], upkeep=False, poll=0.05)) for _ in range(2)]
     working = [asyncio.create_task(worker.run()) for worker in workers]
     async with asyncio.timeout(40):
-        while not all(job.state().has_ended for job in jobs):  # noqa: ASYNC110 - the database tells
+        while not all(job.status().state.has_ended for job in jobs):  # noqa: ASYNC110 - the database tells
             await asyncio.sleep(0.05)
     for worker in workers:
         worker.stop()
@@ -521,7 +521,7 @@ async def test_weights_share_the_room(app: dibs.App, monkeypatch: pytest.MonkeyP
 
     for queue in ("bulk", "fast"):
         notes.enqueue_many(notes.using(queue=queue).call(queue) for _ in range(400))
-    await drain(app, queues={"bulk": Share(weight=1), "fast": Share(weight=3)}, concurrency=20)
+    await drain(app, queues={"bulk": Share(weight=1), "fast": Share(weight=3)}, slots=20)
     half = order[:400]
     assert 250 <= half.count("fast") <= 350
     assert len(order) == 800
@@ -545,8 +545,8 @@ async def test_a_job_that_repeats_goes_on_until_cancelled(app: dibs.App, clock: 
         await drain(app)
         clock.move(61)
     assert runs == [1, 1, 2, 1]
-    assert first.state() is dibs.State.SUCCEEDED
-    [waiting] = [job for job in app.client.jobs(kind="polls") if job.state in {"scheduled", "ready"}]
+    assert first.status().state is dibs.State.SUCCEEDED
+    [waiting] = [job for job in app.client.find_jobs({"kind": "polls"}).jobs if job.state in {"scheduled", "ready"}]
     assert waiting.priority == 8
     again = polls.using(dedup_key="the poller").enqueue(7)
     assert again.id == waiting.id
@@ -569,7 +569,7 @@ async def test_a_job_that_repeats_goes_on_after_its_own_transaction(app: dibs.Ap
         await drain(app)
         clock.move(61)
     assert runs == [1, 1, 1]
-    assert app.client.depth("q").waiting == 1
+    assert app.client.queues.depth("q").waiting == 1
 
 
 # Results
@@ -582,7 +582,7 @@ async def test_a_result_that_is_no_json_fails_for_good(app: dibs.App) -> None:
 
     job = odd.enqueue()
     await drain(app)
-    assert job.state() is dibs.State.FAILED
+    assert job.status().state is dibs.State.FAILED
     assert "cannot be kept as JSON" in app.client.why(job.id)
 
 
@@ -596,8 +596,8 @@ async def test_a_completion_that_is_refused_spoils_no_other(app: dibs.App) -> No
 
     jobs = follows.enqueue_many(follows.call(n == 7) for n in range(20))
     await drain(app)
-    assert [job.state() for job in jobs].count(dibs.State.SUCCEEDED) == 19
-    assert jobs[7].state() is dibs.State.FAILED
+    assert [job.status().state for job in jobs].count(dibs.State.SUCCEEDED) == 19
+    assert jobs[7].status().state is dibs.State.FAILED
     assert "the completion was refused" in app.client.why(jobs[7].id)
 
 
@@ -609,8 +609,8 @@ async def test_a_follow_up_that_cannot_be_sent_spoils_no_other(app: dibs.App) ->
 
     jobs = follows.enqueue_many(follows.call(n == 3) for n in range(10))
     await drain(app)
-    assert [job.state() for job in jobs].count(dibs.State.SUCCEEDED) == 9
-    assert jobs[3].state() is dibs.State.FAILED
+    assert [job.status().state for job in jobs].count(dibs.State.SUCCEEDED) == 9
+    assert jobs[3].status().state is dibs.State.FAILED
 
 
 async def test_a_handler_that_exits_or_cancels_itself_ends_its_own_job_only(app: dibs.App) -> None:
@@ -629,8 +629,8 @@ async def test_a_handler_that_exits_or_cancels_itself_ends_its_own_job_only(app:
 
     jobs = [exits.enqueue(how) for how in ("exit", "cancel", "fine")]
     jobs.append(exits_in_a_thread.enqueue())
-    await drain(app, concurrency=1)
-    assert [job.state() for job in jobs] == ["exhausted", "exhausted", "succeeded", "exhausted"]
+    await drain(app, slots=1)
+    assert [job.status().state for job in jobs] == ["exhausted", "exhausted", "succeeded", "exhausted"]
     assert "SystemExit: 3" in app.client.why(jobs[0].id)
 
 
@@ -666,7 +666,7 @@ async def test_a_producer_without_the_code_enqueues_by_name(app: dibs.App, dsn: 
     remote = producer.remote("mail.welcome")
     jobs = [remote.enqueue(42), remote.using(priority=2).enqueue(user_id=43, lang="de")]
     jobs.append(await remote.aenqueue(44))  # type: ignore[arg-type]
-    waiting = {j.id: j for j in producer.client.jobs(queue="mail")}
+    waiting = {j.id: j for j in producer.client.find_jobs({"queue": "mail"}).jobs}
     assert [(waiting[j.id].priority, waiting[j.id].max_attempts) for j in jobs] == [(8, 7), (2, 7), (8, 7)]
     for args, kwargs, words in (
         ((), {}, "argument 'user_id' is missing"),
@@ -677,10 +677,10 @@ async def test_a_producer_without_the_code_enqueues_by_name(app: dibs.App, dsn: 
         with pytest.raises(dibs.InvalidArgument, match=words):
             remote.enqueue(*args, **kwargs)
     wrong = remote.enqueue("forty-two")
-    with pytest.raises(dibs.UnknownTask, match=r"did you mean 'mail\.welcome'"):
+    with pytest.raises(dibs.errors.UnknownTask, match=r"did you mean 'mail\.welcome'"):
         producer.remote("mail.welcom").enqueue(1)
     await drain(app, queues=["mail"])
-    states = producer.client.states([j.id for j in (*jobs, wrong)])
+    states = [s.state for s in producer.client.status_many([j.id for j in (*jobs, wrong)])]
     assert states == ["succeeded", "succeeded", "succeeded", "failed"]
     await producer.aclose()
     producer.close()
@@ -726,8 +726,8 @@ async def test_progress_of_a_process_of_its_own(shop_app: dibs.App) -> None:
 
 
 async def test_workers_share_the_shards_of_a_queue_and_pull_alone_from_each(app: dibs.App, dsn: str) -> None:
-    app.client.set_queue("orders", shards=4, shard_lease=5)
-    app.client.set_queue("ledger", exclusive=True, shard_lease=5)
+    app.client.queues.set("orders", shards=4, shard_lease=5)
+    app.client.queues.set("ledger", exclusive=True, shard_lease=5)
     running: dict[str, int] = {}
 
     @app.task(name="counts", queue="orders")
@@ -741,9 +741,9 @@ async def test_workers_share_the_shards_of_a_queue_and_pull_alone_from_each(app:
     workers = [Worker(app, WorkerSettings(["orders", "ledger"], upkeep=False, poll=0.1)) for _ in range(2)]
     working = [asyncio.create_task(worker.run()) for worker in workers]
     async with asyncio.timeout(40):
-        while any(d.waiting + d.running for d in map(app.client.depth, ("orders", "ledger"))):  # noqa: ASYNC110
+        while any(d.waiting + d.running for d in map(app.client.queues.depth, ("orders", "ledger"))):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-    holders = {(s.queue, s.shard): s.worker for s in app.client.shards()}
+    holders = {(s.queue, s.shard): s.worker for s in app.client.queues.shards()}
     for worker in workers:
         worker.stop()
     await asyncio.gather(*working)

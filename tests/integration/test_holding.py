@@ -51,7 +51,7 @@ def pullers(dsn: str, count: int) -> Iterator[dict[int, subprocess.Popen[str]]]:
 
 def holders(client: dibs.Client) -> dict[int, set[str]]:
     held: dict[int, set[str]] = {}
-    for shard in client.shards("q"):
+    for shard in client.queues.shards("q"):
         if shard.held and shard.claimable and shard.worker is not None:
             held.setdefault(shard.worker, set()).add(shard.name)
     return held
@@ -60,10 +60,10 @@ def holders(client: dibs.Client) -> dict[int, set[str]]:
 def test_a_killed_worker_is_replaced_and_no_shard_has_two_pullers(
     dsn: str, client: dibs.Client, db: psycopg.Connection[Any]
 ) -> None:
-    client.set_queue("q", shards=8, shard_lease=LEASE, lease=60, max_losses=100)
+    client.queues.set("q", shards=8, shard_lease=LEASE, lease=60, max_losses=100)
 
     def feed() -> bool:
-        if client.depth("q").ready < 200:
+        if client.queues.depth("q").ready < 200:
             client.enqueue_many(dibs.NewJob(queue="q", kind="k", shard_key=str(n)) for n in range(100))
         return True
 
@@ -127,7 +127,7 @@ async def make(database: AsyncDatabase, lost: list[frozenset[str]] | None = None
 
 
 async def test_what_is_held_is_what_to_claim_from(client: dibs.Client, database: AsyncDatabase) -> None:
-    client.set_queue("q", shards=2, shard_lease=9)
+    client.queues.set("q", shards=2, shard_lease=9)
     one, two = await make(database), await make(database)
     assert one.names() == []
     assert await one.hold() <= 3
@@ -147,7 +147,7 @@ async def test_what_could_not_be_renewed_is_given_up_in_time(
     client: dibs.Client, database: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(holding, "MARGIN", 0.5)
-    client.set_queue("q", exclusive=True, shard_lease=1)
+    client.queues.set("q", exclusive=True, shard_lease=1)
     lost: list[frozenset[str]] = []
     one = await make(database, lost)
     before = time.monotonic()
@@ -162,7 +162,7 @@ async def test_what_could_not_be_renewed_is_given_up_in_time(
 
 
 async def test_handing_over_is_not_losing(client: dibs.Client, database: AsyncDatabase, clock: Clock) -> None:
-    client.set_queue("q", shards=2)
+    client.queues.set("q", shards=2)
     lost: list[frozenset[str]] = []
     one, two = await make(database, lost), await make(database)
     for each in (one, two, one, two):

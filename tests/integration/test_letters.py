@@ -45,7 +45,7 @@ async def test_letters_are_sent_once_and_every_one_ends(
         ids = [await letters.write(f"user{n}@example.org", "Hello", f"letter {n}") for n in range(15)]
     for _ in range(7):
         await run()
-        assert client.depth("letters").waiting <= 2 * len(ids)
+        assert client.queues.depth("letters").waiting <= 2 * len(ids)
         clock.move(600)
     await letters.provider().close()
     await letters.app.aclose()
@@ -55,7 +55,7 @@ async def test_letters_are_sent_once_and_every_one_ends(
     assert len(post.mailbox.messages) == sent == len(post.mailbox.counts)
     assert post.mailbox.turned_away > 0
     assert db.execute("select count(*) from letters.failed").fetchone() == (post.mailbox.turned_away,)
-    assert client.depth("letters").waiting == 0
+    assert client.queues.depth("letters").waiting == 0
 
 
 async def test_a_supervisor_run_again_and_again_changes_nothing(
@@ -64,8 +64,11 @@ async def test_a_supervisor_run_again_and_again_changes_nothing(
     letter = await letters.write("ann@example.org", "Hello", "k")
     for _ in range(20):
         await letters.supervise(letter)
-    assert sorted(job.kind for job in client.jobs(queue="letters")) == ["letters.send", "letters.supervise"]
-    client.cancel_many([job.id for job in client.jobs(queue="letters", kind="letters.send")])
+    assert sorted(job.kind for job in client.find_jobs({"queue": "letters"}).jobs) == [
+        "letters.send",
+        "letters.supervise",
+    ]
+    client.cancel_many([job.id for job in client.find_jobs({"queue": "letters", "kind": "letters.send"}).jobs])
     await letters.supervise(letter)
     assert db.execute("select error from letters.failed").fetchall() == [
         ("its job ended as cancelled and told nobody",)

@@ -30,9 +30,9 @@ def guarded(new_folder: Path) -> Iterator[str]:
         yield server.dsn().replace("user=dibs", "user=guarded")
 
 
-def refused(dsn: str) -> dibs.LoginRefused:
+def refused(dsn: str) -> dibs.errors.LoginRefused:
     began = time.monotonic()
-    with pytest.raises(dibs.LoginRefused) as caught, dibs.Client(dsn, patience=60):
+    with pytest.raises(dibs.errors.LoginRefused) as caught, dibs.Client(dsn, patience=60):
         pass
     assert time.monotonic() - began < 20
     assert caught.value.hint
@@ -50,12 +50,12 @@ def test_a_wrong_password_is_told_at_once_and_never_printed(guarded: str) -> Non
     wrong = refused(f"{guarded}&password=hush")
     assert wrong.sqlstate == "28P01"
     assert "hush" not in str(wrong)
-    with pytest.raises(dibs.SchemaMissing), dibs.Client(f"{guarded}&password=right"):
+    with pytest.raises(dibs.errors.SchemaMissing), dibs.Client(f"{guarded}&password=right"):
         pass
 
 
 async def test_an_async_client_is_told_at_once(dsn: str) -> None:
-    with pytest.raises(dibs.LoginRefused):
+    with pytest.raises(dibs.errors.LoginRefused):
         async with dibs.AsyncClient(at_database(dsn, "nowhere"), patience=60):
             pass
 

@@ -124,14 +124,14 @@ async def test_prune_drops_old_days_and_comes_back_soon_for_a_locked_one(
     while (done := await forced(database, "prune")).counts["dropped"]:
         assert (done.more, done.again) == (True, 0.1)
     assert done.again == 600
-    assert client.jobs() == []
+    assert client.find_jobs().jobs == []
 
 
 async def test_prune_comes_back_almost_at_once_when_there_is_more_to_trim(
     client: dibs.Client, database: AsyncDatabase, clock: Clock
 ) -> None:
-    client.set_queue("brief", retention=DAY, history="none")
-    client.set_queue("long", retention=300 * DAY)
+    client.queues.set("brief", retention=DAY, history="none")
+    client.queues.set("long", retention=300 * DAY)
     client.enqueue_many(dibs.NewJob(queue="brief", kind="k") for _ in range(1002))
     client.complete_many(client.claim("brief", 1002))
     clock.move(2 * DAY)
@@ -266,14 +266,14 @@ async def test_nobody_stands_in_for_a_dead_worker(client: dibs.Client, dsn: str,
 
 def test_processes_that_live_for_seconds_keep_a_schedule_going(dsn: str, client: dibs.Client) -> None:
     """A crash loop: each process is killed soon after it began, and is still registered when the next one starts."""
-    client.set_queue("q", ttl=None)
-    client.set_schedule("s", dibs.NewJob(queue="q", kind="k"), fixed_rate=1, overlap="allow", catch_up=100)
+    client.queues.set("q", ttl=None)
+    client.schedules.set("s", dibs.NewJob(queue="q", kind="k"), fixed_rate=1, overlap="allow", catch_up=100)
 
     def live_until_a_slot_is_fired() -> None:
-        before = client.schedule("s").fired
+        before = client.schedules.get("s").fired
         process = subprocess.Popen([sys.executable, "-m", "dibs", "maintain", "--dsn", dsn], stdout=subprocess.DEVNULL)
         try:
-            wait_until(lambda: client.schedule("s").fired > before, timeout=15, what="a slot is fired")
+            wait_until(lambda: client.schedules.get("s").fired > before, timeout=15, what="a slot is fired")
         finally:
             process.kill()
             process.wait()
@@ -312,7 +312,7 @@ async def test_two_at_once_do_no_harm(client: dibs.Client, dsn: str, clock: Cloc
         async with asyncio.timeout(20):
             await all_back.wait()
     assert rescued == {"ready": 300}
-    assert client.depth("lost").ready == 300
+    assert client.queues.depth("lost").ready == 300
 
 
 async def test_it_is_registered_while_it_runs(dsn: str, db: psycopg.Connection[Any]) -> None:

@@ -33,9 +33,9 @@ def megabytes(worker: subprocess.Popen[str]) -> int:
 
 def test_a_worker_with_two_thousand_jobs_in_hand(client: dibs.Client, dsn: str, tmp_path: Path) -> None:
     client.enqueue_many(dibs.NewJob(queue="q", kind="waits", payload={"text": "x" * 10_000}) for _ in range(IN_HAND))
-    worker = start(tmp_path, dsn, "--concurrency", str(IN_HAND), app=APP)
+    worker = start(tmp_path, dsn, "--slots", str(IN_HAND), app=APP)
     try:
-        wait_until(lambda: client.depth("q").running == IN_HAND, timeout=60, what="all are in hand")
+        wait_until(lambda: client.queues.depth("q").running == IN_HAND, timeout=60, what="all are in hand")
         assert megabytes(worker) < MOST
     finally:
         worker.kill()

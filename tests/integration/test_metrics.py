@@ -11,7 +11,7 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 import prometheus_client
@@ -174,7 +174,7 @@ async def test_what_handlers_count_with_the_official_library_is_on_the_same_page
 
 async def test_a_scraper_gets_the_page_over_http(app: dibs.App) -> None:
     async with client_of(app) as client:
-        await client.set_queue("mail")
+        await client.queues.set("mail")
         pages = Pages({"/metrics": Prometheus(app.events, client).page})
         app.events.tell(facts.JobEnqueued(UUID(int=1), "mail", 'say "hi" \\', dibs.Answer.ENQUEUED))
         await pages.open(0)
@@ -189,16 +189,27 @@ async def test_a_scraper_gets_the_page_over_http(app: dibs.App) -> None:
     assert Samples(body)("dibs_enqueued_total", queue="mail", kind='say "hi" \\', outcome="enqueued") == 1
 
 
+class Queues:
+    """Has the depths that a test gives it, where a client has ``queues``."""
+
+    @property
+    def queues(self) -> Self:
+        return self
+
+    async def depths(self) -> list[dibs.types.Depth]:
+        raise NotImplementedError
+
+
 async def test_depths_are_read_at_most_once_a_second_however_many_ask(
     app: dibs.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with client_of(app) as client:
         asked: list[str] = []
 
-        class Counting:
-            async def depths(self) -> list[dibs.Depth]:
+        class Counting(Queues):
+            async def depths(self) -> list[dibs.types.Depth]:
                 asked.append("depths")
-                return await client.depths()
+                return await client.queues.depths()
 
         metrics = Prometheus(app.events, Counting())
         await client.enqueue("mail", "x")
@@ -215,16 +226,16 @@ async def test_depths_are_read_at_most_once_a_second_however_many_ask(
 async def test_a_slow_database_does_not_hold_up_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "PATIENCE", 0.01)
     monkeypatch.setattr(reading, "EVERY", 0.0)
-    answer: asyncio.Future[list[dibs.Depth]] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[list[dibs.types.Depth]] = asyncio.get_running_loop().create_future()
 
-    class Slow:
-        async def depths(self) -> list[dibs.Depth]:
+    class Slow(Queues):
+        async def depths(self) -> list[dibs.types.Depth]:
             return await answer
 
     metrics = Prometheus(facts.Events(), Slow())
     read = Samples((await metrics.page()).body)
     assert (read("dibs_depth_age_seconds"), read("dibs_claimed_jobs_total")) == (None, 0)
-    answer.set_result([dibs.Depth("mail", ready=3)])
+    answer.set_result([dibs.types.Depth("mail", ready=3)])
     monkeypatch.setattr(reading, "PATIENCE", 30.0)
     read = Samples((await metrics.page()).body)
     assert read("dibs_jobs", queue="mail", state="ready") == 3
@@ -232,9 +243,9 @@ async def test_a_slow_database_does_not_hold_up_the_page(monkeypatch: pytest.Mon
 
 
 async def test_what_is_an_estimate_says_so(app: dibs.App) -> None:
-    class Large:
-        async def depths(self) -> list[dibs.Depth]:
-            return [dibs.Depth("mail", ready=1_230_000, estimated=["ready"])]
+    class Large(Queues):
+        async def depths(self) -> list[dibs.types.Depth]:
+            return [dibs.types.Depth("mail", ready=1_230_000, estimated=["ready"])]
 
     read = Samples((await Prometheus(app.events, Large()).page()).body)
     assert read("dibs_jobs", queue="mail", state="ready") == 1_230_000
@@ -246,11 +257,11 @@ async def test_without_its_database_the_page_has_everything_but_depths(monkeypat
     monkeypatch.setattr(reading, "EVERY", 0.0)
     down = [False]
 
-    class Database:
-        async def depths(self) -> list[dibs.Depth]:
+    class Database(Queues):
+        async def depths(self) -> list[dibs.types.Depth]:
             if down[0]:
                 raise dibs.ConnectionLost("it went away")
-            return [dibs.Depth("mail", ready=3)]
+            return [dibs.types.Depth("mail", ready=3)]
 
     metrics = Prometheus(facts.Events(), Database())
     assert Samples((await metrics.page()).body)("dibs_jobs", queue="mail", state="ready") == 3

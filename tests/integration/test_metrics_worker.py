@@ -116,7 +116,7 @@ async def test_an_outcome_is_told_when_it_is_recorded(app: dibs.App) -> None:
 
     @app.on(events.RunEnded)
     def ended(event: events.RunEnded) -> None:
-        states.append((event.state, app.client.state(event.job.id).value))
+        states.append((event.state, app.client.status(event.job.id).state.value))
 
     @app.task(name="welcome", retry=dibs.Retry(max_attempts=1))
     async def welcome(n: int) -> None:

@@ -73,10 +73,10 @@ async def test_a_kind_that_nobody_runs_waits_aside_until_a_worker_comes_that_doe
     old, new = shop("old"), shop("old", "new")
     job = client.enqueue("q", "new")
     async with old.working():
-        await until(lambda: client.state(job.id) == "blocked")
+        await until(lambda: client.status(job.id).state == "blocked")
         assert "no live worker of queue 'q' runs kind 'new'" in client.why(job.id)
         async with new.working():
-            await until(lambda: client.state(job.id) == "succeeded")
+            await until(lambda: client.status(job.id).state == "succeeded")
     assert new.ran == ["new"]
     assert db.execute("select outcome::text from dibs.attempts").fetchall() == [("succeeded",)]
 
@@ -84,7 +84,7 @@ async def test_a_kind_that_nobody_runs_waits_aside_until_a_worker_comes_that_doe
 async def test_a_worker_that_drains_takes_what_others_left(shop: Callable[..., Shop], client: dibs.Client) -> None:
     client.enqueue_many(dibs.NewJob(queue="q", kind="new") for _ in range(300))
     await shop("old").drain()
-    assert client.depth("q").blocked == 300
+    assert client.queues.depth("q").blocked == 300
     await (new := shop("new")).drain()
     assert new.ran == ["new"] * 300
 
@@ -97,12 +97,12 @@ async def test_workers_with_different_tasks_share_a_queue(
         for _ in range(5):
             made = client.enqueue_many(dibs.NewJob(queue="q", kind=kind) for kind in "ab" * 50)
             ids = [job.id for job in made]
-            await until(lambda ids=ids: set(client.states(ids)) == {"succeeded"})  # type: ignore[misc]
+            await until(lambda ids=ids: {s.state for s in client.status_many(ids)} == {"succeeded"})  # type: ignore[misc]
     assert (one.ran, other.ran) == (["a"] * 250, ["b"] * 250)
     assert db.execute("select count(*) from dibs.attempts").fetchall() == [(500,)]
 
 
 async def test_a_worker_says_which_kinds_it_runs(shop: Callable[..., Shop], client: dibs.Client) -> None:
     async with shop("b", "a").working():
-        await until(client.workers)
-        assert [worker.kinds for worker in client.workers()] == [["a", "b"]]
+        await until(client.workers.list)
+        assert [worker.kinds for worker in client.workers.list()] == [["a", "b"]]

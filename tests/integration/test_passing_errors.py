@@ -59,7 +59,7 @@ async def test_an_error_that_passes_fails_no_job(
 
     jobs = [ends.enqueue() for _ in range(3)]
     running = drain(app)
-    await asyncio.to_thread(wait_until, lambda: app.client.depth("q").running == 3, what="they run")
+    await asyncio.to_thread(wait_until, lambda: app.client.queues.depth("q").running == 3, what="they run")
     with db.transaction():
         db.execute("lock table dibs.attempt in share mode")
         go.set()
@@ -67,7 +67,7 @@ async def test_an_error_that_passes_fails_no_job(
         await asyncio.to_thread(wait_until, lambda: troubles.count(where) > 3, what="it was refused some times")
     await running
     expected = {"complete": "succeeded", "fail": "exhausted", "snooze": "scheduled"}[ending]
-    assert [job.state() for job in jobs] == [expected] * 3
+    assert [job.status().state for job in jobs] == [expected] * 3
     if ending == "complete":
         assert jobs[0].result() == "done"
     if ending == "fail":
@@ -86,22 +86,22 @@ async def test_no_other_outcome_waits_for_one_that_is_locked(
 
     jobs = [ends.enqueue() for _ in range(20)]
     running = drain(app)
-    await asyncio.to_thread(wait_until, lambda: app.client.depth("q").running == 20, what="they run")
+    await asyncio.to_thread(wait_until, lambda: app.client.queues.depth("q").running == 20, what="they run")
     holder = connect()
     with holder.transaction():
         holder.execute("select from dibs.lease where id = %s for update", (jobs[7].id,))
         go.set()
-        await asyncio.to_thread(wait_until, lambda: app.client.depth("q").running == 1, what="the others ended")
+        await asyncio.to_thread(wait_until, lambda: app.client.queues.depth("q").running == 1, what="the others ended")
         assert "sending outcomes (complete)" in troubles
     await running
-    assert {job.state() for job in jobs} == {dibs.State.SUCCEEDED}
+    assert {job.status().state for job in jobs} == {dibs.State.SUCCEEDED}
 
 
 async def test_an_outcome_is_kept_no_longer_than_its_lease(
     app: dibs.App, db: psycopg.Connection[Any], troubles: list[str]
 ) -> None:
     """Then the lease is lost, and nothing was failed for good."""
-    app.client.set_queue("q", lease=0.5)
+    app.client.queues.set("q", lease=0.5)
     lost: list[dibs.events.RunLost] = []
     app.events.on(dibs.events.RunLost, lost.append)
 
@@ -114,9 +114,9 @@ async def test_an_outcome_is_kept_no_longer_than_its_lease(
         running = drain(app)
         await asyncio.to_thread(wait_until, lambda: lost, what="its lease is over")
         await running
-        assert job.state() is dibs.State.RUNNING
+        assert job.status().state is dibs.State.RUNNING
     await asyncio.to_thread(app.client.upkeep.rescue)
-    assert job.state() is dibs.State.READY
+    assert job.status().state is dibs.State.READY
     assert "sending outcomes (fail)" not in troubles
 
 
@@ -127,7 +127,7 @@ async def test_a_result_that_is_refused_fails_its_job_only(app: dibs.App) -> Non
 
     jobs = [follows.enqueue(queue) for queue in ("elsewhere", "not a name", "elsewhere")]
     await drain(app)
-    assert [job.state() for job in jobs] == ["succeeded", "failed", "succeeded"]
+    assert [job.status().state for job in jobs] == ["succeeded", "failed", "succeeded"]
     assert "the completion was refused" in app.client.why(jobs[1].id)
 
 

@@ -68,14 +68,14 @@ def test_the_doctor_finds_no_pooler_where_there_is_none(dsn: str) -> None:
 
 async def test_the_dashboard_works_behind_a_pooler(dsn: str, client: dibs.Client) -> None:
     """The role that a transaction takes is gone with it, whichever connection serves the next."""
-    client.set_queue("mail")
+    client.queues.set("mail")
     with PgBouncer(dsn, pool_size=1) as pooled:
         reads, writes = (ActingClient(pooled.dsn, timeout=5, write=write) for write in (False, True))
         plain = dibs.AsyncClient(pooled.dsn)
         for _ in range(3):
-            assert [queue.name for queue in await reads.queues()] == ["mail"]
+            assert [queue.name for queue in await reads.queues.list()] == ["mail"]
             with writes.limited_to("pause"):
-                await writes.pause("mail")
+                await writes.queues.pause("mail")
                 with pytest.raises(dibs.NotPermitted):
                     await writes.enqueue("mail", "k")
             await plain.enqueue("mail", "k")

@@ -43,7 +43,7 @@ def start(folder: Path, dsn: str) -> subprocess.Popen[str]:
 
 
 def is_running(client: dibs.Client) -> bool:
-    return client.depth("q").running == 1
+    return client.queues.depth("q").running == 1
 
 
 def test_a_signal_lets_running_jobs_finish(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
@@ -53,7 +53,7 @@ def test_a_signal_lets_running_jobs_finish(tmp_path: Path, dsn: str, client: dib
         program.send_signal(signal.SIGTERM)
         said, _ = program.communicate(timeout=30)
     assert (program.returncode, said) == (0, "1 ended\n")
-    assert client.state(job.id) is dibs.State.SUCCEEDED
+    assert client.status(job.id).state is dibs.State.SUCCEEDED
 
 
 def test_a_second_signal_gives_them_back(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
@@ -64,7 +64,7 @@ def test_a_second_signal_gives_them_back(tmp_path: Path, dsn: str, client: dibs.
         program.send_signal(signal.SIGINT)
         said, _ = program.communicate(timeout=30)
     assert (program.returncode, said) == (0, "1 ended\n")
-    assert client.state(job.id) is dibs.State.READY
+    assert client.status(job.id).state is dibs.State.READY
 
 
 def test_a_drain_in_a_thread_takes_the_queues_of_the_tasks(app: dibs.App) -> None:
@@ -82,7 +82,7 @@ def test_a_drain_in_a_thread_takes_the_queues_of_the_tasks(app: dibs.App) -> Non
     thread.start()
     thread.join(60)
     assert ended == [2]
-    assert [job.state() for job in jobs] == ["succeeded", "succeeded"]
+    assert [job.status().state for job in jobs] == ["succeeded", "succeeded"]
 
 
 async def test_cancelling_stops_in_order(app: dibs.App) -> None:
@@ -100,7 +100,7 @@ async def test_cancelling_stops_in_order(app: dibs.App) -> None:
     asyncio.get_running_loop().call_soon(finish.set)
     with pytest.raises(asyncio.CancelledError):
         await working
-    assert job.state() is dibs.State.SUCCEEDED
+    assert job.status().state is dibs.State.SUCCEEDED
 
 
 async def test_cancelling_again_gives_back_what_runs(app: dibs.App) -> None:
@@ -121,7 +121,7 @@ async def test_cancelling_again_gives_back_what_runs(app: dibs.App) -> None:
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
-    assert job.state() is dibs.State.READY
+    assert job.status().state is dibs.State.READY
 
 
 async def test_it_says_how_many_jobs_ended_and_leaves_the_clients_open(app: dibs.App) -> None:
@@ -130,7 +130,7 @@ async def test_it_says_how_many_jobs_ended_and_leaves_the_clients_open(app: dibs
 
     await quick.aenqueue_many([quick.call() for _ in range(3)])
     assert await app.arun_worker(drain=True, upkeep=False) == 3
-    assert (await app.async_client().depth("q")).waiting == 0
+    assert (await app.async_client().queues.depth("q")).waiting == 0
     await app.aclose()
 
 

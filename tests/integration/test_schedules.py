@@ -121,11 +121,11 @@ async def test_each_slot_of_a_year_has_one_job(
     client: dibs.Client, dsn: str, database: AsyncDatabase, clock: Clock, db: psycopg.Connection[Any]
 ) -> None:
     clock.freeze(START)
-    client.set_queue("q", history="none", ttl=None)
+    client.queues.set("q", history="none", ttl=None)
     for zone in ZONES:
         for cron in CRONS:
             await asyncio.to_thread(
-                client.set_schedule, f"{zone} {cron}", JOB, cron=cron, zone=zone, overlap="allow", catch_up=1000
+                client.schedules.set, f"{zone} {cron}", JOB, cron=cron, zone=zone, overlap="allow", catch_up=1000
             )
     rival = await asyncio.to_thread(Rival, dsn)
     deaths, ours = 0, 0
@@ -140,14 +140,14 @@ async def test_each_slot_of_a_year_has_one_job(
     while db.execute("select from dibs.schedules where next_scheduled <= dibs.now()").fetchall():
         ours += (await tick(database)).counts["fired"]  # until the server has noticed the last death
     assert deaths == 3
-    assert 0 < ours < sum(s.fired for s in client.schedules())  # both have done their part
+    assert 0 < ours < sum(s.fired for s in client.schedules.list())  # both have done their part
     for zone in ZONES:
         for cron in CRONS:
             made = [
                 slot for slot in slots(db, f"{zone} {cron}") if START + timedelta(hours=1) <= slot < START + 365 * DAY
             ]
             assert made == expected_slots(cron, zone, START + timedelta(hours=1), START + 365 * DAY), (zone, cron)
-    assert {(s.missed, s.skipped, s.fired - s.succeeded - s.open_runs) for s in client.schedules()} == {(0, 0, 0)}
+    assert {(s.missed, s.skipped, s.fired - s.succeeded - s.open_runs) for s in client.schedules.list()} == {(0, 0, 0)}
 
 
 @pytest.mark.parametrize(("catch_up", "made"), [("none", 0), ("last", 1), (7, 7)])
@@ -155,8 +155,8 @@ async def test_catch_up_of_cron_is_bounded_after_three_days(
     client: dibs.Client, database: AsyncDatabase, clock: Clock, db: psycopg.Connection[Any], catch_up: Any, made: int
 ) -> None:
     clock.freeze(START)
-    client.set_schedule("hourly", JOB, cron="0 * * * *", overlap="allow", catch_up=catch_up)
-    client.set_schedule("each second", JOB, cron="* * * * * *", overlap="allow", catch_up=catch_up, grace=5)
+    client.schedules.set("hourly", JOB, cron="0 * * * *", overlap="allow", catch_up=catch_up)
+    client.schedules.set("each second", JOB, cron="* * * * * *", overlap="allow", catch_up=catch_up, grace=5)
     clock.move(3 * DAY - timedelta(minutes=10))
     ticked = await tick(database)
     now = START + 3 * DAY - timedelta(minutes=10)
@@ -164,7 +164,7 @@ async def test_catch_up_of_cron_is_bounded_after_three_days(
     in_time = max(6, made)
     assert slots(db, "each second") == [now - timedelta(seconds=n) for n in range(in_time - 1, -1, -1)]
     assert ticked.counts["fired"] == made + in_time
-    hourly = client.schedule("hourly")
+    hourly = client.schedules.get("hourly")
     assert (hourly.missed, hourly.next_scheduled) == (71 - made, START + 3 * DAY)
 
 
@@ -178,8 +178,8 @@ async def race(database: AsyncDatabase) -> Counter[str]:
 async def test_twenty_schedulers_make_one_job_of_a_slot(client: dibs.Client, dsn: str, clock: Clock) -> None:
     clock.freeze(START)
     for name in "abc":
-        client.set_schedule(name, JOB, cron="* * * * *", overlap="allow")
-        client.set_schedule(f"{name}-sql", JOB, fixed_rate=60, overlap="allow")
+        client.schedules.set(name, JOB, cron="* * * * *", overlap="allow")
+        client.schedules.set(f"{name}-sql", JOB, fixed_rate=60, overlap="allow")
     databases = [AsyncDatabase(dsn, pool_size=1) for _ in range(20)]
     fired = Counter[str]()
     for _ in range(3):
@@ -189,7 +189,7 @@ async def test_twenty_schedulers_make_one_job_of_a_slot(client: dibs.Client, dsn
     for database in databases:
         await database.close()
     assert fired["fired"] == 18
-    assert {s.fired for s in client.schedules()} == {3}
+    assert {s.fired for s in client.schedules.list()} == {3}
 
 
 # --- the loop ---------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ async def test_twenty_schedulers_make_one_job_of_a_slot(client: dibs.Client, dsn
 async def test_the_loop_sleeps_until_the_next_slot(client: dibs.Client, database: AsyncDatabase, clock: Clock) -> None:
     clock.freeze(START)
     assert (await tick(database)).again == 5.0, "there is none"
-    client.set_schedule("s", JOB, cron="* * * * *")
+    client.schedules.set("s", JOB, cron="* * * * *")
     assert (await tick(database)).again == 1.0
     clock.move(59.75)
     assert (await tick(database)).again == pytest.approx(0.25)
@@ -213,7 +213,7 @@ async def test_a_cron_expression_set_in_sql_that_cannot_be_read_is_shown(
     db.execute("""select dibs.set_schedule('bad', '{"cron": "* 99 * * *"}', '{"queue": "q", "kind": "k"}')""")
     db.execute("""select dibs.set_schedule('good', '{"cron": "0 0 1 1 *"}', '{"queue": "q", "kind": "k"}')""")
     assert (await tick(database)).counts["troubled"] == 1
-    bad, good = client.schedules()
+    bad, good = client.schedules.list()
     assert (bad.status, bad.next_scheduled) == ("failing", None)
     assert "Bad hour" in (bad.status_message or "")
     assert good.next_scheduled is not None
@@ -221,25 +221,25 @@ async def test_a_cron_expression_set_in_sql_that_cannot_be_read_is_shown(
 
 def test_preview_goes_as_far_as_one_asks(client: dibs.Client, clock: Clock) -> None:
     clock.freeze(START)
-    client.set_schedule("s", JOB, cron="30 2 * * *", zone="Europe/Berlin", end_at=START + 300 * DAY)
-    far = client.preview_schedule("s", 1000)
+    client.schedules.set("s", JOB, cron="30 2 * * *", zone="Europe/Berlin", end_at=START + 300 * DAY)
+    far = client.schedules.preview("s", 1000)
     assert far == [s for s in far if START < s <= START + 300 * DAY]
     assert len(far) == 300
-    assert client.preview_schedule("s", 3) == far[:3]
-    client.set_schedule("s", cron="0 0 * * *", end_at=START + timedelta(hours=1))
-    assert client.preview_schedule("s") == []
-    assert client.schedule("s").status == "ended"
+    assert client.schedules.preview("s", 3) == far[:3]
+    client.schedules.set("s", cron="0 0 * * *", end_at=START + timedelta(hours=1))
+    assert client.schedules.preview("s") == []
+    assert client.schedules.get("s").status == "ended"
 
 
 def test_what_python_is_given_is_checked_before_it_is_sent(client: dibs.Client) -> None:
-    with pytest.raises(dibs.InvalidSchedule, match="Bad hour"):
-        client.set_schedule("s", JOB, cron="0 25 * * *")
-    with pytest.raises(dibs.InvalidSchedule, match="has no time zone"):
-        client.set_schedule("s", JOB, once=datetime(2030, 1, 1))
-    with pytest.raises(dibs.InvalidPolicy, match="expected an overlap of skip, queue, allow or cancel"):
-        client.set_schedule("s", JOB, interval=60, overlap="both")  # type: ignore[arg-type]
-    with pytest.raises(dibs.UnknownSchedule):
-        client.schedule("s")
+    with pytest.raises(dibs.errors.InvalidSchedule, match="Bad hour"):
+        client.schedules.set("s", JOB, cron="0 25 * * *")
+    with pytest.raises(dibs.errors.InvalidSchedule, match="has no time zone"):
+        client.schedules.set("s", JOB, once=datetime(2030, 1, 1))
+    with pytest.raises(dibs.errors.InvalidPolicy, match="expected an overlap of skip, queue, allow or cancel"):
+        client.schedules.set("s", JOB, interval=60, overlap="both")  # type: ignore[arg-type]
+    with pytest.raises(dibs.errors.UnknownSchedule):
+        client.schedules.get("s")
 
 
 # --- apps -------------------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ async def test_an_app_declares_its_schedules(
     assert plain.name in app.tasks
     assert set((await declare(database, app.schedules)).values()) == {"created"}
     assert set((await declare(database, app.schedules)).values()) == {"unchanged"}
-    assert [s.name for s in client.schedules()] == sorted(["report", "report us", plain.name])
+    assert [s.name for s in client.schedules.list()] == sorted(["report", "report us", plain.name])
     clock.move(8 * 3600)
     await tick(database)
     await tick(database)
@@ -285,7 +285,7 @@ async def test_an_app_declares_its_schedules(
         "report us": "retired",
         plain.name: "retired",
     }
-    assert client.schedule("report").zone == "UTC"
+    assert client.schedules.get("report").zone == "UTC"
     other = make_app(dsn, name="another")
     assert await declare(database, other.schedules) == {}
 
@@ -297,11 +297,11 @@ def test_declarations_are_checked_when_they_are_made(dsn: str) -> None:
 
     with pytest.raises(dibs.InvalidArgument, match="user_id"):
         app.schedule("@daily")(needs)
-    with pytest.raises(dibs.InvalidSchedule, match="Bad minute"):
+    with pytest.raises(dibs.errors.InvalidSchedule, match="Bad minute"):
         app.schedule("99 * * * *")
-    with pytest.raises(dibs.InvalidSchedule, match="one rule"):
+    with pytest.raises(dibs.errors.InvalidSchedule, match="one rule"):
         app.schedule("@daily", interval=5)
-    with pytest.raises(dibs.InvalidSchedule, match="one rule"):
+    with pytest.raises(dibs.errors.InvalidSchedule, match="one rule"):
         app.schedule(zone="UTC")
     task = app.schedule("@daily", args=(1,))(app.task(name="twice")(needs))
     with pytest.raises(dibs.InvalidArgument, match="there is a schedule twice already"):
@@ -312,11 +312,11 @@ def test_declarations_are_checked_when_they_are_made(dsn: str) -> None:
 
 
 def test_dibs_maintain_fires_in_real_time(dsn: str, client: dibs.Client) -> None:
-    client.set_schedule("s", JOB, cron="* * * * * *", overlap="allow")
+    client.schedules.set("s", JOB, cron="* * * * * *", overlap="allow")
     command = [sys.executable, "-m", "dibs", "maintain", "--dsn", dsn, "--json"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
-            wait_until(lambda: client.schedule("s").fired >= 2, what="two slots are fired")
+            wait_until(lambda: client.schedules.get("s").fired >= 2, what="two slots are fired")
         finally:
             process.terminate()
         assert process.wait(20) == 0
@@ -345,8 +345,8 @@ def test_the_command_sets_shows_and_removes(run: Dibs, client: dibs.Client) -> N
     shown = run("schedules", "show", "nightly", "--json").json
     assert (shown["job"]["payload"], len(shown["runs"]), shown["fired"]) == ({"x": 1}, 2, 2)
     assert made["id"] in run("schedules", "show", "nightly").out
-    assert run("schedules", "remove", "nightly", "--json").json == {"schedule": "nightly", "removed": True}
-    assert client.schedules() == []
+    assert run("schedules", "drop", "nightly", "--json").json == {"schedule": "nightly", "removed": True}
+    assert client.schedules.list() == []
 
 
 def test_the_command_pauses_resumes_and_previews(run: Dibs, client: dibs.Client) -> None:
@@ -391,5 +391,5 @@ async def test_a_worker_declares_the_schedules_of_its_app_and_runs_their_jobs(ds
         await ran.wait()
     worker.stop()
     await working
-    [known] = client.schedules()
+    [known] = client.schedules.list()
     assert (known.name, known.app) == ("ticks", "shop")

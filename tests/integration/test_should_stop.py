@@ -90,7 +90,7 @@ async def test_a_plain_function_is_told_of_its_cancellation(app: dibs.App, monke
         await running.has_begun()
         assert await asyncio.to_thread(job.cancel) == "requested"
     assert ended.is_set()
-    assert job.state() is dibs.State.CANCELLED
+    assert job.status().state is dibs.State.CANCELLED
 
 
 async def test_a_plain_function_that_does_not_look_is_left_behind(
@@ -110,7 +110,7 @@ async def test_a_plain_function_that_does_not_look_is_left_behind(
     async with Running(app) as running:
         await running.has_begun()
         assert await asyncio.to_thread(job.cancel) == "requested"
-    assert job.state() is dibs.State.CANCELLED
+    assert job.status().state is dibs.State.CANCELLED
     go.set()
     await asyncio.to_thread(wait_until, lambda: told == [True], what="the thread ended, and still knew that it should")
 
@@ -121,7 +121,7 @@ async def test_a_process_that_does_not_look_is_killed(shop_app: dibs.App, monkey
     async with Running(shop_app, pool=1):
         await asyncio.to_thread(wait_for_state, job, dibs.State.RUNNING)
         assert await asyncio.to_thread(job.cancel) == "requested"
-    assert job.state() is dibs.State.CANCELLED
+    assert job.status().state is dibs.State.CANCELLED
 
 
 async def test_a_worker_that_stops_does_not_wait_for_a_cancelled_function(
@@ -142,7 +142,7 @@ async def test_a_worker_that_stops_does_not_wait_for_a_cancelled_function(
         began = time.monotonic()
         running.worker.stop()
     assert time.monotonic() - began < LONG
-    assert job.state() is dibs.State.CANCELLED
+    assert job.status().state is dibs.State.CANCELLED
     go.set()
 
 
@@ -164,7 +164,7 @@ async def test_a_job_cancelled_while_it_waits_for_a_thread_is_never_run(app: dib
 
 
 def wait_for_state(job: dibs.Job[Any], state: dibs.State) -> None:
-    wait_until(lambda: job.state() is state, what=f"it is {state}")
+    wait_until(lambda: job.status().state is state, what=f"it is {state}")
 
 
 async def test_a_worker_that_stops_says_so_at_once(app: dibs.App) -> None:
@@ -183,7 +183,7 @@ async def test_a_worker_that_stops_says_so_at_once(app: dibs.App) -> None:
     async with Running(app, drain=False, grace=LONG) as running:
         await running.has_begun()
         running.worker.stop()
-    assert [job.state() for job in jobs] == ["ready", "succeeded"]
+    assert [job.status().state for job in jobs] == ["ready", "succeeded"]
     assert jobs[1].result() == "stopping"
     shown = app.client.show(jobs[0].id) or {}
     assert shown["attempts"][0]["outcome"] == "snoozed"
@@ -223,7 +223,7 @@ async def test_a_thread_past_its_timeout_can_see_that_it_should_stop(app: dibs.A
     job = plain.enqueue()
     async with Running(app):
         pass
-    assert job.state() is dibs.State.EXHAUSTED
+    assert job.status().state is dibs.State.EXHAUSTED
     await asyncio.to_thread(wait_until, lambda: told == ["timeout"], what="the thread ended")
 
 

@@ -41,7 +41,7 @@ def app(dsn: str) -> Iterator[dibs.App]:
 
 
 async def drain(app: dibs.App, **settings: Any) -> Worker:
-    worker = Worker(app, WorkerSettings(("q",), **{"drain": True, "upkeep": False, "concurrency": 1, **settings}))
+    worker = Worker(app, WorkerSettings(("q",), **{"drain": True, "upkeep": False, "slots": 1, **settings}))
     async with asyncio.timeout(30):
         await worker.run()
     return worker
@@ -75,9 +75,9 @@ async def test_whatever_a_handler_raises_is_a_failed_attempt(app: dibs.App) -> N
             bad.append((RAISED[n], task.enqueue(n)))
             good.append(neighbour.enqueue())
     await drain(app)
-    assert {job.state() for job in good} == {dibs.State.SUCCEEDED}
+    assert {job.status().state for job in good} == {dibs.State.SUCCEEDED}
     for raised, job in bad:
-        assert job.state() is dibs.State.EXHAUSTED
+        assert job.status().state is dibs.State.EXHAUSTED
         shown = app.client.show(job.id) or {}
         assert raised.__name__ in shown["attempts"][0]["error"]
 
@@ -118,7 +118,7 @@ async def test_a_swallowed_cancellation_leaves_its_runner_sound(app: dibs.App) -
     await began.wait()
     assert await asyncio.to_thread(first.cancel) == "requested"
     await running
-    assert [job.state() for job in (first, failing, selfish, last)] == [
+    assert [job.status().state for job in (first, failing, selfish, last)] == [
         "succeeded", "exhausted", "succeeded", "succeeded",
     ]  # fmt: skip
     assert (first.result(), selfish.result()) == ("never mind", "done")
@@ -146,7 +146,7 @@ async def test_a_runner_that_ends_is_replaced_and_its_job_reported(
     job = neighbour.enqueue()
     await drain(app)
     assert [t.where for t in troubles] == ["running jobs (runner-0)"]
-    assert app.client.states([odd.id, job.id]) == ["exhausted", "succeeded"]
+    assert [s.state for s in app.client.status_many([odd.id, job.id])] == ["exhausted", "succeeded"]
 
 
 PROGRAM = """
@@ -194,7 +194,7 @@ async def naps() -> None:
 if __name__ == "__main__":
     try:
         print(app.run_worker(drain="drain" in sys.argv, grace=0.2, upkeep=False), "ended")
-    except dibs.HandlersLeft as left:
+    except dibs.errors.HandlersLeft as left:
         time.sleep(2)  # for longer than the worker had to end
         print(left.message)
 """
@@ -216,8 +216,8 @@ def test_an_interrupt_of_a_handlers_own_task_ends_its_job_only(tmp_path: Path, d
     with start(tmp_path, dsn, "drain") as program:
         said, errors = program.communicate(timeout=60)
     assert (program.returncode, said) == (0, "6 ended\n"), errors
-    assert client.states([job.id for job in naps]) == ["succeeded"] * 3
-    assert client.states([job.id for job in bad]) == ["exhausted"] * 3
+    assert [s.state for s in client.status_many([job.id for job in naps])] == ["succeeded"] * 3
+    assert [s.state for s in client.status_many([job.id for job in bad])] == ["exhausted"] * 3
     assert "Panic: in a process" in client.why(bad[2].id)
 
 
@@ -233,7 +233,7 @@ def test_a_handler_that_ignores_cancellation_is_left_behind(
         _, errors = worker.communicate(timeout=30)
     assert worker.returncode == 5, errors
     assert "a handler went on though it was told to stop" in errors
-    assert client.state(made.id) is dibs.State.READY
+    assert client.status(made.id).state is dibs.State.READY
     assert (client.show(made.id) or {})["charged"] == 0
 
 

@@ -174,10 +174,10 @@ def test_inline_runs_in_the_callers_thread_and_nested(app: dibs.App) -> None:
 
     with inline(app):
         job = outer.enqueue(1)
-        assert (job.state(), job.result(), job.wait(0)) == ("succeeded", 1, 1)
+        assert (job.status().state, job.result(), job.wait(0)) == ("succeeded", 1, 1)
     nested = assert_enqueued(inner, 2, state="succeeded")[0]
     assert seen == [("outer", threading.current_thread(), job.id), ("inner", nested.id), ("back", job.id)]
-    assert outer.enqueue(2).state() == "ready"
+    assert outer.enqueue(2).status().state == "ready"
 
 
 def test_inline_checks_arguments_and_raises_what_a_handler_raised(app: dibs.App) -> None:
@@ -263,7 +263,7 @@ def test_drain_says_what_ended_how(app: dibs.App, clock: Clock) -> None:
     for n in (0, 1, 2):
         divides.enqueue(n)
     divides.using(queue="elsewhere").enqueue(3)
-    app.client.queue("foreign").send(b"not ours")
+    app.client.message_queue("foreign").send(b"not ours")
     drained = drain(app)
     assert drained.by_state == {"succeeded": 3}
     assert (len(drained), drained.moved) == (3, 0.0)
@@ -302,7 +302,7 @@ def test_drain_ends_where_nothing_of_its_own_is_left(app: dibs.App, clock: Clock
     clock.freeze()
     known.enqueue()
     known.using(queue="paused").enqueue()
-    app.client.pause("paused")
+    app.client.queues.pause("paused")
     app.client.enqueue("q", "unknown")
     drained = drain(app, include_scheduled=True)
     assert drained.by_state == {"succeeded": 1}
@@ -353,7 +353,7 @@ def test_drain_raises_the_first_failure(app: dibs.App) -> None:
     bad = app.client.enqueue("q", divides.name, {"n": "x"})
     with pytest.raises(HandlerFailed, match=r"failed: [\w.]*InvalidArgument[^\0]*\$\.n"):
         drain(app, raise_errors=True)
-    assert app.client.state(bad.id) == "failed"
+    assert app.client.status(bad.id).state == "failed"
     assert ran == [0, 0]
 
 
@@ -365,7 +365,7 @@ def test_drain_that_takes_too_long_gives_up(app: dibs.App) -> None:
     job = hangs.enqueue()
     with pytest.raises(TimeoutError, match="hangs ready in q"):
         drain(app, timeout=0.3)
-    assert job.state() == "ready"
+    assert job.status().state == "ready"
 
 
 async def test_adrain_shares_the_loop(app: dibs.App) -> None:
@@ -400,7 +400,7 @@ def test_assert_enqueued_matches_what_is_given(app: dibs.App) -> None:
     welcome.using(priority=9, delay=600).enqueue(42)
     welcome.enqueue(43, lang="de")
     ship.using(queue="shipping").enqueue(order)
-    app.client.queue("raw").send(b"\x00\x01")
+    app.client.message_queue("raw").send(b"\x00\x01")
     (job,) = assert_enqueued(welcome, 42, lang="en", queue="q", priority=9, delay=600, state="scheduled")
     assert job.payload == {"user_id": 42}
     assert [j.payload["user_id"] for j in assert_enqueued(welcome, count=2)] == [42, 43]
@@ -434,7 +434,7 @@ def test_assert_enqueued_means_the_options_of_jobs(app: dibs.App) -> None:
         "max_attempts": 7, "ttl": timedelta(days=2, seconds=5), "lease": 90, "lease_growth": 1.5, "lease_cap": 600.0,
         "backoff": dibs.exponential(1, cap=86400), "history": "failures",
     }  # fmt: skip
-    app.client.set_limit(resource="gpu", concurrency=2)
+    app.client.limits.set(resource="gpu", concurrency=2)
     welcome.using(**given).enqueue(1)
     app.client.enqueue("q", "raw", b"x", content_type="image/png")
     for name, value in given.items():
@@ -445,7 +445,7 @@ def test_assert_enqueued_means_the_options_of_jobs(app: dibs.App) -> None:
     refute_enqueued(welcome, ttl=5)
     with pytest.raises(AssertionError, match="its group is 'acme', not 'other'"):
         assert_enqueued(welcome, 1, group="other")
-    unkept = dibs.JobOptions.__annotations__.keys() - {*KEPT, "priority", "delay", "due_at"}
+    unkept = dibs.types.JobOptions.__annotations__.keys() - {*KEPT, "priority", "delay", "due_at"}
     assert unkept == {"dedup", "dedup_key", "dedup_scope", "dedup_for", "on_duplicate", "shard_key"}
     for name in unkept:
         with pytest.raises(dibs.InvalidArgument, match=f"the {name} of a job is not kept"):
@@ -489,11 +489,11 @@ def test_a_schedule_that_cannot_fire_ends_no_drain(app: dibs.App, clock: Clock) 
     @app.task(name="sync", queue="full")
     def sync() -> None: ...
 
-    app.client.set_queue("full", max_depth=1, when_full="refuse")
+    app.client.queues.set("full", max_depth=1, when_full="refuse")
     app.client.enqueue("full", "of.others")
     drained = drain(app, schedules=True, include_scheduled=True, within=300)
     assert (drained.by_state, drained.moved <= 300) == ({}, True)
-    assert app.client.schedule("sync").status == "failing"
+    assert app.client.schedules.get("sync").status == "failing"
 
 
 async def test_a_drain_of_schedules_has_an_end(app: dibs.App) -> None:
@@ -543,7 +543,7 @@ def test_perform_needs_no_database(app: dibs.App) -> None:
     tasks = add_tasks(nowhere)
     for task in (tasks["async"], tasks["plain"]):
         assert perform(task, "returns") == Performed(
-            dibs.Outcome.SUCCEEDED, {"how": "returns", "at": "2026-01-02T00:00:00Z", "marked": 1}
+            dibs.types.Outcome.SUCCEEDED, {"how": "returns", "at": "2026-01-02T00:00:00Z", "marked": 1}
         )
         final, snoozed, throttled = (perform(task, how) for how in ("final", "snooze", "throttled"))
         assert (final.outcome, final.final, type(final.error)) == ("failed", True, dibs.GiveUp)
@@ -559,8 +559,8 @@ def test_perform_needs_no_database(app: dibs.App) -> None:
 
     assert perform(last).result == (False, DEFAULT_ATTEMPTS)
     assert perform(last.using(max_attempts=1)).result == (True, 1)
-    app.client.set_queue("fresh")
-    assert {queue.max_attempts for queue in app.client.queues()} == {DEFAULT_ATTEMPTS}
+    app.client.queues.set("fresh")
+    assert {queue.max_attempts for queue in app.client.queues.list()} == {DEFAULT_ATTEMPTS}
 
 
 def test_an_app_is_pointed_elsewhere_and_back(app: dibs.App, installed_dsn: str) -> None:
@@ -573,12 +573,12 @@ def test_an_app_is_pointed_elsewhere_and_back(app: dibs.App, installed_dsn: str)
         assert there is app
         noop.enqueue()
         noop.enqueue()
-        assert app.client.depth("q").ready == 2
+        assert app.client.queues.depth("q").ready == 2
         other = app.client
-    with pytest.raises(dibs.ClientClosed):
-        other.depth("q")
+    with pytest.raises(dibs.errors.ClientClosed):
+        other.queues.depth("q")
     assert app.client is client
-    assert client.depth("q").ready == 1
+    assert client.queues.depth("q").ready == 1
 
 
 def test_a_lost_answer_enqueues_nothing_twice(app: dibs.App) -> None:
@@ -590,7 +590,7 @@ def test_a_lost_answer_enqueues_nothing_twice(app: dibs.App) -> None:
     def lose() -> None:
         raise dibs.ConnectionLost("the answer was lost")
 
-    app.client.queues()
+    app.client.queues.list()
     with at("database.after_send", lose) as point:
         job = noop.enqueue()
     assert point.passed == 2

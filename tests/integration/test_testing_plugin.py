@@ -98,7 +98,7 @@ def test_each_test_has_a_database_of_its_own(project: pytest.Pytester) -> None:
             assert drain(dibs_app).by_state == {}
             assert drain(dibs_app, include_scheduled=True).by_state == {"exhausted": 1}
             assert shop.sent.count(-1) == 3
-            assert dibs_client.depth("shop").exhausted == 1
+            assert dibs_client.queues.depth("shop").exhausted == 1
 
         def test_inline(dibs_app):
             with inline(dibs_app):
@@ -145,7 +145,7 @@ def test_a_given_server_is_left_as_it_was_and_what_is_wrong_is_said(project: pyt
                 conn.execute("insert into customer values (1)")
                 dibs_client.enqueue("q", "k", conn=conn)
                 assert conn.execute("select count(*) from customer").fetchone() == (1,)
-            assert dibs_client.depth("q").ready == 1
+            assert dibs_client.queues.depth("q").ready == 1
         """
     )
     project.makepyfile(

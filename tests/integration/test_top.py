@@ -69,15 +69,15 @@ async def look(pilot: Pilot[None]) -> None:
     await pilot.pause()
 
 
-def fill(client: dibs.Client) -> dict[str, dibs.Enqueued]:
+def fill(client: dibs.Client) -> dict[str, dibs.types.Enqueued]:
     """A job that runs, one that is dead, some that wait."""
-    client.set_queue("mail", max_attempts=1)
+    client.queues.set("mail", max_attempts=1)
     jobs = {name: client.enqueue("mail", name) for name in ("sends", "broken")}
     for held in client.claim("mail", 2):
         if held.kind == "broken":
             client.fail(held, "no such [b]host[/b] \x1b[31m\nmore")
         else:
-            client.report(held, 3, 10, message="resizing")
+            client.progress(held, 3, 10, message="resizing")
     for _ in range(3):
         client.enqueue("reports", "monthly")
     return jobs
@@ -118,11 +118,11 @@ async def test_a_job_is_looked_at_and_run_again(client: dibs.Client, dsn: str) -
         await pilot.press("r")
         await until(pilot, lambda: isinstance(pilot.app.screen, Question))
         await pilot.press("n")
-        assert client.state(dead) is State.EXHAUSTED, "asked first"
+        assert client.status(dead).state is State.EXHAUSTED, "asked first"
         await pilot.press("r")
         await until(pilot, lambda: isinstance(pilot.app.screen, Question))
         await pilot.press("y")
-        await until(pilot, lambda: client.state(dead) is State.READY)
+        await until(pilot, lambda: client.status(dead).state is State.READY)
         await pilot.press("escape")
         assert not isinstance(pilot.app.screen, JobScreen)
 
@@ -133,7 +133,7 @@ async def test_a_queue_is_paused_and_a_job_cancelled(client: dibs.Client, dsn: s
         await pilot.press("p")
         await until(pilot, lambda: isinstance(pilot.app.screen, Question))
         await pilot.press("y")
-        await until(pilot, lambda: client.depth("mail").paused)
+        await until(pilot, lambda: client.queues.depth("mail").paused)
         await look(pilot)
         assert rows(pilot)[0][0] == "mail (paused)"
         await pilot.press("2", "c")

@@ -131,7 +131,7 @@ def app(request: pytest.FixtureRequest, dsn: str, db: psycopg.Connection[Any]) -
 
 
 def test_the_writes_and_the_completion_are_one_commit(app: dibs.App, db: psycopg.Connection[Any]) -> None:
-    task: Any = app.tasks["write"].using(backoff=dibs.Backoff("constant", (0,)))
+    task: Any = app.tasks["write"].using(backoff=dibs.types.Backoff("constant", (0,)))
     made = [task.enqueue(n, what) for n, what in enumerate(["go", "fail", "lose"])]
     app.run_worker(drain=True)
     assert [job.wait(10) for job in made[:2]] == ["go", "fail"]
@@ -148,7 +148,7 @@ def test_a_transaction_that_is_open_already_is_refused(dsn: str, client: dibs.Cl
             pass
     with psycopg.connect(dsn) as conn, Context(job).transaction(conn):
         conn.execute("select 1")
-    assert client.state(job.id) is dibs.State.SUCCEEDED
+    assert client.status(job.id).state is dibs.State.SUCCEEDED
 
 
 def write_and_fail(here: Context) -> None:
@@ -170,4 +170,4 @@ def test_django(dsn: str, client: dibs.Client, django_settings: None) -> None:  
         cursor.execute("select count(*) from public.effect")
         assert cursor.fetchone() == (0,)
     connection.close()
-    assert client.states([kept.id, undone.id]) == [dibs.State.SUCCEEDED, dibs.State.RUNNING]
+    assert [s.state for s in client.status_many([kept.id, undone.id])] == [dibs.State.SUCCEEDED, dibs.State.RUNNING]

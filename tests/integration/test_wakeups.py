@@ -54,9 +54,9 @@ def test_a_ring_does_not_say_the_name_of_its_queue(
 ) -> None:
     """Every login may listen, also one that may not know that there is such a queue."""
     client.enqueue("secret", "k")
-    client.pause("secret")
-    client.resume("secret")
-    client.set_limit(queue="secret", concurrency=1)
+    client.queues.pause("secret")
+    client.queues.resume("secret")
+    client.limits.set(queue="secret", concurrency=1)
     listener.execute("select 1")
     numbers = {note.payload for note in listener.notifies(timeout=0)}
     assert db.execute("select array_agg(number::text), array_agg(queue) from dibs.bells()").fetchone() == (
@@ -94,7 +94,7 @@ def test_a_long_transaction_does_not_silence_the_queue(connect: Connect, listene
 def test_without_the_bell_a_transaction_can_be_prepared(
     connect: Connect, client: dibs.Client, listener: psycopg.Connection[Any]
 ) -> None:
-    client.set_queue("q", ring=False)
+    client.queues.set("q", ring=False)
     conn = connect()
     conn.execute("begin")
     conn.execute(ENQUEUE)
@@ -121,7 +121,7 @@ def test_a_cancel_of_a_running_job_rings_for_its_run(
     assert answers == ["requested"] * 3 + ["cancelled"]
     assert heard() == sorted(f"stop {job._mark}" for job in jobs)
     assert not any(str(job.id)[-12:] in job._mark for job in jobs)
-    client.set_queue("q", ring=False)
+    client.queues.set("q", ring=False)
     conn = connect()
     conn.execute("begin")
     conn.execute("select dibs.cancel(%s)", (made[0].id,))
@@ -190,7 +190,7 @@ def test_a_lost_bell_is_found_again(dsn: str, db: psycopg.Connection[Any]) -> No
 
 
 def test_polling_alone_is_enough(client: dibs.Client, connect: Connect) -> None:
-    client.set_queue("q", ring=False)
+    client.queues.set("q", ring=False)
     conn = connect()
     thread = threading.Thread(target=lambda: conn.execute(ENQUEUE))
     thread.start()
@@ -208,9 +208,9 @@ def test_a_closed_client_refuses(dsn: str) -> None:
     client = dibs.Client(dsn)
     assert client.claim("q", wait=0.05) == []
     client.close()
-    with pytest.raises(dibs.ClientClosed):
+    with pytest.raises(dibs.errors.ClientClosed):
         client.claim("q", wait=1)
-    with pytest.raises(dibs.ClientClosed):
+    with pytest.raises(dibs.errors.ClientClosed):
         client.enqueue("q", "k")
 
 

@@ -89,8 +89,8 @@ async def test_a_handle_from_an_id_knows_what_the_task_returns(app: dibs.App) ->
     assert copy.job(str(id)).wait(5) == order
     assert await copy.ajob(id).result() == order
     assert app.job(id).wait(5) == {"id": str(UUID(int=7)), "at": "2026-01-02T00:00:00Z", "tags": ["a"]}
-    assert await app.ajob(str(id)).state() is dibs.State.SUCCEEDED
-    assert app.client.job(id).state() is dibs.State.SUCCEEDED
+    assert (await app.ajob(str(id)).status()).state is dibs.State.SUCCEEDED
+    assert app.client.job(id).status().state is dibs.State.SUCCEEDED
     for malformed in ("4711", "", None, 5):
         with pytest.raises(dibs.InvalidArgument, match="is no job's id"):
             app.job(malformed)  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ async def test_a_result_that_is_not_what_the_task_says_it_returns(app: dibs.App)
 
     job = lie.enqueue()
     await drain(app)
-    with pytest.raises(dibs.UnexpectedResult, match="is no int"):
+    with pytest.raises(dibs.errors.UnexpectedResult, match="is no int"):
         job.result()
     assert app.job(job.id).result() == "three"
 
@@ -127,7 +127,7 @@ def test_arguments_are_checked_when_enqueued(app: dibs.App) -> None:
 
     with pytest.raises(dibs.InvalidArgument, match="there is a task"):
         app.task(name=welcome.name)(welcome.function)
-    assert app.client.depth("q").waiting == 0
+    assert app.client.queues.depth("q").waiting == 0
 
 
 def test_options_are_checked_when_declared(app: dibs.App) -> None:
@@ -150,7 +150,7 @@ async def test_a_payload_that_no_longer_fits_fails_for_good(app: dibs.App) -> No
 
     made = app.client.enqueue("q", "resize", {"width": "wide"})
     await drain(app)
-    assert app.client.state(made.id) is dibs.State.FAILED
+    assert app.client.status(made.id).state is dibs.State.FAILED
     assert "$.width" in app.client.why(made.id)
 
 
@@ -169,7 +169,7 @@ async def test_a_long_error_keeps_its_trace(app: dibs.App, db: psycopg.Connectio
 async def test_an_unknown_kind_is_left_for_others(app: dibs.App) -> None:
     made = app.client.enqueue("q", "not-here")
     await drain(app)
-    assert app.client.state(made.id) is dibs.State.BLOCKED
+    assert app.client.status(made.id).state is dibs.State.BLOCKED
     shown = app.client.show(made.id)
     assert shown
     assert (shown["charged"], shown["attempts"]) == (0, [])
@@ -194,12 +194,12 @@ async def test_errors_retry_by_their_rules(app: dibs.App) -> None:
     await drain(app)
     assert seen.count("retry") == 3
     assert len(seen) == 8
-    states = {how: job.state() for how, job in jobs.items()}
+    states = {how: job.status().state for how, job in jobs.items()}
     assert states == {
         "retry": "exhausted", "value": "failed", "final": "failed",
         "throttled": "scheduled", "later": "scheduled", "snooze": "scheduled",
     }  # fmt: skip
-    due = {j.id: (j.due_at - datetime.now(UTC)).total_seconds() for j in app.client.jobs(queue="q")}
+    due = {j.id: (j.due_at - datetime.now(UTC)).total_seconds() for j in app.client.find_jobs({"queue": "q"}).jobs}
     assert [round(due[jobs[how].id], -2) for how in ("throttled", "later", "snooze")] == [3600, 1800, 900]
     shown = app.client.show(jobs["retry"].id)
     assert shown
@@ -215,7 +215,7 @@ async def test_a_handler_past_its_timeout_is_stopped(app: dibs.App) -> None:
 
     job = hangs.enqueue()
     await drain(app)
-    assert job.state() is dibs.State.EXHAUSTED
+    assert job.status().state is dibs.State.EXHAUSTED
     assert "took longer than 0.1 s" in app.client.why(job.id)
 
 
@@ -260,7 +260,7 @@ async def test_a_cancel_reaches_a_running_handler_within_a_second(app: dibs.App)
     async with asyncio.timeout(5):
         await told.wait()
     await running
-    assert job.state() is dibs.State.CANCELLED
+    assert job.status().state is dibs.State.CANCELLED
     assert [run.outcome for run in ended] == ["cancelled"]
     assert ended[0].ran > 0
 
@@ -293,11 +293,11 @@ async def test_a_cancel_that_rings_before_its_job_has_arrived_is_not_forgotten(
     monkeypatch.setattr(Keeper, "hear", hear_and_tell)
     async with asyncio.timeout(8):  # A lease is renewed after ten seconds.
         await drain(app)
-    assert job.state() is dibs.State.CANCELLED
+    assert job.status().state is dibs.State.CANCELLED
 
 
 async def test_without_the_bell_a_cancel_is_found_when_the_lease_is_renewed(app: dibs.App, dsn: str) -> None:
-    app.client.set_queue("q", lease=3)
+    app.client.queues.set("q", lease=3)
     began = asyncio.Event()
 
     @app.task
@@ -312,7 +312,7 @@ async def test_without_the_bell_a_cancel_is_found_when_the_lease_is_renewed(app:
         await began.wait()
         assert await asyncio.to_thread(job.cancel) == "requested"
         await running
-    assert job.state() is dibs.State.CANCELLED
+    assert job.status().state is dibs.State.CANCELLED
 
 
 async def test_a_late_failure_does_not_revive_a_cancelled_job(app: dibs.App) -> None:
@@ -335,7 +335,7 @@ async def test_a_late_failure_does_not_revive_a_cancelled_job(app: dibs.App) -> 
     assert [await asyncio.to_thread(job.cancel) for job in jobs] == ["requested"] * 3
     go.set()
     await running
-    assert [job.state() for job in jobs] == ["cancelled"] * 3
+    assert [job.status().state for job in jobs] == ["cancelled"] * 3
     await drain(app)
     assert sorted(ran) == sorted(errors)
 
@@ -353,14 +353,14 @@ async def test_a_failure_after_the_lease_was_lost_changes_nothing(app: dibs.App,
         raise RuntimeError("late")
 
     job = fails.enqueue()
-    running = asyncio.create_task(drain(app, concurrency=1))  # it has no room to claim it again
+    running = asyncio.create_task(drain(app, slots=1))  # it has no room to claim it again
     await began.wait()
     clock.move(31)
     await asyncio.to_thread(app.client.upkeep.rescue)
     assert await asyncio.to_thread(job.cancel) == "cancelled"
     go.set()
     await running
-    assert job.state() is dibs.State.CANCELLED
+    assert job.status().state is dibs.State.CANCELLED
     shown = app.client.show(job.id) or {}
     assert [a["outcome"] for a in shown["attempts"]] == ["lost"]
     assert len(lost) == 1
@@ -387,7 +387,7 @@ async def test_what_a_row_says_is_looked_up_and_never_imported(app: dibs.App) ->
     await drain(app)
     assert "this" not in sys.modules
     assert seen == lures
-    assert app.client.states([m.id for m in strange]) == ["blocked"] * 4
+    assert [s.state for s in app.client.status_many([m.id for m in strange])] == ["blocked"] * 4
     shown = app.client.show(made[0].id) or {}
     assert shown["attempts"][0]["error"].startswith("ValueError: !!python/object/apply")
     with pytest.raises(dibs.JobEnded):
@@ -413,17 +413,17 @@ async def test_a_job_cancelled_before_it_began_is_never_run(app: dibs.App, monke
 
     monkeypatch.setattr(Runners, "_stop", stop_and_tell)
     # Taken ahead, as if the jobs before it had been short.
-    worker = Worker(app, WorkerSettings(("q",), concurrency=1, drain=True, upkeep=False))
+    worker = Worker(app, WorkerSettings(("q",), slots=1, drain=True, upkeep=False))
     monkeypatch.setattr(Producer, "_wanted", lambda _: 10)
     running = asyncio.create_task(worker.run())
     await began.wait()
-    await asyncio.to_thread(wait_until, lambda: jobs[1].state() is dibs.State.RUNNING, what="it was taken ahead")
+    await asyncio.to_thread(wait_until, lambda: jobs[1].status().state is dibs.State.RUNNING, what="it was taken ahead")
     assert await asyncio.to_thread(jobs[1].cancel) == "requested"
     await asyncio.to_thread(wait_until, lambda: told, what="the worker was told")
     finish.set()
     async with asyncio.timeout(30):
         await running
-    assert (ran, jobs[1].state()) == ([0], "cancelled")
+    assert (ran, jobs[1].status().state) == ([0], "cancelled")
 
 
 async def test_long_jobs_after_a_pause_are_not_hoarded(app: dibs.App) -> None:
@@ -438,13 +438,13 @@ async def test_long_jobs_after_a_pause_are_not_hoarded(app: dibs.App) -> None:
         await finish.wait()
 
     quick.enqueue_many(quick.call() for _ in range(2000))
-    worker = Worker(app, WorkerSettings(("q",), concurrency=5, upkeep=False, poll=0.1))
+    worker = Worker(app, WorkerSettings(("q",), slots=5, upkeep=False, poll=0.1))
     running = asyncio.create_task(worker.run())
     await asyncio.to_thread(wait_until, lambda: worker.ended == 2000, what="the quick ones are done")
     await asyncio.to_thread(wait_until, lambda: worker._hand.pace.rate == 0, what="it has waited for more")
     slow.enqueue_many(slow.call() for _ in range(100))
-    await asyncio.to_thread(wait_until, lambda: app.client.depth("q").running > 0, what="it has taken some")
-    assert app.client.depth("q").running == 5
+    await asyncio.to_thread(wait_until, lambda: app.client.queues.depth("q").running > 0, what="it has taken some")
+    assert app.client.queues.depth("q").running == 5
     worker.stop()
     finish.set()
     await running
@@ -474,8 +474,8 @@ async def test_suspects_run_alone_and_the_rest_is_not_given_back(dsn: str, db: p
     apps = [make(), make()]
     made = apps[0].client.enqueue_many(dibs.NewJob(queue="q", kind="runs", payload={"n": n}) for n in range(200))
     db.execute("update dibs.ready set losses = 2 where id = any (%s)", ([job.id for job in made[::2]],))
-    await asyncio.gather(*(drain(app, concurrency=20) for app in apps))
-    assert set(apps[0].client.states([job.id for job in made])) == {dibs.State.SUCCEEDED}
+    await asyncio.gather(*(drain(app, slots=20) for app in apps))
+    assert {s.state for s in apps[0].client.status_many([job.id for job in made])} == {dibs.State.SUCCEEDED}
     assert beside == []
     row = db.execute("select count(*) from dibs.attempts where outcome = 'released'").fetchone()
     assert row
@@ -488,7 +488,7 @@ async def test_a_worker_that_had_to_register_again_claims_under_its_new_number(
     app: dibs.App, db: psycopg.Connection[Any]
 ) -> None:
     """It holds an exclusive queue under that number, and a claim under the old one would be refused forever."""
-    app.client.set_queue("q", exclusive=True, shard_lease=1)
+    app.client.queues.set("q", exclusive=True, shard_lease=1)
 
     @app.task
     async def quick() -> None: ...
@@ -496,11 +496,11 @@ async def test_a_worker_that_had_to_register_again_claims_under_its_new_number(
     worker = Worker(app, WorkerSettings(("q",), upkeep=False, poll=0.1))
     running = asyncio.create_task(worker.run())
     await asyncio.to_thread(quick.enqueue().wait, 30)
-    [before] = app.client.shards()
+    [before] = app.client.queues.shards()
     db.execute("delete from dibs.worker")
 
     def holds_again() -> bool:
-        [now] = app.client.shards()
+        [now] = app.client.queues.shards()
         return now.claimable and now.worker not in {None, before.worker}
 
     await asyncio.to_thread(wait_until, holds_again, what="it registered again, and holds the queue")
@@ -512,7 +512,7 @@ async def test_a_worker_that_had_to_register_again_claims_under_its_new_number(
 
 async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: dibs.App) -> None:
     """A handler that blocks the event loop starves its own heartbeat; the keeper has its own thread."""
-    app.client.set_queue("q", lease=0.5)
+    app.client.queues.set("q", lease=0.5)
     runs: list[int] = []
 
     @app.task
@@ -535,7 +535,7 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: dibs.App) -> 
     stop.set()
     thread.join()
     assert (runs, rescued) == ([1], [])
-    assert job.state() is dibs.State.SUCCEEDED
+    assert job.status().state is dibs.State.SUCCEEDED
 
 
 async def test_a_stop_gives_back_what_has_not_begun_and_what_does_not_end(app: dibs.App) -> None:
@@ -554,18 +554,18 @@ async def test_a_stop_gives_back_what_has_not_begun_and_what_does_not_end(app: d
 
     ending, endless = ends.using(priority=9).enqueue(), never_ends.using(priority=8).enqueue()
     waiting = [ends.enqueue() for _ in range(10)]
-    worker = Worker(app, WorkerSettings(("q",), concurrency=2, grace=1.0, upkeep=False))
+    worker = Worker(app, WorkerSettings(("q",), slots=2, grace=1.0, upkeep=False))
     running = asyncio.create_task(worker.run())
     await began.wait()
     worker.stop()
     finish.set()
     async with asyncio.timeout(30):
         await running
-    assert (ending.state(), ending.result(), endless.state()) == ("succeeded", "done", "ready")
-    assert {job.state() for job in waiting} == {dibs.State.READY}
+    assert (ending.status().state, ending.result(), endless.status().state) == ("succeeded", "done", "ready")
+    assert {job.status().state for job in waiting} == {dibs.State.READY}
     shown = [app.client.show(job.id) or {} for job in [endless, *waiting]]
     assert {s["charged"] for s in shown} == {0}
-    assert app.client.depth("q").running == 0
+    assert app.client.queues.depth("q").running == 0
 
 
 async def test_aenqueue_and_the_callers_transaction(app: dibs.App, db: Any) -> None:
@@ -575,7 +575,7 @@ async def test_aenqueue_and_the_callers_transaction(app: dibs.App, db: Any) -> N
     assert (await noop.aenqueue()).is_new
     with db.transaction(force_rollback=True):
         noop.using(conn=db).enqueue()
-    assert app.client.depth("q").ready == 1
+    assert app.client.queues.depth("q").ready == 1
     await app.aclose()
 
 
@@ -603,8 +603,8 @@ def test_sigterm_lets_running_jobs_finish(tmp_path: Path, dsn: str, client: dibs
         worker.send_signal(signal.SIGTERM)
         _, errors = worker.communicate(timeout=30)
     assert worker.returncode == 0, errors
-    assert client.state(made.id) is dibs.State.SUCCEEDED
-    assert client.depth("q").running == 0
+    assert client.status(made.id).state is dibs.State.SUCCEEDED
+    assert client.queues.depth("q").running == 0
 
 
 def test_a_second_sigterm_gives_everything_back_now(tmp_path: Path, dsn: str, client: dibs.Client) -> None:
@@ -619,20 +619,20 @@ def test_a_second_sigterm_gives_everything_back_now(tmp_path: Path, dsn: str, cl
         worker.communicate(timeout=30)
     assert worker.returncode == 0
     assert time.monotonic() - began < 25
-    assert client.state(made.id) is dibs.State.READY
+    assert client.status(made.id).state is dibs.State.READY
 
 
 def test_what_a_killed_worker_held_is_run_by_another(
     tmp_path: Path, dsn: str, client: dibs.Client, clock: Clock
 ) -> None:
     made = client.enqueue("q", "shop.slow", {"name": "began", "seconds": 0.3})
-    client.set_queue("q", max_attempts=3)
+    client.queues.set("q", max_attempts=3)
     with start(tmp_path, dsn) as worker:
         wait_until((tmp_path / "began").exists, what="the job runs")
         worker.send_signal(signal.SIGKILL)
     clock.move(31)
     with start(tmp_path, dsn) as other:
-        wait_until(lambda: client.state(made.id) is dibs.State.SUCCEEDED, what="it ran again")
+        wait_until(lambda: client.status(made.id).state is dibs.State.SUCCEEDED, what="it ran again")
         other.send_signal(signal.SIGTERM)
         other.communicate(timeout=30)
     shown = client.show(made.id)

@@ -33,7 +33,9 @@ def restore(server: Server, source: str, target: str, file: Path) -> None:
     assert loaded.returncode == 0, loaded.stderr
 
 
-def jobs_in_every_state(client: dibs.Client, db: psycopg.Connection[Any], clock: Clock) -> dict[str, dibs.Enqueued]:
+def jobs_in_every_state(
+    client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
+) -> dict[str, dibs.types.Enqueued]:
     made = {}
     for state in ("succeeded", "failed", "exhausted", "cancelled", "expired", "running"):
         lives = 60 if state == "expired" else 3600
@@ -63,7 +65,7 @@ def test_a_restored_database_works_on(
 ) -> None:
     install(dsn)
     made = jobs_in_every_state(client, db, clock)
-    assert {name: str(client.state(job.id)) for name, job in made.items()} == {name: name for name in made}
+    assert {name: str(client.status(job.id).state) for name, job in made.items()} == {name: name for name in made}
     mail = Jsonb({"to": "ann@example.org", "text": "Hello", "request_key": "k"})
     db.execute("select comms.kickoff_send_email(%s)", (mail,))
     db.execute("select dibs.append_error('before the dump')")
@@ -75,14 +77,14 @@ def test_a_restored_database_works_on(
 
     assert not migrate(empty_dsn).changed
     with psycopg.connect(empty_dsn, autocommit=True) as there, dibs.Client(empty_dsn) as restored:
-        assert {name: str(restored.state(job.id)) for name, job in made.items()} == {name: name for name in made}
+        assert {name: str(restored.status(job.id).state) for name, job in made.items()} == {name: name for name in made}
         assert there.execute(listed).fetchall() == before
         assert token
         assert there.execute("select dibs.complete(%s, %s)", (made["running"].id, token[0])).fetchone() == ("ok",)
         assert restored.enqueue("q", "again", dedup_key="one").id == made["ready"].id
         assert [job.id for job in restored.claim("q", 10)] == [made["ready"].id]
         restored.redrive(ids=[made["failed"].id])
-        assert there.execute("select message from dibs.errors").fetchall() == [("before the dump",)]
+        assert there.execute("select message from dibs.error_log").fetchall() == [("before the dump",)]
         # The same request, the same process; its supervisor still waits, and runs as a worker that may not enqueue.
         again = there.execute("select comms.kickoff_send_email(%s) #>> '{payload,send_email_task_id}'", (mail,))
         assert again.fetchone() == ("1",)
@@ -94,7 +96,11 @@ def test_a_restored_database_works_on(
             assert row[0]["payload"] == {"status": "waiting"}
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 worker.execute("select dibs.enqueue('comms', 'email')")
-        assert sorted(j.kind for j in restored.jobs(queue="comms")) == ["db_function", "db_function", "email"]
+        assert sorted(j.kind for j in restored.find_jobs({"queue": "comms"}).jobs) == [
+            "db_function",
+            "db_function",
+            "email",
+        ]
 
 
 def use_up(conn: psycopg.Connection[Any], numbers: int) -> None:
@@ -131,7 +137,7 @@ def test_statistics_go_on_in_a_restored_database(
         use_up(there, 2 * ahead)
         assert restored.upkeep.roll_up() == (3 if ahead else 0), "those not counted before the dump, and no others"
         assert restored.upkeep.roll_up() == 0
-        assert restored.totals()[0].succeeded == 32
+        assert restored.stats.totals()[0].succeeded == 32
 
 
 def work(client: dibs.Client, count: int) -> None:

@@ -96,7 +96,7 @@ def test_a_migration_gives_up_when_another_does_not_end(empty_dsn: str) -> None:
     with psycopg.connect(empty_dsn) as other:
         other.execute("create schema dibs")
         who = rf"pid {other.info.backend_pid} .*create schema"
-        with pytest.raises(dibs.SchemaLocked, match=rf"{who}[\s\S]*nothing was changed"):
+        with pytest.raises(dibs.errors.SchemaLocked, match=rf"{who}[\s\S]*nothing was changed"):
             migrate(empty_dsn, lock_timeout=0.1)
         other.rollback()
     assert migrate(empty_dsn).before is None
@@ -140,30 +140,36 @@ def test_a_dry_run_changes_nothing(empty_dsn: str) -> None:
 
 
 def test_a_client_says_when_the_schema_does_not_fit(empty_dsn: str) -> None:
-    with pytest.raises(dibs.SchemaMissing, match="dibs init"), dibs.Client(empty_dsn):
+    with pytest.raises(dibs.errors.SchemaMissing, match="dibs init"), dibs.Client(empty_dsn):
         pass
     migrate(empty_dsn)
     latest = sql.latest_version()
     execute(empty_dsn, "update dibs.migration set version = 900 where version = %s", (latest,))
     execute(empty_dsn, "update dibs.code set oldest_client = 899")
-    with pytest.raises(dibs.SchemaTooNew, match="serves clients of version 899 and later"), dibs.Client(empty_dsn):
+    with (
+        pytest.raises(dibs.errors.SchemaTooNew, match="serves clients of version 899 and later"),
+        dibs.Client(empty_dsn),
+    ):
         pass
-    with pytest.raises(dibs.SchemaTooNew):
+    with pytest.raises(dibs.errors.SchemaTooNew):
         migrate(empty_dsn)
     execute(empty_dsn, "delete from dibs.migration where version = 900")
-    with pytest.raises(dibs.SchemaTooOld, match="dibs migrate"), dibs.Client(empty_dsn):
+    with pytest.raises(dibs.errors.SchemaTooOld, match="dibs migrate"), dibs.Client(empty_dsn):
         pass
 
 
 def test_changed_functions_are_applied_again(installed_dsn: str) -> None:
     execute(installed_dsn, "update dibs.code set digest = 'of an older release'")
-    execute(installed_dsn, "create or replace function dibs.state(id uuid) returns text language sql return 'stale'")
-    execute(installed_dsn, "grant execute on function dibs.state to public")
+    execute(
+        installed_dsn,
+        "create or replace function dibs._state(id uuid) returns text language sql return 'stale'",
+    )
+    execute(installed_dsn, "grant execute on function dibs._state to public")
     again = migrate(installed_dsn)
     assert (again.applied, again.code_changed) == ((), True)
     with psycopg.connect(installed_dsn) as conn:
         row = conn.execute(
-            "select dibs.state(gen_random_uuid()), has_function_privilege('public', 'dibs.state(uuid)', 'execute')"
+            "select dibs._state(gen_random_uuid()), has_function_privilege('public', 'dibs._state(uuid)', 'execute')"
         ).fetchone()
     assert row == ("unknown", False)
 
@@ -241,14 +247,14 @@ def as_user(dsn: str, user: str) -> str:
 
 
 async def has_no_roles(dsn: str) -> None:
-    with pytest.raises(dibs.SchemaMissing, match="lacks the role dibs_read"):
+    with pytest.raises(dibs.errors.SchemaMissing, match="lacks the role dibs_read"):
         async with ActingClient(dsn, timeout=5, write=False):
             pass
 
 
 async def acts(dsn: str) -> None:
     async with ActingClient(dsn, timeout=5, write=False) as acting:
-        assert await acting.queues() == []
+        assert await acting.queues.list() == []
 
 
 def test_without_the_right_to_make_roles_everything_else_is_installed(new_server: Server) -> None:
@@ -265,7 +271,9 @@ def test_without_the_right_to_make_roles_everything_else_is_installed(new_server
     execute(new_server.dsn("plain"), "update dibs.code set digest = 'of an older release'")
     with psycopg.connect(new_server.dsn("plain")) as reader:
         reader.execute("select from dibs.jobs")
-        with pytest.raises(dibs.SchemaLocked, match=rf"pid {reader.info.backend_pid} \(\w+\): <insufficient priv"):
+        with pytest.raises(
+            dibs.errors.SchemaLocked, match=rf"pid {reader.info.backend_pid} \(\w+\): <insufficient priv"
+        ):
             migrate(as_user(new_server.dsn("plain"), "plain"), lock_timeout=0.1)
     execute(new_server.dsn("postgres"), "create role maker login createrole")
     execute(new_server.dsn("postgres"), "create database made owner maker")

@@ -55,7 +55,7 @@ def test_everything_goes_and_the_roles_when_nobody_needs_them(new_server: Server
 
 def test_it_refuses_while_workers_run(dsn: str, db: psycopg.Connection[Any]) -> None:
     db.execute("select dibs.register_worker('alice')")
-    with pytest.raises(dibs.SchemaInUse, match="workers are running: alice"):
+    with pytest.raises(dibs.errors.SchemaInUse, match="workers are running: alice"):
         uninstall(dsn)
     assert uninstall(dsn, dry_run=True).workers == ("alice",)
     uninstall(dsn, force=True)
@@ -66,7 +66,7 @@ def test_it_refuses_to_drop_what_is_not_ours(dsn: str, db: psycopg.Connection[An
     db.execute("create view public.mine as select * from dibs.queues")
     db.execute("create table public.copied (job dibs.claimed)")
     db.execute("create function public.of_mine(job dibs.claimed) returns integer language sql return 1")
-    with pytest.raises(dibs.SchemaInUse, match="would be dropped, too") as refused:
+    with pytest.raises(dibs.errors.SchemaInUse, match="would be dropped, too") as refused:
         uninstall(dsn)
     for name in ("view public.mine", "column job of table public.copied", "function public.of_mine(dibs.claimed)"):
         assert name in refused.value.message

@@ -48,8 +48,8 @@ def use():
         with dibs.Client(dsn) as client:
             client.enqueue("plain", "k", {"n": 1})
             client.complete(client.claim("plain")[0])
-            client.pause("plain")
-            client.resume("plain")
+            client.queues.pause("plain")
+            client.queues.resume("plain")
         for n in range(3):
             welcome.enqueue(n)
         app.run_worker(drain=True)

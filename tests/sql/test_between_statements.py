@@ -74,7 +74,7 @@ def test_a_limit_that_is_unset_while_a_claim_lets_jobs_wait_for_it(
     with halted(db, "_give_needed"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
         assert not claim.done()
-        db.execute(f"select dibs.unset_limit({of})")
+        db.execute(f"select dibs.drop_limit({of})")
     claimed = len(claim.result())
     assert misplaced(db) == []
     assert claimed + work_off(client) == 10
@@ -87,7 +87,7 @@ def test_a_limit_that_was_replaced_while_a_claim_lets_jobs_wait_for_it(
     db.execute("select dibs.set_limit(kind => 'k', concurrency => 1)")
     with halted(db, "_give_needed"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
-        db.execute("select dibs.unset_limit(kind => 'k')")
+        db.execute("select dibs.drop_limit(kind => 'k')")
         db.execute("select dibs.set_limit(kind => 'k', rate => 1000)")
     claimed = len(claim.result())
     assert misplaced(db) == []
@@ -101,7 +101,7 @@ def test_nothing_is_left_of_a_limit_that_was_unset(
     db.execute("select dibs.set_limit(kind => 'k', concurrency => 1, rate => 1000)")
     with halted(db, "_give_needed"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
-        db.execute("select dibs.unset_limit(kind => 'k')")
+        db.execute("select dibs.drop_limit(kind => 'k')")
     assert len(claim.result()) + work_off(client) == 10
     for _ in range(2):  # One sees that the limit is unset, and a later one that all claims of that time are over.
         assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
@@ -116,7 +116,7 @@ def test_the_upkeep_brings_back_what_waits_for_a_limit_that_is_gone(client: dibs
     [held] = client.claim("q", 3)
     db.execute("delete from dibs.limit_rule")
     db.execute("select dibs.do_chore('repair_limits', true)")
-    assert client.depth("q").blocked == 0
+    assert client.queues.depth("q").blocked == 0
     client.complete(held)
     assert work_off(client) == 2
 
@@ -141,7 +141,7 @@ def test_a_rate_that_is_taken_away_while_a_claim_spends_from_it(
     db.execute("select dibs.set_limit(kind => 'k', rate => 1000)")
     with halted(db, "_open_rate"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 4)")
-        db.execute("select dibs.unset_limit(kind => 'k')")
+        db.execute("select dibs.drop_limit(kind => 'k')")
         db.execute("insert into dibs.limit_rate (limit_id, tat) select id, dibs.now() from dibs.limit_rule")
         db.execute("insert into dibs.limit_rate (limit_id, tat) select 1, dibs.now()")
     done = len(claim.result())
@@ -214,7 +214,7 @@ def test_a_queue_made_while_a_limit_of_a_kind_is_set_obeys_it(
     db.execute("select dibs.set_limit(kind => 'k', concurrency => 1)")
     producer.execute("commit")
     assert len(client.claim("q", 5)) == 1
-    assert client.depth("q").blocked == 4
+    assert client.queues.depth("q").blocked == 4
 
 
 def test_a_limit_of_a_kind_is_set_beside_a_producer_that_stays_open(connect: Connect, client: dibs.Client) -> None:
@@ -253,7 +253,7 @@ def test_a_job_that_waits_for_a_rate_needs_its_units_too(client: dibs.Client, db
     enqueue(client, 5, resources={"gpu": 3})
     db.execute("select dibs.set_limit(resource => 'gpu', concurrency => 9, rate => 0.001, burst => 1)")
     assert len(client.claim("q", 2)) == 1
-    assert client.depth("q").blocked == 4
+    assert client.queues.depth("q").blocked == 4
     assert db.execute("select distinct units from dibs.blocked").fetchall() == [(3,)]
 
 
@@ -295,7 +295,7 @@ def test_a_repair_keeps_no_claim_waiting(connect: Connect, client: dibs.Client, 
     """Also within `maintain`, which is one transaction."""
     enqueue(client, 2)
     db.execute("select dibs.set_limit(kind => 'k', concurrency => 5)")
-    db.execute("select dibs.unset_limit(kind => 'k')")
+    db.execute("select dibs.drop_limit(kind => 'k')")
     upkeep = connect()
     upkeep.execute("begin")
     upkeep.execute("select dibs.repair_limits(), dibs.repair_limits()")
@@ -311,7 +311,7 @@ def test_a_move_behind_the_drop_of_its_queue_is_refused(
 ) -> None:
     [dead, *waiting] = enqueue(client, 3)
     client.fail(client.claim("q")[0], "no", final=True)
-    client.set_queue("to")
+    client.queues.set("to")
     dropper = connect()
     dropper.execute("begin")
     dropper.execute("select dibs.drop_queue('to')")
@@ -320,18 +320,18 @@ def test_a_move_behind_the_drop_of_its_queue_is_refused(
     dropper.execute("commit")
     assert refusal(move) == "DI011"
     assert misplaced(db) == []
-    assert client.state(dead) is dibs.State.FAILED
-    assert {client.state(id) for id in waiting} == {dibs.State.READY}
+    assert client.status(dead).state is dibs.State.FAILED
+    assert {client.status(id).state for id in waiting} == {dibs.State.READY}
 
 
 def test_a_policy_behind_the_drop_of_its_queue_is_refused(
     connect: Connect, client: dibs.Client, db: Connection, later: Later
 ) -> None:
-    client.set_queue("to")
+    client.queues.set("to")
     dropper = connect()
     dropper.execute("begin")
     dropper.execute("select dibs.drop_queue('to')")
-    unset = later.start(connect(), "select dibs.unset_group('to', 'g')")
+    unset = later.start(connect(), "select dibs.drop_group('to', 'g')")
     dropper.execute("commit")
     assert refusal(unset) == "DI011"
     assert db.execute("select count(*) from dibs.group_policy").fetchone() == (0,)
@@ -352,7 +352,7 @@ def test_an_undo_gives_a_job_that_ran_meanwhile_no_old_run(
     client.release(held)
     locker.execute("commit")
     [(operation,)] = cancel.result()
-    assert {client.state(id) for id in (first, second)} == {dibs.State.CANCELLED}
+    assert {client.status(id).state for id in (first, second)} == {dibs.State.CANCELLED}
     assert db.execute("select done from dibs.undo(%s)", (operation,)).fetchone() == (2,)
     enqueue(client, 1, "other")
     assert len(client.claim(["q", "other"], 5)) == 3
@@ -374,9 +374,9 @@ def test_an_undo_brings_back_a_job_that_was_released_while_it_was_cancelled(
     client.release(held)
     locker.execute("commit")
     [(operation,)] = cancel.result()
-    assert {client.state(id) for id in (first, second)} == {dibs.State.CANCELLED}
+    assert {client.status(id).state for id in (first, second)} == {dibs.State.CANCELLED}
     assert db.execute("select done from dibs.undo(%s)", (operation,)).fetchone() == (2,)
-    assert {client.state(id) for id in (first, second)} == {dibs.State.READY}
+    assert {client.status(id).state for id in (first, second)} == {dibs.State.READY}
 
 
 @pytest.mark.parametrize(
@@ -386,9 +386,9 @@ def test_an_undo_brings_back_a_job_that_was_released_while_it_was_cancelled(
 def test_a_switch_that_a_producer_sets_while_shards_change_stays_set(
     change: str, connect: Connect, client: dibs.Client, db: Connection, later: Later
 ) -> None:
-    client.set_queue("q", shards=2)
+    client.queues.set("q", shards=2)
     if "resume" in change:
-        client.pause("q")
+        client.queues.pause("q")
     operator, producer = connect(), connect()
     operator.execute("begin")
     operator.execute(change)
@@ -430,7 +430,7 @@ def test_an_edit_behind_a_release_changes_the_job(connect: Connect, client: dibs
 def test_a_job_that_is_changed_is_replaced_after_that(
     change: str, connect: Connect, client: dibs.Client, db: Connection, later: Later
 ) -> None:
-    client.set_queue("to")
+    client.queues.set("to")
     old = client.enqueue("q", "k", dedup_key="x")
     operator = connect()
     operator.execute("begin")
@@ -441,7 +441,7 @@ def test_a_job_that_is_changed_is_replaced_after_that(
     operator.execute("commit")
     [(new, outcome)] = enqueued.result()
     assert outcome == "replaced"
-    assert client.state(old.id) is dibs.State.CANCELLED
+    assert client.status(old.id).state is dibs.State.CANCELLED
     assert db.execute("select id from dibs.ready").fetchall() == [(new,)]
 
 
@@ -466,7 +466,7 @@ def test_a_dead_job_that_was_changed_is_claimed_when_it_comes_back(
     change: str, client: dibs.Client, db: Connection
 ) -> None:
     """Its priority may be one that the queue has never had."""
-    client.set_queue("to")
+    client.queues.set("to")
     [id] = enqueue(client, 1, priority=9 if change == "moved" else None)
     client.fail(client.claim("q")[0], "no", final=True)
     if change == "edited":
@@ -480,7 +480,7 @@ def test_a_dead_job_that_was_changed_is_claimed_when_it_comes_back(
 def test_a_drop_behind_a_split_takes_the_shards_too(
     connect: Connect, client: dibs.Client, db: Connection, later: Later
 ) -> None:
-    client.set_queue("q")
+    client.queues.set("q")
     operator = connect()
     operator.execute("begin")
     operator.execute("""select dibs.set_queue('q', '{"shards": 4}')""")
@@ -496,14 +496,14 @@ def test_a_drop_behind_a_split_takes_the_shards_too(
 def test_a_queue_that_is_being_split_takes_no_limit_of_its_own(
     what: str, connect: Connect, client: dibs.Client, later: Later
 ) -> None:
-    client.set_queue("q")
+    client.queues.set("q")
     operator = connect()
     operator.execute("begin")
     operator.execute("""select dibs.set_queue('q', '{"shards": 4}')""")
     setting = later.start(connect(), f"select dibs.{what}")
     operator.execute("commit")
     assert refusal(setting) == "DI010"
-    client.set_queue("q", lease=40)
+    client.queues.set("q", lease=40)
 
 
 def test_a_queue_becomes_exclusive_behind_a_claim_in_flight(
@@ -525,7 +525,7 @@ def test_a_queue_becomes_exclusive_behind_a_claim_in_flight(
 def test_a_purge_leaves_what_was_moved_away(
     connect: Connect, client: dibs.Client, db: Connection, later: Later
 ) -> None:
-    client.set_queue("to")
+    client.queues.set("to")
     enqueue(client, 3)
     operator = connect()
     operator.execute("begin")
@@ -533,7 +533,7 @@ def test_a_purge_leaves_what_was_moved_away(
     purge = later.start(connect(), "select done from dibs.purge('q')")
     operator.execute("commit")
     assert purge.result() == [(0,)]
-    assert client.depth("to").ready == 3
+    assert client.queues.depth("to").ready == 3
 
 
 def test_a_delete_of_failed_jobs_leaves_one_that_succeeded_meanwhile(
@@ -546,7 +546,7 @@ def test_a_delete_of_failed_jobs_leaves_one_that_succeeded_meanwhile(
         client.redrive(ids=[id])
         client.complete(client.claim("q")[0])
     assert delete.result() == [(0,)]
-    assert client.state(id) is dibs.State.SUCCEEDED
+    assert client.status(id).state is dibs.State.SUCCEEDED
 
 
 def test_a_cancel_of_waiting_jobs_asks_no_run_to_stop(
@@ -568,7 +568,7 @@ def test_a_resume_that_gives_more_time_and_a_cancel_do_not_wait_in_a_circle(
     """A ticket that another transaction holds is left out."""
     clock.freeze()
     ids = enqueue(client, 3, ttl=5)
-    client.pause("q")
+    client.queues.pause("q")
     clock.move(10)
     holder = connect()
     holder.execute("begin")

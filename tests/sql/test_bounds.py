@@ -42,7 +42,7 @@ def test_units_of_a_resource_are_stored_as_integers(db: psycopg.Connection[Any],
     db.execute("select dibs.enqueue('q', 'k', resources => %s)", (f'{{"gpu": {units}}}',))
     assert db.execute("select resources::text from dibs.job").fetchall() == [('{"gpu": 1}',)]
     [(id, *_)] = claimed(db, 10)
-    db.execute("select dibs.unset_limit(resource => 'gpu')")
+    db.execute("select dibs.drop_limit(resource => 'gpu')")
     db.execute("select dibs.set_limit(resource => 'gpu', concurrency => 5)")
     assert db.execute("select used, holders from dibs.limits").fetchall() == [(1, [id])]
 
@@ -121,7 +121,7 @@ def test_a_large_job_does_not_starve_beside_small_ones(db: psycopg.Connection[An
 def test_a_result_has_a_bound_and_spoils_no_other(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     client.enqueue_many([dibs.NewJob(queue="q")] * 2)
     first, second = client.claim("q", 2)
-    with pytest.raises(dibs.PayloadTooLarge, match="at most 16000000 are taken"):
+    with pytest.raises(dibs.errors.PayloadTooLarge, match="at most 16000000 are taken"):
         client.complete(first, ["x" * 16_000_000])
     with pytest.raises(psycopg.DatabaseError, match="a result has 16646398 bytes"):
         db.execute(
@@ -170,7 +170,7 @@ IDS = "(select array_agg(gen_random_uuid()) from generate_series(1, 100001))"
         (f"dibs.complete_many({IDS}, {IDS})", "complete takes at most 100000 at once, not 100001"),
         (f"dibs.extend_many({IDS}, {IDS})", "extend takes at most 100000"),
         (f"dibs.cancel_many({IDS})", "cancel takes at most 100000"),
-        (f"dibs.states({IDS})", "states takes at most 100000"),
+        (f"dibs.status_many({IDS})", "status_many takes at most 100000"),
         (f"dibs.redrive({IDS})", "redrive takes at most 100000"),
         ("dibs.claim((select array_agg('q' || n) from generate_series(1, 10001) as n))", "claim takes at most 10000"),
         (f"dibs.complete_many({ID}, {ID})", "arrays of one dimension"),

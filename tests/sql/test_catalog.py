@@ -196,7 +196,7 @@ def test_a_worker_cannot_enqueue_through_follow_ups(dsn: str, logins: dict[str, 
         assert worker.complete(job) == "ok"
         with pytest.raises(dibs.NotPermitted):
             worker.enqueue("q", "k")
-    assert client.depth("q").waiting == 0
+    assert client.queues.depth("q").waiting == 0
 
 
 def test_a_temporary_table_captures_no_function(dsn: str, logins: dict[str, str], client: dibs.Client) -> None:
@@ -231,7 +231,7 @@ def test_a_temporary_table_captures_no_function(dsn: str, logins: dict[str, str]
             ).fetchone()
             assert count == (0,)
         assert conn.execute("select count(*) from dibs.claim('{q}')").fetchone() == (1,)
-    assert client.state(made.id) is dibs.State.RUNNING
+    assert client.status(made.id).state is dibs.State.RUNNING
 
 
 def test_definer_functions_pin_a_search_path_that_ends_in_pg_temp(db: psycopg.Connection[Any]) -> None:
@@ -364,9 +364,9 @@ def test_states_outcomes_and_errors_agree(db: psycopg.Connection[Any]) -> None:
     ).fetchone()
     assert row
     assert set(re.findall(r"'(\w+)'", row[0])) == set(map(str, DEAD))
-    body = db.execute("select pg_get_function_sqlbody('dibs.states'::regproc)").fetchone()
+    body = db.execute("select pg_get_function_sqlbody('dibs._state'::regproc)").fetchone()
     assert body
-    told = set(re.findall(r"'(\w+)'::text", body[0])) - {"states", "batch"}
+    told = set(re.findall(r"'(\w+)'::text", body[0]))
     assert told | set(map(str, DEAD)) == set(map(str, State))
     raised = set(re.findall(r"'(DI\d{3})'", sql.code()))
     assert raised == {code for code in errors.BY_SQLSTATE if code.startswith("DI")}

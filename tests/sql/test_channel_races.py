@@ -31,7 +31,7 @@ def parked(db: Connection, client: dibs.Client) -> dibs.Claimed:
 
 
 def waiting(client: dibs.Client) -> int:
-    depth = client.depth("orders")
+    depth = client.queues.depth("orders")
     return depth.waiting + depth.blocked
 
 
@@ -69,7 +69,7 @@ def test_a_look_that_is_being_cancelled_is_replaced(
 
 def test_two_that_ask_at_once_get_one_look(connect: Connect, client: dibs.Client, later: Later) -> None:
     one, other = connect(), connect()
-    client.set_queue("orders")
+    client.queues.set("orders")
     one.execute("begin")
     assert one.execute(ASK).fetchall() == [("enqueued",)]
     asked = later.start(other, ASK)

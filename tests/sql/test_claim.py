@@ -102,16 +102,16 @@ def test_live_rows_in_front_cost_a_claim_nothing(db: psycopg.Connection[Any], cl
 
 def test_a_paused_queue_hands_out_nothing(client: dibs.Client) -> None:
     client.enqueue("q", "k")
-    assert client.pause("q")
+    assert client.queues.pause("q")
     assert client.claim("q") == []
-    resumed = client.resume("q")
+    resumed = client.queues.resume("q")
     assert resumed.paused_at is not None
     assert len(client.claim("q")) == 1
 
 
 def test_the_lease_is_the_policys_the_jobs_or_the_callers(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
-    client.set_queue("q", lease=60, lease_growth=2, lease_cap=200, backoff=dibs.constant(0))
+    client.queues.set("q", lease=60, lease_growth=2, lease_cap=200, backoff=dibs.constant(0))
     client.enqueue("q", "own", lease=7, lease_growth=3, priority=9)
     client.enqueue("q", "policy")
     lengths: dict[str, list[float]] = {"own": [], "policy": []}

@@ -109,7 +109,7 @@ def test_what_another_holds_is_passed_and_what_is_not_due_stays(
     clock.move(120)
     assert claim(claimer) == first
     assert claim(claimer) is None
-    assert db.execute("select dibs.state(%s)", (expiring,)).fetchone() != ("running",)
+    assert db.execute("select (dibs.status(%s)).state", (expiring,)).fetchone() != ("running",)
 
 
 @pytest.mark.parametrize(

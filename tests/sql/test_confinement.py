@@ -27,9 +27,9 @@ def test_a_producer_of_one_queue_cannot_see_or_touch_another(client: dibs.Client
     with pytest.raises(dibs.UnknownJob):
         mail.cancel(bill.id)
     assert [a.answer for a in mail.cancel_many([bill.id, mine.id])] == ["unknown", "cancelled"]
-    assert (mail.state(bill.id), mail.state(mine.id)) == ("unknown", "cancelled")
+    assert (mail.status(bill.id).state, mail.status(mine.id).state) == ("unknown", "cancelled")
     assert "There is no job" in mail.why(bill.id)
-    assert client.state(bill.id) is dibs.State.READY
+    assert client.status(bill.id).state is dibs.State.READY
     client.enqueue("made-later", "k")
     with pytest.raises(dibs.NotPermitted):
         mail.enqueue("made-later", "k")
@@ -44,7 +44,7 @@ def test_a_worker_of_one_queue_claims_from_no_other(client: dibs.Client, login: 
             worker.claim(queues)
     [job] = worker.claim(["mail", "news"], 10)
     assert (job.kind, worker.complete(job)) == ("welcome", "ok")
-    assert (worker.depth("billing").ready, client.depth("billing").ready) == (0, 1)
+    assert (worker.queues.depth("billing").ready, client.queues.depth("billing").ready) == (0, 1)
 
 
 def test_an_observer_of_one_queue_sees_no_other(client: dibs.Client, login: Login, db: psycopg.Connection[Any]) -> None:
@@ -57,14 +57,14 @@ def test_an_observer_of_one_queue_sees_no_other(client: dibs.Client, login: Logi
         client.fail(job, "once", delay=0)
         client.claim(queue)
     mail = login("dibs_observer", queues=["mail"])
-    assert {job.queue for job in mail.jobs()} == {"mail"}
-    assert [q.name for q in mail.queues()] == ["mail"]
+    assert {job.queue for job in mail.find_jobs().jobs} == {"mail"}
+    assert [q.name for q in mail.queues.list()] == ["mail"]
     with psycopg.connect(mail.dsn, autocommit=True) as conn:
-        views = {"attempts": "queue", "running": "queue", "errors": "queue", "processes": "name", "deliveries": "kind"}
+        views = {"attempts": "queue", "running": "queue", "error_log": "queue", "supervised_processes": "name", "deliveries": "kind"}
         for view, column in views.items():
             seen = conn.execute(f"select distinct {column} from dibs.{view}").fetchall()
             assert seen == [("mail",)], view
-    assert {q.name for q in client.queues()} == {"billing", "mail"}
+    assert {q.name for q in client.queues.list()} == {"billing", "mail"}
 
 
 def test_confinement_comes_with_membership_and_adds_up(client: dibs.Client, login: Login) -> None:
@@ -137,7 +137,7 @@ def test_what_is_taken_by_another_queue_is_refused_and_not_described(
         db.execute("update dibs.schedule set declared_by = %s", (name,))
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="'nightly' belongs to somebody else"):
             ask(mail, DECLARE, "shop", schedule("nightly", "mail"))
-    assert client.state(bill.id) is dibs.State.READY
+    assert client.status(bill.id).state is dibs.State.READY
     assert db.execute("select queue from dibs.schedules").fetchall() == [("billing",)]
 
 
@@ -154,9 +154,9 @@ def test_the_upkeep_of_a_confined_worker_covers_all_queues(
         clock.move(11)
         assert ask(worker, "select outcome from dibs.do_chore('schedule', true)") == [("done",)]
         assert db.execute("select fired, status_message from dibs.schedules").fetchall() == [(fired, None)]
-    assert client.depth("billing").cancelled == 1, "the run before"
+    assert client.queues.depth("billing").cancelled == 1, "the run before"
     assert ask(worker, "select expired, next from dibs.expire(1)") == [(1, None)]
-    assert client.state(late.id) is dibs.State.EXPIRED
+    assert client.status(late.id).state is dibs.State.EXPIRED
 
 
 def test_a_chore_that_fails_tells_a_confined_worker_nothing(
@@ -167,7 +167,7 @@ def test_a_chore_that_fails_tells_a_confined_worker_nothing(
     clock.move(60)
     worker = login("dibs_worker", queues=["mail"])
     assert ask(worker, "select id, state from dibs.rescue()") == [(None, "ready")]
-    assert client.state(held.id) is dibs.State.READY
+    assert client.status(held.id).state is dibs.State.READY
     db.execute("create or replace function dibs._forget_runs() returns void language plpgsql as"
                " $$ begin raise exception 'billing is odd'; end $$")  # fmt: skip
     [(outcome, error)] = ask(worker, "select outcome, error from dibs.do_chore('forget', true)")
@@ -218,7 +218,7 @@ def test_a_kind_cannot_be_drawn_to_another_queue(
     assert (ask(mail, found), ask(billing, found)) == ([("mail",)], [("billing",)])
     db.execute(register, ("moved",))
     assert db.execute(found).fetchall() == [("moved",)]
-    assert len(client.tasks()) == 1
+    assert len(client.workers.tasks()) == 1
 
 
 def test_a_process_is_of_one_queue(login: Login, db: psycopg.Connection[Any]) -> None:
@@ -230,7 +230,7 @@ def test_a_process_is_of_one_queue(login: Login, db: psycopg.Connection[Any]) ->
     assert ask(mail, supervise, "1 day", "mail") == [("duplicate",)]
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         ask(mail, supervise, "0", "billing")
-    states = db.execute("select queue, state from dibs.processes order by 1").fetchall()
+    states = db.execute("select queue, state from dibs.supervised_processes order by 1").fetchall()
     assert states == [("billing", "scheduled"), ("mail", "ready")]
 
 
@@ -245,7 +245,7 @@ def test_only_null_lifts_a_confinement(login: Login, db: psycopg.Connection[Any]
 
 
 def test_why_names_no_job_of_another_queue(client: dibs.Client, login: Login) -> None:
-    client.set_limit(kind="render", concurrency=1)
+    client.limits.set(kind="render", concurrency=1)
     held = client.enqueue("billing", "render")
     assert client.claim("billing")
     mine = client.enqueue("mail", "render")
@@ -260,9 +260,9 @@ def test_a_refusal_says_which_role_has_the_right(client: dibs.Client, login: Log
     client.enqueue("mail", "k")
     producer = login("dibs_producer")
     for ask, roles in (
-        (lambda: producer.pause("mail"), "dibs_admin or dibs_pause"),
+        (lambda: producer.queues.pause("mail"), "dibs_admin or dibs_pause"),
         (lambda: producer.claim("mail"), "dibs_admin or dibs_worker"),
-        (producer.jobs, "dibs_admin or dibs_observer"),
+        (producer.find_jobs, "dibs_admin or dibs_observer"),
     ):
         with pytest.raises(dibs.NotPermitted) as refused:
             ask()
@@ -273,10 +273,10 @@ def test_a_refusal_says_which_role_has_the_right(client: dibs.Client, login: Log
 
 
 def test_a_producer_reads_what_its_job_returned(client: dibs.Client, login: Login) -> None:
-    client.set_queue("other")
+    client.queues.set("other")
     web, stranger = login("dibs_producer"), login("dibs_producer", queues=["other"])
     job = web.job(web.enqueue("mail", "k").id)
     assert job.result() is None
     client.complete(client.claim("mail")[0], {"sent": 1})
     assert (job.wait(5), job.status().state) == ({"sent": 1}, "succeeded")
-    assert stranger.result(job.id) is None, "as if there were no such job"
+    assert stranger.status(job.id).result is None, "as if there were no such job"

@@ -80,20 +80,20 @@ def test_a_role_is_not_confined_in_an_older_snapshot(connect: Connect, mail: dib
     confining.execute("begin isolation level repeatable read")
     with pytest.raises(psycopg.Error) as refused:
         confining.execute(CONFINE, (user(mail),))
-    assert refused.value.sqlstate == dibs.WrongIsolation.sqlstate
+    assert refused.value.sqlstate == dibs.errors.WrongIsolation.sqlstate
 
 
 def test_a_role_does_not_get_free_with_the_queue_it_is_confined_to(
     client: dibs.Client, db: Connection, mail: dibs.Client
 ) -> None:
     db.execute("select dibs.confine(%s, '{mail,post}')", (user(mail),))
-    assert client.drop_queue("post")
-    with pytest.raises(dibs.QueueInUse, match="a role that is confined to it alone"):
-        client.drop_queue("mail")
+    assert client.queues.drop("post")
+    with pytest.raises(dibs.errors.QueueInUse, match="a role that is confined to it alone"):
+        client.queues.drop("mail")
     with pytest.raises(dibs.NotPermitted):
         mail.enqueue("news", "k")
     db.execute("select dibs.confine(%s, '{letters}')", (user(mail),))
-    assert client.drop_queue("mail")
+    assert client.queues.drop("mail")
     with pytest.raises(dibs.NotPermitted):
         mail.enqueue("news", "k")
 

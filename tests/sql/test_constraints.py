@@ -58,5 +58,5 @@ def test_every_constraint_has_its_sentence_and_every_sentence_its_constraint(db:
     ],
 )
 def test_what_is_broken_is_said(shared_client: dibs.Client, statement: str, told: str) -> None:
-    with pytest.raises((dibs.InvalidPolicy, dibs.InvalidArgument), match=told):
+    with pytest.raises((dibs.errors.InvalidPolicy, dibs.InvalidArgument), match=told):
         shared_client._run(Call(f"select {statement}", (), len))

@@ -35,7 +35,7 @@ def keys(db: psycopg.Connection[Any]) -> int:
     return int(row[0])
 
 
-def enqueue(client: dibs.Client, payload: Any = None, **options: Any) -> dibs.Enqueued:
+def enqueue(client: dibs.Client, payload: Any = None, **options: Any) -> dibs.types.Enqueued:
     return client.enqueue_many([keyed(payload, **options)])[0]
 
 
@@ -46,13 +46,15 @@ def test_a_key_of_scope_waiting_is_free_once_its_job_is_claimed(
     client: dibs.Client, db: psycopg.Connection[Any]
 ) -> None:
     first = enqueue(client, dedup_scope="waiting")
-    assert enqueue(client, dedup_scope="waiting") == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
+    assert enqueue(client, dedup_scope="waiting") == dibs.types.Enqueued(first.id, dibs.Answer.DUPLICATE)
     [running] = client.claim("q")
     second = enqueue(client, dedup_scope="waiting")
     assert second.is_new
-    assert enqueue(client) == dibs.Enqueued(second.id, dibs.Answer.DUPLICATE)
+    assert enqueue(client) == dibs.types.Enqueued(second.id, dibs.Answer.DUPLICATE)
     client.complete(running)
-    assert enqueue(client) == dibs.Enqueued(second.id, dibs.Answer.DUPLICATE), "the first gives back no key but its own"
+    assert enqueue(client) == dibs.types.Enqueued(second.id, dibs.Answer.DUPLICATE), (
+        "the first gives back no key but its own"
+    )
     client.complete(client.claim("q", wait=5)[0])
     assert keys(db) == 0
 
@@ -60,12 +62,12 @@ def test_a_key_of_scope_waiting_is_free_once_its_job_is_claimed(
 def test_a_job_that_is_retried_has_its_key_again_unless_another_took_it(client: dibs.Client) -> None:
     first = enqueue(client, dedup_scope="waiting")
     client.fail(client.claim("q")[0], delay=0)
-    assert enqueue(client, dedup_scope="waiting") == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
+    assert enqueue(client, dedup_scope="waiting") == dibs.types.Enqueued(first.id, dibs.Answer.DUPLICATE)
     [running] = client.claim("q", wait=5)
     second = enqueue(client, dedup_scope="waiting")
     client.fail(running, delay=0)
-    assert enqueue(client, dedup_scope="waiting") == dibs.Enqueued(second.id, dibs.Answer.DUPLICATE)
-    assert client.depth("q").ready == 2
+    assert enqueue(client, dedup_scope="waiting") == dibs.types.Enqueued(second.id, dibs.Answer.DUPLICATE)
+    assert client.queues.depth("q").ready == 2
 
 
 def test_a_window_outlives_the_job_and_ends(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
@@ -73,7 +75,7 @@ def test_a_window_outlives_the_job_and_ends(client: dibs.Client, clock: Clock, d
     first = enqueue(client, dedup_for=60)
     client.complete(client.claim("q")[0])
     clock.move(59)
-    assert enqueue(client, dedup_for=60) == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
+    assert enqueue(client, dedup_for=60) == dibs.types.Enqueued(first.id, dibs.Answer.DUPLICATE)
     assert db.execute("select dibs.forget()").fetchone() == (0,)
     clock.move(1)
     second = enqueue(client, dedup_for=60)
@@ -90,7 +92,7 @@ def test_a_window_and_a_scope_hold_for_as_long_as_the_longer(client: dibs.Client
     clock.freeze()
     first = enqueue(client, dedup_scope=scope, dedup_for=60, ttl=timedelta(days=30))
     clock.move(100)
-    assert enqueue(client) == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
+    assert enqueue(client) == dibs.types.Enqueued(first.id, dibs.Answer.DUPLICATE)
     [job] = client.claim("q")
     assert client.enqueue("q", "k", dedup_key="same").is_new == (scope == "waiting")
     client.complete(job)
@@ -116,11 +118,11 @@ def test_a_job_that_ended_badly_frees_its_window(client: dibs.Client, clock: Clo
 
 
 def test_a_key_made_of_the_arguments(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    def ask(kind: str, payload: Any, queue: str = "q") -> dibs.Enqueued:
+    def ask(kind: str, payload: Any, queue: str = "q") -> dibs.types.Enqueued:
         return client.enqueue(queue, kind, payload, dedup=True)
 
     first = ask("k", {"a": 1, "b": [1, {"c": None}]})
-    assert ask("k", {"b": [1, {"c": None}], "a": 1}) == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
+    assert ask("k", {"b": [1, {"c": None}], "a": 1}) == dibs.types.Enqueued(first.id, dibs.Answer.DUPLICATE)
     others = [
         ("k", {"a": 1}),
         ("k", {"b": [{"c": None}, 1], "a": 1}),
@@ -156,7 +158,7 @@ def test_refuse_raises_and_names_the_job(client: dibs.Client, db: psycopg.Connec
     with pytest.raises(dibs.DuplicateJob, match=str(first.id)) as raised:
         client.enqueue_many([dibs.NewJob(queue="q"), keyed(on_duplicate="refuse")])
     assert raised.value.sqlstate == "DI040"
-    assert client.depth("q").ready == 1, "all or none"
+    assert client.queues.depth("q").ready == 1, "all or none"
     with pytest.raises(dibs.DuplicateJob, match="job 2"):
         client.enqueue_many([keyed(dedup_key="new"), keyed(dedup_key="new", on_duplicate="refuse")])
     assert keys(db) == 1
@@ -170,7 +172,7 @@ def test_replace_while_waiting_is_a_new_job_and_the_old_one_says_so(
     clock.move(3)
     new = enqueue(client, 2, on_duplicate="replace", delay=5)
     assert (new.outcome, new.is_new, new.id != old.id) == ("replaced", True, True)
-    assert client.state(old.id) is dibs.State.CANCELLED
+    assert client.status(old.id).state is dibs.State.CANCELLED
     assert f"replaced by job {new.id}" in client.why(old.id)
     clock.move(3)
     assert client.claim("q") == []
@@ -180,7 +182,7 @@ def test_replace_while_waiting_is_a_new_job_and_the_old_one_says_so(
     third = enqueue(client, 3, on_duplicate="replace")
     assert third.outcome == "enqueued", "what runs is not replaced: a new job"
     client.complete(job)
-    assert enqueue(client) == dibs.Enqueued(third.id, dibs.Answer.DUPLICATE)
+    assert enqueue(client) == dibs.types.Enqueued(third.id, dibs.Answer.DUPLICATE)
     assert keys(db) == 1
 
 
@@ -192,14 +194,14 @@ def test_a_job_that_is_just_being_claimed_is_not_waited_for(connect: Connect, cl
     new = enqueue(client, on_duplicate="replace")
     assert new.outcome == "enqueued"
     claimer.execute("commit")
-    assert client.state(old.id) is dibs.State.RUNNING
-    assert client.state(new.id) is dibs.State.READY
+    assert client.status(old.id).state is dibs.State.RUNNING
+    assert client.status(new.id).state is dibs.State.READY
 
 
 # Batches
 
 
-def outcomes(made: Sequence[dibs.Enqueued]) -> list[tuple[int, str]]:
+def outcomes(made: Sequence[dibs.types.Enqueued]) -> list[tuple[int, str]]:
     """Each answer as the place of the first with its id, and its outcome."""
     ids = [m.id for m in made]
     return [(ids.index(m.id), m.outcome) for m in made]
@@ -222,7 +224,7 @@ def test_a_repeat_of_a_batch_adds_nothing_whatever_ended_in_the_meantime(
 ) -> None:
     """The answer was lost, so the same batch is sent again."""
     clock.freeze()
-    client.set_queue("full", max_depth=2)
+    client.queues.set("full", max_depth=2)
     enqueue(client, "there before", dedup_key="kept")
     enqueue(client, "to be replaced", dedup_key="debounced")
     ids = [row[0] for row in db.execute("select dibs.make_id() from generate_series(1, 12)")]
@@ -237,15 +239,15 @@ def test_a_repeat_of_a_batch_adds_nothing_whatever_ended_in_the_meantime(
     ]
     bounded = [dibs.NewJob(queue="full", id=id) for id in ids[10:]]
     first = client.enqueue_many([*batch, *bounded])
-    total = len(client.jobs(limit=100))
+    total = len(client.find_jobs(limit=100).jobs)
     for job in client.claim("q", 100):
         client.complete(job)
     clock.move(61)
     again = client.enqueue_many([*batch, *bounded])
     assert [m.id for m in again] == [m.id for m in first]
     assert {m.outcome for m in again} == {"duplicate"}
-    assert len(client.jobs(limit=100)) == total
-    assert client.depth("q").ready == 0
+    assert len(client.find_jobs(limit=100).jobs) == total
+    assert client.queues.depth("q").ready == 0
 
 
 # Redrive and cancel
@@ -268,23 +270,23 @@ def test_a_redrive_takes_the_key_again_by_its_scope(client: dibs.Client, clock: 
     assert claimed == {held.id, other.id, dead["window"], *claimed}
     answers = {r.id: r.answer for r in client.redrive([dead["waiting"], dead["unfinished"]])}
     assert answers == {dead["waiting"]: "redriven", dead["unfinished"]: "duplicate"}
-    assert client.enqueue("q", "k", dedup_key="waiting") == dibs.Enqueued(dead["waiting"], dibs.Answer.DUPLICATE)
+    assert client.enqueue("q", "k", dedup_key="waiting") == dibs.types.Enqueued(dead["waiting"], dibs.Answer.DUPLICATE)
 
 
 def test_cancel_by_key(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
-    with pytest.raises(dibs.UnknownQueue):
+    with pytest.raises(dibs.errors.UnknownQueue):
         client.cancel_key("q", "same")
     made = enqueue(client)
     assert client.cancel_key("q", "other") is None
-    assert client.cancel_key("q", "same", "no longer wanted") == dibs.Answered(made.id, dibs.Answer.CANCELLED)
+    assert client.cancel_key("q", "same", "no longer wanted") == dibs.types.Answered(made.id, dibs.Answer.CANCELLED)
     assert "no longer wanted" in client.why(made.id)
     assert client.cancel_key("q", "same") is None
     made = enqueue(client, dedup_for=60)
     [job] = client.claim("q")
-    assert client.cancel_key("q", "same") == dibs.Answered(made.id, dibs.Answer.REQUESTED)
+    assert client.cancel_key("q", "same") == dibs.types.Answered(made.id, dibs.Answer.REQUESTED)
     client.complete(job)
-    assert client.cancel_key("q", "same") == dibs.Answered(made.id, dibs.Answer.ENDED)
+    assert client.cancel_key("q", "same") == dibs.types.Answered(made.id, dibs.Answer.ENDED)
     clock.move(61)
     assert client.cancel_key("q", "same") is None
 
@@ -311,14 +313,14 @@ def test_bad_dedup_options_are_refused_with_a_sentence(
     client: dibs.Client, db: psycopg.Connection[Any], options: dict[str, Any], words: str
 ) -> None:
     """No option is without bound, and none is misread in silence."""
-    client.set_queue("q")
+    client.queues.set("q")
     job = psycopg.types.json.Jsonb([{"queue": "q", "kind": "k", **options}])
     with pytest.raises(psycopg.DatabaseError) as raised:
         db.execute("select * from dibs.enqueue_many(%s)", (job,))
     assert raised.value.sqlstate is not None
     assert raised.value.sqlstate == "DI010" or raised.value.sqlstate.startswith("22")
     assert words in str(raised.value) + str(raised.value.diag.message_hint)
-    assert client.depth("q").waiting == 0
+    assert client.queues.depth("q").waiting == 0
 
 
 # Races
@@ -334,13 +336,13 @@ def test_twenty_at_once_make_one_job(connect: Connect, client: dibs.Client) -> N
     }
     for scope, mode in itertools.product(("waiting", "unfinished", "window"), answers):
         queue = f"{scope}-{mode}"
-        client.set_queue(queue)
+        client.queues.set(queue)
         made = ask_together(conns, queue, scope, mode)
         assert sorted(outcome for _, outcome in made) == answers[mode], queue
         [left] = client.claim(queue, 10)
         named = {id for id, _ in made if id is not None}
         assert named == {left.id} if mode != "replace" else left.id in named, queue
-        assert client.depth(queue).cancelled == (19 if mode == "replace" else 0), queue
+        assert client.queues.depth(queue).cancelled == (19 if mode == "replace" else 0), queue
 
 
 def ask_together(
@@ -367,7 +369,7 @@ def ask_together(
 
 
 def test_batches_of_the_same_keys_in_other_orders_never_deadlock(dsn: str, client: dibs.Client) -> None:
-    client.set_queue("q")
+    client.queues.set("q")
     together = threading.Barrier(6)
 
     def ask(n: int) -> None:
@@ -383,8 +385,8 @@ def test_batches_of_the_same_keys_in_other_orders_never_deadlock(dsn: str, clien
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(ask, range(6)))
-    assert client.depth("q").running == 0
-    assert 0 < client.depth("q").ready <= 30
+    assert client.queues.depth("q").running == 0
+    assert 0 < client.queues.depth("q").ready <= 30
 
 
 def test_an_end_never_waits_for_a_producer_and_its_key_is_free_all_the_same(
@@ -437,7 +439,7 @@ def test_an_older_snapshot_takes_no_key_over_in_silence(connect: Connect, client
     with pytest.raises(psycopg.errors.SerializationFailure):
         old.execute("select * from dibs.enqueue('q', 'k', dedup_key => 'same')")
     old.execute("rollback")
-    assert enqueue(client) == dibs.Enqueued(held.id, dibs.Answer.DUPLICATE)
+    assert enqueue(client) == dibs.types.Enqueued(held.id, dibs.Answer.DUPLICATE)
 
 
 # Tasks

@@ -136,7 +136,7 @@ def test_days_that_are_missing_or_should_be_gone(
     while db.execute("select from dibs.prune() where outcome = 'dropped'").fetchall():
         pass
     assert found(db, "missing-day") + found(db, "retention") == []
-    client.pause("mail")
+    client.queues.pause("mail")
     ahead(clock, days=401)
     assert [message for _, message, _ in found(db, "retention") if "audit" in message] == []
     ahead(clock, days=2)
@@ -242,7 +242,7 @@ def test_a_finding_is_told_apart_by_its_subject(clock: Clock, client: dibs.Clien
 
 def test_a_queue_that_was_paused_and_forgotten(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     client.enqueue("mail", "k")
-    client.pause("mail")
+    client.queues.pause("mail")
     assert found(db, "paused") == []
     ahead(clock, hours=2)
     _, message, fix = only(db, "paused")
@@ -271,16 +271,16 @@ def test_leases_that_nobody_rescued(clock: Clock, client: dibs.Client, db: psyco
 
 
 def test_limits_that_let_nothing_run(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_limit(kind="export", concurrency=2)
+    client.limits.set(kind="export", concurrency=2)
     assert found(db, "closed-limit") + found(db, "lost-unit") == []
     db.execute("delete from dibs.limit_unit")
     assert only(db, "lost-unit")[1] == "the limit of kind export is 2, but it has 0 units"
-    client.set_limit(kind="export", concurrency=0)
+    client.limits.set(kind="export", concurrency=0)
     assert "the limit of kind export is 0" in only(db, "closed-limit")[1]
 
 
 def test_units_that_do_not_add_up(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_limit(kind="export", concurrency=2)
+    client.limits.set(kind="export", concurrency=2)
     db.execute("insert into dibs.limit_unit (limit_id, units, freed_at) select id, 3, dibs.now() from dibs.limit_rule")
     assert only(db, "lost-unit")[1] == "the limit of kind export is 2, but it has 5 units"
     client.upkeep.repair_limits()
@@ -308,7 +308,7 @@ def test_jobs_that_lost_their_tickets(client: dibs.Client, db: psycopg.Connectio
     level, message, fix = only(db, "lost-job")
     assert level == "error"
     assert message.startswith("2 of 4000 jobs that were looked at")
-    assert client.state(failed.id) is dibs.State.SUCCEEDED
+    assert client.status(failed.id).state is dibs.State.SUCCEEDED
     assert db.execute("select lost, restored from dibs.repair_jobs(dry_run => true)").fetchone() == (2, 0)
     assert "dibs.repair_jobs()" in fix
     assert client.upkeep.repair_jobs() == 2
@@ -317,7 +317,7 @@ def test_jobs_that_lost_their_tickets(client: dibs.Client, db: psycopg.Connectio
     again = {job.id: job for job in client.claim("mail", 10)}
     assert set(again) == {made[0].id, made[1].id, failed.id}
     assert (again[failed.id].run, again[failed.id].attempt) == (2, 2)
-    assert client.state(running.id) is dibs.State.RUNNING
+    assert client.status(running.id).state is dibs.State.RUNNING
 
 
 def test_a_job_whose_history_was_not_kept_all_the_time_is_not_taken_for_lost(
@@ -325,7 +325,7 @@ def test_a_job_whose_history_was_not_kept_all_the_time_is_not_taken_for_lost(
 ) -> None:
     clock.freeze()
     for history in ("none", "all", "failures", "all"):
-        client.set_queue("mail", history=history)
+        client.queues.set("mail", history=history)
         for minutes in (30, 180):
             ahead(clock, minutes=minutes)
             db.execute("select dibs.enqueue('mail', 'k')")
@@ -342,7 +342,7 @@ def test_a_change_of_one_queues_history_hides_no_lost_job_of_another(
     long_kept(db, "mail")
     client.enqueue("mail", "k")
     db.execute("delete from dibs.ready")
-    client.set_queue("other", history_retention=86400 * 3)
+    client.queues.set("other", history_retention=86400 * 3)
     assert len(found(db, "lost-job")) == 1
 
 
@@ -369,14 +369,14 @@ def test_tickets_of_a_queue_that_is_gone(client: dibs.Client, db: psycopg.Connec
     assert only(db, "gone-queue")[1] == f"jobs wait, run or are dead in queue number {number[0]}, which is gone"  # type: ignore[index]
     client.upkeep.repair_jobs()
     assert found(db, "gone-queue") == []
-    [queue] = client.queues()
+    [queue] = client.queues.list()
     assert queue.paused_at is not None
-    client.resume(queue.name)
+    client.queues.resume(queue.name)
     assert len(client.claim(queue.name, 5)) == 2
 
 
 def test_jobs_that_wait_for_a_limit_that_is_gone(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_limit(kind="k", concurrency=1)
+    client.limits.set(kind="k", concurrency=1)
     client.enqueue_many(dibs.NewJob(queue="mail", kind="k") for _ in range(3))
     client.claim("mail", 3)
     assert found(db, "gone-limit") == []
@@ -384,12 +384,12 @@ def test_jobs_that_wait_for_a_limit_that_is_gone(client: dibs.Client, db: psycop
     assert "which is gone" in only(db, "gone-limit")[1]
     client.upkeep.repair_limits()
     assert found(db, "gone-limit") == []
-    assert client.depth("mail").ready == 2
+    assert client.queues.depth("mail").ready == 2
 
 
 def test_schedules_that_fail_or_are_late(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_queue("mail", max_attempts=1)
-    client.set_schedule("nightly", dibs.NewJob(queue="mail", kind="k"), interval=3600)
+    client.queues.set("mail", max_attempts=1)
+    client.schedules.set("nightly", dibs.NewJob(queue="mail", kind="k"), interval=3600)
     assert found(db, "schedule-late") == []
     ahead(clock, hours=2)
     assert "schedule nightly should have fired" in only(db, "schedule-late")[1]
@@ -503,7 +503,7 @@ def test_what_is_seen_from_outside(dsn: str, db: psycopg.Connection[Any], monkey
 
 
 def test_confined_roles_are_refused(db: psycopg.Connection[Any], client: dibs.Client, login: Login) -> None:
-    client.set_queue("mail")
+    client.queues.set("mail")
     assert login("dibs_observer").doctor()
     with pytest.raises(dibs.NotPermitted, match="confined to some queues"):
         login("dibs_observer", queues=["mail"]).doctor()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def test_a_duplicate_names_the_job_that_is_there(client: dibs.Client) -> None:
     first = client.enqueue("q", "k", dedup_key="order-1")
-    assert client.enqueue("q", "k", dedup_key="order-1") == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
+    assert client.enqueue("q", "k", dedup_key="order-1") == dibs.types.Enqueued(first.id, dibs.Answer.DUPLICATE)
     assert client.enqueue("other", "k", dedup_key="order-1").is_new
     [job] = client.claim("q")
     assert not client.enqueue("q", "k", dedup_key="order-1").is_new
@@ -39,17 +39,17 @@ def test_a_bulk_enqueue_answers_for_each_item(client: dibs.Client) -> None:
     assert [m.outcome for m in made] == ["enqueued", "duplicate", "enqueued", "duplicate"]
     assert made[1].id == first.id
     assert made[3].id == made[0].id
-    assert client.depth("q").ready == 3
+    assert client.queues.depth("q").ready == 3
 
 
 def test_the_same_id_twice_is_one_job(client: dibs.Client) -> None:
     """An enqueue can be repeated after a lost answer."""
     id = IdMaker().make(1)[0]
     assert client.enqueue("q", "k", id=id, dedup_key="x").is_new
-    assert client.enqueue("q", "k", id=id, dedup_key="x") == dibs.Enqueued(id, dibs.Answer.DUPLICATE)
+    assert client.enqueue("q", "k", id=id, dedup_key="x") == dibs.types.Enqueued(id, dibs.Answer.DUPLICATE)
     client.complete(client.claim("q")[0])
-    assert client.enqueue("q", "k", id=id, dedup_key="x") == dibs.Enqueued(id, dibs.Answer.DUPLICATE)
-    assert client.state(id) is dibs.State.SUCCEEDED
+    assert client.enqueue("q", "k", id=id, dedup_key="x") == dibs.types.Enqueued(id, dibs.Answer.DUPLICATE)
+    assert client.status(id).state is dibs.State.SUCCEEDED
     assert client.enqueue("q", "k", dedup_key="x").is_new
     twice = IdMaker().make(1)[0]
     made = client.enqueue_many([dibs.NewJob(queue="q", id=twice), dibs.NewJob(queue="q", id=twice)])
@@ -63,9 +63,9 @@ def test_ids_from_the_future_and_from_before_retention_are_refused(client: dibs.
         if fine:
             assert client.enqueue("q", "k", id=id).is_new
         else:
-            with pytest.raises(dibs.IdOutOfRange, match=str(id)):
+            with pytest.raises(dibs.errors.IdOutOfRange, match=str(id)):
                 client.enqueue("q", "k", id=id)
-    with pytest.raises(dibs.IdOutOfRange, match="make_id"):
+    with pytest.raises(dibs.errors.IdOutOfRange, match="make_id"):
         client.enqueue("q", "k", id=uuid4())
 
 
@@ -94,27 +94,31 @@ def test_ids_of_sql_and_python_are_alike(db: psycopg.Connection[Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"priority": 101}, dibs.InvalidPolicy, "priority from -100 to 100"),
-        ({"priority": -101}, dibs.InvalidPolicy, "priority from -100 to 100"),
-        ({"priority": 40_000}, dibs.InvalidPolicy, "priority from -100 to 100"),
-        ({"priority": -40_000, "dedup_key": "as a batch"}, dibs.InvalidPolicy, "priority from -100 to 100"),
-        ({"ttl": -5}, dibs.InvalidPolicy, "TTL above 0"),
-        ({"lease": 0.01}, dibs.InvalidPolicy, "lease from 0.1 s"),
-        ({"lease_growth": 0.5}, dibs.InvalidPolicy, "growth from 1"),
-        ({"max_attempts": 0}, dibs.InvalidPolicy, "1 to 10000 attempts"),
-        ({"history": "some"}, dibs.InvalidPolicy, "all, failures or none"),
+        ({"priority": 101}, dibs.errors.InvalidPolicy, "priority from -100 to 100"),
+        ({"priority": -101}, dibs.errors.InvalidPolicy, "priority from -100 to 100"),
+        ({"priority": 40_000}, dibs.errors.InvalidPolicy, "priority from -100 to 100"),
+        ({"priority": -40_000, "dedup_key": "as a batch"}, dibs.errors.InvalidPolicy, "priority from -100 to 100"),
+        ({"ttl": -5}, dibs.errors.InvalidPolicy, "TTL above 0"),
+        ({"lease": 0.01}, dibs.errors.InvalidPolicy, "lease from 0.1 s"),
+        ({"lease_growth": 0.5}, dibs.errors.InvalidPolicy, "growth from 1"),
+        ({"max_attempts": 0}, dibs.errors.InvalidPolicy, "1 to 10000 attempts"),
+        ({"history": "some"}, dibs.errors.InvalidPolicy, "all, failures or none"),
         ({"delay": -1}, dibs.InvalidArgument, "0 to 10 years"),
         ({"delay": 1e12}, dibs.InvalidArgument, "0 to 10 years"),
         ({"delay": float("inf")}, dibs.InvalidArgument, "finite"),
         ({"due_at": datetime(2099, 1, 1, tzinfo=UTC)}, dibs.InvalidArgument, "10 years"),
-        ({"backoff": dibs.Backoff("list", ())}, dibs.InvalidPolicy, "1 to 100 delays"),
-        ({"backoff": dibs.constant(-1)}, dibs.InvalidPolicy, "1 to 100 delays"),
-        ({"backoff": dibs.exponential(1, factor=0.1)}, dibs.InvalidPolicy, "factor from 1"),
-        ({"backoff": dibs.exponential(1, cap=1e9)}, dibs.InvalidPolicy, "cap from 0"),
-        ({"backoff": dibs.exponential(1, jitter=2)}, dibs.InvalidPolicy, "jitter from 0"),
-        ({"backoff": dibs.Backoff("fibonacci", (1.0,))}, dibs.InvalidPolicy, "constant, list or exponential"),  # type: ignore[arg-type]
-        ({"headers": [1]}, dibs.InvalidPolicy, "headers"),
-        ({"content_type": "a\nb"}, dibs.InvalidPolicy, "content type"),
+        ({"backoff": dibs.types.Backoff("list", ())}, dibs.errors.InvalidPolicy, "1 to 100 delays"),
+        ({"backoff": dibs.constant(-1)}, dibs.errors.InvalidPolicy, "1 to 100 delays"),
+        ({"backoff": dibs.exponential(1, factor=0.1)}, dibs.errors.InvalidPolicy, "factor from 1"),
+        ({"backoff": dibs.exponential(1, cap=1e9)}, dibs.errors.InvalidPolicy, "cap from 0"),
+        ({"backoff": dibs.exponential(1, jitter=2)}, dibs.errors.InvalidPolicy, "jitter from 0"),
+        (
+            {"backoff": dibs.types.Backoff("fibonacci", (1.0,))},  # type: ignore[arg-type]
+            dibs.errors.InvalidPolicy,
+            "constant, list or exponential",
+        ),
+        ({"headers": [1]}, dibs.errors.InvalidPolicy, "headers"),
+        ({"content_type": "a\nb"}, dibs.errors.InvalidPolicy, "content type"),
     ],
 )
 def test_every_bad_option_is_refused_by_name(
@@ -123,7 +127,7 @@ def test_every_bad_option_is_refused_by_name(
     """What is out of bounds is refused in SQL, and poisons nothing."""
     with pytest.raises(error, match=words):
         shared_client.enqueue("q", "k", **options)
-    assert shared_client.depth("q").waiting == 0
+    assert shared_client.queues.depth("q").waiting == 0
 
 
 def test_a_long_ttl_a_long_delay_and_a_time_that_has_passed_are_no_bad_options(client: dibs.Client) -> None:
@@ -133,20 +137,20 @@ def test_a_long_ttl_a_long_delay_and_a_time_that_has_passed_are_no_bad_options(c
 
 
 def test_a_bad_job_refuses_its_whole_batch_and_changes_nothing(client: dibs.Client) -> None:
-    with pytest.raises(dibs.InvalidPolicy):
+    with pytest.raises(dibs.errors.InvalidPolicy):
         client.enqueue_many([dibs.NewJob(queue="q"), dibs.NewJob(queue="q", priority=999)])
-    assert client.queues() == []
+    assert client.queues.list() == []
 
 
 @pytest.mark.parametrize("kind", ["", "x" * 201, "two\nlines"])
 def test_bad_kinds_are_refused(shared_client: dibs.Client, kind: str) -> None:
-    with pytest.raises(dibs.InvalidPolicy, match="1 to 200 characters"):
+    with pytest.raises(dibs.errors.InvalidPolicy, match="1 to 200 characters"):
         shared_client.enqueue("q", kind)
 
 
 @pytest.mark.parametrize("queue", ["-x", "a b", "x" * 128, "ü", "a\nb"])
 def test_bad_queue_names_are_refused(shared_client: dibs.Client, queue: str) -> None:
-    with pytest.raises(dibs.InvalidPolicy, match="letters, digits"):
+    with pytest.raises(dibs.errors.InvalidPolicy, match="letters, digits"):
         shared_client.enqueue(queue, "k")
 
 
@@ -164,12 +168,12 @@ def test_from_sql_too_bad_input_gets_a_sentence(db: psycopg.Connection[Any]) -> 
 
 
 def test_strict_mode_refuses_unknown_queues_with_a_guess(client: dibs.Client) -> None:
-    client.set_queue("billing")
-    client.set_strict(True)
-    with pytest.raises(dibs.UnknownQueue, match="did you mean 'billing'"):
+    client.queues.set("billing")
+    client.queues.set_strict(True)
+    with pytest.raises(dibs.errors.UnknownQueue, match="did you mean 'billing'"):
         client.enqueue("biling", "k")
     assert client.enqueue("billing", "k").is_new
-    client.set_strict(False)
+    client.queues.set_strict(False)
     assert client.enqueue("biling", "k").is_new
 
 
@@ -188,10 +192,10 @@ def test_payloads_come_back_as_they_went(client: dibs.Client) -> None:
 
 
 def test_a_payload_above_the_limit_is_refused(client: dibs.Client) -> None:
-    client.set_queue("small", payload_limit=1000)
-    with pytest.raises(dibs.PayloadTooLarge, match="takes at most 1000"):
+    client.queues.set("small", payload_limit=1000)
+    with pytest.raises(dibs.errors.PayloadTooLarge, match="takes at most 1000"):
         client.enqueue("small", "k", b"x" * 1001)
-    with pytest.raises(dibs.PayloadTooLarge, match="queue 'small'"):
+    with pytest.raises(dibs.errors.PayloadTooLarge, match="queue 'small'"):
         client.enqueue("small", "k", "x" * 1001)
     assert client.enqueue("small", "k", b"x" * 1000).is_new
 
@@ -226,4 +230,4 @@ def test_enqueue_without_its_day_goes_to_the_default_partition(
     assert row
     assert row[0].startswith("job_20")
     client.complete(client.claim("q")[0])
-    assert client.state(made.id) is dibs.State.SUCCEEDED
+    assert client.status(made.id).state is dibs.State.SUCCEEDED

@@ -32,15 +32,15 @@ def test_failures_are_grouped_by_what_they_have_in_common(client: dibs.Client, c
     client.enqueue("q", "plain")
     client.fail(client.claim("q")[0], "plain words 42", final=True)
     client.upkeep.roll_up()
-    last, first = sorted(client.error_groups(), key=lambda g: g.failures)
+    last, first = sorted(client.failures.list(), key=lambda g: g.failures)
     assert (first.error, first.message) == ("ValueError", "user N has no card N")
     assert first.frame == "billing/tasks.py in charge"
     assert (first.failures, first.kinds, first.queues) == (4, ["k"], ["other", "q"])
     assert first.last_at - first.first_at == timedelta(hours=2)
     assert (last.error, last.message, last.frame) == ("", "plain words N", None)
-    assert [g.fingerprint for g in client.error_groups(queue="other")] == [first.fingerprint]
-    assert client.error_groups(since=clock.now() + timedelta(seconds=1)) == []
-    assert client.retry({"error_group": first.fingerprint}).done == 4
+    assert [g.fingerprint for g in client.failures.list(queue="other")] == [first.fingerprint]
+    assert client.failures.list(since=clock.now() + timedelta(seconds=1)) == []
+    assert client.retry({"failure": first.fingerprint}).done == 4
 
 
 def test_failures_are_counted_once_and_forgotten_in_time(
@@ -50,11 +50,11 @@ def test_failures_are_counted_once_and_forgotten_in_time(
     bury(client, 2)
     client.upkeep.roll_up()
     client.upkeep.roll_up()
-    assert [g.failures for g in client.error_groups()] == [2]
+    assert [g.failures for g in client.failures.list()] == [2]
     clock.move(40 * 86400)
     client.upkeep.forget()
-    assert client.error_groups() == []
-    assert one(db, "select count(*) from dibs.error_group") == 0
+    assert client.failures.list() == []
+    assert one(db, "select count(*) from dibs.failure_group") == 0
 
 
 @pytest.mark.parametrize("first", ["roll_up", "forget"])
@@ -73,7 +73,7 @@ def test_a_failure_that_is_counted_while_its_group_is_forgotten_has_a_group(
     one.execute("commit")
     second.result()
     client.upkeep.forget()
-    [group] = client.error_groups()
+    [group] = client.failures.list()
     assert group.failures == 1
 
 
@@ -92,7 +92,7 @@ def test_a_failure_that_is_counted_while_its_group_is_forgotten_has_a_group(
 def test_a_message_loses_numbers_and_ids(
     shared_db: psycopg.Connection[Any], error: str, message: str, frame: str | None
 ) -> None:
-    found = shared_db.execute("select k.message, k.frame from dibs._error_key(%s) as k", (error,)).fetchone()
+    found = shared_db.execute("select k.message, k.frame from dibs._failure_key(%s) as k", (error,)).fetchone()
     assert found == (message, frame)
 
 
@@ -139,7 +139,7 @@ def test_traces_are_grouped_by_their_error(client: dibs.Client) -> None:
         [job] = client.claim("q")
         client.fail(job, trace(lambda: int(text)), final=True)  # noqa: B023
     client.upkeep.roll_up()
-    assert {(g.error, g.message) for g in client.error_groups()} == {
+    assert {(g.error, g.message) for g in client.failures.list()} == {
         ("ValueError", "invalid literal for int() with base N: 'seven'"),
         ("ValueError", "invalid literal for int() with base N: 'eight'"),
     }

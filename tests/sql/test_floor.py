@@ -97,7 +97,7 @@ def test_a_released_and_a_snoozed_job_below_the_floor_are_found(connect: Connect
     third = enqueue(other, delay="1 second")
     clock.move(2)
     assert claim_until(claimer, third) < FOUND_WITHIN
-    assert other.execute("select dibs.state(%s)", (second,)).fetchone() == ("succeeded",)
+    assert other.execute("select (dibs.status(%s)).state", (second,)).fetchone() == ("succeeded",)
 
 
 def test_a_clock_stepped_back_hides_nothing(connect: Connect, clock: Clock) -> None:
@@ -241,7 +241,7 @@ def test_a_late_job_is_found_although_who_sweeps_stays_in_its_transaction(
     holder, slow, claimer, stuck = connect(), connect(), connect(), connect()
     holder.execute("begin isolation level repeatable read")
     holder.execute("select pg_current_xact_id()")
-    client.set_queue("q")
+    client.queues.set("q")
     slow.execute("begin")
     late = enqueue(slow)
     client.enqueue_many(dibs.NewJob(queue="q", payload=n) for n in range(40_000))

@@ -25,13 +25,13 @@ create function shop.note(payload jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   insert into shop.note values (payload ->> 'text');
-  return dibs.result_ok(jsonb_build_object('by', session_user));
+  return dibs.envelope_ok(jsonb_build_object('by', session_user));
 end $$;
 create function shop.order_supervisor(payload jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform dibs.supervise('order/' || (payload ->> 'order'), payload, interval '5 seconds', 'orders');
-  return dibs.result_ok();
+  return dibs.envelope_ok();
 end $$;
 create function shop.answer(payload jsonb) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -41,7 +41,7 @@ begin
 end $$;
 create function shop.slow(payload jsonb) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin perform pg_sleep(30); return dibs.result_ok(); end $$;
+begin perform pg_sleep(30); return dibs.envelope_ok(); end $$;
 revoke execute on all functions in schema shop from public;
 grant usage on schema shop to dibs_worker;
 grant execute on all functions in schema shop to dibs_worker;
@@ -49,7 +49,7 @@ grant insert on shop.note to dibs_worker;
 select dibs.allow_function('shop.note(jsonb)'), dibs.allow_function('shop.answer(jsonb)'),
   dibs.allow_function('shop.order_supervisor(jsonb)'), dibs.allow_function('shop.slow(jsonb)', '50 ms');
 """
-REFUSED = (dibs.NotAllowed.sqlstate, dibs.UnfitFunction.sqlstate)
+REFUSED = (dibs.errors.NotAllowed.sqlstate, dibs.errors.UnfitFunction.sqlstate)
 
 INJECTIONS = [
     "shop.note('{}'); drop table shop.note; --",
@@ -70,7 +70,7 @@ INJECTIONS = [
     "pg_temp.note",
     "pg_catalog.pg_sleep",
     "dibs.enqueue",
-    "dibs.result_ok",
+    "dibs.envelope_ok",
     "shop.nоte",  # a Cyrillic o  # noqa: RUF001
     "shop.note' or '1'='1",
     "$$shop.note$$",
@@ -129,7 +129,7 @@ def test_no_name_smuggles_anything_in(worker: psycopg.Connection[Any], shop: psy
     for name in INJECTIONS:
         with pytest.raises(psycopg.Error) as refused:
             run(worker, name, text="pwned")
-        assert state_of(refused) == dibs.NotAllowed.sqlstate, name
+        assert state_of(refused) == dibs.errors.NotAllowed.sqlstate, name
     assert notes(shop) == []
 
 
@@ -156,7 +156,7 @@ def test_a_worker_cannot_enqueue_or_allow_but_its_supervisor_enqueues(
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             worker.execute(statement)
     assert run(worker, "shop.order_supervisor", order=7)["success"]
-    assert client.depth("orders").waiting == 1
+    assert client.queues.depth("orders").waiting == 1
 
 
 UNFIT = [
@@ -182,7 +182,7 @@ def test_what_cannot_be_allowed(shop: psycopg.Connection[Any]) -> None:
         shop.execute(f"create function shop.bad {made}")
         with pytest.raises(psycopg.Error, match=words) as refused:
             shop.execute("select dibs.allow_function(oid) from pg_proc where proname = 'bad'")
-        assert state_of(refused) == dibs.UnfitFunction.sqlstate
+        assert state_of(refused) == dibs.errors.UnfitFunction.sqlstate
         shop.execute("drop function shop.bad")
 
 
@@ -215,7 +215,7 @@ def test_a_definer_is_run_only_if_nobody_can_capture_it(
         return
     with pytest.raises(psycopg.Error, match=words) as refused:
         shop.execute("select dibs.allow_function('shop.trap(jsonb)')")
-    assert state_of(refused) == dibs.UnfitFunction.sqlstate
+    assert state_of(refused) == dibs.errors.UnfitFunction.sqlstate
 
 
 def test_the_catalogues_own_functions_cannot_be_allowed(shop: psycopg.Connection[Any]) -> None:
@@ -268,7 +268,7 @@ def test_an_overload_that_a_call_fits_as_well_is_named(
         for statement in ("select dibs.run_function('shop.note', '{}')", "select dibs.find_function('shop.note')"):
             with pytest.raises(psycopg.Error, match=r"shop\.note\(jsonb,.* as well, by its defaults") as refused:
                 worker.execute(statement)
-            assert state_of(refused) == dibs.UnfitFunction.sqlstate
+            assert state_of(refused) == dibs.errors.UnfitFunction.sqlstate
         with pytest.raises(psycopg.Error, match="cannot be allowed") as refused:
             shop.execute("select dibs.allow_function('shop.note(jsonb)')")
         assert refused.value.diag.message_hint == "rename or drop the other one"
@@ -304,7 +304,7 @@ def test_a_job_and_its_function_end_together(
     call = "select dibs.run_job(%s, %s, %s, %s) ->> 'success'"
     error = {"answer": {"success": False, "error": "not now"}, "write": True}
     assert worker.execute(call, (job.id, job.token, "shop.answer", Jsonb(error))).fetchone() == ("false",)
-    assert (client.state(made.id), notes(shop)) == ("running", ["written"])
+    assert (client.status(made.id).state, notes(shop)) == ("running", ["written"])
     stale = (job.id, uuid4(), "shop.note", Jsonb({"text": "stale"}))
     good = (job.id, job.token, "shop.note", Jsonb({"text": "once"}))
     with pytest.raises(psycopg.Error) as lost:
@@ -314,7 +314,7 @@ def test_a_job_and_its_function_end_together(
     with pytest.raises(psycopg.Error) as again:
         worker.execute(call, good)
     assert state_of(again) == dibs.LeaseLost.sqlstate
-    assert (client.state(made.id), notes(shop)) == ("succeeded", ["written", "once"])
+    assert (client.status(made.id).state, notes(shop)) == ("succeeded", ["written", "once"])
 
 
 # The envelope
@@ -360,20 +360,22 @@ def test_anything_else_breaks_the_contract_and_is_rolled_back(shop: psycopg.Conn
     for answer, words in VIOLATIONS:
         with pytest.raises(psycopg.Error, match=words) as broken:
             run(shop, "shop.answer", answer=answer, write=True)
-        assert state_of(broken) == dibs.BrokenContract.sqlstate
+        assert state_of(broken) == dibs.errors.BrokenContract.sqlstate
     assert notes(shop) == []
 
 
 def test_helpers_build_envelopes(db: psycopg.Connection[Any]) -> None:
-    row = db.execute("select dibs.result_ok('{\"a\": 1}'), dibs.result_error('e'), dibs.result_invalid('v')").fetchone()
+    row = db.execute(
+        "select dibs.envelope_ok('{\"a\": 1}'), dibs.envelope_error('e'), dibs.envelope_invalid('v')"
+    ).fetchone()
     assert row
     assert [(r["success"], r["error"], r["validation_failure_message"], r["payload"]) for r in row] == [
         (True, "", "", {"a": 1}), (False, "e", "", {}), (False, "", "v", {}),
     ]  # fmt: skip
-    for call in ("result_error('')", "result_invalid(null)", "result_ok('[]')"):
+    for call in ("envelope_error('')", "envelope_invalid(null)", "envelope_ok('[]')"):
         with pytest.raises(psycopg.Error) as broken:
             db.execute(f"select dibs.{call}")
-        assert state_of(broken) == dibs.BrokenContract.sqlstate
+        assert state_of(broken) == dibs.errors.BrokenContract.sqlstate
 
 
 # Deliveries
@@ -463,7 +465,7 @@ def test_a_handler_that_may_not_run_is_found_before_sending(db: psycopg.Connecti
     [job] = client.claim("q")
     with pytest.raises(psycopg.Error) as refused:
         db.execute("select dibs.begin_delivery(%s, %s, 'smtp', '{shop.gone}')", (job.id, job.token))
-    assert state_of(refused) == dibs.NotAllowed.sqlstate
+    assert state_of(refused) == dibs.errors.NotAllowed.sqlstate
     with pytest.raises(psycopg.Error, match="not as 'sent'"):
         record(db, job, "sent")
     assert db.execute("select count(*) from dibs.delivery").fetchone() == (0,)
@@ -498,10 +500,10 @@ def test_a_supervisor_redelivered_a_hundred_times_has_one_recheck(
         [job] = client.claim("orders")
         for _ in range(5):
             run(worker, "shop.order_supervisor", order=1)
-        assert (client.depth("orders").waiting, client.depth("orders").running) == (1, 1)
+        assert (client.queues.depth("orders").waiting, client.queues.depth("orders").running) == (1, 1)
         client.complete(job)
         clock.move(5)
-    assert client.depth("orders").waiting == 1
+    assert client.queues.depth("orders").waiting == 1
 
 
 def test_rechecks_are_one_for_each_process_and_can_be_hastened(
@@ -511,7 +513,10 @@ def test_rechecks_are_one_for_each_process_and_can_be_hastened(
     asked = [("a", "1 hour"), ("b", "1 hour"), ("a", "2 hours"), ("a", "1 minute"), ("a", "0")]
     outcomes = [row[0] for name, delay in asked for row in db.execute(ask, (name, delay))]
     assert outcomes == ["enqueued", "enqueued", "duplicate", "hastened", "hastened"]
-    assert [row[0] for row in db.execute("select state from dibs.processes order by name")] == ["ready", "scheduled"]
+    assert [row[0] for row in db.execute("select state from dibs.supervised_processes order by name")] == [
+        "ready",
+        "scheduled",
+    ]
     [job] = client.claim("orders", 10)
     assert db.execute("select dibs.supervised('a', 'orders'), dibs.supervised('c', 'orders')").fetchone() == (
         "running",
@@ -519,7 +524,7 @@ def test_rechecks_are_one_for_each_process_and_can_be_hastened(
     )
     assert db.execute(ask, ("a", "0")).fetchone() == ("enqueued",)
     client.complete(job)
-    client.cancel_many([j.id for j in client.jobs(queue="orders")])
+    client.cancel_many([j.id for j in client.find_jobs({"queue": "orders"}).jobs])
     assert db.execute("select dibs.supervised('a', 'orders'), dibs.supervised('b', 'orders')").fetchone() == (
         "none",
         "none",
@@ -539,9 +544,9 @@ def test_the_error_log_is_appended_to_and_forgotten(
     made = client.enqueue("mail", "email")
     worker.execute("select dibs.append_error('no route', %s, 'smtp')", (made.id,))
     worker.execute("select dibs.append_error(null, %s)", (uuid4(),))
-    rows = db.execute("select source, queue, kind, message from dibs.errors order by id").fetchall()
+    rows = db.execute("select source, queue, kind, message from dibs.error_log order by id").fetchall()
     assert rows == [("smtp", "mail", "email", "no route"), ("sql", None, None, "an error that said nothing")]
-    for statement in ("update dibs.error set message = ''", "delete from dibs.error", "table dibs.errors"):
+    for statement in ("update dibs.error set message = ''", "delete from dibs.error", "table dibs.error_log"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             worker.execute(statement)
     db.execute("select dibs.set_error_retention('2 days')")
@@ -549,7 +554,7 @@ def test_the_error_log_is_appended_to_and_forgotten(
     db.execute("select dibs.append_error('newer')")
     clock.move(86401)
     db.execute("select dibs.forget()")
-    assert db.execute("select message from dibs.errors").fetchall() == [("newer",)]
+    assert db.execute("select message from dibs.error_log").fetchall() == [("newer",)]
     with pytest.raises(psycopg.errors.CheckViolation):
         db.execute("select dibs.set_error_retention('0')")
 

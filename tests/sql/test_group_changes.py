@@ -41,7 +41,7 @@ def test_a_rate_that_is_raised_or_removed_reaches_jobs_that_wait(
         clock.move(0.1)
         assert len(take(db, 10)) == 1
     else:
-        db.execute("select dibs.unset_group('q', 'a')")
+        db.execute("select dibs.drop_group('q', 'a')")
         assert len(take(db, 10)) == 2
 
 

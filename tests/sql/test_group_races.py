@@ -52,7 +52,7 @@ def test_what_comes_while_a_claim_takes_the_last_job_is_found(
         done(db, [held])
     wait_until(lambda: drain(db, 10) == [] and ended(db) == 2, what="both are served")
     wait_until(lambda: take(db, 10) == [] and left_behind(db) == (0, 0), what="nothing is left behind")
-    assert db.execute("select dibs.state(%s)", (second,)).fetchone() == ("succeeded",)
+    assert db.execute("select (dibs.status(%s)).state", (second,)).fetchone() == ("succeeded",)
 
 
 def ended(db: psycopg.Connection[Any]) -> int:

@@ -95,7 +95,7 @@ def test_a_cancel_while_no_policy_is_set_gives_its_turn_back(connect: Connect, d
     assert id == first
     assert db.execute("select dibs.park(%s, %s)", (id, token)).fetchone() == ("ok",)
     canceller = connect()
-    db.execute("select dibs.unset_group('q', 'a')")
+    db.execute("select dibs.drop_group('q', 'a')")
     canceller.execute("begin")
     assert canceller.execute("select dibs.cancel(%s)", (first,)).fetchone() == ("cancelled",)
     set_group(db, "a", concurrency=1)
@@ -119,7 +119,7 @@ def test_a_group_waits_no_longer_for_a_job_that_never_ran(db: psycopg.Connection
     clock.move(1)
     [second] = fill(db, "a", 1)
     assert take(db, 10) == []
-    db.execute("select dibs.unset_limit(resource => 'gpu')")
+    db.execute("select dibs.drop_limit(resource => 'gpu')")
     db.execute("select dibs.edit(%s, %s)", (first, '{"delay": "1 hour"}'))
     assert take(db, 10) == []
     assert db.execute("select run from dibs.ready where id = %s", (first,)).fetchone() == (0,)

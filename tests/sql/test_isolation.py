@@ -23,7 +23,7 @@ JOB = "'00000000-0000-0000-0000-000000000001'"
 
 READS = {
     "depth", "depth_by_priority", "drain_estimate", "find_jobs", "make_id", "next_due", "now", "preview_schedule",
-    "result", "show", "show_schedule", "state", "states", "status", "supervised", "why", "workers_wanted",
+    "show", "show_schedule", "status", "status_many", "supervised", "why", "workers_wanted",
 }  # fmt: skip
 """Volatile, as each of them needs a snapshot that is not its caller's; they change nothing."""
 
@@ -36,7 +36,7 @@ IN_YOUR_TRANSACTION = {
 ONE_ROW = {
     "allow_function", "beat_worker", "disallow_function", "pause", "pause_schedule", "register_worker", "resume",
     "resume_schedule", "retire_worker", "set_error_retention", "set_queue", "set_stat_retention", "set_strict",
-    "set_tasks", "stop_worker", "unset_schedule",
+    "set_tasks", "stop_worker", "drop_schedule",
 }  # fmt: skip
 """What changes rows in place, under locks: one that was changed since the snapshot raises 40001."""
 
@@ -44,7 +44,7 @@ ARGUMENTS = {
     "begin_delivery": f"{JOB}, {JOB}, 'smtp'", "cancel_key": "'q', 'key'", "cancel_where": "'{}'", "delete": "'{}'",
     "do_chore": "'rescue'", "drop_queue": "'q'", "edit": f"{JOB}, '{{\"priority\": 9}}'", "move": "'{}', 'q'",
     "purge": "'q'", "release_shards": "(select worker from dibs.register_worker('w'))", "retry": "'{}'",
-    "snooze": f"{JOB}, {JOB}, '1 s'", "snooze_many": "'{}', '{}', '{}'", "unset_group": "'q', 'group'",
+    "snooze": f"{JOB}, {JOB}, '1 s'", "snooze_many": "'{}', '{}', '{}'", "drop_group": "'q', 'group'",
 }  # fmt: skip
 """Arguments of verbs that look at them before they look at the isolation."""
 
@@ -62,7 +62,7 @@ order by 1
 @LEVELS
 def test_every_other_verb_refuses(level: str, db: Connection, client: dibs.Client) -> None:
     """A new verb fails here until it refuses, or is said to be right in an older snapshot."""
-    client.set_queue("q")
+    client.queues.set("q")
     db.execute(f"set default_transaction_isolation = '{level}'")
     verbs: dict[str, str] = dict(db.execute(GRANTED).fetchall())
     right = READS | IN_YOUR_TRANSACTION | ONE_ROW
@@ -93,9 +93,9 @@ def older(connect: Connect, level: str) -> Connection:
 def test_no_job_goes_to_a_queue_that_was_dropped(
     level: str, ring: bool, put: str, connect: Connect, client: dibs.Client, db: Connection
 ) -> None:
-    client.set_queue("q", ring=ring)
+    client.queues.set("q", ring=ring)
     conn = older(connect, level)
-    client.drop_queue("q")
+    client.queues.drop("q")
     with pytest.raises(psycopg.errors.SerializationFailure):
         conn.execute(f"select {put}; commit")
     conn.execute("rollback")
@@ -106,9 +106,9 @@ def test_no_job_goes_to_a_queue_that_was_dropped(
 
 @LEVELS
 def test_a_job_gets_no_policy_that_was_changed_since(level: str, connect: Connect, client: dibs.Client) -> None:
-    client.set_queue("q")
+    client.queues.set("q")
     conn = older(connect, level)
-    client.set_queue("q", priority=7)
+    client.queues.set("q", priority=7)
     with pytest.raises(psycopg.errors.SerializationFailure):
         conn.execute("select dibs.enqueue('q', 'k', cost => 2)")
 
@@ -118,7 +118,7 @@ def test_a_queue_that_is_made_knows_of_limits_that_were_set_since(
     level: str, connect: Connect, client: dibs.Client
 ) -> None:
     conn = older(connect, level)
-    client.set_limit(kind="k", concurrency=1)
+    client.limits.set(kind="k", concurrency=1)
     for _ in range(2):
         conn.execute("select dibs.enqueue('q', 'k')")
     conn.execute("commit")
@@ -152,7 +152,7 @@ def test_a_message_is_not_begun_in_an_older_snapshot(level: str, connect: Connec
     conn = older(connect, level)
     with pytest.raises(psycopg.Error) as refused:
         conn.execute("select dibs.begin_delivery(%s, %s, 'smtp')", (job.id, job.token))
-    assert refused.value.sqlstate == dibs.WrongIsolation.sqlstate
+    assert refused.value.sqlstate == dibs.errors.WrongIsolation.sqlstate
 
 
 @LEVELS
@@ -171,12 +171,12 @@ def test_a_completion_after_a_heartbeat_is_tried_again(level: str, connect: Conn
 def test_a_completion_gives_back_units_of_a_limit_that_was_changed_since(
     level: str, connect: Connect, client: dibs.Client
 ) -> None:
-    client.set_limit(resource="gpu", concurrency=1)
+    client.limits.set(resource="gpu", concurrency=1)
     for _ in range(6):
         client.enqueue("q", "k", resources={"gpu": 1})
     [job] = client.claim("q")
     conn = older(connect, level)
-    client.set_limit(resource="gpu", concurrency=3)
+    client.limits.set(resource="gpu", concurrency=3)
     assert len(client.claim("q", 10)) == 2
     conn.execute("select dibs.complete(%s, %s)", (job.id, job.token))
     conn.execute("commit")
@@ -247,9 +247,9 @@ class Mixed:
 def test_nothing_is_lost_or_doubled_when_all_have_older_snapshots(
     level: str, dsn: str, db: Connection, client: dibs.Client
 ) -> None:
-    client.set_queue("q", lease=3600)
-    client.set_limit(resource="gpu", concurrency=3)
-    client.set_group("q", "a", concurrency=2)
+    client.queues.set("q", lease=3600)
+    client.limits.set(resource="gpu", concurrency=3)
+    client.groups.set("q", "a", concurrency=2)
     # The first job with a group or resources locks its queue: beside locked keys that could be a circle.
     client.enqueue("q", "k", group="a", resources={"gpu": 1})
     client.complete(client.claim("q")[0])

@@ -36,12 +36,12 @@ def fail_until_dead(client: dibs.Client, clock: Clock, queue: str = "q") -> list
     ],
 )
 def test_retries_wait_by_their_backoff(
-    client: dibs.Client, clock: Clock, backoff: dibs.Backoff, delays: list[float]
+    client: dibs.Client, clock: Clock, backoff: dibs.types.Backoff, delays: list[float]
 ) -> None:
     clock.freeze()
     made = client.enqueue("q", "k", backoff=backoff)
     assert fail_until_dead(client, clock) == delays
-    assert client.state(made.id) is dibs.State.EXHAUSTED
+    assert client.status(made.id).state is dibs.State.EXHAUSTED
 
 
 def test_jitter_shortens_and_no_attempt_number_overflows(db: psycopg.Connection[Any]) -> None:
@@ -99,7 +99,7 @@ def test_snooze_and_release_charge_nothing(client: dibs.Client, clock: Clock) ->
 
 
 def test_a_lost_lease_is_charged_counted_apart_and_quarantined(client: dibs.Client, clock: Clock) -> None:
-    client.set_queue("q", max_losses=3)
+    client.queues.set("q", max_losses=3)
     made = client.enqueue("q", "kills-its-worker", max_attempts=10)
     for attempt in range(1, 4):
         [job] = client.claim("q", wait=5)
@@ -127,15 +127,20 @@ def test_expiry_counts_from_when_it_is_due(client: dibs.Client, clock: Clock) ->
     never = client.enqueue("q", "k", ttl=timedelta(days=9999))
     clock.move(3601)
     assert client.upkeep.expire() == 2
-    assert client.states([late.id, now.id, dated.id, default.id]) == ["scheduled", "expired", "expired", "ready"]
+    assert [s.state for s in client.status_many([late.id, now.id, dated.id, default.id])] == [
+        "scheduled",
+        "expired",
+        "expired",
+        "ready",
+    ]
     clock.move(3600)
-    assert client.state(late.id) is dibs.State.READY
+    assert client.status(late.id).state is dibs.State.READY
     clock.move(86400)
     assert client.upkeep.expire() == 2
-    assert client.depth("q").expired == 4
+    assert client.queues.depth("q").expired == 4
     clock.move(300 * 86400)
     assert client.upkeep.expire() == 0
-    assert client.state(never.id) is dibs.State.READY
+    assert client.status(never.id).state is dibs.State.READY
     assert "expired" in client.why(default.id)
 
 
@@ -165,17 +170,17 @@ def test_a_running_job_does_not_expire(client: dibs.Client, clock: Clock) -> Non
 def test_a_paused_queue_expires_nothing_and_resume_can_extend(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
     client.enqueue_many(dibs.NewJob(queue="q", ttl=60) for _ in range(5))
-    client.pause("q")
+    client.queues.pause("q")
     clock.move(3600)
     assert client.upkeep.expire() == 0
-    resumed = client.resume("q", extend=120)
+    resumed = client.queues.resume("q", extend=120)
     assert (resumed.late, resumed.extended) == (5, 5)
     assert client.upkeep.expire() == 0
     assert len(client.claim("q", 10)) == 5
     client.enqueue("q", "k", ttl=60)
-    client.pause("q")
+    client.queues.pause("q")
     clock.move(61)
-    assert client.resume("q").late == 1
+    assert client.queues.resume("q").late == 1
     assert client.upkeep.expire() == 1
 
 
@@ -211,7 +216,7 @@ def test_a_cancelled_job_whose_worker_dies_ends_as_cancelled(client: dibs.Client
     client.claim("q")
     client.cancel(made.id)
     clock.move(31)
-    assert client.upkeep.rescue() == [dibs.Rescued(made.id, dibs.State.CANCELLED)]
+    assert client.upkeep.rescue() == [dibs.types.Rescued(made.id, dibs.State.CANCELLED)]
 
 
 def test_cancel_says_what_it_found(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
@@ -236,11 +241,11 @@ def test_redrive_goes_on_past_a_conflict_and_spreads(client: dibs.Client, clock:
     client.enqueue("q", "k", dedup_key="key-2")
     looked = client.redrive(queue="q", dry_run=True)
     assert [r.answer for r in looked] == ["matched"] * 5
-    assert client.depth("q").dead == 5
+    assert client.queues.depth("q").dead == 5
     driven = client.redrive(queue="q", rate=2)
     assert [r.answer for r in driven] == ["redriven", "redriven", "duplicate", "redriven", "redriven"]
-    assert client.state(dead[2].id) is dibs.State.FAILED
-    jobs = {j.id: j for j in client.jobs(queue="q")}
+    assert client.status(dead[2].id).state is dibs.State.FAILED
+    jobs = {j.id: j for j in client.find_jobs({"queue": "q"}).jobs}
     first = jobs[dead[0].id].due_at
     assert [(jobs[dead[n].id].due_at - first).total_seconds() for n in (0, 1, 3, 4)] == [0, 0.5, 1.5, 2]
 
@@ -268,7 +273,7 @@ def test_redrive_filters(client: dibs.Client, clock: Clock) -> None:
     assert found(ids=[expired.id]) == 1
     with pytest.raises(dibs.InvalidArgument, match="did you mean 'expired'"):
         found(state="expird")
-    with pytest.raises(dibs.UnknownQueue, match="did you mean 'q'"):
+    with pytest.raises(dibs.errors.UnknownQueue, match="did you mean 'q'"):
         found(queue="Q")
 
 
@@ -282,7 +287,7 @@ def test_a_redrive_leaves_cancelled_jobs_alone_and_keeps_due_times_ahead(client:
         assert [r.id for r in client.redrive(dry_run=True, **filters)] == [failed.id]  # type: ignore[arg-type]
     assert [r.id for r in client.redrive(queue="q", state="cancelled", dry_run=True)] == [cancelled.id]
     assert [r.answer for r in client.redrive([failed.id, cancelled.id], delay=60)] == ["redriven"] * 2
-    due = {job.id: job.due_at for job in client.jobs(queue="q")}
+    due = {job.id: job.due_at for job in client.find_jobs({"queue": "q"}).jobs}
     assert due[cancelled.id] == christmas
     assert timedelta(0) < due[failed.id] - datetime.now(UTC) <= timedelta(seconds=60)
     clock.move(timedelta(days=40, seconds=1))
@@ -292,7 +297,7 @@ def test_a_redrive_leaves_cancelled_jobs_alone_and_keeps_due_times_ahead(client:
 def test_history_keeps_what_the_policy_says(client: dibs.Client) -> None:
     """Keep everything, failures, or nothing; for queues and for single jobs."""
     for history, kept in (("all", ["failed", "succeeded"]), ("failures", ["failed"]), ("none", [])):
-        client.set_queue(history, history=history, backoff=dibs.constant(0))  # type: ignore[arg-type]
+        client.queues.set(history, history=history, backoff=dibs.constant(0))  # type: ignore[arg-type]
         by_queue = client.enqueue(history, "k")
         by_job = client.enqueue("other", "k", history=history, backoff=dibs.constant(0))  # type: ignore[arg-type]
         for queue, made in ((history, by_queue), ("other", by_job)):
@@ -312,11 +317,11 @@ def test_history_keeps_what_the_policy_says(client: dibs.Client) -> None:
 
 def test_history_of_a_batch_is_that_of_each_job(client: dibs.Client) -> None:
     for name in ("all", "failures", "none"):
-        client.set_queue(name, history=name)
+        client.queues.set(name, history=name)
     own: list[Any] = [None, "all", "none"]
     ids = {(q, h): client.enqueue(q, "k", history=h).id for q in ("all", "failures", "none") for h in own}
     held = client.claim(["all", "failures", "none"], 20)
-    client.set_queue("failures", history="all")
+    client.queues.set("failures", history="all")
     assert {done.answer for done in client.complete_many(held)} == {"ok"}
     kept = {asked for asked, id in ids.items() if (client.show(id) or {})["attempts"]}
     assert kept == {("all", None), ("all", "all"), ("failures", None), ("failures", "all"), ("none", "all")}
@@ -326,7 +331,7 @@ def test_a_success_takes_no_room_in_the_history_and_everyone_reads_it_as_one(
     client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
 ) -> None:
     clock.freeze()
-    client.set_queue("q", backoff=dibs.constant(0))
+    client.queues.set("q", backoff=dibs.constant(0))
     client.enqueue_many([dibs.NewJob(queue="q", kind="k")] * 3)
     clock.move(600)
     jobs = client.claim("q", 3)
@@ -345,17 +350,17 @@ def test_a_success_takes_no_room_in_the_history_and_everyone_reads_it_as_one(
     shown = client.show(again.id)
     assert shown
     assert [a["outcome"] for a in shown["attempts"]] == ["failed", "succeeded"]
-    assert [client.result(job.id) for job in (again, *jobs[1:])] == ["one", "two", "three"]
+    assert [client.status(job.id).result for job in (again, *jobs[1:])] == ["one", "two", "three"]
     assert (client.complete(again), client.fail(jobs[0], "no").answer) == ("already", "already")
     with pytest.raises(dibs.LeaseLost):
         client.snooze(again, 1)
     assert len(client.find_jobs({"states": ["succeeded"], "ended_after": ended}).jobs) == 3
     assert client.find_jobs({"states": ["succeeded"], "ended_before": ended}).jobs == []
-    leaving = client.drain_estimate("q", 300).leaving
+    leaving = client.queues.drain_estimate("q", 300).leaving
     assert (leaving, client.upkeep.roll_up()) == (3 / 300, 4)
-    [told] = client.statistics()
+    [told] = client.stats.statistics()
     assert (told.succeeded, told.failed, told.runs, told.run_max) == (3, 1, 4, timedelta(seconds=2))
-    assert [group.failures for group in client.error_groups()] == [1]
+    assert [group.failures for group in client.failures.list()] == [1]
 
 
 def test_follow_ups_are_enqueued_with_the_completion_or_not_at_all(client: dibs.Client) -> None:
@@ -367,7 +372,7 @@ def test_follow_ups_are_enqueued_with_the_completion_or_not_at_all(client: dibs.
     assert [j.payload for j in client.claim("next", 10)] == [1, 2]
     with pytest.raises(dibs.LeaseLost):
         client.complete(msgspec.structs.replace(job, _token=job._key), follow_ups=[dibs.NewJob(queue="next")])
-    assert client.depth("next").ready == 0
+    assert client.queues.depth("next").ready == 0
 
 
 def test_a_completion_in_the_handlers_transaction_is_all_or_nothing(
@@ -379,12 +384,12 @@ def test_a_completion_in_the_handlers_transaction_is_all_or_nothing(
     with db.transaction(force_rollback=True):
         db.execute("insert into effect values (1)")
         assert client.complete(job, conn=db) == "ok"
-    assert client.state(job.id) is dibs.State.RUNNING
+    assert client.status(job.id).state is dibs.State.RUNNING
     with db.transaction():
         db.execute("insert into effect values (2)")
         assert client.complete(job, conn=db) == "ok"
     assert db.execute("select n from effect").fetchall() == [(2,)]
-    assert client.state(job.id) is dibs.State.SUCCEEDED
+    assert client.status(job.id).state is dibs.State.SUCCEEDED
 
 
 def test_progress_is_kept_with_the_lease(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
@@ -403,9 +408,9 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     assert "nothing is ahead of it" in client.why(ready.id)
     client.enqueue("q", "k", priority=2)
     assert "1 jobs are ahead of it" in client.why(ready.id)
-    client.pause("q")
+    client.queues.pause("q")
     assert "paused since" in client.why(ready.id)
-    client.resume("q")
+    client.queues.resume("q")
     [job] = client.claim("q", worker=worker[0])
     assert "Worker 1 (w1" in client.why(job.id)
     assert "attempt 1 of 5" in client.why(job.id)
@@ -418,12 +423,12 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     client.upkeep.expire()
     assert "ended as expired" in client.why(ready.id)
     assert client.why(job.id).startswith("It ended as expired")
-    client.set_limit(kind="k", concurrency=0)
+    client.limits.set(kind="k", concurrency=0)
     client.redrive([ready.id])
     assert client.claim("q") == []
-    assert client.state(ready.id) is dibs.State.BLOCKED
+    assert client.status(ready.id).state is dibs.State.BLOCKED
     assert "waits for 1 of the limit of kind k, which is 0; nobody holds it" in client.why(ready.id)
-    assert client.depth("q").blocked == 1
+    assert client.queues.depth("q").blocked == 1
     assert client.cancel(ready.id) == "cancelled"
 
 
@@ -440,7 +445,7 @@ def test_times_without_a_zone_are_refused(client: dibs.Client, clock: Clock) -> 
     ):
         with pytest.raises(dibs.InvalidArgument, match=r"has no time zone|is a datetime"):
             use()
-    assert client.jobs() == []
+    assert client.find_jobs().jobs == []
 
 
 def test_an_error_may_say_anything(client: dibs.Client) -> None:

@@ -29,9 +29,9 @@ LIMITS = {
     "resource": "select dibs.set_limit(resource => 'gpu', concurrency => %s)",
 }
 UNSET = {
-    "queue": "select dibs.unset_limit(queue => 'q')",
-    "kind": "select dibs.unset_limit(kind => 'k')",
-    "resource": "select dibs.unset_limit(resource => 'gpu')",
+    "queue": "select dibs.drop_limit(queue => 'q')",
+    "kind": "select dibs.drop_limit(kind => 'k')",
+    "resource": "select dibs.drop_limit(resource => 'gpu')",
 }
 SETTINGS = {**LIMITS, "group": """select dibs.set_group('q', 'g', jsonb_build_object('concurrency', %s::int))"""}
 
@@ -196,22 +196,22 @@ def test_what_code_declares_is_set_once_and_a_change_by_hand_stays_until_the_cod
     db: Connection, client: dibs.Client
 ) -> None:
     def concurrency() -> list[int | None]:
-        return [limit.concurrency for limit in client.limits()]
+        return [limit.concurrency for limit in client.limits.list()]
 
     assert (declare(db, None), concurrency()) == ("unchanged", [])
     assert (declare(db, 2), concurrency()) == ("created", [2])
     assert (declare(db, 2), concurrency()) == ("unchanged", [2])
-    client.set_limit(kind="render", concurrency=7)
+    client.limits.set(kind="render", concurrency=7)
     assert (declare(db, 2), concurrency()) == ("unchanged", [7])
-    assert [limit.declared for limit in client.limits()] == [2]
+    assert [limit.declared for limit in client.limits.list()] == [2]
     assert (declare(db, 3), concurrency()) == ("changed", [3])
     assert (declare(db, None), concurrency()) == ("removed", [])
-    client.set_limit(kind="render", concurrency=4)
+    client.limits.set(kind="render", concurrency=4)
     assert (declare(db, None), concurrency()) == ("unchanged", [4])
     assert (declare(db, 4), concurrency()) == ("unchanged", [4])
-    client.set_limit(kind="render", concurrency=5)
+    client.limits.set(kind="render", concurrency=5)
     assert (declare(db, None), concurrency()) == ("unchanged", [5])
-    assert [limit.declared for limit in client.limits()] == [None]
+    assert [limit.declared for limit in client.limits.list()] == [None]
 
 
 def test_who_may_not_set_limits_changes_nothing_and_is_told_whether_a_limit_is_kept(
@@ -220,13 +220,13 @@ def test_who_may_not_set_limits_changes_nothing_and_is_told_whether_a_limit_is_k
     worker = login("dibs_worker")
     with psycopg.connect(worker.dsn, autocommit=True) as ours:
         assert declare(ours, 2) == "refused"
-        client.set_limit(kind="render", concurrency=3)
+        client.limits.set(kind="render", concurrency=3)
         assert (declare(ours, 2), declare(ours, 3), declare(ours, 9)) == ("refused", "unchanged", "unchanged")
         assert declare(db, 2) == "changed"
-        client.set_limit(kind="render", concurrency=50)
+        client.limits.set(kind="render", concurrency=50)
         assert (declare(ours, 2), declare(ours, 3)) == ("unchanged", "refused")
         assert declare(ours, None) == "unchanged"
-    assert [(limit.concurrency, limit.declared) for limit in client.limits()] == [(50, 2)]
+    assert [(limit.concurrency, limit.declared) for limit in client.limits.list()] == [(50, 2)]
 
 
 def test_two_that_declare_the_same_limit_at_once_set_it_once(dsn: str, client: dibs.Client) -> None:
@@ -257,7 +257,7 @@ def test_several_limits_are_declared_while_one_transaction_ends_jobs_of_two_of_t
     ender.execute("commit")
     assert declared.result(30) == [("one", "created"), ("two", "created")]
     later.close()
-    assert [(limit.name, limit.used, limit.free) for limit in client.limits()] == [("one", 0, 1), ("two", 0, 1)]
+    assert [(limit.name, limit.used, limit.free) for limit in client.limits.list()] == [("one", 0, 1), ("two", 0, 1)]
     assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
 
 

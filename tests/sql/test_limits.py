@@ -112,7 +112,7 @@ def test_why_names_the_limit_and_who_holds_it(db: psycopg.Connection[Any]) -> No
     assert "queue 'one' may run 1 at once" in waiting
     assert str(other) in waiting
     db.execute("select dibs.set_group('one', null, '{\"concurrency\": 1}')")
-    db.execute("select dibs.unset_limit(queue => 'one')")
+    db.execute("select dibs.drop_limit(queue => 'one')")
     holder, waiter = fill(db, 2, "x", "one", group="acme")
     take(db, 10, "one")
     [(grouped,)] = db.execute("select dibs.why(%s)", (waiter,)).fetchall()
@@ -136,7 +136,7 @@ def test_limits_change_while_jobs_run(db: psycopg.Connection[Any]) -> None:
     third = take(db, 50)
     assert len(third) == 4
     assert {slots - counted for slots, counted in units(db).values()} == {0}
-    db.execute("select dibs.unset_limit(kind => 'k')")
+    db.execute("select dibs.drop_limit(kind => 'k')")
     runs = "select count(*) from dibs.lease"
     wait_until(lambda: not take(db, 50) and db.execute(runs).fetchone() == (36,), what="those that waited run")
     done(db, first[4:] + second + third)
@@ -431,7 +431,7 @@ def test_an_exit_rings_for_who_waits(connect: Connect, db: psycopg.Connection[An
         ("set_limit(queue => 'q', concurrency => 1, burst => 1)", "DI010"),
         ("set_limit(queue => 'q', concurrency => -1)", "23514"),
         ("set_limit(queue => 'q', rate => 0)", "23514"),
-        ("unset_limit(kind => 'nobody')", "DI030"),
+        ("drop_limit(kind => 'nobody')", "DI030"),
         ("set_group('q', 'a', '{\"wait\": 1}')", "DI010"),
         ("set_group('q', 'a', '{\"weight\": 0}')", "23514"),
         ("set_group('q', '', '{\"weight\": 1}')", "DI010"),
@@ -485,7 +485,7 @@ def test_a_backlog_of_a_limited_kind_is_moved_in_parts(db: psycopg.Connection[An
     assert sorted(row[2] for row in got) == ["fast", "slow"]
     done(db, [row for row in got if row[2] == "slow"])
     assert [row[2] for row in take(db, 10)] == ["slow"]
-    db.execute("select dibs.unset_limit(kind => 'slow')")
+    db.execute("select dibs.drop_limit(kind => 'slow')")
     assert count_blocked(db) == 0
 
 
@@ -517,6 +517,6 @@ def test_repair_brings_back_who_waits_for_a_limit_that_is_gone(db: psycopg.Conne
     set_limit(db, kind="k", concurrency=1)
     fill(db, 5)
     take(db, 5)
-    db.execute("delete from dibs.limit_rule")  # As if a claim had overlapped unset_limit.
+    db.execute("delete from dibs.limit_rule")  # As if a claim had overlapped drop_limit.
     db.execute("select dibs.repair_limits()")
     assert len(take(db, 5)) == 4

@@ -48,7 +48,7 @@ def test_a_stranger_with_every_lock_stops_nothing(connect: Connect, dsn: str, cl
     assert len(list(listener.notifies(timeout=0))) == 1
     leave_hint(db, 1)
     assert db.execute(SWEEP).fetchone() == (True,)
-    client.set_queue("alone", exclusive=True)
+    client.queues.set("alone", exclusive=True)
     [(worker,)] = db.execute("select worker from dibs.register_worker('w')").fetchall()
     assert db.execute("select name from dibs.hold_shards(%s, '{alone}')", (worker,)).fetchall() == [("alone",)]
     client.complete(client.claim("q")[0])
@@ -95,7 +95,7 @@ def test_a_sweep_that_never_ends_in_time_lets_every_other_claim_through(db: psyc
 
 
 def test_nobody_waits_for_a_worker_that_shares_out_shards(connect: Connect, client: dibs.Client) -> None:
-    client.set_queue("q", shards=4)
+    client.queues.set("q", shards=4)
     slow, db = connect(), connect()
     db.execute("set statement_timeout = '5s'")
     one, two = (db.execute("select worker from dibs.register_worker('w')").fetchone()[0] for _ in range(2))  # type: ignore[index]

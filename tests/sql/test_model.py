@@ -297,14 +297,14 @@ class Verbs(RuleBasedStateMachine):
         self.model.kinds[kind] = concurrency
 
     @rule(kind=st.sampled_from(["limited", "k"]))
-    def unset_limit(self, kind: str) -> None:
+    def drop_limit(self, kind: str) -> None:
         known = self.model.kinds.pop(kind, None) is not None
-        assert self.answer("select dibs.unset_limit(kind => %s)", kind) == ("True" if known else "DI030")
+        assert self.answer("select dibs.drop_limit(kind => %s)", kind) == ("True" if known else "DI030")
 
     @invariant()
     def every_state_is_the_models(self) -> None:
         ids = list(self.model.jobs)
-        rows = self.db.execute("select id, state from dibs.states(%s)", (ids,)).fetchall()
+        rows = self.db.execute("select id, state from dibs.status_many(%s)", (ids,)).fetchall()
         # Which of those that wait have been found to lack a slot is not the model's business.
         states = {id: job.state(self.model.now) for id, job in self.model.jobs.items()}
         assert {id: states[id] if state == "blocked" else state for id, state in rows} == states

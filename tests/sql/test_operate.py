@@ -12,10 +12,11 @@ import psycopg
 import pytest
 
 import dibs
-from dibs import JobFilter, State
+from dibs import State
 from dibs.db import calls
 from dibs.operation import ACTIONS
 from dibs.policy import JobChanges
+from dibs.types import JobFilter
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def bury(client: dibs.Client, count: int, queue: str = "q", **options: Any) -> l
     made = [client.enqueue(queue, "k", {"n": n, "user": {"id": n % 2}}, **options).id for n in range(count)]
     for job in client.claim(queue, count):
         client.fail(job, TRACE.format(n=job.payload["n"], id=job.id), final=True)
-    assert {client.state(id) for id in made} == {State.FAILED}
+    assert {client.status(id).state for id in made} == {State.FAILED}
     return made
 
 
@@ -72,10 +73,10 @@ def test_each_condition_of_a_filter_chooses(client: dibs.Client, clock: Clock) -
     clock.move(60)
     other = bury(client, 2, queue="other")[1]
     client.upkeep.roll_up()
-    [group] = client.error_groups(queue="q")
+    [group] = client.failures.list(queue="q")
     clock.move(60)
     late, now = clock.now() - timedelta(seconds=90), clock.now()
-    between = client.jobs(queue="other")[-1].enqueued_at
+    between = client.find_jobs({"queue": "other"}).jobs[-1].enqueued_at
     chosen: list[tuple[JobFilter, int]] = [
         ({}, 3),
         ({"ids": [first, other]}, 2),
@@ -88,8 +89,8 @@ def test_each_condition_of_a_filter_chooses(client: dibs.Client, clock: Clock) -
         ({"queue": "q", "dedup_key": "key"}, 1),
         ({"queue": "other", "dedup_key": "key"}, 0),
         ({"reason": "ValueError: user 1%"}, 1),
-        ({"error_group": group.fingerprint}, 3),
-        ({"error_group": "none"}, 0),
+        ({"failure": group.fingerprint}, 3),
+        ({"failure": "none"}, 0),
         ({"payload": {"user": {"id": 1}}}, 1),
         ({"headers": {"team": "a"}}, 1),
         ({"enqueued_after": between}, 2),
@@ -99,7 +100,7 @@ def test_each_condition_of_a_filter_chooses(client: dibs.Client, clock: Clock) -
     for filter, count in chosen:
         found = client.retry(filter, dry_run=True)
         assert (found.matched, found.done, found.operation, found.more) == (count, 0, None, False), filter
-    assert client.depth("q").failed == 1
+    assert client.queues.depth("q").failed == 1
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_step_looks_at_so_many_and_says_where_it_stopped(db: psycopg.Connectio
     assert (found.matched, seen) == (4, [0, 2, 4])
     done = client.delete({"queue": "other"}, max=3)
     assert (done.matched, done.done, done.more) == (3, 3, True)
-    assert (client.depth("other").failed, client.depth("q").failed) == (1, 4)
+    assert (client.queues.depth("other").failed, client.queues.depth("q").failed) == (1, 4)
 
 
 def test_a_search_finds_the_newest_and_says_how_far_it_looked(
@@ -143,7 +144,7 @@ def test_a_search_finds_the_newest_and_says_how_far_it_looked(
     everything = [*reversed(done), waiting, *reversed(dead)]
     found = client.find_jobs()
     assert ([job.id for job in found.jobs], found.next) == (everything, None)
-    assert found.jobs == client.jobs()
+    assert found.jobs == client.find_jobs().jobs
     first = client.find_jobs(limit=2)
     assert [job.id for job in first.jobs] == everything[:2]
     assert [job.id for job in client.find_jobs(limit=9, before=first.next).jobs] == everything[2:]
@@ -151,7 +152,7 @@ def test_a_search_finds_the_newest_and_says_how_far_it_looked(
     assert {job.id for job in client.find_jobs({"payload": {"user": {"id": 1}}}).jobs} == {waiting, dead[1]}
     header = "create or replace function dibs._most_looked_at(filter dibs.job_filter default null) returns integer"
     db.execute(f"{header} language sql immutable parallel safe return 2")
-    far = client.find_jobs({"queue": "q", "states": ["failed", "succeeded"]}, limit=1)
+    far = client.find_jobs({"queue": "q", "states": ["failed", "succeeded"]}, limit=1, within=0)
     assert (far.jobs, far.looked) == ([], 2)
     assert far.next is not None
     db.execute(f"{header} language sql immutable parallel safe return 100")
@@ -168,7 +169,7 @@ def test_a_search_finds_the_newest_and_says_how_far_it_looked(
 def test_a_job_that_waits_for_its_retry_shows_its_last_error(client: dibs.Client) -> None:
     client.enqueue("q", "k")
     client.fail(client.claim("q")[0], "ValueError: first line\nsecond", delay=60)
-    assert [job.reason for job in client.jobs()] == ["ValueError: first line"]
+    assert [job.reason for job in client.find_jobs().jobs] == ["ValueError: first line"]
 
 
 # delete and purge
@@ -183,9 +184,9 @@ def test_delete_takes_ended_jobs_with_all_that_is_known_of_them(
     done = client.delete({})
     assert (done.matched, done.done, done.more) == (4, 4, False)
     assert [rows_of(db, id) for id in ended] == [[]] * 4
-    assert [client.state(id) for id in (ended[0], waiting, held.id)] == ["unknown", "scheduled", "running"]
-    assert client.totals("q")[0].succeeded == 2, "what was deleted is counted first"
-    assert client.totals("q")[0].failed == 2
+    assert [client.status(id).state for id in (ended[0], waiting, held.id)] == ["unknown", "scheduled", "running"]
+    assert client.stats.totals("q")[0].succeeded == 2, "what was deleted is counted first"
+    assert client.stats.totals("q")[0].failed == 2
 
 
 def test_a_run_that_is_not_counted_yet_is_not_deleted(
@@ -198,7 +199,7 @@ def test_a_run_that_is_not_counted_yet_is_not_deleted(
         counting.execute("select from dibs.chore where name = 'roll_up' for update")
         assert client.delete({}).done == 0
     assert client.delete({}).done == 1
-    assert (client.state(id), client.totals("q")[0].succeeded) == ("unknown", 1)
+    assert (client.status(id).state, client.stats.totals("q")[0].succeeded) == ("unknown", 1)
 
 
 def test_a_dead_job_that_somebody_holds_is_left_alone(
@@ -210,7 +211,7 @@ def test_a_dead_job_that_somebody_holds_is_left_alone(
         other.execute("select from dibs.redrive(array[%s])", (first,))
         done = client.delete({})
         assert (done.matched, done.done) == (2, 1)
-    assert [client.state(id) for id in (first, second)] == ["ready", "unknown"]
+    assert [client.status(id).state for id in (first, second)] == ["ready", "unknown"]
 
 
 @pytest.mark.parametrize("verb", ["delete", "retry"])
@@ -229,31 +230,31 @@ def test_two_at_once_change_each_job_once(client: dibs.Client, dsn: str, verb: s
     for thread in changing:
         thread.join()
     assert sum(done) == 60
-    assert sum(audit.jobs or 0 for audit in client.audits()) == 60
-    assert client.depth("q").failed == 0
+    assert sum(audit.jobs or 0 for audit in client.audit()) == 60
+    assert client.queues.depth("q").failed == 0
 
 
 def test_purge_takes_what_waits_and_its_keys_and_turns(db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    client.set_group("q", concurrency=1)
-    client.set_limit(kind="heavy", concurrency=1)
+    client.groups.set("q", concurrency=1)
+    client.limits.set(kind="heavy", concurrency=1)
     kept = client.enqueue("q", "heavy", group="a").id
     [held] = client.claim("q")
     keyed = client.enqueue("q", "k", dedup_key="d").id
     blocked = client.enqueue("q", "heavy", group="b").id
     [other] = client.claim("q", 5)
     assert (other.id, client.release(other)) == (keyed, "ok")
-    assert client.state(blocked) == "blocked"
+    assert client.status(blocked).state == "blocked"
     after = client.enqueue("q", "k", group="b").id
-    assert client.purge("q", dry_run=True).matched == 3
-    assert client.purge("q").done == 3
+    assert client.queues.purge("q", dry_run=True).matched == 3
+    assert client.queues.purge("q").done == 3
     assert [rows_of(db, id) for id in (keyed, blocked, after)] == [[]] * 3
     assert client.enqueue("q", "k", dedup_key="d").outcome == "enqueued"
-    assert (held.id, client.state(kept)) == (kept, "running")
+    assert (held.id, client.status(kept).state) == (kept, "running")
     client.complete(held)
     again = client.enqueue("q", "heavy", group="b").id
     assert again in {job.id for job in client.claim("q", 5)}, "the group's turn was given back"
-    with pytest.raises(dibs.UnknownQueue):
-        client.purge("nowhere")
+    with pytest.raises(dibs.errors.UnknownQueue):
+        client.queues.purge("nowhere")
 
 
 # retry, cancel_where, undo
@@ -274,7 +275,7 @@ def test_retry_at_a_rate_spreads_over_all_steps(
 ) -> None:
     clock.freeze()
     bury(client, 6)
-    monkeypatch.setattr("dibs.client.operate.STEP", 2)
+    monkeypatch.setattr("dibs.client.steps.STEP", 2)
     assert client.retry({}, rate=2).done == 6
     assert len(client.claim("q", 9)) == 1
     clock.move(1.5)
@@ -297,7 +298,7 @@ def test_cancel_where_ends_what_waits_and_asks_what_runs(client: dibs.Client) ->
     kept = client.enqueue("q", "other").id
     done = client.cancel_where({"kind": "k"}, reason="not now")
     assert done.done == 2
-    assert [client.state(id) for id in (running, waiting, kept)] == ["running", "cancelled", "ready"]
+    assert [client.status(id).state for id in (running, waiting, kept)] == ["running", "cancelled", "ready"]
     assert client.extend(held) == "cancel"
     assert "not now" in client.why(waiting)
 
@@ -317,7 +318,12 @@ def test_undo_of_a_cancel_lets_jobs_wait_as_before(
     assert client.undo(done.operation, dry_run=True).matched == 3
     back = client.undo(done.operation)
     assert (back.matched, back.done) == (3, 2)
-    assert [client.state(id) for id in (tried, late, taken, other)] == ["scheduled", "scheduled", "cancelled", "ready"]
+    assert [client.status(id).state for id in (tried, late, taken, other)] == [
+        "scheduled",
+        "scheduled",
+        "cancelled",
+        "ready",
+    ]
     after = db.execute("select * from dibs.ready where id = any (%s) order by id", ([tried, late],)).fetchall()
     columns = [c.name for c in db.execute("select * from dibs.ready").description or ()]
     ring = columns.index("ring")
@@ -340,18 +346,18 @@ def test_undo_of_a_retry_lets_jobs_be_dead_as_before_unless_they_ran(
         assert len(client.redrive(queue="q")) == 3
     [ran] = client.claim("q")
     client.release(ran)
-    back = client.undo(client.audits()[0].operation)
+    back = client.undo(client.audit()[0].operation)
     assert (back.matched, back.done) == (3, 2)
     after = dict(db.execute("select id, to_jsonb(d) from dibs.dead as d").fetchall())
     assert after == {id: before[id] for id in ids if id != ran.id}
-    assert client.state(ran.id) == "ready"
+    assert client.status(ran.id).state == "ready"
 
 
 def test_what_cannot_be_undone_is_refused(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
     client.enqueue("q", "k")
-    client.pause("q")
-    [paused] = client.audits()
+    client.queues.pause("q")
+    [paused] = client.audit()
     done = client.cancel_where({})
     assert done.operation is not None
     with pytest.raises(dibs.InvalidArgument, match="is a pause, which cannot be undone"):
@@ -370,17 +376,17 @@ def test_what_cannot_be_undone_is_refused(client: dibs.Client, clock: Clock) -> 
 
 
 def test_move_takes_waiting_and_dead_jobs_to_another_queue(db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    client.set_queue("there", priority=1)
+    client.queues.set("there", priority=1)
     assert client.claim("there") == []
     dead = bury(client, 1, group="g", resources={"gpu": 1})[0]
-    client.set_limit(resource="gpu", concurrency=1)
+    client.limits.set(resource="gpu", concurrency=1)
     waiting = client.enqueue("q", "k", group="g", priority=9, dedup_key="d", resources={"gpu": 1}).id
     late = client.enqueue("q", "k", delay=60).id
     assert client.move({"queue": "q"}, "there", dry_run=True).matched == 3
     assert client.move({"queue": "q"}, "there").done == 3
-    assert (client.depth("q").waiting, client.depth("q").dead) == (0, 0)
-    assert (client.depth("there").waiting, client.depth("there").failed) == (2, 1)
-    assert {job.queue for job in client.jobs()} == {"there"}
+    assert (client.queues.depth("q").waiting, client.queues.depth("q").dead) == (0, 0)
+    assert (client.queues.depth("there").waiting, client.queues.depth("there").failed) == (2, 1)
+    assert {job.queue for job in client.find_jobs().jobs} == {"there"}
     [held] = client.claim("there", 5)
     assert (held.id, held.queue, held.priority) == (waiting, "there", 9)
     assert one(db, "select cardinality(limit_ids) from dibs.lease") == 1, "it holds a unit there"
@@ -388,13 +394,13 @@ def test_move_takes_waiting_and_dead_jobs_to_another_queue(db: psycopg.Connectio
     client.complete(held)
     assert client.retry({"ids": [dead]}).done == 1
     assert [job.queue for job in client.claim("there", 5)] == ["there"]
-    assert client.state(late) == "scheduled"
-    with pytest.raises(dibs.UnknownQueue):
+    assert client.status(late).state == "scheduled"
+    with pytest.raises(dibs.errors.UnknownQueue):
         client.move({}, "nowhere")
 
 
 def test_move_into_shards_keeps_groups_together(db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    client.set_queue("there", shards=4)
+    client.queues.set("there", shards=4)
     for n in range(12):
         client.enqueue("q", "k", group=f"g{n % 3}")
     client.move({}, "there")
@@ -406,8 +412,8 @@ def test_move_into_shards_keeps_groups_together(db: psycopg.Connection[Any], cli
 
 
 def test_a_strict_group_goes_on_without_what_was_moved_away(client: dibs.Client) -> None:
-    client.set_group("q", concurrency=1)
-    client.set_queue("there")
+    client.groups.set("q", concurrency=1)
+    client.queues.set("there")
     client.enqueue("q", "k", group="g")
     second = client.enqueue("q", "k", group="g").id
     client.fail(client.claim("q")[0], "boom", delay=60)
@@ -427,7 +433,7 @@ def test_edit_changes_a_job_that_waits_or_is_dead(
     clock.move(5)
     [job] = client.claim("q")
     assert (job.payload, job.priority) == ({"a": 2}, 9)
-    with pytest.raises(dibs.JobRunning, match="runs, so it cannot be changed"):
+    with pytest.raises(dibs.errors.JobRunning, match="runs, so it cannot be changed"):
         client.edit(id, priority=1)
     client.fail(job, "no", final=True)
     client.edit(id, payload=None, due_at=clock.now() + timedelta(seconds=60))
@@ -442,24 +448,24 @@ def test_edit_changes_a_job_that_waits_or_is_dead(
     shown = client.show(id)
     assert shown is not None
     assert [(c["actor"], c["before"]["payload"]) for c in shown["changes"]] == [("ann", {"a": 1}), (None, {"a": 2})]
-    assert "payload" not in str(client.audits()[0].detail).replace("'payload'", ""), "no payload where observers look"
+    assert "payload" not in str(client.audit()[0].detail).replace("'payload'", ""), "no payload where observers look"
 
 
 def test_edit_refuses_what_makes_no_sense(client: dibs.Client) -> None:
-    client.set_queue("q", payload_limit=20)
+    client.queues.set("q", payload_limit=20)
     id = client.enqueue("q", "k").id
-    with pytest.raises(dibs.PayloadTooLarge):
+    with pytest.raises(dibs.errors.PayloadTooLarge):
         client.edit(id, payload="x" * 30)
     for wrong in ({}, {"priority": 101}, {"priority": 40_000}, {"priority": None}, {"kind": "x"}, {"delay": -1}):
         with pytest.raises(dibs.InvalidArgument):
             client.edit(id, **wrong)
     with pytest.raises(dibs.UnknownJob):
         client.edit(UUID(int=5), priority=1)
-    assert client.audits(limit=1)[0].verb == "set_queue"
+    assert client.audit(limit=1)[0].verb == "set_queue"
 
 
 def test_edit_keeps_a_job_at_its_place_and_its_group_in_order(client: dibs.Client) -> None:
-    client.set_group("q", concurrency=1)
+    client.groups.set("q", concurrency=1)
     ids = [client.enqueue("q", "k", group="g").id for _ in range(3)]
     held = client.claim("q")[0]
     client.fail(held, "boom", delay=0)
@@ -487,13 +493,13 @@ def test_a_claim_during_an_edit_never_hands_out_the_old_payload(
 
 
 def test_a_queue_is_dropped_only_when_it_has_nothing(db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    client.set_queue("q", max_attempts=2)
-    client.set_limit(queue="q", concurrency=3)
-    client.set_group("q", "g", weight=2)
+    client.queues.set("q", max_attempts=2)
+    client.limits.set(queue="q", concurrency=3)
+    client.groups.set("q", "g", weight=2)
 
     def refused(why: str) -> None:
-        with pytest.raises(dibs.QueueInUse, match=why):
-            client.drop_queue("q")
+        with pytest.raises(dibs.errors.QueueInUse, match=why):
+            client.queues.drop("q")
 
     client.enqueue("q", "k", group="g", priority=3)
     refused("jobs that wait")
@@ -505,10 +511,10 @@ def test_a_queue_is_dropped_only_when_it_has_nothing(db: psycopg.Connection[Any]
     succeed(client, 1)
     refused("have succeeded and are kept")
     client.delete({"queue": "q"})
-    client.set_schedule("nightly", dibs.NewJob(queue="q", kind="k"), interval=3600)
+    client.schedules.set("nightly", dibs.NewJob(queue="q", kind="k"), interval=3600)
     refused("a schedule")
-    client.unset_schedule("nightly")
-    assert client.drop_queue("q") is True
+    client.schedules.drop("nightly")
+    assert client.queues.drop("q") is True
     left = db.execute(
         "select relname from pg_class where relnamespace = 'dibs'::regnamespace and relkind in ('r', 'p')"
         " and not relispartition and exists (select from pg_attribute where attrelid = pg_class.oid"
@@ -516,24 +522,24 @@ def test_a_queue_is_dropped_only_when_it_has_nothing(db: psycopg.Connection[Any]
     ).fetchall()
     kept = [t for (t,) in left if one(db, f"select count(*) from dibs.{t} where abs(queue_id) = 1")]
     assert kept in ([], ["attempt"])
-    assert client.queues() == []
+    assert client.queues.list() == []
     client.enqueue("q", "k")
-    assert client.queues()[0].max_attempts == 5
-    with pytest.raises(dibs.UnknownQueue):
-        client.drop_queue("nowhere")
+    assert client.queues.list()[0].max_attempts == 5
+    with pytest.raises(dibs.errors.UnknownQueue):
+        client.queues.drop("nowhere")
 
 
 def test_an_enqueue_in_flight_keeps_its_queue(
     client: dibs.Client, dsn: str, connect: Callable[[], psycopg.Connection[Any]]
 ) -> None:
-    client.set_queue("q")
+    client.queues.set("q")
     producer = connect()
     refused: list[BaseException] = []
 
     def drop() -> None:
         try:
             with dibs.Client(dsn) as other:
-                other.drop_queue("q")
+                other.queues.drop("q")
         except dibs.DibsError as error:
             refused.append(error)
 
@@ -555,51 +561,50 @@ def test_an_enqueue_in_flight_keeps_its_queue(
 def test_every_change_of_an_operator_is_written_down(db: psycopg.Connection[Any], client: dibs.Client) -> None:
     client.enqueue("q", "k")
     with dibs.acting_as("ann"):
-        client.pause("q")
-        client.resume("q")
-        client.set_queue("q", priority=3)
-        client.set_queue("q", priority=3)
-        client.set_strict(False)
-        client.set_group("q", weight=2)
-        client.unset_group("q")
-        client.set_limit(queue="q", concurrency=2)
-        client.set_limit(queue="q", concurrency=2)
-        client.unset_limit(queue="q")
-        client.set_schedule("s", dibs.NewJob(queue="q", kind="k"), interval=60)
-        client.pause_schedule("s")
-        client.resume_schedule("s")
-        client.trigger("s")
-        client.unset_schedule("s")
-        client.cancel(client.jobs()[0].id)
-        client.upkeep.set_stat_retention(hours=864000)
+        client.queues.pause("q")
+        client.queues.resume("q")
+        client.queues.set("q", priority=3)
+        client.queues.set("q", priority=3)
+        client.queues.set_strict(False)
+        client.groups.set("q", weight=2)
+        client.groups.drop("q")
+        client.limits.set(queue="q", concurrency=2)
+        client.limits.set(queue="q", concurrency=2)
+        client.limits.drop(queue="q")
+        client.schedules.set("s", dibs.NewJob(queue="q", kind="k"), interval=60)
+        client.schedules.pause("s")
+        client.schedules.resume("s")
+        client.schedules.trigger("s")
+        client.schedules.drop("s")
+        client.cancel(client.find_jobs().jobs[0].id)
+        client.stats.set_retention(hours=864000)
         client.retry({})
         client.cancel_where({"queue": "q"})
-    found = client.audits()
+    found = client.audit()
     assert [a.verb for a in reversed(found)] == [
-        "pause", "resume", "set_queue", "set_strict", "set_group", "unset_group", "set_limit", "unset_limit",
-        "set_schedule", "pause_schedule", "resume_schedule", "trigger", "unset_schedule", "cancel",
+        "pause", "resume", "set_queue", "set_strict", "set_group", "drop_group", "set_limit", "drop_limit",
+        "set_schedule", "pause_schedule", "resume_schedule", "trigger", "drop_schedule", "cancel",
         "set_stat_retention", "cancel_where",
     ]  # fmt: skip
-    assert {a.actor for a in found} == {"ann", None}
-    assert [a.verb for a in found if a.actor is None] == ["set_stat_retention"], "the upkeep has its own connection"
+    assert {a.actor for a in found} == {"ann"}
     assert found[0].filter == {"queue": "q"}
     assert found[0].jobs == 1
     assert {a.role for a in found} == {one(db, "select session_user::text")}
-    assert client.audits(limit=2, before=found[1].operation) == found[2:4]
+    assert client.audit(limit=2, before=found[1].operation) == found[2:4]
 
 
 def test_what_applications_do_is_written_down_only_for_somebody_who_acts(client: dibs.Client) -> None:
     client.cancel(client.enqueue("q", "k").id)
-    assert client.audits() == []
+    assert client.audit() == []
 
 
 def test_the_steps_of_a_change_are_one_operation(
     db: psycopg.Connection[Any], client: dibs.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.client.operate.STEP", 2)
+    monkeypatch.setattr("dibs.client.steps.STEP", 2)
     bury(client, 5)
     done = client.delete({"queue": "q"})
-    [seen] = client.audits()
+    [seen] = client.audit()
     assert (seen.operation, seen.jobs, seen.filter) == (done.operation, 5, {"queue": "q"})
     assert one(db, "select count(*) from dibs.audit") == 3
     with pytest.raises(dibs.InvalidArgument, match="no operation"):
@@ -614,29 +619,29 @@ def test_nobody_changes_the_audit(
     db: psycopg.Connection[Any], client: dibs.Client, login: Login, statement: str
 ) -> None:
     client.enqueue("q", "k")
-    client.pause("q")
+    client.queues.pause("q")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         db.execute(statement)
     admin = login("dibs_admin")
     with psycopg.connect(admin.dsn, autocommit=True) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
         conn.execute(statement)
-    assert [a.verb for a in client.audits()] == ["pause"]
+    assert [a.verb for a in client.audit()] == ["pause"]
 
 
 def test_the_audit_is_kept_for_its_retention_which_only_the_owner_sets(
     db: psycopg.Connection[Any], client: dibs.Client, login: Login, clock: Clock
 ) -> None:
     client.enqueue("q", "k")
-    client.pause("q")
+    client.queues.pause("q")
     clock.move(399 * 86400)
-    client.resume("q")
+    client.queues.resume("q")
     db.execute("select dibs.forget()")
-    assert [a.verb for a in client.audits()] == ["resume", "pause"]
+    assert [a.verb for a in client.audit()] == ["resume", "pause"]
     clock.move(2 * 86400)
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="never changed"):
         db.execute("delete from dibs.audit")  # one of them is not past it
     assert one(db, "select dibs.forget()") == 1
-    assert [a.verb for a in client.audits()] == ["resume"]
+    assert [a.verb for a in client.audit()] == ["resume"]
     admin = login("dibs_admin", *(f"dibs_{action}" for action in ACTIONS))
     with pytest.raises(dibs.NotPermitted) as refused:
         admin._run(calls.operate.set_audit_retention(timedelta(days=30)))
@@ -644,7 +649,7 @@ def test_the_audit_is_kept_for_its_retention_which_only_the_owner_sets(
     client._run(calls.operate.set_audit_retention(timedelta(days=30)))
     clock.move(29 * 86400)
     assert one(db, "select dibs.forget()") == 1
-    assert [a.verb for a in client.audits()] == ["set_audit_retention"]
+    assert [a.verb for a in client.audit()] == ["set_audit_retention"]
 
 
 def test_the_audit_leaves_in_bounded_steps(db: psycopg.Connection[Any], clock: Clock) -> None:
@@ -659,16 +664,16 @@ def test_the_audit_leaves_in_bounded_steps(db: psycopg.Connection[Any], clock: C
 def test_an_actor_is_named_for_the_block_only(client: dibs.Client) -> None:
     client.enqueue("q", "k")
     with dibs.acting_as("a" * 300):
-        client.pause("q")
-    client.resume("q")
-    assert [a.actor for a in client.audits()] == [None, "a" * 200]
+        client.queues.pause("q")
+    client.queues.resume("q")
+    assert [a.actor for a in client.audit()] == [None, "a" * 200]
 
 
 def test_many_ids_are_kept_as_their_number(db: psycopg.Connection[Any], client: dibs.Client) -> None:
     ids = bury(client, 1)
     many = json.dumps({"ids": [str(ids[0])] + [str(ids[0])] * 100})
     db.execute("select dibs.delete(%s::jsonb)", (many,))
-    assert client.audits()[0].filter == {"ids": 101}
+    assert client.audit()[0].filter == {"ids": 101}
 
 
 # Who may
@@ -710,8 +715,8 @@ def test_a_single_verb_can_be_granted_and_stays_within_the_queues(
     with pytest.raises(dibs.NotPermitted):
         confined.delete({"queue": "q"})
     with pytest.raises(dibs.NotPermitted):
-        confined.purge("mine")
-    theirs = client.jobs(queue="q")[0].id
+        confined.queues.purge("mine")
+    theirs = client.find_jobs({"queue": "q"}).jobs[0].id
     with pytest.raises(dibs.UnknownJob):
         confined.edit(theirs, priority=1)
     with pytest.raises(dibs.UnknownJob):
@@ -719,8 +724,8 @@ def test_a_single_verb_can_be_granted_and_stays_within_the_queues(
     assert [told["payload"] for told in confined._run(calls.operate.payloads([theirs]))] == [None]
     assert confined.retry({"ids": [theirs]}).matched == 0
     assert confined.delete({}).done == 1
-    assert client.depth("q").failed == 2
-    assert [a.verb for a in confined.audits()] == []
+    assert client.queues.depth("q").failed == 2
+    assert [a.verb for a in confined.audit()] == []
 
 
 # Clones, payloads and relatives
@@ -739,7 +744,7 @@ def test_a_clone_has_everything_of_its_original_but_the_key(client: dibs.Client,
     assert first
     assert second
     assert {name: first[name] for name in kept} == {name: second[name] for name in kept}
-    [audit] = client.audits(limit=1)
+    [audit] = client.audit(limit=1)
     assert (audit.verb, audit.actor, audit.queue, audit.jobs) == ("clone", "ann", "q", 1)
     assert audit.detail == {"of": str(made), "clone": str(clone)}
     clock.move(10)
@@ -753,7 +758,7 @@ def test_a_clone_has_everything_of_its_original_but_the_key(client: dibs.Client,
 def test_payloads_come_in_the_order_asked_for_and_not_more_than_fit(
     db: psycopg.Connection[Any], client: dibs.Client, login: Login
 ) -> None:
-    client.set_queue("q", payload_limit=10_000_000)
+    client.queues.set("q", payload_limit=10_000_000)
     ids = [client.enqueue("q", "k", {"t": "x" * 9_000_000}).id for _ in range(3)]
     small = client.enqueue("q", "k", {"n": 1}, headers={"a": "b"}).id
     gone = UUID(int=7)
@@ -768,8 +773,8 @@ def test_payloads_come_in_the_order_asked_for_and_not_more_than_fit(
 def test_a_job_knows_its_schedule_the_job_it_follows_and_what_follows_it(
     db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
 ) -> None:
-    client.set_schedule("nightly", dibs.NewJob(queue="q", kind="first"), cron="0 3 * * *")
-    client.trigger("nightly")
+    client.schedules.set("nightly", dibs.NewJob(queue="q", kind="first"), cron="0 3 * * *")
+    client.schedules.trigger("nightly")
     [job] = client.claim("q")
     there = client.enqueue("q", "there", dedup_key="k").id
     after = [dibs.NewJob(queue="q", kind=f"next-{n}", payload={}, delay=0) for n in range(2)]
@@ -789,7 +794,7 @@ def test_a_job_knows_its_schedule_the_job_it_follows_and_what_follows_it(
     client.upkeep.roll_up()
     assert client.delete({"ids": [job.id]}).done == 1
     assert (client.show(UUID(child["id"])) or {})["parent"] is None
-    client.purge("q")
+    client.queues.purge("q")
     assert one(db, "select count(*) from dibs.follow_up") == 0
 
 

@@ -69,8 +69,8 @@ def test_a_kind_that_nobody_runs_is_claimed_ever_more_rarely_and_leaves_no_histo
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (timedelta(seconds=5), timedelta(hours=1))
     assert db.execute("select count(*) from dibs.attempt").fetchall() == [(0,)]
-    assert client.state(job.id) == "ready"
-    [shown] = client.jobs()
+    assert client.status(job.id).state == "ready"
+    [shown] = client.find_jobs().jobs
     assert shown.attempts == 0
 
 
@@ -100,8 +100,8 @@ def claim_all(client: dibs.Client) -> list[dibs.Claimed]:
 
 
 def test_what_is_parked_holds_no_unit_and_no_turn_of_its_group(db: Connection, client: dibs.Client) -> None:
-    client.set_limit(kind="new", concurrency=1)
-    client.set_group("q", "g", concurrency=2)
+    client.limits.set(kind="new", concurrency=1)
+    client.groups.set("q", "g", concurrency=2)
     client.enqueue_many(dibs.NewJob(queue="q", kind=kind, group="g") for kind in ("new", "new", "old", "old"))
     seen: list[str] = []
     for _ in range(3):
@@ -110,11 +110,11 @@ def test_what_is_parked_holds_no_unit_and_no_turn_of_its_group(db: Connection, c
             if job.kind == "new":
                 assert park(db, job) == ["ok"]
     assert sorted(seen) == ["new", "new", "old", "old"]
-    assert [(limit.scope, limit.used) for limit in client.limits()] == [("group", 2), ("kind", 0)]
+    assert [(limit.scope, limit.used) for limit in client.limits.list()] == [("group", 2), ("kind", 0)]
 
 
 def test_a_group_in_strict_order_waits_for_its_parked_job(db: Connection, client: dibs.Client) -> None:
-    client.set_group("q", "g", concurrency=1)
+    client.groups.set("q", "g", concurrency=1)
     first = client.enqueue("q", "new", group="g")
     second = client.enqueue("q", "old", group="g")
     free = client.enqueue("q", "old")
@@ -136,13 +136,13 @@ def test_a_parked_job_is_cancelled_expired_and_counted_like_any_that_waits(
     jobs = {job.id: job for job in client.claim("q", 9)}
     client.cancel(asked.id, "no")
     assert park(db, *(jobs[one.id] for one in (asked, cancelled, expired))) == ["ok"] * 3
-    assert client.state(asked.id) == "cancelled"
-    assert (client.depth("q").blocked, client.depth("q").waiting) == (2, 2)
+    assert client.status(asked.id).state == "cancelled"
+    assert (client.queues.depth("q").blocked, client.queues.depth("q").waiting) == (2, 2)
     assert park(db, jobs[cancelled.id]) == ["lost"]
     client.cancel(cancelled.id)
     clock.move(100)
     client.upkeep.expire()
-    assert client.states([cancelled.id, expired.id]) == ["cancelled", "expired"]
+    assert [s.state for s in client.status_many([cancelled.id, expired.id])] == ["cancelled", "expired"]
     db.execute("select dibs.forget()")
     assert db.execute("select count(*) from dibs.parked_kind").fetchall() == [(0,)]
 
@@ -163,7 +163,7 @@ def test_why_says_that_no_live_worker_serves_the_queue_or_runs_the_kind(
     assert "it waits for one that does" in client.why(job.id)
     clock.move(SILENT)
     assert "no live worker says that it serves queue 'q'" in client.why(job.id)
-    client.set_queue("wide", shards=2)
+    client.queues.set("wide", shards=2)
     job = client.enqueue("wide", "new", shard_key="a")
     assert "no live worker says that it serves queue" in client.why(job.id)
     register(db, ["wide"], None)  # It does not say what it runs, so it may be this.
@@ -210,18 +210,18 @@ def test_what_is_parked_while_its_kind_is_forgotten_is_brought_back(
 def test_a_confined_worker_brings_back_nothing_of_another_queue(
     db: Connection, client: dibs.Client, login: Login
 ) -> None:
-    client.set_queue("ours")
+    client.queues.set("ours")
     client.enqueue("theirs", "new")
     park(db, *client.claim("theirs"))
     confined = login("dibs_worker", queues=["ours"])
     with psycopg.connect(confined.dsn, autocommit=True) as conn:
         assert unpark(conn, register(conn, ["ours", "theirs"], ["new"])) == 0
-    assert client.depth("theirs").blocked == 1
+    assert client.queues.depth("theirs").blocked == 1
 
 
 def test_upkeep_of_limits_leaves_parked_jobs_alone(db: Connection, client: dibs.Client) -> None:
-    client.set_limit(kind="other", concurrency=1)
+    client.limits.set(kind="other", concurrency=1)
     client.enqueue("q", "new")
     park(db, *client.claim("q"))
     client.upkeep.repair_limits()
-    assert client.depth("q").blocked == 1
+    assert client.queues.depth("q").blocked == 1

@@ -126,7 +126,7 @@ WAYS = {
 """Each completes a job: by itself, as a batch of one, and in a batch with another."""
 
 LEFT = """
-select dibs.state(%(id)s), (select count(*) from dibs.lease where id = %(id)s),
+select (dibs.status(%(id)s)).state, (select count(*) from dibs.lease where id = %(id)s),
   (select count(*) from dibs.fingerprint where id = %(id)s),
   (select jsonb_agg(jsonb_build_array(a.run, a.outcome, a.result, a.progress, a.worker))
    from dibs.attempt as a where a.id = %(id)s),
@@ -148,7 +148,7 @@ def test_one_job_is_completed_as_in_a_batch(db: Connection, setting: str) -> Non
                 script(f"select dibs.enqueue('{queue}', '{queue}', '1', dedup_key => 'key {n}', \"group\" => {group})")
             )
         (job,) = db.execute("select id, token from dibs.claim(array[%s])", (queue,)).fetchall()
-        db.execute("select dibs.report(%s, %s, '{\"done\": 1}')", job)
+        db.execute("select dibs.progress(%s, %s, '{\"done\": 1}')", job)
         asked = {"id": job[0], "token": job[1], "result": '"r"', "queue": queue}
         answer = db.execute(script(statement), asked).fetchone()
         left.append((answer, db.execute(LEFT, asked).fetchone()))

@@ -74,11 +74,11 @@ VERBS: dict[str, str] = {
     "extend": "select from dibs.extend_many(%(ids)s, %(tokens)s)",
     "extend with progress": "select from dibs.extend_many(%(ids)s, %(tokens)s, null,"
     """ array_fill('{"done": 1}'::jsonb, array[10]))""",
-    "report": """select from dibs.report_many(%(ids)s, %(tokens)s, array_fill('{"done": 1}'::jsonb, array[10]))""",
+    "progress": """select from dibs.progress_many(%(ids)s, %(tokens)s, array_fill('{"done": 1}'::jsonb, array[10]))""",
     "ask runs to stop": "select from dibs.cancel_many(%(ids)s)",
     "cancel": "select from dibs.cancel_many(%(waiting)s)",
     "cancel by key": "select from dibs.cancel_key('other', 'key 1' || %(turn)s)",
-    "states": "select from dibs.states(%(waiting)s)",
+    "status_many": "select from dibs.status_many(%(waiting)s)",
     "status": "select from dibs.status((%(waiting)s::uuid[])[1])",
     "begin a delivery": "select from dibs.begin_delivery((%(ids)s::uuid[])[1], (%(tokens)s::uuid[])[1], 'smtp')",
     "record a delivery": "select from dibs.record_delivery((%(ids)s::uuid[])[1], (%(tokens)s::uuid[])[1], 'accepted')",
@@ -103,7 +103,7 @@ COLD = (
     "select from dibs.expire()",
     "select from dibs.repair_limits()",
     "select dibs.set_limit(resource => 'disk', concurrency => 5)",
-    "select dibs.unset_limit(resource => 'disk')",
+    "select dibs.drop_limit(resource => 'disk')",
     "select from dibs.resume('other', interval '1 hour')",
 )
 """What shares internal functions with hot verbs: they keep the plan that their first caller in a session gave them."""

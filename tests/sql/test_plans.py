@@ -31,7 +31,7 @@ def use_every_hot_verb(db: psycopg.Connection[Any], count: int = 6) -> None:
         extra = ", delays => array[interval '1 hour']" if verb in {"fail", "release", "snooze"} else ""
         db.execute(f"select from dibs.{verb}_many(array[%s], array[%s]{extra})", (id, token))
     ids = [r[0] for r in rows]
-    db.execute("select from dibs.states(%s)", (ids,))
+    db.execute("select from dibs.status_many(%s)", (ids,))
     db.execute("select from dibs.cancel_many(%s)", (ids,))
     for _ in range(2):
         db.execute("select from dibs.claim('{q}', 10)")
@@ -142,7 +142,7 @@ def test_a_list_of_jobs_or_errors_reads_no_more_than_it_shows(client: dibs.Clien
     client.enqueue_many(dibs.NewJob(queue="q") for _ in range(3000))
     db.execute("select dibs.append_error('e') from generate_series(1, 3000)")
     db.execute("analyze")
-    before = client.jobs(limit=1)[0].id
+    before = client.find_jobs(limit=1).jobs[0].id
     errors = calls.channels.errors(None, None, None, None, 10)
     with explained(db) as plans:
         db.execute("select * from dibs.jobs limit 10")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NEWEST = "select dibs.set_queue('q', '{\"newest_first\": true}')"
 
 
-def fill(client: dibs.Client, count: int, **options: Any) -> Sequence[dibs.Enqueued]:
+def fill(client: dibs.Client, count: int, **options: Any) -> Sequence[dibs.types.Enqueued]:
     return client.enqueue_many(dibs.NewJob(queue="q", payload=n, **options) for n in range(count))
 
 
@@ -36,18 +36,18 @@ def payloads(db: psycopg.Connection[Any], count: int = 1) -> list[Any]:
 
 
 def test_a_full_queue_refuses_and_takes_again_when_there_is_room(client: dibs.Client) -> None:
-    client.set_queue("q", max_depth=3)
+    client.queues.set("q", max_depth=3)
     fill(client, 2)
     with pytest.raises(dibs.QueueFull, match="2 jobs wait, at most 3 may, and this call brings 2 more") as raised:
         fill(client, 2)
     assert raised.value.sqlstate == "DI041"
-    assert client.depth("q").ready == 2, "all or none"
+    assert client.queues.depth("q").ready == 2, "all or none"
     assert client.enqueue("q", "k").is_new
     with pytest.raises(dibs.QueueFull):
         client.enqueue("q", "k", delay=60)
     client.complete(client.claim("q")[0])
     wait_until(lambda: succeeds(client), what="there is room again")
-    client.set_queue("q", max_depth=None)
+    client.queues.set("q", max_depth=None)
     fill(client, 10)
 
 
@@ -60,8 +60,8 @@ def pressure_of(db: psycopg.Connection[Any], queue: str) -> str:
 
 def test_what_a_session_claims_to_remember_fills_no_queue(db: psycopg.Connection[Any], client: dibs.Client) -> None:
     """A bound rests on nothing that a producer can set: not on a switch, and not on what its session remembers."""
-    client.set_queue("q", max_depth=3)
-    client.set_queue("empty", max_depth=100_000)
+    client.queues.set("q", max_depth=3)
+    client.queues.set("empty", max_depth=100_000)
     fill(client, 3)
     many = "select count(*) from dibs.enqueue_many((select jsonb_agg(jsonb_build_object('queue','q','kind','k'))"
     many += " from generate_series(1, 500)))"
@@ -80,7 +80,7 @@ def test_what_a_session_claims_to_remember_fills_no_queue(db: psycopg.Connection
         with pytest.raises(psycopg.Error) as refused:
             db.execute(many)
         assert refused.value.sqlstate == "DI041", name
-    assert client.depth("q").ready == 3
+    assert client.queues.depth("q").ready == 3
 
 
 def succeeds(client: dibs.Client) -> bool:
@@ -93,13 +93,13 @@ def succeeds(client: dibs.Client) -> bool:
 def test_a_duplicate_a_repeat_and_a_replacement_fit_into_a_full_queue(
     client: dibs.Client, db: psycopg.Connection[Any]
 ) -> None:
-    client.set_queue("q", max_depth=2)
+    client.queues.set("q", max_depth=2)
     row = db.execute("select dibs.make_id()").fetchone()
     assert row
     client.enqueue("q", "k", id=row[0])
     held = client.enqueue("q", "k", dedup_key="same")
-    assert client.enqueue("q", "k", id=row[0]) == dibs.Enqueued(row[0], dibs.Answer.DUPLICATE)
-    assert client.enqueue("q", "k", dedup_key="same") == dibs.Enqueued(held.id, dibs.Answer.DUPLICATE)
+    assert client.enqueue("q", "k", id=row[0]) == dibs.types.Enqueued(row[0], dibs.Answer.DUPLICATE)
+    assert client.enqueue("q", "k", dedup_key="same") == dibs.types.Enqueued(held.id, dibs.Answer.DUPLICATE)
     assert client.enqueue("q", "k", dedup_key="same", on_duplicate="replace").outcome == "replaced"
     with pytest.raises(dibs.QueueFull):
         client.enqueue("q", "k")
@@ -107,7 +107,7 @@ def test_a_duplicate_a_repeat_and_a_replacement_fit_into_a_full_queue(
 
 def test_retries_redrives_and_follow_ups_are_always_taken(client: dibs.Client) -> None:
     """The work was let in already: refusing it now would lose it."""
-    client.set_queue("q", max_depth=1)
+    client.queues.set("q", max_depth=1)
     client.enqueue("q", "k")
     [job] = client.claim("q")
     wait_until(lambda: succeeds(client), what="there is room again")
@@ -116,12 +116,12 @@ def test_retries_redrives_and_follow_ups_are_always_taken(client: dibs.Client) -
     assert client.complete(jobs[0], follow_ups=[dibs.NewJob(queue="q"), dibs.NewJob(queue="q")]) == "ok"
     client.fail(jobs[1], final=True)
     assert [r.answer for r in client.redrive([jobs[1].id])] == ["redriven"]
-    assert client.depth("q").ready == 3
+    assert client.queues.depth("q").ready == 3
 
 
 def test_a_queue_whose_oldest_job_is_too_old_is_full(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
-    client.set_queue("q", max_age=60)
+    client.queues.set("q", max_age=60)
     client.enqueue("q", "k", delay=30)
     clock.move(89)
     assert client.enqueue("q", "k").is_new
@@ -133,7 +133,7 @@ def test_a_queue_whose_oldest_job_is_too_old_is_full(client: dibs.Client, clock:
 
 
 def test_sidelined_jobs_wait_behind_all_others(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_queue("q", max_depth=2, when_full="sideline")
+    client.queues.set("q", max_depth=2, when_full="sideline")
     assert [m.outcome for m in fill(client, 2)] == ["enqueued"] * 2
     aside = client.enqueue("q", "k", "aside", priority=9)
     assert (aside.outcome, aside.is_new) == ("sidelined", True)
@@ -152,7 +152,7 @@ def test_a_queue_without_bounds_measures_nothing(client: dibs.Client, db: psycop
 
 
 def test_a_made_up_measurement_is_not_believed(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_queue("q", max_depth=1)
+    client.queues.set("q", max_depth=1)
     db.execute("select dibs.enqueue('q', 'k')")
     for lie in ("", "1:(9794743790678413,0,)", "nonsense"):
         db.execute("select set_config('dibs.pressure_1', %s, false)", (lie,))
@@ -165,15 +165,15 @@ def test_a_made_up_measurement_is_not_believed(client: dibs.Client, db: psycopg.
     "policy", [{"max_depth": 0}, {"max_depth": 10**9}, {"max_age": 0}, {"when_full": "drop"}, {"when_full": None}]
 )
 def test_bad_bounds_are_refused(shared_client: dibs.Client, policy: Any) -> None:
-    with pytest.raises(dibs.Refused):
-        shared_client.set_queue("q", **policy)
+    with pytest.raises(dibs.errors.Refused):
+        shared_client.queues.set("q", **policy)
 
 
 def test_measuring_a_large_queue_takes_a_twentieth_of_the_time(
     client: dibs.Client, db: psycopg.Connection[Any]
 ) -> None:
     """20,000 jobs, counted in an index; the answer is believed for longer than counting takes."""
-    client.set_queue("q", max_depth=50_000)
+    client.queues.set("q", max_depth=50_000)
     fill(client, 20_000)
     db.execute("select dibs.enqueue('q', 'k')")
     row = db.execute("select current_setting('dibs.pressure_1')").fetchone()
@@ -185,7 +185,7 @@ def test_measuring_a_large_queue_takes_a_twentieth_of_the_time(
 
 def test_the_most_expensive_measurement_is_believed_as_well(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     """For a minute: otherwise each enqueue into a queue of 20 million jobs would count them."""
-    client.set_queue("q", max_depth=50_000)
+    client.queues.set("q", max_depth=50_000)
     db.execute("create or replace function dibs._rest(took bigint) returns bigint language sql return 600000000")
     told: list[tuple[str, str]] = []
     for _ in range(4):
@@ -198,17 +198,17 @@ def test_the_most_expensive_measurement_is_believed_as_well(client: dibs.Client,
 
 
 def test_a_sharded_queue_is_bounded_and_deduplicated_as_one(client: dibs.Client) -> None:
-    client.set_queue("q", shards=4, max_depth=8)
+    client.queues.set("q", shards=4, max_depth=8)
     first = client.enqueue("q", "k", shard_key="a", dedup_key="same")
     for n in range(7):
         again = client.enqueue("q", "k", shard_key=f"other {n}", dedup_key="same")
-        assert again == dibs.Enqueued(first.id, dibs.Answer.DUPLICATE)
+        assert again == dibs.types.Enqueued(first.id, dibs.Answer.DUPLICATE)
         client.enqueue("q", "k", shard_key=str(n))
     with pytest.raises(dibs.QueueFull, match="queue 'q' is full: 8 jobs wait"):
         client.enqueue("q", "k")
-    assert client.drain_estimate("q").waiting == 8
-    assert client.cancel_key("q", "same") == dibs.Answered(first.id, dibs.Answer.CANCELLED)
-    client.set_queue("q", when_full="sideline", max_depth=1)
+    assert client.queues.drain_estimate("q").waiting == 8
+    assert client.cancel_key("q", "same") == dibs.types.Answered(first.id, dibs.Answer.CANCELLED)
+    client.queues.set("q", when_full="sideline", max_depth=1)
     assert client.enqueue("q", "k").outcome == "sidelined"
 
 
@@ -217,7 +217,7 @@ def test_a_sharded_queue_is_bounded_and_deduplicated_as_one(client: dibs.Client)
 
 def test_the_latest_due_is_served_first_within_its_priority(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
-    client.set_queue("q", newest_first=True)
+    client.queues.set("q", newest_first=True)
     for n in range(6):
         client.enqueue("q", "k", n, priority=[5, 5, 9][n % 3])
         clock.move(1)
@@ -230,14 +230,14 @@ def test_the_latest_due_is_served_first_within_its_priority(client: dibs.Client,
 
 
 def test_why_counts_what_is_newer(client: dibs.Client) -> None:
-    client.set_queue("q", newest_first=True)
+    client.queues.set("q", newest_first=True)
     first, _, last = fill(client, 3)
     assert "2 jobs are ahead" in client.why(first.id)
     assert "nothing is ahead" in client.why(last.id)
 
 
 def test_both_orders_in_one_claim_and_neither_starves(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_queue("new", newest_first=True)
+    client.queues.set("new", newest_first=True)
     for queue in ("old", "new"):
         client.enqueue_many(dibs.NewJob(queue=queue, payload=n) for n in range(50))
     served: dict[str, list[int]] = {"old": [], "new": []}
@@ -361,7 +361,7 @@ def test_the_age_of_what_never_ran_is_told_apart_from_retries(client: dibs.Clien
     clock.move(30)
     client.enqueue("q", "k")
     clock.move(7)
-    depth = client.depth("q")
+    depth = client.queues.depth("q")
     assert (depth.oldest_ready, depth.oldest_untried) == (timedelta(seconds=37), timedelta(seconds=7))
     [again, _] = client.claim("q", 2)
     client.complete(again)
@@ -376,7 +376,7 @@ def test_a_backlog_that_waits_for_longer_than_its_attempts_would_take_still_runs
 ) -> None:
     """TTL counts from when a job is due, and however many attempts it has, waiting is not one of them."""
     clock.freeze()
-    client.set_queue("q", lease=1, max_attempts=1, ttl=3600)
+    client.queues.set("q", lease=1, max_attempts=1, ttl=3600)
     fill(client, 3)
     fill(client, 1, delay=3000)
     clock.move(3599)
@@ -392,29 +392,29 @@ def test_a_backlog_that_waits_for_longer_than_its_attempts_would_take_still_runs
 def test_the_end_of_a_backlog_is_estimated(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
     many = "(select jsonb_agg(jsonb_build_object('queue', 'q', 'kind', 'k')) from generate_series(1, 300))"
     clock.freeze()
-    client.set_queue("q")
+    client.queues.set("q")
     clock.move(600)
-    assert client.drain_estimate("q") == dibs.DrainEstimate(0, 0.0, 0.0, timedelta())
+    assert client.queues.drain_estimate("q") == dibs.types.DrainEstimate(0, 0.0, 0.0, timedelta())
     db.execute(f"select from dibs.enqueue_many({many})")
     clock.move(300)
     client.complete_many(client.claim("q", 150))
     clock.move(1)
-    got = client.drain_estimate("q", 300)
+    got = client.queues.drain_estimate("q", 300)
     assert (got.waiting, got.arriving, got.leaving) == (150, 0.0, 0.5)
     assert got.drained_in == timedelta(seconds=300)
     db.execute(f"select from dibs.enqueue_many({many})")
-    growing = client.drain_estimate("q")
+    growing = client.queues.drain_estimate("q")
     assert (growing.waiting, growing.arriving, growing.drained_in) == (450, 1.0, None)
-    with pytest.raises(dibs.UnknownQueue):
-        client.drain_estimate("none")
+    with pytest.raises(dibs.errors.UnknownQueue):
+        client.queues.drain_estimate("none")
     with pytest.raises(dibs.InvalidArgument):
-        client.drain_estimate("q", 0)
+        client.queues.drain_estimate("q", 0)
 
 
 def test_a_group_has_bounds_of_its_own(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
-    client.set_group("q", "acme", max_depth=2, max_age=60)
-    client.set_group("q", max_depth=3)
+    client.groups.set("q", "acme", max_depth=2, max_age=60)
+    client.groups.set("q", max_depth=3)
 
     def put(group: str, count: int = 1) -> list[str]:
         return [
@@ -427,8 +427,8 @@ def test_a_group_has_bounds_of_its_own(client: dibs.Client, clock: Clock) -> Non
     put("globex", 3)
     with pytest.raises(dibs.QueueFull, match="'globex'"):
         put("globex")
-    assert client.depth("q").ready == 5
-    client.set_queue("q", when_full="sideline")
+    assert client.queues.depth("q").ready == 5
+    client.queues.set("q", when_full="sideline")
     assert put("acme", 2) == ["sidelined"] * 2
     taken = client.claim("q", 10)
     assert sorted(job.priority for job in taken) == [-100, -100, 5, 5, 5, 5, 5]
@@ -436,9 +436,9 @@ def test_a_group_has_bounds_of_its_own(client: dibs.Client, clock: Clock) -> Non
     assert put("acme") == ["enqueued"]
     clock.move(61)
     assert put("acme") == ["sidelined"]
-    client.set_group("q", "acme", max_depth=None, max_age=None)
+    client.groups.set("q", "acme", max_depth=None, max_age=None)
     assert put("acme", 5) == ["enqueued"] * 5
-    [acme, _] = sorted((limit for limit in client.limits()), key=lambda limit: limit.name or "~")
+    [acme, _] = sorted((limit for limit in client.limits.list()), key=lambda limit: limit.name or "~")
     assert (acme.name, acme.max_depth, acme.max_age) == ("acme", None, None)
 
 
@@ -446,14 +446,14 @@ def test_a_group_has_bounds_of_its_own(client: dibs.Client, clock: Clock) -> Non
 def test_jobs_that_wait_for_a_limit_count_for_the_bound(client: dibs.Client, bound: str) -> None:
     """Each claim moves them aside: otherwise the queue would never be full."""
     if bound == "group":
-        client.set_group("q", "acme", max_depth=3)
+        client.groups.set("q", "acme", max_depth=3)
     else:
-        client.set_queue("q", max_depth=3)
-    client.set_limit(kind="k", concurrency=1)
+        client.queues.set("q", max_depth=3)
+    client.limits.set(kind="k", concurrency=1)
     for _ in range(4):
         client.enqueue("q", "k", group="acme")
         client.claim("q", 10)
     with pytest.raises(dibs.QueueFull):
         client.enqueue("q", "k", group="acme")
     assert client.enqueue("other", "k", group="acme").is_new
-    assert (client.depth("q").blocked, client.depth("q").running) == (3, 1)
+    assert (client.queues.depth("q").blocked, client.queues.depth("q").running) == (3, 1)

@@ -24,7 +24,7 @@ def test_the_whole_range_is_served_in_its_order(client: dibs.Client) -> None:
 
 
 def test_a_newest_first_queue_and_groups_have_the_whole_range_too(client: dibs.Client) -> None:
-    client.set_queue("new", newest_first=True)
+    client.queues.set("new", newest_first=True)
     for priority in (-100, 100, 5):
         client.enqueue("new", "k", priority=priority)
         client.enqueue("grouped", "k", priority=priority, group="acme")
@@ -45,18 +45,18 @@ def test_jobs_of_the_old_default_are_found_after_it_was_changed(
     client: dibs.Client, db: psycopg.Connection[Any]
 ) -> None:
     client.enqueue("q", "old")
-    client.set_queue("q", priority=-3)
+    client.queues.set("q", priority=-3)
     client.enqueue("q", "new")
     assert known(db) == [5, -3]
     assert [job.kind for job in client.claim("q", 10)] == ["old", "new"]
 
 
 def test_shards_follow_a_changed_default(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_queue("q", shards=2)
+    client.queues.set("q", shards=2)
     client.enqueue_many(dibs.NewJob(queue="q", shard_key=str(n)) for n in range(20))
-    client.set_queue("q", priority=9)
+    client.queues.set("q", priority=9)
     client.enqueue_many(dibs.NewJob(queue="q", shard_key=str(n)) for n in range(20))
-    assert client.depth("q").ready == 40
+    assert client.queues.depth("q").ready == 40
     [(worker,)] = db.execute("select worker from dibs.register_worker('w')").fetchall()
     held = [hold.name for hold in client.upkeep.hold_shards(worker, "q") if hold.name]
     taken = client.claim(held, 100, worker=worker)
@@ -86,7 +86,7 @@ def test_a_priority_that_was_rolled_back_is_not_known(connect: Connect) -> None:
 
 
 def test_sidelined_jobs_wait_behind_the_lowest_priorities(client: dibs.Client) -> None:
-    client.set_queue("q", max_depth=1, when_full="sideline")
+    client.queues.set("q", max_depth=1, when_full="sideline")
     client.enqueue("q", "first", priority=-99)
     assert client.enqueue("q", "aside", priority=100).outcome == "sidelined"
     assert [job.kind for job in client.claim("q", 10)] == ["first", "aside"]

@@ -27,14 +27,14 @@ def running(client: dibs.Client, queue: str = "q", **options: Any) -> Any:
 def test_a_report_is_seen_and_changes_no_lease(client: dibs.Client, db: psycopg.Connection[Any], clock: Clock) -> None:
     job = running(client)
     clock.move(10)
-    assert client.report(job, 3, 10, message="resizing", data={"file": "a.png"}) == "ok"
+    assert client.progress(job, 3, 10, message="resizing", data={"file": "a.png"}) == "ok"
     told = {"done": 3, "of": 10, "message": "resizing", "data": {"file": "a.png"}}
     assert db.execute("select progress, lease_until from dibs.jobs").fetchone() == (told, job.lease_until)
     status = client.status(job.id)
     assert (status.state, status.run, status.attempts) == (dibs.State.RUNNING, 1, 1)
     assert (status.done, status.of, status.fraction) == (3, 10, 0.3)
     assert (status.message, status.data) == ("resizing", {"file": "a.png"})
-    [listed] = client.jobs()
+    [listed] = client.find_jobs().jobs
     assert listed.progress == told
     client.extend(job)
     assert client.status(job.id).progress == told
@@ -45,16 +45,16 @@ def test_a_report_is_seen_and_changes_no_lease(client: dibs.Client, db: psycopg.
 def test_only_the_holder_reports(client: dibs.Client, connect: Connect) -> None:
     job, other = running(client), running(client, "other")
     client.complete(other)
-    answers = client.report_many([job, other], [progress_json(0.5), progress_json(1)])
+    answers = client.progress_many([job, other], [progress_json(0.5), progress_json(1)])
     assert [a.answer for a in answers] == ["ok", "lost"]
     with pytest.raises(dibs.LeaseLost):
-        client.report(other, 1)
+        client.progress(other, 1)
     client.cancel(job.id)
-    assert client.report(job, 0.6) == "cancel"
+    assert client.progress(job, 0.6) == "cancel"
     conn = connect()
     with conn.transaction():
         conn.execute("select from dibs.lease for update")
-        assert client.report(job, 0.7) == "busy"
+        assert client.progress(job, 0.7) == "busy"
 
 
 def test_progress_has_one_shape(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
@@ -63,7 +63,7 @@ def test_progress_has_one_shape(client: dibs.Client, db: psycopg.Connection[Any]
         "[]", "3", '{"todo": 1}', '{"done": "3"}', '{"done": -1}', '{"done": 3, "of": 2}', '{"of": 0}',
         '{"message": 3}', '{"data": []}', '{"message": "' + "x" * 1001 + '"}', '{"data": {"x": "' + "x" * 17000 + '"}}',
     ]  # fmt: skip
-    for progress, verb in itertools.product(wrong, ("report(%s, %s, %s)", "extend(%s, %s, null, %s)")):
+    for progress, verb in itertools.product(wrong, ("progress(%s, %s, %s)", "extend(%s, %s, null, %s)")):
         with pytest.raises(psycopg.DatabaseError, match="progress cannot be") as raised:
             db.execute(f"select dibs.{verb}", (job.id, job.token, progress))
         assert raised.value.sqlstate == "DI010", progress
@@ -71,15 +71,15 @@ def test_progress_has_one_shape(client: dibs.Client, db: psycopg.Connection[Any]
 
 
 def test_the_last_word_is_kept_with_the_run(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_queue("q", backoff=dibs.constant(0))
+    client.queues.set("q", backoff=dibs.constant(0))
     job = running(client)
-    client.report(job, 0.5, message="halfway")
+    client.progress(job, 0.5, message="halfway")
     client.fail(job, "tripped")
     waiting = client.status(job.id)
     assert (waiting.state, waiting.message, waiting.reason) == (dibs.State.READY, "halfway", "tripped")
     [job] = client.claim("q")
     assert client.status(job.id).progress is None, "a new run has said nothing yet"
-    client.report(job, 1)
+    client.progress(job, 1)
     client.complete(job)
     ended = client.status(job.id)
     assert (ended.state, ended.fraction, ended.has_ended) == (dibs.State.SUCCEEDED, 1, True)
@@ -107,7 +107,7 @@ def test_status_in_every_state(client: dibs.Client, clock: Clock) -> None:
 
 def test_watch_tells_each_change_until_the_end(dsn: str, client: dibs.Client) -> None:
     job_id = client.enqueue("q", "k").id
-    seen: list[dibs.Status] = []
+    seen: list[dibs.types.Status] = []
     more = threading.Condition()
 
     def follow() -> None:
@@ -126,7 +126,7 @@ def test_watch_tells_each_change_until_the_end(dsn: str, client: dibs.Client) ->
     wait_for(1)
     [job] = client.claim("q")
     wait_for(2)
-    client.report(job, 1, 2)
+    client.progress(job, 1, 2)
     wait_for(3)
     client.complete(job)
     watcher.join(20)
@@ -151,8 +151,8 @@ async def test_watch_from_async_code(dsn: str) -> None:
             if status.state is dibs.State.READY:
                 [held] = await client.claim("default")
             elif status.state is dibs.State.RUNNING and status.done is None:
-                await client.report(held, 5, None, message="counting")
-                await client.report_many([held], [{"done": 7}])
+                await client.progress(held, 5, None, message="counting")
+                await client.progress_many([held], [{"done": 7}])
             elif status.state is dibs.State.RUNNING:
                 assert (status.done, status.of, status.fraction) == (7, None, None)
                 await client.complete(held)

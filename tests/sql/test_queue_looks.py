@@ -28,17 +28,17 @@ def test_jobs_are_counted_by_priority_and_state(client: dibs.Client, db: Connect
     client.claim("q")
     client.enqueue("q", "k", priority=7, group="g")
     fill(db, "blocked", 4)
-    told = {p.priority: (p.scheduled, p.ready, p.blocked, p.running) for p in client.depth_by_priority("q")}
+    told = {p.priority: (p.scheduled, p.ready, p.blocked, p.running) for p in client.queues.depth_by_priority("q")}
     assert told == {9: (1, 1, 0, 1), 7: (0, 1, 0, 0), 5: (0, 3, 4, 0), -1: (0, 1, 0, 0)}
-    assert [p.estimated for p in client.depth_by_priority("q")] == [[], [], [], []]
-    with pytest.raises(dibs.UnknownQueue):
-        client.depth_by_priority("nowhere")
+    assert [p.estimated for p in client.queues.depth_by_priority("q")] == [[], [], [], []]
+    with pytest.raises(dibs.errors.UnknownQueue):
+        client.queues.depth_by_priority("nowhere")
 
 
 def test_few_of_a_priority_are_counted_beside_many_of_another(client: dibs.Client, db: Connection) -> None:
     client.enqueue_many(dibs.NewJob(queue="q", kind="k", priority=50) for _ in range(3))
     fill(db, "ready", MANY)
-    high, usual = client.depth_by_priority("q")
+    high, usual = client.queues.depth_by_priority("q")
     assert (high.priority, high.ready, high.estimated) == (50, 3, [])
     assert usual.ready == pytest.approx(MANY, rel=0.05)
     assert usual.estimated == ["ready"]
@@ -59,25 +59,25 @@ def test_priorities_cost_no_more_in_a_large_queue(what: str, db: Connection) -> 
 def test_groups_are_the_busiest_the_longest_waiting_and_the_noisy(
     clock: Clock, client: dibs.Client, db: Connection
 ) -> None:
-    client.set_queue("q", noisy_share=0.5)
-    client.set_group("q", "vip", weight=3, concurrency=7)
-    assert client.groups("q") == []
+    client.queues.set("q", noisy_share=0.5)
+    client.groups.set("q", "vip", weight=3, concurrency=7)
+    assert client.groups.list("q") == []
     client.enqueue_many(dibs.NewJob(queue="q", kind="k", group="greedy") for _ in range(6))
     client.claim("q", 4)
     client.enqueue("q", "k", group="patient")
     clock.move(600)
     client.enqueue_many(dibs.NewJob(queue="q", kind="k", group="vip") for _ in range(2))
     client.enqueue("q", "k", group="later", delay=3600)
-    found = {g.group: g for g in client.groups("q")}
+    found = {g.group: g for g in client.groups.list("q")}
     assert (found["greedy"].running, found["greedy"].waiting) == (4, 2)
     assert (found["vip"].running, found["vip"].waiting, found["vip"].weight, found["vip"].concurrency) == (0, 2, 3, 7)
-    assert client.groups("q")[0].group == "greedy"
+    assert client.groups.list("q")[0].group == "greedy"
     assert (found["patient"].oldest or timedelta()) >= timedelta(minutes=10)
     assert not any(g.noisy for g in found.values())
     db.execute("select from dibs.claim('{q}')")  # A connection looks once a second who has more than its share.
-    assert {g.group for g in client.groups("q") if g.noisy} == {"greedy"}
+    assert {g.group for g in client.groups.list("q") if g.noisy} == {"greedy"}
     with pytest.raises(dibs.InvalidArgument, match="1 to 100"):
-        client.groups("q", limit=0)
+        client.groups.list("q", limit=0)
 
 
 def test_a_hundred_thousand_groups_cost_no_more_than_some(client: dibs.Client, db: Connection) -> None:
@@ -103,19 +103,19 @@ def test_a_hundred_thousand_groups_cost_no_more_than_some(client: dibs.Client, d
         )
         db.execute("vacuum (analyze) dibs.ready, dibs.job, dibs.group_pointer")
         costs.append(pages(db, "select * from dibs.groups('q')"))
-    assert 20 <= len(client.groups("q")) <= 4 * 20
+    assert 20 <= len(client.groups.list("q")) <= 4 * 20
     assert max(costs) < 5000
     assert costs[1] < 1.2 * costs[0]
 
 
 def test_each_value_of_a_policy_says_where_it_comes_from(client: dibs.Client, db: Connection) -> None:
     client.enqueue("q", "k")
-    assert {one.source for one in client.settings_of("q")} == {"default"}
+    assert {one.source for one in client.queues.settings("q")} == {"default"}
     with dibs.acting_as("ann"):
-        client.set_queue("q", max_attempts=9, ttl=None, lease=45)
+        client.queues.set("q", max_attempts=9, ttl=None, lease=45)
     task = {"kind": "report", "queue": "q", "options": {"max_attempts": 2, "lease": None}}
     db.execute("select dibs.set_tasks(%s)", (json.dumps([task]),))
-    told = {one.setting: one for one in client.settings_of("q")}
+    told = {one.setting: one for one in client.queues.settings("q")}
     assert [*told] == [setting.name for setting in SETTINGS]
     for name, value, standard in (("max_attempts", 9, 5), ("ttl", None, 86400), ("lease", 45, 30)):
         one = told[name]
@@ -123,23 +123,23 @@ def test_each_value_of_a_policy_says_where_it_comes_from(client: dibs.Client, db
     assert told["max_attempts"].tasks == {"report": 2}
     assert told["lease"].tasks == {}
     assert (told["priority"].source, told["priority"].set_by) == ("default", None)
-    client.set_queue("q", max_attempts=5)
-    back = {one.setting: one for one in client.settings_of("q")}["max_attempts"]
+    client.queues.set("q", max_attempts=5)
+    back = {one.setting: one for one in client.queues.settings("q")}["max_attempts"]
     assert (back.value, back.source, back.set_by) == (5, "set", db.info.user)
-    with pytest.raises(dibs.UnknownQueue):
-        client.settings_of("nowhere")
+    with pytest.raises(dibs.errors.UnknownQueue):
+        client.queues.settings("nowhere")
 
 
 def test_the_audit_says_that_a_setting_was_taken_away(client: dibs.Client) -> None:
-    client.set_queue("q", max_depth=5)
-    client.set_queue("q", ttl=None, max_depth=None)
-    [last, first] = [a for a in client.audits() if a.verb == "set_queue"]
+    client.queues.set("q", max_depth=5)
+    client.queues.set("q", ttl=None, max_depth=None)
+    [last, first] = [a for a in client.audit() if a.verb == "set_queue"]
     assert last.detail == {"policy": {"ttl": "none", "max_depth": "none"}, "before": {"ttl": "1 day", "max_depth": 5}}
     assert first.detail == {"policy": {"max_depth": 5}}
 
 
 def test_the_defaults_are_what_a_new_queue_has(client: dibs.Client, db: Connection) -> None:
-    client.set_queue("q")
+    client.queues.set("q")
     [(new, known)] = db.execute(
         "select to_jsonb(q), d.policy from dibs.queue as q, dibs.default_policy as d where q.name = 'q'"
     ).fetchall()
@@ -147,14 +147,14 @@ def test_the_defaults_are_what_a_new_queue_has(client: dibs.Client, db: Connecti
 
 
 def test_a_setting_is_read_as_it_is_written(client: dibs.Client, login: Login) -> None:
-    client.set_queue("q", backoff=dibs.progressive([1, 86400, 5400.25], jitter=0.2), ttl=None, retention=86400 * 40)
-    for one, setting in zip(client.settings_of("q"), SETTINGS, strict=True):
-        client.set_queue("q", **{setting.name: setting.read(setting.write(one.value))})
-    assert {one.setting: one.value for one in client.settings_of("q")}["retention"] == 86400 * 40
-    assert client.settings_of("q")[6].value["kind"] == "list"
-    assert login("dibs_observer").settings_of("q") != []
+    client.queues.set("q", backoff=dibs.progressive([1, 86400, 5400.25], jitter=0.2), ttl=None, retention=86400 * 40)
+    for one, setting in zip(client.queues.settings("q"), SETTINGS, strict=True):
+        client.queues.set("q", **{setting.name: setting.read(setting.write(one.value))})
+    assert {one.setting: one.value for one in client.queues.settings("q")}["retention"] == 86400 * 40
+    assert client.queues.settings("q")[6].value["kind"] == "list"
+    assert login("dibs_observer").queues.settings("q") != []
     with pytest.raises(dibs.NotPermitted):
-        login("dibs_producer").settings_of("q")
+        login("dibs_producer").queues.settings("q")
 
 
 def test_what_is_ahead_of_a_job_is_counted_in_its_order(client: dibs.Client) -> None:
@@ -171,7 +171,7 @@ def test_what_is_ahead_of_a_job_is_counted_in_its_order(client: dibs.Client) -> 
     assert [word.split(":")[-1].strip() for word in ahead()] == [
         none, some.format(1), some.format(4), some.format(5), none, some.format(1)
     ]  # fmt: skip
-    client.set_queue("q", newest_first=True)
+    client.queues.set("q", newest_first=True)
     assert [word.split(":")[-1].strip() for word in ahead()][:4] == [
         none, some.format(4), some.format(1), some.format(5)
     ]  # fmt: skip

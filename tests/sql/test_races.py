@@ -138,7 +138,7 @@ def test_cancel_and_complete(
         one.execute("commit")
         assert waiting.result() == [("ended",)]
     assert tickets(db, job.id) == []
-    assert client.state(job.id) is dibs.State.SUCCEEDED
+    assert client.status(job.id).state is dibs.State.SUCCEEDED
 
 
 def test_a_cancel_follows_a_ticket_that_moves(connect: Connect, client: dibs.Client, later: Later) -> None:
@@ -149,7 +149,7 @@ def test_a_cancel_follows_a_ticket_that_moves(connect: Connect, client: dibs.Cli
     waiting = later.start(other, "select answer from dibs.cancel_many(array[%s])", job.id)
     one.execute("commit")
     assert waiting.result() == [("cancelled",)]
-    assert client.state(job.id) is dibs.State.CANCELLED
+    assert client.status(job.id).state is dibs.State.CANCELLED
 
 
 @pytest.mark.parametrize("first", ["expire", "claim"])
@@ -163,14 +163,14 @@ def test_expire_and_claim(first: str, connect: Connect, client: dibs.Client, clo
         clock.move(11)
         assert other.execute("select expired from dibs.expire()").fetchone() == (0,)
         one.execute("commit")
-        assert client.state(made.id) is dibs.State.RUNNING
+        assert client.status(made.id).state is dibs.State.RUNNING
     else:
         clock.move(11)
         assert one.execute("select expired from dibs.expire()").fetchone() == (1,)
         clock.move(-11)
         assert other.execute("select * from dibs.claim('{q}')").fetchall() == []
         one.execute("commit")
-        assert client.state(made.id) is dibs.State.EXPIRED
+        assert client.status(made.id).state is dibs.State.EXPIRED
 
 
 def test_enqueue_and_prune(connect: Connect, client: dibs.Client, clock: Clock, later: Later) -> None:
@@ -184,12 +184,12 @@ def test_enqueue_and_prune(connect: Connect, client: dibs.Client, clock: Clock, 
     writer.execute("select * from dibs.enqueue('q', 'new')")
     outcomes = {o for _, o, _ in pruner.execute("select * from dibs.prune()").fetchall()}
     assert "locked" in outcomes
-    assert reader.execute("select dibs.state(%s)", (old.id,)).fetchone() == ("succeeded",)
+    assert reader.execute("select (dibs.status(%s)).state", (old.id,)).fetchone() == ("succeeded",)
     writer.execute("commit")
     while rows := pruner.execute("select name, outcome from dibs.prune()").fetchall():
         assert {outcome for _, outcome in rows} == {"dropped"}
-    assert client.state(old.id) is dibs.State.UNKNOWN
-    assert client.depth("q").ready == 1
+    assert client.status(old.id).state is dibs.State.UNKNOWN
+    assert client.queues.depth("q").ready == 1
 
 
 def test_twenty_enqueues_of_one_key_make_one_job(dsn: str) -> None:
@@ -214,7 +214,7 @@ def test_two_enqueues_of_one_id_make_one_job(connect: Connect, later: Later, cli
     row = one.execute("select dibs.make_id()").fetchone()
     assert row
     enqueue = "select * from dibs.enqueue('q', 'k', id => %s)"
-    client.set_queue("q")
+    client.queues.set("q")
     one.execute("begin")
     assert one.execute(enqueue, (row[0],)).fetchone() == (row[0], "enqueued")
     waiting = later.start(other, enqueue, row[0])
@@ -222,7 +222,7 @@ def test_two_enqueues_of_one_id_make_one_job(connect: Connect, later: Later, cli
     with pytest.raises(psycopg.errors.UniqueViolation):
         waiting.result()
     assert other.execute(enqueue, (row[0],)).fetchone() == (row[0], "duplicate")
-    assert client.depth("q").ready == 1
+    assert client.queues.depth("q").ready == 1
 
 
 def test_a_key_freed_while_we_wait_is_ours(connect: Connect, client: dibs.Client, later: Later) -> None:
@@ -237,7 +237,7 @@ def test_a_key_freed_while_we_wait_is_ours(connect: Connect, client: dibs.Client
 
 
 def test_batches_over_the_same_leases_in_other_orders_never_deadlock(dsn: str, client: dibs.Client) -> None:
-    client.set_queue("q", lease=600)
+    client.queues.set("q", lease=600)
     client.enqueue_many(dibs.NewJob(queue="q") for _ in range(200))
     jobs = client.claim("q", 200)
     ids, tokens = [j.id for j in jobs], [j.token for j in jobs]
@@ -261,7 +261,7 @@ def test_batches_over_the_same_leases_in_other_orders_never_deadlock(dsn: str, c
     with ThreadPoolExecutor(len(verbs)) as pool:
         for done in [pool.submit(run, verb) for verb in verbs]:
             done.result()
-    assert client.depth("q").running == 0
+    assert client.queues.depth("q").running == 0
 
 
 def test_an_open_handler_transaction_does_not_stop_the_other_heartbeats(connect: Connect, client: dibs.Client) -> None:
@@ -284,8 +284,8 @@ def test_redrive_and_prune(connect: Connect, client: dibs.Client, clock: Clock) 
     clock.move(25 * 86400)
     while client.upkeep.prune():
         pass
-    client.set_queue("q", retention=5 * 86400)
-    client.set_queue("long", retention=300 * 86400)  # so that no day is dropped, and rows are trimmed
+    client.queues.set("q", retention=5 * 86400)
+    client.queues.set("long", retention=300 * 86400)  # so that no day is dropped, and rows are trimmed
     one, other = connect(), connect()
     one.execute("begin")
     assert len(one.execute("select id from dibs.redrive(array[%s])", (made.id,)).fetchall()) == 1
@@ -295,7 +295,7 @@ def test_redrive_and_prune(connect: Connect, client: dibs.Client, clock: Clock) 
     other.execute("select dibs.prune()")
     [job] = client.claim("q", wait=5)
     assert (job.id, job.payload) == (made.id, {"n": 1})
-    assert client.state(other_job.id) is dibs.State.UNKNOWN
+    assert client.status(other_job.id).state is dibs.State.UNKNOWN
 
 
 def test_a_key_under_an_older_snapshot_is_never_taken_for_a_duplicate(connect: Connect, client: dibs.Client) -> None:
@@ -309,13 +309,13 @@ def test_a_key_under_an_older_snapshot_is_never_taken_for_a_duplicate(connect: C
     old.execute("commit")
     assert row
     assert row[1] == "enqueued"
-    assert client.enqueue("q", "k", dedup_key="same") == dibs.Enqueued(row[0], dibs.Answer.DUPLICATE)
+    assert client.enqueue("q", "k", dedup_key="same") == dibs.types.Enqueued(row[0], dibs.Answer.DUPLICATE)
     client.complete(client.claim("q", wait=5)[0])
     assert client.enqueue("q", "k", dedup_key="same").is_new
 
 
 def test_two_changes_of_one_queue_at_once_both_hold(connect: Connect, client: dibs.Client, later: Later) -> None:
-    client.set_queue("q")
+    client.queues.set("q")
     holder, one, other = connect(), connect(), connect()
     holder.execute("begin")
     holder.execute("select from dibs.queue where name = 'q' for update")
@@ -324,7 +324,7 @@ def test_two_changes_of_one_queue_at_once_both_hold(connect: Connect, client: di
     holder.execute("commit")
     first.result()
     second.result()
-    [queue] = client.queues()
+    [queue] = client.queues.list()
     assert (queue.lease.total_seconds(), queue.max_attempts) == (77, 7)
 
 

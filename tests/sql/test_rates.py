@@ -83,7 +83,7 @@ def test_a_rate_is_changed_and_taken_away(connect: Connect, db: psycopg.Connecti
     assert len(take(db, 100)) == 9, "those that run count"
     set_limit(db, kind="call", concurrency=20, rate=1)
     assert take(db, 100) == []
-    db.execute("select dibs.unset_limit(kind => 'call')")
+    db.execute("select dibs.drop_limit(kind => 'call')")
     assert len(take(connect(), 100)) == 30
     assert db.execute("select count(*) from dibs.limit_rate").fetchone() == (0,)
 
@@ -134,14 +134,14 @@ def test_what_is_put_back_because_of_its_size_is_not_charged(db: psycopg.Connect
 def test_a_task_declares_its_rate(dsn: str, client: dibs.Client) -> None:
     app = dibs.App(dsn, queue="q")
 
-    @app.task(name="call", rate=1000, limit=5)
+    @app.task(name="call", rate=1000, concurrency=5)
     def call() -> None: ...
 
     call.enqueue_many(call.call() for _ in range(3))
     app.run_worker(drain=True, upkeep=False)
-    (limit,) = client.limits()
+    (limit,) = client.limits.list()
     assert (limit.scope, limit.name, limit.concurrency, limit.rate) == ("kind", "call", 5, 1000)
-    assert [job.state for job in client.jobs()] == ["succeeded"] * 3
+    assert [job.state for job in client.find_jobs().jobs] == ["succeeded"] * 3
     for rate in (0, -1, 10**7):
         with pytest.raises(dibs.InvalidArgument, match="a task's rate is"):
             app.task(name=f"wrong {rate}", rate=rate)(lambda: None)

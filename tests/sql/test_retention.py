@@ -27,9 +27,9 @@ def partition_of(db: psycopg.Connection[Any], id: UUID, table: str = "job") -> s
     return row[0] if row else None
 
 
-def prune_all(client: dibs.Client) -> list[dibs.Pruned]:
+def prune_all(client: dibs.Client) -> list[dibs.types.Pruned]:
     """Prune until nothing is dropped or trimmed any more."""
-    done: list[dibs.Pruned] = []
+    done: list[dibs.types.Pruned] = []
     while rows := client.upkeep.prune():
         done += rows
         if not any(row.outcome in {"dropped", "trimmed"} for row in rows):
@@ -59,7 +59,7 @@ def test_a_live_straggler_survives_and_finishes(db: psycopg.Connection[Any], cli
         client.extend(lease, 6 * DAY)
         client.upkeep.make_days()
     assert {row.outcome for row in prune_all(client)} == {"dropped"}
-    assert client.states([year.id, done.id, held.id]) == ["scheduled", "unknown", "running"]
+    assert [s.state for s in client.status_many([year.id, done.id, held.id])] == ["scheduled", "unknown", "running"]
     assert partition_of(db, year.id) == partition_of(db, held.id) == "job_default"
     assert client.complete(lease, "after its day was pruned") == "ok"
     clock.move(325.5 * DAY)
@@ -71,8 +71,8 @@ def test_a_live_straggler_survives_and_finishes(db: psycopg.Connection[Any], cli
     assert shown
     assert shown["attempts"][0]["result"] == "a year later"
     clock.move(40 * DAY)
-    assert dibs.Pruned("job", "trimmed", 1) in prune_all(client)
-    assert client.state(year.id) is dibs.State.UNKNOWN
+    assert dibs.types.Pruned("job", "trimmed", 1) in prune_all(client)
+    assert client.status(year.id).state is dibs.State.UNKNOWN
 
 
 def test_a_job_redriven_after_its_day_was_pruned(
@@ -85,10 +85,10 @@ def test_a_job_redriven_after_its_day_was_pruned(
     client.upkeep.make_days()
     prune_all(client)
     assert partition_of(db, made.id) == "job_default"
-    assert client.state(made.id) is dibs.State.FAILED
+    assert client.status(made.id).state is dibs.State.FAILED
     assert client.redrive([made.id])[0].answer == "redriven"
     assert client.complete(client.claim("q", wait=5)[0]) == "ok"
-    assert client.state(made.id) is dibs.State.SUCCEEDED
+    assert client.status(made.id).state is dibs.State.SUCCEEDED
 
 
 def test_a_dead_row_and_its_job_leave_together(db: psycopg.Connection[Any], client: dibs.Client, clock: Clock) -> None:
@@ -98,16 +98,16 @@ def test_a_dead_row_and_its_job_leave_together(db: psycopg.Connection[Any], clie
     waiting = client.enqueue("q", "k", ttl=timedelta(days=3600))
     clock.move(25 * DAY)
     prune_all(client)
-    assert client.state(dead.id) is dibs.State.FAILED
+    assert client.status(dead.id).state is dibs.State.FAILED
     clock.move(20 * DAY)
     prune_all(client)
-    assert client.states([dead.id, waiting.id]) == ["unknown", "ready"]
+    assert [s.state for s in client.status_many([dead.id, waiting.id])] == ["unknown", "ready"]
     assert db.execute("select count(*) from dibs.dead").fetchone() == (0,)
 
 
 def test_a_queue_may_keep_less_or_longer_than_the_others(client: dibs.Client, clock: Clock) -> None:
-    client.set_queue("brief", retention=5 * DAY, history_retention=3 * DAY)
-    client.set_queue("long", retention=100 * DAY, history_retention=100 * DAY)
+    client.queues.set("brief", retention=5 * DAY, history_retention=3 * DAY)
+    client.queues.set("long", retention=100 * DAY, history_retention=100 * DAY)
     ids = {}
     for queue in ("brief", "long", "plain"):
         ids[queue] = client.enqueue(queue, "k").id
@@ -115,17 +115,17 @@ def test_a_queue_may_keep_less_or_longer_than_the_others(client: dibs.Client, cl
     for days, left in ((4, {"brief", "long", "plain"}), (3, {"long", "plain"}), (40, {"long"}), (100, set())):
         clock.move(days * DAY)
         prune_all(client)
-        assert {q for q in ids if client.state(ids[q]) is not dibs.State.UNKNOWN} == left
+        assert {q for q in ids if client.status(ids[q]).state is not dibs.State.UNKNOWN} == left
 
 
 def test_history_goes_before_its_job(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
-    client.set_queue("q", history_retention=2 * DAY)
+    client.queues.set("q", history_retention=2 * DAY)
     made = client.enqueue("q", "k")
     client.complete(client.claim("q")[0])
     clock.move(5 * DAY)
     prune_all(client)
     assert db.execute("select count(*) from dibs.attempt").fetchone() == (0,)
-    assert client.state(made.id) is dibs.State.SUCCEEDED
+    assert client.status(made.id).state is dibs.State.SUCCEEDED
 
 
 def test_a_crowded_day_stays_and_its_ended_jobs_are_trimmed(client: dibs.Client, clock: Clock) -> None:
@@ -136,7 +136,7 @@ def test_a_crowded_day_stays_and_its_ended_jobs_are_trimmed(client: dibs.Client,
     rows = [client.upkeep.prune() for _ in range(20)]
     assert any(row.outcome == "crowded" for step in rows for row in step)
     assert sum(row.rows or 0 for step in rows for row in step if row.name == "job") == 20
-    assert client.depth("q").scheduled == 1200
+    assert client.queues.depth("q").scheduled == 1200
 
 
 @pytest.mark.parametrize("holder", ["select * from dibs.job limit 1", "select dibs.enqueue('q', 'k')"])

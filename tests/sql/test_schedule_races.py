@@ -39,7 +39,7 @@ def test_a_slot_that_was_held_back_and_refused_brings_no_later_one_forward(life:
     assert life.tick(60) == 1
     assert life.tick(60) == 0  # held back behind the first
     life.work()
-    life.client.set_queue("q", max_depth=1)
+    life.client.queues.set("q", max_depth=1)
     life.client.enqueue("q", "other")
     assert life.db.execute(ROUND).fetchone() == (0, 1)
     life.work()
@@ -81,7 +81,7 @@ def test_a_producer_who_holds_a_key_keeps_only_the_schedule_of_that_key_waiting(
     life.set({"fixed_rate": 60}, {**JOB, "dedup_key": "same"}, name="a")
     life.set({"cron": "* * * * *"}, {**JOB, "dedup_key": "same"}, name="s")
     life.set({"fixed_rate": 60}, name="z")
-    life.client.set_queue("q")
+    life.client.queues.set("q")
     assert fire(life, life.look("revision"), [], [START + timedelta(minutes=1)]) == ("ok", 0)
     producer = connect()
     producer.execute("begin")
@@ -132,7 +132,7 @@ def test_a_schedule_that_is_declared_meanwhile_is_retired_as_it_is_then(
     assert life.look("fired, status", "a") == (1, "retired")
 
 
-@pytest.mark.parametrize("change", ["unset_schedule('s')", "pause_schedule('s')", "declare"], ids=str)
+@pytest.mark.parametrize("change", ["drop_schedule('s')", "pause_schedule('s')", "declare"], ids=str)
 def test_what_is_changed_while_it_fires_is_changed_after_it(
     life: Life, connect: Connect, later: Later, change: str
 ) -> None:
@@ -146,7 +146,7 @@ def test_what_is_changed_while_it_fires_is_changed_after_it(
     assert not changed.done()
     ticking.execute("commit")
     changed.result()
-    assert life.client.depth("q").waiting == 1
+    assert life.client.queues.depth("q").waiting == 1
     assert life.tick(60) == 0
-    assert life.client.depth("q").waiting == 1
-    assert life.slots() == ([] if change.startswith("unset") else [60])
+    assert life.client.queues.depth("q").waiting == 1
+    assert life.slots() == ([] if change.startswith("drop") else [60])

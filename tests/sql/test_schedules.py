@@ -220,12 +220,12 @@ def test_a_slot_within_its_grace_is_in_time(life: Life) -> None:
 
 def test_the_slots_of_a_pause_are_gone(life: Life) -> None:
     life.set({"fixed_rate": 60, "catch_up": 100, "overlap": "allow"})
-    assert life.client.pause_schedule("s", "holidays") is True
-    assert life.client.pause_schedule("s") is False
+    assert life.client.schedules.pause("s", "holidays") is True
+    assert life.client.schedules.pause("s") is False
     assert life.look("status, pause_reason, next_attempt") == ("paused", "holidays", None)
     assert life.tick(600) == 0
-    assert life.client.resume_schedule("s") is True
-    assert life.client.resume_schedule("s") is False
+    assert life.client.schedules.resume("s") is True
+    assert life.client.schedules.resume("s") is False
     assert life.tick(30) == 0
     assert life.tick(30) == 1
     assert life.slots() == [660]
@@ -233,15 +233,15 @@ def test_the_slots_of_a_pause_are_gone(life: Life) -> None:
 
 def test_a_trigger_makes_a_job_and_leaves_the_slots_alone(life: Life) -> None:
     life.set({"fixed_rate": 60})
-    life.client.pause_schedule("s")
-    made = life.client.trigger("s")
+    life.client.schedules.pause("s")
+    made = life.client.schedules.trigger("s")
     assert made.answer is dibs.Answer.TRIGGERED
     assert made.job_id
-    assert life.client.state(made.job_id) is dibs.State.READY
-    assert life.client.trigger("s").answer == "skipped"
-    assert life.client.trigger("s", force=True).answer == "triggered"
+    assert life.client.status(made.job_id).state is dibs.State.READY
+    assert life.client.schedules.trigger("s").answer == "skipped"
+    assert life.client.schedules.trigger("s", force=True).answer == "triggered"
     assert life.look("next_scheduled, fired, last_slot") == (START + timedelta(seconds=60), 2, None)
-    life.client.resume_schedule("s")
+    life.client.schedules.resume("s")
     life.work()
     assert life.tick(60) == 1
 
@@ -300,7 +300,7 @@ def test_a_schedule_pauses_after_failures_in_a_row(life: Life) -> None:
     life.tick()
     assert life.look("status, pause_reason, failed_runs") == ("paused", "3 runs in a row have failed", 3)
     assert life.tick(600) == 0
-    life.client.resume_schedule("s")
+    life.client.schedules.resume("s")
     assert life.tick(60) == 1
     life.work(fail="no")
     life.tick()
@@ -348,7 +348,7 @@ def test_a_run_whose_worker_vanishes_and_one_that_expires_are_failures(life: Lif
 def test_a_refused_job_stays_awaited_and_stops_nobody_else(life: Life) -> None:
     life.set({"fixed_rate": 60}, {**JOB, "queue": "small", "payload": "x" * 100}, name="bad")
     life.set({"fixed_rate": 60}, name="good")
-    life.client.set_queue("small", payload_limit=10)
+    life.client.queues.set("small", payload_limit=10)
     life.clock.move(60)
     row = life.db.execute("select fired, troubled from dibs.run_schedules()").fetchone()
     assert row == (1, 1)
@@ -358,7 +358,7 @@ def test_a_refused_job_stays_awaited_and_stops_nobody_else(life: Life) -> None:
         START + timedelta(seconds=70),
     )
     assert "the payload of job 1 has" in life.look("status_message", "bad")
-    life.client.set_queue("small", payload_limit=1000)
+    life.client.queues.set("small", payload_limit=1000)
     assert life.tick(10) == 1
     assert life.slots("bad") == [60]
 
@@ -470,33 +470,33 @@ def test_every_bad_rule_is_refused_by_name(life: Life) -> None:
         with pytest.raises(psycopg.DatabaseError, match=said) as refused:
             life.set(rule, job)
         assert (refused.value.sqlstate or "").startswith(("DI010", "DI051", "23514", "22"))
-    assert life.client.schedules() == []
+    assert life.client.schedules.list() == []
 
 
 def test_hints_name_the_nearest(life: Life) -> None:
-    with pytest.raises(dibs.InvalidSchedule, match="did you mean 'overlap'"):
-        life.client.set_schedule("s", dibs.NewJob(queue="q", kind="k"), interval=5, overlaps="skip")  # type: ignore[call-arg]
+    with pytest.raises(dibs.errors.InvalidSchedule, match="did you mean 'overlap'"):
+        life.client.schedules.set("s", dibs.NewJob(queue="q", kind="k"), interval=5, overlaps="skip")  # type: ignore[call-arg]
     with pytest.raises(psycopg.DatabaseError) as refused:
         life.set({"cron": "* * * * *", "zone": "Europe/Berlim"})
     assert refused.value.diag.message_hint
     assert "did you mean 'Europe/Berlin'" in refused.value.diag.message_hint
     life.set({"interval": 60}, name="nightly")
     actions: list[Callable[[str], object]] = [
-        life.client.pause_schedule, life.client.resume_schedule, life.client.trigger, life.client.unset_schedule,
-        life.client.preview_schedule,
+        life.client.schedules.pause, life.client.schedules.resume, life.client.schedules.trigger,
+        life.client.schedules.drop, life.client.schedules.preview,
     ]  # fmt: skip
     for action in actions:
-        with pytest.raises(dibs.UnknownSchedule, match="did you mean 'nightly'"):
+        with pytest.raises(dibs.errors.UnknownSchedule, match="did you mean 'nightly'"):
             action("nighly")
 
 
 def test_a_schedule_is_removed_and_its_jobs_stay(life: Life) -> None:
     life.set({"interval": 60})
-    made = life.client.trigger("s").job_id
+    made = life.client.schedules.trigger("s").job_id
     assert made
-    life.client.unset_schedule("s")
-    assert life.client.schedules() == []
-    assert life.client.state(made) is dibs.State.READY
+    life.client.schedules.drop("s")
+    assert life.client.schedules.list() == []
+    assert life.client.status(made).state is dibs.State.READY
     assert life.db.execute("select count(*) from dibs.schedule_run").fetchone() == (0,)
 
 
@@ -524,7 +524,7 @@ def test_declared_schedules_are_never_duplicated_and_retire_when_they_vanish(lif
 def test_what_was_changed_by_hand_stays_until_the_code_changes(life: Life) -> None:
     declare(life, "shop", s={"fixed_rate": 60, "overlap": "allow"})
     life.set({"fixed_rate": 300})
-    life.client.pause_schedule("s")
+    life.client.schedules.pause("s")
     assert declare(life, "shop", s={"fixed_rate": 60, "overlap": "allow"}) == {"s": "unchanged"}
     assert life.look("every, overlap, status") == (timedelta(seconds=300), "allow", "paused")
     assert declare(life, "shop", s={"fixed_rate": 90}) == {"s": "changed"}

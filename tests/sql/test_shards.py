@@ -37,14 +37,14 @@ def test_an_exclusive_queue_is_pulled_by_its_holder_alone(
     client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
 ) -> None:
     clock.freeze()
-    client.set_queue("q", exclusive=True, shard_lease=10)
+    client.queues.set("q", exclusive=True, shard_lease=10)
     one, two = workers(db, 2)
     client.enqueue("q", "k")
-    with pytest.raises(dibs.ShardNotHeld, match="client that is no worker"):
+    with pytest.raises(dibs.errors.ShardNotHeld, match="client that is no worker"):
         client.claim("q")
     assert names(client, one) == ["q"]
     assert names(client, two) == []
-    with pytest.raises(dibs.ShardNotHeld, match="worker 2 does not hold 'q'"):
+    with pytest.raises(dibs.errors.ShardNotHeld, match="worker 2 does not hold 'q'"):
         client.claim("q", worker=two)
     [job] = client.claim("q", worker=one)
     client.complete(job)
@@ -53,34 +53,34 @@ def test_an_exclusive_queue_is_pulled_by_its_holder_alone(
     clock.move(9)
     assert names(client, two) == []
     clock.move(1)
-    with pytest.raises(dibs.ShardNotHeld):
+    with pytest.raises(dibs.errors.ShardNotHeld):
         client.claim("q", worker=one)
     assert names(client, two) == ["q"]
     assert names(client, one) == []
 
 
 def test_jobs_of_one_key_go_to_one_shard(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_queue("q", shards=8)
+    client.queues.set("q", shards=8)
     client.enqueue_many(dibs.NewJob(queue="q", kind=str(n % 40), shard_key=str(n % 40)) for n in range(400))
     rows = db.execute("select kind, queue, array_agg(distinct shard), count(*) from dibs.jobs group by 1, 2").fetchall()
     assert len(rows) == 40
     assert all(queue == "q" and len(shards) == 1 and count == 10 for _, queue, shards, count in rows)
     assert {shards[0] for _, _, shards, _ in rows} == set(range(8))
-    assert client.depth("q").ready == 400
+    assert client.queues.depth("q").ready == 400
     again = [client.enqueue("q", "k", dedup_key="d").outcome for _ in range(2)]
     assert again == ["enqueued", "duplicate"], "a dedup key is a shard key where there is no other"
-    assert [q.name for q in client.queues()] == ["q"]
-    with pytest.raises(dibs.InvalidPolicy, match="without #"):
+    assert [q.name for q in client.queues.list()] == ["q"]
+    with pytest.raises(dibs.errors.InvalidPolicy, match="without #"):
         client.enqueue("q#1", "k")
-    with pytest.raises(dibs.InvalidPolicy, match="without #"):
-        client.set_queue("q#1")
+    with pytest.raises(dibs.errors.InvalidPolicy, match="without #"):
+        client.queues.set("q#1")
 
 
 def test_shards_are_shared_out_evenly_as_workers_come_and_go(
     client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
 ) -> None:
     clock.freeze()
-    client.set_queue("q", shards=8, shard_lease=10)
+    client.queues.set("q", shards=8, shard_lease=10)
     four = workers(db, 4)
     assert len(settle(client, four[:1])[four[0]]) == 8
     held = settle(client, four)
@@ -101,7 +101,7 @@ def test_shards_are_shared_out_evenly_as_workers_come_and_go(
 
 def test_runs_of_a_dead_holder_are_lost_at_once(client: dibs.Client, db: psycopg.Connection[Any], clock: Clock) -> None:
     clock.freeze()
-    client.set_queue("q", exclusive=True, shard_lease=10, lease=3600)
+    client.queues.set("q", exclusive=True, shard_lease=10, lease=3600)
     one, two = workers(db, 2)
     names(client, one)
     made = client.enqueue("q", "k")
@@ -119,7 +119,7 @@ def test_a_shard_that_is_handed_over_waits_for_its_runs(
     client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
 ) -> None:
     clock.freeze()
-    client.set_queue("q", shards=2, shard_lease=10)
+    client.queues.set("q", shards=2, shard_lease=10)
     one, two = workers(db, 2)
     names(client, one)
     client.enqueue_many(dibs.NewJob(queue="q", kind="k", shard_key=str(n)) for n in range(20))
@@ -129,9 +129,9 @@ def test_a_shard_that_is_handed_over_waits_for_its_runs(
     assert len(mine) == 1
     assert names(client, two) == []
     [waits] = names(client, two, waiting=True)
-    with pytest.raises(dibs.ShardNotHeld):
+    with pytest.raises(dibs.errors.ShardNotHeld):
         client.claim(waits, worker=two)
-    with pytest.raises(dibs.ShardNotHeld):
+    with pytest.raises(dibs.errors.ShardNotHeld):
         client.claim(waits, worker=one)
     client.complete_many(running)
     assert names(client, two) == [waits]
@@ -142,7 +142,7 @@ def test_a_claim_keeps_its_shard_until_it_is_committed(
     client: dibs.Client, connect: Connect, db: psycopg.Connection[Any], clock: Clock
 ) -> None:
     clock.freeze()
-    client.set_queue("q", exclusive=True, shard_lease=10)
+    client.queues.set("q", exclusive=True, shard_lease=10)
     one, two = workers(db, 2)
     names(client, one)
     client.enqueue("q", "k")
@@ -160,7 +160,7 @@ def test_a_holder_in_a_stuck_transaction_is_waited_for(
     client: dibs.Client, connect: Connect, db: psycopg.Connection[Any], clock: Clock
 ) -> None:
     clock.freeze()
-    client.set_queue("q", exclusive=True, shard_lease=10)
+    client.queues.set("q", exclusive=True, shard_lease=10)
     one, two = workers(db, 2)
     names(client, one)
     client.enqueue("q", "k")
@@ -172,13 +172,13 @@ def test_a_holder_in_a_stuck_transaction_is_waited_for(
         assert names(client, two) == []
         assert names(client, two, waiting=True) == ["q"]
     assert names(client, two) == ["q"]
-    assert client.state(job.id) is dibs.State.SUCCEEDED
+    assert client.status(job.id).state is dibs.State.SUCCEEDED
 
 
 def test_a_queue_and_its_shards_have_one_policy(client: dibs.Client, db: psycopg.Connection[Any], clock: Clock) -> None:
-    client.set_queue("q", shards=4, lease=77)
-    client.set_queue("q", max_attempts=1, ttl=None)
-    client.pause("q")
+    client.queues.set("q", shards=4, lease=77)
+    client.queues.set("q", max_attempts=1, ttl=None)
+    client.queues.pause("q")
     own = {"id", "name", "created_at", "shards", "shard_of", "shard"}
     rows = [row[0] for row in db.execute("select to_jsonb(q) from dibs.queue as q order by id").fetchall()]
     assert [row["name"] for row in rows] == ["q", "q#1", "q#2", "q#3"]
@@ -190,12 +190,12 @@ def test_a_queue_and_its_shards_have_one_policy(client: dibs.Client, db: psycopg
     held = names(client, one)
     assert client.claim(held, 100, worker=one) == []
     clock.move(10)
-    assert client.resume("q", extend=60).extended == 40
+    assert client.queues.resume("q", extend=60).extended == 40
     jobs = client.claim(held, 100, worker=one)
     assert len(jobs) == 40
     for job in jobs:
         client.fail(job, "no")
-    assert client.depth("q").exhausted == 40
+    assert client.queues.depth("q").exhausted == 40
     assert len(client.redrive(queue="q")) == 40
 
 
@@ -203,32 +203,32 @@ def test_the_number_of_shards_may_change_and_nothing_is_stranded(
     client: dibs.Client, db: psycopg.Connection[Any]
 ) -> None:
     client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(10))
-    client.set_queue("q", shards=6)
+    client.queues.set("q", shards=6)
     client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(60))
-    client.set_queue("q", shards=2)
+    client.queues.set("q", shards=2)
     client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(10))
     [one] = workers(db, 1)
     held = names(client, one)
     assert len(held) == 6, "those it no longer has are served as long as something lies there"
     client.complete_many(client.claim(held, 100, worker=one))
-    assert client.depth("q").ready == 0
+    assert client.queues.depth("q").ready == 0
     assert sorted(names(client, one)) == ["q", "q#1"]
-    with pytest.raises(dibs.StillSharded):
-        client.set_queue("q", shards=None)
-    client.set_queue("q", exclusive=True)
-    client.set_queue("p", exclusive=True)
-    client.set_queue("p", exclusive=False)
+    with pytest.raises(dibs.errors.StillSharded):
+        client.queues.set("q", shards=None)
+    client.queues.set("q", exclusive=True)
+    client.queues.set("p", exclusive=True)
+    client.queues.set("p", exclusive=False)
     client.enqueue("p", "k")
     assert len(client.claim("p")) == 1, "what never had shards is ordinary again"
 
 
 def test_a_worker_is_known_by_a_secret_that_nobody_else_sees(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     """A number can be guessed: anyone who said it could retire the worker, take its shards or claim in its place."""
-    client.set_queue("q", exclusive=True)
+    client.queues.set("q", exclusive=True)
     client.enqueue("q", "k")
     one, two = workers(db, 2)
     assert names(client, one) == ["q"]
-    with pytest.raises(dibs.ShardNotHeld):
+    with pytest.raises(dibs.errors.ShardNotHeld):
         client.claim("q", worker=two)
     assert client.upkeep.release_shards(two) == 0
     assert names(client, one) == ["q"]
@@ -244,39 +244,39 @@ def test_a_worker_is_known_by_a_secret_that_nobody_else_sees(client: dibs.Client
 
 
 def test_ordinary_queues_are_answered_as_they_are(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_queue("q", exclusive=True)
+    client.queues.set("q", exclusive=True)
     [one] = workers(db, 1)
     holds = client.upkeep.hold_shards(one, ["mail", "q"])
     assert [(h.name, h.shard, h.claimable) for h in holds] == [("mail", None, True), ("q", 0, True)]
     assert client.upkeep.release_shards(one) == 1
-    with pytest.raises(dibs.UnknownWorker):
+    with pytest.raises(dibs.errors.UnknownWorker):
         client.upkeep.hold_shards(uuid4(), "q")
     with pytest.raises(dibs.InvalidArgument):
         client.upkeep.hold_shards(one, [])
-    with pytest.raises(dibs.InvalidPolicy, match="256"):
-        client.set_queue("q", shards=257)
+    with pytest.raises(dibs.errors.InvalidPolicy, match="256"):
+        client.queues.set("q", shards=257)
 
 
 def test_why_and_the_view_say_who_pulls(client: dibs.Client, db: psycopg.Connection[Any], clock: Clock) -> None:
-    client.set_queue("q", exclusive=True, shard_lease=10)
+    client.queues.set("q", exclusive=True, shard_lease=10)
     made = client.enqueue("q", "k")
     assert "none does now" in client.why(made.id)
     [one] = workers(db, 1)
     names(client, one)
     assert "only worker 1 pulls from there" in client.why(made.id)
-    [shard] = client.shards("q")
+    [shard] = client.queues.shards("q")
     assert (shard.queue, shard.shard, shard.worker, shard.held, shard.claimable) == ("q", 0, 1, True, True)
     clock.move(20)
-    [shard] = client.shards("q")
+    [shard] = client.queues.shards("q")
     assert (shard.held, shard.claimable) == (False, False)
 
 
 def test_statistics_are_of_the_whole_queue(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    client.set_queue("q", shards=4)
+    client.queues.set("q", shards=4)
     [one] = workers(db, 1)
     client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(40))
     client.complete_many(client.claim(names(client, one), 100, worker=one))
     client.upkeep.roll_up()
-    [told] = client.totals("q")
+    [told] = client.stats.totals("q")
     assert told.succeeded == 40
     assert db.execute("select distinct queue from dibs.attempts").fetchall() == [("q",)]

@@ -78,10 +78,10 @@ def test_what_is_little_is_counted_exactly(client: dibs.Client, db: Connection) 
         fill(db, what, count)
     fill(db, "ready", 9, at="now() + interval '1 hour'")
     fill(db, "ready", 11, queue="other")
-    depth = client.depth("q")
+    depth = client.queues.depth("q")
     assert (depth.ready, depth.scheduled, depth.blocked, depth.running, depth.dead) == (3 + 4, 9, 5, 6, 7)
     assert depth.estimated == []
-    assert [(d.queue, d.ready, d.estimated) for d in client.depths()] == [("other", 11, []), ("q", 7, [])]
+    assert [(d.queue, d.ready, d.estimated) for d in client.queues.depths()] == [("other", 11, []), ("q", 7, [])]
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_a_depth_reads_no_more_of_a_large_table(client: dibs.Client, db: Connect
     """What is much is an estimate, and says so."""
     fill(db, what, MANY)
     fill(db, what, 7, queue="few")
-    depth = client.depth("q")
+    depth = client.queues.depth("q")
     assert state in depth.estimated
     assert getattr(depth, state) == pytest.approx(MANY * 3 // 4 if what == "dead" else MANY, rel=0.05)
     assert depth.told(state) == f"≈ {getattr(depth, state):,}"
     if what != "lease":  # They have no index by queue.
-        few = client.depth("few")
+        few = client.queues.depth("few")
         assert (getattr(few, "dead" if what == "dead" else state), few.estimated) == (7, [])
     much = pages_of_looks(db)
     fill(db, what, MANY)
@@ -115,7 +115,7 @@ def test_many_queues_share_what_is_counted(client: dibs.Client, db: Connection) 
     for n in range(50):
         fill(db, "ready", MANY // 50, queue=f"queue-{n}")
     assert pages(db, "select * from dibs.depth()") < 5000
-    depths = client.depths()
+    depths = client.queues.depths()
     assert len(depths) == 50
     assert sum(d.ready for d in depths) == pytest.approx(MANY, rel=0.2)
     assert all(d.ready >= 200 for d in depths), "what was counted is the least it can be"
@@ -125,38 +125,38 @@ def test_an_estimate_does_not_rest_on_old_statistics(client: dibs.Client, db: Co
     db.execute("vacuum (analyze) dibs.ready")
     fill(db, "ready", MANY)
     fill(db, "ready", MANY, queue="other")
-    assert client.depth("q").ready == pytest.approx(MANY, rel=0.05)
+    assert client.queues.depth("q").ready == pytest.approx(MANY, rel=0.05)
     db.execute("analyze dibs.ready")
     # What is deleted leaves its pages behind, and no vacuum has seen it.
     db.execute("delete from dibs.ready where queue_id = (select id from dibs.queue where name = 'other')")
     db.execute(
         "delete from dibs.ready where id in (select id from dibs.ready order by md5(id::text) limit %s)", (MANY // 2,)
     )
-    assert client.depth("q").ready == pytest.approx(MANY // 2, rel=0.1)
-    assert client.depth("other").ready == 0
+    assert client.queues.depth("q").ready == pytest.approx(MANY // 2, rel=0.1)
+    assert client.queues.depth("other").ready == 0
 
 
 def test_few_that_are_ready_are_counted_beside_many_that_are_scheduled(client: dibs.Client, db: Connection) -> None:
     fill(db, "ready", MANY, at="now() + interval '1 hour'")
     fill(db, "ready", 5)
-    depth = client.depth("q")
+    depth = client.queues.depth("q")
     assert (depth.ready, list(depth.estimated)) == (5, ["scheduled"])
     assert depth.told("waiting") == f"≈ {depth.waiting:,}"
 
 
 def test_a_small_table_is_counted_however_many_there_are_of_a_queue(client: dibs.Client, db: Connection) -> None:
     fill(db, "ready", 12_000)
-    assert (client.depth("q").ready, client.depth("q").estimated) == (12_000, [])
+    assert (client.queues.depth("q").ready, client.queues.depth("q").estimated) == (12_000, [])
 
 
 def test_the_oldest_untried_is_sought_among_a_thousand(client: dibs.Client, db: Connection) -> None:
     fill(db, "ready", 2000, at="now() - interval '1 hour' + n * interval '1 second'")
     db.execute("update dibs.ready set run = 1 where due_at <= now() - interval '1 hour' + interval '500 seconds'")
-    depth = client.depth("q")
+    depth = client.queues.depth("q")
     assert 3099 < depth.oldest_untried.total_seconds() < 3100 + 60
     assert depth.estimated == []
     db.execute("update dibs.ready set run = 1 where due_at <= now() - interval '1 hour' + interval '1500 seconds'")
-    depth = client.depth("q")
+    depth = client.queues.depth("q")
     assert depth.estimated == ["oldest_ready", "oldest_untried"]
     assert 2599 < depth.oldest_untried.total_seconds() < 2600 + 60, "at most as old as the last one looked at"
 
@@ -209,7 +209,7 @@ def old(db: Connection, count: int, *, queue: str, days: int) -> None:
 
 
 def test_a_prune_is_a_short_step_whatever_other_queues_keep(client: dibs.Client, db: Connection) -> None:
-    client.set_queue("brief", retention=timedelta(days=1), history_retention=timedelta(days=1))
+    client.queues.set("brief", retention=timedelta(days=1), history_retention=timedelta(days=1))
     for days in (5, 4, 3):
         old(db, 12_000, queue="long", days=days)
         old(db, 10, queue="brief", days=days)
@@ -243,7 +243,7 @@ def test_the_dead_of_a_day_go_before_it_in_short_steps(client: dibs.Client, db: 
         assert strays == 0
     assert [step for step in steps if step[0] == "trimmed"] == [("trimmed", 10_000)] * 2
     assert ("dropped", None) in steps[-10:]
-    assert client.depth("q").dead == 0
+    assert client.queues.depth("q").dead == 0
     assert db.execute("select count(*) from dibs.job").fetchall() == [(1,)]
 
 
@@ -266,13 +266,13 @@ def test_runs_are_counted_in_steps_however_many_a_transaction_ended(client: dibs
 
 
 def test_who_waits_for_a_limit_is_counted_up_to_a_bound(client: dibs.Client, db: Connection) -> None:
-    client.set_limit(kind="k", concurrency=1)
+    client.limits.set(kind="k", concurrency=1)
     fill(db, "blocked", 12_000)
     db.execute("update dibs.blocked set limit_id = (select id from dibs.limit_rule)")
-    [limit] = client.limits()
+    [limit] = client.limits.list()
     assert (limit.blocked, limit.blocked_more) == (10_000, True)
     db.execute("delete from dibs.blocked where id > (select id from dibs.blocked order by id offset 9 limit 1)")
-    [limit] = client.limits()
+    [limit] = client.limits.list()
     assert (limit.blocked, limit.blocked_more) == (10, False)
 
 
@@ -282,7 +282,7 @@ def test_leases_are_read_once_for_all_workers_and_limits(client: dibs.Client, db
     for count in (1, 40):
         for n in range(count):
             db.execute("select dibs.register_worker(%s)", (f"worker {n}",))
-            client.set_limit(kind=f"kind {n}", concurrency=1)
+            client.limits.set(kind=f"kind {n}", concurrency=1)
             db.execute("select dibs.set_group('q', %s, '{\"weight\": 2}')", (f"group {n}",))
         costs.append(pages(db, "select * from dibs.workers") + pages(db, "select * from dibs.limits"))
     assert costs[1] < 2 * costs[0] + 500
@@ -291,16 +291,20 @@ def test_leases_are_read_once_for_all_workers_and_limits(client: dibs.Client, db
 def test_a_list_is_made_of_short_steps(client: dibs.Client, db: Connection) -> None:
     fill(db, "dead", 3, queue="few")
     fill(db, "ready", MANY)
-    assert len(client.jobs(queue="few")) == 3, "behind all that are newer"
+    assert len(client.find_jobs({"queue": "few"}).jobs) == 3, "behind all that are newer"
     call = calls.operate.find_jobs({"queue": "few"}, 20, None)
     assert pages(db, call.sql, call.args) < 120_000
-    assert client.jobs(queue="few", state=["failed", "exhausted"], limit=2) == client.jobs(queue="few")[:2]
-    assert len(client.jobs(limit=20_000)) == 20_000
-    assert client.jobs(queue="none") == []
+    assert (
+        client.find_jobs({"queue": "few", "states": ["failed", "exhausted"]}, limit=2).jobs
+        == client.find_jobs({"queue": "few"}).jobs[:2]
+    )
+    assert len(client.find_jobs(limit=20_000).jobs) == 20_000
+    with pytest.raises(dibs.errors.UnknownQueue):
+        client.find_jobs({"queue": "none"})
 
 
 def test_when_a_backlog_ends_is_estimated_by_a_short_look(client: dibs.Client, db: Connection, clock: Clock) -> None:
-    client.set_queue("q")
+    client.queues.set("q")
     clock.move(3600)
     costs = []
     for _ in range(2):
@@ -309,19 +313,19 @@ def test_when_a_backlog_ends_is_estimated_by_a_short_look(client: dibs.Client, d
         db.execute("vacuum (analyze)")
         costs.append(pages(db, "select * from dibs.drain_estimate('q')"))
     assert costs[1] < 1.5 * costs[0]
-    estimate = client.drain_estimate("q")
+    estimate = client.queues.drain_estimate("q")
     assert estimate.waiting == pytest.approx(2 * MANY, rel=0.05)
     assert estimate.leaving > 0
 
 
 def test_what_succeeded_counts_before_and_after_it_is_rolled_up(client: dibs.Client, clock: Clock) -> None:
-    client.set_queue("q")
+    client.queues.set("q")
     clock.freeze()
     clock.move(600)
     client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(100))
     client.complete_many(client.claim("q", 60))
     clock.move(60)
-    new = client.drain_estimate("q").leaving
+    new = client.queues.drain_estimate("q").leaving
     client.upkeep.roll_up()
     assert new == pytest.approx(60 / 300)
-    assert client.drain_estimate("q").leaving == pytest.approx(new)
+    assert client.queues.drain_estimate("q").leaving == pytest.approx(new)

@@ -45,7 +45,7 @@ def counted(db: psycopg.Connection[Any]) -> tuple[int, int]:
 
 
 def test_counts_and_durations_by_queue_and_kind(client: dibs.Client, noon: Clock) -> None:
-    client.set_queue("q", max_attempts=1)
+    client.queues.set("q", max_attempts=1)
     for kind in ("good", "bad", "slept", "unrun", "stopped"):
         client.enqueue("q", kind)
     noon.move(30)
@@ -58,7 +58,7 @@ def test_counts_and_durations_by_queue_and_kind(client: dibs.Client, noon: Clock
     client.cancel(jobs["stopped"].id)
     client.fail(jobs["stopped"])
     assert client.upkeep.roll_up() == 5
-    told = {s.kind: s for s in client.statistics()}
+    told = {s.kind: s for s in client.stats.statistics()}
     good = told["good"]
     assert (good.queue, good.at, good.succeeded, good.runs, good.waits) == ("q", None, 1, 1, 1)
     assert good.run_mean == good.run_max == good.run_p99 == timedelta(seconds=2)
@@ -67,9 +67,9 @@ def test_counts_and_durations_by_queue_and_kind(client: dibs.Client, noon: Clock
     assert (told["slept"].snoozed, told["slept"].runs, told["slept"].run_mean) == (1, 0, None)
     assert told["unrun"].released == 1
     assert told["stopped"].cancelled == 1
-    assert [s.kind for s in client.statistics(kind="good")] == ["good"]
-    with pytest.raises(dibs.UnknownQueue):
-        client.statistics("no such queue")
+    assert [s.kind for s in client.stats.statistics(kind="good")] == ["good"]
+    with pytest.raises(dibs.errors.UnknownQueue):
+        client.stats.statistics("no such queue")
 
 
 def test_what_ends_unrun_is_counted_too(client: dibs.Client, noon: Clock) -> None:
@@ -79,19 +79,19 @@ def test_what_ends_unrun_is_counted_too(client: dibs.Client, noon: Clock) -> Non
     assert client.upkeep.expire() == 2
     assert client.upkeep.roll_up() == 3
     assert client.upkeep.roll_up() == 0
-    [told] = client.statistics("q", "k")
+    [told] = client.stats.statistics("q", "k")
     assert (told.expired, told.cancelled, told.runs) == (2, 1, 0)
 
 
 def test_a_wait_is_that_of_the_first_run(client: dibs.Client, noon: Clock) -> None:
-    client.set_queue("q", backoff=dibs.constant(100))
+    client.queues.set("q", backoff=dibs.constant(100))
     client.enqueue("q", "k")
     noon.move(5)
     client.fail(client.claim("q")[0])
     noon.move(100)
     client.complete(client.claim("q")[0])
     client.upkeep.roll_up()
-    [told] = client.statistics("q")
+    [told] = client.stats.statistics("q")
     assert (told.failed, told.succeeded, told.runs, told.waits) == (1, 1, 2, 1)
     assert told.wait_max == timedelta(seconds=5)
 
@@ -107,7 +107,7 @@ def test_quantiles_are_right_within_a_bar(client: dibs.Client, noon: Clock) -> N
         passed = length
         client.complete(job)
     client.upkeep.roll_up()
-    [told] = client.statistics(since=7200)
+    [told] = client.stats.statistics(since=7200)
     for part, found in ((0.5, told.run_p50), (0.95, told.run_p95), (0.99, told.run_p99)):
         assert found
         exact = lengths[math.ceil(part * len(lengths)) - 1]
@@ -123,7 +123,7 @@ def test_averages_of_hour_day_and_week_and_totals(client: dibs.Client, noon: Clo
         client.complete(job)
     noon.freeze(NOON)
     client.upkeep.roll_up()
-    [told] = client.totals("q", "k")
+    [told] = client.stats.totals("q", "k")
     assert told.succeeded == 4
     assert told.last_run == told.run_hour == timedelta(seconds=8)
     assert told.run_day == timedelta(seconds=12)
@@ -131,7 +131,7 @@ def test_averages_of_hour_day_and_week_and_totals(client: dibs.Client, noon: Clo
     assert told.run_mean == timedelta(seconds=30)
     assert told.run_total == timedelta(seconds=120)
     assert told.run_max == timedelta(seconds=64)
-    week = client.statistics(since=timedelta(days=7), every=timedelta(days=1))
+    week = client.stats.statistics(since=timedelta(days=7), every=timedelta(days=1))
     assert [s.succeeded for s in week] == [1, 2]
     assert [s.run_max for s in week] == [timedelta(seconds=32), timedelta(seconds=16)]
 
@@ -147,12 +147,12 @@ def test_minutes_and_hours_leave_and_totals_stay(client: dibs.Client, db: psycop
     noon.move(timedelta(days=3))
     client.upkeep.roll_up()
     assert grains() == {"hour": 3, "ever": 3}
-    client.upkeep.set_stat_retention(hours=timedelta(days=10))
+    client.stats.set_retention(hours=timedelta(days=10))
     noon.move(timedelta(days=8))
     client.upkeep.roll_up()
     assert grains() == {"ever": 3}
-    with pytest.raises(dibs.InvalidPolicy, match="2 hours"):
-        client.upkeep.set_stat_retention(minutes=1)
+    with pytest.raises(dibs.errors.InvalidPolicy, match="2 hours"):
+        client.stats.set_retention(minutes=1)
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["plain", "in a savepoint"])
@@ -170,11 +170,11 @@ def test_a_late_committer_is_counted_once(
         client.complete_many(jobs[1:])
         assert client.upkeep.roll_up() == 9, "a transaction that stays open holds up nobody else's runs"
         assert client.upkeep.roll_up() == 0
-        assert client.totals()[0].succeeded == 9
-        assert client.statistics()[0].succeeded == 9
+        assert client.stats.totals()[0].succeeded == 9
+        assert client.stats.statistics()[0].succeeded == 9
     assert client.upkeep.roll_up() == 1
     assert client.upkeep.roll_up() == 0
-    assert client.totals()[0].succeeded == 10
+    assert client.stats.totals()[0].succeeded == 10
     assert counted(db) == (10, 10)
 
 
@@ -207,7 +207,7 @@ def test_a_round_that_is_rolled_back_counts_nothing(client: dibs.Client, connect
     with conn.transaction(force_rollback=True):
         assert conn.execute("select counted from dibs.roll_up()").fetchone() == (5,)
     assert client.upkeep.roll_up() == 5
-    assert client.totals()[0].succeeded == 5
+    assert client.stats.totals()[0].succeeded == 5
 
 
 def fill(db: psycopg.Connection[Any], count: int) -> None:
@@ -307,7 +307,7 @@ def test_only_one_counts_at_a_time(client: dibs.Client, connect: Connect, db: ps
 
 def test_each_run_is_counted_once_while_many_end(dsn: str, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     client.enqueue_many(dibs.NewJob(queue="q", kind="k", max_attempts=100) for _ in range(600))
-    client.set_queue("q", backoff=dibs.constant(0))
+    client.queues.set("q", backoff=dibs.constant(0))
     ended = threading.Event()
 
     def work(seed: int) -> None:
@@ -342,9 +342,9 @@ def test_each_run_is_counted_once_while_many_end(dsn: str, client: dibs.Client, 
     client.upkeep.roll_up()
     stat, history = counted(db)
     assert stat == history > 600
-    [told] = client.totals("q")
+    [told] = client.stats.totals("q")
     assert told.succeeded == 600
-    [lately] = client.statistics(since=7200)
+    [lately] = client.stats.statistics(since=7200)
     assert (lately.succeeded, lately.waits) == (600, 600)
 
 
@@ -376,21 +376,21 @@ def test_a_round_with_nothing_new_reads_only_the_last_pages(
 )
 def test_senseless_questions_are_refused(shared_client: dibs.Client, asked: dict[str, float], says: str) -> None:
     with pytest.raises(dibs.InvalidArgument, match=says):
-        shared_client.statistics(**asked)  # type: ignore[arg-type]
+        shared_client.stats.statistics(**asked)  # type: ignore[arg-type]
 
 
 def test_queues_without_history_have_no_statistics(client: dibs.Client) -> None:
-    client.set_queue("q", history="failures", backoff=dibs.constant(0))
+    client.queues.set("q", history="failures", backoff=dibs.constant(0))
     client.enqueue("q", "k")
     client.fail(client.claim("q")[0], "no")
     client.complete(client.claim("q")[0])
     client.upkeep.roll_up()
-    [told] = client.totals("q")
+    [told] = client.stats.totals("q")
     assert (told.failed, told.succeeded) == (1, 0)
 
 
 def test_periods_put_all_kinds_together(client: dibs.Client, noon: Clock) -> None:
-    client.set_queue("q", max_attempts=1)
+    client.queues.set("q", max_attempts=1)
     for kind, seconds in (("quick", 1), ("slow", 9)):
         client.enqueue("q", kind)
         [job] = client.claim("q")
@@ -400,29 +400,29 @@ def test_periods_put_all_kinds_together(client: dibs.Client, noon: Clock) -> Non
     client.enqueue("other", "bad")
     client.fail(client.claim("other")[0], "no", final=True)
     client.upkeep.roll_up()
-    first, second = client.periods()
+    first, second = client.stats.periods()
     assert (first.succeeded, first.failed, second.succeeded, second.failed) == (2, 0, 0, 1)
     assert first.run_p50
     assert first.run_p95
     assert timedelta(seconds=0.9) < first.run_p50 < timedelta(seconds=1.2)
     assert timedelta(seconds=7) < first.run_p95 <= timedelta(seconds=9)
     assert (first.at, second.at) == (NOON, NOON + timedelta(minutes=1))
-    [hour] = client.periods(since=86400, every=3600)
+    [hour] = client.stats.periods(since=86400, every=3600)
     assert (hour.at, hour.succeeded, hour.failed) == (NOON, 2, 1)
-    assert [p.succeeded for p in client.periods(queue="q", kind="slow")] == [1]
-    assert [(r.queue, r.succeeded, r.failed) for r in client.queue_rates()] == [("other", 0, 1), ("q", 2, 0)]
+    assert [p.succeeded for p in client.stats.periods(queue="q", kind="slow")] == [1]
+    assert [(r.queue, r.succeeded, r.failed) for r in client.stats.queue_rates()] == [("other", 0, 1), ("q", 2, 0)]
     with pytest.raises(dibs.InvalidArgument):
-        client.periods(every=1)
-    with pytest.raises(dibs.UnknownQueue):
-        client.periods("no such queue")
+        client.stats.periods(every=1)
+    with pytest.raises(dibs.errors.UnknownQueue):
+        client.stats.periods("no such queue")
 
 
 def test_what_runs_is_told_with_who_holds_it(client: dibs.Client) -> None:
     made = client.enqueue("q", "k")
     client.enqueue("q", "waits")
     [job] = client.claim("q")
-    client.report(job, 0.5)
-    [held] = client.running()
+    client.progress(job, 0.5)
+    [held] = client.workers.running()
     assert (held.id, held.queue, held.kind, held.worker, held.attempt) == (made.id, "q", "k", None, 1)
     assert (held.progress, held.cancel_requested) == ({"done": 0.5, "of": 1}, False)
-    assert client.running(worker=7) == []
+    assert client.workers.running(worker=7) == []

@@ -46,7 +46,7 @@ def test_stale_wrong_and_foreign_tokens_are_refused(
     refused(db, verb, current.id, foreign.token)
     refused(db, verb, current.id, uuid4())
     refused(db, verb, uuid4(), current.token)
-    assert client.state(current.id) is dibs.State.RUNNING
+    assert client.status(current.id).state is dibs.State.RUNNING
     db.execute(VERBS[verb], (current.id, current.token))
 
 
@@ -65,12 +65,12 @@ def test_a_repeated_claim_returns_what_its_token_holds(db: psycopg.Connection[An
     ).fetchall()
     assert {row[1] for row in first} == {token}
     assert db.execute(REPEAT, (worker, token)).fetchall() == first
-    client.pause("q")
+    client.queues.pause("q")
     assert db.execute(REPEAT, (worker, token)).fetchall() == first
-    client.resume("q")
+    client.queues.resume("q")
     db.execute("select dibs.complete(%s, %s)", first[0][:2])
     assert db.execute(REPEAT, (worker, token)).fetchall() == first[1:]
-    assert client.depth("q").running == 1
+    assert client.queues.depth("q").running == 1
 
 
 def test_a_repeated_claim_that_was_never_made_is_made(db: psycopg.Connection[Any], client: dibs.Client) -> None:
@@ -88,7 +88,7 @@ def test_another_worker_with_a_token_gets_nothing_of_its_holder(
     token, one, other = uuid4(), register(db), register(db)
     db.execute("select from dibs.claim('{q}', 1, %s, token => %s)", (one, token))
     assert [row[0] for row in db.execute(REPEAT, (other, token))] == [free.id]
-    assert client.state(held.id) is dibs.State.RUNNING
+    assert client.status(held.id).state is dibs.State.RUNNING
     assert db.execute(REPEAT.replace("{q}", "{other}"), (one, token)).fetchall() == []
 
 
@@ -186,7 +186,7 @@ def test_the_same_id_twice_in_a_batch_is_told_apart_by_its_token(client: dibs.Cl
     wrong = msgspec.structs.replace(job, _token=uuid4().bytes)
     follow = [[dibs.NewJob(queue="wrong")], [dibs.NewJob(queue="right", payload=b"bytes")]]
     assert [a.answer for a in client.complete_many([wrong, job], follow_ups=follow)] == ["lost", "ok"]
-    assert (client.depth("wrong").ready, client.claim("right")[0].content) == (0, b"bytes")
+    assert (client.queues.depth("wrong").ready, client.claim("right")[0].content) == (0, b"bytes")
 
 
 @pytest.mark.parametrize("verb", ["complete", "fail", "release"])

@@ -78,19 +78,19 @@ def test_so_does_a_worker(dsn: str, db: psycopg.Connection[Any], client: dibs.Cl
     asyncio.run(drain())
     app.close()
     assert sorted(ran) == list(range(20))
-    assert client.state(bad) is dibs.State.FAILED
+    assert client.status(bad).state is dibs.State.FAILED
 
 
 def test_a_blocked_job_that_cannot_be_read_is_buried_too(db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    client.set_limit(resource="gpu", concurrency=1)
+    client.limits.set(resource="gpu", concurrency=1)
     first, second = (client.enqueue("q", "k", resources={"gpu": 1}) for _ in range(2))
     [held] = client.claim("q", 10)
-    assert (held.id, client.state(second.id)) == (first.id, dibs.State.BLOCKED)
+    assert (held.id, client.status(second.id).state) == (first.id, dibs.State.BLOCKED)
     db.execute(SABOTAGE["resources"], (second.id,))
     third = client.enqueue("q", "k")
     client.complete(held)
     assert [job.id for job in client.claim("q", 10)] == [third.id]
-    assert client.state(second.id) is dibs.State.FAILED
+    assert client.status(second.id).state is dibs.State.FAILED
 
 
 def test_an_error_that_is_no_jobs_fault_is_passed_on(db: psycopg.Connection[Any], client: dibs.Client) -> None:
@@ -99,7 +99,7 @@ def test_an_error_that_is_no_jobs_fault_is_passed_on(db: psycopg.Connection[Any]
     db.execute("update dibs.queue set lease = '178000000 years', lease_cap = '178000000 years'")
     with pytest.raises(dibs.InvalidArgument, match="out of range"):
         client.claim("q")
-    assert client.state(made.id) is dibs.State.READY
+    assert client.status(made.id).state is dibs.State.READY
 
 
 def text() -> st.SearchStrategy[str]:
@@ -183,7 +183,7 @@ def enqueue_odd(db: psycopg.Connection[Any], queue: str, job: str) -> None:
     refused: psycopg.Error | None = None
     try:
         [(id,)] = db.execute("select id from dibs.enqueue_many(%s)", (whole,)).fetchall()
-        for look in ("dibs.why", "dibs.status", "dibs.state"):
+        for look in ("dibs.why", "dibs.status"):
             db.execute(f"select {look}(%s)", (id,)).fetchall()
     except psycopg.Error as error:
         refused = error

@@ -79,20 +79,20 @@ def test_the_horizon_the_dead_rows_and_the_late_are_measured(
     client: dibs.Client, db: psycopg.Connection[Any], connect: Connect, clock: Clock
 ) -> None:
     def measured(name: str, *labels: str) -> float | None:
-        return next((v.value for v in client.vitals() if (v.name, *v.labels) == (name, *labels)), None)
+        return next((v.value for v in client.stats.vitals() if (v.name, *v.labels) == (name, *labels)), None)
 
     assert measured("horizon_age_seconds") == 0
     other = connect()
     other.execute("begin isolation level repeatable read; select 1 from dibs.queue")
-    client.set_queue("q")
+    client.queues.set("q")
     clock.move(3600)
     assert 3600 <= (measured("horizon_age_seconds") or 0) < 3700
     assert (measured("horizon_transactions") or 0) >= 1
     other.execute("rollback")
-    client.set_schedule("often", dibs.NewJob(queue="q", kind="k"), interval=60)
+    client.schedules.set("often", dibs.NewJob(queue="q", kind="k"), interval=60)
     clock.move(600)
     assert 500 <= (measured("schedule_late_seconds", "often") or 0) <= 600
-    client.set_limit(kind="k", concurrency=1)
+    client.limits.set(kind="k", concurrency=1)
     client.enqueue_many(dibs.NewJob(queue="q", kind="k") for _ in range(3))
     assert len(client.claim("q", 3)) == 1
     assert (measured("limit_used", "kind", "k"), measured("limit_blocked", "kind", "k")) == (1, 2)

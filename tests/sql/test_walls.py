@@ -35,7 +35,7 @@ class World:
         self.role = f"{name}_team_{db.info.backend_pid}"
         db.execute(sql.SQL("create role {} nologin").format(sql.Identifier(self.role)))
         db.execute(f"create schema {name}_app")
-        db.execute(f"create function {name}_app.run(p jsonb) returns jsonb language sql return dibs.result_ok()")
+        db.execute(f"create function {name}_app.run(p jsonb) returns jsonb language sql return dibs.envelope_ok()")
         db.execute(f"revoke execute on function {name}_app.run from public")
         db.execute(f"grant execute on function {name}_app.run to {self.role}")
         db.execute("select dibs.allow_function(%s)", (f"{name}_app.run(jsonb)",))
@@ -245,14 +245,14 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "release_shards": ("worker => '<own_worker>', queues => array['<shard>']", "worker => '<worker>'"),
     "repair_groups": NOTHING,
     "repair_limits": NOTHING,
-    "report": ("id => '<job>', token => '<token>', progress => null",),
-    "report_many": (
+    "progress": ("id => '<job>', token => '<token>', progress => null",),
+    "progress_many": (
         "ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[], progress => array[null::jsonb]",
     ),
     "rescue": NOTHING,
-    "result_error": ("error => 'e'",),
-    "result_invalid": ("message => 'm'",),
-    "result_ok": NOTHING,
+    "envelope_error": ("error => 'e'",),
+    "envelope_invalid": ("message => 'm'",),
+    "envelope_ok": NOTHING,
     "resume": ("queue => '<queue>'", "queue => '<queue>', extend => '1 h'"),
     "resume_schedule": ("name => '<schedule>'",),
     "retry": FILTERED,
@@ -262,7 +262,7 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "run_handler": ("id => '<job>', token => '<token>', name => '<function>', payload => '{}'",),
     "run_job": ("id => '<job>', token => '<token>', name => '<function>', payload => '{}'",),
     "run_schedules": NOTHING,
-    "settings_of": ("queue => '<queue>'",),
+    "queue_settings": ("queue => '<queue>'",),
     "set_queue": ("name => '<queue>', policy => '{\"max_attempts\": 3}'",),
     "show": ("id => '<job>'",),
     "show_schedule": ("name => '<schedule>'", "name => '<near_schedule>'"),
@@ -274,13 +274,11 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "snooze_many": (
         "ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[], delays => array[interval '1 s']",
     ),
-    "state": ("id => '<job>'",),
-    "states": ("ids => array['<job>']::uuid[]",),
+    "status_many": ("ids => array['<job>']::uuid[]",),
     "periods": ("queue => '<queue>'", "kind => '<kind>'", "since => '1 day', every => '1 hour'"),
     "queue_rates": ("since => '1 day', every => '1 hour'",),
     "statistics": ("queue => '<queue>'", "kind => '<kind>'", "since => '1 day'"),
     "status": ("id => '<job>'",),
-    "result": ("id => '<job>'",),
     "stop_worker": ("number => <number>",),
     "supervise": (
         "process => '<process>', payload => '{}', queue => 'mine'",
@@ -301,13 +299,13 @@ UPKEEP = {"do_chore", "expire", "forget", "maintain", "make_days", "prune", "res
 """What may change things of every queue, and tells of none."""
 
 HARMLESS = {
-    "ahead", "at", "backoff", "bodies", "body", "chunk", "completes", "concurrency", "content_type",
+    "ahead", "at", "backoff", "bodies", "body", "chunk", "completes", "content_type",
     "cost", "count", "cpu",
     "deadline", "dedup", "dedup_for", "dedup_scope", "delay", "delays", "detail", "dry_run", "due_at", "errors",
     "every", "facts", "final", "finals", "follow_ups", "force", "fresh", "headers", "history", "lease", "lease_cap",
     "lease_growth", "max", "max_attempts", "memory", "on_duplicate", "payload", "priority", "progress", "rate",
     "reason", "result", "results",
-    "run_time", "source", "span", "target", "trouble", "ttl",
+    "run_time", "slots", "source", "span", "target", "trouble", "ttl",
 }  # fmt: skip
 """Arguments that name nothing, or what is tried by itself."""
 

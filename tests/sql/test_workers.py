@@ -21,14 +21,14 @@ __all__ = ["later"]
 
 def test_a_worker_says_what_it_uses_and_keeps_what_it_does_not_say_again(client: dibs.Client) -> None:
     secret, number = client._run(calls.workers.register_worker("w", {}))
-    [worker] = client.workers()
+    [worker] = client.workers.list()
     assert (worker.id, worker.cpu, worker.memory, worker.stop_asked_at) == (number, None, None, None)
     assert client._run(calls.workers.beat_worker(secret, cpu=0.25, memory=10**8)) is False
     client._run(calls.workers.beat_worker(secret))
-    [worker] = client.workers()
+    [worker] = client.workers.list()
     assert (worker.cpu, worker.memory) == (0.25, 10**8)
     for cpu, memory in ((-1, 1), (float("nan"), 1), (1, -1)):
-        with pytest.raises(dibs.InvalidPolicy):
+        with pytest.raises(dibs.errors.InvalidPolicy):
             client._run(calls.workers.beat_worker(secret, cpu=cpu, memory=memory))
 
 
@@ -39,36 +39,36 @@ def test_a_worker_that_is_asked_to_stop_hears_of_it_and_nobody_else_can_tell_whi
     with psycopg.connect(dsn, autocommit=True) as listening:
         listening.execute("listen dibs")
         with dibs.acting_as("ann"):
-            assert client.stop_worker(number) is dibs.Answer.REQUESTED
+            assert client.workers.stop(number) is dibs.Answer.REQUESTED
         [rung] = [note.payload for note in listening.notifies(timeout=10, stop_after=1)]
     assert rung == "stop " + hashlib.sha256(secret.bytes).hexdigest()[:16]
-    [asked] = [worker.stop_asked_at for worker in client.workers()]
+    [asked] = [worker.stop_asked_at for worker in client.workers.list()]
     assert asked is not None
     assert client._run(calls.workers.beat_worker(secret)) is True
-    client.stop_worker(number)
-    assert [worker.stop_asked_at for worker in client.workers()] == [asked]
-    audit = client.audits()[-1]
+    client.workers.stop(number)
+    assert [worker.stop_asked_at for worker in client.workers.list()] == [asked]
+    audit = client.audit()[-1]
     assert (audit.verb, audit.actor, audit.detail) == ("stop_worker", "ann", {"worker": number, "name": "w"})
-    with pytest.raises(dibs.UnknownWorker, match="there is no worker 4711"):
-        client.stop_worker(4711)
+    with pytest.raises(dibs.errors.UnknownWorker, match="there is no worker 4711"):
+        client.workers.stop(4711)
 
 
 def test_who_may_stop_a_worker(db: psycopg.Connection[Any], login: Login, client: dibs.Client) -> None:
-    client.set_queue("ours")
-    client.set_queue("theirs")
+    client.queues.set("ours")
+    client.queues.set("theirs")
     _, theirs = client._run(calls.workers.register_worker("t", {"queues": ["theirs"]}))
     _, both = client._run(calls.workers.register_worker("b", {"queues": ["ours", "theirs"]}))
     _, ours = client._run(calls.workers.register_worker("o", {"queues": ["ours"]}))
     for role in ("dibs_producer", "dibs_worker", "dibs_observer"):
         with pytest.raises(dibs.NotPermitted):
-            login(role).stop_worker(ours)
+            login(role).workers.stop(ours)
     # A role that is confined stops those that work on its queues alone, if it may stop any.
     db.execute("grant execute on function dibs.stop_worker to dibs_observer")
     confined = login("dibs_observer", queues=["ours"])
     for number in (theirs, both):
-        with pytest.raises(dibs.UnknownWorker):
-            confined.stop_worker(number)
-    confined.stop_worker(ours)
+        with pytest.raises(dibs.errors.UnknownWorker):
+            confined.workers.stop(number)
+    confined.workers.stop(ours)
     asked = db.execute("select id from dibs.workers where stop_asked_at is not null").fetchall()
     assert asked == [(ours,)]
 
@@ -85,7 +85,7 @@ def test_a_worker_that_is_forgotten_while_it_beats_is_told_so(
     one.execute("commit")
     with pytest.raises(psycopg.Error) as unknown:
         beating.result()
-    assert unknown.value.sqlstate == dibs.UnknownWorker.sqlstate
+    assert unknown.value.sqlstate == dibs.errors.UnknownWorker.sqlstate
 
 
 def test_a_kind_that_two_move_at_once_is_where_the_second_put_it(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CANCEL_WHERE = "select done, operation from dibs.cancel_where(%s, 'by filter', %s)"
 RETRY = "select done, operation from dibs.retry(%s, %s)"
 UNDO = "select * from dibs.undo(%s, %s)"
-STATE = "select dibs.state(%s)"
+STATE = "select (dibs.status(%s)).state"
 
 
 class Surgeon(Operator):
@@ -31,7 +31,7 @@ class Surgeon(Operator):
         self.acts = {
             self.cancel: 2, self.cancel_far: 1, self.cancel_strict: 2, self.cancel_key: 1, self.cancel_where: 2,
             self.cancel_and_undo: 3, self.edit: 2, self.edit_slowly: 2, self.edit_still: 2, self.move: 2,
-            self.move_to_tiny: 3, self.retry: 3, self.redrive: 2, self.undo: 4, self.purge: 0.1, self.delete: 0.5,
+            self.move_to_tiny: 3, self.retry: 5, self.undo: 4, self.purge: 0.1, self.delete: 0.5,
             self.clone: 0.3,
         }  # fmt: skip
 
@@ -141,16 +141,17 @@ class Surgeon(Operator):
         self.call("move", "select * from dibs.move(%s, %s)", chosen, self.chance.choice(TINY))
 
     def retry(self) -> None:
-        chosen = as_json(
-            {"ids": [str(id) for id in self.some("dead", 30)]} if self.chance.random() < 0.6 else self.filter()
-        )
-        for done, operation in self.call("retry", RETRY, chosen, self.chance.choice((5, 50))):
-            self.remember(done, operation)
-
-    def redrive(self) -> None:
-        sql = "select count(*) from dibs.redrive(queue => %s, state => %s, max => %s)"
         state = self.chance.choice(("failed", "exhausted", "expired", "cancelled"))
-        self.call("redrive", sql, self.world.any_queue(self.chance), state, self.chance.choice((5, 50)))
+        chosen = self.chance.choices(
+            (
+                {"ids": [str(id) for id in self.some("dead", 30)]},
+                {"queue": self.world.any_queue(self.chance), "states": [state]},
+                self.filter(),
+            ),
+            (36, 40, 24),
+        )[0]
+        for done, operation in self.call("retry", RETRY, as_json(chosen), self.chance.choice((5, 50))):
+            self.remember(done, operation)
 
     def undo(self) -> None:
         if not self.world.operations:

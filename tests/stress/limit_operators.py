@@ -18,9 +18,9 @@ SET: dict[str, LiteralString] = {
     "resource": "select dibs.set_limit(resource => %s, concurrency => %s::int, rate => %s::float8, burst => %s::int)",
 }
 UNSET: dict[str, LiteralString] = {
-    "queue": "select dibs.unset_limit(queue => %s)",
-    "kind": "select dibs.unset_limit(kind => %s)",
-    "resource": "select dibs.unset_limit(resource => %s)",
+    "queue": "select dibs.drop_limit(queue => %s)",
+    "kind": "select dibs.drop_limit(kind => %s)",
+    "resource": "select dibs.drop_limit(resource => %s)",
 }
 
 
@@ -31,7 +31,7 @@ class Limiter(Operator):
 
     def __init__(self, world: World, number: int = 0) -> None:
         super().__init__(world, number)
-        self.acts = {self.set_limit: 5, self.unset_limit: 3, self.flicker_limit: 1.5}
+        self.acts = {self.set_limit: 5, self.drop_limit: 3, self.flicker_limit: 1.5}
 
     def target(self) -> tuple[str, str]:
         """What to limit."""
@@ -50,16 +50,16 @@ class Limiter(Operator):
         scope, name = self.target()
         self.call("set_limit", SET[scope], name, *self.numbers())
 
-    def unset_limit(self) -> None:
+    def drop_limit(self) -> None:
         scope, name = self.target()
-        self.call("unset_limit", UNSET[scope], name)
+        self.call("drop_limit", UNSET[scope], name)
 
     def flicker_limit(self) -> None:
         """Set a limit and take it away at once: claims in flight saw it."""
         scope, name = self.target()
         self.call("set_limit", SET[scope], name, 1, None, None)
         self.world.stop.wait(self.chance.random() * 0.03)
-        self.call("unset_limit", UNSET[scope], name)
+        self.call("drop_limit", UNSET[scope], name)
 
 
 class Declarer(Operator):

@@ -22,7 +22,7 @@ class Grouper(Operator):
 
     def __init__(self, world: World, number: int = 0) -> None:
         super().__init__(world, number)
-        self.acts = {self.set_group: 3, self.make_strict: 2, self.unset_group: 2}
+        self.acts = {self.set_group: 3, self.make_strict: 2, self.drop_group: 2}
 
     def target(self) -> tuple[str, str | None]:
         """A queue, and a group or none for all."""
@@ -44,8 +44,8 @@ class Grouper(Operator):
     def make_strict(self) -> None:
         self.call("set_group", "select dibs.set_group(%s, %s, %s)", *self.target(), as_json({"concurrency": 1}))
 
-    def unset_group(self) -> None:
-        self.call("unset_group", "select dibs.unset_group(%s, %s)", *self.target())
+    def drop_group(self) -> None:
+        self.call("drop_group", "select dibs.drop_group(%s, %s)", *self.target())
 
 
 class Queuer(Operator):

@@ -148,7 +148,7 @@ class Worker(Actor):
         self.held.insert(0, held)
 
     def report(self, held: Held) -> None:
-        self.db.run("report", """select dibs.report(%s, %s, '{"done": 1}')""", held)
+        self.db.run("report", """select dibs.progress(%s, %s, '{"done": 1}')""", held)
         self.held.insert(0, held)
 
     def abandon(self, held: Held) -> None:

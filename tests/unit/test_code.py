@@ -66,7 +66,9 @@ def test_every_public_name_exists_and_is_listed() -> None:
 def test_sync_and_async_clients_have_the_same_verbs() -> None:
     public = [{n for n in vars(c) if not n.startswith("_")} for c in (dibs.Client, dibs.AsyncClient)]
     assert public[0] == public[1]
-    public = [{n for n in vars(c) if not n.startswith("_")} for c in (dibs.Queue, dibs.AsyncQueue)]
+    public = [
+        {n for n in vars(c) if not n.startswith("_")} for c in (dibs.types.MessageQueue, dibs.types.AsyncMessageQueue)
+    ]
     assert public[0] == public[1]
 
 

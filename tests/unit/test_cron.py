@@ -90,10 +90,10 @@ def test_of_very_many_the_newest_are_told() -> None:
 
 
 def test_what_cannot_be_read_is_refused_in_words() -> None:
-    with pytest.raises(dibs.InvalidSchedule, match="not a cron expression: Bad hour"):
+    with pytest.raises(dibs.errors.InvalidSchedule, match="not a cron expression: Bad hour"):
         Cron("0 25 * * *")
-    with pytest.raises(dibs.InvalidSchedule, match="not a cron expression"):
+    with pytest.raises(dibs.errors.InvalidSchedule, match="not a cron expression"):
         Cron("every day")
-    with pytest.raises(dibs.InvalidSchedule, match="no time zone 'Europe/Berlim'"):
+    with pytest.raises(dibs.errors.InvalidSchedule, match="no time zone 'Europe/Berlim'"):
         Cron("0 1 * * *", "Europe/Berlim")
     assert Cron("0 0 29 2 1#5").upcoming(at("2030-01-01"), 1) != []

@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs import events
+from dibs import events, types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.once
 
-PUBLIC = {*dibs.__all__, *(name for name, value in vars(events).items() if inspect.isclass(value))}
+PUBLIC = {*dibs.__all__, *types.__all__, *(name for name, value in vars(events).items() if inspect.isclass(value))}
 PASSED_BY_DIBS = {"Arguments", "AsyncDatabase", "Batch", "Database", "Databases", "Note"}
 """Only dibs itself makes what takes these: a task and its settings, a context, a transaction, a client's upkeep."""
-DEFINED = [
-    name for name in dibs.__all__ if inspect.isclass(getattr(dibs, name)) or inspect.isfunction(getattr(dibs, name))
-]
+NAMES = {name: getattr(module, name) for module in (dibs, types) for name in module.__all__}
+DEFINED = [name for name, thing in NAMES.items() if inspect.isclass(thing) or inspect.isfunction(thing)]
 
 
 @pytest.mark.parametrize("name", DEFINED)
 def test_every_type_in_a_public_signature_is_public(name: str) -> None:
-    thing = getattr(dibs, name)
+    thing = NAMES[name]
     tree = ast.parse(inspect.getsource(sys.modules[thing.__module__]))
     [defined] = [n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == thing.__name__]
     used = {n.id for hint in _hints(defined) for n in ast.walk(hint) if isinstance(n, ast.Name)}

@@ -85,23 +85,25 @@ def web(browse: Browse) -> TestClient:
 
 def fill(client: dibs.Client) -> dict[str, UUID]:
     """Put something of everything in; the jobs by their states."""
-    client.set_queue("mail", max_attempts=2, backoff=dibs.exponential(1.5, factor=3, cap=1800, jitter=0.25))
+    client.queues.set("mail", max_attempts=2, backoff=dibs.exponential(1.5, factor=3, cap=1800, jitter=0.25))
     made = {"ready": client.enqueue("mail", "ready", {"to": NASTY, "token": "s3cret"}, headers={"card": 4711}).id}
     made["scheduled"] = client.enqueue("mail", "scheduled", delay=3600).id
     for kind in ("succeeded", "running", "failed", "exhausted", "retried"):
         made[kind] = client.enqueue("work", kind, {"n": 2**60}, max_attempts=1 if kind == "exhausted" else 5).id
     held = {job.kind: job for job in client.claim("work", 10)}
     client.complete(held["succeeded"], {"done": True, "token": "s3cret"})
-    client.report(held["running"], 3, 10, message="under way")
+    client.progress(held["running"], 3, 10, message="under way")
     client.fail(held["failed"], TRACE, final=True)
     client.fail(held["exhausted"], TRACE)
     client.fail(held["retried"], TRACE, delay=60)
     made["cancelled"] = client.enqueue("mail", "cancelled").id
     client.cancel(made["cancelled"])
-    client.pause("mail")
-    client.set_limit(queue="work", concurrency=3)
-    client.set_schedule("nightly", dibs.NewJob(queue="mail", kind="nightly"), cron="30 2 * * 1-5", zone="Europe/Berlin")
-    client.set_schedule("often", dibs.NewJob(queue="work", kind="often"), interval=300)
+    client.queues.pause("mail")
+    client.limits.set(queue="work", concurrency=3)
+    client.schedules.set(
+        "nightly", dibs.NewJob(queue="mail", kind="nightly"), cron="30 2 * * 1-5", zone="Europe/Berlin"
+    )
+    client.schedules.set("often", dibs.NewJob(queue="work", kind="often"), interval=300)
     secret, _ = client._run(calls.workers.register_worker("shop:app", {"host": "web-1", "queues": ["work"]}))
     client._run(calls.workers.beat_worker(secret, cpu=0.42, memory=123_000_000))
     client._run(calls.channels.append_error("smtp: 451 later\nand more", made["failed"], "smtp"))

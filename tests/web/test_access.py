@@ -46,9 +46,9 @@ ACTS: dict[str, tuple[Action, str, dict[str, str]]] = {
 
 def facts(client: dibs.Client) -> object:
     """Everything that an action could have changed."""
-    schedules = [(s.paused_at, s.last_job) for s in client.schedules()]
-    asked = [worker.stop_asked_at for worker in client.workers()]
-    return client.jobs(), client.queues(), schedules, asked
+    schedules = [(s.paused_at, s.last_job) for s in client.schedules.list()]
+    asked = [worker.stop_asked_at for worker in client.workers.list()]
+    return client.find_jobs().jobs, client.queues.list(), schedules, asked
 
 
 ALSO: dict[str, Action] = {"undo": "cancel"}
@@ -97,7 +97,7 @@ def test_every_action_needs_its_access_and_is_audited(
     assert web.get(allowed.headers["location"]).status_code == 200
     if act != "resume_schedule":  # it may not have been paused
         assert facts(crew) != before
-        assert crew.audits(limit=1)[0].actor == "tester"
+        assert crew.audit(limit=1)[0].actor == "tester"
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -122,28 +122,28 @@ def test_no_page_that_is_only_looked_at_can_change_anything(
 ) -> None:
     """It asks for no action, and reads as a role that may only read, in a transaction that can change nothing."""
     monkeypatch.setattr(ActingClient, "limited_to", lambda *_: pytest.fail("a page asks for an action"))
-    before = facts(crew), len(crew.audits())
+    before = facts(crew), len(crew.audit())
     for route in ROUTES:
         if "GET" in (route.methods or ()):
             address = route.path.replace("{id}", str(things["ready"]))
             query = {"queue": "mail", "name": "nightly" if "schedule" in address else "mail", "sure": "yes"}
             assert web.get(address, params=query).status_code == 200, address
-    assert (facts(crew), len(crew.audits())) == before
+    assert (facts(crew), len(crew.audit())) == before
 
 
 async def test_a_client_that_was_allowed_nothing_changes_nothing(web_dsn: str, crew: dibs.Client) -> None:
-    crew.set_queue("still")
+    crew.queues.set("still")
     async with ActingClient(web_dsn, timeout=5, write=False) as reads:
         with pytest.raises(dibs.NotPermitted, match="permission denied for function pause"):
-            await reads.pause("still")
+            await reads.queues.pause("still")
     writes = ActingClient(web_dsn, timeout=5, write=True)
-    for change in (writes.pause("still"), writes.enqueue("still", "k"), writes.upkeep.prune()):
+    for change in (writes.queues.pause("still"), writes.enqueue("still", "k"), writes.upkeep.prune()):
         with pytest.raises(dibs.NotPermitted, match="no action was allowed"):
             await change
     with writes.limited_to("pause"):
         with pytest.raises(dibs.NotPermitted, match="permission denied for function enqueue"):
             await writes.enqueue("still", "k")
-        assert await writes.pause("still")
+        assert await writes.queues.pause("still")
     await writes.close()
 
 
@@ -171,13 +171,13 @@ def test_a_login_can_do_what_its_roles_can(
             assert ("s3cret" in page.text) == bool(can - {"read"})
             assert web.get('/jobs?payload={"token":"s3cret"}').status_code == (200 if can - {"read"} else 403)
             assert web.post(f"/jobs/{made['ready']}/retry").status_code == (303 if "retry" in can else 403)
-            crew.set_queue("logins")
+            crew.queues.set("logins")
             paused = web.post("/queue/pause", data={"queue": "logins"})
             assert paused.status_code == (303 if "pause" in can else 403)
             assert "pause" in can or "grant dibs_pause to the login" in paused.text
             if "pause" in can:
                 web.post("/queue/resume", data={"queue": "logins"})
-                assert (crew.audits(limit=1)[0].role, crew.audits(limit=1)[0].actor) == (name, "tester")
+                assert (crew.audit(limit=1)[0].role, crew.audit(limit=1)[0].actor) == (name, "tester")
         finally:
             db.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", (name,))
             db.execute(f"drop role {name}")
@@ -201,15 +201,15 @@ def test_a_login_can_do_what_its_roles_can(
 def test_a_change_has_to_come_from_our_own_page(
     headers: dict[str, str], passes: bool, web: TestClient, crew: dibs.Client
 ) -> None:
-    crew.set_queue("ours")
-    crew.resume("ours")
+    crew.queues.set("ours")
+    crew.queues.resume("ours")
     answer = web.post("/queue/pause", data={"queue": "ours"}, headers=headers)
     assert answer.status_code == (303 if passes else 403)
-    assert crew.depth("ours").paused is passes
+    assert crew.queues.depth("ours").paused is passes
 
 
 def test_by_default_only_this_machine_is_let_in_and_only_to_read(web_dsn: str, crew: dibs.Client) -> None:
-    crew.set_queue("q")
+    crew.queues.set("q")
 
     def ask(peer: str, host: str, **headers: str) -> int:
         with TestClient(app(web_dsn), f"http://{host}", client=(peer, 1)) as asking:

@@ -51,19 +51,19 @@ def hidden(page: str) -> dict[str, list[str]]:
 def test_many_are_counted_first_and_then_changed(
     act: str, after: dibs.State, web: TestClient, crew: dibs.Client
 ) -> None:
-    crew.set_queue("elsewhere")
+    crew.queues.set("elsewhere")
     ids = dead(crew, f"bulk-{act}")
     form = {"act": act, "queue": f"bulk-{act}", "state": "dead", "to": "elsewhere"}
     asked = web.post("/jobs/many", data=form)
     assert asked.status_code == 200
     assert "3 jobs" in asked.text
     assert 'data-poll="0"' in asked.text  # there is nothing to look at again
-    assert crew.states(ids) == [dibs.State.FAILED] * 3
+    assert [s.state for s in crew.status_many(ids)] == [dibs.State.FAILED] * 3
     done = web.post("/jobs/many", data=hidden(asked.text))
     assert done.status_code == 303
-    assert crew.states(ids) == [after] * 3
+    assert [s.state for s in crew.status_many(ids)] == [after] * 3
     if act == "move":
-        assert {job.queue for job in crew.jobs(queue="elsewhere")} == {"elsewhere"}
+        assert {job.queue for job in crew.find_jobs({"queue": "elsewhere"}).jobs} == {"elsewhere"}
     page = web.get(done.headers["location"]).text
     assert "3 jobs" in page
 
@@ -74,19 +74,23 @@ def test_only_those_marked_are_meant(web: TestClient, crew: dibs.Client) -> None
     asked = web.post("/jobs/many", data=form)
     assert "2 jobs" in asked.text
     web.post("/jobs/many", data=hidden(asked.text))
-    assert crew.states([one, two, three]) == [dibs.State.READY, dibs.State.FAILED, dibs.State.READY]
+    assert [s.state for s in crew.status_many([one, two, three])] == [
+        dibs.State.READY,
+        dibs.State.FAILED,
+        dibs.State.READY,
+    ]
 
 
 def test_a_cancel_of_many_can_be_undone(web: TestClient, crew: dibs.Client) -> None:
     made = [e.id for e in crew.enqueue_many(dibs.NewJob(queue="undo", kind="k") for _ in range(3))]
     done = web.post("/jobs/many", data={"act": "cancel", "queue": "undo", "sure": "yes"})
-    assert crew.states(made) == [dibs.State.CANCELLED] * 3
+    assert [s.state for s in crew.status_many(made)] == [dibs.State.CANCELLED] * 3
     page = web.get(done.headers["location"]).text
     assert "3 jobs cancelled" in page
     operation = parse_qs(urlsplit(done.headers["location"]).query)["operation"]
     undone = web.post("/undo", data={"operation": operation[0]})
     assert "3 jobs put back" in web.get(undone.headers["location"]).text
-    assert crew.states(made) == [dibs.State.READY] * 3
+    assert [s.state for s in crew.status_many(made)] == [dibs.State.READY] * 3
     assert web.post("/undo", data={"operation": "x"}).status_code == 400
     for actions in ("read,retry", "read,cancel"):
         assert web.post("/undo", data={"operation": operation[0]}, headers={"X-Actions": actions}).status_code == 403
@@ -103,13 +107,13 @@ def test_failures_that_are_alike_are_shown_and_retried_together(web: TestClient,
     ids += dead(crew, "alike", 1, 'Traceback\n  File "/srv/shop/bank.py", line 7, in pay\nBankError: no answer to 4712')
     crew.upkeep.roll_up()
     page = web.get("/errors?queue=alike").text
-    [group] = crew.error_groups(queue="alike")
+    [group] = crew.failures.list(queue="alike")
     assert f'id="group-{group.fingerprint}"' in page
     assert "<b>3</b> failures" in page
     asked = web.post("/jobs/many", data={"act": "retry", "alike": group.fingerprint})
     assert "3 jobs" in asked.text
     web.post("/jobs/many", data=hidden(asked.text))
-    assert crew.states(ids) == [dibs.State.READY] * 3
+    assert [s.state for s in crew.status_many(ids)] == [dibs.State.READY] * 3
 
 
 def test_a_payload_is_edited_and_the_change_is_kept(web: TestClient, crew: dibs.Client) -> None:
@@ -151,7 +155,7 @@ def test_a_clone_is_the_same_job_again(web: TestClient, crew: dibs.Client) -> No
         assert second
         for name in ("queue", "kind", "payload", "body", "headers", "priority"):
             assert first[name] == second[name], name
-        [audit] = crew.audits(limit=1)
+        [audit] = crew.audit(limit=1)
         assert (audit.verb, audit.actor, audit.detail) == ("clone", "tester", {"of": str(made.id), "clone": clone})
 
 
@@ -161,11 +165,11 @@ def test_failures_come_back_at_a_rate_in_steps_that_go_on(
     monkeypatch.setattr(import_module("dibs.web.pages.many"), "MOST", 2)
     ids = dead(crew, "paced", 3, "PacedError: no")
     crew.upkeep.roll_up()
-    [group] = crew.error_groups(queue="paced")
+    [group] = crew.failures.list(queue="paced")
     asked = web.post("/jobs/many", data={"act": "retry", "alike": group.fingerprint, "rate": "2/m"})
     assert "at least 2 jobs" in asked.text
     assert "At 2/m the last of them is due in 1m" in asked.text
-    assert crew.states(ids) == [dibs.State.FAILED] * 3
+    assert [s.state for s in crew.status_many(ids)] == [dibs.State.FAILED] * 3
     done = web.post("/jobs/many", data={**hidden(asked.text), "rate": "2/m"})
     page = web.get(done.headers["location"]).text
     assert "2 jobs brought back, 2/m. There are more." in page
@@ -174,13 +178,13 @@ def test_failures_come_back_at_a_rate_in_steps_that_go_on(
     further = {n: unescape(v) for n, v in re.findall(r'name="(\w+)" value="([^"]*)"', go_on)}
     done = web.post("/jobs/many", data=further)
     assert "1 job brought back, 2/m." in web.get(done.headers["location"]).text
-    due = sorted(job.due_at for job in crew.jobs(queue="paced"))
+    due = sorted(job.due_at for job in crew.find_jobs({"queue": "paced"}).jobs)
     # The third is not due before the first two: the rate holds from step to step.
     assert [round((at - due[0]).total_seconds() / 30) for at in due] == [0, 1, 2]
-    assert [a.detail for a in crew.audits(limit=2)] == [{"rate": 2 / 60}] * 2
+    assert [a.detail for a in crew.audit(limit=2)] == [{"rate": 2 / 60}] * 2
     operation = parse_qs(urlsplit(done.headers["location"]).query)["operation"][0]
     assert web.post("/undo", data={"operation": operation}).status_code == 303
-    assert crew.depth("paced").failed == 1
+    assert crew.queues.depth("paced").failed == 1
     for rate in ("0", "x", "5/y", "-1"):
         assert web.post("/jobs/many", data={"act": "retry", "queue": "paced", "rate": rate}).status_code == 400
 
@@ -233,7 +237,7 @@ def test_an_export_that_breaks_says_so_in_its_last_line(
     monkeypatch.setattr("dibs.client.operate_async.STEP", 1)
     found = calls.operate.export_page
 
-    def break_off(filter: dibs.JobFilter, limit: int, before: UUID | None) -> Any:
+    def break_off(filter: dibs.types.JobFilter, limit: int, before: UUID | None) -> Any:
         if before is not None:
             raise dibs.ConnectionLost("the database went away")
         return found(filter, limit, before)
@@ -245,7 +249,7 @@ def test_an_export_that_breaks_says_so_in_its_last_line(
 
 
 def test_a_policy_is_changed_after_the_difference_was_seen(web: TestClient, crew: dibs.Client) -> None:
-    crew.set_queue("tuned", max_attempts=3)
+    crew.queues.set("tuned", max_attempts=3)
     form = fields(web.get("/queue/policy?name=tuned").text)
     assert (form["max_attempts"], form["ttl"], form["backoff"]) == (
         "3",
@@ -257,20 +261,20 @@ def test_a_policy_is_changed_after_the_difference_was_seen(web: TestClient, crew
     assert 'data-poll="0"' in asked.text
     changes = re.findall(r"<del>(.*?)</del>.*?<ins>(.*?)</ins>", asked.text)
     assert changes == [("3", "9"), ("exponential:1s,factor=2,cap=1h,jitter=0.1", "list:1s,1m30s"), ("1d", "none")]
-    [queue] = [q for q in crew.queues() if q.name == "tuned"]
+    [queue] = [q for q in crew.queues.list() if q.name == "tuned"]
     assert (queue.max_attempts, queue.ttl is None) == (3, False)
     done = web.post("/queue/policy", data={**hidden(asked.text), "sure": "yes"})
     assert done.status_code == 303
     page = web.get(done.headers["location"]).text
     assert "The policy is changed" in page
     assert re.search(r"<b>set</b> by tester <time[^>]*>[^<]*</time><span class=\"reason\">default: 5", page)
-    [last] = [a for a in crew.audits() if a.verb == "set_queue" and a.queue == "tuned"][:1]
+    [last] = [a for a in crew.audit() if a.verb == "set_queue" and a.queue == "tuned"][:1]
     assert last.detail
     assert (last.actor, last.detail["policy"]["ttl"], last.detail["before"]["max_attempts"]) == ("tester", "none", 3)
 
 
 def test_a_policy_that_is_wrong_stays_on_the_form(web: TestClient, crew: dibs.Client) -> None:
-    crew.set_queue("tuned-2")
+    crew.queues.set("tuned-2")
     form = fields(web.get("/queue/policy?name=tuned-2").text)
     for wrong, told in (
         ({"lease": "soon"}, "&#39;soon&#39; is not a duration"),
@@ -289,7 +293,7 @@ def test_a_policy_that_is_wrong_stays_on_the_form(web: TestClient, crew: dibs.Cl
             assert answer.status_code == 400, wrong
             assert told in answer.text, wrong
             assert fields(answer.text)["max_depth"] == "77"  # What was typed is not lost,
-    [queue] = [q for q in crew.queues() if q.name == "tuned-2"]
+    [queue] = [q for q in crew.queues.list() if q.name == "tuned-2"]
     assert (queue.max_depth, queue.history) == (None, "all")  # and nothing is half done.
     assert "Nothing is different" in web.post("/queue/policy", data=form).text
     assert web.post("/queue/policy", data={**form, "name": "nowhere"}).status_code == 404
@@ -300,14 +304,14 @@ def test_a_policy_that_is_wrong_stays_on_the_form(web: TestClient, crew: dibs.Cl
 
 
 def test_two_who_change_one_policy_see_each_other(web: TestClient, crew: dibs.Client) -> None:
-    crew.set_queue("tuned-3")
+    crew.queues.set("tuned-3")
     form = fields(web.get("/queue/policy?name=tuned-3").text)
-    crew.set_queue("tuned-3", lease=50, max_attempts=7)
+    crew.queues.set("tuned-3", lease=50, max_attempts=7)
     asked = web.post("/queue/policy", data={**form, "lease": "40s", "sure": "yes"})
     assert "Somebody has changed it" in asked.text
     assert re.findall(r"<del>(.*?)</del>.*?<ins>(.*?)</ins>", asked.text) == [("50s", "40s")]
     assert web.post("/queue/policy", data={**hidden(asked.text), "sure": "yes"}).status_code == 303
-    [queue] = [q for q in crew.queues() if q.name == "tuned-3"]
+    [queue] = [q for q in crew.queues.list() if q.name == "tuned-3"]
     assert (queue.lease.total_seconds(), queue.max_attempts) == (40, 7)  # What was not touched stays as it is.
 
 

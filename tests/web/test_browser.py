@@ -197,16 +197,16 @@ def test_a_question_is_asked_before_a_job_is_cancelled_or_a_worker_stopped(
         page.goto(f"{address}/jobs/{made.id}")
         page.once("dialog", lambda dialog: dialog.dismiss())
         page.click("text=Cancel")
-        assert crew.state(made.id) is dibs.State.SCHEDULED
+        assert crew.status(made.id).state is dibs.State.SCHEDULED
         page.once("dialog", lambda dialog: dialog.accept())
         page.click("text=Cancel")
         page.wait_for_selector("text=The job is cancelled.")
-        assert crew.state(made.id) is dibs.State.CANCELLED
+        assert crew.status(made.id).state is dibs.State.CANCELLED
         page.goto(f"{address}/workers")
         page.once("dialog", lambda dialog: dialog.accept())
         page.click("text=Ask to stop")
         page.wait_for_selector(".card .state:has-text('asked to stop')")
-    assert crew.workers()[0].stop_asked_at is not None
+    assert crew.workers.list()[0].stop_asked_at is not None
 
 
 def test_what_is_marked_is_counted_and_downloaded(
@@ -227,7 +227,7 @@ def test_what_is_marked_is_counted_and_downloaded(
         alike.locator("button").click()
         assert "At 50/m the last of them is due in" in page.inner_text("#rate-note")
         page.click("a.button")
-    assert crew.state(made["failed"]) is dibs.State.FAILED
+    assert crew.status(made["failed"]).state is dibs.State.FAILED
 
 
 def test_the_theme_is_chosen_and_kept_and_text_is_copied(browser: Browser, address: str, made: dict[str, UUID]) -> None:

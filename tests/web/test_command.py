@@ -97,13 +97,19 @@ def test_the_demo_shows_a_task_that_fails_and_succeeds_when_it_is_retried(dsn: s
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
         assert served.stdout
         url = json.loads(served.stdout.readline())["url"]
-        wait_until(lambda: client.jobs(kind="call_partner", state="exhausted"), timeout=60, what="the partner is down")
-        [job, *_] = client.jobs(kind="call_partner", state="exhausted")
+        wait_until(
+            lambda: client.find_jobs({"kind": "call_partner", "states": ["exhausted"]}).jobs,
+            timeout=60,
+            what="the partner is down",
+        )
+        [job, *_] = client.find_jobs({"kind": "call_partner", "states": ["exhausted"]}).jobs
         with urllib.request.urlopen(f"{url}jobs/{job.id}", timeout=20) as answer:
             assert b"PartnerDown: no route to partner.example" in answer.read()
         sent = urllib.request.Request(f"{url}jobs/{job.id}/retry", b"", {"Origin": url.rstrip("/")})
         with urllib.request.urlopen(sent, timeout=20) as answer:
             assert b"The job is due again." in answer.read()
-        wait_until(lambda: client.state(job.id) is State.SUCCEEDED, timeout=60, what="it succeeds when it is retried")
+        wait_until(
+            lambda: client.status(job.id).state is State.SUCCEEDED, timeout=60, what="it succeeds when it is retried"
+        )
         served.send_signal(signal.SIGINT)
         assert served.wait(30) == 0

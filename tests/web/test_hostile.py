@@ -29,7 +29,7 @@ def test_no_answer_sends_a_browser_elsewhere(web: TestClient, web_dsn: str, crew
     for address in ("/jobs/", "http://localhost//evil.example/", "/queue/?name=mail", "/%2f/evil.example"):
         answer = web.get(address, headers={"Host": "evil.example"})
         assert (answer.status_code, "location" in answer.headers) == (404, False), address
-    crew.set_queue("stays")
+    crew.queues.set("stays")
     done = web.post("/queue/pause", data={"queue": "stays"}, headers={"Host": "evil.example"})
     assert done.headers["location"].startswith("/queue?")
     with asking(under("ops", app(web_dsn, authorize=who))) as prefixed:

@@ -156,8 +156,8 @@ def test_a_job_tells_its_life(web: TestClient, made: dict[str, UUID]) -> None:
 
 @pytest.mark.usefixtures("made")  # The overview counts what succeeded before this.
 def test_a_job_tells_where_it_comes_from_and_what_came_of_it(web: TestClient, crew: dibs.Client) -> None:
-    crew.set_schedule("hourly", dibs.NewJob(queue="kin", kind="first", group="g", dedup_key="k"), interval=3600)
-    crew.trigger("hourly")
+    crew.schedules.set("hourly", dibs.NewJob(queue="kin", kind="first", group="g", dedup_key="k"), interval=3600)
+    crew.schedules.trigger("hourly")
     [job] = crew.claim("kin")
     crew.complete(job, follow_ups=[dibs.NewJob(queue="kin", kind="second")])
     page = web.get(f"/jobs/{job.id}").text
@@ -226,7 +226,7 @@ def test_a_queue_tells_its_groups(web: TestClient, crew: dibs.Client) -> None:
     assert 'id="groups"' not in web.get("/queue?name=mail").text
     crew.enqueue("tenants", "k", group=NASTY)
     crew.enqueue_many(dibs.NewJob(queue="tenants", kind="k", group="ann") for _ in range(3))
-    crew.set_group("tenants", "ann", weight=2, rate=0.5)
+    crew.groups.set("tenants", "ann", weight=2, rate=0.5)
 
     def listed(order: str) -> list[str]:
         page = web.get("/queue", params={"name": "tenants", "groups": order}).text
@@ -261,7 +261,7 @@ def test_workers_tell_what_they_run(web: TestClient, made: dict[str, UUID]) -> N
 
 
 def test_the_doctor_says_what_is_wrong(browse: Browse, crew: dibs.Client, made: dict[str, UUID]) -> None:
-    crew.set_limit(kind="<b>export</b>", concurrency=0)
+    crew.limits.set(kind="<b>export</b>", concurrency=0)
     page = browse().get("/doctor").text  # Another dashboard, which has not asked before.
     assert "the limit of kind &lt;b&gt;export&lt;/b&gt; is 0, so none of its jobs run" in page
     assert "dibs limits set --kind" in page
@@ -269,9 +269,9 @@ def test_the_doctor_says_what_is_wrong(browse: Browse, crew: dibs.Client, made: 
 
 
 def test_the_audit_says_who_changed_what(browse: Browse, crew: dibs.Client, web_dsn: str) -> None:
-    crew.set_queue("audited")
+    crew.queues.set("audited")
     with dibs.acting_as("ann<i>"):
-        crew.pause("audited")
+        crew.queues.pause("audited")
     crew.enqueue("audited", "k", {"card": "4711"})
     crew.cancel_where({"queue": "audited", "payload": {"card": "4711"}}, reason="ordered twice")
     page = browse(dsn=web_dsn, mask=["card"]).get("/audit").text

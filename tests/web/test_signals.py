@@ -43,7 +43,7 @@ def told(made: dict[str, UUID], web: TestClient, crew: dibs.Client) -> str:
     crew.enqueue("odd", ODD)
     crew.complete_many(crew.claim("odd"))
     crew._run(calls.workers.register_worker("another", {"queues": ["work"]}))  # Those of a while ago count as lost.
-    crew.set_limit(resource=ODD, concurrency=7)
+    crew.limits.set(resource=ODD, concurrency=7)
     crew.upkeep.roll_up()
     answer = web.get("/metrics")
     assert (answer.status_code, answer.headers["content-type"]) == (200, CONTENT_TYPE)
@@ -119,9 +119,7 @@ def test_without_its_database_it_says_so(browse: Browse) -> None:
 
 
 def test_how_many_workers_a_queue_needs_is_told_as_json(web: TestClient, made: dict[str, UUID]) -> None:
-    answer = web.get(
-        "/queue/workers-wanted", params={"name": "work", "target": "1m", "concurrency": "1", "run_time": "30s"}
-    )
+    answer = web.get("/queue/workers-wanted", params={"name": "work", "target": "1m", "slots": "1", "run_time": "30s"})
     told = answer.json()
     assert (told["queue"], told["workers"], told["running"], told["run_mean"]) == ("work", 1, 1, 30.0)
     assert answer.headers["cache-control"] == "no-store"

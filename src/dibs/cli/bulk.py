@@ -13,8 +13,9 @@ from dibs.cli.progress import counted, counting, following
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs import Changed, Client, JobFilter, Steps
+    from dibs import Client
     from dibs.cli.session import Session
+    from dibs.types import Changed, JobFilter, Steps
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -14,8 +14,9 @@ from dibs.cli.types import DEAD_STATES, JOB_ID, KIND, PAIR, PAST, QUEUE, STATES_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs import Client, JobFilter
+    from dibs import Client
     from dibs.cli.session import Session
+    from dibs.types import JobFilter
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -28,7 +29,7 @@ OPTIONS = (
     click.option("--group", help="Only of this group."),
     click.option("--dedup-key", help="Only with this key, of the queue."),
     click.option("--reason", help="Only with this text in the reason or the last error; % stands for anything."),
-    click.option("--error-group", help="Only failures that are alike, by the fingerprint in: dibs errors top."),
+    click.option("--failure", help="Only failures that are alike, by the fingerprint in: dibs errors top."),
     click.option("--payload", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Only with this in the payload."),
     click.option("--header", type=PAIR, multiple=True, metavar="NAME=VALUE", help="Only with this header."),
     click.option("--since", type=PAST, help="Only enqueued since this time, or this long ago: 1h."),
@@ -50,7 +51,7 @@ def read_filter(session: Session, client: Client, given: dict[str, Any]) -> JobF
     """The filter that was asked for."""
     states = [*chain(*given["states"]), *(DEAD_STATES if given["dead"] else ())]
     asked: dict[str, Any] = {
-        **{name: given[name] for name in ("queue", "kind", "group", "dedup_key", "error_group")},
+        **{name: given[name] for name in ("queue", "kind", "group", "dedup_key", "failure")},
         "ids": [session.job_id(client, id) for id in given["ids"]],
         "states": list(dict.fromkeys(states)),
         "reason": _pattern(given["reason"]),

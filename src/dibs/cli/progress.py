@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from uuid import UUID
 
-    from dibs import Changed, Steps
     from dibs.cli.output import Output
+    from dibs.types import Changed, Steps
 
 EVERY = 5.0
 """Seconds between two lines in a pipe."""

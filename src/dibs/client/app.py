@@ -76,7 +76,7 @@ class App:
         process: bool = False,
         memory: int | None = None,
         repeat: Seconds | None = None,
-        limit: int | None = None,
+        concurrency: int | None = None,
         rate: float | None = None,
         raw: bool = False,
         **options: Unpack[JobOptions],
@@ -99,9 +99,9 @@ class App:
         true, so that it can end by itself before that. With ``process`` it runs in a separate process, which is
         killed when it takes longer or, with ``memory``, when it needs more bytes. With ``repeat`` each success enqueues
         the same job again, due that many seconds later. A ``raw`` task takes one argument, the whole payload as it is.
-        ``limit`` is how many of its jobs run at once and ``rate`` how many start per second, of all workers together:
-        set by ``dibs declare``, or by a worker whose role may set limits; a worker does not run a task whose limit is
-        not in force.
+        ``concurrency`` is how many of its jobs run at once and ``rate`` how many start per second, in all workers
+        together: set by ``dibs declare``, or by a worker whose role may set limits; a worker does not run a task whose
+        limit is not in force.
         Other options are those of each job: priority, ttl, lease and so on.
         """
 

@@ -7,18 +7,25 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from dibs.client.channels import Channels
 from dibs.client.enqueue import Enqueuer
+from dibs.client.failures import Failures
 from dibs.client.find import find_database
+from dibs.client.groups import Groups
 from dibs.client.handle import Job
-from dibs.client.looking import Looking
+from dibs.client.limits import Limits
+from dibs.client.messages import MessageQueue
 from dibs.client.operate import Operating
-from dibs.client.queue import Queue
+from dibs.client.queues import Queues
+from dibs.client.schedules import Schedules
+from dibs.client.stats import Stats
 from dibs.client.upkeep import Upkeep
+from dibs.client.workers import Workers
 from dibs.db import calls
 from dibs.db.adapters.client import join
 from dibs.db.database import Database
 from dibs.db.listen import Bell
-from dibs.errors import LeaseLost, UnknownJob, UnknownQueue
+from dibs.errors import LeaseLost, UnknownJob
 from dibs.job import Answered, NewJob, job_id, new_jobs, plain_job
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
@@ -33,23 +40,18 @@ if TYPE_CHECKING:
 
     from dibs.db.adapters.detect import Connection
     from dibs.db.calls import Call
-    from dibs.info import Depth, DrainEstimate, Finding, JobSummary, Limit, QueueInfo, Resumed, TaskInfo, WorkerInfo
+    from dibs.info import Finding
     from dibs.job import Claimed, Enqueued, Failed, Held, Redriven
-    from dibs.policy import GroupPolicy, JobOptions, QueuePolicy, Seconds
+    from dibs.policy import JobOptions, Seconds
     from dibs.progress import Status
-    from dibs.shards import Shard
-    from dibs.stats import Statistics, Totals
 
 R = TypeVar("R")
 
 WATCH = 0.05
 """How soon a watch looks again after a change; then less and less often."""
 
-PAGE = 10_000
-"""How many jobs one step of a list has at most."""
 
-
-class Client(Operating, Looking):
+class Client(Operating):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.
@@ -70,6 +72,14 @@ class Client(Operating, Looking):
         self._bell: Bell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
+        self.queues = Queues(self._run)
+        self.schedules = Schedules(self._run)
+        self.limits = Limits(self._run)
+        self.groups = Groups(self._run)
+        self.workers = Workers(self._run)
+        self.stats = Stats(self._run)
+        self.failures = Failures(self._run)
+        self.channels = Channels(self._run)
         self.upkeep = Upkeep(self._database)
 
     def __enter__(self) -> Self:
@@ -95,9 +105,9 @@ class Client(Operating, Looking):
         """Where the database is; it is found now if it was not given."""
         return self._database.dsn
 
-    def queue(self, name: str) -> Queue:
-        """The queue of that name, as SQS would show it: send, receive, ack."""
-        return Queue(self, name)
+    def message_queue(self, name: str) -> MessageQueue:
+        """A queue in the words of SQS: send, receive, ack."""
+        return MessageQueue(self, name)
 
     def _run(self, call: Call[R], conn: Connection | None = None) -> R:
         if conn is None and call.repeat is None and (actor := calls.operate.acting()):
@@ -200,7 +210,7 @@ class Client(Operating, Looking):
         """Renew many leases; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
         return self._run(calls.jobs.extend_many(held, lease, progress))
 
-    def report(
+    def progress(
         self,
         held: Held,
         done: float | None = None,
@@ -210,12 +220,12 @@ class Client(Operating, Looking):
         data: Mapping[str, Any] | None = None,
     ) -> Answer:
         """Say how far a run has come: ``0.3``, or ``3`` of ``10``; ``ok``, ``cancel`` or ``busy``; raises LeaseLost."""
-        told = progress_json(done, of, message=message, data=data)
-        return _one("report", self._run(calls.jobs.report_many([held], [told])))
+        sent = progress_json(done, of, message=message, data=data)
+        return _one("progress", self._run(calls.jobs.progress_many([held], [sent])))
 
-    def report_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answered]:
+    def progress_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answered]:
         """Say how far many runs have come; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
-        return self._run(calls.jobs.report_many(held, progress))
+        return self._run(calls.jobs.progress_many(held, progress))
 
     def complete(
         self,
@@ -332,152 +342,25 @@ class Client(Operating, Looking):
         }
         return self._run(calls.jobs.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
 
-    def statistics(
-        self,
-        queue: str | None = None,
-        kind: str | None = None,
-        *,
-        since: Seconds = 3600,
-        every: Seconds | None = None,
-    ) -> list[Statistics]:
-        """What happened in the last ``since`` seconds, by queue and kind; ``every`` splits it into periods."""
-        return self._run(calls.statistics.statistics(queue, kind, since, every))
-
-    def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
-        """Each kind's totals, its last run, and its averages over the last hour, day and week."""
-        return self._run(calls.statistics.totals(queue, kind))
-
-    def pause(self, queue: str) -> bool:
-        """Stop handing out a queue's jobs; whether it was running before."""
-        return self._run(calls.queues.pause(queue))
-
-    def resume(self, queue: str, *, extend: Seconds | None = None) -> Resumed:
-        """Hand out a queue's jobs again; ``extend`` lets those past their time live that much longer."""
-        return self._run(calls.queues.resume(queue, extend))
-
-    def set_queue(self, name: str, **policy: Unpack[QueuePolicy]) -> None:
-        """Make a queue, or change its policy while it runs."""
-        self._run(calls.queues.set_queue(name, policy))
-
-    def set_group(self, queue: str, name: str | None = None, **policy: Unpack[GroupPolicy]) -> None:
-        """Set weight, concurrency or rate of a group, or of every group of the queue without its own settings."""
-        self._run(calls.groups.set_group(queue, name, policy))
-
-    def unset_group(self, queue: str, name: str | None = None) -> bool:
-        """Take away what was set for a group; whether something was."""
-        return self._run(calls.groups.unset_group(queue, name))
-
-    def set_limit(
-        self,
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        resource: str | None = None,
-        concurrency: int | None = None,
-        rate: float | None = None,
-        burst: int | None = None,
-    ) -> None:
-        """Limit how many jobs of a queue or kind run at once or start per second; of a resource, how many units it has
-        and how many jobs that name it start per second."""
-        target = {"queue": queue, "kind": kind, "resource": resource}
-        self._run(calls.limits.set_limit(target, concurrency, rate, burst))
-
-    def unset_limit(self, *, queue: str | None = None, kind: str | None = None, resource: str | None = None) -> bool:
-        """Take a limit away: true when that is done; raises UnknownLimit."""
-        return self._run(calls.limits.unset_limit({"queue": queue, "kind": kind, "resource": resource}))
-
-    def limits(self) -> list[Limit]:
-        """Every limit that was set, with what is used of it and by whom."""
-        return self._run(calls.limits.limits())
-
-    def set_strict(self, strict: bool) -> None:
-        """Refuse enqueues to queues that do not exist, or let them make the queue."""
-        self._run(calls.queues.set_strict(strict))
-
-    def workers(self) -> list[WorkerInfo]:
-        """Every process that registered, with when it was last seen and how many jobs it holds."""
-        return self._run(calls.workers.workers())
-
-    def stop_worker(self, number: int) -> Answer:
-        """Ask a worker to stop, as SIGTERM would: ``requested``; raises UnknownWorker."""
-        return self._run(calls.workers.stop_worker(number))
+    def now(self) -> datetime:
+        """Return the database's time."""
+        return self._run(calls.schema.now())
 
     def doctor(self) -> list[Finding]:
         """What is wrong with the install, the queues and the server, worst first; ``dibs doctor`` looks at more."""
         return self._run(calls.doctor.doctor())
 
-    def tasks(self) -> list[TaskInfo]:
-        """Every task that a worker has registered: kind, queue, arguments, options."""
-        return self._run(calls.workers.tasks())
-
-    def shards(self, queue: str | None = None) -> list[Shard]:
-        """Every exclusive queue and shard, and who holds it."""
-        return self._run(calls.shards.shards(queue))
-
-    def queues(self) -> list[QueueInfo]:
-        """Every queue and its policy."""
-        return self._run(calls.queues.queues())
-
-    def depth(self, queue: str) -> Depth:
-        """How many jobs of a queue are in each state; zeros when it is empty or unknown."""
-        return self._run(calls.queues.depth(queue))
-
-    def depths(self) -> list[Depth]:
-        """The depth of every queue, in one look."""
-        return self._run(calls.queues.depths())
-
-    def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:
-        """When a queue's backlog will be gone, if it goes on as in the last ``span`` seconds."""
-        return self._run(calls.queues.drain_estimate(queue, span))
-
-    def jobs(
-        self,
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        state: str | Sequence[str] | None = None,
-        limit: int = 50,
-        before: UUID | None = None,
-    ) -> list[JobSummary]:
-        """Jobs, newest first, in one state or in any of several; ``before`` continues after the job with that id.
-
-        Looks until it has found ``limit`` of them or has seen all, in short steps; ``find_jobs`` is one such step. A
-        queue that does not exist has no jobs.
-        """
-        states = [state] if isinstance(state, str) else state and list(state)
-        given = {"queue": queue, "kind": kind, "states": states}
-        filter: Any = {name: value for name, value in given.items() if value is not None}
-        found: list[JobSummary] = []
-        while len(found) < limit:
-            try:
-                page = self.find_jobs(filter, limit=min(limit - len(found), PAGE), before=before)
-            except UnknownQueue:
-                return []
-            found += page.jobs
-            before = page.next
-            if before is None:
-                break
-        return found
-
     def job(self, id: UUID | str) -> Job[Any]:
         """A handle on a job that is known by its id; nothing is asked yet."""
         return Job(self, job_id(id))
 
-    def state(self, id: UUID) -> State:
-        """What a job is now."""
-        return (self.states([id]))[0]
-
-    def states(self, ids: Sequence[UUID]) -> list[State]:
-        """What many jobs are now, read in one snapshot."""
-        return self._run(calls.jobs.states(ids))
-
     def status(self, id: UUID) -> Status:
-        """What a job is now, and how far its run has come."""
+        """Return what a job is now, how far its run has come, and its result."""
         return self._run(calls.jobs.status(id))
 
-    def result(self, id: UUID) -> Any:
-        """What a job's last successful run returned; None before that, and where no history is kept."""
-        return self._run(calls.jobs.result(id))
+    def status_many(self, ids: Sequence[UUID]) -> list[Status]:
+        """Return what many jobs are now, read in one snapshot."""
+        return self._run(calls.jobs.status_many(ids))
 
     def watch(self, id: UUID, *, poll: float = 0.5) -> Iterator[Status]:
         """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.

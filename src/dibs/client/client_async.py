@@ -7,18 +7,25 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from dibs.client.channels_async import AsyncChannels
 from dibs.client.enqueue_async import AsyncEnqueuer
+from dibs.client.failures_async import AsyncFailures
 from dibs.client.find import find_database
+from dibs.client.groups_async import AsyncGroups
 from dibs.client.handle_async import AsyncJob
-from dibs.client.looking_async import AsyncLooking
+from dibs.client.limits_async import AsyncLimits
+from dibs.client.messages_async import AsyncMessageQueue
 from dibs.client.operate_async import AsyncOperating
-from dibs.client.queue_async import AsyncQueue
+from dibs.client.queues_async import AsyncQueues
+from dibs.client.schedules_async import AsyncSchedules
+from dibs.client.stats_async import AsyncStats
 from dibs.client.upkeep_async import AsyncUpkeep
+from dibs.client.workers_async import AsyncWorkers
 from dibs.db import calls
 from dibs.db.adapters.client_async import join
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
-from dibs.errors import LeaseLost, UnknownJob, UnknownQueue
+from dibs.errors import LeaseLost, UnknownJob
 from dibs.job import Answered, NewJob, job_id, new_jobs, plain_job
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
@@ -33,23 +40,18 @@ if TYPE_CHECKING:
 
     from dibs.db.adapters.detect import AsyncConnection
     from dibs.db.calls import Call
-    from dibs.info import Depth, DrainEstimate, Finding, JobSummary, Limit, QueueInfo, Resumed, TaskInfo, WorkerInfo
+    from dibs.info import Finding
     from dibs.job import Claimed, Enqueued, Failed, Held, Redriven
-    from dibs.policy import GroupPolicy, JobOptions, QueuePolicy, Seconds
+    from dibs.policy import JobOptions, Seconds
     from dibs.progress import Status
-    from dibs.shards import Shard
-    from dibs.stats import Statistics, Totals
 
 R = TypeVar("R")
 
 WATCH = 0.05
 """How soon a watch looks again after a change; then less and less often."""
 
-PAGE = 10_000
-"""How many jobs one step of a list has at most."""
 
-
-class AsyncClient(AsyncOperating, AsyncLooking):
+class AsyncClient(AsyncOperating):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.
@@ -70,6 +72,14 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         self._bell: AsyncBell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
+        self.queues = AsyncQueues(self._run)
+        self.schedules = AsyncSchedules(self._run)
+        self.limits = AsyncLimits(self._run)
+        self.groups = AsyncGroups(self._run)
+        self.workers = AsyncWorkers(self._run)
+        self.stats = AsyncStats(self._run)
+        self.failures = AsyncFailures(self._run)
+        self.channels = AsyncChannels(self._run)
         self.upkeep = AsyncUpkeep(self._database)
 
     async def __aenter__(self) -> Self:
@@ -95,9 +105,9 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         """Where the database is; it is found now if it was not given."""
         return self._database.dsn
 
-    def queue(self, name: str) -> AsyncQueue:
-        """The queue of that name, as SQS would show it: send, receive, ack."""
-        return AsyncQueue(self, name)
+    def message_queue(self, name: str) -> AsyncMessageQueue:
+        """A queue in the words of SQS: send, receive, ack."""
+        return AsyncMessageQueue(self, name)
 
     async def _run(self, call: Call[R], conn: AsyncConnection | None = None) -> R:
         if conn is None and call.repeat is None and (actor := calls.operate.acting()):
@@ -211,7 +221,7 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         """Renew many leases; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
         return await self._run(calls.jobs.extend_many(held, lease, progress))
 
-    async def report(
+    async def progress(
         self,
         held: Held,
         done: float | None = None,
@@ -221,12 +231,12 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         data: Mapping[str, Any] | None = None,
     ) -> Answer:
         """Say how far a run has come: ``0.3``, or ``3`` of ``10``; ``ok``, ``cancel`` or ``busy``; raises LeaseLost."""
-        told = progress_json(done, of, message=message, data=data)
-        return _one("report", await self._run(calls.jobs.report_many([held], [told])))
+        sent = progress_json(done, of, message=message, data=data)
+        return _one("progress", await self._run(calls.jobs.progress_many([held], [sent])))
 
-    async def report_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answered]:
+    async def progress_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answered]:
         """Say how far many runs have come; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
-        return await self._run(calls.jobs.report_many(held, progress))
+        return await self._run(calls.jobs.progress_many(held, progress))
 
     async def complete(
         self,
@@ -343,154 +353,25 @@ class AsyncClient(AsyncOperating, AsyncLooking):
         }
         return await self._run(calls.jobs.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
 
-    async def statistics(
-        self,
-        queue: str | None = None,
-        kind: str | None = None,
-        *,
-        since: Seconds = 3600,
-        every: Seconds | None = None,
-    ) -> list[Statistics]:
-        """What happened in the last ``since`` seconds, by queue and kind; ``every`` splits it into periods."""
-        return await self._run(calls.statistics.statistics(queue, kind, since, every))
-
-    async def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
-        """Each kind's totals, its last run, and its averages over the last hour, day and week."""
-        return await self._run(calls.statistics.totals(queue, kind))
-
-    async def pause(self, queue: str) -> bool:
-        """Stop handing out a queue's jobs; whether it was running before."""
-        return await self._run(calls.queues.pause(queue))
-
-    async def resume(self, queue: str, *, extend: Seconds | None = None) -> Resumed:
-        """Hand out a queue's jobs again; ``extend`` lets those past their time live that much longer."""
-        return await self._run(calls.queues.resume(queue, extend))
-
-    async def set_queue(self, name: str, **policy: Unpack[QueuePolicy]) -> None:
-        """Make a queue, or change its policy while it runs."""
-        await self._run(calls.queues.set_queue(name, policy))
-
-    async def set_group(self, queue: str, name: str | None = None, **policy: Unpack[GroupPolicy]) -> None:
-        """Set weight, concurrency or rate of a group, or of every group of the queue without its own settings."""
-        await self._run(calls.groups.set_group(queue, name, policy))
-
-    async def unset_group(self, queue: str, name: str | None = None) -> bool:
-        """Take away what was set for a group; whether something was."""
-        return await self._run(calls.groups.unset_group(queue, name))
-
-    async def set_limit(
-        self,
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        resource: str | None = None,
-        concurrency: int | None = None,
-        rate: float | None = None,
-        burst: int | None = None,
-    ) -> None:
-        """Limit how many jobs of a queue or kind run at once or start per second; of a resource, how many units it has
-        and how many jobs that name it start per second."""
-        target = {"queue": queue, "kind": kind, "resource": resource}
-        await self._run(calls.limits.set_limit(target, concurrency, rate, burst))
-
-    async def unset_limit(
-        self, *, queue: str | None = None, kind: str | None = None, resource: str | None = None
-    ) -> bool:
-        """Take a limit away: true when that is done; raises UnknownLimit."""
-        return await self._run(calls.limits.unset_limit({"queue": queue, "kind": kind, "resource": resource}))
-
-    async def limits(self) -> list[Limit]:
-        """Every limit that was set, with what is used of it and by whom."""
-        return await self._run(calls.limits.limits())
-
-    async def set_strict(self, strict: bool) -> None:
-        """Refuse enqueues to queues that do not exist, or let them make the queue."""
-        await self._run(calls.queues.set_strict(strict))
-
-    async def workers(self) -> list[WorkerInfo]:
-        """Every process that registered, with when it was last seen and how many jobs it holds."""
-        return await self._run(calls.workers.workers())
-
-    async def stop_worker(self, number: int) -> Answer:
-        """Ask a worker to stop, as SIGTERM would: ``requested``; raises UnknownWorker."""
-        return await self._run(calls.workers.stop_worker(number))
+    async def now(self) -> datetime:
+        """Return the database's time."""
+        return await self._run(calls.schema.now())
 
     async def doctor(self) -> list[Finding]:
         """What is wrong with the install, the queues and the server, worst first; ``dibs doctor`` looks at more."""
         return await self._run(calls.doctor.doctor())
 
-    async def tasks(self) -> list[TaskInfo]:
-        """Every task that a worker has registered: kind, queue, arguments, options."""
-        return await self._run(calls.workers.tasks())
-
-    async def shards(self, queue: str | None = None) -> list[Shard]:
-        """Every exclusive queue and shard, and who holds it."""
-        return await self._run(calls.shards.shards(queue))
-
-    async def queues(self) -> list[QueueInfo]:
-        """Every queue and its policy."""
-        return await self._run(calls.queues.queues())
-
-    async def depth(self, queue: str) -> Depth:
-        """How many jobs of a queue are in each state; zeros when it is empty or unknown."""
-        return await self._run(calls.queues.depth(queue))
-
-    async def depths(self) -> list[Depth]:
-        """The depth of every queue, in one look."""
-        return await self._run(calls.queues.depths())
-
-    async def drain_estimate(self, queue: str, span: Seconds = 300.0) -> DrainEstimate:
-        """When a queue's backlog will be gone, if it goes on as in the last ``span`` seconds."""
-        return await self._run(calls.queues.drain_estimate(queue, span))
-
-    async def jobs(
-        self,
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        state: str | Sequence[str] | None = None,
-        limit: int = 50,
-        before: UUID | None = None,
-    ) -> list[JobSummary]:
-        """Jobs, newest first, in one state or in any of several; ``before`` continues after the job with that id.
-
-        Looks until it has found ``limit`` of them or has seen all, in short steps; ``find_jobs`` is one such step. A
-        queue that does not exist has no jobs.
-        """
-        states = [state] if isinstance(state, str) else state and list(state)
-        given = {"queue": queue, "kind": kind, "states": states}
-        filter: Any = {name: value for name, value in given.items() if value is not None}
-        found: list[JobSummary] = []
-        while len(found) < limit:
-            try:
-                page = await self.find_jobs(filter, limit=min(limit - len(found), PAGE), before=before)
-            except UnknownQueue:
-                return []
-            found += page.jobs
-            before = page.next
-            if before is None:
-                break
-        return found
-
     def job(self, id: UUID | str) -> AsyncJob[Any]:
         """A handle on a job that is known by its id; nothing is asked yet."""
         return AsyncJob(self, job_id(id))
 
-    async def state(self, id: UUID) -> State:
-        """What a job is now."""
-        return (await self.states([id]))[0]
-
-    async def states(self, ids: Sequence[UUID]) -> list[State]:
-        """What many jobs are now, read in one snapshot."""
-        return await self._run(calls.jobs.states(ids))
-
     async def status(self, id: UUID) -> Status:
-        """What a job is now, and how far its run has come."""
+        """Return what a job is now, how far its run has come, and its result."""
         return await self._run(calls.jobs.status(id))
 
-    async def result(self, id: UUID) -> Any:
-        """What a job's last successful run returned; None before that, and where no history is kept."""
-        return await self._run(calls.jobs.result(id))
+    async def status_many(self, ids: Sequence[UUID]) -> list[Status]:
+        """Return what many jobs are now, read in one snapshot."""
+        return await self._run(calls.jobs.status_many(ids))
 
     async def watch(self, id: UUID, *, poll: float = 0.5) -> AsyncIterator[Status]:
         """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.

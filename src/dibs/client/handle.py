@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from dibs.client.client import Client
     from dibs.progress import Status
-    from dibs.states import State
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -35,32 +34,33 @@ class Job(Generic[R_co]):
     outcome: Answer = Answer.ENQUEUED
     returns: Any = Any
 
-    def state(self) -> State:
-        """What it is now."""
-        return self.client.state(self.id)
-
     def status(self) -> Status:
-        """What it is now, how often it was tried, and how far its run has come."""
+        """Return what it is now, how often it was tried, how far its run has come, and its result as JSON."""
         return self.client.status(self.id)
 
     def result(self) -> R_co | None:
-        """What its last successful run returned; None before that, and where no history is kept."""
-        read: R_co | None = read_result(self.client.result(self.id), self.returns)
+        """Return what its last successful run returned; None before that, and where no history is kept."""
+        return self._read(self.status())
+
+    def _read(self, status: Status) -> R_co | None:
+        read: R_co | None = read_result(status.result, self.returns)
         return read
 
     def wait(self, timeout: float = 60.0) -> R_co:
         """Wait until it has ended and return its result; a bad end raises JobEnded, none in time WaitTimeout."""
         end = time.monotonic() + timeout
         pause = SOONEST
-        while not (state := self.state()).has_ended:
+        while not (status := self.status()).state.has_ended:
             left = end - time.monotonic()
             if left <= 0:
-                raise WaitTimeout(f"job {self.id} is still {state} after {timeout:g} s", hint=self.client.why(self.id))
+                raise WaitTimeout(
+                    f"job {self.id} is still {status.state} after {timeout:g} s", hint=self.client.why(self.id)
+                )
             time.sleep(min(pause, left))
             pause = min(pause * 2, LATEST)
-        if state.is_dead:
-            raise JobEnded(f"job {self.id} ended as {state}", hint=self.client.why(self.id))
-        return cast("R_co", self.result())
+        if status.state.is_dead:
+            raise JobEnded(f"job {self.id} ended as {status.state}", hint=self.client.why(self.id))
+        return cast("R_co", self._read(status))
 
     def watch(self, *, poll: float = 0.5) -> Iterator[Status]:
         """Its status now and each time it has changed, until it has ended."""

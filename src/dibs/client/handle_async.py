@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from dibs.client.client_async import AsyncClient
     from dibs.progress import Status
-    from dibs.states import State
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -35,34 +34,33 @@ class AsyncJob(Generic[R_co]):
     outcome: Answer = Answer.ENQUEUED
     returns: Any = Any
 
-    async def state(self) -> State:
-        """What it is now."""
-        return await self.client.state(self.id)
-
     async def status(self) -> Status:
-        """What it is now, how often it was tried, and how far its run has come."""
+        """Return what it is now, how often it was tried, how far its run has come, and its result as JSON."""
         return await self.client.status(self.id)
 
     async def result(self) -> R_co | None:
-        """What its last successful run returned; None before that, and where no history is kept."""
-        read: R_co | None = read_result(await self.client.result(self.id), self.returns)
+        """Return what its last successful run returned; None before that, and where no history is kept."""
+        return self._read(await self.status())
+
+    def _read(self, status: Status) -> R_co | None:
+        read: R_co | None = read_result(status.result, self.returns)
         return read
 
     async def wait(self, timeout: float = 60.0) -> R_co:
         """Wait until it has ended and return its result; a bad end raises JobEnded, none in time WaitTimeout."""
         end = time.monotonic() + timeout
         pause = SOONEST
-        while not (state := await self.state()).has_ended:
+        while not (status := await self.status()).state.has_ended:
             left = end - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(
-                    f"job {self.id} is still {state} after {timeout:g} s", hint=await self.client.why(self.id)
+                    f"job {self.id} is still {status.state} after {timeout:g} s", hint=await self.client.why(self.id)
                 )
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, LATEST)
-        if state.is_dead:
-            raise JobEnded(f"job {self.id} ended as {state}", hint=await self.client.why(self.id))
-        return cast("R_co", await self.result())
+        if status.state.is_dead:
+            raise JobEnded(f"job {self.id} ended as {status.state}", hint=await self.client.why(self.id))
+        return cast("R_co", self._read(status))
 
     def watch(self, *, poll: float = 0.5) -> AsyncIterator[Status]:
         """Its status now and each time it has changed, until it has ended."""

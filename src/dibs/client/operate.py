@@ -5,35 +5,34 @@ from __future__ import annotations
 
 import math
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from dibs.client.schedules import Scheduling
+from dibs.client.steps import STEP, in_steps
 from dibs.db import calls
-from dibs.operation import Changed, Exported
+from dibs.operation import Exported, Found
 from dibs.policy import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from datetime import datetime
+    from collections.abc import Iterator
     from uuid import UUID
 
     from dibs.db.calls import Call
     from dibs.db.calls.operate import Place
-    from dibs.operation import Audit, ErrorGroup, Found, JobFilter, Step, Steps
+    from dibs.operation import Audit, Changed, JobFilter, Step, Steps
     from dibs.policy import JobChanges, Seconds
     from dibs.states import Answer
 
 R = TypeVar("R")
 
-STEP, LOOK = 1000, 10_000
-"""How many jobs one step changes at most, and how many one counts that changes nothing."""
+PAGE = 10_000
+"""How many jobs one step of a search returns at most."""
 
 
-class Operating(Scheduling):
-    """What a client can do for those who run the queues.
+class Operating(ABC):
+    """The client's verbs on many jobs, and on jobs that wait or have ended.
 
-    A verb on many jobs is done in :class:`Steps`: what is interrupted has done a part, and can be called again.
+    A verb on many jobs is done in :class:`Steps`. An interrupted call has changed some jobs; call it again to finish.
     """
 
     @abstractmethod
@@ -41,15 +40,11 @@ class Operating(Scheduling):
 
     def delete(self, filter: JobFilter, **steps: Unpack[Steps]) -> Changed:
         """Delete jobs that have succeeded or are dead, with their attempts."""
-        return self._in_steps(lambda place, _: calls.operate.delete(filter, place), **steps)
-
-    def purge(self, queue: str, **steps: Unpack[Steps]) -> Changed:
-        """Delete the jobs of a queue that wait, as if they had never been enqueued."""
-        return self._in_steps(lambda place, _: calls.operate.purge(queue, place), **steps)
+        return in_steps(self._run, lambda place, _: calls.operate.delete(filter, place), **steps)
 
     def move(self, filter: JobFilter, to: str, **steps: Unpack[Steps]) -> Changed:
         """Put jobs that wait or are dead into the queue ``to``."""
-        return self._in_steps(lambda place, _: calls.operate.move(filter, to, place), **steps)
+        return in_steps(self._run, lambda place, _: calls.operate.move(filter, to, place), **steps)
 
     def retry(
         self, filter: JobFilter, *, rate: float | None = None, delay: Seconds = 0, **steps: Unpack[Steps]
@@ -62,38 +57,22 @@ class Operating(Scheduling):
         def ask(place: Place, matched: int) -> Call[Step]:
             return calls.operate.retry(filter, rate, seconds(delay) + (matched / rate if rate else 0.0), place)
 
-        return self._in_steps(ask, **steps)
+        return in_steps(self._run, ask, **steps)
 
     def cancel_where(
         self, filter: JobFilter, *, reason: str = "cancelled by request", **steps: Unpack[Steps]
     ) -> Changed:
         """Cancel jobs that wait, and ask the holders of those that run to stop."""
-        return self._in_steps(lambda place, _: calls.operate.cancel_where(filter, reason, place), **steps)
+        return in_steps(self._run, lambda place, _: calls.operate.cancel_where(filter, reason, place), **steps)
 
     def undo(self, operation: int, **steps: Unpack[Steps]) -> Changed:
         """Undo a ``cancel_where``, a ``retry`` or a ``redrive`` of the last hour, where nothing ran since."""
-        return self._in_steps(lambda place, _: calls.operate.undo(operation, place), **steps)
+        return in_steps(self._run, lambda place, _: calls.operate.undo(operation, place), **steps)
 
     def count_jobs(self, filter: JobFilter | None = None, **steps: Unpack[Steps]) -> Changed:
         """Count jobs by a filter, newest first; nothing is changed."""
         steps["dry_run"] = True
-        return self._in_steps(lambda place, _: calls.operate.count_jobs(filter or {}, place), **steps)
-
-    def _in_steps(self, ask: Callable[[Place, int], Call[Step]], **steps: Unpack[Steps]) -> Changed:
-        max, within, dry_run = steps.get("max"), steps.get("within"), steps.get("dry_run", False)
-        until = math.inf if within is None else time.monotonic() + within
-        size = LOOK if dry_run else STEP
-        so_far = Changed(0, 0, None, more=True, next=steps.get("after"))
-        while so_far.more and (max is None or so_far.matched < max):
-            most = size if max is None else min(size, max - so_far.matched)
-            step = self._run(ask((most, so_far.next, so_far.operation, dry_run), so_far.matched))
-            matched, done = so_far.matched + step.matched, so_far.done + step.done
-            so_far = Changed(matched, done, step.operation, more=step.next is not None, next=step.next)
-            if on_step := steps.get("on_step"):
-                on_step(so_far)
-            if time.monotonic() >= until:
-                break
-        return so_far
+        return in_steps(self._run, lambda place, _: calls.operate.count_jobs(filter or {}, place), **steps)
 
     def export(
         self, filter: JobFilter | None = None, *, payloads: bool = True, before: UUID | None = None
@@ -124,25 +103,27 @@ class Operating(Scheduling):
         """Change a job that waits or is dead: ``changed``; raises JobRunning, JobEnded and UnknownJob."""
         return self._run(calls.operate.edit(id, changes))
 
-    def drop_queue(self, name: str) -> bool:
-        """Take a queue away that has no jobs and no schedule, with its policy; raises QueueInUse and UnknownQueue."""
-        return self._run(calls.operate.drop_queue(name))
+    def find_jobs(
+        self,
+        filter: JobFilter | None = None,
+        *,
+        limit: int = 50,
+        before: UUID | None = None,
+        within: float | None = None,
+    ) -> Found:
+        """Find jobs, newest first, until there are ``limit`` of them or all have been looked at.
 
-    def find_jobs(self, filter: JobFilter | None = None, *, limit: int = 50, before: UUID | None = None) -> Found:
-        """Look for jobs, newest first; ``before`` goes on where a search stopped."""
-        return self._run(calls.operate.find_jobs(filter or {}, limit, before))
+        ``within`` stops the search after that many seconds, with what it has found; 0 is one short step. ``before``
+        goes on where a search stopped, from its ``next``.
+        """
+        until = math.inf if within is None else time.monotonic() + within
+        found = self._run(calls.operate.find_jobs(filter or {}, min(limit, PAGE), before))
+        while found.next is not None and len(found.jobs) < limit and time.monotonic() < until:
+            wanted = min(limit - len(found.jobs), PAGE)
+            page = self._run(calls.operate.find_jobs(filter or {}, wanted, found.next))
+            found = Found([*found.jobs, *page.jobs], found.looked + page.looked, page.next)
+        return found
 
-    def audits(self, *, limit: int = 50, before: int | None = None) -> list[Audit]:
+    def audit(self, *, limit: int = 50, before: int | None = None) -> list[Audit]:
         """Who changed what, newest first; ``before`` continues after the operation of that number."""
         return self._run(calls.operate.audits(limit, before))
-
-    def error_groups(
-        self,
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        since: datetime | None = None,
-        limit: int = 50,
-    ) -> list[ErrorGroup]:
-        """Failures that are alike, those that happened last first."""
-        return self._run(calls.operate.error_groups(queue, kind, since, limit))

@@ -31,7 +31,7 @@ REPEATED_KEY = "dibs-dedup-key"
 """The header in which a job that repeats carries its dedup key along: elsewhere only a hash of it is kept."""
 
 
-OWN = ("timeout", "soft_timeout", "process", "memory", "repeat", "batch", "limit", "rate")
+OWN = ("timeout", "soft_timeout", "process", "memory", "repeat", "batch", "concurrency", "rate")
 """What a task is given that is not an option of its jobs."""
 
 
@@ -59,7 +59,7 @@ class TaskSettings:
     memory: int | None = None
     repeat: float | None = None
     batch: Batch | None = None
-    limit: int | None = None
+    concurrency: int | None = None
     soft_timeout: float | None = None
     rate: float | None = None
     conn: Any = None
@@ -81,7 +81,7 @@ class TaskSettings:
             ("soft_timeout", self.soft_timeout),
             ("memory", self.memory),
             ("repeat", self.repeat),
-            ("limit", self.limit),
+            ("concurrency", self.concurrency),
         ):
             if value is not None and value < 0:
                 raise InvalidArgument(f"a task's {name} is 0 or more, not {value}")

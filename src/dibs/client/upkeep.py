@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from dibs.db.database import Database
     from dibs.info import MadeDay, Pruned, Rescued
-    from dibs.policy import Seconds
     from dibs.shards import Hold
 
 
@@ -58,10 +57,6 @@ class Upkeep:
             again, more = self._database.run(calls.statistics.roll_up())
             counted += again or 0
         return counted
-
-    def set_stat_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:
-        """Keep statistics by the minute and by the hour for that long."""
-        self._database.run(calls.statistics.set_stat_retention(minutes, hours))
 
     def repair_groups(self) -> int:
         """Bring groups back to the present after the database's clock was set back; how many had to be."""

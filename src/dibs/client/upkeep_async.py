@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from dibs.db.database_async import AsyncDatabase
     from dibs.info import MadeDay, Pruned, Rescued
-    from dibs.policy import Seconds
     from dibs.shards import Hold
 
 
@@ -57,10 +56,6 @@ class AsyncUpkeep:
             again, more = await self._database.run(calls.statistics.roll_up())
             counted += again or 0
         return counted
-
-    async def set_stat_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:
-        """Keep statistics by the minute and by the hour for that long."""
-        await self._database.run(calls.statistics.set_stat_retention(minutes, hours))
 
     async def repair_groups(self) -> int:
         """Bring groups back to the present after the database's clock was set back; how many had to be."""

@@ -13,7 +13,7 @@ from dibs import errors, sql
 EXPECTED = {
     "queue_name_shape": "letters, digits and _ . : / -, at most 127, beginning with a letter, digit or _",
     "limit_rule_name_shape": "a limit's name of 1 to 200 printable characters",
-    "process_name_shape": "a process's name of 1 to 500 printable characters",
+    "supervised_process_name_shape": "a process's name of 1 to 500 printable characters",
     "priority_range": "a priority from -100 to 100",
     "lease_range": "a lease from 0.1 s to 7 days",
     "lease_growth_range": "a lease growth from 1 to 100",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dibs.metrics.exposition import CONTENT_TYPE, Counter, Gauge, Histogram, render
 from dibs.metrics.families import JOB, DepthFamilies
@@ -14,7 +14,8 @@ from dibs.runtime.http import Page
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dibs.info import Depth, Finding, Vital, WorkersWanted
+    from dibs.client.client_async import AsyncClient
+    from dibs.info import Finding, Vital, WorkersWanted
     from dibs.stats import Counters
 
 BUCKETS = tuple(0.0016 * 4**n for n in range(12))
@@ -24,16 +25,6 @@ EVERY = 10.0
 """Seconds between two looks at all but the depths; what ended is counted into the statistics as often."""
 DOCTOR_EVERY = 60.0
 """Seconds between two visits of the doctor, who looks at much."""
-
-
-class Looks(Protocol):
-    """Whatever knows the whole, such as an ``AsyncClient``."""
-
-    async def depths(self) -> list[Depth]: ...  # noqa: D102
-    async def workers_wanted(self, *, target: float) -> list[WorkersWanted]: ...  # noqa: D102
-    async def counters(self) -> list[Counters]: ...  # noqa: D102
-    async def vitals(self) -> list[Vital]: ...  # noqa: D102
-    async def doctor(self) -> list[Finding]: ...  # noqa: D102
 
 
 class FleetFamilies(DepthFamilies):
@@ -116,13 +107,13 @@ class Fleet:
     every minute. What cannot be read, or takes longer than two seconds, is left out, and ``dibs_part_up`` says so.
     """
 
-    def __init__(self, client: Looks, *, target: float = 300.0) -> None:
-        wanted = functools.partial(client.workers_wanted, target=target)
+    def __init__(self, client: AsyncClient, *, target: float = 300.0) -> None:
+        wanted = functools.partial(client.workers.wanted, target=target)
         self._parts: list[tuple[Reading[Any], Callable[[FleetFamilies, Any, float], None]]] = []
-        self._add("depths", client.depths, lambda of, read, age: of.note_depths((read, age)))
+        self._add("depths", client.queues.depths, lambda of, read, age: of.note_depths((read, age)))
         self._add("workers_wanted", wanted, lambda of, read, _: of.note_wanted(read), EVERY)
-        self._add("counters", client.counters, lambda of, read, _: of.note_counters(read), EVERY)
-        self._add("vitals", client.vitals, lambda of, read, _: of.note_vitals(read), EVERY)
+        self._add("counters", client.stats.counters, lambda of, read, _: of.note_counters(read), EVERY)
+        self._add("vitals", client.stats.vitals, lambda of, read, _: of.note_vitals(read), EVERY)
         self._add("doctor", client.doctor, lambda of, read, _: of.note_findings(read), DOCTOR_EVERY)
 
     def _add(

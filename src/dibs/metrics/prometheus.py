@@ -47,10 +47,21 @@ _NUMBER = re.compile(r"\b\d+ ?")
 """What a place must not have in a label: each number would become a separate series."""
 
 
-class Counts(Protocol):
-    """Whatever knows the depth of every queue, such as an ``AsyncClient``."""
+class HasDepths(Protocol):
+    """Counts the jobs of every queue, as ``client.queues`` does."""
 
-    async def depths(self) -> list[Depth]: ...  # noqa: D102
+    async def depths(self) -> list[Depth]:
+        """Count the jobs of every queue."""
+        ...
+
+
+class HasQueues(Protocol):
+    """An object with queues, such as an ``AsyncClient``."""
+
+    @property
+    def queues(self) -> HasDepths:
+        """Its queues."""
+        ...
 
 
 class Prometheus:
@@ -64,13 +75,13 @@ class Prometheus:
     def __init__(
         self,
         events: Events,
-        client: Counts | None = None,
+        client: HasQueues | None = None,
         *,
         buckets: Sequence[float] = BUCKETS,
         children: Path | None = None,
     ) -> None:
         self._children = children
-        self._depths = None if client is None else Reading("depths", client.depths)
+        self._depths = None if client is None else Reading("depths", client.queues.depths)
         self._running = Running()
         self._of = Families(buckets)
         self._kinds: dict[tuple[str, str], KindFamilies] = {}

@@ -64,7 +64,7 @@ def drain(
     schedules: bool = False,
     within: Seconds | None = None,
     raise_errors: bool = False,
-    concurrency: int = 1,
+    slots: int = 1,
     timeout: float = 60.0,
 ) -> Drained:
     """Run everything that is due, with a real worker in this process, until nothing is left.
@@ -86,7 +86,7 @@ def drain(
                 schedules=schedules,
                 within=within,
                 raise_errors=raise_errors,
-                concurrency=concurrency,
+                slots=slots,
                 timeout=timeout,
             )
         finally:
@@ -103,13 +103,13 @@ async def adrain(
     schedules: bool = False,
     within: Seconds | None = None,
     raise_errors: bool = False,
-    concurrency: int = 1,
+    slots: int = 1,
     timeout: float = 60.0,
 ) -> Drained:
     """The same as :func:`drain`, on the running event loop: handlers share it with the test."""
     if schedules and include_scheduled and within is None:
         raise InvalidArgument("schedules go on forever", hint="give within=, the seconds to move the clock at most")
-    work = _Drain(app, queues, concurrency, asyncio.get_running_loop().time() + timeout, schedules)
+    work = _Drain(app, queues, slots, asyncio.get_running_loop().time() + timeout, schedules)
     before = {job.id for job in work.jobs() if State(job.state).has_ended}
     with work.watching() if raise_errors else nullcontext():
         moved = await work.run(_budget(include_scheduled, within))
@@ -126,10 +126,10 @@ def _budget(include_scheduled: bool, within: Seconds | None) -> float | None:
 
 
 class _Drain:
-    def __init__(self, app: App, queues: Sequence[str] | None, concurrency: int, until: float, schedules: bool) -> None:
+    def __init__(self, app: App, queues: Sequence[str] | None, slots: int, until: float, schedules: bool) -> None:
         self._app = app
         self._queues = queues
-        self._concurrency = concurrency
+        self._slots = slots
         self._until = until
         self._schedules = schedules
         self._loop = asyncio.get_running_loop()
@@ -139,7 +139,7 @@ class _Drain:
 
     def jobs(self) -> list[JobSummary]:
         """Every job there is, oldest first."""
-        return self._app.client.jobs(limit=ALL)[::-1]
+        return self._app.client.find_jobs(limit=ALL).jobs[::-1]
 
     async def run(self, budget: float | None) -> float:
         """Work until nothing is due; with a budget of virtual seconds, move the clock on and go on."""
@@ -177,7 +177,7 @@ class _Drain:
         if not due:
             return False
         settings = WorkerSettings(
-            self._queues_of(due), concurrency=self._concurrency, drain=True, upkeep=False, grace=5.0, name="drain"
+            self._queues_of(due), slots=self._slots, drain=True, upkeep=False, grace=5.0, name="drain"
         )
         self._worker = Worker(self._app, settings)
         await self._work(self._worker)
@@ -195,7 +195,7 @@ class _Drain:
 
     def _waiting(self, states: Set[State] = frozenset({State.READY, State.SCHEDULED})) -> list[JobSummary]:
         """Jobs of ours that wait in queues that run. The rest is for other workers, and would come back forever."""
-        paused = {queue.name for queue in self._app.client.queues() if queue.paused_at is not None}
+        paused = {queue.name for queue in self._app.client.queues.list() if queue.paused_at is not None}
         return [
             job
             for job in self.jobs()
@@ -213,7 +213,7 @@ class _Drain:
         now = self._app.client._run(calls.schema.now())
         steps = [max(0.0, (job.due_at - now).total_seconds()) for job in waiting]
         if self._schedules:  # A slot that has come and did not fire was tried, and waits for more than time.
-            slots = [s.next_scheduled for s in self._app.client.schedules() if s.paused_at is None]
+            slots = [s.next_scheduled for s in self._app.client.schedules.list() if s.paused_at is None]
             steps += [(slot - now).total_seconds() for slot in slots if slot is not None and slot > now]
         return min(steps, default=None)
 

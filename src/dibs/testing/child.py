@@ -11,7 +11,7 @@ def main(path: str, dsn: str, *queues: str) -> None:
     app = pkgutil.resolve_name(path)
     app.dsn = dsn
     given = {"queues": queues} if queues else {}
-    app.run_worker(**given, concurrency=1, drain=True, upkeep=False)
+    app.run_worker(**given, slots=1, drain=True, upkeep=False)
 
 
 if __name__ == "__main__":

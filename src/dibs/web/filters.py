@@ -83,7 +83,7 @@ class Asked:
             "kind": self.kind,
             "group": self.group,
             "dedup_key": self.key,
-            "error_group": self.alike,
+            "failure": self.alike,
         }
         found.update({name: text for name, text in plain.items() if text})  # type: ignore[typeddict-item]
         return found

@@ -81,7 +81,7 @@ async def declare_rules(app: App, database: AsyncDatabase, name: str) -> list[De
 
 async def _limits(app: App, database: AsyncDatabase, role: str, remedy: str) -> list[Declared]:
     wanted = {kind: _limit_of(task) for kind, task in app.tasks.items()}
-    declared = [(kind, task.settings.limit, task.settings.rate) for kind, task in app.tasks.items()]
+    declared = [(kind, task.settings.concurrency, task.settings.rate) for kind, task in app.tasks.items()]
     limited = [kind for kind, limit in wanted.items() if limit]
     answers, why = await _answered(
         database.run(calls.limits.declare_limits(declared)),
@@ -98,8 +98,8 @@ async def _limits(app: App, database: AsyncDatabase, role: str, remedy: str) -> 
 
 def _limit_of(task: Task[Any, Any]) -> str:
     """The limit of a task in words; nothing if it has none."""
-    limit, rate = task.settings.limit, task.settings.rate
-    said = [] if limit is None else [f"{limit}"]
+    concurrency, rate = task.settings.concurrency, task.settings.rate
+    said = [] if concurrency is None else [f"{concurrency}"]
     return " and ".join(said if rate is None else [*said, f"{rate:g} per second"])
 
 

@@ -131,7 +131,7 @@ def _run(request: Request, here: Context, runner: asyncio.Runner) -> RunEnd:
 
 def _report(databases: Databases, job: Claimed, progress: dict[str, Any]) -> None:
     with contextlib.suppress(DibsError):  # What cannot be said is not worth failing for.
-        databases.sync.run(calls.jobs.report_many([job], [progress]))
+        databases.sync.run(calls.jobs.progress_many([job], [progress]))
 
 
 def find(module: str, kind: str) -> Task[Any, Any]:

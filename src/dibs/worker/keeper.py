@@ -205,7 +205,7 @@ class Keeper:
             return
         news = [kept.news for kept in these]
         try:
-            self._run(calls.jobs.report_many([kept.job for kept in these], news))
+            self._run(calls.jobs.progress_many([kept.job for kept in these], news))
         except DibsError as error:
             self._events.tell(Trouble("reporting progress", error))
         for kept, told in zip(these, news, strict=True):

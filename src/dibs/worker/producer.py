@@ -70,7 +70,7 @@ class Producer:
                 await self._wait(mark, room)
 
     def _wanted(self) -> int:
-        return self._settings.concurrency + min(int(self._hand.pace.rate * AHEAD), 4 * BATCH)
+        return self._settings.slots + min(int(self._hand.pace.rate * AHEAD), 4 * BATCH)
 
     def _room(self) -> int:
         """How many jobs to claim: none while there is stock and it is not worth a claim."""

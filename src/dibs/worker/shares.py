@@ -1,4 +1,4 @@
-"""Which queues to claim from next, and how many: by each queue's weight and its own concurrency."""
+"""Which queues to claim from next, and how many: by each queue's weight and its own slots."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Shares:
         return sorted(self._queues.items(), key=lambda item: -item[1].weight)
 
     def _left(self, name: str, room: int) -> int:
-        limit = self._queues[name].concurrency
+        limit = self._queues[name].slots
         return room if limit is None else max(0, min(room, limit - self.in_hand[name]))
 
 

@@ -105,7 +105,7 @@ class Worker:
             self._holding = holding = Holding(self._pools.registry, member, self._queues, on_lost=runners.stop_queues)
             await self._asked(holding.hold())
             source = self._make_source(holding, closing)
-            runners.start(self.settings.concurrency)
+            runners.start(self.settings.slots)
             closing.push_async_callback(runners.close)
             loops = self._start_loops(member, holding)
             closing.push_async_callback(lambda: end(loops, within=STOPPING))
@@ -150,7 +150,7 @@ class Worker:
     async def _join(self, closing: AsyncExitStack) -> Member:
         await declare_tasks(self.app, self._pools.registry)
         await self._announcement.announce()
-        facts, kinds = {"queues": self._queues, "concurrency": self.settings.concurrency}, self._announcement.runnable
+        facts, kinds = {"queues": self._queues, "slots": self.settings.slots}, self._announcement.runnable
         self._member = member = Member(self._pools.registry, self.settings.name, facts, kinds, self._obey)
         await member.register()
         if self._pools.registry.is_pooled:

@@ -15,7 +15,7 @@ from dibs.db import calls
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from dibs import Audit
+    from dibs.types import Audit
 
 COLUMNS = (">operation", "at", "who", "verb", "?queue", ">jobs", "message")
 
@@ -32,7 +32,7 @@ def audit(session: Session, limit: int, before: int | None, keep: timedelta | No
             client._run(calls.operate.set_audit_retention(keep))
             session.say_kept("changes", keep)
             return
-        found = client.audits(limit=limit, before=before)
+        found = client.audit(limit=limit, before=before)
     session.show(found, COLUMNS, _row, empty="nothing was changed")
     if len(found) == limit:
         session.output.note(f"there may be more: --before {found[-1].operation}")

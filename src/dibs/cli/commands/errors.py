@@ -14,8 +14,9 @@ from dibs.cli.types import DURATION, JOB_ID, KIND, PAST, QUEUE
 from dibs.db import calls
 
 if TYPE_CHECKING:
-    from dibs import Client, ErrorGroup
+    from dibs import Client
     from dibs.cli.session import IdGiven
+    from dibs.types import FailureGroup
 
 COLUMNS = (">number", "at", "source", "?queue", "?kind", "?job", "message")
 TOP = ("fingerprint", ">failures", "last", "?raised in", "?kinds", "?queues", "?first", "message")
@@ -46,7 +47,7 @@ def _list(
     del keep
     with session.client() as client:
         about = None if job is None else session.job_id(client, job)
-        found = client.errors(job=about, since=_at(client, since), limit=limit, **given)
+        found = client.channels.error_log(job=about, since=_at(client, since), limit=limit, **given)
     session.show(found, COLUMNS, _row, empty="no errors")
     if len(found) == limit:
         session.output.note(f"there may be more: --before {found[-1]['id']}")
@@ -72,13 +73,13 @@ def _keep(session: Session, *, keep: timedelta, **given: Any) -> None:
 def top(session: Session, queue: str | None, kind: str | None, since: datetime | timedelta | None, limit: int) -> None:
     """Show failures that are alike, the latest first: their exception, message and where they were raised."""
     with session.client() as client:
-        found = client.error_groups(queue=queue, kind=kind, since=_at(client, since), limit=limit)
+        found = client.failures.list(queue=queue, kind=kind, since=_at(client, since), limit=limit)
     session.show(found, TOP, _group, empty="no failures; a worker or dibs maintain counts them every few seconds")
     if found:
-        session.output.note(f"bring those of a group back: dibs retry --error-group {found[0].fingerprint}")
+        session.output.note(f"bring those of a group back: dibs retry --failure {found[0].fingerprint}")
 
 
-def _group(g: ErrorGroup) -> tuple[Any, ...]:
+def _group(g: FailureGroup) -> tuple[Any, ...]:
     kinds, queues = ", ".join(g.kinds), ", ".join(g.queues)
     told = ": ".join(filter(None, (g.error, g.message)))
     return g.fingerprint, g.failures, g.last_at, g.frame, kinds, queues, g.first_at, told

@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dibs import Found
 from dibs.cli.command import Command, limit_option
 from dibs.cli.filters import filter_options, read_filter
 from dibs.cli.output import first_line
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID
 from dibs.progress import spoken
+from dibs.types import Found
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from dibs import Client, JobFilter
+    from dibs import Client
     from dibs.cli.session import IdGiven
     from dibs.info import JobSummary
+    from dibs.types import JobFilter
 
 COLUMNS = ("id", "queue", "kind", "state", "?>attempts", "?due", "?>priority", "?progress", "reason")
 

@@ -36,7 +36,7 @@ def limits(ctx: click.Context) -> None:
 @pass_session
 def _list(session: Session) -> None:
     with session.client() as client:
-        known = client.limits()
+        known = client.limits.list()
     session.show(known, COLUMNS, _row, empty="there are no limits; set one with: dibs limits set")
 
 
@@ -84,13 +84,13 @@ def set_limit(session: Session, /, group: str | None, **options: Any) -> None:
         if group is not None:
             _need_queue(queue, options)
             given: Any = {name: value for name, value in options.items() if _given(name)}
-            client.set_group(queue, None if group == "*" else group, **given)
+            client.groups.set(queue, None if group == "*" else group, **given)
         elif others := [name for name in GROUPS if options.pop(name) is not None]:
             named = others[0].replace("_", "-")
             raise click.UsageError(f"only a group has a {named} here; name one with --group, or see: dibs queues set")
         else:
             _refuse_unknown_queue(client, queue)
-            client.set_limit(queue=queue, **_merged(client, queue, options))
+            client.limits.set(queue=queue, **_merged(client, queue, options))
     _say(session, "set")
 
 
@@ -101,7 +101,9 @@ def _given(name: str) -> bool:
 def _merged(client: Client, queue: str | None, options: dict[str, Any]) -> dict[str, Any]:
     """The options, and of a limit that is there already what was not named; ``none`` takes a part of it away."""
     wanted = {"queue": queue, "kind": options["kind"], "resource": options["resource"]}
-    known = [limit for limit in client.limits() if limit.name is not None and wanted.get(limit.scope) == limit.name]
+    known = [
+        limit for limit in client.limits.list() if limit.name is not None and wanted.get(limit.scope) == limit.name
+    ]
     for old in known:
         kept = {"concurrency": old.concurrency, "rate": old.rate, "burst": old.burst}
         if old.rate is None or old.burst == ceil(old.rate) or (options["rate"] is None and _given("rate")):
@@ -112,24 +114,24 @@ def _merged(client: Client, queue: str | None, options: dict[str, Any]) -> dict[
 
 def _refuse_unknown_queue(client: Client, queue: str | None) -> None:
     """To limit a queue makes it: a misspelt name would stay in every list."""
-    names = [known.name for known in client.queues()]
+    names = [known.name for known in client.queues.list()]
     if queue is not None and queue not in names:
         raise UnknownQueue(
             f"there is no queue {queue!r}{did_you_mean(queue, names)}", hint=f"make it first: dibs queues set {queue}"
         )
 
 
-@limits.command("unset")
+@limits.command("drop")
 @_target
 @pass_session
-def unset_limit(session: Session, /, group: str | None, queue: str | None, **options: Any) -> None:
+def drop(session: Session, /, group: str | None, queue: str | None, **options: Any) -> None:
     """Remove a limit; jobs that waited for it are ready at once."""
     with session.client() as client:
         if group is not None:
             _need_queue(queue, options)
-            client.unset_group(str(queue), None if group == "*" else group)
+            client.groups.drop(str(queue), None if group == "*" else group)
         else:
-            client.unset_limit(queue=queue, **options)
+            client.limits.drop(queue=queue, **options)
     _say(session, "removed")
 
 

@@ -15,7 +15,7 @@ from dibs.cli.types import QUEUE
 def pause(session: Session, queue: str) -> None:
     """Stop handing out a queue's jobs; running ones finish, enqueues go on, nothing expires."""
     with session.client() as client:
-        changed = client.pause(queue)
+        changed = client.queues.pause(queue)
     if session.as_json:
         session.output.json({"queue": queue, "paused": True, "changed": changed})
     else:

@@ -27,7 +27,7 @@ def purge(session: Session, queue: str, most: int | None, yes: bool) -> Exit:
             session,
             "purge",
             "deleted",
-            lambda steps: client.purge(queue, **steps),
+            lambda steps: client.queues.purge(queue, **steps),
             yes,
             most=most,
         )

@@ -40,7 +40,7 @@ def queues(ctx: click.Context) -> None:
 @pass_session
 def _list(session: Session) -> None:
     with session.client() as client:
-        depths = client.depths()
+        depths = client.queues.depths()
         today = _today(client)
     session.show(
         depths,
@@ -57,7 +57,7 @@ def _today(client: Client) -> Counter[str]:
     passed = now - now.replace(hour=0, minute=0, second=0, microsecond=0)
     every = timedelta(hours=1) if passed > timedelta(hours=1) else timedelta(minutes=1)
     found: Counter[str] = Counter()
-    for rate in client.queue_rates(since=max(passed, every), every=every):
+    for rate in client.stats.queue_rates(since=max(passed, every), every=every):
         found[rate.queue] += rate.succeeded
     return found
 
@@ -78,8 +78,8 @@ def show(session: Session, name: str) -> None:
     """Show a queue's policy and what is in it."""
     with session.client() as client:
         policy = _policy(client, name)
-        depth = client.depth(name)
-        settings = client.settings_of(name)
+        depth = client.queues.depth(name)
+        settings = client.queues.settings(name)
     if session.as_json:
         told_of = {one.setting: _source(one) for one in settings}
         session.output.json({**policy, "depth": _depth(depth), "sources": told_of})
@@ -104,7 +104,7 @@ def _told(setting: SettingInfo) -> str:
 
 
 def _policy(client: Client, name: str) -> dict[str, Any]:
-    known = {queue.name: queue for queue in client.queues()}
+    known = {queue.name: queue for queue in client.queues.list()}
     if name not in known:
         hint = "a queue exists from its first job, or from: dibs queues set"
         raise UnknownQueue(f"there is no queue {name!r}{did_you_mean(name, known)}", hint=hint)
@@ -146,7 +146,7 @@ def set_queue(session: Session, /, name: str, **options: Any) -> None:
     source = click.get_current_context().get_parameter_source
     policy: Any = {key: value for key, value in options.items() if source(key) is not ParameterSource.DEFAULT}
     with session.client() as client:
-        client.set_queue(name, **policy)
+        client.queues.set(name, **policy)
         now = _policy(client, name)
     if session.as_json:
         session.output.json(now)
@@ -162,7 +162,7 @@ def set_queue(session: Session, /, name: str, **options: Any) -> None:
 def eta(session: Session, name: str, span: timedelta) -> None:
     """Estimate when a queue's backlog will be gone."""
     with session.client() as client:
-        estimate = client.drain_estimate(name, span)
+        estimate = client.queues.drain_estimate(name, span)
     if session.as_json:
         session.output.json(estimate)
     else:
@@ -172,7 +172,7 @@ def eta(session: Session, name: str, span: timedelta) -> None:
 @queues.command("workers-wanted")
 @click.argument("name", type=QUEUE, required=False)
 @click.option("--target", type=DURATION, default="5m", show_default=True, help="Within which time to do what is due.")
-@click.option("--concurrency", type=int, help="How many jobs a worker runs at once; by default what live ones say.")
+@click.option("--slots", type=int, help="How many jobs a worker runs at once; by default what live ones say.")
 @click.option("--run-time", type=DURATION, help="How long a run takes; by default as measured.")
 @pass_session
 def workers_wanted(session: Session, /, name: str | None, **options: Any) -> None:
@@ -181,7 +181,7 @@ def workers_wanted(session: Session, /, name: str | None, **options: Any) -> Non
     Enough to keep up and to do what is due within the target, as far as limits allow; 0 when there is nothing to do.
     """
     with session.client() as client:
-        found = client.workers_wanted(name, **options)
+        found = client.workers.wanted(name, **options)
     if session.as_json:
         session.output.json(found if name is None else found[0])
         return
@@ -196,7 +196,7 @@ def workers_wanted(session: Session, /, name: str | None, **options: Any) -> Non
 def groups(session: Session, name: str, limit: int) -> None:
     """List the groups that run or wait most, have waited longest, or are noisy."""
     with session.client() as client:
-        found = client.groups(name, limit=limit)
+        found = client.groups.list(name, limit=limit)
     session.show(found, GROUPS, _group, empty="no job of a group waits or runs in it")
 
 
@@ -210,7 +210,7 @@ def _group(g: GroupInfo) -> tuple[Any, ...]:
 def drop(session: Session, name: str) -> None:
     """Take away a queue that has no jobs and no schedule, with its policy and statistics."""
     with session.client() as client:
-        client.drop_queue(name)
+        client.queues.drop(name)
     if session.as_json:
         session.output.json({"queue": name, "dropped": True})
     else:
@@ -223,7 +223,7 @@ def drop(session: Session, name: str) -> None:
 def strict(session: Session, switch: str) -> None:
     """Refuse enqueues to queues that do not exist (on), or let them make the queue (off)."""
     with session.client() as client:
-        client.set_strict(switch == "on")
+        client.queues.set_strict(switch == "on")
     if session.as_json:
         session.output.json({"strict": switch == "on"})
     else:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def resume(session: Session, queue: str, extend: timedelta | None) -> None:
     """Hand out a queue's jobs again, and say how many are past their time."""
     with session.client() as client:
-        resumed = client.resume(queue, extend=extend)
+        resumed = client.queues.resume(queue, extend=extend)
     if session.as_json:
         session.output.json({"queue": queue, "paused_at": resumed.paused_at, "late": resumed.late,
                              "extended": resumed.extended})  # fmt: skip

@@ -59,7 +59,7 @@ def schedules(ctx: click.Context) -> None:
 @pass_session
 def _list(session: Session) -> None:
     with session.client() as client:
-        found = client.schedules()
+        found = client.schedules.list()
     session.show(found, COLUMNS, _row, empty="there are no schedules yet; make one with: dibs schedules set")
 
 
@@ -74,8 +74,8 @@ def _row(s: Schedule) -> tuple[Any, ...]:
 def show(session: Session, name: str) -> None:
     """Show a schedule: its rule, its job, its health and its last runs."""
     with session.client() as client:
-        found = client.schedule(name)
-        whole = client.show_schedule(name)
+        found = client.schedules.get(name)
+        whole = client.schedules.show(name)
     if session.as_json:
         session.output.json({**asdict(found), "job": whole["job"], "runs": whole["runs"]})
         return
@@ -131,8 +131,8 @@ def set_schedule(session: Session, /, name: str, **options: Any) -> None:
         raise click.UsageError("a job needs --queue and --kind")
     rule: Any = given
     with session.client() as client:
-        answer = client.set_schedule(name, NewJob(**job) if job else None, **rule)
-        now = client.schedule(name)
+        answer = client.schedules.set(name, NewJob(**job) if job else None, **rule)
+        now = client.schedules.get(name)
     if session.as_json:
         session.output.json({**asdict(now), "answer": answer})
     else:
@@ -146,7 +146,7 @@ def set_schedule(session: Session, /, name: str, **options: Any) -> None:
 def pause(session: Session, name: str, reason: str) -> None:
     """Let a schedule make no jobs; the ones it has made go on."""
     with session.client() as client:
-        changed = client.pause_schedule(name, reason)
+        changed = client.schedules.pause(name, reason)
     _switched(session, name, paused=True, changed=changed)
 
 
@@ -156,7 +156,7 @@ def pause(session: Session, name: str, reason: str) -> None:
 def resume(session: Session, name: str) -> None:
     """Let a paused schedule go on from now; the slots of the pause are not made up for."""
     with session.client() as client:
-        changed = client.resume_schedule(name)
+        changed = client.schedules.resume(name)
     _switched(session, name, paused=False, changed=changed)
 
 
@@ -175,7 +175,7 @@ def _switched(session: Session, name: str, *, paused: bool, changed: bool) -> No
 def trigger(session: Session, name: str, force: bool) -> None:
     """Make a job of a schedule now, also while it is paused; its slots stay as they are."""
     with session.client() as client:
-        made = client.trigger(name, force=force)
+        made = client.schedules.trigger(name, force=force)
     if session.as_json:
         session.output.json({"schedule": name, "id": made.job_id, "answer": made.answer})
     else:
@@ -198,7 +198,7 @@ def preview(session: Session, name: str | None, cron: str | None, zone: str, cou
         slots = Cron(cron, zone).upcoming(datetime.now(UTC), count)
     else:
         with session.client() as client:
-            slots = client.preview_schedule(name or "", count)
+            slots = client.schedules.preview(name or "", count)
     _tell_slots(session, slots)
 
 
@@ -214,10 +214,10 @@ def _tell_slots(session: Session, slots: Sequence[datetime]) -> None:
 @schedules.command()
 @click.argument("name", type=SCHEDULE)
 @pass_session
-def remove(session: Session, name: str) -> None:
+def drop(session: Session, name: str) -> None:
     """Remove a schedule and its records; the jobs it has made stay."""
     with session.client() as client:
-        client.unset_schedule(name)
+        client.schedules.drop(name)
     if session.as_json:
         session.output.json({"schedule": name, "removed": True})
     else:

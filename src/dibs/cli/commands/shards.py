@@ -22,7 +22,7 @@ COLUMNS = ("queue", ">shard", "claim from", ">worker", "name", "since", "until",
 def shards(session: Session, queue: str | None) -> None:
     """Show every exclusive queue and every shard, with the worker that holds it."""
     with session.client() as client:
-        found = client.shards(queue)
+        found = client.queues.shards(queue)
     empty = "no queue is exclusive or has shards; make one with: dibs queues set NAME --shards 8"
     session.show(found, COLUMNS, _row, empty=empty)
 

@@ -40,7 +40,11 @@ def stats(
     """Count how runs ended, how long they took, and how long jobs waited for their first run."""
     with session.client() as client:
         found: list[Statistics] | list[Totals]
-        found = client.totals(queue, kind) if totals else client.statistics(queue, kind, since=since, every=every)
+        found = (
+            client.stats.totals(queue, kind)
+            if totals
+            else client.stats.statistics(queue, kind, since=since, every=every)
+        )
     if session.as_json:
         session.output.json(found)
     elif not found:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def tasks(session: Session) -> None:
     """List the tasks of the workers, and their arguments."""
     with session.client() as client:
-        found = client.tasks()
+        found = client.workers.tasks()
     empty = "no task is registered; a worker registers its tasks when it starts"
     session.show(found, ("kind", "queue", "arguments"), _row, empty=empty)
 

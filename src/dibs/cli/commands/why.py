@@ -23,7 +23,7 @@ def why(session: Session, id: IdGiven) -> None:
     """Explain what a job waits for, who holds it, or how it ended."""
     with session.client() as client:
         whole = session.job_id(client, id)
-        state = client.state(whole)
+        state = client.status(whole).state
         told = client.why(whole)
     if state is State.UNKNOWN:
         raise no_such_job(whole)

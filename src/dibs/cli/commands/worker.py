@@ -40,11 +40,11 @@ def _share(text: str) -> tuple[str, Share]:
     given: dict[str, Any] = {}
     for part in parts:
         key, _, number = part.partition("=")
-        if key not in {"concurrency", "weight"}:
-            hint = did_you_mean(key, ["concurrency", "weight"])
-            raise ValueError(f"a queue's share has no {key!r}{hint}; write NAME,concurrency=N,weight=W")
+        if key not in {"slots", "weight"}:
+            hint = did_you_mean(key, ["slots", "weight"])
+            raise ValueError(f"a queue's share has no {key!r}{hint}; write NAME,slots=N,weight=W")
         try:
-            given[key] = int(number) if key == "concurrency" else float(number)
+            given[key] = int(number) if key == "slots" else float(number)
         except ValueError:
             raise ValueError(f"{key} is a number, not {number!r}") from None
     return name, Share(**given)
@@ -60,10 +60,10 @@ SHARE = Read("queue", _share)
     "queues",
     multiple=True,
     type=SHARE,
-    metavar="NAME[,concurrency=N][,weight=W]",
+    metavar="NAME[,slots=N][,weight=W]",
     help="A queue to work on, and its share; without it, all of the app's.",
 )
-@click.option("--concurrency", default=100, show_default=True, help="How many handlers run at once.")
+@click.option("--slots", default=100, show_default=True, help="How many handlers run at once.")
 @click.option("--threads", default=20, show_default=True, help="How many of them may be plain functions.")
 @click.option("--pool", type=int, help="How many of them may have their own process; by default, one per core.")
 @click.option(

@@ -36,7 +36,7 @@ def workers(ctx: click.Context, /, everyone: bool) -> None:
 
 def _list(session: Session, everyone: bool) -> None:
     with session.client() as client:
-        registered, since = client.workers(), client.now() - SILENT
+        registered, since = client.workers.list(), client.now() - SILENT
     found = [worker for worker in registered if everyone or worker.seen_at > since]
     session.show(found, COLUMNS, _row, empty="no worker is alive; start one with: dibs worker MODULE:APP")
     if silent := len(registered) - len(found):
@@ -65,7 +65,7 @@ def stop(session: Session, number: int) -> None:
     started it: systemd or Kubernetes may. Under --processes no other is started in its place.
     """
     with session.client() as client:
-        answer = client.stop_worker(number)
+        answer = client.workers.stop(number)
     if session.as_json:
         session.output.json({"worker": number, "answer": answer})
     else:

@@ -42,20 +42,20 @@ class Look:
 
 async def look(client: AsyncClient) -> Look:
     """Ask for everything."""
-    at, depths, rates, running, workers, dead = await asyncio.gather(
+    at, depths, rates, running, workers, found = await asyncio.gather(
         client.now(),
-        client.depths(),
+        client.queues.depths(),
         _rates(client),
-        client.running(limit=MOST),
-        client.workers(),
-        client.jobs(state=sorted(DEAD), limit=MOST),
+        client.workers.running(limit=MOST),
+        client.workers.list(),
+        client.find_jobs({"states": sorted(DEAD)}, limit=MOST),
     )
-    return Look(at, depths, rates, running, workers, dead)
+    return Look(at, depths, rates, running, workers, found.jobs)
 
 
 async def _rates(client: AsyncClient) -> dict[str, Rate]:
     found: dict[str, Rate] = {}
-    for part in await client.queue_rates(since=SPAN, every=60.0):
+    for part in await client.stats.queue_rates(since=SPAN, every=60.0):
         known = found.get(part.queue, Rate())
         found[part.queue] = Rate(known.succeeded + part.succeeded / SPAN, known.failed + part.failed / SPAN)
     return found

@@ -169,9 +169,9 @@ class Page(App[None]):
         name = self._selected() if self._view.name == "queues" and self.seen else None
         depth = next((d for d in self.seen.depths if d.queue == name), None) if self.seen else None
         if depth and depth.paused:
-            self._ask(f"Resume queue {name}?", self.client.resume(depth.queue))
+            self._ask(f"Resume queue {name}?", self.client.queues.resume(depth.queue))
         elif depth:
-            self._ask(f"Pause queue {name}? Its jobs wait until it is resumed.", self.client.pause(depth.queue))
+            self._ask(f"Pause queue {name}? Its jobs wait until it is resumed.", self.client.queues.pause(depth.queue))
 
     def action_retry(self) -> None:
         """Let the dead job of the row run again."""

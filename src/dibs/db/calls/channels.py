@@ -103,7 +103,7 @@ def errors(
     """The error log, newest first."""
     # The view is in that order; to ask it for one would make it read everything.
     return _rows(
-        "(select * from dibs.errors where (%s::uuid is null or job_id = %s) and (%s::text is null or source = %s)"
+        "(select * from dibs.error_log where (%s::uuid is null or job_id = %s) and (%s::text is null or source = %s)"
         " and (%s::timestamptz is null or at >= %s) and (%s::bigint is null or id < %s) limit %s) as e",
         ("id", "at", "source", "job_id", "queue", "kind", "message"),
         "",
@@ -137,7 +137,9 @@ def delivery_totals() -> Call[dict[str, int]]:
 
 def processes(limit: int) -> Call[list[dict[str, Any]]]:
     """Processes under a supervisor, and their next look."""
-    return _rows("dibs.processes", ("name", "queue", "job_id", "state", "due_at"), "", (), "name limit %s", limit)
+    return _rows(
+        "dibs.supervised_processes", ("name", "queue", "job_id", "state", "due_at"), "", (), "name limit %s", limit
+    )
 
 
 def _rows(

@@ -16,9 +16,9 @@ def set_group(queue: str, name: str | None, policy: GroupPolicy) -> Call[None]:
     return Call("select dibs.set_group(%s, %s, %s::jsonb)", (queue, name, to_json(policy)), nothing)
 
 
-def unset_group(queue: str, name: str | None) -> Call[bool]:
+def drop_group(queue: str, name: str | None) -> Call[bool]:
     """Take away what was set for a group; whether something was."""
-    return Call("select dibs.unset_group(%s, %s)", (queue, name), first)
+    return Call("select dibs.drop_group(%s, %s)", (queue, name), first)
 
 
 def repair_groups() -> Call[int]:

@@ -181,10 +181,10 @@ def extend_many(held: Sequence[Held], lease: Seconds | None, progress: Sequence[
     )
 
 
-def report_many(held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> Call[list[Answered]]:
+def progress_many(held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> Call[list[Answered]]:
     """Say how far runs have come."""
     return Call(
-        "select id, answer from dibs.report_many(%s::uuid[], %s::uuid[], %s::jsonb[])",
+        "select id, answer from dibs.progress_many(%s::uuid[], %s::uuid[], %s::jsonb[])",
         (*ids_and_tokens(held), [to_jsonb(p) for p in progress]),
         all_answers,
     )
@@ -315,22 +315,22 @@ def redrive(
     )
 
 
-def states(ids: Sequence[UUID]) -> Call[list[State]]:
-    """The states of jobs."""
-    return Call(
-        "select state from dibs.states(%s::uuid[])",
-        (uuids(ids),),
-        lambda rows: [State(r[0]) for r in rows],
-    )
+STATUS = "state, run, attempts, max_attempts, due_at, claimed_at, ended_at, reason, progress, result"
+
+
+def _status(row: Row) -> Status:
+    return Status(State(row[0]), *row[1:])
 
 
 def status(id: UUID) -> Call[Status]:
-    """What a job is now, and how far its run has come."""
+    """What a job is now, how far its run has come, and its result."""
+    return Call(f"select {STATUS} from dibs.status(%s)", (id,), lambda rows: _status(rows[0]))
+
+
+def status_many(ids: Sequence[UUID]) -> Call[list[Status]]:
+    """The same for many jobs, in one snapshot."""
     return Call(
-        "select state, run, attempts, max_attempts, due_at, claimed_at, ended_at, reason, progress"
-        " from dibs.status(%s)",
-        (id,),
-        lambda rows: Status(State(rows[0][0]), *rows[0][1:]),
+        f"select {STATUS} from dibs.status_many(%s::uuid[])", (uuids(ids),), lambda rows: [_status(row) for row in rows]
     )
 
 
@@ -363,11 +363,6 @@ def held(ids: Sequence[UUID]) -> Call[list[RunningJob]]:
 def why(id: UUID) -> Call[str]:
     """Explain a job in words."""
     return Call("select dibs.why(%s)", (id,), first)
-
-
-def result(id: UUID) -> Call[Any]:
-    """What a job's last successful run returned."""
-    return Call("select dibs.result(%s)", (id,), first)
 
 
 def show(id: UUID) -> Call[dict[str, Any] | None]:

@@ -23,10 +23,10 @@ def set_limit(
     )
 
 
-def unset_limit(target: Mapping[str, str | None]) -> Call[bool]:
+def drop_limit(target: Mapping[str, str | None]) -> Call[bool]:
     """Take a limit away."""
     return Call(
-        "select dibs.unset_limit(%s, %s, %s)",
+        "select dibs.drop_limit(%s, %s, %s)",
         (target["queue"], target["kind"], target["resource"]),
         first,
         again=False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.db.calls.call import SPAN, Call, Row, columns, first, nothing, one_answer, to_json
 from dibs.db.calls.jobs import summary
 from dibs.info import JobSummary
-from dibs.operation import ACTOR, Audit, ErrorGroup, ErrorHour, Exported, Found, JobFilter, Step
+from dibs.operation import ACTOR, Audit, Exported, FailureGroup, FailureHour, Found, JobFilter, Step
 from dibs.policy import moment, seconds
 
 if TYPE_CHECKING:
@@ -179,24 +179,24 @@ def set_audit_retention(keep: timedelta) -> Call[None]:
     return Call("select dibs.set_audit_retention(%s)", (keep,), nothing)
 
 
-def error_groups(queue: str | None, kind: str | None, since: datetime | None, limit: int) -> Call[list[ErrorGroup]]:
+def failures(queue: str | None, kind: str | None, since: datetime | None, limit: int) -> Call[list[FailureGroup]]:
     """Failures that are alike, the latest first."""
     return Call(
-        f"select {columns(ErrorGroup)} from dibs.error_groups"
+        f"select {columns(FailureGroup)} from dibs.failures"
         " where (%s::text is null or %s = any (queues)) and (%s::text is null or %s = any (kinds))"
         " and (%s::timestamptz is null or last_at >= %s) order by last_at desc, fingerprint limit %s",
         (queue, queue, kind, kind, since, since, limit),
-        lambda rows: [ErrorGroup(*row) for row in rows],
+        lambda rows: [FailureGroup(*row) for row in rows],
         slow=True,
     )
 
 
-def error_hours(since: Seconds) -> Call[list[ErrorHour]]:
+def failure_hours(since: Seconds) -> Call[list[FailureHour]]:
     """How many failures of each group happened, by the hour."""
     return Call(
-        "select fingerprint, at, sum(failures)::bigint from dibs.error_hours"
+        "select fingerprint, at, sum(failures)::bigint from dibs.failure_hours"
         f" where at > dibs.now() - {SPAN} group by fingerprint, at",
         (seconds(since),),
-        lambda rows: [ErrorHour(*row) for row in rows],
+        lambda rows: [FailureHour(*row) for row in rows],
         slow=True,
     )

@@ -51,10 +51,10 @@ def queue(name: str) -> Call[QueueInfo | None]:
     )
 
 
-def settings_of(queue: str) -> Call[list[SettingInfo]]:
+def queue_settings(queue: str) -> Call[list[SettingInfo]]:
     """The settings of a queue, and where each value comes from."""
     return Call(
-        f"select {columns(SettingInfo)} from dibs.settings_of(%s)",
+        f"select {columns(SettingInfo)} from dibs.queue_settings(%s)",
         (queue,),
         lambda rows: [SettingInfo(*row) for row in rows],
     )

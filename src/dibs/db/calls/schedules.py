@@ -69,9 +69,9 @@ def set_schedule(name: str, rule: dict[str, Any], job: NewJob | None) -> Call[An
     return Call("select dibs.set_schedule(%s, %s::jsonb, %s::jsonb)", (name, to_json(rule), sent), one_answer)
 
 
-def unset_schedule(name: str) -> Call[None]:
+def drop_schedule(name: str) -> Call[None]:
     """Remove a schedule."""
-    return Call("select dibs.unset_schedule(%s)", (name,), nothing, again=False)
+    return Call("select dibs.drop_schedule(%s)", (name,), nothing, again=False)
 
 
 def pause_schedule(name: str, reason: str) -> Call[bool]:

@@ -17,15 +17,15 @@ create table dibs.delivery (
 comment on table dibs.delivery is 'What a channel did for a job, step by step. Insert only.';
 create index delivery_job_idx on dibs.delivery (job_id, seq);
 
-create table dibs.process (
+create table dibs.supervised_process (
   queue_id integer not null,
   name text not null,
   job_id uuid not null,
-  constraint process_pkey primary key (queue_id, name),
-  constraint process_name_shape check (length(name) between 1 and 500 and name !~ '[[:cntrl:]]')
+  constraint supervised_process_pkey primary key (queue_id, name),
+  constraint supervised_process_name_shape check (length(name) between 1 and 500 and name !~ '[[:cntrl:]]')
 ) with (fillfactor = 80);
-comment on table dibs.process is 'Processes that a supervisor of a queue watches over, and the job that is its next run.';
-create index process_job_idx on dibs.process (job_id);
+comment on table dibs.supervised_process is 'Processes that a supervisor of a queue watches over, and the job that is its next run.';
+create index supervised_process_job_idx on dibs.supervised_process (job_id);
 
 create table dibs.error (
   id bigint generated always as identity constraint error_pkey primary key,

@@ -8,7 +8,7 @@ create type dibs.job_filter as (
   "group" text,
   dedup_key text,
   reason text,
-  error_group text,
+  failure text,
   payload jsonb,
   headers jsonb,
   enqueued_after timestamptz,
@@ -67,24 +67,24 @@ comment on table dibs.undo_job is 'What jobs were before an operation that can b
 
 -- Failures by what they have in common. roll_up counts them, with the runs.
 
-create type dibs.error_key as (
+create type dibs.failure_key as (
   fingerprint text,
   error text,
   message text,
   frame text
 );
-comment on type dibs.error_key is
+comment on type dibs.failure_key is
 'What failures are grouped by: the class of the exception, its message without numbers and ids, and the innermost frame of your code.';
 
-create table dibs.error_group (
-  fingerprint text not null constraint error_group_pkey primary key,
+create table dibs.failure_group (
+  fingerprint text not null constraint failure_group_pkey primary key,
   error text not null,
   message text not null,
   frame text
 );
-comment on table dibs.error_group is 'Failures that are alike.';
+comment on table dibs.failure_group is 'Failures that are alike.';
 
-create table dibs.error_count (
+create table dibs.failure_count (
   fingerprint text not null,
   queue_id integer not null,
   kind text not null,
@@ -92,7 +92,7 @@ create table dibs.error_count (
   failures bigint not null,
   first_at timestamptz not null,
   last_at timestamptz not null,
-  constraint error_count_pkey primary key (fingerprint, queue_id, kind, hour)
+  constraint failure_count_pkey primary key (fingerprint, queue_id, kind, hour)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-comment on table dibs.error_count is 'How often failures of a group happened, by queue, kind and hour.';
-create index error_count_hour_idx on dibs.error_count (hour);
+comment on table dibs.failure_count is 'How often failures of a group happened, by queue, kind and hour.';
+create index failure_count_hour_idx on dibs.failure_count (hour);

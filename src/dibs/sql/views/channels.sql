@@ -37,7 +37,7 @@ comment on view dibs.deliveries is
 'What channels sent: how often, when it was accepted or refused, and how many sends were interrupted between the
 provider and the record, so that the message may have gone out twice.';
 
-create or replace view dibs.processes with (security_barrier) as
+create or replace view dibs.supervised_processes with (security_barrier) as
 select p.name, q.name as queue, p.job_id,
   case
     when r.id is not null and r.due_at > n.at then 'scheduled'
@@ -47,17 +47,17 @@ select p.name, q.name as queue, p.job_id,
     else 'none'
   end as state,
   r.due_at
-from dibs.process as p join dibs.queue as q on q.id = p.queue_id
+from dibs.supervised_process as p join dibs.queue as q on q.id = p.queue_id
 cross join lateral (select dibs.now() as at) as n
 left join dibs.ready as r on r.id = p.job_id
 left join dibs.blocked as b on b.id = p.job_id
 left join dibs.lease as l on l.id = p.job_id
 where (select dibs.confined_to()) is null or q.id = any ((select dibs.confined_to())::integer[]);
 
-comment on view dibs.processes is
+comment on view dibs.supervised_processes is
 'Processes under a supervisor, and the state of its next look: `none` when nobody looks at them any more.';
 
-create or replace view dibs.errors with (security_barrier) as
+create or replace view dibs.error_log with (security_barrier) as
 select e.id, e.at, e.source, e.job_id, q.name as queue, j.kind, e.message
 from dibs.error as e
 left join dibs.job as j on j.id = e.job_id
@@ -66,7 +66,7 @@ where (select dibs.confined_to()) is null or j.queue_id = any ((select dibs.conf
 -- A barrier keeps the order that a caller asks for out of the plan: this is the one they ask for.
 order by e.id desc;
 
-comment on view dibs.errors is 'The log of operational errors, newest first, with the queue and the kind of the job it is about.';
+comment on view dibs.error_log is 'The log of operational errors, newest first, with the queue and the kind of the job it is about.';
 
 create or replace view dibs.confinements with (security_barrier) as
 select c.role::text as role, array_agg(q.name order by q.name) as queues

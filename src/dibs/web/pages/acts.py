@@ -156,7 +156,7 @@ async def clone(request: Request, client: ActingClient, form: FormData) -> Respo
 async def pause_queue(request: Request, client: ActingClient, form: FormData) -> Response:
     """Stop handing out a queue's jobs."""
     name = _text(form, "queue")
-    await client.pause(name)
+    await client.queues.pause(name)
     return redirect(request, "queue", "paused", name=name)
 
 
@@ -164,7 +164,7 @@ async def pause_queue(request: Request, client: ActingClient, form: FormData) ->
 async def resume_queue(request: Request, client: ActingClient, form: FormData) -> Response:
     """Hand out a queue's jobs again."""
     name = _text(form, "queue")
-    await client.resume(name)
+    await client.queues.resume(name)
     return redirect(request, "queue", "resumed", name=name)
 
 
@@ -174,7 +174,7 @@ async def stop_worker(request: Request, client: ActingClient, form: FormData) ->
     number = number_of(_text(form, "number"))
     if number is None:
         raise HTTPException(400, "Which worker? The form has no number.")
-    answer = await client.stop_worker(number)
+    answer = await client.workers.stop(number)
     return redirect(request, "workers", f"worker-{answer.value}", n=number)
 
 
@@ -182,7 +182,7 @@ async def stop_worker(request: Request, client: ActingClient, form: FormData) ->
 async def run_schedule(request: Request, client: ActingClient, form: FormData) -> Response:
     """Make a job of a schedule now."""
     name = _text(form, "name")
-    triggered = await client.trigger(name)
+    triggered = await client.schedules.trigger(name)
     return redirect(request, "schedule", triggered.answer.value, name=name)
 
 
@@ -190,7 +190,7 @@ async def run_schedule(request: Request, client: ActingClient, form: FormData) -
 async def pause_schedule(request: Request, client: ActingClient, form: FormData) -> Response:
     """Let a schedule make no jobs."""
     name = _text(form, "name")
-    await client.pause_schedule(name, f"paused by {request.state.access.who}")
+    await client.schedules.pause(name, f"paused by {request.state.access.who}")
     return redirect(request, "schedule", "paused", name=name)
 
 
@@ -198,5 +198,5 @@ async def pause_schedule(request: Request, client: ActingClient, form: FormData)
 async def resume_schedule(request: Request, client: ActingClient, form: FormData) -> Response:
     """Let a schedule go on."""
     name = _text(form, "name")
-    await client.resume_schedule(name)
+    await client.schedules.resume(name)
     return redirect(request, "schedule", "resumed", name=name)

@@ -18,7 +18,7 @@ async def audit(request: Request) -> Response:
     """What operators changed; ``before`` goes on after the last one of a page."""
     look = Look(request)
     before = number_of(request.query_params.get("before"))
-    found = await look.at("the audit", look.client.audits(before=before, limit=PAGE + 1), [])
+    found = await look.at("the audit", look.client.audit(before=before, limit=PAGE + 1), [])
     return await look.page(
         "audit.html",
         changes=[(a, [look.settings.shown(part) for part in (a.filter, a.detail) if part]) for a in found[:PAGE]],

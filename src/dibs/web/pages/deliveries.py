@@ -19,7 +19,7 @@ async def deliveries(request: Request) -> Response:
     look = Look(request)
     interrupted = request.query_params.get("interrupted") == "yes"
     found, processes = await asyncio.gather(
-        look.at("deliveries", look.client.deliveries(interrupted=interrupted, limit=PAGE), []),
-        look.at("processes", look.client.processes(limit=PAGE), []),
+        look.at("deliveries", look.client.channels.deliveries(interrupted=interrupted, limit=PAGE), []),
+        look.at("processes", look.client.channels.supervised(limit=PAGE), []),
     )
     return await look.page("deliveries.html", deliveries=found, processes=processes, interrupted=interrupted, page=PAGE)

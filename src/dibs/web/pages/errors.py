@@ -26,9 +26,9 @@ async def errors(request: Request) -> Response:
     queue, source, before = query.get("queue", ""), query.get("source", ""), number_of(query.get("before"))
     now, groups, hours, logged = await asyncio.gather(
         look.client.now(),
-        look.at("failures", look.client.error_groups(queue=queue or None, limit=PAGE), []),
-        look.at("their charts", look.client.error_hours(since=DAY.since), []),
-        look.at("the log", look.client.errors(source=source or None, before=before, limit=PAGE + 1), []),
+        look.at("failures", look.client.failures.list(queue=queue or None, limit=PAGE), []),
+        look.at("their charts", look.client.failures.by_hour(since=DAY.since), []),
+        look.at("the log", look.client.channels.error_log(source=source or None, before=before, limit=PAGE + 1), []),
     )
     starts = {at: n for n, at in enumerate(DAY.starts(now))}
     sparks: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)] * DAY.slots)

@@ -50,7 +50,7 @@ async def job(request: Request) -> Response:
         shown_job(look, id),
         look.client.why(id),
         look.client.status(id),
-        look.at("limits", look.client.limits(), []),
+        look.at("limits", look.client.limits.list(), []),
     )
     if status.state is State.UNKNOWN:
         raise UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")

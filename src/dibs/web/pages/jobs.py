@@ -26,7 +26,7 @@ async def jobs(request: Request) -> Response:
     now = await look.client.now()
     found, queues = await asyncio.gather(
         look.at("the jobs", look.client.find_jobs(asked.filter(now, look.settings), limit=PAGE, before=before), NONE),
-        look.client.queues(),
+        look.client.queues.list(),
     )
     return await look.page(
         "jobs.html",

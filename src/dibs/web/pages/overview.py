@@ -59,10 +59,10 @@ async def overview(request: Request) -> Response:
     chosen = RANGES.get(request.query_params.get("range", ""), RANGES["hour"])
     now, periods, rates, depths, workers, found = await asyncio.gather(
         client.now(),
-        look.at("the charts", client.periods(since=chosen.since, every=chosen.every), []),
-        look.at("the pace of queues", client.queue_rates(since=PACE.since, every=PACE.every), []),
-        look.at("what is in the queues", client.depths(), []),
-        look.at("workers", client.workers(), []),
+        look.at("the charts", client.stats.periods(since=chosen.since, every=chosen.every), []),
+        look.at("the pace of queues", client.stats.queue_rates(since=PACE.since, every=PACE.every), []),
+        look.at("what is in the queues", client.queues.depths(), []),
+        look.at("workers", client.workers.list(), []),
         concerns(look),
     )
     return await look.page(

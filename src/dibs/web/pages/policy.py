@@ -35,7 +35,7 @@ async def policy_page(request: Request) -> Response:
         raise HTTPException(403, "You may not do this: it needs 'edit'.")
     look = Look(request)
     name = request.query_params.get("name", "")
-    return await show_form(look, written(await look.client.settings_of(name)), name)
+    return await show_form(look, written(await look.client.queues.settings(name)), name)
 
 
 @needs("edit")
@@ -43,7 +43,7 @@ async def change_policy(request: Request, client: ActingClient, form: FormData) 
     """Say what would be different; change it if that was confirmed."""
     name, look = str(form.get("name", "")), Look(request)
     was, typed = (
-        written(await look.client.settings_of(name)),
+        written(await look.client.queues.settings(name)),
         {key: str(form[key]).strip() for key in NAMED if key in form},
     )
     changed = {key: text for key, text in typed.items() if text != form.get(f"was-{key}")}
@@ -52,12 +52,12 @@ async def change_policy(request: Request, client: ActingClient, form: FormData) 
         told = None if wrong or changed else DibsError("Nothing is different.")
         return await show_form(look, {**was, **typed}, name, was=was, wrong=wrong, error=told)
     try:
-        after = await client.preview(calls.queues.set_queue(name, values), calls.queues.settings_of(name))
+        after = await client.preview(calls.queues.set_queue(name, values), calls.queues.queue_settings(name))
     except Refused as error:
         return await show_form(look, {**was, **typed}, name, was=was, error=error)
     moved = any(form.get(f"was-{key}", was[key]) != was[key] for key in changed)
     if form.get("sure") == "yes" and not moved:
-        await client.set_queue(name, **values)
+        await client.queues.set(name, **values)
         return redirect(request, "queue", "policy", name=name)
     then = written(after)
     differences = [(NAMED[key], was[key], then[key]) for key in NAMED if was[key] != then[key]]

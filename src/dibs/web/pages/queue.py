@@ -34,16 +34,16 @@ async def queue(request: Request) -> Response:
     (now, known, depth, priorities, estimate), (periods, limits, groups, settings) = await asyncio.gather(
         asyncio.gather(
             client.now(),
-            client.queue_info(name),
-            look.at("what is in the queue", client.depth(name), Depth(name)),
-            look.at("its priorities", client.depth_by_priority(name), []),
-            look.at("when it will be empty", client.drain_estimate(name), None),
+            client.queues.get(name),
+            look.at("what is in the queue", client.queues.depth(name), Depth(name)),
+            look.at("its priorities", client.queues.depth_by_priority(name), []),
+            look.at("when it will be empty", client.queues.drain_estimate(name), None),
         ),
         asyncio.gather(
-            look.at("the charts", client.periods(name, since=chosen.since, every=chosen.every), []),
+            look.at("the charts", client.stats.periods(name, since=chosen.since, every=chosen.every), []),
             look.at("limits", held(look, name), []),
-            look.at("groups", client.groups(name, limit=SHOWN), []),
-            look.at("its policy", client.settings_of(name), []),
+            look.at("groups", client.groups.list(name, limit=SHOWN), []),
+            look.at("its policy", client.queues.settings(name), []),
         ),
     )
     return await look.page(
@@ -75,8 +75,8 @@ def there(known: QueueInfo | None, name: str) -> QueueInfo:
 
 async def held(look: Look, queue: str) -> list[tuple[Limit, list[RunningJob]]]:
     """The limits of a queue, each with the jobs that hold its units."""
-    limits = await look.client.limits_of(queue, limit=SHOWN)
-    jobs = {job.id: job for job in await look.client.held([id for limit in limits for id in limit.holders])}
+    limits = await look.client.limits.list(queue, limit=SHOWN)
+    jobs = {job.id: job for job in await look.client.workers.held([id for limit in limits for id in limit.holders])}
     return [(limit, [jobs[id] for id in limit.holders if id in jobs]) for limit in limits]
 
 

@@ -22,7 +22,7 @@ NEXT = 5
 async def schedules(request: Request) -> Response:
     """Every schedule."""
     look = Look(request)
-    found = await look.at("schedules", look.client.schedules(), [])
+    found = await look.at("schedules", look.client.schedules.list(), [])
     return await look.page("schedules.html", schedules=[(s, rule_in_words(s)) for s in found])
 
 
@@ -30,10 +30,10 @@ async def schedule(request: Request) -> Response:
     """One schedule."""
     look = Look(request)
     name = request.query_params.get("name", "")
-    found = await look.client.schedule(name)
+    found = await look.client.schedules.get(name)
     now, upcoming, shown = await asyncio.gather(
         look.client.now(),
-        look.at("the next runs", look.client.preview_schedule(name, NEXT), []),
+        look.at("the next runs", look.client.schedules.preview(name, NEXT), []),
         _shown(look, name),
     )
     return await look.page(
@@ -49,7 +49,7 @@ async def schedule(request: Request) -> Response:
 
 async def _shown(look: Look, name: str) -> dict[str, Any] | None:
     try:
-        return await look.client.show_schedule(name)
+        return await look.client.schedules.show(name)
     except NotPermitted:
         return None
 

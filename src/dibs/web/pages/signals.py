@@ -24,16 +24,16 @@ async def metrics(request: Request) -> Response:
 
 
 async def workers_wanted(request: Request) -> Response:
-    """How many workers a queue needs, as JSON; of ``name``, with ``target``, ``concurrency`` and ``run_time``."""
+    """How many workers a queue needs, as JSON; of ``name``, with ``target``, ``slots`` and ``run_time``."""
     for_machines(request)
     asked = request.query_params
     look = Look(request)
     if not asked.get("name"):
         raise InvalidArgument("which queue?", hint="?name=mail&target=5m")
-    [found] = await look.client.workers_wanted(
+    [found] = await look.client.workers.wanted(
         asked["name"],
         target=span_of(asked["target"]) if "target" in asked else look.settings.target,
-        concurrency=_number(asked["concurrency"]) if "concurrency" in asked else None,
+        slots=_number(asked["slots"]) if "slots" in asked else None,
         run_time=span_of(asked["run_time"]) if "run_time" in asked else None,
     )
     told: dict[str, Any] = asdict(found)

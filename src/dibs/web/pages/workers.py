@@ -24,8 +24,8 @@ async def workers(request: Request) -> Response:
     look = Look(request)
     now, found, running = await asyncio.gather(
         look.client.now(),
-        look.at("workers", look.client.workers(), []),
-        look.at("what runs", look.client.running(limit=MOST), []),
+        look.at("workers", look.client.workers.list(), []),
+        look.at("what runs", look.client.workers.running(limit=MOST), []),
     )
     held: dict[int | None, list[RunningJob]] = defaultdict(list)
     for job in running:

@@ -94,7 +94,7 @@ def _play(dsn: str, jobs: int, output: Output) -> Verdict:
         async with AsyncClient(dsn) as client:
             story = Story(client, tally)
             await story.play(jobs)
-            return judge(tally, story.kinds, await client.states(list(story.kinds)))
+            return judge(tally, story.kinds, [s.state for s in await client.status_many(list(story.kinds))])
 
     async def play_until_stopped() -> Verdict:
         playing = asyncio.create_task(play())

@@ -34,7 +34,7 @@ async def _serve(dsn: str, listener: socket) -> None:
     shop, stop = make_app(dsn), asyncio.Event()
     async with AsyncClient(dsn) as client:
         beside = [
-            asyncio.create_task(shop.arun_worker(concurrency=8, grace=1.0, name="demo")),
+            asyncio.create_task(shop.arun_worker(slots=8, grace=1.0, name="demo")),
             asyncio.create_task(feed(client, stop)),
         ]
         for task in beside:

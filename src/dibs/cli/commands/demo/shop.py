@@ -85,7 +85,7 @@ def make_app(dsn: str) -> App:
 async def feed(client: AsyncClient, stop: asyncio.Event) -> None:
     """Enqueue jobs, now and then, until told to stop; and keep the charts up to date."""
     for queue in QUEUES:
-        await client.set_queue(queue, max_attempts=ATTEMPTS, backoff=exponential(0.5, cap=2.0))
+        await client.queues.set(queue, max_attempts=ATTEMPTS, backoff=exponential(0.5, cap=2.0))
     number = 0
     while not stop.is_set():
         for _ in range(FIRST if number == 0 else random.choice((0, 1, 1, 2, 4))):  # noqa: S311

@@ -38,7 +38,7 @@ class Story:
     async def play(self, count: int) -> None:
         """Play all of it."""
         for queue in QUEUES:
-            await self._client.set_queue(queue, **POLICY)
+            await self._client.queues.set(queue, **POLICY)
         self._tally.begin(count)
         self._tally.enter(f"{count} jobs go in, in one statement")
         await self._enqueue(count)
@@ -83,7 +83,7 @@ class Story:
 
     async def _redrive(self, worker: DemoWorker) -> None:
         worker.repaired = True
-        states = await self._client.states(list(self.kinds))
+        states = [s.state for s in await self._client.status_many(list(self.kinds))]
         ids = [id for id, state in zip(self.kinds, states, strict=True) if state in DEAD - {State.CANCELLED}]
         self._tally.enter(f"the causes are repaired; {len(ids)} dead jobs are redriven")
         answers = Counter(r.answer for r in await self._client.redrive(ids, max=len(ids)))
@@ -117,5 +117,7 @@ class Story:
 
     async def look(self) -> int:
         """Count the states; how many jobs are over."""
-        self._tally.states = Counter(s.value for s in await self._client.states(list(self.kinds)))
+        self._tally.states = Counter(
+            s.value for s in [s.state for s in await self._client.status_many(list(self.kinds))]
+        )
         return self._tally.ended

@@ -26,9 +26,9 @@ begin
     returning 1)
   select count(*) into v_deliveries from gone;
   with gone as (
-    delete from dibs.process as p
+    delete from dibs.supervised_process as p
     where p.ctid in (
-      select o.ctid from dibs.process as o
+      select o.ctid from dibs.supervised_process as o
       where o.job_id < dibs._id_floor(v_at - interval '1 day')
         and not exists (select from dibs.ready as r where r.id = o.job_id)
         and not exists (select from dibs.blocked as b where b.id = o.job_id)

@@ -20,7 +20,7 @@ begin atomic
 end;
 
 comment on function dibs.delivery_stage is
-'How far the delivery of a job is: `none` (nothing sent, or all over again), `sending` (may or may not have gone out),
+'Worker protocol: how far the delivery of a job is: `none` (nothing sent, or all over again), `sending` (may or may not have gone out),
 `failed` (was not sent, will be again), `accepted` or `refused` (its handler was not told yet), `done`.';
 
 create or replace function dibs.begin_delivery(
@@ -63,7 +63,7 @@ end
 $$;
 
 comment on function dibs.begin_delivery is
-'Mark that a message is about to be handed to a provider. Answers with the stage before: go on and send when it is
+'Worker protocol: mark that a message is about to be handed to a provider. Answers with the stage before: go on and send when it is
 `none`, `failed` or `sending` (then an earlier send was interrupted and may have gone out), else do not send again.
 Raises DI001 when the token does not hold the job.';
 
@@ -104,7 +104,7 @@ end
 $$;
 
 comment on function dibs.record_delivery is
-'Record how a send ended: `accepted` or `refused` by the provider, `failed` (certainly not sent, try again), or
+'Worker protocol: record how a send ended: `accepted` or `refused` by the provider, `failed` (certainly not sent, try again), or
 `recorded` when the handler knows. The same step again is no error. Raises DI001 when the token neither sent it nor
 holds the job.';
 
@@ -129,5 +129,5 @@ end
 $$;
 
 comment on function dibs.run_handler is
-'Tell a handler how a delivery ended, remember that it knows and, if asked, complete the job with a result: all of it or
+'Worker protocol: tell a handler how a delivery ended, remember that it knows and, if asked, complete the job with a result: all of it or
 nothing, so the handler is told once. Returns its envelope; without success only what the handler itself did counts.';

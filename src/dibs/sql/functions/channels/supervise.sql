@@ -17,9 +17,9 @@ begin
   perform dibs._ensure_queues(array[queue]);
   v_queue := (select q.id from dibs.queue as q where q.name = queue);
   loop
-    select p.job_id into supervise.job_id from dibs.process as p where p.queue_id = v_queue and p.name = process for update;
+    select p.job_id into supervise.job_id from dibs.supervised_process as p where p.queue_id = v_queue and p.name = process for update;
     exit when found;
-    insert into dibs.process (queue_id, name, job_id) values (v_queue, process, dibs._nil_id()) on conflict do nothing;
+    insert into dibs.supervised_process (queue_id, name, job_id) values (v_queue, process, dibs._nil_id()) on conflict do nothing;
   end loop;
   -- The ticket may move between our looks at the two tables: look again while one statement finds it in either.
   loop
@@ -45,7 +45,7 @@ begin
       "backoff": {"kind": "exponential", "delays": [1], "factor": 2, "cap": 300, "jitter": 0.1}}'::jsonb
     || coalesce(options, '{}')
     || jsonb_build_object('queue', queue, 'kind', kind, 'payload', payload, 'due_at', v_due))) as e;
-  update dibs.process as p set job_id = supervise.job_id where p.queue_id = v_queue and p.name = process;
+  update dibs.supervised_process as p set job_id = supervise.job_id where p.queue_id = v_queue and p.name = process;
 end
 $$;
 
@@ -61,8 +61,8 @@ set search_path = pg_catalog, pg_temp
 begin atomic
   select coalesce((
     select case when s.state in ('scheduled', 'ready', 'blocked', 'running') then s.state end
-    from dibs.process as p join dibs.queue as q on q.id = p.queue_id
-    cross join lateral (select dibs.state(p.job_id) as state) as s
+    from dibs.supervised_process as p join dibs.queue as q on q.id = p.queue_id
+    cross join lateral (select dibs._state(p.job_id) as state) as s
     where q.name = supervised.queue and p.name = supervised.process and dibs._sees(q.name)), 'none');
 end;
 

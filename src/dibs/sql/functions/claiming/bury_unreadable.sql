@@ -34,6 +34,6 @@ end
 $$;
 
 comment on function dibs.bury_unreadable is
-'After a claim of these queues has raised an error of data (SQLSTATE 22… or 54…): find the jobs whose data cannot be read, and end
+'Worker protocol: after a claim of these queues has raised an error of data (SQLSTATE 22… or 54…): find the jobs whose data cannot be read, and end
 them as `failed`, so that they stand in nobody''s way. Returns those it ended, and why; none when the error was about something else.
 Clients and workers call it by themselves. Works in READ COMMITTED only.';

@@ -40,4 +40,4 @@ begin atomic
 end;
 
 comment on function dibs.next_due is
-'When the next job of these queues that waits for its time is due; null when none does. A waiting worker sleeps until then.';
+'Worker protocol: when the next job of these queues that waits for its time is due; null when none does. A waiting worker sleeps until then.';

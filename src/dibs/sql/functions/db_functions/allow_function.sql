@@ -95,5 +95,5 @@ end
 $$;
 
 comment on function dibs.find_function is
-'Look a function up on the allow-list by its exact name, and at what it is now. Raises DI070 when it is not on the
+'Worker protocol: look a function up on the allow-list by its exact name, and at what it is now. Raises DI070 when it is not on the
 list and DI071 when it is no longer what was allowed.';

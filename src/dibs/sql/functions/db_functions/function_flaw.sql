@@ -54,7 +54,7 @@ begin atomic
     when dibs.function_flaw(p.oid) ~ 'search_path'
       then format('run: alter function %s set search_path = pg_catalog, pg_temp', p.oid::regprocedure)
     when dibs.function_flaw(p.oid) ~ 'defaults' then 'rename or drop the other one'
-    else 'it takes the payload as jsonb and answers with an envelope, as dibs.result_ok makes it'
+    else 'it takes the payload as jsonb and answers with an envelope, as dibs.envelope_ok makes it'
   end
   from pg_catalog.pg_proc as p where p.oid = _function_cure.oid;
 end;

@@ -13,7 +13,7 @@ end
 $$;
 
 comment on function dibs.begin_function is
-'Set the timeout of an allowed function for what follows in this transaction. A timeout counts for statements that
+'Worker protocol: set the timeout of an allowed function for what follows in this transaction. A timeout counts for statements that
 begin after it was set, so call this first and `run_function` next.';
 
 create or replace function dibs.run_function(name text, payload jsonb) returns jsonb
@@ -33,7 +33,7 @@ end
 $$;
 
 comment on function dibs.run_function is
-'Run an allowed function of the database with the caller''s own rights, and return its envelope. Raises DI070 when it
+'Worker protocol: run an allowed function of the database with the caller''s own rights, and return its envelope. Raises DI070 when it
 is not allowed, DI071 when it is no longer what was allowed, DI072 when what it returns is not an envelope.';
 
 create or replace function dibs.run_job(id uuid, token uuid, name text, payload jsonb) returns jsonb
@@ -53,6 +53,6 @@ end
 $$;
 
 comment on function dibs.run_job is
-'Run an allowed function and complete the job with what its envelope carries, both or neither: what it wrote happens
+'Worker protocol: run an allowed function and complete the job with what its envelope carries, both or neither: what it wrote happens
 exactly once. Returns the envelope; without success the job is not completed. Raises what run_function raises, and
 DI001 when the token does not hold the job.';

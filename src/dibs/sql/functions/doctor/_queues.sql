@@ -51,7 +51,7 @@ language sql stable
 begin atomic
   select 'closed-limit', 'warning', format('the limit of %s %s is 0, so none of its jobs run', r.scope, r.name),
     'That is a way to stop them. Jobs wait until they expire.',
-    format('dibs limits set --%s %s --concurrency N, or dibs limits unset --%s %s', r.scope, r.name, r.scope, r.name),
+    format('dibs limits set --%s %s --concurrency N, or dibs limits drop --%s %s', r.scope, r.name, r.scope, r.name),
     r.scope || ' ' || r.name
   from dibs.limit_rule as r where r.concurrency = 0
   union all

@@ -19,5 +19,5 @@ end
 $$;
 
 comment on function dibs.vitals is
-'Numbers of the whole database, for monitoring: workers, chores, schedules, limits, sizes and dead rows of tables, how old the horizon is,
+'Worker protocol: numbers of the whole database, for monitoring: workers, chores, schedules, limits, sizes and dead rows of tables, how old the horizon is,
 the queue of notifications, connections. Each has the name of its metric without `dibs_`, the values of its labels, and the number.';

@@ -48,7 +48,7 @@ comment on function dibs.set_group is
 queue''s when_full says). Null takes a limit away. Without a name it is for every
 group of the queue without its own settings. What is not named stays as it is.';
 
-create or replace function dibs.unset_group(queue text, name text default null) returns boolean
+create or replace function dibs.drop_group(queue text, name text default null) returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
@@ -58,18 +58,18 @@ declare
   v_lane uuid;
   v_found boolean;
 begin
-  perform dibs._check_isolation('unset_group'), dibs._begin_change();
-  v_queue := dibs._queue_number(unset_group.queue);
-  v_lane := coalesce(dibs._lane_of(v_queue, unset_group.name), dibs._nil_id());
+  perform dibs._check_isolation('drop_group'), dibs._begin_change();
+  v_queue := dibs._queue_number(drop_group.queue);
+  v_lane := coalesce(dibs._lane_of(v_queue, drop_group.name), dibs._nil_id());
   perform from dibs.queue as q where q.id = v_queue for no key update;
   delete from dibs.group_policy as p
   where p.queue_id = v_queue and p.lane = v_lane;
   v_found := found;
   perform dibs._apply_policy(v_queue, v_lane);
-  perform dibs._audit('unset_group', unset_group.queue, detail => jsonb_build_object('group', unset_group.name)) where v_found;
+  perform dibs._audit('drop_group', drop_group.queue, detail => jsonb_build_object('group', drop_group.name)) where v_found;
   return v_found;
 end
 $$;
 
-comment on function dibs.unset_group is
+comment on function dibs.drop_group is
 'Take away what was set for a group, or for all groups of a queue. Returns whether something was set.';

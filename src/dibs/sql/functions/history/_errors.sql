@@ -29,13 +29,13 @@ end;
 comment on function dibs._innermost_frame is
 'Where an error of Python was raised: the innermost frame that is not of a library, if any; null without a trace.';
 
-create or replace function dibs._error_key(error text) returns dibs.error_key
+create or replace function dibs._failure_key(error text) returns dibs.failure_key
 language plpgsql immutable strict parallel safe
 as $$
 declare
   v_line constant text := dibs._error_line(error);
   v_class constant text := coalesce(substring(v_line from '^([A-Za-z_][A-Za-z0-9_.]*)(?::|$)'), '');
-  v_key dibs.error_key;
+  v_key dibs.failure_key;
 begin
   v_key.error := left(v_class, 200);
   v_key.message := dibs._without_ids(ltrim(substr(v_line, length(v_class) + 1), ': '));
@@ -45,13 +45,13 @@ begin
 end
 $$;
 
-comment on function dibs._error_key is 'What an error has in common with others.';
+comment on function dibs._failure_key is 'What an error has in common with others.';
 
-create or replace function dibs._error_group(error text) returns text
+create or replace function dibs._failure_of(error text) returns text
 language sql immutable strict parallel safe
-return (dibs._error_key(error)).fingerprint;
+return (dibs._failure_key(error)).fingerprint;
 
-comment on function dibs._error_group is 'The group that an error belongs to.';
+comment on function dibs._failure_of is 'The group that an error belongs to.';
 
 create or replace function dibs._new_runs(mark dibs.stat_mark, upto bigint, open bigint[]) returns setof dibs.attempt
 language sql stable
@@ -71,11 +71,11 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_counts dibs.error_count[];
-  v_keys dibs.error_key[];
+  v_counts dibs.failure_count[];
+  v_keys dibs.failure_key[];
 begin
   with failed as materialized (
-    select dibs._error_key(a.error) as key, a.queue_id, a.id, a.ended_at
+    select dibs._failure_key(a.error) as key, a.queue_id, a.id, a.ended_at
     from dibs._new_runs(mark, upto, open) as a where a.outcome in ('failed', 'lost') and a.error is not null
   ), counted as (
     select (f.key).fingerprint, dibs._shown_queue(f.queue_id) as queue_id, coalesce(j.kind, '') as kind,
@@ -84,15 +84,15 @@ begin
     left join lateral (select j.kind from dibs.job as j where j.id = f.id offset 0) as j on true
     group by 1, 2, 3, 4
   )
-  select array(select row(c.*)::dibs.error_count from counted as c),
+  select array(select row(c.*)::dibs.failure_count from counted as c),
     array(select distinct on ((f.key).fingerprint) f.key from failed as f order by (f.key).fingerprint)
   into v_counts, v_keys;
   -- Locked, so that none is forgotten whose last old count goes meanwhile.
-  perform from dibs.error_group as g where g.fingerprint = any (array(select k.fingerprint from unnest(v_keys) as k)) for key share;
-  insert into dibs.error_group (fingerprint, error, message, frame)
+  perform from dibs.failure_group as g where g.fingerprint = any (array(select k.fingerprint from unnest(v_keys) as k)) for key share;
+  insert into dibs.failure_group (fingerprint, error, message, frame)
   select k.fingerprint, k.error, k.message, k.frame from unnest(v_keys) as k on conflict do nothing;
-  insert into dibs.error_count as e select c.* from unnest(v_counts) as c
-  on conflict on constraint error_count_pkey do update
+  insert into dibs.failure_count as e select c.* from unnest(v_counts) as c
+  on conflict on constraint failure_count_pkey do update
   set failures = e.failures + excluded.failures, first_at = least(e.first_at, excluded.first_at),
     last_at = greatest(e.last_at, excluded.last_at);
 end
@@ -107,15 +107,15 @@ declare
   v_old text[];
 begin
   with gone as (
-    delete from dibs.error_count as e where e.ctid = any (array(
-      select o.ctid from dibs.error_count as o
+    delete from dibs.failure_count as e where e.ctid = any (array(
+      select o.ctid from dibs.failure_count as o
       where o.hour < at - (select s.error_retention from dibs.setting as s) order by o.hour limit 10000))
     returning e.fingerprint)
   select array_agg(distinct g.fingerprint) into v_old from gone as g;
   -- One that is being counted is locked and stays; one whose new count was committed by now is seen by the next statement.
-  v_old := array(select g.fingerprint from dibs.error_group as g where g.fingerprint = any (v_old) for update skip locked);
-  delete from dibs.error_group as g
-  where g.fingerprint = any (v_old) and not exists (select from dibs.error_count as e where e.fingerprint = g.fingerprint);
+  v_old := array(select g.fingerprint from dibs.failure_group as g where g.fingerprint = any (v_old) for update skip locked);
+  delete from dibs.failure_group as g
+  where g.fingerprint = any (v_old) and not exists (select from dibs.failure_count as e where e.fingerprint = g.fingerprint);
 end
 $$;
 

@@ -30,6 +30,6 @@ end
 $$;
 
 comment on function dibs.make_days is
-'Make the daily partitions of `job` and `attempt` from yesterday to `ahead` days from now; when the default partition is
+'Worker protocol: make the daily partitions of `job` and `attempt` from yesterday to `ahead` days from now; when the default partition is
 large, one in a call. Answers for each day it came to: `made`, `exists`, `locked` or `crowded`. An enqueue never needs
 them: without its day a job goes to the default partition.';

@@ -54,7 +54,7 @@ end
 $$;
 
 comment on function dibs.roll_up is
-'Count the runs that ended since the last time, and the jobs that ended without one, into the statistics, and failures by their group. Stops after
+'Worker protocol: count the runs that ended since the last time, and the jobs that ended without one, into the statistics, and failures by their group. Stops after
 `max` runs or so; those of one transaction are counted together. Returns how many it counted, and whether there are more. One caller does so at a time; for others,
 `counted` is null.';
 

@@ -99,7 +99,7 @@ as $$
 begin
   return query
   select a.item, a.id, a.answer,
-    case a.answer when 'ok' then p.state when 'already' then dibs.state(a.id) end, p.due_at
+    case a.answer when 'ok' then p.state when 'already' then dibs._state(a.id) end, p.due_at
   from dibs._answer_batch(ids, tokens, ended, ended_tokens, '{failed,cancelled}') as a
   left join unnest(states, dues) with ordinality as p (state, due_at, n) on p.n = a.place
   order by a.item;

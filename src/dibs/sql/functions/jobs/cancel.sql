@@ -103,7 +103,7 @@ begin
     perform dibs._no_such_job(cancel.id);
   elsif v_answer = 'ended' then
     raise exception using errcode = 'DI003',
-      message = format('job %s has already ended as %s', cancel.id, dibs.state(cancel.id)),
+      message = format('job %s has already ended as %s', cancel.id, dibs._state(cancel.id)),
       hint = 'what has ended stays ended; a dead job can be redriven';
   end if;
   return v_answer;

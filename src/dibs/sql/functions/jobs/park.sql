@@ -83,7 +83,7 @@ end
 $$;
 
 comment on function dibs.park_many is
-'Give many jobs back unrun, because the caller does not run their kinds: each waits until a worker that does calls `unpark`, and is
+'Worker protocol: give many jobs back unrun, because the caller does not run their kinds: each waits until a worker that does calls `unpark`, and is
 offered to everyone again now and then, ever more rarely. No attempt is charged and no run recorded. A job whose cancellation was requested ends
 as cancelled instead. Answers `ok`, `already` or `lost` for each item.';
 
@@ -97,5 +97,5 @@ end
 $$;
 
 comment on function dibs.park is
-'Give a job back unrun, because the caller does not run its kind; see `park_many`. Answers `ok` or `already`; raises DI001 when the
+'Worker protocol: give a job back unrun, because the caller does not run its kind; see `park_many`. Answers `ok` or `already`; raises DI001 when the
 token does not hold it.';

@@ -1,14 +1,26 @@
--- status: a jobs state, progress and result in one look.
+-- status: what a job is now, how far it has come, and its result.
 
-create or replace function dibs.status(
-  id uuid, out state text, out run integer, out attempts integer, out max_attempts integer, out due_at timestamptz,
-  out claimed_at timestamptz, out ended_at timestamptz, out reason text, out progress jsonb)
+create or replace function dibs._may_read_results() returns boolean
+language sql stable
+begin atomic
+  select coalesce(bool_or(pg_has_role(session_user, r.role, 'member')), false)
+  from unnest(array[current_user::regrole, to_regrole('dibs_producer'), to_regrole('dibs_worker'), to_regrole('dibs_admin')]
+    ::oid[]) as r (role);
+end;
+
+comment on function dibs._may_read_results is
+'Whether the login may see results: the owner, and members of dibs_producer, dibs_worker and dibs_admin.';
+
+create or replace function dibs.status_many(ids uuid[])
+returns table (
+  id uuid, state text, run integer, attempts integer, max_attempts integer, due_at timestamptz, claimed_at timestamptz,
+  ended_at timestamptz, reason text, progress jsonb, result jsonb)
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
 begin atomic
-  select
+  select g.id,
     case
       when r.id is not null then case when r.due_at > dibs.now() then 'scheduled' else 'ready' end
       when b.id is not null then 'blocked'
@@ -21,10 +33,12 @@ begin atomic
     coalesce(j.max_attempts, q.max_attempts), coalesce(r.due_at, b.due_at, l.due_at, d.due_at, j.due_at), l.claimed_at,
     case when coalesce(r.id, b.id, l.id) is null then coalesce(d.ended_at, a.ended_at) end,
     split_part(coalesce(d.reason, case when l.id is null then a.error end), E'\n', 1),
-    case when l.id is not null then l.progress else a.progress end
-  from (
-    select case when (select s.confined from dibs.setting as s) and dibs._is_hidden(status.id) then null
-      else status.id end as id
+    case when l.id is not null then l.progress else a.progress end,
+    case when dibs._may_read_results() then (
+      select s.result from dibs.attempt as s where s.id = k.id and s.outcome is null order by s.run desc limit 1) end
+  from unnest(dibs._check_items('status_many', ids, 'batch')) with ordinality as g (id, n)
+  cross join lateral (
+    select case when (select s.confined from dibs.setting as s) and dibs._is_hidden(g.id) then null else g.id end as id
   ) as k
   left join lateral (select j.* from dibs.job as j where j.id = k.id offset 0) as j on true
   left join dibs.queue as q on q.id = j.queue_id
@@ -34,9 +48,25 @@ begin atomic
   left join lateral (select d.* from dibs.dead as d where d.id = k.id offset 0) as d on true
   left join lateral (
     select a.run, a.ended_at, a.error, a.progress from dibs.attempt as a where a.id = k.id
-    order by a.run desc limit 1) as a on true;
+    order by a.run desc limit 1) as a on true
+  order by g.n;
+end;
+
+comment on function dibs.status_many is
+'What each of these jobs is now, read in one snapshot: its state (scheduled, ready, blocked, running, succeeded, failed,
+exhausted, expired, cancelled, or unknown if it was never committed or has been pruned), how often it ran, how far its run
+has come, and its result. Between runs and after the end, progress is that of the last run, if it is in the history. The
+result is that of the last successful run; it is null for roles that may not read results.';
+
+create or replace function dibs.status(
+  id uuid, out state text, out run integer, out attempts integer, out max_attempts integer, out due_at timestamptz,
+  out claimed_at timestamptz, out ended_at timestamptz, out reason text, out progress jsonb, out result jsonb)
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select s.state, s.run, s.attempts, s.max_attempts, s.due_at, s.claimed_at, s.ended_at, s.reason, s.progress, s.result
+  from dibs.status_many(array[status.id]) as s;
 end;
 
 comment on function dibs.status is
-'What a job is now and how far its run has come; between runs and after the end, what its last run said, if that is in
-the history. Ask again and again to watch a job.';
+'What a job is now, how far its run has come, and its result; see `status_many`. Ask again and again to watch a job.';

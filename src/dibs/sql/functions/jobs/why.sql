@@ -7,7 +7,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := dibs.now();
-  v_state text := dibs.state(why.id);
+  v_state text := dibs._state(why.id);
   v_job record;
 begin
   select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, r.expire_at, r.charged, b.waits_for, b.limit_id, b as blocked, j.kind,

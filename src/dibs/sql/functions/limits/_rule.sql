@@ -17,7 +17,7 @@ begin
   end if;
   if concurrency is null and rate is null then
     raise exception using errcode = 'DI010', message = 'a limit needs a concurrency, a rate, or both',
-      hint = 'to take a limit away use dibs.unset_limit';
+      hint = 'to take a limit away use dibs.drop_limit';
   end if;
   if burst is not null and rate is null then
     raise exception using errcode = 'DI010', message = 'a burst belongs to a rate, and there is none';

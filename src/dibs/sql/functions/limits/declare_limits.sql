@@ -72,7 +72,7 @@ begin
       answer := 'unchanged';
       return;
     end if;
-    perform dibs._audit('unset_limit', detail => jsonb_build_object('kind', kind));
+    perform dibs._audit('drop_limit', detail => jsonb_build_object('kind', kind));
     answer := 'removed';
     return;
   end if;
@@ -131,7 +131,7 @@ end
 $$;
 
 comment on function dibs.declare_limits is
-'Bring the limits that code declares for its kinds to the database: a JSON array of {"kind", "concurrency", "rate"}. Each is set if the code has changed
+'Worker protocol: bring the limits that code declares for its kinds to the database: a JSON array of {"kind", "concurrency", "rate"}. Each is set if the code has changed
 since it was declared last, so what was changed by hand stays until then; null removes a limit that was declared before. Answers for each:
 `created`, `changed`, `unchanged`, `removed`. For who may not set limits nothing is changed: `unchanged` says that the limit is kept, `refused` that it
 is not.';

@@ -40,7 +40,7 @@ comment on function dibs.set_limit is
 (`rate`, with a `burst`, by default one second''s worth); of a resource, how many that name it. Give one of queue, kind and resource. More takes effect at once, less as leases end.
 Setting it again replaces both concurrency and rate.';
 
-create or replace function dibs.unset_limit(queue text default null, kind text default null, resource text default null) returns boolean
+create or replace function dibs.drop_limit(queue text default null, kind text default null, resource text default null) returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
@@ -49,7 +49,7 @@ as $$
 declare
   v_scope text := dibs._scope_of(queue, kind, resource);
 begin
-  perform dibs._check_isolation('unset_limit');
+  perform dibs._check_isolation('drop_limit');
   perform dibs._check_limit(queue, kind, resource, 1, null, null);
   perform dibs._begin_change();
   if not dibs._unset_limit(v_scope, coalesce(queue, kind, resource), dibs.now()) then
@@ -57,9 +57,9 @@ begin
       coalesce(queue, kind, resource), array(select b.name from dibs.limit_rule as b where b.is_set and b.scope = v_scope),
       'see the view dibs.limits');
   end if;
-  perform dibs._audit('unset_limit', queue, detail => jsonb_build_object('kind', kind, 'resource', resource));
+  perform dibs._audit('drop_limit', queue, detail => jsonb_build_object('kind', kind, 'resource', resource));
   return true;
 end
 $$;
 
-comment on function dibs.unset_limit is 'Take a limit away; raises DI030 when there is none. Jobs that waited for it are ready at once.';
+comment on function dibs.drop_limit is 'Take a limit away; raises DI030 when there is none. Jobs that waited for it are ready at once.';

@@ -33,7 +33,7 @@ comment on function dibs._read_filter is
 
 create or replace function dibs._most_looked_at(filter dibs.job_filter default null) returns integer
 language sql immutable parallel safe
-return case when filter.error_group is null then 10000 else 2000 end;
+return case when filter.failure is null then 10000 else 2000 end;
 
 comment on function dibs._most_looked_at is 'How many jobs one step of an operator''s verb looks at: it ends soon, however many there are. To group an error takes a while.';
 
@@ -141,7 +141,7 @@ begin
     cross join lateral (select j.* from dibs.job as j where j.id = s.id offset 0) as j
     left join lateral (
       select a.error from dibs.attempt as a where a.id = s.id and a.error is not null order by a.run desc limit 1
-    ) as e on s.reason is null and num_nonnulls(filter.reason, filter.error_group) > 0
+    ) as e on s.reason is null and num_nonnulls(filter.reason, filter.failure) > 0
     left join lateral (
       select a.ended_at from dibs.attempt as a where a.id = s.id and a.outcome is null order by a.run desc limit 1
     ) as n on s.ended_at is null and num_nonnulls(filter.ended_after, filter.ended_before) > 0
@@ -160,7 +160,7 @@ begin
       and (filter.ended_before is null or coalesce(s.ended_at, n.ended_at) < filter.ended_before)
       and (filter.reason is null
         or case when v_whole then coalesce(s.reason, e.error) else split_part(coalesce(s.reason, e.error), E'\n', 1) end like filter.reason)
-      and (filter.error_group is null or dibs._error_group(coalesce(s.reason, e.error)) = filter.error_group)
+      and (filter.failure is null or dibs._failure_of(coalesce(s.reason, e.error)) = filter.failure)
   )
   select array(select f.id from found as f order by f.id), (select count(*) from seen),
     case when backwards then (select s.id from seen as s order by s.id limit 1)

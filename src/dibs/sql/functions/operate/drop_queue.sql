@@ -62,10 +62,10 @@ begin
   delete from dibs.floor_hint as h where h.queue_id = any (v_ids);
   delete from dibs.shard as s where s.queue_id = any (v_ids);
   delete from dibs.puller as p where p.parent = v_id;
-  delete from dibs.process as p where p.queue_id = any (v_ids);
+  delete from dibs.supervised_process as p where p.queue_id = any (v_ids);
   delete from dibs.stat as s where s.queue_id = any (v_ids);
   delete from dibs.stat_unrun as s where s.queue_id = any (v_ids);
-  delete from dibs.error_count as e where e.queue_id = any (v_ids);
+  delete from dibs.failure_count as e where e.queue_id = any (v_ids);
   delete from dibs.confinement as c where c.queue_id = any (v_ids);
   delete from dibs.bell as b where b.queue_id = any (v_ids);
   delete from dibs.queue as q where q.id = any (v_ids);

@@ -51,7 +51,7 @@ begin
     if found then
       return null;
     end if;
-    v_state := dibs.state(id);
+    v_state := dibs._state(id);
   end loop;
   return v_state;
 end

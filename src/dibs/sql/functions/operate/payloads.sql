@@ -24,5 +24,5 @@ end
 $$;
 
 comment on function dibs.payloads is
-'What jobs carry: payload and headers, content type and body, in the order of `ids`; nothing of a job that is gone. It answers for the first jobs that
+'Worker protocol: what jobs carry: payload and headers, content type and body, in the order of `ids`; nothing of a job that is gone. It answers for the first jobs that
 are 16 MB together, and for one at least: ask again for the others.';

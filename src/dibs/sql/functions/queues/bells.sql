@@ -10,5 +10,5 @@ begin atomic
 end;
 
 comment on function dibs.bells is
-'The number with which each queue rings on the channel `dibs`, for those who listen. Every login may listen, so a ring does not
+'Worker protocol: the number with which each queue rings on the channel `dibs`, for those who listen. Every login may listen, so a ring does not
 say the name of its queue.';

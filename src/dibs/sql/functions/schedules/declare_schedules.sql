@@ -53,7 +53,7 @@ end
 $$;
 
 comment on function dibs.declare_schedules is
-'Bring the schedules an app declares in its code to the database, all of them at once: a JSON array of {"name", "rule",
+'Worker protocol: bring the schedules an app declares in its code to the database, all of them at once: a JSON array of {"name", "rule",
 "job"}. Each is made or changed if the code has changed since it was last declared; one that the app no longer declares
 is retired: it stays, with its health, but makes no jobs until it is declared again. A schedule belongs to the login that declared
 it, and to those that have a role in common with it. Answers for each: `created`,

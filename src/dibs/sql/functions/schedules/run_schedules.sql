@@ -63,7 +63,7 @@ end
 $$;
 
 comment on function dibs.run_schedules is
-'One round of all schedules: learn what happened to their jobs, and make the jobs of the slots that have come, for up to
+'Worker protocol: one round of all schedules: learn what happened to their jobs, and make the jobs of the slots that have come, for up to
 `max` schedules. Any number of processes may do so at once: each slot gets one job. Cron is read by the client: `cron`
 lists the schedules that wait for it, to be answered by `fire`; to a role that is confined to some queues, only those of its queues. Also says what it did, whether there are schedules at
 all (`known`), whether there may be more to do, and how long it is until the next slot.';
@@ -129,7 +129,7 @@ end
 $$;
 
 comment on function dibs.fire is
-'Make the jobs of the slots of a cron schedule that have come, and remember its next ones. Answers
+'Worker protocol: make the jobs of the slots of a cron schedule that have come, and remember its next ones. Answers
 `ok`; `stale` when the schedule is no longer as `run_schedules` told it, because another process was faster or somebody
 changed it (nothing was done); `troubled` when the job was refused, or the client says by `trouble` that it cannot read
 the cron expression: the slot stays and is tried again soon.';

@@ -24,7 +24,7 @@ comment on function dibs.set_schedule is
 `job` is a JSON object as `enqueue_many` takes it: queue, kind, payload and options. Answers `created`, `changed` or
 `unchanged`; raises DI051 when the rule makes no sense.';
 
-create or replace function dibs.unset_schedule(name text) returns void
+create or replace function dibs.drop_schedule(name text) returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -32,11 +32,11 @@ as $$
 declare
   v_id integer := (dibs._schedule_named(name)).id;
 begin
-  perform dibs._audit_schedule('unset_schedule', name);
+  perform dibs._audit_schedule('drop_schedule', name);
   delete from dibs.schedule_run as r where r.schedule_id = v_id;
   delete from dibs.schedule as s where s.id = v_id;
 end
 $$;
 
-comment on function dibs.unset_schedule is
+comment on function dibs.drop_schedule is
 'Remove a schedule and its records; the jobs it has made stay. Raises DI050 when there is none of that name.';

@@ -40,7 +40,7 @@ begin
     and (v_queue.has_limit or exists (select from dibs.group_policy as p where p.queue_id = parent)) then
     raise exception using errcode = 'DI010',
       message = format('queue %L has its own limit or group policy and cannot be split into shards', v_queue.name),
-      hint = 'take it away first, with dibs.unset_limit or dibs.unset_group; limits of kinds and resources may stay';
+      hint = 'take it away first, with dibs.drop_limit or dibs.drop_group; limits of kinds and resources may stay';
   end if;
   perform dibs._add_shards(v_queue);
   insert into dibs.shard (queue_id, parent)

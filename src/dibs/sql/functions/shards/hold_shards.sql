@@ -50,7 +50,7 @@ end
 $$;
 
 comment on function dibs.hold_shards is
-'Take, renew and rebalance a worker''s hold on exclusive queues and on shards, in one call to be made again and again.
+'Worker protocol: take, renew and rebalance a worker''s hold on exclusive queues and on shards, in one call to be made again and again.
 Answers what is the worker''s to pull from: `name` is what to claim from, until `held_until`, as soon as it is
 `claimable` (the runs of the holder before have ended); `again` is when to ask again. An ordinary queue is answered as
 it is.';
@@ -82,5 +82,5 @@ end
 $$;
 
 comment on function dibs.release_shards is
-'Let go of the exclusive queues and shards that a worker holds, of these queues or of all. The next holder begins as
+'Worker protocol: let go of the exclusive queues and shards that a worker holds, of these queues or of all. The next holder begins as
 soon as the runs that are still going have ended. Returns how many it held.';

@@ -53,7 +53,7 @@ end
 $$;
 
 comment on function dibs.do_chore is
-'Do one step of a chore of the upkeep, if it is due or forced and nobody else is doing it. Any number of processes may ask: the
+'Worker protocol: do one step of a chore of the upkeep, if it is due or forced and nobody else is doing it. Any number of processes may ask: the
 outcome is `done`, `early` (it is not due), `busy` (another is doing it) or `failed` (`error` says why; it was noted, and is tried
 again soon). `wait` is when to ask again, and `more` whether there is more to do now. `cron` are expressions that only a client
 can read, to be answered by `fire`.';

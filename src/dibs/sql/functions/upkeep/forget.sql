@@ -30,6 +30,6 @@ end
 $$;
 
 comment on function dibs.forget is
-'Delete old hints of where to scan, workers not seen for 7 days, dedup keys whose time is over, errors past their
+'Worker protocol: delete old hints of where to scan, workers not seen for 7 days, dedup keys whose time is over, errors past their
 retention, the deliveries and the parents of jobs that are gone, processes nobody looks at any more, and what the audit need not keep. Returns how many
 rows went.';

@@ -9,5 +9,5 @@ begin atomic
 end;
 
 comment on function dibs.version is
-'The number of the newest migration applied, the digest of the functions installed, and the oldest client they serve, by the
+'Worker protocol: the number of the newest migration applied, the digest of the functions installed, and the oldest client they serve, by the
 version of the schema it came with.';

@@ -1,12 +1,12 @@
 -- What workers_wanted reckons with: who is there, how long a run takes, and how many jobs may run at once.
 
-create or replace function dibs._capacity(at timestamptz) returns table (queue text, workers bigint, concurrency double precision)
+create or replace function dibs._capacity(at timestamptz) returns table (queue text, workers bigint, slots double precision)
 language sql stable
 begin atomic
   -- What a worker says of itself may be anything.
-  select q.name, count(*), avg(least(greatest(w.concurrency, 1), 1000000))::double precision
+  select q.name, count(*), avg(least(greatest(w.slots, 1), 1000000))::double precision
   from (
-    select w.facts, case when jsonb_typeof(w.facts -> 'concurrency') = 'number' then (w.facts ->> 'concurrency')::numeric end as concurrency
+    select w.facts, case when jsonb_typeof(w.facts -> 'slots') = 'number' then (w.facts ->> 'slots')::numeric end as slots
     from dibs._live_workers(at) as w where jsonb_typeof(w.facts -> 'queues') = 'array'
   ) as w
   cross join lateral (select distinct n.name from jsonb_array_elements_text(w.facts -> 'queues') as n (name)) as q

@@ -36,7 +36,7 @@ end
 $$;
 
 comment on function dibs.set_tasks is
-'Register what a worker runs: a JSON array of {kind, queue, arguments, options}. A kind is moved to another queue only by those who
+'Worker protocol: register what a worker runs: a JSON array of {kind, queue, arguments, options}. A kind is moved to another queue only by those who
 may use both; tasks of queues that the caller may not use are left out. Returns how many were new or changed.';
 
 create or replace function dibs.find_task(kind text)
@@ -57,5 +57,5 @@ end
 $$;
 
 comment on function dibs.find_task is
-'What is known of a task: its queue, its arguments and the options its jobs get. Raises DI015 when no worker registered
+'Worker protocol: what is known of a task: its queue, its arguments and the options its jobs get. Raises DI015 when no worker registered
 it.';

@@ -42,7 +42,7 @@ end
 $$;
 
 comment on function dibs.unpark is
-'Bring up to `max` parked jobs of the queues and kinds that a worker registered with back to ready, by priority and due time; how many came.
+'Worker protocol: bring up to `max` parked jobs of the queues and kinds that a worker registered with back to ready, by priority and due time; how many came.
 A worker that has room calls it, and then claims.';
 
 create or replace function dibs._offer_again(most integer) returns bigint

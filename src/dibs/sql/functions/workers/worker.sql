@@ -14,7 +14,7 @@ begin atomic
 end;
 
 comment on function dibs.register_worker is
-'Register a process start. Returns `worker`, a secret by which the other verbs know it, such as `claim`; and its number, for people
+'Worker protocol: register a process start. Returns `worker`, a secret by which the other verbs know it, such as `claim`; and its number, for people
 to read. `facts` is a JSON object (host, pid, version, …), of which `queues` are those it serves; `kinds` are those it runs. With both, `why` can say
 that nobody serves a job, and `unpark` knows what to bring.';
 
@@ -39,7 +39,7 @@ end
 $$;
 
 comment on function dibs.beat_worker is
-'Say that a worker is alive, which kinds it runs if that has changed, how many processors it kept busy since the last time (`cpu`), and how many
+'Worker protocol: say that a worker is alive, which kinds it runs if that has changed, how many processors it kept busy since the last time (`cpu`), and how many
 bytes of memory it uses. Returns whether it was asked to stop; raises DI014 when it is not registered.';
 
 create or replace function dibs.stop_worker(number bigint) returns text
@@ -75,4 +75,4 @@ begin atomic
   delete from dibs.worker as w where w.secret = retire_worker.worker;
 end;
 
-comment on function dibs.retire_worker is 'Strike a worker that stopped by itself off the list.';
+comment on function dibs.retire_worker is 'Worker protocol: strike a worker that stopped by itself off the list.';

@@ -1,6 +1,6 @@
 -- workers_wanted: a number for autoscalers.
 
-create or replace function dibs._check_scaling(target interval, concurrency integer, run_time interval) returns void
+create or replace function dibs._check_scaling(target interval, slots integer, run_time interval) returns void
 language plpgsql immutable
 as $$
 begin
@@ -8,8 +8,8 @@ begin
     raise exception using errcode = 'DI010',
       message = format('a target is from 1 second to 7 days, not %s', coalesce(target::text, 'null'));
   end if;
-  if concurrency not between 1 and 1000000 then
-    raise exception using errcode = 'DI010', message = format('a worker runs 1 to 1000000 jobs at once, not %s', concurrency);
+  if slots not between 1 and 1000000 then
+    raise exception using errcode = 'DI010', message = format('a worker runs 1 to 1000000 jobs at once, not %s', slots);
   end if;
   if run_time not between interval '1 millisecond' and interval '1 year' then
     raise exception using errcode = 'DI010', message = format('a run takes 1 ms to 1 year, not %s', run_time);
@@ -20,7 +20,7 @@ $$;
 comment on function dibs._check_scaling is 'Refuse what workers_wanted cannot reckon with.';
 
 create or replace function dibs.workers_wanted(
-  queue text default null, target interval default interval '5 minutes', concurrency integer default null,
+  queue text default null, target interval default interval '5 minutes', slots integer default null,
   run_time interval default null)
 returns table (
   in_queue text, workers integer, live integer, ready bigint, blocked bigint, running bigint, arriving double precision,
@@ -39,7 +39,7 @@ declare
       and (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true)));
   v_ids integer[] := array(select (q).id from unnest(v_asked) as q);
 begin
-  perform dibs._check_scaling(target, workers_wanted.concurrency, run_time);
+  perform dibs._check_scaling(target, workers_wanted.slots, run_time);
   return query
   with counted as materialized (
     select c.queue_id, coalesce(sum(c.jobs) filter (where c.state = 'ready'), 0)::bigint as ready,
@@ -59,7 +59,7 @@ begin
   left join dibs._capacity(v_now) as l on l.queue = q.name
   left join dibs._run_means(v_ids, v_now) as s on s.queue_id = q.id
   cross join lateral (select coalesce(extract(epoch from run_time), s.seconds) as seconds) as m
-  cross join lateral (select coalesce(workers_wanted.concurrency, l.concurrency, 100) as jobs) as e
+  cross join lateral (select coalesce(workers_wanted.slots, l.slots, 100) as jobs) as e
   cross join lateral dibs._at_once(q, c.ready, c.blocked, c.running, coalesce(a.arriving, 0), greatest(coalesce(m.seconds, 1), 0.001), v_target)
     as w
   order by q.name;
@@ -69,6 +69,6 @@ $$;
 comment on function dibs.workers_wanted is
 'How many workers a queue, or each queue, needs now: enough to keep up with what comes and to do what is due within `target`, enough for
 what runs, and no more than its limits, groups and shards can use. 0 when nothing is due and nothing runs, and for a paused queue in
-which nothing runs. `concurrency` is how many jobs one worker runs at once; without it, what the live workers say, or 100.
+which nothing runs. `slots` is how many jobs one worker runs at once; without it, what the live workers say, or 100.
 `run_time` is how long a run takes; without it, as measured, or one second before anything was. It costs the same
 however much there is: large numbers are estimates, as in `depth`.';

@@ -1,3 +1,4 @@
+# Written by tools/unasync.py from messages_async.py: change that and run `make sync`.
 """The plain queue, for those who want SQS: send, receive, ack."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
-    from dibs.client.client_async import AsyncClient
+    from dibs.client.client import Client
     from dibs.info import Depth
     from dibs.job import Claimed, Enqueued, Failed
     from dibs.policy import JobOptions, Seconds
@@ -22,10 +23,10 @@ KIND = "message"
 
 
 @dataclass(frozen=True, slots=True)
-class AsyncMessage:
+class Message:
     """A message received: yours until its visibility timeout, which is its lease."""
 
-    client: AsyncClient
+    client: Client
     job: Claimed
 
     @property
@@ -53,47 +54,43 @@ class AsyncMessage:
         """How often it was received, this time included."""
         return self.job.run
 
-    async def ack(self, result: Any = None) -> Answer:
+    def ack(self, result: Any = None) -> Answer:
         """It is done; never deliver it again. Raises LeaseLost if it is no longer yours."""
-        return await self.client.complete(self.job, result)
+        return self.client.complete(self.job, result)
 
-    async def extend(self, visibility: Seconds | None = None) -> Answer:
+    def extend(self, visibility: Seconds | None = None) -> Answer:
         """Keep it for longer, from now on."""
-        return await self.client.extend(self.job, visibility)
+        return self.client.extend(self.job, visibility)
 
-    async def release(self, delay: Seconds | None = None) -> Answer:
+    def release(self, delay: Seconds | None = None) -> Answer:
         """Let others have it, now or after a delay, without counting this receive as an attempt."""
-        return await self.client.release(self.job, delay)
+        return self.client.release(self.job, delay)
 
-    async def fail(self, error: str | None = None, *, final: bool = False) -> Failed:
+    def fail(self, error: str | None = None, *, final: bool = False) -> Failed:
         """It did not work: try again by the policy, or never if ``final``."""
-        return await self.client.fail(self.job, error, final=final)
+        return self.client.fail(self.job, error, final=final)
 
 
 @dataclass(frozen=True, slots=True)
-class AsyncQueue:
+class MessageQueue:
     """One queue of a client."""
 
-    client: AsyncClient
+    client: Client
     name: str
 
-    async def send(self, body: Any, *, kind: str = KIND, **options: Unpack[JobOptions]) -> Enqueued:
+    def send(self, body: Any, *, kind: str = KIND, **options: Unpack[JobOptions]) -> Enqueued:
         """Send one message: bytes, or anything JSON can hold."""
-        return await self.client.enqueue(self.name, kind, body, **options)
+        return self.client.enqueue(self.name, kind, body, **options)
 
-    async def send_many(self, bodies: Iterable[Any], **options: Unpack[JobOptions]) -> Sequence[Enqueued]:
+    def send_many(self, bodies: Iterable[Any], **options: Unpack[JobOptions]) -> Sequence[Enqueued]:
         """Send many messages, all or none."""
-        return await self.client.enqueue_many(
-            NewJob(queue=self.name, kind=KIND, payload=body, **options) for body in bodies
-        )
+        return self.client.enqueue_many(NewJob(queue=self.name, kind=KIND, payload=body, **options) for body in bodies)
 
-    async def receive(
-        self, max: int = 1, *, visibility: Seconds | None = None, wait: float = 0.0
-    ) -> list[AsyncMessage]:
+    def receive(self, max: int = 1, *, visibility: Seconds | None = None, wait: float = 0.0) -> list[Message]:
         """Receive up to ``max`` messages, hidden for ``visibility``; wait up to ``wait`` seconds for one."""
-        claimed = await self.client.claim(self.name, max, lease=visibility, wait=wait)
-        return [AsyncMessage(self.client, job) for job in claimed]
+        claimed = self.client.claim(self.name, max, lease=visibility, wait=wait)
+        return [Message(self.client, job) for job in claimed]
 
-    async def depth(self) -> Depth:
+    def depth(self) -> Depth:
         """How many messages are in each state, and how old the oldest is; zeros for an empty queue."""
-        return await self.client.depth(self.name)
+        return self.client.queues.depth(self.name)

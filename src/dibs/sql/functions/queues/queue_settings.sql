@@ -1,4 +1,4 @@
--- settings_of: a queue's policy, and where each value comes from.
+-- queue_settings: a queue's policy, and where each value comes from.
 
 create or replace function dibs._set_by(queue text) returns table (setting text, who text, at timestamptz)
 language sql stable
@@ -24,7 +24,7 @@ end;
 
 comment on function dibs._plain_policy is 'The settings in a row of a queue, with times in seconds.';
 
-create or replace function dibs.settings_of(queue text)
+create or replace function dibs.queue_settings(queue text)
 returns table (setting text, value jsonb, standard jsonb, source text, set_by text, set_at timestamptz, tasks jsonb)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -40,14 +40,14 @@ begin
     coalesce((
       select jsonb_object_agg(t.kind, t.options -> n.name) from (
         select t.kind, t.options from dibs.task as t
-        where t.queue = settings_of.queue and t.options -> n.name <> 'null' order by t.kind limit 20) as t), '{}')
+        where t.queue = queue_settings.queue and t.options -> n.name <> 'null' order by t.kind limit 20) as t), '{}')
   from unnest(dibs._names_of('dibs.queue_policy')) with ordinality as n (name, place)
   left join dibs._set_by(queue) as b on b.setting = n.name
   order by n.place;
 end
 $$;
 
-comment on function dibs.settings_of is
+comment on function dibs.queue_settings is
 'Each setting of a queue: its value, what a queue has that was told nothing, and where the value comes from: `default`, or `set`, by
 whom and when as far as the audit knows. Times are in seconds. `tasks` are those of the queue, 20 at most, that declare their own
 in code.';

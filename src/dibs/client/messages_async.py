@@ -1,4 +1,3 @@
-# Written by tools/unasync.py from queue_async.py: change that and run `make sync`.
 """The plain queue, for those who want SQS: send, receive, ack."""
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
-    from dibs.client.client import Client
+    from dibs.client.client_async import AsyncClient
     from dibs.info import Depth
     from dibs.job import Claimed, Enqueued, Failed
     from dibs.policy import JobOptions, Seconds
@@ -23,10 +22,10 @@ KIND = "message"
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class AsyncMessage:
     """A message received: yours until its visibility timeout, which is its lease."""
 
-    client: Client
+    client: AsyncClient
     job: Claimed
 
     @property
@@ -54,43 +53,47 @@ class Message:
         """How often it was received, this time included."""
         return self.job.run
 
-    def ack(self, result: Any = None) -> Answer:
+    async def ack(self, result: Any = None) -> Answer:
         """It is done; never deliver it again. Raises LeaseLost if it is no longer yours."""
-        return self.client.complete(self.job, result)
+        return await self.client.complete(self.job, result)
 
-    def extend(self, visibility: Seconds | None = None) -> Answer:
+    async def extend(self, visibility: Seconds | None = None) -> Answer:
         """Keep it for longer, from now on."""
-        return self.client.extend(self.job, visibility)
+        return await self.client.extend(self.job, visibility)
 
-    def release(self, delay: Seconds | None = None) -> Answer:
+    async def release(self, delay: Seconds | None = None) -> Answer:
         """Let others have it, now or after a delay, without counting this receive as an attempt."""
-        return self.client.release(self.job, delay)
+        return await self.client.release(self.job, delay)
 
-    def fail(self, error: str | None = None, *, final: bool = False) -> Failed:
+    async def fail(self, error: str | None = None, *, final: bool = False) -> Failed:
         """It did not work: try again by the policy, or never if ``final``."""
-        return self.client.fail(self.job, error, final=final)
+        return await self.client.fail(self.job, error, final=final)
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class AsyncMessageQueue:
     """One queue of a client."""
 
-    client: Client
+    client: AsyncClient
     name: str
 
-    def send(self, body: Any, *, kind: str = KIND, **options: Unpack[JobOptions]) -> Enqueued:
+    async def send(self, body: Any, *, kind: str = KIND, **options: Unpack[JobOptions]) -> Enqueued:
         """Send one message: bytes, or anything JSON can hold."""
-        return self.client.enqueue(self.name, kind, body, **options)
+        return await self.client.enqueue(self.name, kind, body, **options)
 
-    def send_many(self, bodies: Iterable[Any], **options: Unpack[JobOptions]) -> Sequence[Enqueued]:
+    async def send_many(self, bodies: Iterable[Any], **options: Unpack[JobOptions]) -> Sequence[Enqueued]:
         """Send many messages, all or none."""
-        return self.client.enqueue_many(NewJob(queue=self.name, kind=KIND, payload=body, **options) for body in bodies)
+        return await self.client.enqueue_many(
+            NewJob(queue=self.name, kind=KIND, payload=body, **options) for body in bodies
+        )
 
-    def receive(self, max: int = 1, *, visibility: Seconds | None = None, wait: float = 0.0) -> list[Message]:
+    async def receive(
+        self, max: int = 1, *, visibility: Seconds | None = None, wait: float = 0.0
+    ) -> list[AsyncMessage]:
         """Receive up to ``max`` messages, hidden for ``visibility``; wait up to ``wait`` seconds for one."""
-        claimed = self.client.claim(self.name, max, lease=visibility, wait=wait)
-        return [Message(self.client, job) for job in claimed]
+        claimed = await self.client.claim(self.name, max, lease=visibility, wait=wait)
+        return [AsyncMessage(self.client, job) for job in claimed]
 
-    def depth(self) -> Depth:
+    async def depth(self) -> Depth:
         """How many messages are in each state, and how old the oldest is; zeros for an empty queue."""
-        return self.client.depth(self.name)
+        return await self.client.queues.depth(self.name)

@@ -1,0 +1,34 @@
+"""``client.failures``: failed runs, grouped by what they have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.client.noun_async import AsyncNoun
+from dibs.db import calls
+
+if TYPE_CHECKING:
+    import builtins
+    from datetime import datetime
+
+    from dibs.operation import FailureGroup, FailureHour
+    from dibs.policy import Seconds
+
+
+class AsyncFailures(AsyncNoun):
+    """Similar failures; reached as ``client.failures``."""
+
+    async def list(
+        self,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> builtins.list[FailureGroup]:
+        """Return groups of similar failures, the most recent first."""
+        return await self._run(calls.operate.failures(queue, kind, since, limit))
+
+    async def by_hour(self, *, since: Seconds = 86400) -> builtins.list[FailureHour]:
+        """Count the failures of each group by the hour."""
+        return await self._run(calls.operate.failure_hours(since))

@@ -1,0 +1,81 @@
+"""``client.queues``: policies, pauses, and how much is in a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from dibs.client.noun_async import AsyncNoun
+from dibs.client.steps_async import in_steps
+from dibs.db import calls
+from dibs.errors import UnknownQueue
+
+if TYPE_CHECKING:
+    import builtins
+
+    from dibs.info import Depth, DrainEstimate, PriorityDepth, QueueInfo, Resumed, SettingInfo
+    from dibs.operation import Changed, Steps
+    from dibs.policy import QueuePolicy, Seconds
+    from dibs.shards import Shard
+
+
+class AsyncQueues(AsyncNoun):
+    """Queues; reached as ``client.queues``."""
+
+    async def list(self) -> builtins.list[QueueInfo]:
+        """Return every queue and its policy."""
+        return await self._run(calls.queues.queues())
+
+    async def get(self, name: str) -> QueueInfo:
+        """Return one queue and its policy; raises UnknownQueue."""
+        found = await self._run(calls.queues.queue(name))
+        if found is None:
+            raise UnknownQueue(f"there is no queue {name!r}", hint="list them: dibs queues")
+        return found
+
+    async def set(self, name: str, **policy: Unpack[QueuePolicy]) -> None:
+        """Make a queue, or change its policy while it runs."""
+        await self._run(calls.queues.set_queue(name, policy))
+
+    async def drop(self, name: str) -> bool:
+        """Drop a queue that has no jobs and no schedule, with its policy; raises QueueInUse and UnknownQueue."""
+        return await self._run(calls.operate.drop_queue(name))
+
+    async def pause(self, name: str) -> bool:
+        """Stop handing out a queue's jobs; false if it was paused before."""
+        return await self._run(calls.queues.pause(name))
+
+    async def resume(self, name: str, *, extend: Seconds | None = None) -> Resumed:
+        """Hand out a queue's jobs again; ``extend`` gives jobs past their TTL that much more time."""
+        return await self._run(calls.queues.resume(name, extend))
+
+    async def purge(self, name: str, **steps: Unpack[Steps]) -> Changed:
+        """Delete the jobs of a queue that wait, as if they had never been enqueued."""
+        return await in_steps(self._run, lambda place, _: calls.operate.purge(name, place), **steps)
+
+    async def depth(self, name: str) -> Depth:
+        """Count the jobs of a queue in each state; all zero if it is empty or unknown."""
+        return await self._run(calls.queues.depth(name))
+
+    async def depths(self) -> builtins.list[Depth]:
+        """Count the jobs of every queue in each state, in one call."""
+        return await self._run(calls.queues.depths())
+
+    async def depth_by_priority(self, name: str) -> builtins.list[PriorityDepth]:
+        """Count the waiting and running jobs of each priority, the highest priority first."""
+        return await self._run(calls.queues.depth_by_priority(name))
+
+    async def drain_estimate(self, name: str, span: Seconds = 300.0) -> DrainEstimate:
+        """Estimate when a queue will be empty, if it goes on as in the last ``span`` seconds."""
+        return await self._run(calls.queues.drain_estimate(name, span))
+
+    async def settings(self, name: str) -> builtins.list[SettingInfo]:
+        """Return each setting of a queue, and where its value comes from."""
+        return await self._run(calls.queues.queue_settings(name))
+
+    async def shards(self, name: str | None = None) -> builtins.list[Shard]:
+        """Return exclusive queues and shards, and the worker that holds each."""
+        return await self._run(calls.shards.shards(name))
+
+    async def set_strict(self, strict: bool) -> None:
+        """Refuse enqueues to queues that do not exist, or let an enqueue make its queue."""
+        await self._run(calls.queues.set_strict(strict))

@@ -1,0 +1,58 @@
+# Written by tools/unasync.py from stats_async.py: change that and run `make sync`.
+"""``client.stats``: how many jobs ran, how they ended, and how long they took and waited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.client.noun import Noun
+from dibs.db import calls
+
+if TYPE_CHECKING:
+    from dibs.info import Vital
+    from dibs.policy import Seconds
+    from dibs.stats import Counters, Period, QueueRate, Statistics, Totals
+
+
+class Stats(Noun):
+    """Statistics; reached as ``client.stats``."""
+
+    def statistics(
+        self,
+        queue: str | None = None,
+        kind: str | None = None,
+        *,
+        since: Seconds = 3600,
+        every: Seconds | None = None,
+    ) -> list[Statistics]:
+        """What happened in the last ``since`` seconds, by queue and kind; ``every`` splits it into periods."""
+        return self._run(calls.statistics.statistics(queue, kind, since, every))
+
+    def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
+        """Return each kind's totals, its last run, and its averages over the last hour, day and week."""
+        return self._run(calls.statistics.totals(queue, kind))
+
+    def periods(
+        self, queue: str | None = None, kind: str | None = None, *, since: Seconds = 3600, every: Seconds = 60
+    ) -> list[Period]:
+        """What happened in the last ``since`` seconds, all kinds together, by period.
+
+        A period in which nothing happened is left out.
+        """
+        return self._run(calls.statistics.periods(queue, kind, since, every))
+
+    def queue_rates(self, *, since: Seconds = 3600, every: Seconds = 300) -> list[QueueRate]:
+        """How many runs of each queue succeeded and failed, by period."""
+        return self._run(calls.statistics.queue_rates(since, every))
+
+    def counters(self) -> list[Counters]:
+        """Return what happened since the install, by queue and kind, in numbers that only rise."""
+        return self._run(calls.statistics.counters())
+
+    def vitals(self) -> list[Vital]:
+        """Return numbers about the whole database, for monitoring: workers, schedules, limits, sizes, the horizon."""
+        return self._run(calls.doctor.vitals())
+
+    def set_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:
+        """Set how long statistics are kept by the minute and by the hour."""
+        self._run(calls.statistics.set_stat_retention(minutes, hours))

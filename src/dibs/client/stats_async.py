@@ -1,0 +1,57 @@
+"""``client.stats``: how many jobs ran, how they ended, and how long they took and waited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.client.noun_async import AsyncNoun
+from dibs.db import calls
+
+if TYPE_CHECKING:
+    from dibs.info import Vital
+    from dibs.policy import Seconds
+    from dibs.stats import Counters, Period, QueueRate, Statistics, Totals
+
+
+class AsyncStats(AsyncNoun):
+    """Statistics; reached as ``client.stats``."""
+
+    async def statistics(
+        self,
+        queue: str | None = None,
+        kind: str | None = None,
+        *,
+        since: Seconds = 3600,
+        every: Seconds | None = None,
+    ) -> list[Statistics]:
+        """What happened in the last ``since`` seconds, by queue and kind; ``every`` splits it into periods."""
+        return await self._run(calls.statistics.statistics(queue, kind, since, every))
+
+    async def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
+        """Return each kind's totals, its last run, and its averages over the last hour, day and week."""
+        return await self._run(calls.statistics.totals(queue, kind))
+
+    async def periods(
+        self, queue: str | None = None, kind: str | None = None, *, since: Seconds = 3600, every: Seconds = 60
+    ) -> list[Period]:
+        """What happened in the last ``since`` seconds, all kinds together, by period.
+
+        A period in which nothing happened is left out.
+        """
+        return await self._run(calls.statistics.periods(queue, kind, since, every))
+
+    async def queue_rates(self, *, since: Seconds = 3600, every: Seconds = 300) -> list[QueueRate]:
+        """How many runs of each queue succeeded and failed, by period."""
+        return await self._run(calls.statistics.queue_rates(since, every))
+
+    async def counters(self) -> list[Counters]:
+        """Return what happened since the install, by queue and kind, in numbers that only rise."""
+        return await self._run(calls.statistics.counters())
+
+    async def vitals(self) -> list[Vital]:
+        """Return numbers about the whole database, for monitoring: workers, schedules, limits, sizes, the horizon."""
+        return await self._run(calls.doctor.vitals())
+
+    async def set_retention(self, *, minutes: Seconds | None = None, hours: Seconds | None = None) -> None:
+        """Set how long statistics are kept by the minute and by the hour."""
+        await self._run(calls.statistics.set_stat_retention(minutes, hours))

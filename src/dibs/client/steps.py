@@ -1,0 +1,39 @@
+# Written by tools/unasync.py from steps_async.py: change that and run `make sync`.
+"""Verbs on many jobs, done in steps: each step is a short transaction."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Unpack
+
+from dibs.operation import Changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.client.noun import Run
+    from dibs.db.calls import Call
+    from dibs.db.calls.operate import Place
+    from dibs.operation import Step, Steps
+
+STEP, LOOK = 1000, 10_000
+"""How many jobs one step changes at most, and how many one step counts that changes nothing."""
+
+
+def in_steps(run: Run, ask: Callable[[Place, int], Call[Step]], **steps: Unpack[Steps]) -> Changed:
+    """Repeat a step until no job is left, or until ``max`` or ``within`` ends it."""
+    max, within, dry_run = steps.get("max"), steps.get("within"), steps.get("dry_run", False)
+    until = math.inf if within is None else time.monotonic() + within
+    size = LOOK if dry_run else STEP
+    so_far = Changed(0, 0, None, more=True, next=steps.get("after"))
+    while so_far.more and (max is None or so_far.matched < max):
+        most = size if max is None else min(size, max - so_far.matched)
+        step = run(ask((most, so_far.next, so_far.operation, dry_run), so_far.matched))
+        matched, done = so_far.matched + step.matched, so_far.done + step.done
+        so_far = Changed(matched, done, step.operation, more=step.next is not None, next=step.next)
+        if on_step := steps.get("on_step"):
+            on_step(so_far)
+        if time.monotonic() >= until:
+            break
+    return so_far
