@@ -56,8 +56,8 @@ LISTS: dict[str, dict[str, Any]] = {
 }
 
 STEPS = {
-    "redrive": "select from dibs.redrive(queue => 'mail', max => 1000, dry_run => true)",
-    "redrive of all": "select from dibs.redrive(max => 1000, dry_run => true)",
+    "retry": """select from dibs.retry('{"queue": "mail"}', dry_run => true)""",
+    "retry of all": "select from dibs.retry('{}', dry_run => true)",
     "cancel": """select from dibs.cancel_where('{"queue": "small-5"}', dry_run => true)""",
     "delete": """select from dibs.delete('{"queue": "small-5"}', dry_run => true)""",
     "expire": "select from dibs.expire()",

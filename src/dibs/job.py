@@ -318,19 +318,6 @@ class Failed(msgspec.Struct, frozen=True):
     id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Redriven:
-    """A dead job that a redrive matched, and what happened to it."""
-
-    id: UUID
-    queue: str
-    kind: str
-    was: State
-    reason: str
-    answer: Answer
-    ended_at: datetime
-
-
 __all__ = [
     "Answered",
     "Claimed",
@@ -338,7 +325,6 @@ __all__ = [
     "Failed",
     "Held",
     "NewJob",
-    "Redriven",
 ]
 
 

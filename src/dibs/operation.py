@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.info import JobSummary
+    from dibs.states import Answer
 
 Action = Literal["read", "retry", "cancel", "delete", "edit", "pause", "schedules"]
 """What a person may be allowed to do; the database has a role for each."""
@@ -60,6 +61,17 @@ class Steps(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A job that stays dead although a retry chose it, and the reason.
+
+    ``duplicate`` means that another job has its dedup key now, ``busy`` that another transaction holds the job.
+    """
+
+    id: UUID
+    reason: Answer
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One step of a change: how many jobs were found and changed, and where the next goes on, if there is one."""
 
@@ -67,6 +79,7 @@ class Step:
     done: int
     next: UUID | None
     operation: int | None
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,7 @@ class Changed:
 
     Fewer are changed than found when others hold some, or, with a dry run, none. ``more`` says that it stopped, by
     ``max`` or ``within``, before everything was looked at; then ``next`` is the job ``after`` which to go on.
+    ``refused`` are the first 1,000 jobs that a retry could not bring back.
     """
 
     matched: int
@@ -82,6 +96,7 @@ class Changed:
     operation: int | None
     more: bool
     next: UUID | None = None
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class State(StrEnum):
 
     @property
     def is_dead(self) -> bool:
-        """Whether the job ended badly and can be redriven."""
+        """Whether the job ended badly and can come back."""
         return self in DEAD
 
     @property
@@ -61,8 +61,6 @@ class Answer(StrEnum):
     REQUESTED = "requested"  # its holder is asked to stop
     ENDED = "ended"  # too late
     UNKNOWN = "unknown"  # no such job
-    REDRIVEN = "redriven"
-    MATCHED = "matched"  # a dry run found it
     CREATED = "created"
     CHANGED = "changed"
     UNCHANGED = "unchanged"

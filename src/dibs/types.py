@@ -45,8 +45,8 @@ from dibs.info import (
     WorkerInfo,
     WorkersWanted,
 )
-from dibs.job import Answered, Enqueued, Failed, Held, Redriven
-from dibs.operation import Audit, Changed, Exported, FailureGroup, FailureHour, Found, JobFilter, Steps
+from dibs.job import Answered, Enqueued, Failed, Held
+from dibs.operation import Audit, Changed, Exported, FailureGroup, FailureHour, Found, JobFilter, Refused, Steps
 from dibs.policy import (
     Backoff,
     DedupScope,
@@ -124,7 +124,7 @@ __all__ = [
     "QueuePolicy",
     "QueueRate",
     "Queues",
-    "Redriven",
+    "Refused",
     "RemoteTask",
     "Rescued",
     "Resumed",

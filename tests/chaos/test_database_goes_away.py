@@ -204,14 +204,14 @@ def test_two_starts_of_one_name_are_two_workers(db: psycopg.Connection[Any], cli
     assert running == {first[0]: 1, second[0]: 0}
 
 
-def test_a_redrive_by_filter_is_not_repeated_after_a_lost_answer(dsn: str) -> None:
+def test_a_retry_is_not_repeated_after_a_lost_answer(dsn: str) -> None:
     with Proxy(dsn) as proxy, dibs.Client(proxy.dsn, patience=10) as client:
         client.enqueue_many(dibs.NewJob(queue="q") for _ in range(6))
         for job in client.claim("q", 6):
             client.fail(job, final=True)
-        proxy.lose_the_answer_to(b"dibs.redrive")
+        proxy.lose_the_answer_to(b"dibs.retry")
         with pytest.raises(dibs.ConnectionLost):
-            client.redrive(queue="q", max=3)
+            client.retry({"queue": "q"}, max=3)
         wait_until(lambda: client.queues.depth("q").ready == 3, what="half of them are back")
 
 

@@ -29,6 +29,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 import dibs
 from dibs.db import calls
 from dibs.db.adapters.asyncpg import numbered
+from dibs.types import JobFilter, Refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -519,7 +520,13 @@ async def test_every_kind_of_argument_reaches_the_server_by_asyncpg(dsn: str, qu
         [failed] = await client._run(calls.jobs.fail_many([job], ["no"], [False], [2.5]), conn)
         assert (failed.answer, failed.state) == ("ok", "scheduled")
         assert await client._run(calls.jobs.cancel(job.id, "enough"), conn) == "cancelled"
-        assert await client._run(calls.jobs.redrive({"ids": [job.id]}, max=1, rate=None, delay=0.0, dry_run=True), conn)
+        held = await client.enqueue(queue, "welcome", dedup_key="d")
+        await client.cancel(held.id)
+        other = await client.enqueue(queue, "welcome", dedup_key="d")
+        chosen: JobFilter = {"ids": [job.id, held.id, other.id]}
+        step = await client._run(calls.operate.retry(chosen, 0.5, 2.5, True, (9, None, None, False)), conn)
+        assert (step.matched, step.done, step.next) == (2, 1, None)
+        assert step.refused == (Refused(held.id, dibs.Answer.DUPLICATE),)
     await conn.close()
 
 

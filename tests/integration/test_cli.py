@@ -166,8 +166,7 @@ def test_a_dsn_that_makes_no_sense_is_refused() -> None:
         (["enqeue", "q", "k"], "did you mean 'enqueue'?"),
         (["queues", "shw", "q"], "did you mean 'show'?"),
         (["jobs", "--state", "readyy"], "did you mean 'ready'?"),
-        (["redrive", "--state", "ready"], "no dead state 'ready'"),
-        (["redrive"], "--all"),
+        (["retry", "--state", "redy"], "did you mean 'ready'"),
         (["job", "17"], "is not a job's id"),
         (["enqueue", "q", "k", "{nope"], "not JSON"),
         (["enqueue", "q", "k", "--delay", "soon"], "is not a duration"),
@@ -487,7 +486,7 @@ def test_states_add_up_and_an_option_given_twice_is_refused(run: Dibs, client: d
     assert listed("--state", "ready", "--state", "failed") == {str(ready), str(failed)}
     assert "did you mean 'ready'" in run("jobs", "--state", "readyy", code=2).err
     assert "--queue is given twice" in run("jobs", "--queue", "q", "--queue", "r", code=2).err
-    assert "--state is given twice" in run("redrive", "--state", "failed", "--state", "cancelled", code=2).err
+    assert "--reason is given twice" in run("retry", "--reason", "a", "--reason", "b", code=2).err
 
 
 def test_workers_that_are_gone_are_not_listed_as_alive(run: Dibs, client: dibs.Client, clock: Clock) -> None:
@@ -513,10 +512,10 @@ def test_times_have_one_zone_and_say_so(
     assert "(in 1 day 03:04:05)" in run("why", made.id).out
     refused = run("enqueue", "q", "k", "--due-at", "2030-01-02T03:04", code=2)
     assert "has no time zone; write 2030-01-02T03:04Z for UTC" in refused.err
-    assert "has no time zone" in run("redrive", "--ended-after", "2030-01-02", code=2).err
+    assert "has no time zone" in run("retry", "--ended-after", "2030-01-02", code=2).err
 
 
-# --- redrive ---------------------------------------------------------------------------------------------------------
+# --- retry -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -530,34 +529,36 @@ def dead(client: dibs.Client) -> list[UUID]:
     return ids(client)
 
 
-def test_redrive_is_a_dry_run_until_told_otherwise(run: Dibs, client: dibs.Client, dead: list[UUID]) -> None:
-    assert "3 would be redriven" in run("redrive", "--kind", "a").out
+def test_retry_is_a_dry_run_until_told_otherwise(run: Dibs, client: dibs.Client, dead: list[UUID]) -> None:
+    for wrong in ((), ("--all", "--queue", "q")):
+        assert "or --all and no filter" in run("retry", *wrong, code=2).err
+    assert "3 would be brought back" in run("retry", "--kind", "a").out
     assert client.queues.depth("q").dead == 5
-    done = run("redrive", "--reason", "KeyError%", "--yes", "--json").json
-    assert (done["dry_run"], done["counts"]) == (False, {"redriven": 3})
+    done = run("retry", "--reason", "KeyError%", "--yes", "--json").json
+    assert (done["dry_run"], done["matched"], done["done"], done["refused"]) == (False, 3, 3, [])
     assert client.queues.depth("q").dead == 2
-    refused = run("redrive", "--all", "--yes")
-    assert refused.out == "no dead job matches\n"
+    refused = run("retry", "--all", "--yes")
+    assert refused.out == "no job matches\n"
     assert "--state cancelled" in refused.err
-    assert "2 redriven" in run("redrive", "--state", "cancelled", "--yes").out
+    assert "2 brought back" in run("retry", "--state", "cancelled", "--yes").out
 
 
-def test_redrive_by_id_state_and_time(run: Dibs, client: dibs.Client, dead: list[UUID], clock: Clock) -> None:
-    assert run("redrive", dead[0], "--json").json["counts"] == {"matched": 1}
-    assert run("redrive", "--state", "cancelled", "--json").json["counts"] == {"matched": 2}
+def test_retry_by_id_state_and_time(run: Dibs, client: dibs.Client, dead: list[UUID], clock: Clock) -> None:
+    assert run("retry", dead[0], "--json").json["matched"] == 1
+    assert run("retry", "--state", "cancelled", "--json").json["matched"] == 2
     clock.move(7200)
-    assert run("redrive", "--ended-after", "1h", "--json").json["counts"] == {}
-    assert run("redrive", "--ended-before", "1h", "--max", 2, "--json").json["counts"] == {"matched": 2}
-    assert run("redrive", "--ended-before", "2020-01-01T00:00Z", "--json").json["jobs"] == []
-    assert "did you mean 'q'" not in run("redrive", "--queue", "nowhere", code=4).err
-    run("redrive", UNKNOWN, "--yes", code=1)
+    assert run("retry", "--ended-after", "1h", "--json").json["matched"] == 0
+    assert run("retry", "--ended-before", "1h", "--max", 2, "--json").json["matched"] == 2
+    assert run("retry", "--ended-before", "2020-01-01T00:00Z", "--json").json["matched"] == 0
+    assert "did you mean 'q'" not in run("retry", "--queue", "nowhere", code=4).err
+    run("retry", UNKNOWN, "--yes", code=1)
 
 
-def test_a_rate_spreads_a_redrive_over_its_batches(
+def test_a_rate_spreads_a_retry_over_its_steps(
     run: Dibs, client: dibs.Client, monkeypatch: pytest.MonkeyPatch, dead: list[UUID]
 ) -> None:
-    monkeypatch.setattr("dibs.cli.commands.redrive.BATCH", 2)
-    run("redrive", "--all", "--rate", "0.1", "--yes")
+    monkeypatch.setattr("dibs.client.steps.STEP", 2)
+    run("retry", "--all", "--rate", "0.1", "--yes")
     due = sorted(
         job.due_at
         for job in client.find_jobs({"queue": "q", "states": ["ready"]}).jobs
@@ -565,6 +566,31 @@ def test_a_rate_spreads_a_redrive_over_its_batches(
     )
     gaps = [round((later - due[0]).total_seconds(), -1) for later in due]
     assert gaps == [0, 10, 20]
+
+
+def test_retry_says_which_jobs_stay_dead_and_why(run: Dibs, client: dibs.Client) -> None:
+    ids = [client.enqueue("q", "k", dedup_key=f"d{n}").id for n in range(21)]
+    client.cancel_many(ids)
+    holders = [client.enqueue("q", "k", dedup_key=f"d{n}").id for n in range(21)]
+    done = run("retry", ids[0], "--yes", code=1)
+    assert f"{ids[0]} stays dead: another job has its dedup key now" in done.out
+    assert "left as they are" not in done.out
+    told = run("retry", "-q", "q", "--state", "cancelled", "--yes", "--json").json
+    assert told["refused"] == [{"id": str(id), "reason": "duplicate"} for id in ids]
+    assert "… and 1 more stay dead" in run("retry", "-q", "q", "--state", "cancelled", "--yes").out
+    client.cancel(holders[0])
+    assert run("retry", ids[0], "--yes").out == "1 brought back\n"
+
+
+def test_retry_keeps_a_due_time_that_is_ahead_unless_now(run: Dibs, client: dibs.Client) -> None:
+    id = client.enqueue("q", "k", delay=3600).id
+    client.cancel(id)
+    run("retry", id, "--yes")
+    assert client.status(id).state == "scheduled"
+    client.cancel(id)
+    run("retry", id, "--now", "--delay", "30s", "--yes")
+    [job] = client.find_jobs().jobs
+    assert 0 < (job.due_at - client.now()).total_seconds() <= 30
 
 
 # --- maintain, version, demo's parts ---------------------------------------------------------------------------------

@@ -244,7 +244,7 @@ def test_long_commands_say_how_far_they_are(
     assert re.search(r"^3 exported of 3, about 0s left$", run("export").err, re.MULTILINE)
     assert "3 brought back of 3, about 0s left" in run("retry", "-q", "q", "--yes").err
     assert "3 cancelled of 3" in run("cancel", "-q", "q", "--yes").err
-    assert "3 redriven of 3" in run("redrive", "-q", "q", "--state", "cancelled", "--yes").err
+    assert "3 brought back of 3" in run("retry", "-q", "q", "--state", "cancelled", "--yes").err
     assert "2 deleted of 2" in run("purge", "q", "-n", 2, "--yes").err
     assert run("delete", "-q", "q", "--yes", "--json").err == ""
     assert run("prune").out == "0 days dropped, 0 rows deleted\n"
@@ -272,7 +272,6 @@ def test_a_rate_has_a_unit(run: Dibs, client: dibs.Client) -> None:
     assert client.audit(limit=1)[0].detail == {"rate": 2 / 60}
     for wrong in ("0", "-1", "2/x", "2/", "many"):
         assert "is not a rate" in run("retry", "-q", "q", "--rate", wrong, code=2).err
-        assert "is not a rate" in run("redrive", "-q", "q", "--rate", wrong, code=2).err
 
 
 def test_a_job_is_cloned(run: Dibs, client: dibs.Client) -> None:

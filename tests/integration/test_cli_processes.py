@@ -42,7 +42,7 @@ def test_the_demo_needs_no_database_and_leaves_nothing(home: Path) -> None:
     assert told["ok"]
     assert told["states"] == {"succeeded": 19, "cancelled": 1}
     happened = told["happened"]
-    assert happened["redriven"] == happened["failed"] + happened["exhausted"] + happened["expired"] > 0
+    assert happened["brought_back"] == happened["failed"] + happened["exhausted"] + happened["expired"] > 0
     assert happened["lost"] == 1
     assert min(happened["retried"], happened["snoozed"]) > 0
 

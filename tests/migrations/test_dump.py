@@ -83,7 +83,7 @@ def test_a_restored_database_works_on(
         assert there.execute("select dibs.complete(%s, %s)", (made["running"].id, token[0])).fetchone() == ("ok",)
         assert restored.enqueue("q", "again", dedup_key="one").id == made["ready"].id
         assert [job.id for job in restored.claim("q", 10)] == [made["ready"].id]
-        restored.redrive(ids=[made["failed"].id])
+        restored.retry({"ids": [made["failed"].id]})
         assert there.execute("select message from dibs.error_log").fetchall() == [("before the dump",)]
         # The same request, the same process; its supervisor still waits, and runs as a worker that may not enqueue.
         again = there.execute("select comms.kickoff_send_email(%s) #>> '{payload,send_email_task_id}'", (mail,))

@@ -150,13 +150,13 @@ class Model:
             self._bury(job, "expired")
         return len(late)
 
-    def redrive(self, job: Job) -> str:
+    def retry(self, job: Job) -> str:
         if self.holder_of(job.queue, job.key):
             return "duplicate"
         due = max(job.due, self.now)
         job.place, job.due, job.expire, job.charged = "ready", due, due + TTL, 0
         self._take(job)
-        return "redriven"
+        return "back"
 
     def _put_back(self, job: Job, outcome: str, due: datetime, dead: str | None = None) -> None:
         if job.cancel:

@@ -473,7 +473,7 @@ def test_a_dead_job_that_was_changed_is_claimed_when_it_comes_back(
         client.edit(id, priority=9)
     else:
         db.execute("""select dibs.move('{"queue": "q"}', 'to')""")
-    assert len(client.redrive(ids=[id])) == 1
+    assert client.retry({"ids": [id]}).done == 1
     assert [job.id for job in client.claim(["q", "to"])] == [id]
 
 
@@ -543,10 +543,89 @@ def test_a_delete_of_failed_jobs_leaves_one_that_succeeded_meanwhile(
     client.fail(client.claim("q")[0], "no", final=True)
     with halted(db, "_counted"):
         delete = later.start(connect(), """select done from dibs.delete('{"queue": "q", "states": ["failed"]}')""")
-        client.redrive(ids=[id])
+        client.retry({"ids": [id]})
         client.complete(client.claim("q")[0])
     assert delete.result() == [(0,)]
     assert client.status(id).state is dibs.State.SUCCEEDED
+
+
+@pytest.mark.parametrize("change", ["cancelled", "moved", "deleted", "claimed"])
+def test_a_retry_leaves_alone_what_was_changed_since_it_was_found(
+    change: str, client: dibs.Client, db: Connection, later: Later, connect: Connect
+) -> None:
+    """It is no longer one that the filter chooses, and nobody's fault: it is not among those that are refused."""
+    client.queues.set("to")
+    [id] = enqueue(client, 1)
+    client.fail(client.claim("q")[0], "no", final=True)
+    client.upkeep.roll_up()
+    statement = """select matched, done, refused from dibs.retry('{"queue": "q", "states": ["failed"]}')"""
+    with halted(db, "_hold_dead"):
+        retry = later.start(connect(), statement)
+        if change == "moved":
+            client.move({"queue": "q"}, "to")
+        elif change == "deleted":
+            assert client.delete({"ids": [id]}).done == 1
+        else:
+            db.execute("select dibs._revive(array[%s], null, '0', true, dibs.now())", (id,))
+            if change == "claimed":
+                assert len(client.claim("q")) == 1
+            else:
+                client.cancel(id)
+    assert retry.result() == [(1, 0, [])]
+    states = {"cancelled": "cancelled", "moved": "failed", "deleted": "unknown", "claimed": "running"}
+    assert client.status(id).state == states[change]
+
+
+def test_two_retries_and_an_undo_at_once_change_each_job_once(
+    connect: Connect, client: dibs.Client, later: Later
+) -> None:
+    ids = enqueue(client, 4)
+    for job in client.claim("q", 4):
+        client.fail(job, "no", final=True)
+    one, other = connect(), connect()
+    one.execute("begin")
+    first = one.execute("select done, operation from dibs.retry('{}', max => 2)").fetchone()
+    assert first
+    second = other.execute("select matched, done, refused from dibs.retry('{}')").fetchone()
+    assert second == (4, 2, [{"id": str(id), "reason": "busy"} for id in ids[:2]])
+    assert first[0] == 2
+    one.execute("commit")
+    assert len(client.claim("q", 10)) == 4
+    assert client.undo(first[1]).done == 0
+    assert client.retry({}).matched == 0
+
+
+def test_an_undo_skips_what_a_claim_holds_and_a_claim_what_an_undo_holds(connect: Connect, client: dibs.Client) -> None:
+    enqueue(client, 3)
+    for job in client.claim("q", 3):
+        client.fail(job, "no", final=True)
+    done = client.retry({})
+    claimer = connect()
+    claimer.execute("begin")
+    assert len(claimer.execute("select id from dibs.claim('{q}')").fetchall()) == 1
+    undoer = connect()
+    undoer.execute("begin")
+    assert undoer.execute("select matched, done from dibs.undo(%s)", (done.operation,)).fetchone() == (3, 2)
+    assert client.claim("q", 10) == []
+    assert client.retry({}).matched == 0
+    claimer.execute("rollback")
+    undoer.execute("commit")
+    depth = client.queues.depth("q")
+    assert (depth.ready, depth.failed) == (1, 2)
+
+
+def test_a_cancel_beside_a_retry_sees_the_job_dead_until_it_commits(
+    connect: Connect, client: dibs.Client, later: Later
+) -> None:
+    [id] = enqueue(client, 1)
+    client.fail(client.claim("q")[0], "no", final=True)
+    operator = connect()
+    operator.execute("begin")
+    operator.execute("select from dibs.retry('{}')")
+    with pytest.raises(dibs.JobEnded):
+        client.cancel(id)
+    operator.execute("commit")
+    assert client.cancel(id) == "cancelled"
 
 
 def test_a_cancel_of_waiting_jobs_asks_no_run_to_stop(
@@ -628,9 +707,9 @@ def test_shards_are_locked_in_the_order_of_their_ids(
     change: str, connect: Connect, client: dibs.Client, db: Connection, later: Later
 ) -> None:
     """A producer that notes groups of several shards locks them in that order: otherwise both wait in a circle."""
-    client.set_queue("q", shards=3)
+    client.queues.set("q", shards=3)
     if change.startswith("resume"):
-        client.pause("q")
+        client.queues.pause("q")
     db.execute("update dibs.queue set ring = ring where name = 'q#1'")  # Its row lies behind that of q#2 from now on.
     db.execute("vacuum dibs.queue")
     producer, operator, other = connect(), connect(), connect()
@@ -645,7 +724,7 @@ def test_shards_are_locked_in_the_order_of_their_ids(
         changing.result()
 
 
-@pytest.mark.parametrize("verb", ["retry", "redrive", "undo"])
+@pytest.mark.parametrize("verb", ["retry", "undo"])
 def test_keys_are_locked_before_the_tickets_of_dead_jobs(
     verb: str, connect: Connect, client: dibs.Client, db: Connection, later: Later
 ) -> None:
@@ -657,7 +736,6 @@ def test_keys_are_locked_before_the_tickets_of_dead_jobs(
     operation = client.cancel_where({"queue": "q"}).operation  # The key stays behind, since it is locked.
     asked = {
         "retry": """select from dibs.retry('{"states": ["cancelled"]}')""",
-        "redrive": "select from dibs.redrive(state => 'cancelled')",
         "undo": f"select from dibs.undo({operation})",
     }
     bringing = later.start(operator, asked[verb])
@@ -667,5 +745,5 @@ def test_keys_are_locked_before_the_tickets_of_dead_jobs(
     finally:
         producer.execute("rollback")
         bringing.result()
-    assert client.state(id) == "ready"
+    assert client.status(id).state == "ready"
     assert client.enqueue("q", "k", dedup_key="one").id == id

@@ -171,7 +171,7 @@ IDS = "(select array_agg(gen_random_uuid()) from generate_series(1, 100001))"
         (f"dibs.extend_many({IDS}, {IDS})", "extend takes at most 100000"),
         (f"dibs.cancel_many({IDS})", "cancel takes at most 100000"),
         (f"dibs.status_many({IDS})", "status_many takes at most 100000"),
-        (f"dibs.redrive({IDS})", "redrive takes at most 100000"),
+        (f"dibs.retry(jsonb_build_object('ids', {IDS}))", "retry takes at most 100000"),
         ("dibs.claim((select array_agg('q' || n) from generate_series(1, 10001) as n))", "claim takes at most 10000"),
         (f"dibs.complete_many({ID}, {ID})", "arrays of one dimension"),
         (f"dibs.cancel_many({ID})", "arrays of one dimension"),

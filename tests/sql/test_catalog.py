@@ -117,7 +117,7 @@ def test_each_role_tries_for_real(dsn: str, logins: dict[str, str], client: dibs
     tries = {
         "enqueue": "select dibs.enqueue('q', 'k')",
         "claim": "select dibs.claim('{q}')",
-        "redrive": "select dibs.redrive(queue => 'q')",
+        "retry": """select dibs.retry('{"queue": "q"}')""",
         "pause": "select dibs.pause('q')",
         "prune": "select dibs.prune()",
         "depth": "select dibs.depth('q')",
@@ -131,9 +131,10 @@ def test_each_role_tries_for_real(dsn: str, logins: dict[str, str], client: dibs
         "dibs_producer": {"enqueue", "why"},
         "dibs_worker": {"claim", "prune", "depth", "why"},
         "dibs_observer": {"depth", "why", "jobs"},
-        "dibs_admin": {"enqueue", "claim", "redrive", "pause", "prune", "depth", "why", "jobs"},
+        "dibs_admin": {"enqueue", "claim", "retry", "pause", "prune", "depth", "why", "jobs"},
         "dibs_read": {"depth", "why", "jobs"},
         "dibs_pause": {"pause"},
+        "dibs_retry": {"retry"},
         "nobody": set(),
     }
     for role, login in logins.items():

@@ -250,10 +250,10 @@ def test_a_repeat_of_a_batch_adds_nothing_whatever_ended_in_the_meantime(
     assert client.queues.depth("q").ready == 0
 
 
-# Redrive and cancel
+# Retry and cancel
 
 
-def test_a_redrive_takes_the_key_again_by_its_scope(client: dibs.Client, clock: Clock) -> None:
+def test_a_retry_takes_the_key_again_by_its_scope(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
     dead: dict[str, UUID] = {}
     for scope in ("waiting", "unfinished", "window"):
@@ -264,12 +264,13 @@ def test_a_redrive_takes_the_key_again_by_its_scope(client: dibs.Client, clock: 
     held = client.enqueue("q", "k", dedup_key="waiting", dedup_scope="waiting")
     other = client.enqueue("q", "k", dedup_key="unfinished")
     client.enqueue("q", "k", dedup_key="window", dedup_for=60)
-    answers = {r.id: r.answer for r in client.redrive(list(dead.values()))}
-    assert answers == {dead["waiting"]: "duplicate", dead["unfinished"]: "duplicate", dead["window"]: "redriven"}
+    done = client.retry({"ids": list(dead.values())})
+    assert (done.matched, done.done) == (3, 1)
+    assert {r.id: r.reason for r in done.refused} == {dead["waiting"]: "duplicate", dead["unfinished"]: "duplicate"}
     claimed = {job.id for job in client.claim("q", 10)}
     assert claimed == {held.id, other.id, dead["window"], *claimed}
-    answers = {r.id: r.answer for r in client.redrive([dead["waiting"], dead["unfinished"]])}
-    assert answers == {dead["waiting"]: "redriven", dead["unfinished"]: "duplicate"}
+    done = client.retry({"ids": [dead["waiting"], dead["unfinished"]]})
+    assert [(r.id, r.reason) for r in done.refused] == [(dead["unfinished"], "duplicate")]
     assert client.enqueue("q", "k", dedup_key="waiting") == dibs.types.Enqueued(dead["waiting"], dibs.Answer.DUPLICATE)
 
 

@@ -448,14 +448,14 @@ def test_what_a_provider_did_is_recorded_though_the_lease_is_over(
     assert begin(db, again) == "accepted"
 
 
-def test_a_redriven_refusal_is_sent_anew(db: psycopg.Connection[Any], client: dibs.Client) -> None:
+def test_a_refusal_is_sent_again_after_a_retry(db: psycopg.Connection[Any], client: dibs.Client) -> None:
     client.enqueue("q", "email")
     [job] = client.claim("q")
     begin(db, job)
     record(db, job, "refused")
     record(db, job, "recorded")
     client.fail(job, "no such mailbox", final=True)
-    client.redrive(ids=[job.id])
+    client.retry({"ids": [job.id]})
     [again] = client.claim("q")
     assert begin(db, again) == "none"
 

@@ -424,7 +424,7 @@ def test_groups_go_on_after_the_clock_was_set_back(db: psycopg.Connection[Any], 
     assert got["free"] >= 1
 
 
-def test_redrive_and_expire_know_groups(db: psycopg.Connection[Any], clock: Clock) -> None:
+def test_retry_and_expire_know_groups(db: psycopg.Connection[Any], clock: Clock) -> None:
     clock.freeze()
     db.execute("""select dibs.set_queue('q', '{"ttl": 60}')""")
     fill(db, "a", 3)
@@ -434,7 +434,7 @@ def test_redrive_and_expire_know_groups(db: psycopg.Connection[Any], clock: Cloc
     clock.move(2)
     assert take(db, 10) == []
     assert left_behind(db) == (0, 0)
-    assert len(db.execute("select * from dibs.redrive(queue => 'q')").fetchall()) == 3
+    assert db.execute("""select done from dibs.retry('{"queue": "q"}')""").fetchone() == (3,)
     assert len(drain(db, 10)) == 3
 
 

@@ -1,4 +1,4 @@
-"""What happens to jobs: retries, death, timeouts, redrive."""
+"""What happens to jobs: retries, death, timeouts, and how it is brought back."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_lost_lease_is_charged_counted_apart_and_quarantined(client: dibs.Clie
     assert shown
     assert [a["outcome"] for a in shown["attempts"]] == ["lost"] * 3
     assert shown["reason"].endswith("(3 times)")
-    client.redrive(ids=[made.id])
+    client.retry({"ids": [made.id]})
     [job] = client.claim("q", wait=5)
     assert (job.attempt, job.losses) == (1, 0)
 
@@ -144,7 +144,9 @@ def test_expiry_counts_from_when_it_is_due(client: dibs.Client, clock: Clock) ->
     assert "expired" in client.why(default.id)
 
 
-def test_retries_and_snoozes_do_not_extend_the_ttl_but_a_redrive_does(client: dibs.Client, clock: Clock) -> None:
+def test_retries_and_snoozes_do_not_extend_the_ttl_but_to_be_brought_back_does(
+    client: dibs.Client, clock: Clock
+) -> None:
     clock.freeze()
     made = client.enqueue("q", "k", ttl=100, backoff=dibs.constant(10))
     client.fail(client.claim("q")[0])
@@ -152,7 +154,7 @@ def test_retries_and_snoozes_do_not_extend_the_ttl_but_a_redrive_does(client: di
     client.snooze(client.claim("q")[0], 80)
     clock.move(90)
     assert client.upkeep.expire() == 1
-    assert client.redrive([made.id])[0].answer == "redriven"
+    assert client.retry({"ids": [made.id]}).done == 1
     clock.move(99)
     assert client.upkeep.expire() == 0
     [job] = client.claim("q")
@@ -232,25 +234,25 @@ def test_cancel_says_what_it_found(client: dibs.Client, db: psycopg.Connection[A
         client.cancel(unknown)
 
 
-def test_redrive_goes_on_past_a_conflict_and_spreads(client: dibs.Client, clock: Clock) -> None:
+def test_a_retry_goes_on_past_a_conflict_and_spreads(client: dibs.Client, clock: Clock) -> None:
     """One conflict fails one job only; revived jobs get a full life, and not all at once."""
     clock.freeze()
     dead = [client.enqueue("q", "k", dedup_key=f"key-{n}") for n in range(5)]
     for job in client.claim("q", 5):
         client.fail(job, f"Error {job.id}", final=True)
     client.enqueue("q", "k", dedup_key="key-2")
-    looked = client.redrive(queue="q", dry_run=True)
-    assert [r.answer for r in looked] == ["matched"] * 5
+    assert client.retry({"queue": "q"}, dry_run=True).matched == 5
     assert client.queues.depth("q").dead == 5
-    driven = client.redrive(queue="q", rate=2)
-    assert [r.answer for r in driven] == ["redriven", "redriven", "duplicate", "redriven", "redriven"]
+    done = client.retry({"queue": "q"}, rate=2)
+    assert (done.matched, done.done) == (5, 4)
+    assert done.refused == (dibs.types.Refused(dead[2].id, dibs.Answer.DUPLICATE),)
     assert client.status(dead[2].id).state is dibs.State.FAILED
     jobs = {j.id: j for j in client.find_jobs({"queue": "q"}).jobs}
     first = jobs[dead[0].id].due_at
     assert [(jobs[dead[n].id].due_at - first).total_seconds() for n in (0, 1, 3, 4)] == [0, 0.5, 1.5, 2]
 
 
-def test_redrive_filters(client: dibs.Client, clock: Clock) -> None:
+def test_what_a_retry_chooses(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
     start = datetime.now(UTC)
     for kind, error in (("mail", "Timeout: 1"), ("mail", "Refused: 2"), ("sms", "Timeout: 3")):
@@ -261,32 +263,41 @@ def test_redrive_filters(client: dibs.Client, clock: Clock) -> None:
     clock.move(60)
     client.upkeep.expire()
 
-    def found(**filters: Any) -> int:
-        return len(client.redrive(dry_run=True, **filters))
+    def found(filter: dibs.types.JobFilter, most: int | None = None) -> int:
+        return client.retry(filter, max=most, dry_run=True).matched
 
-    assert found(kind="mail") == 2
-    assert found(reason="Timeout:%") == 2
-    assert found(state="expired") == 1
-    assert found(ended_after=start + timedelta(seconds=30)) == 3
-    assert found(ended_before=start + timedelta(seconds=30)) == 1
-    assert found(max=2) == 2
-    assert found(ids=[expired.id]) == 1
+    assert found({"kind": "mail"}) == 2
+    assert found({"reason": "Timeout:%"}) == 2
+    assert found({"states": ["expired"]}) == 1
+    assert found({"ended_after": start + timedelta(seconds=30)}) == 3
+    assert found({"ended_before": start + timedelta(seconds=30)}) == 1
+    assert found({}, 2) == 2
+    assert found({"ids": [expired.id]}) == 1
     with pytest.raises(dibs.InvalidArgument, match="did you mean 'expired'"):
-        found(state="expird")
+        found({"states": ["expird"]})
+    with pytest.raises(dibs.InvalidArgument, match="retry takes no job that is 'ready'"):
+        found({"states": ["ready"]})
     with pytest.raises(dibs.errors.UnknownQueue, match="did you mean 'q'"):
-        found(queue="Q")
+        found({"queue": "Q"})
 
 
-def test_a_redrive_leaves_cancelled_jobs_alone_and_keeps_due_times_ahead(client: dibs.Client, clock: Clock) -> None:
+def test_a_retry_leaves_cancelled_jobs_alone_and_keeps_due_times_ahead(
+    client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
+) -> None:
     clock.freeze()
     christmas = datetime.now(UTC) + timedelta(days=40)
     failed, cancelled = client.enqueue("q", "k"), client.enqueue("q", "k", due_at=christmas)
     client.fail(client.claim("q")[0], "no", final=True)
     client.cancel(cancelled.id, "ordered twice")
-    for filters in ({"queue": "q"}, {"kind": "k"}, {}, {"reason": "%"}):
-        assert [r.id for r in client.redrive(dry_run=True, **filters)] == [failed.id]  # type: ignore[arg-type]
-    assert [r.id for r in client.redrive(queue="q", state="cancelled", dry_run=True)] == [cancelled.id]
-    assert [r.answer for r in client.redrive([failed.id, cancelled.id], delay=60)] == ["redriven"] * 2
+    filters: list[dibs.types.JobFilter] = [
+        {"queue": "q"}, {"kind": "k"}, {}, {"reason": "%"}, {"queue": "q", "states": ["cancelled"]},
+    ]  # fmt: skip
+    assert [client.retry(filter, dry_run=True).matched for filter in filters] == [1] * 5
+    for null in ('{"ids": null}', '{"states": null, "queue": "q"}'):
+        assert db.execute("select matched from dibs.retry(%s, dry_run => true)", (null,)).fetchall() == [(1,)]
+    assert client.retry({"queue": "q"}, delay=60).done == 1
+    assert client.status(cancelled.id).state is dibs.State.CANCELLED
+    assert client.retry({"queue": "q", "states": ["cancelled"]}, delay=60).done == 1
     due = {job.id: job.due_at for job in client.find_jobs({"queue": "q"}).jobs}
     assert due[cancelled.id] == christmas
     assert timedelta(0) < due[failed.id] - datetime.now(UTC) <= timedelta(seconds=60)
@@ -424,7 +435,7 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     assert "ended as expired" in client.why(ready.id)
     assert client.why(job.id).startswith("It ended as expired")
     client.limits.set(kind="k", concurrency=0)
-    client.redrive([ready.id])
+    client.retry({"ids": [ready.id]})
     assert client.claim("q") == []
     assert client.status(ready.id).state is dibs.State.BLOCKED
     assert "waits for 1 of the limit of kind k, which is 0; nobody holds it" in client.why(ready.id)
@@ -439,8 +450,8 @@ def test_times_without_a_zone_are_refused(client: dibs.Client, clock: Clock) -> 
         lambda: client.enqueue("q", "k", due_at=naive),
         lambda: client.enqueue("q", "k", deadline=naive),
         lambda: client.enqueue_many([dibs.NewJob(queue="q", due_at="2030-01-01")]),  # type: ignore[arg-type]
-        lambda: client.redrive(ended_after=naive, dry_run=True),
-        lambda: client.redrive(ended_before=naive, dry_run=True),
+        lambda: client.retry({"ended_after": naive}, dry_run=True),
+        lambda: client.retry({"ended_before": naive}, dry_run=True),
         lambda: clock.freeze(naive),
     ):
         with pytest.raises(dibs.InvalidArgument, match=r"has no time zone|is a datetime"):
@@ -474,6 +485,22 @@ def test_a_deadline_without_end_is_refused(shared_db: psycopg.Connection[Any], d
     assert raised.value.sqlstate == "DI010"
 
 
-def test_a_rate_that_takes_for_ever_is_refused(client: dibs.Client) -> None:
-    with pytest.raises(dibs.InvalidArgument, match="within a year"):
-        client.redrive(rate=1e-9)
+@pytest.mark.parametrize("rate", [1e-9, 0, -1, float("nan")])
+def test_a_rate_that_makes_no_sense_is_refused(client: dibs.Client, rate: float) -> None:
+    with pytest.raises(dibs.InvalidArgument, match="makes no sense") as refused:
+        client.retry({}, rate=rate)
+    assert "within a year" in str(refused.value.hint)
+
+
+def test_what_is_null_in_a_retry_is_as_if_it_were_not_given(
+    client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
+) -> None:
+    """Nothing comes back due in the past, where no claim looks any more."""
+    clock.freeze()
+    client.enqueue("q", "k", delay=1)
+    client.cancel(client.find_jobs().jobs[0].id)
+    clock.move(3600)
+    filter = '{"ids": null, "states": ["cancelled"]}'
+    statement = "select done from dibs.retry(%s, rate => null, delay => null, now => null)"
+    assert db.execute(statement, (filter,)).fetchone() == (1,)
+    assert client.find_jobs().jobs[0].due_at == clock.now()

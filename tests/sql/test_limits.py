@@ -178,7 +178,8 @@ def test_blocked_jobs_can_be_cancelled_and_expire(db: psycopg.Connection[Any], c
     clock.move(61)
     db.execute("select dibs.extend(%s, %s)", held[:2])
     assert db.execute("select expired from dibs.expire()").fetchone() == (2,)
-    assert len(db.execute("select * from dibs.redrive(array[%s, %s]::uuid[])", (third, fourth)).fetchall()) == 2
+    statement = "select done from dibs.retry(jsonb_build_object('ids', array[%s, %s]::uuid[]))"
+    assert db.execute(statement, (third, fourth)).fetchone() == (2,)
     done(db, [held])
     assert [r[0] for r in take(db, 10)] == [third]
 

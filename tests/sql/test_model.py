@@ -263,13 +263,18 @@ class Verbs(RuleBasedStateMachine):
         assert self.one("select expired from dibs.expire()") == (self.model.expire(),)
 
     @rule(at=ANY)
-    def redrive(self, at: int) -> None:
+    def retry(self, at: int) -> None:
         job = self.some_job(at)
         if job is None:
             return
-        rows = self.db.execute("select answer from dibs.redrive(array[%s])", (job.id,)).fetchall()
-        dead = job.place not in {"ready", "lease", "succeeded"}
-        assert rows == ([(self.model.redrive(job),)] if dead else [])
+        statement = "select matched, done, refused from dibs.retry(jsonb_build_object('ids', array[%s::uuid]))"
+        row = self.one(statement, job.id)
+        if job.place in {"ready", "lease", "succeeded"}:
+            assert row == (0, 0, [])
+        elif self.model.retry(job) == "back":
+            assert row == (1, 1, [])
+        else:
+            assert row == (1, 0, [{"id": str(job.id), "reason": "duplicate"}])
 
     @rule(queue=st.sampled_from(QUEUES))
     def pause(self, queue: str) -> None:

@@ -16,7 +16,7 @@ from dibs import State
 from dibs.db import calls
 from dibs.operation import ACTIONS
 from dibs.policy import JobChanges
-from dibs.types import JobFilter
+from dibs.types import JobFilter, Refused
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def test_a_dead_job_that_somebody_holds_is_left_alone(
     first, second = bury(client, 2)
     other = connect()
     with other.transaction():
-        other.execute("select from dibs.redrive(array[%s])", (first,))
+        other.execute("select from dibs.retry(jsonb_build_object('ids', array[%s::uuid]))", (first,))
         done = client.delete({})
         assert (done.matched, done.done) == (2, 1)
     assert [client.status(id).state for id in (first, second)] == ["ready", "unknown"]
@@ -260,14 +260,40 @@ def test_purge_takes_what_waits_and_its_keys_and_turns(db: psycopg.Connection[An
 # retry, cancel_where, undo
 
 
-def test_retry_brings_dead_jobs_back_due_now(client: dibs.Client, clock: Clock) -> None:
+def test_retry_keeps_a_due_time_that_is_ahead_unless_it_is_told_now(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
     later = client.enqueue("q", "k", delay=3600).id
     client.cancel(later)
     dead = bury(client, 2)
-    assert client.retry({}).done == 2, "what somebody cancelled stays, unless the filter asks for it"
+    assert client.retry({}, now=True).done == 2, "what somebody cancelled stays, unless the filter asks for it"
     assert client.retry({"ids": [later]}).done == 1
-    assert {job.id for job in client.claim("q", 5)} == {*dead, later}
+    assert {job.id for job in client.claim("q", 5)} == {*dead}
+    assert client.status(later).state is State.SCHEDULED
+    client.cancel(later)
+    done = client.retry({"ids": [later]}, now=True)
+    assert [job.id for job in client.claim("q", 5)] == [later]
+    assert done.operation is not None
+    assert client.undo(done.operation).done == 0, "it has run since"
+
+
+def test_undo_of_a_retry_that_was_told_now_gives_the_due_time_back(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    later = client.enqueue("q", "k", delay=3600).id
+    client.cancel(later)
+    before = client.find_jobs().jobs
+    done = client.retry({"ids": [later]}, now=True)
+    assert done.operation is not None
+    assert client.undo(done.operation).done == 1
+    assert client.find_jobs().jobs == before
+
+
+def test_now_with_a_rate_and_a_delay_still_spreads(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    ids = [client.enqueue("q", "k", delay=3600 * (n + 1)).id for n in range(3)]
+    client.cancel_many(ids)
+    assert client.retry({"ids": ids}, now=True, rate=0.5, delay=timedelta(seconds=10)).done == 3
+    due = {job.id: job.due_at - clock.now() for job in client.find_jobs().jobs}
+    assert [round(due[id].total_seconds()) for id in ids] == [10, 12, 14]
 
 
 def test_retry_at_a_rate_spreads_over_all_steps(
@@ -287,8 +313,64 @@ def test_retry_at_a_rate_spreads_over_all_steps(
 def test_a_retry_of_a_job_whose_key_is_taken_leaves_it_dead(client: dibs.Client) -> None:
     bury(client, 1, dedup_key="d")
     client.enqueue("q", "k", dedup_key="d")
-    done = client.retry({})
+    done = client.retry({}, now=True)
     assert (done.matched, done.done) == (1, 0)
+    assert done.refused == (Refused(client.find_jobs({"states": ["failed"]}).jobs[0].id, dibs.Answer.DUPLICATE),)
+
+
+def test_two_dead_jobs_of_one_key_do_not_both_come_back(client: dibs.Client) -> None:
+    ids = [bury(client, 1, dedup_key="d")[0] for _ in range(2)]
+    done = client.retry({})
+    [refused] = done.refused
+    assert (done.matched, done.done, refused.reason) == (2, 1, dibs.Answer.DUPLICATE)
+    assert client.status(refused.id).state is State.FAILED
+    assert refused.id in ids
+    assert done.operation is not None
+    assert client.undo(done.operation).done == 1
+    assert client.retry({"ids": [refused.id]}).done == 1, "an undo gives the key back"
+
+
+def test_a_retry_lists_what_others_hold_and_does_not_wait(
+    client: dibs.Client, connect: Callable[[], psycopg.Connection[Any]]
+) -> None:
+    first, second, third = bury(client, 3)
+    other = connect()
+    with other.transaction(force_rollback=True):
+        other.execute("select from dibs.retry(jsonb_build_object('ids', array[%s, %s]::uuid[]))", (first, second))
+        done = client.retry({})
+        assert (done.matched, done.done) == (3, 1)
+        assert done.refused == (Refused(first, dibs.Answer.BUSY), Refused(second, dibs.Answer.BUSY))
+        assert client.status(third).state is State.READY
+    assert client.retry({}).done == 2
+
+
+def test_the_refused_of_all_steps_are_listed_up_to_a_number(
+    client: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [bury(client, 1, dedup_key=f"d{n}")[0] for n in range(5)]
+    for n in range(5):
+        client.enqueue("q", "k", dedup_key=f"d{n}")
+    monkeypatch.setattr("dibs.client.steps.STEP", 2)
+    assert [r.id for r in client.retry({}).refused] == ids
+    monkeypatch.setattr("dibs.client.steps.REFUSED", 3)
+    done = client.retry({})
+    assert ([r.id for r in done.refused], done.matched, done.done) == (ids[:3], 5, 0)
+
+
+def test_a_retry_rings_once_for_each_queue(
+    client: dibs.Client, db: psycopg.Connection[Any], connect: Callable[[], psycopg.Connection[Any]]
+) -> None:
+    """Also if the first of them stays dead."""
+    bury(client, 1, dedup_key="d")
+    bury(client, 2)
+    bury(client, 2, queue="other")
+    client.enqueue("q", "k", dedup_key="d")
+    heard = connect()
+    heard.execute("listen dibs")
+    assert client.retry({}).done == 4
+    numbers = dict(db.execute("select number::text, queue from dibs.bells()").fetchall())
+    rung = [numbers[ring.payload] for ring in heard.notifies(timeout=10, stop_after=2)]
+    assert sorted(rung) == ["other", "q"]
 
 
 def test_cancel_where_ends_what_waits_and_asks_what_runs(client: dibs.Client) -> None:
@@ -334,16 +416,12 @@ def test_undo_of_a_cancel_lets_jobs_wait_as_before(
     assert client.undo(done.operation).matched == 0
 
 
-@pytest.mark.parametrize("verb", ["retry", "redrive"])
 def test_undo_of_a_retry_lets_jobs_be_dead_as_before_unless_they_ran(
-    db: psycopg.Connection[Any], client: dibs.Client, verb: str
+    db: psycopg.Connection[Any], client: dibs.Client
 ) -> None:
     ids = bury(client, 3)
     before = dict(db.execute("select id, to_jsonb(d) from dibs.dead as d").fetchall())
-    if verb == "retry":
-        assert client.retry({}).done == 3
-    else:
-        assert len(client.redrive(queue="q")) == 3
+    assert client.retry({}).done == 3
     [ran] = client.claim("q")
     client.release(ran)
     back = client.undo(client.audit()[0].operation)
@@ -437,7 +515,7 @@ def test_edit_changes_a_job_that_waits_or_is_dead(
         client.edit(id, priority=1)
     client.fail(job, "no", final=True)
     client.edit(id, payload=None, due_at=clock.now() + timedelta(seconds=60))
-    client.redrive([id])
+    client.retry({"ids": [id]})
     assert client.claim("q") == []
     clock.move(60)
     [job] = client.claim("q")
@@ -705,7 +783,7 @@ def test_a_single_verb_can_be_granted_and_stays_within_the_queues(
     name = one(db, "select rolname from pg_roles where rolname like 'confined%%' order by 1 desc limit 1")
     for signature in (
         "delete(jsonb, integer, uuid, bigint, boolean)",
-        "retry(jsonb, integer, uuid, bigint, double precision, interval, boolean)",
+        "retry(jsonb, integer, uuid, bigint, double precision, interval, boolean, boolean)",
         "edit(uuid, jsonb)",
         "clone(uuid)",
         "payloads(uuid[])",

@@ -105,7 +105,7 @@ def test_a_duplicate_a_repeat_and_a_replacement_fit_into_a_full_queue(
         client.enqueue("q", "k")
 
 
-def test_retries_redrives_and_follow_ups_are_always_taken(client: dibs.Client) -> None:
+def test_what_comes_back_and_follow_ups_are_always_taken(client: dibs.Client) -> None:
     """The work was let in already: refusing it now would lose it."""
     client.queues.set("q", max_depth=1)
     client.enqueue("q", "k")
@@ -115,7 +115,7 @@ def test_retries_redrives_and_follow_ups_are_always_taken(client: dibs.Client) -
     jobs = client.claim("q", 2, wait=5)
     assert client.complete(jobs[0], follow_ups=[dibs.NewJob(queue="q"), dibs.NewJob(queue="q")]) == "ok"
     client.fail(jobs[1], final=True)
-    assert [r.answer for r in client.redrive([jobs[1].id])] == ["redriven"]
+    assert client.retry({"ids": [jobs[1].id]}).done == 1
     assert client.queues.depth("q").ready == 3
 
 

@@ -275,8 +275,8 @@ def test_an_open_handler_transaction_does_not_stop_the_other_heartbeats(connect:
     assert [a.answer for a in client.extend_many(jobs)] == ["ok", "lost", "ok"]
 
 
-def test_redrive_and_prune(connect: Connect, client: dibs.Client, clock: Clock) -> None:
-    """A job that is being redriven keeps its job row, and prune does not wait for it."""
+def test_retry_and_prune(connect: Connect, client: dibs.Client, clock: Clock) -> None:
+    """A job that is being brought back keeps its job row, and prune does not wait for it."""
     made, other_job = [client.enqueue("q", "k", {"n": n}, delay=86400) for n in (1, 2)]
     clock.move(86400)
     for job in client.claim("q", 2):
@@ -288,7 +288,8 @@ def test_redrive_and_prune(connect: Connect, client: dibs.Client, clock: Clock) 
     client.queues.set("long", retention=300 * 86400)  # so that no day is dropped, and rows are trimmed
     one, other = connect(), connect()
     one.execute("begin")
-    assert len(one.execute("select id from dibs.redrive(array[%s])", (made.id,)).fetchall()) == 1
+    statement = "select done from dibs.retry(jsonb_build_object('ids', array[%s::uuid]))"
+    assert one.execute(statement, (made.id,)).fetchone() == (1,)
     other.execute("set statement_timeout = '5s'")
     assert ("job", "trimmed", 1) in other.execute("select * from dibs.prune()").fetchall()
     one.execute("commit")

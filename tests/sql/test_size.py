@@ -6,7 +6,7 @@ What is counted are the pages that a statement touches, not its time: it must no
 from __future__ import annotations
 
 import itertools
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -161,34 +161,57 @@ def test_the_oldest_untried_is_sought_among_a_thousand(client: dibs.Client, db: 
     assert 2599 < depth.oldest_untried.total_seconds() < 2600 + 60, "at most as old as the last one looked at"
 
 
-def test_a_redrive_reads_the_dead_in_the_order_they_ended(client: dibs.Client, db: Connection) -> None:
-    fill(db, "dead", MANY, at="now() - interval '1 day' - n * interval '1 second'")
-    fill(db, "dead", MANY, queue="other", at="now() - interval '2 days' - n * interval '1 second'")
-    statement = "select id, ended_at from dibs.redrive(queue => %s, dry_run => true, max => 100)"
-    assert pages(db, statement, ("q",)) < 3000
-    assert pages(db, statement, (None,)) < 3000
-    ends = [row[1] for row in db.execute(statement, ("q",))]
-    assert ends == sorted(ends)
-    assert ends[0] == db.execute("select min(ended_at) from dibs.dead where queue_id = 1").fetchall()[0][0]
+def test_a_step_of_a_retry_reads_no_more_however_many_are_dead(client: dibs.Client, db: Connection) -> None:
+    fill(db, "dead", 12_000)
+    fill(db, "dead", 12_000, queue="other")
+    found = "select from dibs.retry(%s, dry_run => true, max => 100)"
+    filters = ("{}", '{"queue": "q"}', '{"queue": "other"}', '{"kind": "rare"}')
+    before = [pages(db, found, (filter,)) for filter in filters]
+    fill(db, "dead", MANY, queue="other")
+    db.execute("analyze dibs.dead, dibs.job")
+    after = [pages(db, found, (filter,)) for filter in filters]
+    assert max(before[:2]) < 3000
+    assert max(before) < 150_000, "10,000 are looked at, each by a few pages"
+    assert all(now < 1.2 * then + 100 for then, now in zip(before, after, strict=True)), (before, after)
 
 
-def test_a_redrive_goes_on_where_the_last_step_ended(client: dibs.Client, db: Connection) -> None:
-    """Ends of the same instant included, and those that stay dead do not come again."""
-    fill(db, "dead", 50, at="now() - interval '1 day' - n % 5 * interval '1 second'")
-    seen: list[Any] = []
-    last: dict[str, Any] = {}
-    while page := client.redrive(queue="q", max=7, dry_run=True, **last):
-        seen += [job.id for job in page]
-        last = {"ended_after": page[-1].ended_at, "after": page[-1].id}
-    assert len(seen) == len(set(seen)) == 50
+def test_what_a_step_of_a_retry_changes_costs_no_more_however_many_are_dead(
+    client: dibs.Client, db: Connection
+) -> None:
+
+    def step() -> int:
+        db.execute("select from dibs.retry('{}', max => 100)")
+        with explained(db) as plans:
+            assert db.execute("select done from dibs.retry('{}', max => 100)").fetchone() == (100,)
+        assert [plan.text for plan in plans if plan.scanned_whole] == []
+        return max(plan.buffers for plan in plans)
+
+    fill(db, "dead", 2000)
+    before = step()
+    fill(db, "dead", MANY)
+    assert step() < 1.2 * before + 200
+    db.execute("analyze dibs.dead, dibs.job, dibs.ready")
+    assert step() < 1.2 * before + 200
 
 
-def test_a_redrive_that_looked_in_vain_says_how_far(client: dibs.Client, db: Connection) -> None:
-    fill(db, "dead", 100_001)
-    with pytest.raises(dibs.InvalidArgument, match="none of the first 100000 dead jobs matches") as raised:
-        client.redrive(kind="rare", dry_run=True)
-    assert "ended_after" in str(raised.value.hint)
-    assert client.redrive(kind="rare", ended_after=datetime.now(UTC), dry_run=True) == []
+def test_a_retry_goes_on_where_the_last_step_ended(client: dibs.Client, db: Connection) -> None:
+    """Jobs that stay dead do not come again."""
+    fill(db, "dead", 50)
+    found = client.retry({"queue": "q"}, max=7, dry_run=True)
+    count = found.matched
+    while found.more:
+        found = client.retry({"queue": "q"}, max=7, dry_run=True, after=found.next)
+        count += found.matched
+    assert count == 50
+
+
+def test_a_step_that_looked_in_vain_says_how_far(client: dibs.Client, db: Connection) -> None:
+    fill(db, "dead", 10_001)
+    found = client.retry({"kind": "rare"}, dry_run=True, within=0)
+    assert (found.matched, found.more) == (0, True)
+    found = client.retry({"kind": "rare"}, dry_run=True, within=0, after=found.next)
+    assert (found.matched, found.more) == (0, False)
+    assert client.retry({"kind": "rare"}).operation is None, "nothing is written down"
 
 
 def old(db: Connection, count: int, *, queue: str, days: int) -> None:

@@ -303,7 +303,7 @@ HARMLESS = {
     "cost", "count", "cpu",
     "deadline", "dedup", "dedup_for", "dedup_scope", "delay", "delays", "detail", "dry_run", "due_at", "errors",
     "every", "facts", "final", "finals", "follow_ups", "force", "fresh", "headers", "history", "lease", "lease_cap",
-    "lease_growth", "max", "max_attempts", "memory", "on_duplicate", "payload", "priority", "progress", "rate",
+    "lease_growth", "max", "max_attempts", "memory", "now", "on_duplicate", "payload", "priority", "progress", "rate",
     "reason", "result", "results",
     "run_time", "slots", "source", "span", "target", "trouble", "ttl",
 }  # fmt: skip

@@ -34,7 +34,6 @@ EXPECTED: dict[str, dict[str, str]] = {
     "edit": {"DI002": "purged or deleted", "DI003": "it has succeeded", "DI004": "it runs"},
     "move": GONE,
     "retry": GONE,
-    "redrive": {"DI010": "nothing matches the filter"} | GONE,
     "purge": GONE,
     "delete": GONE,
     "find": GONE,

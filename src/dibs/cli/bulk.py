@@ -9,13 +9,15 @@ import click
 from dibs.cli.exits import Exit
 from dibs.cli.filters import read_filter
 from dibs.cli.progress import counted, counting, following
+from dibs.states import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dibs import Client
+    from dibs.cli.output import Output
     from dibs.cli.session import Session
-    from dibs.types import Changed, JobFilter, Steps
+    from dibs.types import Changed, JobFilter, Refused, Steps
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -24,8 +26,14 @@ OPTIONS = (
     click.option("-n", "--max", "most", type=click.IntRange(min=1), help="At most this many."),
     click.option("-y", "--yes", is_flag=True, help="Do it. Without this nothing is changed."),
 )
-UNDONE = {"retry", "cancel", "redrive"}
+UNDONE = {"retry", "cancel"}
 """What ``dibs undo`` can take back."""
+SHOWN = 20
+"""How many of the jobs that stay dead are shown."""
+STAYS = {
+    Answer.DUPLICATE: "another job has its dedup key now",
+    Answer.BUSY: "another transaction holds it; try again",
+}
 
 
 def bulk_options(command: F) -> F:
@@ -62,26 +70,45 @@ def change(
     with counting(session.output, done if yes else "found", total) as advance:
         changed = ask({"max": most, "dry_run": not yes, "on_step": following(advance)})
     _report(session, verb, done, changed, yes)
-    return Exit.FAILED if named and not changed.matched else Exit.OK
+    return Exit.FAILED if named and not (changed.done if yes else changed.matched) else Exit.OK
 
 
 def _report(session: Session, verb: str, done: str, changed: Changed, yes: bool) -> None:
     output = session.output
     if output.as_json:
-        output.json({"dry_run": not yes, **_fields(changed)})
+        output.json({"dry_run": not yes, **_fields(verb, changed)})
         return
     if not changed.matched:
         output.say("no job matches")
+        if verb == "retry":
+            output.note("cancelled jobs come back by id, or with --state cancelled")
         return
     if not yes:
         output.say(f"{changed.matched} would be {done}; nothing was changed. Add --yes to do it.")
         return
     output.say(f"{changed.done} {done}", "green")
-    if left := changed.matched - changed.done:
+    _refused(output, changed.refused)
+    if left := changed.matched - changed.done - len(changed.refused):
         output.say(f"{left} left as they are: others hold them, or they have changed meanwhile", "yellow")
     if verb in UNDONE and changed.done:
         output.note(f"within an hour, and where nothing ran, this takes it back: dibs undo {changed.operation} --yes")
 
 
-def _fields(changed: Changed) -> dict[str, Any]:
-    return {"matched": changed.matched, "done": changed.done, "operation": changed.operation, "more": changed.more}
+def _refused(output: Output, refused: Sequence[Refused]) -> None:
+    """Say which jobs stay dead, and why."""
+    for job in refused[:SHOWN]:
+        output.say(f"{job.id} stays dead: {STAYS[job.reason]}", "yellow")
+    if len(refused) > SHOWN:
+        output.say(f"… and {len(refused) - SHOWN} more stay dead; --json lists them", "yellow")
+
+
+def _fields(verb: str, changed: Changed) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "matched": changed.matched,
+        "done": changed.done,
+        "operation": changed.operation,
+        "more": changed.more,
+    }
+    if verb == "retry":
+        fields["refused"] = changed.refused
+    return fields

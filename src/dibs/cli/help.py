@@ -4,7 +4,7 @@ from __future__ import annotations
 
 GROUPS = {
     "Start": ("demo", "init", "enqueue", "worker", "top", "web", "version", "completion"),
-    "Jobs": ("jobs", "job", "why", "cancel", "retry", "redrive", "undo", "edit", "clone", "move", "delete", "export"),
+    "Jobs": ("jobs", "job", "why", "cancel", "retry", "undo", "edit", "clone", "move", "delete", "export"),
     "Queues": ("queues", "pause", "resume", "purge", "limits", "shards", "stats"),
     "Schedules": ("schedules", "declare"),
     "Workers": ("workers", "tasks", "functions", "deliveries"),
@@ -30,7 +30,6 @@ EXAMPLES = {
     "why": "dibs why 0199f3a2-7c1e",
     "cancel": "dibs cancel -q mail -k newsletter --because 'wrong list' --yes",
     "retry": "dibs retry --failure 3462c9aa2db3 --rate 50/m --yes",
-    "redrive": "dibs redrive -q mail --state exhausted --yes",
     "undo": "dibs undo 17 --yes",
     "edit": """dibs edit 0199f3a2-7c1e --payload '{"user": 43}' --delay 0s""",
     "move": "dibs move -q mail -k newsletter --to bulk --yes",

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dibs.db.adapters.detect import AsyncConnection
     from dibs.db.calls import Call
     from dibs.info import Finding
-    from dibs.job import Claimed, Enqueued, Failed, Held, Redriven
+    from dibs.job import Claimed, Enqueued, Failed, Held
     from dibs.policy import JobOptions, Seconds
     from dibs.progress import Status
 
@@ -319,39 +319,6 @@ class AsyncClient(AsyncOperating):
     async def cancel_key(self, queue: str, dedup_key: str, reason: str = "cancelled by request") -> Answered | None:
         """Cancel the job that holds a dedup key: ``cancelled``, ``requested`` or ``ended``; None when no job does."""
         return await self._run(calls.jobs.cancel_key(queue, dedup_key, reason))
-
-    async def redrive(
-        self,
-        ids: Sequence[UUID] | None = None,
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        state: str | None = None,
-        reason: str | None = None,
-        ended_after: datetime | None = None,
-        ended_before: datetime | None = None,
-        max: int = 1000,
-        rate: float | None = None,
-        delay: float = 0.0,
-        dry_run: bool = False,
-        after: UUID | None = None,
-    ) -> list[Redriven]:
-        """Bring dead jobs back, by id or by filter, at most ``max``; ``rate`` is how many per second.
-
-        A filter leaves cancelled jobs alone unless ``state`` is ``cancelled``; a due time still ahead is kept. To go on
-        after the last one of a list, give its ``ended_at`` as ``ended_after`` and its ``id`` as ``after``.
-        """
-        filters = {
-            "ids": ids,
-            "queue": queue,
-            "kind": kind,
-            "state": state,
-            "reason": reason,
-            "ended_after": ended_after,
-            "ended_before": ended_before,
-            "after": after,
-        }
-        return await self._run(calls.jobs.redrive(filters, max=max, rate=rate, delay=delay, dry_run=dry_run))
 
     async def now(self) -> datetime:
         """Return the database's time."""

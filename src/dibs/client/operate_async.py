@@ -46,15 +46,23 @@ class AsyncOperating(ABC):
         return await in_steps(self._run, lambda place, _: calls.operate.move(filter, to, place), **steps)
 
     async def retry(
-        self, filter: JobFilter, *, rate: float | None = None, delay: Seconds = 0, **steps: Unpack[Steps]
+        self,
+        filter: JobFilter,
+        *,
+        rate: float | None = None,
+        delay: Seconds = 0,
+        now: bool = False,
+        **steps: Unpack[Steps],
     ) -> Changed:
-        """Bring dead jobs back, due now, or ``rate`` of them per second, from ``delay`` on.
+        """Bring dead jobs back with new attempts and a new TTL: all at once, or ``rate`` per second, from ``delay`` on.
 
-        A filter without ``ids`` and ``states`` leaves cancelled jobs alone.
+        A filter without ``ids`` and ``states`` leaves cancelled jobs alone. A due time that is still ahead stays,
+        unless ``now``. Jobs that stay dead are in ``refused`` of the answer.
         """
 
         def ask(place: Place, matched: int) -> Call[Step]:
-            return calls.operate.retry(filter, rate, seconds(delay) + (matched / rate if rate else 0.0), place)
+            wait = seconds(delay) + (matched / rate if rate and matched else 0.0)
+            return calls.operate.retry(filter, rate, wait, now, place)
 
         return await in_steps(self._run, ask, **steps)
 
@@ -65,7 +73,7 @@ class AsyncOperating(ABC):
         return await in_steps(self._run, lambda place, _: calls.operate.cancel_where(filter, reason, place), **steps)
 
     async def undo(self, operation: int, **steps: Unpack[Steps]) -> Changed:
-        """Undo a ``cancel_where``, a ``retry`` or a ``redrive`` of the last hour, where nothing ran since."""
+        """Undo a ``cancel_where`` or a ``retry`` of the last hour, where nothing ran since."""
         return await in_steps(self._run, lambda place, _: calls.operate.undo(operation, place), **steps)
 
     async def count_jobs(self, filter: JobFilter | None = None, **steps: Unpack[Steps]) -> Changed:

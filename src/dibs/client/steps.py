@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 STEP, LOOK = 1000, 10_000
 """How many jobs one step changes at most, and how many one step counts that changes nothing."""
+REFUSED = 1000
+"""How many of the jobs that stay dead an answer lists."""
 
 
 def in_steps(run: Run, ask: Callable[[Place, int], Call[Step]], **steps: Unpack[Steps]) -> Changed:
@@ -31,7 +33,8 @@ def in_steps(run: Run, ask: Callable[[Place, int], Call[Step]], **steps: Unpack[
         most = size if max is None else min(size, max - so_far.matched)
         step = run(ask((most, so_far.next, so_far.operation, dry_run), so_far.matched))
         matched, done = so_far.matched + step.matched, so_far.done + step.done
-        so_far = Changed(matched, done, step.operation, more=step.next is not None, next=step.next)
+        refused = (*so_far.refused, *step.refused)[:REFUSED]
+        so_far = Changed(matched, done, step.operation, step.next is not None, step.next, refused)
         if on_step := steps.get("on_step"):
             on_step(so_far)
         if time.monotonic() >= until:

@@ -68,7 +68,7 @@ begin
         beat_worker,retire_worker,set_tasks,find_task,now,version}'),
       ('dibs_observer', '{status_many,why,depth,drain_estimate,workers_wanted,next_due,bells,id_time,now,version}'),
       ('dibs_admin', '{enqueue,enqueue_many,claim,extend,extend_many,complete,complete_many,fail,fail_many,snooze,
-        snooze_many,release,release_many,cancel,cancel_many,cancel_key,rescue,expire,redrive,make_days,prune,forget,maintain,do_chore,
+        snooze_many,release,release_many,cancel,cancel_many,cancel_key,rescue,expire,make_days,prune,forget,maintain,do_chore,
         set_queue,set_strict,pause,resume,why,show,status_many,depth,drain_estimate,workers_wanted,next_due,bells,register_worker,beat_worker,
         retire_worker,set_tasks,find_task,make_id,id_time,now,version}'),
       ('dibs_producer', '{declare_schedules,trigger,preview_schedule}'),

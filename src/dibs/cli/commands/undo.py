@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from dibs.cli.exits import Exit
 
 
-@click.command(cls=Command, short_help="Undo a bulk cancel, retry or redrive; a dry run unless --yes.")
+@click.command(cls=Command, short_help="Undo a bulk cancel or retry; a dry run unless --yes.")
 @click.argument("operation", type=int)
 @click.option("-y", "--yes", is_flag=True, help="Do it. Without this nothing is changed.")
 @pass_session
 def undo(session: Session, operation: int, yes: bool) -> Exit:
-    """Undo a cancel, a retry or a redrive of the last hour; dibs audit shows their numbers.
+    """Undo a cancel or a retry of the last hour; dibs audit shows their numbers.
 
     A job that ran since stays as it is.
     """

@@ -176,7 +176,7 @@ class Page(App[None]):
     def action_retry(self) -> None:
         """Let the dead job of the row run again."""
         if id := self._job():
-            self._ask(f"Run job {id} again?", self.client.retry({"ids": [id]}))
+            self._ask(f"Run job {id} again?", self.client.retry({"ids": [id]}, now=True))
 
     def action_cancel(self) -> None:
         """Cancel the job of the row, or ask its worker to stop."""

@@ -23,8 +23,7 @@ from dibs.db.calls.call import (
     uuids,
 )
 from dibs.info import JobSummary, RunningJob
-from dibs.job import BYTES, Answered, Claimed, Enqueued, Failed, Held, NewJob, Redriven
-from dibs.policy import moment
+from dibs.job import BYTES, Answered, Claimed, Enqueued, Failed, Held, NewJob
 from dibs.progress import Status
 from dibs.states import Answer, State
 
@@ -279,39 +278,6 @@ def cancel_key(queue: str, dedup_key: str, reason: str) -> Call[Answered | None]
         (queue, dedup_key, reason),
         lambda rows: all_answers(rows)[0] if rows else None,
         again=False,
-    )
-
-
-def _redriven(rows: list[Row]) -> list[Redriven]:
-    return [
-        Redriven(id, queue, kind, State(was), reason, Answer(answer), ended_at)
-        for id, queue, kind, was, reason, answer, ended_at in rows
-    ]
-
-
-def redrive(
-    filters: Mapping[str, Any], *, max: int, rate: float | None, delay: float, dry_run: bool
-) -> Call[list[Redriven]]:
-    """Bring dead jobs back."""
-    for name in ("ended_after", "ended_before"):
-        if filters.get(name) is not None:
-            moment(name, filters[name])
-    return Call(
-        "select id, in_queue, of_kind, was, cause, answer, ended_at from dibs.redrive("
-        "ids => %s::uuid[], queue => %s, kind => %s, state => %s, reason => %s, ended_after => %s, ended_before => %s,"
-        f" max => %s, rate => %s, delay => {SPAN}, dry_run => %s, after => %s)",
-        (
-            None if filters.get("ids") is None else uuids(filters["ids"]),
-            *(filters.get(n) for n in ("queue", "kind", "state", "reason", "ended_after", "ended_before")),
-            max,
-            rate,
-            delay,
-            dry_run,
-            filters.get("after"),
-        ),
-        _redriven,
-        again=filters.get("ids") is not None,
-        slow=True,
     )
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from dibs.db.calls.call import SPAN, Call, Row, columns, first, nothing, one_answer, to_json
 from dibs.db.calls.jobs import summary
 from dibs.info import JobSummary
-from dibs.operation import ACTOR, Audit, Exported, FailureGroup, FailureHour, Found, JobFilter, Step
+from dibs.operation import ACTOR, Audit, Exported, FailureGroup, FailureHour, Found, JobFilter, Refused, Step
 from dibs.policy import moment, seconds
+from dibs.states import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
-    from uuid import UUID
 
     from dibs.policy import Seconds
-    from dibs.states import Answer
 
 Place = tuple[int, "UUID | None", "int | None", bool]
 """What every step takes: how many at most, after which job, which operation it continues, whether it is a dry run."""
@@ -42,6 +42,12 @@ def _step(rows: list[Row]) -> Step:
     return Step(*rows[0])
 
 
+def _retried(rows: list[Row]) -> Step:
+    matched, done, next, operation, refused = rows[0]
+    stay = tuple(Refused(UUID(job["id"]), Answer(job["reason"])) for job in json.loads(refused))
+    return Step(matched, done, next, operation, stay)
+
+
 def delete(filter: JobFilter, place: Place) -> Call[Step]:
     """Delete ended jobs."""
     return Call(f"select * from dibs.delete(%s::jsonb, {PLACE})", (_filter(filter), *place), _step, slow=True)
@@ -57,12 +63,15 @@ def move(filter: JobFilter, to: str, place: Place) -> Call[Step]:
     return Call(f"select * from dibs.move(%s::jsonb, %s, {PLACE})", (_filter(filter), to, *place), _step, slow=True)
 
 
-def retry(filter: JobFilter, rate: float | None, delay: float, place: Place) -> Call[Step]:
-    """Bring dead jobs back, due now."""
+def retry(filter: JobFilter, rate: float | None, delay: float, now: bool, place: Place) -> Call[Step]:
+    """Bring dead jobs back."""
     return Call(
-        f"select * from dibs.retry(%s::jsonb, rate => %s, delay => {SPAN}, {PLACE})",
-        (_filter(filter), rate, delay, *place),
-        _step,
+        "select matched, done, next, operation, refused::text"
+        f" from dibs.retry(%s::jsonb, rate => %s, delay => {SPAN}, now => %s, {PLACE})",
+        (_filter(filter), rate, delay, now, *place),
+        _retried,
+        # A second step would bring back others, or say that there are none.
+        again=place[-1],
         slow=True,
     )
 

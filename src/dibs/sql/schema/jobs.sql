@@ -272,7 +272,7 @@ create table dibs.dead (
   fingerprint bytea,
   constraint dead_state_known check (state in ('failed', 'exhausted', 'expired', 'cancelled'))
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-comment on table dibs.dead is 'Tickets of jobs that ended badly and can be redriven.';
+comment on table dibs.dead is 'Tickets of jobs that ended badly and can come back.';
 create index dead_queue_idx on dibs.dead (queue_id, ended_at, id) include (state);
 
 -- NOTIFY takes a lock of the whole cluster at commit, so only one committer of a queue at a time rings. The trigger is

@@ -117,8 +117,9 @@ async def cancel(request: Request, client: ActingClient, form: FormData) -> Resp
 async def retry(request: Request, client: ActingClient, form: FormData) -> Response:  # noqa: ARG001
     """Bring a dead job back, due now."""
     id = id_in(request)
-    changed = await client.retry({"ids": [id]})
-    return redirect(request, f"jobs/{id}", "retried" if changed.done else "duplicate" if changed.matched else "nothing")
+    changed = await client.retry({"ids": [id]}, now=True)
+    stays = changed.refused[0].reason.value if changed.refused else "nothing"
+    return redirect(request, f"jobs/{id}", "retried" if changed.done else stays)
 
 
 @needs("delete")

@@ -39,7 +39,7 @@ MARKS = {
     "cancelled": ("-", "bright_black"),
     "crash": ("!", "bold red"),
     "lost": ("+", "magenta"),
-    "redriven": ("↑", "bold green"),
+    "brought_back": ("↑", "bold green"),
     "phase": ("▸", "bold"),
     "enqueued": ("→", "blue"),
 }

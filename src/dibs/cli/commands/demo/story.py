@@ -12,7 +12,7 @@ from dibs.cli.commands.demo.worker import DemoWorker
 from dibs.db import calls
 from dibs.errors import DibsError
 from dibs.runtime.wake import wait_for
-from dibs.states import DEAD, Answer, State
+from dibs.states import DEAD, State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ LIMIT = 120.0
 
 
 class Story:
-    """Enqueues, works, loses a worker, cancels, expires, redrives; the tally keeps what happened."""
+    """Enqueues, works, loses a worker, cancels, expires, brings the dead back; the tally keeps what happened."""
 
     def __init__(self, client: AsyncClient, tally: Tally) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class Story:
                 self._tally.enter("a worker calls dibs on them")
                 await self._cancel()
                 await self._all_ended()
-                await self._redrive(worker)
+                await self._bring_back(worker)
                 await self._all_ended()
         except TimeoutError:
             raise DibsError(f"the demo did not end in {LIMIT:.0f} s", hint=f"{dict(self._tally.states)}") from None
@@ -81,15 +81,13 @@ class Story:
             await self._client.cancel(id, "no longer wanted")
             self._tally.note("cancelled", f"{self.kinds[id]}: cancelled before it ran", id)
 
-    async def _redrive(self, worker: DemoWorker) -> None:
+    async def _bring_back(self, worker: DemoWorker) -> None:
         worker.repaired = True
         states = [s.state for s in await self._client.status_many(list(self.kinds))]
         ids = [id for id, state in zip(self.kinds, states, strict=True) if state in DEAD - {State.CANCELLED}]
-        self._tally.enter(f"the causes are repaired; {len(ids)} dead jobs are redriven")
-        answers = Counter(r.answer for r in await self._client.redrive(ids, max=len(ids)))
-        self._tally.note(
-            "redriven", f"{answers[Answer.REDRIVEN]} jobs brought back from the dead", count=answers[Answer.REDRIVEN]
-        )
+        self._tally.enter(f"the causes are repaired; {len(ids)} dead jobs are brought back")
+        back = (await self._client.retry({"ids": ids})).done
+        self._tally.note("brought_back", f"{back} jobs brought back from the dead", count=back)
         await self.look()
 
     @asynccontextmanager

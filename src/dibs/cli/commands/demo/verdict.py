@@ -77,7 +77,7 @@ def summarize(output: Output, verdict: Verdict, next_steps: Sequence[tuple[str, 
              f"{n.get('snoozed', 0)} snoozed"),
             ("dead", f"{n.get('failed', 0)} failed, {n.get('exhausted', 0)} exhausted, {n.get('expired', 0)} expired, "
              f"{n.get('cancelled', 0)} cancelled"),
-            ("redriven", f"{n.get('redriven', 0)}" + ("" if verdict.wrong else ", and all of them succeeded")),
+            ("brought back", f"{n.get('brought_back', 0)}" + ("" if verdict.wrong else ", and all of them succeeded")),
         ]
     )  # fmt: skip
     for line in verdict.wrong[:10]:

@@ -2,7 +2,8 @@
 
 create or replace function dibs._audited_filter(filter jsonb) returns jsonb
 language sql immutable parallel safe
-return case when jsonb_array_length(filter -> 'ids') > 100
+return case when jsonb_typeof(filter -> 'ids') is distinct from 'array' then filter
+  when jsonb_array_length(filter -> 'ids') > 100
   then jsonb_set(filter, '{ids}', to_jsonb(jsonb_array_length(filter -> 'ids'))) else filter end;
 
 comment on function dibs._audited_filter is 'A filter as it is kept: of more than 100 ids only how many there were.';

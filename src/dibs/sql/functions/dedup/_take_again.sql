@@ -1,4 +1,4 @@
--- A redriven job takes its key again.
+-- A job that comes back takes its key again.
 
 create or replace function dibs._retake_fingerprints(ids uuid[], at timestamptz) returns void
 language sql volatile

@@ -17,7 +17,7 @@ begin
   delete from dibs.dead as d where d.id = any (array(
     select o.id from dibs.dead as o join dibs.queue as q on q.id = o.queue_id
     where o.id = any (ids) and o.ended_at <= at - q.retention order by o.id for update of o skip locked));
-  -- One whose dead row was locked may be about to be redriven: it stays, and so does one that was redriven since.
+  -- One whose dead row was locked may be about to come back: it stays, and so does one that came back since.
   with gone as (
     delete from dibs.job as j
     where j.id = any (ids) and not dibs._is_live(j.id, at) and not exists (select from dibs.dead as d where d.id = j.id)

@@ -104,7 +104,7 @@ begin
   elsif v_answer = 'ended' then
     raise exception using errcode = 'DI003',
       message = format('job %s has already ended as %s', cancel.id, dibs._state(cancel.id)),
-      hint = 'what has ended stays ended; a dead job can be redriven';
+      hint = 'what has ended stays ended; retry brings a dead job back';
   end if;
   return v_answer;
 end

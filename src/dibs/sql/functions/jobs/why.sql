@@ -48,7 +48,7 @@ begin
       case when v_job.lease_until > v_now then format('its lease lasts until %s', dibs._utc(v_job.lease_until))
         else format('its lease ran out at %s and it waits to be rescued', dibs._utc(v_job.lease_until)) end,
       coalesce(' Its cancellation was asked for: ' || v_job.cancel || '.', ''))
-    else format('It ended as %s at %s: %s. It can be redriven.', v_state, dibs._utc(v_job.ended_at),
+    else format('It ended as %s at %s: %s. It can be brought back.', v_state, dibs._utc(v_job.ended_at),
       split_part(v_job.reason, E'\n', 1))
   end;
 end

@@ -131,19 +131,3 @@ end
 $$;
 
 comment on function dibs._end_again is 'Let jobs that were brought back be dead as before, unless one has run since. Returns how many are.';
-
-create or replace function dibs._note_redrive(jobs dibs.undo_job[], filter jsonb, rate double precision) returns void
-language plpgsql volatile
-as $$
-declare
-  v_back uuid[] := array(
-    select u.id from unnest(jobs) as u where not exists (select from dibs.dead as d where d.id = u.id));
-begin
-  if v_back <> '{}' then
-    perform dibs._keep_undo(dibs._audit('redrive', filter ->> 'queue', filter, cardinality(v_back),
-      jsonb_build_object('rate', rate)), jobs, v_back);
-  end if;
-end
-$$;
-
-comment on function dibs._note_redrive is 'Write a redrive down, and what its jobs were before.';

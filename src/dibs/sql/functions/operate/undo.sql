@@ -1,4 +1,4 @@
--- undo: take back a cancel_where, a retry or a redrive.
+-- undo: take back a cancel_where or a retry.
 
 create or replace function dibs.undo(
   operation bigint, max integer default 1000, after uuid default null, continues bigint default null, dry_run boolean default false,
@@ -37,7 +37,7 @@ end
 $$;
 
 comment on function dibs.undo is
-'Undo a `cancel_where`, a `retry` or a `redrive` of the last hour, job by job: those that were cancelled wait as before, those that were brought
+'Undo a `cancel_where` or a `retry` of the last hour, job by job: those that were cancelled wait as before, those that were brought
 back are dead as before. A job that ran since, or was changed otherwise, stays as it is. A step of up to `max`, which answers as `delete` does;
 `audit` is the number of this operation itself.';
 
@@ -49,9 +49,9 @@ begin
     raise exception using errcode = 'DI010', message = format('there is no operation %s', coalesce(operation::text, 'null')),
       hint = 'see the view dibs.audits';
   end if;
-  if verb <> all ('{cancel_where,retry,redrive}') then
+  if verb <> all ('{cancel_where,retry}') then
     raise exception using errcode = 'DI010', message = format('operation %s is a %s, which cannot be undone', operation, verb),
-      hint = 'cancel_where, retry and redrive can';
+      hint = 'cancel_where and retry can';
   end if;
   if began <= at - dibs._undo_time() then
     raise exception using errcode = 'DI010', message = format('operation %s is of %s, and can no longer be undone', operation, dibs._utc(began)),
