@@ -106,7 +106,7 @@ def _looks() -> dict[str, tuple[str, tuple[Any, ...]]]:
         "queues": calls.queues.queues(),
         "limits": calls.limits.limits(),
         "workers": calls.workers.workers(),
-        "statistics": calls.statistics.statistics(None, None, 3600, None),
+        "statistics": calls.statistics.statistics(None, None, ("queue", "kind"), 3600, None),
         "totals": calls.statistics.totals(None, None),
         "deliveries": calls.channels.deliveries(False, 20),
         **{name: calls.operate.find_jobs(filter, 20, None) for name, filter in LISTS.items()},  # type: ignore[arg-type]

@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Outcomes, run times and wait times of one kind of job over one period.
+    """Outcomes, run times and wait times over one period: of a kind of job, a queue, or everything.
 
-    ``at`` is when the period began, if there are several. ``runs`` counts those that succeeded or failed, which are
-    timed; ``waits`` counts first runs, whose wait is from when the job was first due.
+    ``queue`` and ``kind`` are None if the numbers are not grouped by them. ``at`` is when the period began, if there
+    are several. ``runs`` counts those that succeeded or failed, which are timed; ``waits`` counts first runs, whose
+    wait is from when the job was first due.
     """
 
-    queue: str
-    kind: str
+    queue: str | None
+    kind: str | None
     at: datetime | None
     succeeded: int
     failed: int
@@ -91,30 +92,4 @@ class Counters:
     wait_buckets: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
-    """What happened in the period that began ``at``, all kinds together, and how long runs took and were waited for."""
-
-    at: datetime
-    succeeded: int
-    failed: int
-    lost: int
-    cancelled: int
-    expired: int
-    run_p50: timedelta | None = None
-    run_p95: timedelta | None = None
-    wait_p50: timedelta | None = None
-    wait_p95: timedelta | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRate:
-    """How many runs of a queue succeeded and failed in the period that began ``at``."""
-
-    queue: str
-    at: datetime
-    succeeded: int
-    failed: int
-
-
-__all__ = ["Counters", "Period", "QueueRate", "Statistics", "Totals"]
+__all__ = ["Counters", "Statistics", "Totals"]

@@ -63,7 +63,7 @@ from dibs.progress import Status
 from dibs.schedule import CatchUp, OnFailure, Overlap, Schedule, ScheduleRule, Triggered
 from dibs.shards import Hold, Shard
 from dibs.states import Outcome
-from dibs.stats import Counters, Period, QueueRate, Statistics, Totals
+from dibs.stats import Counters, Statistics, Totals
 from dibs.worker_settings import WorkerOptions, WorkerSettings
 
 __all__ = [
@@ -117,12 +117,10 @@ __all__ = [
     "OnFailure",
     "Outcome",
     "Overlap",
-    "Period",
     "PriorityDepth",
     "Pruned",
     "QueueInfo",
     "QueuePolicy",
-    "QueueRate",
     "Queues",
     "Refused",
     "RemoteTask",

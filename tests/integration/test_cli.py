@@ -650,6 +650,9 @@ def test_stats_tell_what_happened(run: Dibs, client: dibs.Client) -> None:
     run("maintain", "--once")
     assert run("stats").out.split()[:3] == ["queue", "kind", "succeeded"]
     assert run("stats", "--every", "5m").out.split()[0] == "at"
+    assert run("stats", "--by", "kind").out.split()[:2] == ["kind", "succeeded"]
+    [whole] = run("stats", "--by", "none", "--json").json
+    assert (whole["queue"], whole["kind"]) == (None, None)
     assert "last run" in run("stats", "--totals").out
     [told] = run("stats", "--queue", "q", "--kind", "k", "--json").json
     assert (told["succeeded"], told["runs"]) == (1, 1)

@@ -389,7 +389,7 @@ def test_queues_without_history_have_no_statistics(client: dibs.Client) -> None:
     assert (told.failed, told.succeeded) == (1, 0)
 
 
-def test_periods_put_all_kinds_together(client: dibs.Client, noon: Clock) -> None:
+def test_statistics_are_told_by_queue_by_kind_or_in_one_sum(client: dibs.Client, noon: Clock) -> None:
     client.queues.set("q", max_attempts=1)
     for kind, seconds in (("quick", 1), ("slow", 9)):
         client.enqueue("q", kind)
@@ -397,24 +397,97 @@ def test_periods_put_all_kinds_together(client: dibs.Client, noon: Clock) -> Non
         noon.move(seconds)
         client.complete(job)
     noon.move(60)
-    client.enqueue("other", "bad")
+    client.enqueue("other", "slow")
     client.fail(client.claim("other")[0], "no", final=True)
     client.upkeep.roll_up()
-    first, second = client.stats.periods()
+    [whole] = client.stats.statistics(by=())
+    assert (whole.queue, whole.kind, whole.at, whole.succeeded, whole.failed, whole.runs) == (None, None, None, 2, 1, 3)
+    first, second = client.stats.statistics(by=(), every=60)
     assert (first.succeeded, first.failed, second.succeeded, second.failed) == (2, 0, 0, 1)
+    assert first.run_mean == timedelta(seconds=5)
     assert first.run_p50
     assert first.run_p95
     assert timedelta(seconds=0.9) < first.run_p50 < timedelta(seconds=1.2)
     assert timedelta(seconds=7) < first.run_p95 <= timedelta(seconds=9)
     assert (first.at, second.at) == (NOON, NOON + timedelta(minutes=1))
-    [hour] = client.stats.periods(since=86400, every=3600)
+    [hour] = client.stats.statistics(by=(), since=86400, every=3600)
     assert (hour.at, hour.succeeded, hour.failed) == (NOON, 2, 1)
-    assert [p.succeeded for p in client.stats.periods(queue="q", kind="slow")] == [1]
-    assert [(r.queue, r.succeeded, r.failed) for r in client.stats.queue_rates()] == [("other", 0, 1), ("q", 2, 0)]
-    with pytest.raises(dibs.InvalidArgument):
-        client.stats.periods(every=1)
-    with pytest.raises(dibs.errors.UnknownQueue):
-        client.stats.periods("no such queue")
+    told = client.stats.statistics(by="queue")
+    assert [(s.queue, s.kind, s.succeeded, s.failed) for s in told] == [("other", None, 0, 1), ("q", None, 2, 0)]
+    told = client.stats.statistics("q", "slow", by=["kind"])
+    assert [(s.queue, s.kind, s.succeeded) for s in told] == [(None, "slow", 1)]
+    by_both = [(s.queue, s.kind, s.at) for s in client.stats.statistics(by=("kind", "queue"), since=120, every=120)]
+    assert by_both == [("other", "slow", NOON), ("q", "quick", NOON), ("q", "slow", NOON)]
+    assert client.stats.statistics("other", "quick", by=()) == []
+
+
+def test_statistics_of_a_sum_are_those_of_its_parts(
+    client: dibs.Client, db: psycopg.Connection[Any], noon: Clock
+) -> None:
+    """Also quantiles: the histograms of minutes, kinds and queues are added."""
+    luck = random.Random(5)
+    lengths: list[float] = []
+    for n in range(40):
+        client.enqueue(f"q{n % 3}", f"k{n % 2}", lease=3600)
+        [job] = client.claim(f"q{n % 3}")
+        lengths.append(luck.lognormvariate(0, 1.5))
+        noon.move(lengths[-1])
+        client.complete(job)
+    client.upkeep.roll_up()
+    [whole] = client.stats.statistics(by=())
+    assert whole.run_p95
+    exact = sorted(lengths)[math.ceil(0.95 * len(lengths)) - 1]
+    assert exact / 1.2 < whole.run_p95.total_seconds() < exact * 1.2
+    for by in ((), ("queue",), ("kind",), ("queue", "kind")):
+        parts = client.stats.statistics(by=by, every=60)
+        assert sum(s.succeeded for s in parts) == 40
+        assert sum((s.run_mean * s.runs for s in parts if s.run_mean), timedelta()).total_seconds() == pytest.approx(
+            sum(lengths), rel=1e-4
+        )
+
+
+def test_the_first_period_counts_whole_and_periods_are_aligned(client: dibs.Client, noon: Clock) -> None:
+    for _ in range(5):  # At noon, 12:05, 12:10, 12:15 and 12:20.
+        run_jobs(client, 1)
+        noon.move(300)
+    noon.freeze(NOON + timedelta(minutes=27, seconds=30))
+    client.upkeep.roll_up()
+    assert [s.succeeded for s in client.stats.statistics(since=timedelta(minutes=20))] == [3]
+    told = client.stats.statistics(since=timedelta(minutes=20), every=timedelta(minutes=10))
+    assert [(s.at, s.succeeded) for s in told] == [
+        (NOON, 2), (NOON + timedelta(minutes=10), 2), (NOON + timedelta(minutes=20), 1)
+    ]  # fmt: skip
+
+
+def test_hours_are_read_for_long_periods_and_when_minutes_are_gone(
+    client: dibs.Client, db: psycopg.Connection[Any], noon: Clock
+) -> None:
+    run_jobs(client, 1)
+    client.upkeep.roll_up()
+    db.execute("update dibs.stat set succeeded = 10 where grain = 'hour'")
+    two_days, week = timedelta(days=2), timedelta(days=7)
+    hour = timedelta(hours=1)
+    assert [s.succeeded for s in client.stats.statistics(since=two_days)] == [1]
+    assert [s.succeeded for s in client.stats.statistics(since=week)] == [10]
+    assert [s.succeeded for s in client.stats.statistics(since=hour, every=hour)] == [10]
+    assert [s.succeeded for s in client.stats.statistics(since=week, every=hour / 2)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("by", "says", "hint"),
+    [
+        ("color", "not told by 'color'", "the choices are queue and kind"),
+        (("queue", "knid"), "not told by 'knid'", "did you mean 'kind'"),
+        (("kind", "kind"), '"by" names kind more than once', "the choices are queue and kind"),
+        ((None,), "not told by null", "the choices are queue and kind"),
+    ],
+)
+def test_what_statistics_cannot_be_grouped_by_is_refused(
+    shared_client: dibs.Client, by: Any, says: str, hint: str
+) -> None:
+    with pytest.raises(dibs.InvalidArgument, match=says) as refused:
+        shared_client.stats.statistics(by=by)
+    assert hint in str(refused.value.hint)
 
 
 def test_what_runs_is_told_with_who_holds_it(client: dibs.Client) -> None:

@@ -275,9 +275,12 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
         "ids => array['<job>']::uuid[], tokens => array['<token>']::uuid[], delays => array[interval '1 s']",
     ),
     "status_many": ("ids => array['<job>']::uuid[]",),
-    "periods": ("queue => '<queue>'", "kind => '<kind>'", "since => '1 day', every => '1 hour'"),
-    "queue_rates": ("since => '1 day', every => '1 hour'",),
-    "statistics": ("queue => '<queue>'", "kind => '<kind>'", "since => '1 day'"),
+    "statistics": (
+        "queue => '<queue>'",
+        "kind => '<kind>'",
+        "since => '1 day'",
+        "since => '1 day', every => '1 hour', by => '{}'",
+    ),
     "status": ("id => '<job>'",),
     "stop_worker": ("number => <number>",),
     "supervise": (

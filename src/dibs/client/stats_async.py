@@ -8,9 +8,11 @@ from dibs.client.noun_async import AsyncNoun
 from dibs.db import calls
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.info import Vital
     from dibs.policy import Seconds
-    from dibs.stats import Counters, Period, QueueRate, Statistics, Totals
+    from dibs.stats import Counters, Statistics, Totals
 
 
 class AsyncStats(AsyncNoun):
@@ -21,28 +23,20 @@ class AsyncStats(AsyncNoun):
         queue: str | None = None,
         kind: str | None = None,
         *,
+        by: str | Sequence[str] = ("queue", "kind"),
         since: Seconds = 3600,
         every: Seconds | None = None,
     ) -> list[Statistics]:
-        """What happened in the last ``since`` seconds, by queue and kind; ``every`` splits it into periods."""
-        return await self._run(calls.statistics.statistics(queue, kind, since, every))
+        """What happened in the last ``since`` seconds, summed up by queue and kind.
+
+        ``by`` may name one of the two, or none (``()``) for everything in one sum. ``every`` splits it into periods;
+        a period in which nothing happened is left out.
+        """
+        return await self._run(calls.statistics.statistics(queue, kind, by, since, every))
 
     async def totals(self, queue: str | None = None, kind: str | None = None) -> list[Totals]:
         """Return each kind's totals, its last run, and its averages over the last hour, day and week."""
         return await self._run(calls.statistics.totals(queue, kind))
-
-    async def periods(
-        self, queue: str | None = None, kind: str | None = None, *, since: Seconds = 3600, every: Seconds = 60
-    ) -> list[Period]:
-        """What happened in the last ``since`` seconds, all kinds together, by period.
-
-        A period in which nothing happened is left out.
-        """
-        return await self._run(calls.statistics.periods(queue, kind, since, every))
-
-    async def queue_rates(self, *, since: Seconds = 3600, every: Seconds = 300) -> list[QueueRate]:
-        """How many runs of each queue succeeded and failed, by period."""
-        return await self._run(calls.statistics.queue_rates(since, every))
 
     async def counters(self) -> list[Counters]:
         """Return what happened since the install, by queue and kind, in numbers that only rise."""

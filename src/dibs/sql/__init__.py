@@ -25,15 +25,15 @@ ROLES = ("dibs_producer", "dibs_worker", "dibs_observer", "dibs_admin", *(f"dibs
 
 TABLES = (
     "values", "queues", "jobs", "dedup", "backpressure", "groups", "limits", "claiming", "shards", "schedules",
-    "history", "workers", "db_functions", "channels", "security", "upkeep", "audit", "operate", "doctor",
+    "stats", "failures", "workers", "db_functions", "channels", "security", "upkeep", "audit", "operate", "doctor",
 )  # fmt: skip
 """The files of ``schema/``, in the order in which they are applied."""
 
 FOLDERS = (
     "functions/values", "functions/audit", "functions/security", "functions/db_functions", "views", "functions/shards",
-    "functions/queues", "functions/history", "functions/dedup", "functions/groups", "functions/limits",
-    "functions/backpressure", "functions/jobs", "functions/claiming", "functions/schedules", "functions/workers",
-    "functions/channels", "functions/upkeep", "functions/operate",
+    "functions/queues", "functions/history", "functions/stats", "functions/failures", "functions/dedup",
+    "functions/groups", "functions/limits", "functions/backpressure", "functions/jobs", "functions/claiming",
+    "functions/schedules", "functions/workers", "functions/channels", "functions/upkeep", "functions/operate",
     "functions/doctor",
 )  # fmt: skip
 """Where the code is, in the order in which it is applied; within a folder by name, so that internal files, whose names

@@ -78,8 +78,8 @@ begin
         preview_schedule,show_schedule}'),
       ('dibs_producer', '{status}'),
       ('dibs_worker', '{hold_shards,release_shards,roll_up,progress,progress_many,status}'),
-      ('dibs_observer', '{doctor,vitals,counters,statistics,periods,queue_rates,status}'),
-      ('dibs_admin', '{hold_shards,release_shards,roll_up,doctor,vitals,counters,statistics,periods,queue_rates,set_stat_retention,progress,progress_many,status}'),
+      ('dibs_observer', '{doctor,vitals,counters,statistics,status}'),
+      ('dibs_admin', '{hold_shards,release_shards,roll_up,doctor,vitals,counters,statistics,set_stat_retention,progress,progress_many,status}'),
       -- Functions of the database, channels and supervisors.
       ('dibs_producer', '{supervise,supervised,delivery_stage,append_error,envelope_ok,envelope_error,envelope_invalid,
         check_envelope}'),

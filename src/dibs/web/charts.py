@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from dibs.stats import Period
 from dibs.web.words import number, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dibs.stats import Statistics
+
 ORIGIN = datetime(2000, 1, 1, tzinfo=UTC)
-"""From where `dibs.periods` counts its periods."""
+"""From where `dibs.statistics` counts its periods."""
 SLOT, HEIGHT = 10.0, 100.0
 """The width of a slot and the height of a chart; the page stretches both."""
 
@@ -49,10 +50,28 @@ RANGES = {
 }
 
 
-def filled(periods: Iterable[Period], range: Range, now: datetime) -> list[Period]:
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The numbers of a chart for the period that began ``at``."""
+
+    at: datetime
+    succeeded: int = 0
+    failed: int = 0
+    lost: int = 0
+    run_p50: timedelta | None = None
+    run_p95: timedelta | None = None
+    wait_p50: timedelta | None = None
+    wait_p95: timedelta | None = None
+
+
+def filled(found: Iterable[Statistics], range: Range, now: datetime) -> list[Period]:
     """A period for each slot, empty where nothing happened."""
-    known = {p.at: p for p in periods}
-    return [known.get(at) or Period(at, 0, 0, 0, 0, 0) for at in range.starts(now)]
+    known = {
+        s.at: Period(s.at, s.succeeded, s.failed, s.lost, s.run_p50, s.run_p95, s.wait_p50, s.wait_p95)
+        for s in found
+        if s.at is not None
+    }
+    return [known.get(at) or Period(at) for at in range.starts(now)]
 
 
 def throughput(periods: Sequence[Period]) -> Markup:

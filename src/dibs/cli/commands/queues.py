@@ -53,13 +53,10 @@ def _list(session: Session) -> None:
 
 def _today(client: Client) -> Counter[str]:
     """What succeeded since midnight, in UTC, as far as it is counted."""
-    now = client.now().astimezone(UTC)
-    passed = now - now.replace(hour=0, minute=0, second=0, microsecond=0)
-    every = timedelta(hours=1) if passed > timedelta(hours=1) else timedelta(minutes=1)
-    found: Counter[str] = Counter()
-    for rate in client.stats.queue_rates(since=max(passed, every), every=every):
-        found[rate.queue] += rate.succeeded
-    return found
+    midnight = client.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    day = timedelta(days=1)
+    found = client.stats.statistics(by="queue", since=day, every=day)
+    return Counter({s.queue: s.succeeded for s in found if s.queue is not None and s.at == midnight})
 
 
 def _row(d: Depth) -> tuple[Any, ...]:

@@ -14,11 +14,11 @@ from dibs.stats import Totals
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from dibs.cli.output import Output
     from dibs.stats import Statistics
 
+GROUPINGS = {"queue,kind": ("queue", "kind"), "queue": ("queue",), "kind": ("kind",), "none": ()}
 LATELY = (
-    "queue", "kind", ">succeeded", ">failed", "?>lost", "?>expired", ">run p50", ">p95", "?>p99", "?>max",
+    ">succeeded", ">failed", "?>lost", "?>expired", ">run p50", ">p95", "?>p99", "?>max",
     ">wait p50", ">p95", "?>p99", "?>max",
 )  # fmt: skip
 EVER = (
@@ -32,10 +32,23 @@ EVER = (
 @click.option("-k", "--kind", type=KIND, help="Only of this kind.")
 @click.option("--since", type=DURATION, default="1h", show_default=True, help="How far to go back.")
 @click.option("--every", type=DURATION, help="A line for each period of this length.")
+@click.option(
+    "--by",
+    type=click.Choice(list(GROUPINGS)),
+    default="queue,kind",
+    show_default=True,
+    help="A line for each of these.",
+)
 @click.option("--totals", is_flag=True, help="For all time, with the last run and the averages of hour, day and week.")
 @pass_session
 def stats(
-    session: Session, queue: str | None, kind: str | None, since: timedelta, every: timedelta | None, totals: bool
+    session: Session,
+    queue: str | None,
+    kind: str | None,
+    since: timedelta,
+    every: timedelta | None,
+    by: str,
+    totals: bool,
 ) -> None:
     """Count how runs ended, how long they took, and how long jobs waited for their first run."""
     with session.client() as client:
@@ -43,25 +56,22 @@ def stats(
         found = (
             client.stats.totals(queue, kind)
             if totals
-            else client.stats.statistics(queue, kind, since=since, every=every)
+            else client.stats.statistics(queue, kind, by=GROUPINGS[by], since=since, every=every)
         )
     if session.as_json:
         session.output.json(found)
     elif not found:
         session.output.note("nothing was counted; dibs maintain, or a worker, counts every few seconds")
     else:
-        _print(session.output, found, every is not None)
+        columns, rows = zip(*map(_line, found), strict=True)
+        session.output.table(columns[0], rows)
 
 
-def _print(output: Output, found: list[Statistics] | list[Totals], by_time: bool) -> None:
-    columns, rows = zip(*(_line(one, by_time) for one in found), strict=True)
-    output.table(columns[0], rows)
-
-
-def _line(s: Statistics | Totals, by_time: bool) -> tuple[tuple[str, ...], tuple[object, ...]]:
-    counts = (s.queue, s.kind, s.succeeded, s.failed, s.lost, s.expired)
+def _line(s: Statistics | Totals) -> tuple[tuple[str, ...], tuple[object, ...]]:
+    counts = (s.succeeded, s.failed, s.lost, s.expired)
     if isinstance(s, Totals):
-        return EVER, (*counts, s.last_ended_at, s.last_run, s.run_hour, s.run_day, s.run_week, s.run_mean,
-                      s.wait_hour, s.wait_day, s.wait_week, s.wait_mean)  # fmt: skip
+        return EVER, (s.queue, s.kind, *counts, s.last_ended_at, s.last_run, s.run_hour, s.run_day, s.run_week,
+                      s.run_mean, s.wait_hour, s.wait_day, s.wait_week, s.wait_mean)  # fmt: skip
+    about = {name: value for name in ("at", "queue", "kind") if (value := getattr(s, name)) is not None}
     told = (*counts, s.run_p50, s.run_p95, s.run_p99, s.run_max, s.wait_p50, s.wait_p95, s.wait_p99, s.wait_max)
-    return (("at", *LATELY), (s.at, *told)) if by_time else (LATELY, told)
+    return (*about, *LATELY), (*about.values(), *told)

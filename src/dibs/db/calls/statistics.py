@@ -5,38 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.db.calls.call import SPAN, Call, columns, in_seconds, nothing
-from dibs.stats import Counters, Period, QueueRate, Statistics, Totals
+from dibs.stats import Counters, Statistics, Totals
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.policy import Seconds
 
 
-def statistics(queue: str | None, kind: str | None, since: Seconds, every: Seconds | None) -> Call[list[Statistics]]:
-    """What happened lately, by queue and kind."""
+def statistics(
+    queue: str | None, kind: str | None, by: str | Sequence[str], since: Seconds, every: Seconds | None
+) -> Call[list[Statistics]]:
+    """What happened lately, summed up by queue, kind, both or neither."""
+    words = [by] if isinstance(by, str) else list(by)
     return Call(
-        f"select * from dibs.statistics(%s, %s, {SPAN}, {SPAN})",
-        (queue, kind, in_seconds(since), in_seconds(every)),
+        f"select * from dibs.statistics(%s, %s, {SPAN}, {SPAN}, %s)",
+        (queue, kind, in_seconds(since), in_seconds(every), words),
         lambda rows: [Statistics(*row) for row in rows],
-        slow=True,
-    )
-
-
-def periods(queue: str | None, kind: str | None, since: Seconds, every: Seconds) -> Call[list[Period]]:
-    """What happened lately, over time."""
-    return Call(
-        f"select {columns(Period)} from dibs.periods(%s, %s, {SPAN}, {SPAN})",
-        (queue, kind, in_seconds(since), in_seconds(every)),
-        lambda rows: [Period(*row) for row in rows],
-        slow=True,
-    )
-
-
-def queue_rates(since: Seconds, every: Seconds) -> Call[list[QueueRate]]:
-    """How many runs ended lately, by queue."""
-    return Call(
-        f"select in_queue, at, succeeded, failed from dibs.queue_rates({SPAN}, {SPAN})",
-        (in_seconds(since), in_seconds(every)),
-        lambda rows: [QueueRate(*row) for row in rows],
         slow=True,
     )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from dibs.info import Depth, Finding
-    from dibs.stats import QueueRate
+    from dibs.stats import Statistics
 
 PACE = Range("pace", timedelta(minutes=30), timedelta(minutes=2))
 """What the sparklines of queues show."""
@@ -57,10 +57,10 @@ async def overview(request: Request) -> Response:
     look = Look(request)
     client = look.client
     chosen = RANGES.get(request.query_params.get("range", ""), RANGES["hour"])
-    now, periods, rates, depths, workers, found = await asyncio.gather(
+    now, periods, ended, depths, workers, found = await asyncio.gather(
         client.now(),
-        look.at("the charts", client.stats.periods(since=chosen.since, every=chosen.every), []),
-        look.at("the pace of queues", client.stats.queue_rates(since=PACE.since, every=PACE.every), []),
+        look.at("the charts", client.stats.statistics(by=(), since=chosen.since, every=chosen.every), []),
+        look.at("the pace of queues", client.stats.statistics(by="queue", since=PACE.since, every=PACE.every), []),
         look.at("what is in the queues", client.queues.depths(), []),
         look.at("workers", client.workers.list(), []),
         concerns(look),
@@ -71,7 +71,7 @@ async def overview(request: Request) -> Response:
         chosen=chosen,
         ranges=RANGES.values(),
         periods=filled(periods, chosen, now),
-        lines=lines(depths, rates, now),
+        lines=lines(depths, ended, now),
         total=total,
         alive=[w for w in workers if now - w.seen_at < LOST],
         concerns=[f for f in found or () if is_urgent(f)],
@@ -81,13 +81,13 @@ async def overview(request: Request) -> Response:
     )
 
 
-def lines(depths: Iterable[Depth], rates: Iterable[QueueRate], now: datetime) -> list[Line]:
+def lines(depths: Iterable[Depth], ended: Iterable[Statistics], now: datetime) -> list[Line]:
     """The queues, each with its last half hour."""
     starts = {at: n for n, at in enumerate(PACE.starts(now))}
     sparks: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)] * PACE.slots)
-    for rate in rates:
-        if (n := starts.get(rate.at)) is not None:
-            sparks[rate.queue][n] = (rate.succeeded, rate.failed)
+    for s in ended:
+        if s.queue is not None and s.at is not None and (n := starts.get(s.at)) is not None:
+            sparks[s.queue][n] = (s.succeeded, s.failed + s.lost)
     return [Line(depth, sparks[depth.queue]) for depth in depths]
 
 

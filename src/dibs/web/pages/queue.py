@@ -40,7 +40,7 @@ async def queue(request: Request) -> Response:
             look.at("when it will be empty", client.queues.drain_estimate(name), None),
         ),
         asyncio.gather(
-            look.at("the charts", client.stats.periods(name, since=chosen.since, every=chosen.every), []),
+            look.at("the charts", client.stats.statistics(name, by=(), since=chosen.since, every=chosen.every), []),
             look.at("limits", held(look, name), []),
             look.at("groups", client.groups.list(name, limit=SHOWN), []),
             look.at("its policy", client.queues.settings(name), []),

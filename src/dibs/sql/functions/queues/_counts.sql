@@ -8,7 +8,15 @@ return 10000;
 comment on function dibs._count_bound is
 'Up to how many tickets of a state are counted one by one in a look; the queues that it looks at share them.';
 
-create or replace function dibs._count_waiting(queue integer, at timestamptz, max integer) returns setof dibs.ticket_count
+create or replace function dibs._source_of(state text) returns text
+language sql immutable parallel safe
+return case state when 'ready' then 'ready' when 'scheduled' then 'ready' when 'blocked' then 'blocked'
+  when 'running' then 'lease' else 'dead' end;
+
+comment on function dibs._source_of is 'The table that has the tickets of a state.';
+
+create or replace function dibs._count_plain(queue integer, at timestamptz, max integer, by_priority boolean)
+returns setof dibs.ticket_count
 language plpgsql stable
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -18,34 +26,34 @@ set jit = off
 as $$
 declare
   v_ids constant integer[] := dibs._queue_numbers(queue);
+  v_each constant bigint := case when not by_priority then max else greatest(max / greatest((
+    select count(*) from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) where q.id = any (v_ids)), 1), 10) end;
+  v_all constant bigint := case when not by_priority then max end;
 begin
   return query
-  select queue, s.state, c.jobs::double precision, c.jobs > max, null::timestamptz, null::smallint, null::uuid
+  select queue, s.state, coalesce(c.jobs, 0)::double precision,
+    coalesce(c.jobs > v_each or sum(c.jobs) over (partition by s.state) > v_all, false), null::timestamptz, c.priority, null::uuid
   from (values ('ready', timestamptz '-infinity', at), ('scheduled', at, 'infinity')) as s (state, after, upto)
-  cross join lateral (
-    select count(*) as jobs from (
-      select from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
+  left join lateral (
+    select t.priority, count(*) as jobs from (
+      select q.id, p.priority from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
       cross join lateral (
         select from dibs.ready as r
         where r.queue_id = q.id and r.priority = p.priority and r.lane is null
           and r.due_at > s.after and r.due_at <= s.upto
-        limit max + 1) as r
-      where q.id = any (v_ids) limit max + 1) as t
-  ) as c;
-  -- The index of groups has no order by due time across them.
-  return query
-  select queue, s.state, s.jobs::double precision, c.jobs > max, null::timestamptz, null::smallint, null::uuid
-  from (
-    select count(*) as jobs, count(*) filter (where r.due_at <= at) as ready
-    from (select r.due_at from dibs.ready as r where r.queue_id = any (v_ids) and r.lane is not null limit max + 1) as r
-  ) as c
-  cross join lateral (values ('ready', c.ready), ('scheduled', c.jobs - c.ready)) as s (state, jobs);
+        limit v_each + 1) as r
+      where q.id = any (v_ids) limit v_all + 1) as t
+    group by t.id, t.priority
+  ) as c on true;
 end
 $$;
 
-comment on function dibs._count_waiting is 'The ready and scheduled jobs of a queue, counted up to `max` of each.';
+comment on function dibs._count_plain is
+'The waiting jobs of a queue that have no group, by priority and state: up to `max` of a state are counted, the highest priorities first,
+or if what counts are the priorities, as many of each. A state without jobs has a row, too.';
 
-create or replace function dibs._count_others(queue integer, max integer) returns setof dibs.ticket_count
+create or replace function dibs._count_others(queue integer, at timestamptz, max integer, sources text[])
+returns setof dibs.ticket_count
 language plpgsql stable
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -56,20 +64,29 @@ declare
   v_ids constant integer[] := dibs._queue_numbers(queue);
 begin
   return query
-  select queue, 'blocked', count(*)::double precision, count(*) > max, null::timestamptz, null::smallint, null::uuid
-  from (select from dibs.blocked as b where b.queue_id = any (v_ids) limit max + 1) as b;
-  return query
+  -- The index of groups has no order by due time across them.
   with found as materialized (
-    select d.state from dibs.dead as d where d.queue_id = any (v_ids) limit max + 1
+    (select case when r.due_at > at then 'scheduled' else 'ready' end as state, r.priority from dibs.ready as r
+     where 'ready' = any (sources) and r.queue_id = any (v_ids) and r.lane is not null limit max + 1)
+    union all
+    (select 'blocked', b.priority from dibs.blocked as b where 'blocked' = any (sources) and b.queue_id = any (v_ids) limit max + 1)
+    union all
+    (select d.state, d.priority from dibs.dead as d where 'dead' = any (sources) and d.queue_id = any (v_ids) limit max + 1)
+  ), counted as materialized (
+    select dibs._source_of(f.state) as source, count(*) as jobs from found as f group by 1
   )
-  select queue, s.state, count(f.state)::double precision, (select count(*) from found) > max, null::timestamptz,
-    null::smallint, null::uuid
-  from unnest(array['failed', 'exhausted', 'expired', 'cancelled']) as s (state) left join found as f on f.state = s.state
-  group by s.state;
+  select queue, s.state, count(f.state)::double precision, coalesce(max(c.jobs) > _count_others.max, false), null::timestamptz,
+    f.priority, null::uuid
+  from unnest(array['ready', 'scheduled', 'blocked', 'failed', 'exhausted', 'expired', 'cancelled']) as s (state)
+  left join found as f on f.state = s.state
+  left join counted as c on c.source = dibs._source_of(s.state)
+  where dibs._source_of(s.state) = any (sources) group by s.state, f.priority;
 end
 $$;
 
-comment on function dibs._count_others is 'The blocked and dead jobs of a queue, counted up to `max` of both.';
+comment on function dibs._count_others is
+'The waiting jobs of a queue that have a group, the blocked and the dead ones, by priority and state; up to `max` of each of the three are
+counted. A state without jobs has a row, too.';
 
 create or replace function dibs._count_leases(queues integer[], max integer) returns setof dibs.ticket_count
 language plpgsql stable
@@ -78,23 +95,17 @@ begin
   -- Leases have no index by queue: a heartbeat would have to write it.
   return query
   with found as materialized (
-    select l.queue_id, l.claimed_at from dibs.lease as l limit max + 1
+    select l.queue_id, l.priority, l.claimed_at from dibs.lease as l limit max + 1
   )
   select q.id, 'running', count(f.queue_id)::double precision, (select count(*) from found) > max, min(f.claimed_at),
-    null::smallint, null::uuid
+    f.priority, null::uuid
   from unnest(queues) as q (id) cross join lateral unnest(dibs._queue_numbers(q.id)) as n (id)
-  left join found as f on f.queue_id = n.id group by q.id;
+  left join found as f on f.queue_id = n.id group by q.id, f.priority;
 end
 $$;
 
-comment on function dibs._count_leases is 'The running jobs of queues; up to `max` leases of all queues are counted.';
-
-create or replace function dibs._source_of(state text) returns text
-language sql immutable parallel safe
-return case state when 'ready' then 'ready' when 'scheduled' then 'ready' when 'blocked' then 'blocked'
-  when 'running' then 'lease' else 'dead' end;
-
-comment on function dibs._source_of is 'The table that has the tickets of a state.';
+comment on function dibs._count_leases is
+'The running jobs of queues, by priority; up to `max` leases of all queues are counted. A queue without any has a row, too.';
 
 create or replace function dibs._sampled_pages() returns integer
 language sql immutable parallel safe
@@ -160,46 +171,46 @@ return case when jobs < 1000 then jobs else round(jobs::numeric, 2 - floor(log(j
 comment on function dibs._rounded is 'An estimate, to three digits.';
 
 create or replace function dibs._count_states(
-  queues integer[], at timestamptz, sources text[] default '{ready,blocked,lease,dead}')
-returns table (queue_id integer, state text, jobs bigint, since timestamptz, is_estimate boolean)
+  queues integer[], at timestamptz, sources text[] default '{ready,blocked,lease,dead}', by_priority boolean default false)
+returns table (queue_id integer, priority smallint, state text, jobs bigint, since timestamptz, is_estimate boolean)
 language plpgsql stable
 as $$
 #variable_conflict use_column
 declare
   v_max constant integer := greatest(dibs._count_bound() / greatest(cardinality(queues), 1), 10);
   v_counts constant dibs.ticket_count[] := array(
-    select c from unnest(queues) as q (id) cross join lateral dibs._count_waiting(q.id, at, v_max) as c
-    union all select c from unnest(queues) as q (id) cross join lateral dibs._count_others(q.id, v_max) as c
-    union all select c from dibs._count_leases(queues, 2 * dibs._count_bound()) as c);
-  v_sampled constant dibs.ticket_count[] := array(
-    select row(s.queue_id, s.state, sum(s.jobs), true, min(s.since), null, null)::dibs.ticket_count
-    from (select distinct dibs._source_of(c.state) as name from unnest(v_counts) as c where c.is_cut) as t
-    cross join lateral dibs._sample(t.name, at) as s where t.name = any (sources) group by s.queue_id, s.state);
+    select c from unnest(queues) as q (id) cross join lateral dibs._count_plain(q.id, at, v_max, by_priority) as c
+    where 'ready' = any (sources)
+    union all select c from unnest(queues) as q (id) cross join lateral dibs._count_others(q.id, at, v_max, sources) as c
+    union all select c from dibs._count_leases(queues, 2 * dibs._count_bound()) as c where 'lease' = any (sources));
 begin
   return query
   with part as materialized (
     select q.id, n.id as part from unnest(queues) as q (id) cross join lateral unnest(dibs._queue_numbers(q.id)) as n (id)
-  ), counted as (
-    select c.queue_id, c.state, sum(c.jobs) as jobs, bool_or(c.is_cut) as is_cut, min(c.since) as since
-    from unnest(v_counts) as c group by 1, 2
-  ), sampled as (
-    select p.id, s.state, sum(s.jobs) as jobs, min(s.since) as since
-    from unnest(v_sampled) as s join part as p on p.part = s.queue_id group by 1, 2
+  ), ticket as (
+    select false as is_sample, c.queue_id, c.priority, c.state, c.jobs, c.is_cut, c.since from unnest(v_counts) as c
+    union all
+    select true, p.id, s.priority, s.state, s.jobs, null, s.since
+    from (select distinct dibs._source_of(c.state) as name from unnest(v_counts) as c where c.is_cut) as t
+    cross join lateral dibs._sample(t.name, at) as s join part as p on p.part = s.queue_id
+  ), summed as (
+    select t.queue_id, case when by_priority then t.priority end as priority, t.state, min(t.since) as since,
+      -- What only the sample has was not reached by the counting.
+      coalesce(bool_or(t.is_cut), true) as is_cut, coalesce(sum(t.jobs) filter (where not t.is_sample), 0) as counted,
+      coalesce(sum(t.jobs) filter (where t.is_sample), 0) as sampled
+    from ticket as t group by 1, 2, 3
   )
-  select c.queue_id, c.state,
-    case when not c.is_cut then c.jobs::bigint when w.is_whole then coalesce(s.jobs, 0)::bigint
-      else dibs._rounded(greatest(c.jobs, s.jobs)) end,
-    least(c.since, s.since), c.is_cut and not w.is_whole
-  from counted as c
-  cross join lateral (select dibs._pages_per_sample(dibs._source_of(c.state)) = 1 as is_whole) as w
-  left join sampled as s on c.is_cut and s.id = c.queue_id and s.state = c.state
-  where dibs._source_of(c.state) = any (sources);
+  select s.queue_id, s.priority, s.state,
+    case when not s.is_cut then s.counted::bigint when w.is_whole then s.sampled::bigint
+      else dibs._rounded(greatest(s.counted, s.sampled)) end,
+    s.since, s.is_cut and not w.is_whole
+  from summed as s cross join lateral (select dibs._pages_per_sample(dibs._source_of(s.state)) = 1 as is_whole) as w;
 end
 $$;
 
 comment on function dibs._count_states is
-'How many jobs of queues are in each state whose tickets are in one of some tables: counted one by one up to a bound that they
-share, and estimated beyond it.';
+'How many jobs of queues are in each state whose tickets are in one of some tables, in all or by priority: counted one by one up to a
+bound that they share, and estimated beyond it.';
 
 create or replace function dibs._oldest(
   queue integer, at timestamptz, out ready timestamptz, out untried timestamptz, out is_estimate boolean)

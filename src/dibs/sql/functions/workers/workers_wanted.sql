@@ -45,7 +45,7 @@ begin
     select c.queue_id, coalesce(sum(c.jobs) filter (where c.state = 'ready'), 0)::bigint as ready,
       coalesce(sum(c.jobs) filter (where c.state = 'blocked'), 0)::bigint as blocked,
       coalesce(sum(c.jobs) filter (where c.state = 'running'), 0)::bigint as running
-    from dibs._count_states(v_ids, v_now) as c group by c.queue_id
+    from dibs._count_states(v_ids, v_now, '{ready,blocked,lease}') as c group by c.queue_id
   ), arrivals as materialized (
     select dibs._shown_queue(a.queue_id) as queue_id, sum(a.per_second) as arriving
     from dibs._arrivals(v_now - interval '5 minutes', v_now) as a group by 1

@@ -53,16 +53,6 @@ return (dibs._failure_key(error)).fingerprint;
 
 comment on function dibs._failure_of is 'The group that an error belongs to.';
 
-create or replace function dibs._new_runs(mark dibs.stat_mark, upto bigint, open bigint[]) returns setof dibs.attempt
-language sql stable
-begin atomic
-  select a.* from dibs.attempt as a
-  where (a.xact >= mark.next and a.xact < upto or a.xact = any (mark.open)) and a.xact <> all (_new_runs.open)
-    and a.ended_at > mark.since;
-end;
-
-comment on function dibs._new_runs is 'The runs that are not counted yet, of transactions that have ended and whose number is below `upto`.';
-
 create or replace function dibs._count_errors(mark dibs.stat_mark, upto bigint, open bigint[]) returns void
 language plpgsql volatile
 set enable_seqscan = off

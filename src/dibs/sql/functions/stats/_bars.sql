@@ -34,26 +34,24 @@ return coalesce((
 
 comment on function dibs._add_bars is 'The sum of two histograms.';
 
-create or replace aggregate dibs._sum_bars(bigint[]) (sfunc = dibs._add_bars, stype = bigint[], initcond = '{}');
-
-comment on aggregate dibs._sum_bars(bigint[]) is 'The sum of many histograms.';
-
-create or replace function dibs._quantile(counts bigint[], part double precision, max_us bigint) returns interval
-language sql immutable parallel safe
+create or replace function dibs._quantile(bars bigint[], counts bigint[], part double precision, max_us bigint)
+returns interval
+language sql immutable strict parallel safe
 begin atomic
   -- Within a bar, durations count as evenly spread on a logarithmic scale.
   select least(max_us, dibs._bar_end(c.bar::integer) * power(2::double precision,
       ((c.total * part - (c.upto - c.count)) / c.count - 1) / 4.0)) * interval '1 microsecond'
   from (
     select b.bar, b.count, sum(b.count) over (order by b.bar) as upto, sum(b.count) over () as total
-    from unnest(counts) with ordinality as b (count, bar) where b.count > 0
+    from unnest(bars, counts) as b (bar, count) where b.count > 0
   ) as c
   where c.upto >= c.total * part
   order by c.bar limit 1;
 end;
 
 comment on function dibs._quantile is
-'The duration that `part` of those in a histogram do not exceed, to within a bar''s width; null when it is empty.';
+'The duration that `part` of those in a histogram, bars and how many are in each, do not exceed, to within a bar''s width; null when it is
+empty.';
 
 create or replace function dibs._mean_of(us numeric, times numeric) returns interval
 language sql immutable parallel safe

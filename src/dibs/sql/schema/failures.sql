@@ -1,0 +1,31 @@
+-- Failures by what they have in common. roll_up counts them, with the runs.
+
+create type dibs.failure_key as (
+  fingerprint text,
+  error text,
+  message text,
+  frame text
+);
+comment on type dibs.failure_key is
+'What failures are grouped by: the class of the exception, its message without numbers and ids, and the innermost frame of your code.';
+
+create table dibs.failure_group (
+  fingerprint text not null constraint failure_group_pkey primary key,
+  error text not null,
+  message text not null,
+  frame text
+);
+comment on table dibs.failure_group is 'Failures that are alike.';
+
+create table dibs.failure_count (
+  fingerprint text not null,
+  queue_id integer not null,
+  kind text not null,
+  hour timestamptz not null,
+  failures bigint not null,
+  first_at timestamptz not null,
+  last_at timestamptz not null,
+  constraint failure_count_pkey primary key (fingerprint, queue_id, kind, hour)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+comment on table dibs.failure_count is 'How often failures of a group happened, by queue, kind and hour.';
+create index failure_count_hour_idx on dibs.failure_count (hour);
