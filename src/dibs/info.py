@@ -216,7 +216,11 @@ class WorkersWanted:
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """One line of a list of jobs."""
+    """One line of a list of jobs.
+
+    ``attempts`` of a job that succeeded is from the history, and counts those before a redrive, too; None where the
+    history was not kept. ``expire_at`` is None once the job has ended, and if it never expires.
+    """
 
     id: UUID
     queue: str
@@ -229,6 +233,7 @@ class JobSummary:
     max_attempts: int
     reason: str | None
     progress: dict[str, Any] | None = None
+    expire_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

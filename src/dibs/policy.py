@@ -39,6 +39,14 @@ def seconds(duration: Seconds) -> float:
     return number
 
 
+def lifetime(ttl: Seconds | None) -> float:
+    """A TTL in seconds, None being one that never ends; one that is not above 0 is refused."""
+    span = seconds(FOREVER if ttl is None else ttl)
+    if span <= 0:
+        raise InvalidArgument(f"a ttl is above 0 seconds, not {span:g}", hint="give None for jobs that never expire")
+    return min(span, seconds(FOREVER))
+
+
 def moment(name: str, value: datetime, error: type[DibsError] = InvalidArgument) -> datetime:
     """A time that is the same everywhere: without a zone it would be another one on each machine."""
     if not isinstance(value, datetime):

@@ -68,6 +68,22 @@ def test_it_runs(folder: Path, dsn: str, client: dibs.Client) -> None:
     assert shown["attempts"][0]["result"] == "welcomed 42 in de"
 
 
+def test_what_the_quickstart_looks_at_is_there_at_once(folder: Path, dsn: str) -> None:
+    """The job with its attempt, and today's count: a worker that leaves brings the statistics up to date."""
+    page = blocks(ROOT / "docs/start/quickstart.md")
+    (hello,) = [block for block in page if block.file == "hello.py"]
+    (folder / "hello.py").write_text(hello.text, encoding="utf-8")
+    commands = [line.removeprefix("$ ") for b in page if b.language == "console" for line in b.text.splitlines()]
+    made, *_ = run(folder, dsn, *commands[commands.index("python hello.py")].split()[1:]).split()
+    run(folder, dsn, "-m", *commands[commands.index("dibs worker hello:app --drain")].split())
+    assert {"dibs jobs", "dibs queues"} < set(commands)
+    listed = run(folder, dsn, "-m", "dibs", "jobs").splitlines()
+    assert dict(zip(listed[0].split(), listed[1].split(), strict=False))["attempts"] == "1/5"
+    assert listed[1].split()[:4] == [made, "mail", "hello.welcome", "succeeded"]
+    queues = run(folder, dsn, "-m", "dibs", "queues").splitlines()
+    assert (queues[0].split()[-1], queues[1].split()[-1]) == ("today", "1")
+
+
 @pytest.mark.once
 def test_it_type_checks_and_wrong_arguments_do_not(folder: Path) -> None:
     lines = ["from hello import welcome", *WRONG]

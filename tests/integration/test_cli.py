@@ -415,6 +415,42 @@ def test_jobs_are_listed_by_filter_and_page_by_page(run: Dibs, client: dibs.Clie
     assert len(shown.out.splitlines()) == 4
 
 
+def test_a_list_says_when_what_waits_expires_if_that_is_soon(run: Dibs, client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.enqueue("mail", "k", ttl=dibs.policy.FOREVER)
+    client.enqueue("mail", "k", ttl=86400 * 5)
+    assert "expires" not in run("jobs").out
+    client.enqueue("mail", "k")
+    assert [line.count(" in ") for line in run("jobs").out.splitlines()] == [0, 1, 1, 0]
+    clock.move(3600)
+    assert "in 23h" in run("jobs").out
+    told = [job["expire_at"] for job in run("jobs", "--json").json]
+    assert (len(told), told.count(None)) == (3, 1)
+    clock.move(86400)
+    assert " now " in run("jobs").out
+    client.upkeep.expire()
+    assert "expires" not in run("jobs").out.splitlines()[0]
+
+
+def test_a_list_on_a_terminal_leaves_out_what_was_asked_for(
+    run: Dibs, client: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the reason has room; a pipe gets every column."""
+    client.enqueue("mail", "shop.tasks.welcome")
+    client.fail(client.claim("mail")[0], "ValueError: there is no such user", final=True)
+    asked = ["--queue", "mail", "--kind", "shop.tasks.welcome", "--state", "failed"]
+    assert run("jobs", *asked).out.split()[:4] == ["id", "queue", "kind", "state"]
+
+    def narrow(terminal: bool, *, stderr: bool) -> Console:
+        return Console(stderr=stderr, force_terminal=True, width=80, color_system=None, highlight=False)
+
+    monkeypatch.setattr("dibs.cli.output._console", narrow)
+    heading, line = run("jobs", *asked).out.splitlines()
+    assert heading.split() == ["id", "attempts", "reason"]
+    assert "ValueError: there is no such" in line
+    assert run("jobs", "--dead").out.split()[:4] == ["id", "queue", "kind", "state"], "there are several dead states"
+
+
 def test_a_job_is_shown_with_its_attempts(run: Dibs, client: dibs.Client) -> None:
     made = client.enqueue("mail", "welcome", {"user": 42})
     client.fail(client.claim("mail")[0], "ValueError: no\nmore", delay=0)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from uuid import UUID
 
     import psycopg
 
@@ -651,6 +653,57 @@ async def test_handles_for_async_code(app: dibs.App) -> None:
     with pytest.raises(dibs.WaitTimeout, match="still scheduled"):
         await (await double.using(delay=60).aenqueue(6)).wait(0.01)
     await app.aclose()
+
+
+# How long the jobs of an app wait
+
+
+async def test_an_app_says_how_long_its_jobs_may_wait(dsn: str, client: dibs.Client) -> None:
+    app, forever = dibs.App(dsn, queue="q", ttl=timedelta(days=7)), dibs.App(dsn, queue="q", ttl=None)
+
+    @app.task(name="usual")
+    async def usual() -> None: ...
+
+    @app.task(name="short", ttl=60)
+    async def short() -> None: ...
+
+    @app.batch(name="listed")
+    async def listed(items: list[int]) -> None: ...
+
+    @forever.task(name="kept")
+    async def kept() -> None: ...
+
+    jobs: list[Any] = [
+        usual.enqueue(),
+        usual.using(ttl=5).enqueue(),
+        short.enqueue(),
+        listed.enqueue(1),
+        await usual.aenqueue(),
+    ]
+    jobs += [app.enqueue_many([usual.call()])[0], kept.enqueue(), app.client.enqueue("q", "of no task")]
+    week, day = 7 * 86400, 86400
+    assert [lifetime(client, job.id) for job in jobs] == [week, 5, 60, week, week, week, None, day]
+    await drain(app)
+    other = dibs.App(dsn)
+    assert lifetime(client, other.remote("usual").enqueue().id) == week
+    await app.aclose()
+    for each in (app, forever, other):
+        each.close()
+
+
+def lifetime(client: dibs.Client, id: UUID) -> float | None:
+    """For how many seconds after it is due a job may wait."""
+    [job] = client.find_jobs({"ids": [id]}).jobs
+    return None if job.expire_at is None else (job.expire_at - job.due_at).total_seconds()
+
+
+@pytest.mark.parametrize("ttl", [0, -1, timedelta(0)])
+def test_a_ttl_that_is_no_time_is_refused(app: dibs.App, ttl: Any) -> None:
+    with pytest.raises(dibs.InvalidArgument, match="a ttl is above 0 seconds") as refused:
+        dibs.App(ttl=ttl)
+    assert "None" in str(refused.value.hint)
+    with pytest.raises(dibs.InvalidArgument, match="a task's ttl is a number of seconds"):
+        app.task(name="never", ttl=None)(print)  # type: ignore[call-overload]
 
 
 # Enqueueing by name

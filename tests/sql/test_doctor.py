@@ -16,6 +16,7 @@ import dibs
 from dibs.db.doctor import examine
 from dibs.db.schema import migrate
 from dibs.web import findings
+from tests.sql.plans import explained
 
 if TYPE_CHECKING:
     from dibs.testing import Clock
@@ -249,6 +250,61 @@ def test_a_queue_that_was_paused_and_forgotten(clock: Clock, client: dibs.Client
     assert "queue mail has been paused for 02:00" in message
     db.execute(fix)
     assert found(db, "paused") == []
+
+
+def test_jobs_that_are_about_to_expire_and_nobody_ran(
+    clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    """Enqueued on a Friday evening, they would be gone on Saturday evening."""
+    clock.freeze()
+    client.enqueue_many(dibs.NewJob(queue="mail", kind="k", priority=n) for n in (1, 5))
+    client.enqueue("mail", "k", group="g")
+    client.enqueue("mail", "k", ttl=dibs.policy.FOREVER)
+    client.enqueue("mail", "k", delay=86400 * 2)
+    client.enqueue("quotes", "k", ttl=1800)
+    parked = client.enqueue("new", "k")
+    register(db, "new", [])
+    db.execute("select dibs.park(id, token) from dibs.claim('{new}')")
+    tried = client.enqueue("tried", "k")
+    client.fail(client.claim("tried")[0], "no", delay=0)
+    ahead(clock, minutes=25)
+    assert found(db, "expiring") == []
+    ahead(clock, hours=17)
+    assert found(db, "expiring") == []
+    ahead(clock, hours=3)
+    [new, mail] = sorted(found(db, "expiring"), key=lambda one: "mail" in one[1])
+    assert mail[:2] == (
+        "warning",
+        "3 jobs of queue mail expire within 03:35:00 without a first attempt; the oldest has been due for 20:25:00",
+    )
+    assert new[1].startswith("a job of queue new expires within 03:35:00")
+    for fix in ("dibs worker MODULE:APP --queue mail", "dibs queues set mail --ttl 7d", "dibs.App(ttl="):
+        assert fix in mail[2]
+    client.queues.pause("mail")
+    assert len(found(db, "expiring")) == 1, "nothing expires in a paused queue"
+    ahead(clock, hours=10)
+    client.upkeep.expire()
+    assert client.queues.resume("mail", extend=86400).extended == 3
+    assert found(db, "expiring") == []
+    assert [client.status(job.id).state for job in (parked, tried)] == ["expired", "expired"]
+
+
+def test_what_expires_in_a_large_queue_costs_no_more_to_find(
+    clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    client.queues.set("many", shards=2)
+    for queue in ("mail", "many"):
+        client.enqueue_many(dibs.NewJob(queue=queue, kind="k", shard_key=str(n)) for n in range(8000))
+    db.execute("analyze")
+    ahead(clock, hours=20)
+    with explained(db) as plans:
+        both = db.execute("select message from dibs._find_expiring(dibs.now())").fetchall()
+    assert [message.partition(" expire")[0] for (message,) in both] == [
+        "1000 jobs or more of queue mail",
+        "1000 jobs or more of queue many",
+    ]
+    assert len(plans) > 3
+    assert [plan.text for plan in plans if plan.rows > 4000 or plan.scanned_whole] == []
 
 
 def test_jobs_that_should_have_expired(clock: Clock, client: dibs.Client, db: psycopg.Connection[Any]) -> None:

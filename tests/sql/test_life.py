@@ -417,10 +417,14 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     assert worker
     ready = client.enqueue("q", "k", priority=1)
     assert "nothing is ahead of it" in client.why(ready.id)
+    expires = f"Unless it starts before, it expires at {client.now() + timedelta(days=1):%Y-%m-%d %H:%M:%SZ}."
+    assert expires in client.why(ready.id)
+    assert "expires" not in client.why(client.enqueue("other", "k", ttl=dibs.policy.FOREVER).id)
     client.enqueue("q", "k", priority=2)
     assert "1 jobs are ahead of it" in client.why(ready.id)
     client.queues.pause("q")
     assert "paused since" in client.why(ready.id)
+    assert "expires" not in client.why(ready.id), "nothing expires in a paused queue"
     client.queues.resume("q")
     [job] = client.claim("q", worker=worker[0])
     assert "Worker 1 (w1" in client.why(job.id)
@@ -428,7 +432,7 @@ def test_why_explains_every_state(client: dibs.Client, clock: Clock, db: psycopg
     clock.move(31)
     assert "waits to be rescued" in client.why(job.id)
     client.fail(job, "boom\ntraceback")
-    assert "for attempt 2 of 5. The last attempt failed: boom" in client.why(job.id)
+    assert "for attempt 2 of 5. The last attempt failed: boom. Unless it starts before" in client.why(job.id)
     clock.move(90000)
     assert "about to be expired" in client.why(ready.id)
     client.upkeep.expire()

@@ -883,3 +883,16 @@ def test_what_followed_is_forgotten_with_the_jobs(db: psycopg.Connection[Any], c
     db.execute("insert into dibs.follow_up (id, parent) values (%s, %s)", (old, old))
     client.upkeep.forget()
     assert one(db, "select count(*) from dibs.follow_up") == 1
+
+
+def test_the_attempts_of_a_job_that_succeeded_are_those_in_its_history(client: dibs.Client) -> None:
+    """Each run that was charged: a failure and the success, and not what was snoozed or given back."""
+    for history in ("all", "failures", "none"):
+        made = client.enqueue("q", "k", history=history)
+        client.snooze(client.claim("q")[0], 0)
+        client.fail(client.claim("q")[0], "no", delay=0)
+        client.release(client.claim("q")[0])
+        client.complete(client.claim("q")[0])
+        [job] = client.find_jobs({"ids": [made.id]}).jobs
+        assert (job.state, job.attempts) == ("succeeded", 2 if history == "all" else None)
+        assert (job.expire_at, job.max_attempts) == (None, 5)

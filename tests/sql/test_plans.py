@@ -150,3 +150,26 @@ def test_a_list_of_jobs_or_errors_reads_no_more_than_it_shows(client: dibs.Clien
         db.execute(errors.sql, errors.args)
     assert len(plans) >= 3
     assert [plan.text for plan in plans if plan.rows > 20] == []
+
+
+def test_a_list_counts_the_runs_of_the_jobs_it_shows_and_no_others(
+    client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    """The attempts of a job that succeeded are in the history: a look into its index for each job that is listed."""
+    made = client.enqueue_many(dibs.NewJob(queue="q") for _ in range(2000))
+    client.complete_many(client.claim("q", 2000))
+    db.execute(
+        "insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome)"
+        " select a.id, a.token, a.claimed_at, a.ended_at, a.queue_id, n + 1, 'snoozed' from dibs.attempt as a"
+        " cross join generate_series(1, 3000) as n where a.id = %s",
+        (made[0].id,),
+    )
+    db.execute("analyze")
+    find = calls.operate.find_jobs({}, 10, None)
+    with explained(db) as plans:
+        rows = db.execute(find.sql, find.args).fetchall()
+        db.execute("select attempts from dibs.jobs limit 10")
+    assert [job.attempts for job in find.read(rows).jobs] == [1] * 10
+    assert [plan.text for plan in plans if plan.rows > 100] == []
+    [snoozer] = client.find_jobs({"ids": [made[0].id]}).jobs
+    assert (snoozer.state, snoozer.attempts) == ("succeeded", None), "there are too many to count in a list"

@@ -19,11 +19,13 @@ from dibs.client.task import Batch, Task, TaskSettings, kind_of, settings_of
 from dibs.errors import InvalidArgument
 from dibs.events import Event, Events, JobEnqueued
 from dibs.lazy import LazyList
+from dibs.policy import lifetime
 from dibs.retry import Retry
 from dibs.scheduler import Schedules
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from types import EllipsisType
     from uuid import UUID
 
     from dibs.client.middleware import Middleware
@@ -44,14 +46,24 @@ class App:
     """The tasks of an application, and its database.
 
     ``name`` tells its schedules from those of other apps; without one they go by the module the app is made in.
+    ``ttl`` is how long the jobs of its tasks may wait, for tasks without a ``ttl`` of their own; None is forever, and
+    without it the queue's policy applies.
 
     >>> app = App("postgresql:///shop")
     >>> @app.task(queue="mail")
     ... def welcome(user_id: int, lang: str = "en") -> str: ...
     """
 
-    def __init__(self, dsn: str | None = None, *, queue: str = "default", name: str | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        queue: str = "default",
+        name: str | None = None,
+        ttl: Seconds | EllipsisType | None = ...,
+    ) -> None:
         self.dsn = dsn
+        self.options: JobOptions = {} if ttl is ... else {"ttl": lifetime(ttl)}
         self.schedules = Schedules(name)
         self.queue = queue
         self.tasks: dict[str, Task[Any, Any]] = {}

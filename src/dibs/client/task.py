@@ -234,6 +234,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
         near = get_close_matches(name, [*JobOptions.__annotations__, *OWN, "name", "queue", "retry", "conn"], 1)
         hint = f"did you mean {near[0]!r}?" if near else f"a job has {', '.join(sorted(JobOptions.__annotations__))}"
         raise InvalidArgument(f"a task has no option {name!r}", hint=hint)
+    if options.get("ttl", 1) is None:
+        hint = "leave it out for that of the app or the queue; dibs.policy.FOREVER never ends"
+        raise InvalidArgument("a task's ttl is a number of seconds or a timedelta, not None", hint=hint)
 
 
 def settings_of(app: App, queue: str | None, retry: Retry, given: Mapping[str, Any]) -> TaskSettings:
@@ -246,4 +249,4 @@ def settings_of(app: App, queue: str | None, retry: Retry, given: Mapping[str, A
     for name in ("timeout", "soft_timeout", "repeat"):
         if name in kept:
             kept[name] = seconds(cast("Seconds", kept[name]))
-    return TaskSettings(queue or app.queue, retry, options=cast("JobOptions", options), **kept)
+    return TaskSettings(queue or app.queue, retry, options=cast("JobOptions", {**app.options, **options}), **kept)

@@ -63,10 +63,11 @@ async def maintain(
 
 async def once(database: AsyncDatabase) -> list[ChoreDone | ChoreFailed]:
     """Do every chore now, due or not, until there is nothing more to do; what each did."""
-    return [await _whole(database, chore) for chore in CHORES]
+    return [await complete(database, chore) for chore in CHORES]
 
 
-async def _whole(database: AsyncDatabase, chore: str) -> ChoreDone | ChoreFailed:
+async def complete(database: AsyncDatabase, chore: str) -> ChoreDone | ChoreFailed:
+    """Do one chore now, due or not, until there is nothing more to do; what it did."""
     counts: Counter[str] = Counter()
     while True:
         done = await do(database, chore, force=True)

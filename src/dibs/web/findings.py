@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 KEPT = 3
 """An answer of the doctor's is shown for as long as an open page takes to look so many times."""
 
-QUEUES = {"paused", "past-ttl", "lost-lease", "no-worker", "unknown-kind", "backlog"}
+QUEUES = {"paused", "expiring", "past-ttl", "lost-lease", "no-worker", "unknown-kind", "backlog"}
 SCHEDULES = {"schedule-failing", "schedule-late"}
 WORKERS = {"clock", "lost-worker"}
 DEAD = {"dead-jobs"}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from dibs.client.find import find_database
 from dibs.cluster import Holding, Member
 from dibs.db.listen import AsyncBell
-from dibs.errors import HandlersLeft
+from dibs.errors import DibsError, HandlersLeft
 from dibs.events import PoolerFound, StopAsked, Trouble, UpkeepDone, WorkerStarted, WorkerStopped, WorkerStopping
-from dibs.maintenance import ChoreDone, loops
+from dibs.maintenance import ChoreDone, complete, loops
 from dibs.runtime import Loop, Service, Stumbled, end, limited
 from dibs.runtime.points import reach
 from dibs.worker.announce import Announcement, declare_tasks
@@ -162,6 +162,13 @@ class Worker:
         if self._holding is not None:
             await self._holding.release()
         await member.retire()
+        if self.settings.upkeep and self.ended:
+            await self._count_runs()
+
+    async def _count_runs(self) -> None:
+        """Bring the statistics up to date: who looks at them now is not to wait for another worker's upkeep."""
+        with suppress(DibsError):
+            self._on_chore(await complete(self._pools.upkeep, "roll_up"))
 
     def _make_runners(self) -> Runners:
         events, dsn = self.app.events, self._pools.dsn

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +14,12 @@ from dibs.cli.output import first_line
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID
 from dibs.progress import spoken
+from dibs.states import WAITING
 from dibs.types import Found
+from dibs.units import spoken as span
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
     from dibs import Client
@@ -22,7 +27,10 @@ if TYPE_CHECKING:
     from dibs.info import JobSummary
     from dibs.types import JobFilter
 
-COLUMNS = ("id", "queue", "kind", "state", "?>attempts", "?due", "?>priority", "?progress", "reason")
+COLUMNS = ("id", "queue", "kind", "state", "?>attempts", "?due", "?expires", "?>priority", "?progress", "reason")
+
+SOON = timedelta(days=2)
+"""When jobs expire is told if one of those listed does within this time."""
 
 PAGES = 20
 """How often a search that found too few goes on, before it says where it stopped."""
@@ -37,8 +45,12 @@ def jobs(session: Session, /, limit: int, before: IdGiven | None, **given: Any) 
     """List jobs, newest first: all, or those that a filter chooses."""
     with session.client() as client:
         oldest = None if before is None else session.job_id(client, before)
-        found = _find(client, read_filter(session, client, given), limit, oldest)
-    session.show(found.jobs, COLUMNS, _row, empty="no such jobs")
+        filter = read_filter(session, client, given)
+        found = _find(client, filter, limit, oldest)
+        now = client.now()
+    kept = _columns(session, filter, found.jobs, now)
+    columns, row = [COLUMNS[n] for n in kept], itemgetter(*kept)
+    session.show(found.jobs, columns, lambda j: row(_row(j, now)), empty="no such jobs")
     if found.next is not None:
         far = "" if len(found.jobs) == limit else f"looked at {found.looked} jobs; "
         session.output.note(f"{far}there may be more: --before {found.next}")
@@ -54,7 +66,25 @@ def _find(client: Client, filter: JobFilter, limit: int, before: UUID | None) ->
     return found
 
 
-def _row(j: JobSummary) -> tuple[Any, ...]:
+def _columns(session: Session, filter: JobFilter, found: list[JobSummary], now: datetime) -> list[int]:
+    """The columns that say something: on a terminal none that was filtered for, so that the reason has room."""
+    dropped = set()
+    if not any(j.state in WAITING and j.expire_at and j.expire_at - now <= SOON for j in found):
+        dropped.add("?expires")
+    if session.output.out.is_terminal:
+        dropped |= filter.keys() & {"queue", "kind"}
+        if len(filter.get("states", ())) == 1:
+            dropped.add("state")
+    return [n for n, column in enumerate(COLUMNS) if column not in dropped]
+
+
+def _row(j: JobSummary, now: datetime) -> tuple[Any, ...]:
     attempts = None if j.attempts is None else f"{j.attempts}/{j.max_attempts}"
     told = spoken(j.progress), first_line(j.reason)
-    return (j.id, j.queue, j.kind, j.state, attempts, j.due_at, j.priority, *told)
+    return (j.id, j.queue, j.kind, j.state, attempts, j.due_at, _expires(j, now), j.priority, *told)
+
+
+def _expires(j: JobSummary, now: datetime) -> str | None:
+    if j.state not in WAITING or j.expire_at is None:
+        return None
+    return "now" if j.expire_at <= now else f"in {span(j.expire_at - now)}"

@@ -31,6 +31,66 @@ end;
 
 comment on function dibs._find_unexpired is 'Queues whose oldest jobs should have expired.';
 
+create or replace function dibs._untried(queue integer, due_before timestamptz, max integer)
+returns table (due_at timestamptz, expire_at timestamptz)
+language plpgsql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_ids constant integer[] := dibs._queue_numbers(queue);
+begin
+  return query
+  select h.due_at, h.expire_at
+  from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
+  cross join lateral (
+    select r.due_at, r.expire_at, r.charged from dibs.ready as r
+    where r.queue_id = q.id and r.priority = p.priority and r.lane is null and r.due_at <= due_before
+    order by r.due_at, r.id limit max) as h
+  where q.id = any (v_ids) and h.charged = 0;
+  -- The index of groups has no order by due time across them.
+  return query
+  select r.due_at, r.expire_at
+  from (select r.* from dibs.ready as r where r.queue_id = any (v_ids) and r.lane is not null limit max) as r
+  where r.due_at <= due_before and r.charged = 0;
+  return query
+  select b.due_at, b.expire_at from (select b.* from dibs.blocked as b where b.queue_id = any (v_ids) limit max) as b
+  where b.due_at <= due_before and b.charged = 0;
+end
+$$;
+
+comment on function dibs._untried is
+'Jobs of a queue that wait for their first attempt since before a time: of each priority the oldest `max` are looked at, and as many of
+groups and of those that are blocked.';
+
+create or replace function dibs._find_expiring(at timestamptz) returns setof dibs.finding
+language sql stable
+begin atomic
+  -- The last quarter of a time to live, but no more than 6 hours. Below an hour it is short on purpose.
+  select 'expiring', 'warning',
+    format('%s of queue %s expire%s within %s without a first attempt; the oldest has been due for %s',
+      case when e.jobs = 1 then 'a job' when e.jobs >= e.most then e.most || ' jobs or more' else e.jobs || ' jobs' end, q.name,
+      case when e.jobs = 1 then 's' else '' end, dibs._span(e.last - at), dibs._span(at - e.since)),
+    'A job that waits past its time to live ends as expired, and does not run.',
+    format('start workers: dibs worker MODULE:APP --queue %s. To keep these jobs until then: dibs pause %s; dibs resume %s --extend 1d.'
+      ' To let later ones wait for longer: dibs queues set %s --ttl 7d, or dibs.App(ttl=…)', q.name, q.name, q.name, q.name), q.name
+  from (select least(greatest(dibs._count_bound() / greatest(count(*), 1), 100), 1000)::integer as most from dibs.queue) as n
+  cross join dibs.queue as q
+  cross join lateral (
+    select count(*) as jobs, min(u.due_at) as since, max(u.expire_at) as last, n.most
+    from dibs._untried(q.id, at - interval '45 minutes', n.most) as u
+    where u.expire_at > at and u.expire_at - u.due_at >= interval '1 hour'
+      and u.expire_at - at <= least((u.expire_at - u.due_at) / 4, interval '6 hours')) as e
+  where q.shard_of is null and q.paused_at is null and e.jobs > 0
+  order by q.name;
+end;
+
+comment on function dibs._find_expiring is 'Queues with jobs that will soon expire, and wait for their first attempt.';
+
 create or replace function dibs._find_unrescued(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic

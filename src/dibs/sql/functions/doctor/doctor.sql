@@ -29,6 +29,7 @@ begin
     union all select * from dibs._find_dead_jobs(v_now)
     union all select * from dibs._find_lost_workers(v_now)
     union all select * from dibs._find_paused(v_now)
+    union all select * from dibs._find_expiring(v_now)
     union all select * from dibs._find_unexpired(v_now)
     union all select * from dibs._find_unrescued(v_now)
     union all select * from dibs._find_closed_limits()

@@ -10,8 +10,8 @@ declare
   v_state text := dibs._state(why.id);
   v_job record;
 begin
-  select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, r.expire_at, r.charged, b.waits_for, b.limit_id, b as blocked, j.kind,
-    j.group_name, r.lane, l.claimed_at, l.lease_until, l.cancel, l.charged as attempt, l.worker,
+  select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, coalesce(r.expire_at, b.expire_at) as expire_at, r.charged,
+    b.waits_for, b.limit_id, b as blocked, j.kind, j.group_name, r.lane, l.claimed_at, l.lease_until, l.cancel, l.charged as attempt, l.worker,
     w.name as worker_name, w.seen_at, d.reason, d.ended_at,
     coalesce(j.max_attempts, q.max_attempts) as max_attempts, r.priority,
     (select a.error from dibs.attempt as a where a.id = why.id and a.error is not null
@@ -28,7 +28,7 @@ begin
     when 'scheduled' then format('It waits until %s (in %s)%s.', dibs._utc(v_job.due_at), dibs._span(v_job.due_at - v_now),
       case when v_job.charged > 0 then format(', for attempt %s of %s', v_job.charged + 1, v_job.max_attempts)
         else '' end)
-      || coalesce(' The last attempt failed: ' || split_part(v_job.error, E'\n', 1), '')
+      || coalesce(' The last attempt failed: ' || rtrim(split_part(v_job.error, E'\n', 1), '.') || '.', '')
     when 'ready' then
       case when v_job.paused_at is not null then
         format('It is due, but queue %L has been paused since %s; resume it.', v_job.queue, dibs._utc(v_job.paused_at))
@@ -50,7 +50,8 @@ begin
       coalesce(' Its cancellation was asked for: ' || v_job.cancel || '.', ''))
     else format('It ended as %s at %s: %s. It can be brought back.', v_state, dibs._utc(v_job.ended_at),
       split_part(v_job.reason, E'\n', 1))
-  end;
+  end || case when v_job.expire_at > v_now and v_job.expire_at < 'infinity' and v_job.paused_at is null then
+    format(' Unless it starts before, it expires at %s.', dibs._utc(v_job.expire_at)) else '' end;
 end
 $$;
 
