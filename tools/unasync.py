@@ -88,6 +88,7 @@ BANNER = "# Written by tools/unasync.py from {source}: change that and run `make
 
 def sync_of(source: Path) -> str:
     text = re.sub(r"    # async only\n.*?\n(?=    (?:async )?def )", "", source.read_text(), flags=re.DOTALL)
+    text = re.sub(r"^( *)# sync only: ", r"\1", text, flags=re.MULTILINE)
     for word, plain in WORDS.items():
         whole = rf"(?<!\w){re.escape(word)}(?!\w)" if word[-1].isalnum() or word[-1] == "_" else re.escape(word)
         text = re.sub(whole, plain, text)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from difflib import get_close_matches
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from dibs.errors import InvalidArgument
+from dibs.places import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -39,7 +42,7 @@ class Arguments:
         self._least = max((n for n, p in enumerate(parameters, 1) if p.default is inspect.Parameter.empty), default=0)
 
     def _shape_of(self, function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
-        return inspect.signature(function), get_type_hints(function)
+        return signature_of(function), get_type_hints(function)
 
     @property
     def signature(self) -> inspect.Signature:
@@ -60,7 +63,11 @@ class Arguments:
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call as JSON can hold them; what does not fit the signature is refused."""
-        packed: dict[str, Any] = msgspec.to_builtins(self._bind(args, kwargs), enc_hook=_encode)
+        given = self._bind(args, kwargs)
+        try:
+            packed: dict[str, Any] = msgspec.to_builtins(given, enc_hook=_encode)
+        except (TypeError, InvalidArgument, RecursionError) as error:
+            raise self._unfit(given, error) from None
         self._check(packed)
         return packed
 
@@ -71,7 +78,29 @@ class Arguments:
         try:  # Slower, with a sentence about whatever is wrong.
             return self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise InvalidArgument(f"task {self.name}: {error}", hint=f"it takes {self._signature}") from None
+            raise InvalidArgument(f"task {self.name}: {error}{self._near(kwargs)}", hint=self._takes) from None
+
+    def _near(self, kwargs: Mapping[str, Any]) -> str:
+        """The argument that was probably meant by the first unknown name."""
+        unknown = next((name for name in kwargs if name not in self._signature.parameters), None)
+        near = [] if unknown is None else get_close_matches(unknown, self._signature.parameters, 1)
+        return f"; did you mean {near[0]!r}?" if near else ""
+
+    @property
+    def _takes(self) -> str:
+        return f"it takes {self._signature}"
+
+    def _unfit(self, given: Mapping[str, Any], error: Exception) -> InvalidArgument:
+        """Says which argument cannot be JSON, and where in it."""
+        name = next((name for name, value in given.items() if _cannot_be_kept(value)), "")
+        if isinstance(error, RecursionError):
+            why = "is nested too deeply to be kept as JSON"
+        else:
+            root = f"$.{name}"
+            place, part = place_of(given.get(name), _cannot_be_kept, root)
+            verb = "is" if place == root else "holds"
+            why = f"{verb} {_described(part)}, which cannot be kept as JSON - at `{place}`"
+        return InvalidArgument(f"task {self.name}: argument {name!r} {why}", hint=self._takes)
 
     def unpack(self, payload: Any) -> dict[str, Any]:
         """The arguments to call the function with; a payload that does not fit is refused, with the field."""
@@ -81,14 +110,14 @@ class Arguments:
         try:
             return msgspec.convert(payload, self._shape, dec_hook=_decode)
         except msgspec.ValidationError as error:
-            raise InvalidArgument(f"task {self.name}: {error}", hint=f"it takes {self._signature}") from None
+            raise InvalidArgument(f"task {self.name}: {error}", hint=self._takes) from None
 
     def read(self, raw: str | None) -> dict[str, Any]:
         """The arguments to call the function with, from a payload as JSON text."""
         try:
             return msgspec.structs.asdict(self._decoder.decode("{}" if raw is None or raw == "null" else raw))
         except msgspec.MsgspecError as error:
-            raise InvalidArgument(f"task {self.name}: {error}", hint=f"it takes {self._signature}") from None
+            raise InvalidArgument(f"task {self.name}: {error}", hint=self._takes) from None
         except RecursionError as error:
             raise InvalidArgument(f"task {self.name}: the payload cannot be read: {error}") from None
 
@@ -96,8 +125,12 @@ class Arguments:
 class ItemArguments(Arguments):
     """What a batch handler takes for each job: one item of the list that is its only parameter."""
 
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        super().__init__(name, function)
+        self.returns = _returned_for_each(get_type_hints(function))
+
     def _shape_of(self, function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
         if len(parameters) != 1 or parameters[0].kind not in _NAMED:
             raise InvalidArgument(
                 f"batch handler {self.name} takes ({', '.join(map(str, parameters))}), not one list",
@@ -114,8 +147,8 @@ class WholePayload(Arguments):
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
-        self._signature = inspect.signature(function)
-        self.returns: Any = Any
+        self._signature = signature_of(function)
+        self.returns: Any = _returned(_hints_if_known(function))
         self._names = tuple(self._signature.parameters)
         if len(self._names) != 1:
             raise InvalidArgument(f"raw task {name} takes {len(self._names)} arguments; it gets one, the whole payload")
@@ -125,7 +158,10 @@ class WholePayload(Arguments):
         given = [*args, *kwargs.values()]
         if len(given) != 1 or not kwargs.keys() <= set(self._names):
             raise InvalidArgument(f"task {self.name} takes one argument, its payload; it got {len(given)}")
-        return msgspec.to_builtins(given[0], enc_hook=_encode)
+        try:
+            return msgspec.to_builtins(given[0], enc_hook=_encode)
+        except (TypeError, InvalidArgument, RecursionError) as error:
+            raise self._unfit({self._names[0]: given[0]}, error) from None
 
     def unpack(self, payload: Any) -> dict[str, Any]:
         """The payload, under the argument's name."""
@@ -139,6 +175,26 @@ class WholePayload(Arguments):
             raise InvalidArgument(f"task {self.name}: the payload cannot be read: {error}") from None
 
 
+class _Written(str):
+    """An annotation that is text, under ``from __future__ import annotations``: shown as it is written."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """A function's signature, without quotes around annotations that are text."""
+    found = inspect.signature(function)
+    parameters = [p.replace(annotation=_written(p.annotation)) for p in found.parameters.values()]
+    return found.replace(parameters=parameters, return_annotation=_written(found.return_annotation))
+
+
+def _written(annotation: Any) -> Any:
+    return _Written(annotation) if isinstance(annotation, str) else annotation
+
+
 def _default(value: Any) -> Any:
     # A mutable default is created for each call, as msgspec wants it.
     return msgspec.field(default_factory=type(value)) if isinstance(value, list | dict | set) and not value else value
@@ -150,10 +206,42 @@ def _encode(value: Any) -> Any:
     raise InvalidArgument(f"{type(value).__name__} cannot be kept as JSON")
 
 
+def _cannot_be_kept(value: Any) -> bool:
+    try:
+        msgspec.to_builtins(value, enc_hook=_encode)
+    except (TypeError, InvalidArgument, RecursionError):
+        return True
+    return False
+
+
+def _described(value: Any) -> str:
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _hints_if_known(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function)
+    except NameError:  # Imported for type checkers only; a raw task's argument is not read by its type.
+        return {}
+
+
 def _returned(hints: dict[str, Any]) -> Any:
     """The type that a result has; Any where none is known, or where the handler returns None and may set another."""
     known = hints.get("return", Any)
     return Any if known is type(None) else known
+
+
+def _returned_for_each(hints: dict[str, Any]) -> Any:
+    """The type of the result of one job of a batch: that of an outcome which is no exception."""
+    kinds = [kind for kind in _options(hints.get("return", Any)) if kind is not type(None)]
+    outcomes = _options((get_args(kinds[0]) or (Any,))[0]) if len(kinds) == 1 else (Any,)
+    results = [kind for kind in outcomes if not (isinstance(kind, type) and issubclass(kind, BaseException))]
+    return Any if Any in results or results in ([], [type(None)]) else Union[tuple(results)]  # noqa: UP007
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
 
 
 def _decode(kind: type, value: Any) -> Any:

@@ -47,6 +47,8 @@
     ├── HandlersLeft                  a worker ended, and left handlers behind that would not stop
     └── EmbeddedError                 the embedded PostgreSQL cannot start
 
+``BlocksLoop`` is a warning, not an error: a RuntimeWarning.
+
 The codes are SQLSTATEs, so a client in any language can tell them apart.
 """
 
@@ -294,6 +296,10 @@ class HandlersLeft(DibsError):
 
 class EmbeddedError(DibsError):
     """The embedded PostgreSQL cannot be found or started."""
+
+
+class BlocksLoop(RuntimeWarning):
+    """A warning: a blocking enqueue was called on an event loop, where nothing else runs until it is answered."""
 
 
 DATA = ("22", "23", "54")

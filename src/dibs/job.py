@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from dibs.errors import InvalidArgument
+from dibs.errors import InvalidArgument, UnknownJob
 from dibs.policy import FOREVER, Backoff, DedupScope, History, OnDuplicate, Seconds, moment, seconds
 from dibs.states import Answer, State
 
@@ -326,6 +326,11 @@ __all__ = [
     "Held",
     "NewJob",
 ]
+
+
+def no_such_job(id: UUID) -> UnknownJob:
+    """The error that says so."""
+    return UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")
 
 
 def job_id(value: UUID | str) -> UUID:

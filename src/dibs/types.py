@@ -3,6 +3,7 @@
 from dibs.client.channels import Channels
 from dibs.client.channels_async import AsyncChannels
 from dibs.client.context import StopReason
+from dibs.client.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from dibs.client.failures import Failures
 from dibs.client.failures_async import AsyncFailures
 from dibs.client.groups import Groups
@@ -18,7 +19,7 @@ from dibs.client.schedules import Schedules
 from dibs.client.schedules_async import AsyncSchedules
 from dibs.client.stats import Stats
 from dibs.client.stats_async import AsyncStats
-from dibs.client.task import TaskSettings
+from dibs.client.task import AsyncTask, BatchTask, PlainTask, TaskSettings
 from dibs.client.transaction import Transaction
 from dibs.client.upkeep import Upkeep
 from dibs.client.upkeep_async import AsyncUpkeep
@@ -78,10 +79,13 @@ __all__ = [
     "AsyncQueues",
     "AsyncSchedules",
     "AsyncStats",
+    "AsyncTask",
     "AsyncUpkeep",
     "AsyncWorkers",
     "Audit",
     "Backoff",
+    "BatchDecorator",
+    "BatchTask",
     "CatchUp",
     "Changed",
     "Channels",
@@ -117,6 +121,7 @@ __all__ = [
     "OnFailure",
     "Outcome",
     "Overlap",
+    "PlainTask",
     "PriorityDepth",
     "Pruned",
     "QueueInfo",
@@ -128,6 +133,7 @@ __all__ = [
     "Resumed",
     "RunningJob",
     "Schedule",
+    "ScheduleDecorator",
     "ScheduleRule",
     "Schedules",
     "Seconds",
@@ -138,6 +144,7 @@ __all__ = [
     "Status",
     "Steps",
     "StopReason",
+    "TaskDecorator",
     "TaskInfo",
     "TaskSettings",
     "Totals",

@@ -316,7 +316,7 @@ async def test_a_batch_handler_answers_for_each_job(app: dibs.App) -> None:
     sizes: list[int] = []
 
     @app.batch(max=10, within=0.2, name="index", retry=NOW)
-    async def index(numbers: list[int]) -> list[Any]:
+    async def index(numbers: list[int]) -> list[int | Exception]:
         sizes.append(len(numbers))
         assert [c.job.payload["item"] for c in dibs.context().batch] == numbers
         return [ValueError(f"{n} is odd") if n % 2 else n * 10 for n in numbers]

@@ -222,3 +222,27 @@ def test_the_tests_in_the_docs_pass(project: pytest.Pytester, shared: str) -> No
     written = len(re.findall(r"^(?:async )?def test_", "".join(files.values()), re.MULTILINE))
     assert written > 5
     run(project).assert_outcomes(passed=written)
+
+
+def test_a_failed_assertion_shows_the_line_of_the_test(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_shop="""
+        import dibs, pytest, shop
+        from dibs.testing import assert_enqueued, refute_enqueued
+
+        def test_missing(dibs_app):
+            assert_enqueued(shop.welcome, 42)
+
+        def test_too_much(dibs_app):
+            shop.sign_up(1)
+            refute_enqueued(shop.welcome)
+
+        def test_no_such_argument(dibs_app):
+            assert_enqueued(shop.welcome, languag="de")
+        """
+    )
+    done = project.runpytest_subprocess("--tb=short")
+    done.assert_outcomes(failed=3)
+    shown = [line for line in done.outlines if re.match(r"\S+\.py:\d+: in ", line)]
+    assert len(shown) == 3
+    assert all(line.startswith("test_shop.py:") for line in shown), shown

@@ -187,7 +187,7 @@ def test_payloads_come_back_as_they_went(client: dibs.Client) -> None:
         client.enqueue("q", "k", "nul \x00 byte")
     with pytest.raises(dibs.InvalidArgument, match="NaN"):
         client.enqueue("q", "k", {"x": [None, float("nan")]})
-    with pytest.raises(TypeError, match="cannot be sent as JSON"):
+    with pytest.raises(dibs.InvalidArgument, match="object cannot be sent as JSON"):
         client.enqueue("q", "k", object())
 
 

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.once
 
 PUBLIC = {*dibs.__all__, *types.__all__, *(name for name, value in vars(events).items() if inspect.isclass(value))}
-PASSED_BY_DIBS = {"Arguments", "AsyncDatabase", "Batch", "Database", "Databases", "Note"}
-"""Only dibs itself makes what takes these: a task and its settings, a context, a transaction, a client's upkeep."""
+PASSED_BY_DIBS = {"Arguments", "AsyncDatabase", "Batch", "Database", "Databases", "Note", "Untold"}
+"""Only dibs itself makes what takes these: a task and its settings, a context, a transaction, a client's upkeep.
+
+``Untold`` is what no function returns, for type checkers.
+"""
 NAMES = {name: getattr(module, name) for module in (dibs, types) for name in module.__all__}
 DEFINED = [name for name, thing in NAMES.items() if inspect.isclass(thing) or inspect.isfunction(thing)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
@@ -11,11 +12,12 @@ from dibs.arguments import Arguments, ItemArguments, WholePayload
 from dibs.client.bulk import Noted
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
+from dibs.client.find import told_place
 from dibs.client.handle import Job
 from dibs.client.handle_async import AsyncJob
 from dibs.client.middleware import hooks, walk
 from dibs.client.remote import RemoteTask
-from dibs.client.task import Batch, Task, TaskSettings, kind_of, settings_of
+from dibs.client.task import AsyncTask, Batch, BatchTask, PlainTask, Task, TaskSettings, kind_of, settings_of
 from dibs.errors import InvalidArgument
 from dibs.events import Event, Events, JobEnqueued
 from dibs.lazy import LazyList
@@ -24,10 +26,11 @@ from dibs.retry import Retry
 from dibs.scheduler import Schedules
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
     from types import EllipsisType
     from uuid import UUID
 
+    from dibs.client.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator, Untold
     from dibs.client.middleware import Middleware
     from dibs.db.adapters.detect import AsyncConnection, Connection
     from dibs.job import Enqueued, NewJob
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
+TaskT = TypeVar("TaskT", bound=Task[..., Any])
 E = TypeVar("E", bound=Event)
 
 
@@ -72,8 +75,18 @@ class App:
         self.closing: list[Callable[[], Awaitable[None]]] = []
         self._async: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
 
+    def __repr__(self) -> str:
+        count = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"
+        return f"<App {self.schedules.app} at {told_place(self.dsn)}: {count}>"
+
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, Untold], /) -> Task[P, Any]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
     @overload
     def task(
@@ -92,7 +105,7 @@ class App:
         rate: float | None = None,
         raw: bool = False,
         **options: Unpack[JobOptions],
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    ) -> TaskDecorator: ...
 
     def task(
         self,
@@ -117,11 +130,15 @@ class App:
         Other options are those of each job: priority, ttl, lease and so on.
         """
 
+        if function is not None and not callable(function):
+            raise InvalidArgument(f"a task is a function, not {function!r}", hint="options go by name: task(queue=…)")
+        settings = settings_of(self, queue, Retry() if retry is None else retry, given)
+
         def make(decorated: Callable[..., Any]) -> Task[Any, Any]:
             kind = name or kind_of(decorated)
-            settings = settings_of(self, queue, Retry() if retry is None else retry, given)
+            made = AsyncTask if inspect.iscoroutinefunction(decorated) else PlainTask
             arguments = (WholePayload if raw else Arguments)(kind, decorated)
-            return self._add(Task(self, decorated, kind, settings, arguments))
+            return self._add(made(self, decorated, kind, settings, arguments))
 
         return make if function is None else make(function)
 
@@ -134,11 +151,11 @@ class App:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         **rule: Unpack[ScheduleRule],
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+    ) -> ScheduleDecorator:
         """Run a task on a schedule, or a function that becomes one; a worker tells the database when it starts."""
         whole: ScheduleRule = rule if cron is None else {**rule, "cron": cron}
         made = self.schedules.decorator(whole, name=name, args=args, kwargs=kwargs, as_task=self.task)
-        return cast("Callable[[Callable[P, R]], Task[P, R]]", made)
+        return cast("ScheduleDecorator", made)
 
     def batch(
         self,
@@ -152,7 +169,7 @@ class App:
         timeout: Seconds | None = None,
         soft_timeout: Seconds | None = None,
         **options: Unpack[JobOptions],
-    ) -> Callable[[Callable[[list[T]], R]], Task[[T], R]]:
+    ) -> BatchDecorator:
         """Turn a function that takes a list into a task whose jobs run in batches.
 
         A batch has up to ``max`` jobs, or what arrives ``within`` seconds.
@@ -160,17 +177,17 @@ class App:
         One item is enqueued as one job. The function returns None, or a list with an outcome for each item: its result,
         or the exception it would have raised.
         """
+        gathering = Batch(max, float(within) if isinstance(within, int | float) else within.total_seconds())
+        own = {"timeout": timeout, "soft_timeout": soft_timeout, "batch": gathering}
+        settings = settings_of(self, queue, Retry() if retry is None else retry, {**own, **options})
 
-        def make(decorated: Callable[[list[T]], R]) -> Task[[T], R]:
+        def make(decorated: Callable[[list[Any]], Any]) -> BatchTask[Any, Any, Any]:
             kind = name or kind_of(decorated)
-            gathering = Batch(max, float(within) if isinstance(within, int | float) else within.total_seconds())
-            own = {"timeout": timeout, "soft_timeout": soft_timeout, "batch": gathering}
-            settings = settings_of(self, queue, Retry() if retry is None else retry, {**own, **options})
-            return self._add(Task(self, decorated, kind, settings, ItemArguments(kind, decorated)))
+            return self._add(BatchTask(self, decorated, kind, settings, ItemArguments(kind, decorated)))
 
         return make
 
-    def _add(self, made: Task[P, R]) -> Task[P, R]:
+    def _add(self, made: TaskT) -> TaskT:
         if made.name in self.tasks:
             raise InvalidArgument(f"there is a task {made.name} already", hint="give one of them another name=")
         self.tasks[made.name] = made

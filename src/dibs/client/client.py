@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from dibs.client.channels import Channels
 from dibs.client.enqueue import Enqueuer
 from dibs.client.failures import Failures
-from dibs.client.find import find_database
+from dibs.client.find import find_database, told_place
 from dibs.client.groups import Groups
 from dibs.client.handle import Job
 from dibs.client.limits import Limits
@@ -25,8 +25,8 @@ from dibs.db import calls
 from dibs.db.adapters.client import join
 from dibs.db.database import Database
 from dibs.db.listen import Bell
-from dibs.errors import LeaseLost, UnknownJob
-from dibs.job import Answered, NewJob, job_id, new_jobs, plain_job
+from dibs.errors import LeaseLost
+from dibs.job import Answered, NewJob, job_id, new_jobs, no_such_job, plain_job
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
 from dibs.runtime.wake import FAST_POLLS
@@ -69,6 +69,7 @@ class Client(Operating):
     ) -> None:
         self._database = Database(lambda: find_database(dsn), pool_size=pool_size, patience=patience)
         self._enqueuer = Enqueuer(self._database)
+        self._given = dsn
         self._bell: Bell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
@@ -81,6 +82,9 @@ class Client(Operating):
         self.failures = Failures(self._run)
         self.channels = Channels(self._run)
         self.upkeep = Upkeep(self._database)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {told_place(self._given)}>"
 
     def __enter__(self) -> Self:
         self._database.connect()
@@ -340,7 +344,7 @@ class Client(Operating):
         while seen is None or not seen.has_ended:
             now = self.status(id)
             if seen is None and now.state is State.UNKNOWN:
-                raise UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")
+                raise no_such_job(id)
             if now != seen:
                 seen, pause = now, WATCH
                 yield now

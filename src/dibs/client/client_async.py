@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from dibs.client.channels_async import AsyncChannels
 from dibs.client.enqueue_async import AsyncEnqueuer
 from dibs.client.failures_async import AsyncFailures
-from dibs.client.find import find_database
+from dibs.client.find import find_database, told_place
 from dibs.client.groups_async import AsyncGroups
 from dibs.client.handle_async import AsyncJob
 from dibs.client.limits_async import AsyncLimits
@@ -25,8 +25,8 @@ from dibs.db import calls
 from dibs.db.adapters.client_async import join
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
-from dibs.errors import LeaseLost, UnknownJob
-from dibs.job import Answered, NewJob, job_id, new_jobs, plain_job
+from dibs.errors import LeaseLost
+from dibs.job import Answered, NewJob, job_id, new_jobs, no_such_job, plain_job
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
 from dibs.runtime.wake import FAST_POLLS
@@ -69,6 +69,7 @@ class AsyncClient(AsyncOperating):
     ) -> None:
         self._database = AsyncDatabase(lambda: find_database(dsn), pool_size=pool_size, patience=patience)
         self._enqueuer = AsyncEnqueuer(self._database)
+        self._given = dsn
         self._bell: AsyncBell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
@@ -81,6 +82,9 @@ class AsyncClient(AsyncOperating):
         self.failures = AsyncFailures(self._run)
         self.channels = AsyncChannels(self._run)
         self.upkeep = AsyncUpkeep(self._database)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {told_place(self._given)}>"
 
     async def __aenter__(self) -> Self:
         await self._database.connect()
@@ -351,7 +355,7 @@ class AsyncClient(AsyncOperating):
         while seen is None or not seen.has_ended:
             now = await self.status(id)
             if seen is None and now.state is State.UNKNOWN:
-                raise UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")
+                raise no_such_job(id)
             if now != seen:
                 seen, pause = now, WATCH
                 yield now

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from dibs.client.bulk import Bulk
+from dibs.client.on_loop import expect_no_loop
 from dibs.db import calls
 from dibs.db.adapters.client import join
 from dibs.errors import IdOutOfRange
@@ -77,6 +78,8 @@ class Enqueuer:
         return bulk.answers(done)
 
     def _connect(self, conn: Connection | None) -> None:
+        if conn is None:
+            expect_no_loop()
         # With a connection of the caller's no other is opened: a pooler may have none left.
         (self._database.connect() if conn is None else self._database.check_on(conn))
 

@@ -6,6 +6,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from dibs.client.bulk import Bulk
+
+# sync only: from dibs.client.on_loop import expect_no_loop
 from dibs.db import calls
 from dibs.db.adapters.client_async import join
 from dibs.errors import IdOutOfRange
@@ -76,6 +78,8 @@ class AsyncEnqueuer:
         return bulk.answers(done)
 
     async def _connect(self, conn: AsyncConnection | None) -> None:
+        # sync only: if conn is None:
+        # sync only:     expect_no_loop()
         # With a connection of the caller's no other is opened: a pooler may have none left.
         await (self._database.connect() if conn is None else self._database.check_on(conn))
 

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dibs.config import configured_dsn
+from dibs.db.dsn import place
 from dibs.db.schema import migrate
-from dibs.errors import EmbeddedError
+from dibs.errors import EmbeddedError, InvalidArgument
 
 if TYPE_CHECKING:
     from dibs.embedded import Server
@@ -25,6 +26,15 @@ def find_database(dsn: str | None) -> str:
     embedded = start_embedded().dsn()
     migrate(embedded)
     return embedded
+
+
+def told_place(dsn: str | None) -> str:
+    """Which database that will be, for people: no password, and nothing is started to find out."""
+    found = configured_dsn(dsn)
+    try:
+        return place(found) if found else "the embedded PostgreSQL"
+    except InvalidArgument:
+        return "a DSN that cannot be read"
 
 
 def start_embedded() -> Server:

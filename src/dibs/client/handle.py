@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from dibs.errors import JobEnded, WaitTimeout
+from dibs.job import no_such_job
 from dibs.results import read_result
-from dibs.states import Answer
+from dibs.states import Answer, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ SOONEST, LATEST = 0.01, 0.25
 """A wait for a job's end looks again after this many seconds, at first and at last."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Job(Generic[R_co]):
     """A job that was enqueued, with what its task returns; ``is_new`` is false if it was there already."""
 
@@ -34,13 +35,22 @@ class Job(Generic[R_co]):
     outcome: Answer = Answer.ENQUEUED
     returns: Any = Any
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}{'' if self.outcome is Answer.ENQUEUED else f' {self.outcome}'}>"
+
     def status(self) -> Status:
         """Return what it is now, how often it was tried, how far its run has come, and its result as JSON."""
         return self.client.status(self.id)
 
     def result(self) -> R_co | None:
-        """Return what its last successful run returned; None before that, and where no history is kept."""
-        return self._read(self.status())
+        """Return what its last successful run returned; None before that, and where no history is kept.
+
+        Raises UnknownJob if there is no such job, or none that is committed.
+        """
+        status = self.status()
+        if status.state is State.UNKNOWN:
+            raise no_such_job(self.id)
+        return self._read(status)
 
     def _read(self, status: Status) -> R_co | None:
         read: R_co | None = read_result(status.result, self.returns)

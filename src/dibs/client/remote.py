@@ -34,6 +34,9 @@ class RemoteTask:
         self._facts: Mapping[str, Any] | None = None
         self.kind = kind
 
+    def __repr__(self) -> str:
+        return f"<RemoteTask {self.kind}{'' if self._queue is None else f' on queue {self._queue}'}>"
+
     def using(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> RemoteTask:
         """The same task with other options."""
         changed: Any = {**self._options, **options}

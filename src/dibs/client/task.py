@@ -7,7 +7,7 @@ import inspect
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from dibs.errors import InvalidArgument
 from dibs.job import NewJob, TaskCall, new_jobs
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from dibs.client.handle_async import AsyncJob
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+C_co = TypeVar("C_co", covariant=True)
 T = TypeVar("T")
 
 REPEATED_KEY = "dibs-dedup-key"
@@ -94,8 +95,8 @@ class TaskSettings:
             raise InvalidArgument(f"a task's rate is how many start per second, from 0.000001 on, not {self.rate}")
 
 
-class Task(Generic[P, R]):
-    """A function that can be called as it is, or enqueued."""
+class Task(Generic[P, R_co]):
+    """A function that can be called as it is, or enqueued; ``R_co`` is the type that a job of it results in."""
 
     def __init__(
         self, app: App, function: Callable[..., Any], name: str, settings: TaskSettings, arguments: Arguments
@@ -108,15 +109,16 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         functools.update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function here and now."""
-        if self.settings.batch is not None:
-            return cast("R", self.function([*args, *kwargs.values()]))
-        return cast("R", self.function(*args, **kwargs))
+    def __repr__(self) -> str:
+        return f"<Task {self.name} on queue {self.settings.queue}: {self.arguments.signature}>"
 
-    def using(self, *, queue: str | None = None, conn: Any = None, **options: Unpack[JobOptions]) -> Task[P, R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call the function here and now."""
+        return self.function(*args, **kwargs)
+
+    def using(self, *, queue: str | None = None, conn: Any = None, **options: Unpack[JobOptions]) -> Self:
         """The same task with other options, or in the transaction of ``conn``."""
-        _check_options(options)
+        check_options(options)
         changed = replace(
             self.settings,
             queue=queue or self.settings.queue,
@@ -124,7 +126,7 @@ class Task(Generic[P, R]):
             options=cast("JobOptions", {**self.settings.options, **options}),
             changed=self.settings.changed | options.keys() | ({"queue"} if queue else set()),
         )
-        return Task(self.app, self.function, self.name, changed, self.arguments)
+        return type(self)(self.app, self.function, self.name, changed, self.arguments)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The call as a job to be enqueued: for bulk enqueues and follow-ups."""
@@ -148,42 +150,30 @@ class Task(Generic[P, R]):
         own = self.settings.changed
         return TaskCall(queue=self.settings.queue, kind=self.name, payload=payload, own=own, **options)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Enqueue one call."""
         return self.app._enqueue_one(self.call(*args, **kwargs), self.name, self.settings.conn)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[Any]:
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[R_co]:
         """Enqueue one call, from async code."""
         return await self.app._aenqueue_one(self.call(*args, **kwargs), self.name, self.settings.conn)
 
-    @overload
-    def job(self: Task[P, Coroutine[Any, Any, T]], id: UUID | str) -> Job[T]: ...
-
-    @overload
-    def job(self, id: UUID | str) -> Job[R]: ...
-
-    def job(self, id: UUID | str) -> Job[Any]:
+    def job(self, id: UUID | str) -> Job[R_co]:
         """A handle on a job of this task that is known by its id: its result has the type that the task returns."""
         return replace(self.app.job(id), returns=self.arguments.returns)
 
-    @overload
-    def ajob(self: Task[P, Coroutine[Any, Any, T]], id: UUID | str) -> AsyncJob[T]: ...
-
-    @overload
-    def ajob(self, id: UUID | str) -> AsyncJob[R]: ...
-
-    def ajob(self, id: UUID | str) -> AsyncJob[Any]:
+    def ajob(self, id: UUID | str) -> AsyncJob[R_co]:
         """The same for async code."""
         return replace(self.app.ajob(id), returns=self.arguments.returns)
 
-    def enqueue_many(self, calls: Iterable[NewJob]) -> Sequence[Job[Any]]:
+    def enqueue_many(self, calls: Iterable[NewJob]) -> Sequence[Job[R_co]]:
         """Enqueue many calls, made by :meth:`call`, all or none.
 
         Options of :meth:`using` are for all of them, except where a call has been given its own.
         """
         return self.app.enqueue_many(self._with_options(calls), self.settings.conn)
 
-    async def aenqueue_many(self, calls: Iterable[NewJob]) -> Sequence[AsyncJob[Any]]:
+    async def aenqueue_many(self, calls: Iterable[NewJob]) -> Sequence[AsyncJob[R_co]]:
         """Enqueue many calls, made by :meth:`call`, all or none, from async code."""
         return await self.app.aenqueue_many(self._with_options(calls), self.settings.conn)
 
@@ -205,6 +195,32 @@ class Task(Generic[P, R]):
             "arguments": self.arguments.describe(),
             "options": options,
         }
+
+
+class AsyncTask(Task[P, R_co]):
+    """A task that is an ``async def``: calling it here and now gives a coroutine."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+            """Call the function here and now."""
+
+
+class PlainTask(Task[P, R_co]):
+    """A task that is a ``def``."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+            """Call the function here and now."""
+
+
+class BatchTask(Task[[T], R_co], Generic[T, R_co, C_co]):
+    """A task whose jobs run in batches: it is enqueued with one item; ``C_co`` is what its function answers."""
+
+    def __call__(self, item: T) -> C_co:
+        """Call the function here and now, with a list of one item."""
+        return cast("C_co", self.function([item]))
 
 
 def _own(job: NewJob) -> frozenset[str]:
@@ -229,7 +245,8 @@ def _module_of(function: Callable[..., Any]) -> str:
     return Path(names["__file__"]).stem if "__file__" in names else function.__module__
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what is no option of a job, with the one that was probably meant."""
     for name in options.keys() - JobOptions.__annotations__.keys():
         near = get_close_matches(name, [*JobOptions.__annotations__, *OWN, "name", "queue", "retry", "conn"], 1)
         hint = f"did you mean {near[0]!r}?" if near else f"a job has {', '.join(sorted(JobOptions.__annotations__))}"
@@ -244,7 +261,7 @@ def settings_of(app: App, queue: str | None, retry: Retry, given: Mapping[str, A
     if not isinstance(retry, Retry):
         raise InvalidArgument(f"a task's retry is a dibs.Retry, not {retry!r}", hint="write dibs.Retry(max_attempts=3)")
     options = {name: value for name, value in given.items() if name not in OWN}
-    _check_options(options)
+    check_options(options)
     kept: dict[str, Any] = {name: value for name, value in given.items() if name in OWN and value is not None}
     for name in ("timeout", "soft_timeout", "repeat"):
         if name in kept:

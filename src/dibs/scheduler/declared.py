@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -50,6 +51,7 @@ class Schedules:
         as_task: Callable[[Any], T],
     ) -> Callable[[Any], T]:
         """Declares the task it is given; a plain function is made a task first."""
+        _check_names(rule)
         if sum(key in rule for key in RULES) != 1:
             raise InvalidSchedule("a schedule has one rule", hint=f"give one of {', '.join(RULES)}")
         plain = rule_json(rule)
@@ -63,6 +65,14 @@ class Schedules:
             return task
 
         return declare
+
+
+def _check_names(rule: ScheduleRule) -> None:
+    known = ScheduleRule.__annotations__
+    for name in rule.keys() - known.keys():
+        near = get_close_matches(name, [*known, "name", "args", "kwargs"], 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"a schedule has {', '.join(sorted(known))}"
+        raise InvalidArgument(f"a schedule has no option {name!r}", hint=hint)
 
 
 def _calling_module() -> str:

@@ -124,6 +124,7 @@ def assert_enqueued(
     goes into ``arguments``: here it asks for the option. ``count`` asks for exactly that many, otherwise there must be
     one or more. ``conn`` also sees what your own transaction has not committed.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test.
     wanted = _wanted(what, args, arguments or {}, _options(kwargs, queue=queue, state=state, payload=payload), kwargs)
     jobs = enqueued(_client(what, on), conn=conn)
     matches = [job for job in jobs if not wanted.differences(job)]
@@ -145,6 +146,7 @@ def refute_enqueued(
     **kwargs: Any,
 ) -> None:
     """Assert that no such job was enqueued; takes what :func:`assert_enqueued` takes."""
+    __tracebackhide__ = True  # pytest shows the line of the test.
     wanted = _wanted(what, args, arguments or {}, _options(kwargs, queue=queue, state=state, payload=payload), kwargs)
     jobs = enqueued(_client(what, on), conn=conn)
     matches = [job for job in jobs if not wanted.differences(job)]
@@ -193,6 +195,7 @@ _EVERY_JOB = Call(
 
 
 def _client(what: Task[..., Any] | NewJob | str, on: App | Client | None) -> App | Client:
+    __tracebackhide__ = True
     if on is not None:
         return on
     if isinstance(what, Task):
@@ -202,6 +205,7 @@ def _client(what: Task[..., Any] | NewJob | str, on: App | Client | None) -> App
 
 def _options(kwargs: dict[str, Any], **own: Any) -> dict[str, Any]:
     """The options asked for, taken out of the keyword arguments."""
+    __tracebackhide__ = True
     given = {name: kwargs.pop(name) for name in [*kwargs] if name in JobOptions.__annotations__}
     if unkept := [name for name in given if name not in {*KEPT, *_OWN}]:
         raise InvalidArgument(
@@ -229,6 +233,7 @@ def _wanted(
     options: dict[str, Any],
     kwargs: dict[str, Any],
 ) -> Wanted:
+    __tracebackhide__ = True
     named = {**arguments, **kwargs}
     if isinstance(what, Task):
         return _of_task(what, args, named, options)
@@ -241,6 +246,7 @@ def _wanted(
 
 
 def _of_task(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Wanted:
+    __tracebackhide__ = True
     signature = task.arguments.signature
     try:
         given = signature.bind_partial(*args, **kwargs).arguments

@@ -13,6 +13,7 @@ import msgspec
 from dibs.db.translate import NUL
 from dibs.errors import InvalidArgument
 from dibs.job import Answered, Claimed, Held
+from dibs.places import place_of
 from dibs.policy import Backoff, Seconds, seconds
 from dibs.states import Answer
 
@@ -79,12 +80,31 @@ def to_json(value: Any) -> str:
     except RecursionError:
         raise InvalidArgument("what is nested too deeply cannot be sent as JSON") from None
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"text with a lone surrogate cannot be sent as JSON: {error}") from None
+        message = f"text with a lone surrogate cannot be sent as JSON: {error}"
+        raise InvalidArgument(message + _place(value, _cannot_be_sent)) from None
+    except TypeError as error:
+        raise InvalidArgument(
+            f"{error}{_place(value, _cannot_be_sent)}",
+            hint="JSON holds numbers, text, lists and dicts with names for keys; send bytes as the whole payload",
+        ) from None
     if b"null" in text and _has_nan(value):
-        raise InvalidArgument("JSON has no NaN and no infinity; send null, a string, or bytes")
+        message = "JSON has no NaN and no infinity; send null, a string, or bytes"
+        raise InvalidArgument(message + _place(value, _has_nan))
     if b"\\u0000" in text and _NUL.search(text):
         raise InvalidArgument(NUL)
     return text.decode()
+
+
+def _place(value: Any, is_unfit: Callable[[Any], bool]) -> str:
+    return f" - at `{place_of(value, is_unfit)[0]}`"
+
+
+def _cannot_be_sent(value: Any) -> bool:
+    try:
+        msgspec.json.encode(value, enc_hook=_encode)
+    except (TypeError, UnicodeEncodeError, RecursionError):
+        return True
+    return False
 
 
 def _has_nan(value: Any) -> bool:

@@ -22,6 +22,7 @@ from dibs.db.calls.call import (
     to_jsonb,
     uuids,
 )
+from dibs.errors import InvalidArgument
 from dibs.info import JobSummary, RunningJob
 from dibs.job import BYTES, Answered, Claimed, Enqueued, Failed, Held, NewJob
 from dibs.progress import Status
@@ -47,7 +48,10 @@ def enqueue(job: NewJob, id: str, *, fresh: bool) -> Call[Enqueued]:
             many.sql, many.args, lambda rows: _made(rows[0][1:] if rows else (UUID(id), "enqueued")), repeat=repeat
         )
     sql, options = form
-    content = to_jsonb(job.payload) if job.body is None else job.body
+    try:
+        content = to_jsonb(job.payload) if job.body is None else job.body
+    except InvalidArgument as error:
+        raise _of_job(job, error) from None
     return Call(sql, (id, content, *options, fresh), lambda rows: _made(rows[0]), repeat=repeat)
 
 
@@ -86,7 +90,10 @@ def _new_form(job: NewJob) -> Form | None:
     if type(asked.get("priority", 0)) is not int or type(asked.get("max_attempts", 0)) is not int:
         return None
     if "headers" in asked:
-        asked["headers"] = to_json(asked["headers"])
+        try:
+            asked["headers"] = to_json(asked["headers"])
+        except InvalidArgument as error:
+            raise _of_job(job, error) from None
     return _statement("payload" if job.body is None else "body", *asked), tuple(asked.values())
 
 
@@ -101,13 +108,25 @@ def _statement(*names: str) -> str:
 def encode(job: NewJob) -> str:
     """A job in the form ``enqueue_many`` takes, without its end: its id is still to come."""
     like: TaskCall | None = getattr(job, "like", None)
-    if like is None or isinstance(job.payload, BYTES):
-        return to_json(job.as_json(None))[:-1]
-    if like.head is None:
-        asked = like.as_json(None)
-        del asked["payload"]
-        object.__setattr__(like, "head", f'{to_json(asked)[:-1]},"payload":')
-    return f"{like.head}{to_json(job.payload)}"
+    try:
+        if like is None or isinstance(job.payload, BYTES):
+            return to_json(job.as_json(None))[:-1]
+        if like.head is None:
+            asked = like.as_json(None)
+            del asked["payload"]
+            object.__setattr__(like, "head", f'{to_json(asked)[:-1]},"payload":')
+        return f"{like.head}{to_json(job.payload)}"
+    except InvalidArgument as error:
+        raise _of_job(job, error) from None
+
+
+def _of_job(job: NewJob, error: InvalidArgument) -> InvalidArgument:
+    """What is wrong with a job, with its queue and kind, and whether it is in the payload or elsewhere."""
+    try:
+        to_json(job.as_json(None))
+    except InvalidArgument as told:
+        error = told
+    return InvalidArgument(f"job of kind {job.kind!r} for queue {job.queue!r}: {error.message}", hint=error.hint)
 
 
 def enqueue_many(
