@@ -1,6 +1,6 @@
 """A shop with Django, in one file: an order and the job that confirms it are one commit.
 
-dibs init
+dibs migrate
 python -m examples.django_app runserver
 dibs worker examples.django_app:app
 """

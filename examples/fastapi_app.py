@@ -1,6 +1,6 @@
 """A shop with FastAPI and psycopg: an order and the job that confirms it are one commit.
 
-dibs init
+dibs migrate
 uvicorn examples.fastapi_app:web
 dibs worker examples.fastapi_app:app
 """

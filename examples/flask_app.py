@@ -1,6 +1,6 @@
 """A shop with Flask and psycopg: an order and the job that confirms it are one commit.
 
-dibs init
+dibs migrate
 flask --app examples.flask_app run
 dibs worker examples.flask_app:app
 """

@@ -1,6 +1,6 @@
 """A shop with SQLAlchemy's ORM, sync and async: an order and the job that confirms it are one commit.
 
-dibs init
+dibs migrate
 python -m examples.sqlalchemy_app 1 2
 python -m examples.sqlalchemy_app 1 2 --async
 dibs worker examples.sqlalchemy_app:app

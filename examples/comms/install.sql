@@ -2,7 +2,7 @@
 --
 --   psql -v ON_ERROR_STOP=1 -f examples/comms/install.sql "$DIBS_DSN"
 --
--- dibs has to be there already (dibs init). Safe to run again.
+-- dibs has to be there already (dibs migrate). Safe to run again.
 
 begin;
 set local client_min_messages = warning;

@@ -49,59 +49,70 @@ def test_functions_are_listed_allowed_and_disallowed(run: Dibs, db: psycopg.Conn
 
 
 def test_errors_are_listed_filtered_and_kept(run: Dibs, db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    assert "no errors" in run("errors").err
+    assert "no errors" in run("channels", "error-log").err
     made = client.enqueue("mail", "email")
     for n in range(3):
         db.execute("select dibs.append_error(%s, %s, %s)", (f"error {n}\nmore", made.id, f"source {n % 2}"))
-    shown = run("errors", "--limit", 2)
+    shown = run("channels", "error-log", "--limit", 2)
     assert "error 2" in shown.out
     assert "more" not in shown.out
     assert "--before" in shown.err
-    found = run("errors", "--source", "source 0", "--job", made.id, "--since", "1h", "--json").json
+    found = run("channels", "error-log", "--source", "source 0", "--job", made.id, "--since", "1h", "--json").json
     assert [e["message"] for e in found] == ["error 2\nmore", "error 0\nmore"]
-    assert [e["message"][:7] for e in run("errors", "--before", found[0]["id"], "--json").json] == [
+    assert [e["message"][:7] for e in run("channels", "error-log", "--before", found[0]["id"], "--json").json] == [
         "error 1",
         "error 0",
     ]
-    run("errors", "--keep", "14d")
+    run("channels", "error-log", "--keep", "14d")
     assert db.execute("select error_retention::text from dibs.setting").fetchone() == ("14 days",)
-    run("errors", "--keep", "1s", code=1)
+    run("channels", "error-log", "--keep", "1s", code=1)
 
 
 def test_deliveries_are_listed_and_counted(run: Dibs, db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    assert "0 messages" in run("deliveries").err
+    assert "0 messages" in run("channels", "deliveries").err
+    assert run("channels").err == run("channels", "deliveries").err
     client.enqueue("mail", "email")
     for _ in range(2):
         [job] = client.claim("mail")
         db.execute("select dibs.begin_delivery(%s, %s, 'smtp')", (job.id, job.token))
         client.release(job)
-    assert str(job.id) in run("deliveries", "--interrupted").out
-    found = run("deliveries", "--json").json
+    assert str(job.id) in run("channels", "deliveries", "--interrupted").out
+    found = run("channels", "deliveries", "--json").json
     assert found["totals"] == {
         "messages": 1, "sends": 2, "accepted": 0, "refused": 0, "interrupted": 2, "unrecorded": 0
     }  # fmt: skip
+
+
+def test_supervised_processes_are_listed(run: Dibs, db: psycopg.Connection[Any]) -> None:
+    assert "no process is under a supervisor" in run("channels", "supervised").err
+    db.execute(FUNCTION)
+    db.execute("select dibs.allow_function('shop.work(jsonb)')")
+    db.execute("""select dibs.supervise('refund/7', '{"db_function": "shop.work"}', queue => 'refunds')""")
+    assert run("channels", "supervised").out.splitlines()[1].split()[:3] == ["refund/7", "refunds", "ready"]
+    [found] = run("channels", "supervised", "--json").json
+    assert (found["name"], found["queue"]) == ("refund/7", "refunds")
 
 
 def test_a_login_gets_its_role_its_queues_and_its_functions(
     run: Dibs, dsn: str, db: psycopg.Connection[Any], name: str
 ) -> None:
     install(dsn)
-    planned = run("grant", "worker", name, "--create", "--queue", "comms", "--dry-run", "--json").json
+    planned = run("grants", "give", "worker", name, "--create", "--queue", "comms", "--dry-run", "--json").json
     assert planned["statements"][0] == f'create role "{name}" login'
     assert name not in [h["role"] for h in run("grants", "--json").json]
-    assert "dibs.confine" in run("grant", "worker", name, "--create", "--queue", "comms").out
+    assert "dibs.confine" in run("grants", "give", "worker", name, "--create", "--queue", "comms").out
     [given] = [h for h in run("grants", "--json").json if h["role"] == name]
     assert (given["login"], given["roles"], given["queues"]) == (True, ["dibs_worker"], ["comms"])
     assert len(given["functions"]) == 8
     assert name in run("grants").out
-    assert "not on the allow-list" in run("grant", "worker", name, "--function", "comms.nothing", code=1).err
-    assert "Invalid value" in run("grant", "boss", name, code=2).err
+    assert "not on the allow-list" in run("grants", "give", "worker", name, "--function", "comms.nothing", code=1).err
+    assert "Invalid value" in run("grants", "give", "boss", name, code=2).err
 
 
 def test_what_is_wrong_with_grants_is_found(run: Dibs, dsn: str, db: psycopg.Connection[Any], name: str) -> None:
     install(dsn)
     assert "nothing is wrong" in run("grants", "--check").out
-    run("grant", "worker", name, "--create")
+    run("grants", "give", "worker", name, "--create")
     login = sql.Identifier(name)
     wrongs = {
         "PUBLIC may execute a function of dibs": "grant execute on function dibs.claim to public",

@@ -80,19 +80,19 @@ def ids(client: dibs.Client, **filters: Any) -> list[UUID]:
 
 def test_init_installs_and_says_what(empty_dsn: str) -> None:
     run = Dibs(empty_dsn)
-    assert "would apply migration 0001" in run("init", "--dry-run").out
+    assert "would apply migration 0001" in run("migrate", "--dry-run").out
     planned = run("migrate", "--dry-run", "--json").json
     assert planned["before"] is None
-    installed = run("init", "--lock-timeout", "5s")
+    installed = run("migrate", "--lock-timeout", "5s")
     assert "applied migration 0001" in installed.out
     assert "dibs is installed" in installed.out
     assert "nothing to do" in run("migrate").out
-    assert run("init", "--json").json["applied"] == []
+    assert run("migrate", "--json").json["applied"] == []
 
 
 def test_without_the_schema_it_says_to_run_init(empty_dsn: str) -> None:
     refused = Dibs(empty_dsn)("queues", code=1)
-    assert "dibs init" in refused.err
+    assert "dibs migrate" in refused.err
     assert "Traceback" not in refused.err
 
 
@@ -129,7 +129,11 @@ UNREADABLE = [
 @pytest.mark.parametrize("dsn", UNREADABLE)
 def test_a_dsn_that_cannot_be_read_is_not_shown(dsn: str) -> None:
     """libpq's own words repeat what it could not read, and so the password."""
-    shown = [Dibs(dsn)("jobs", code=1).err, Dibs(dsn)("init", code=1).err, Dibs("")("--dsn", dsn, "grants", code=1).err]
+    shown = [
+        Dibs(dsn)("jobs", code=1).err,
+        Dibs(dsn)("migrate", code=1).err,
+        Dibs("")("--dsn", dsn, "grants", code=1).err,
+    ]
     for use in (lambda: dibs.Client(dsn).enqueue("q", "k"), lambda: migrate(dsn), lambda: at_database(dsn, "other")):
         with pytest.raises(dibs.InvalidArgument, match="the DSN cannot be read") as refused:
             use()
@@ -165,9 +169,13 @@ def test_a_dsn_that_makes_no_sense_is_refused() -> None:
     [
         (["enqeue", "q", "k"], "did you mean 'enqueue'?"),
         (["queues", "shw", "q"], "did you mean 'show'?"),
+        (["pause", "q"], "did you mean 'queues pause' or 'schedules pause'?"),
+        (["shard", "q"], "did you mean 'queues shards'?"),
+        (["queues", "list"], "dibs queues alone lists them"),
+        (["workers", "--all", "stop", "3"], "--all is for the list, not for stop"),
         (["jobs", "--state", "readyy"], "did you mean 'ready'?"),
         (["retry", "--state", "redy"], "did you mean 'ready'"),
-        (["job", "17"], "is not a job's id"),
+        (["show", "17"], "is not a job's id"),
         (["enqueue", "q", "k", "{nope"], "not JSON"),
         (["enqueue", "q", "k", "--delay", "soon"], "is not a duration"),
         (["enqueue", "q", "k", "--due-at", "tomorrow"], "is not a time"),
@@ -260,12 +268,12 @@ def test_a_bounded_queue(run: Dibs) -> None:
     shown = run("queues", "set", "q", "--max-depth", "none", "--max-age", "none", "--json").json
     assert (shown["max_depth"], shown["max_age"], shown["newest_first"]) == (None, None, False)
     assert "is not a number" in run("queues", "set", "q", "--max-depth", "many", code=2).err
-    estimate = run("queues", "eta", "q", "--span", "1m", "--json").json
+    estimate = run("queues", "drain-estimate", "q", "--span", "1m", "--json").json
     assert (estimate["waiting"], estimate["drained_in"]) == (2, None)
-    wanted = run("queues", "workers-wanted", "q", "--target", "1s", "--run-time", "1m", "--slots", "7", "--json").json
+    wanted = run("workers", "wanted", "q", "--target", "1s", "--run-time", "1m", "--slots", "7", "--json").json
     assert (wanted["workers"], wanted["ready"], wanted["run_mean"]) == (18, 2, 60)
-    assert run("queues", "workers-wanted").out.split()[:2] == ["queue", "wanted"]
-    assert "waiting" in run("queues", "eta", "q").out
+    assert run("workers", "wanted").out.split()[:2] == ["queue", "wanted"]
+    assert "waiting" in run("queues", "drain-estimate", "q").out
 
 
 def test_enqueue_reads_standard_input_files_and_bytes(run: Dibs, client: dibs.Client, tmp_path: Any) -> None:
@@ -338,8 +346,8 @@ def test_limits_are_set_listed_and_taken_away(run: Dibs, client: dibs.Client) ->
     run("queues", "set", "mail")
     run("limits", "set", "--kind", "render", "--concurrency", 2)
     run("limits", "set", "--queue", "mail", "--rate", 10, "--burst", 3)
-    run("limits", "set", "--queue", "mail", "--group", "acme", "--concurrency", 1, "--weight", 4)
-    run("limits", "set", "--queue", "mail", "--group", "*", "--concurrency", 5)
+    run("groups", "set", "mail", "acme", "--concurrency", 1, "--weight", 4)
+    run("groups", "set", "mail", "*", "--concurrency", 5)
     run("enqueue", "mail", "render", "--group", "acme", "--cost", 2, "--resource", "gpu=1")
     [job] = client.claim("mail", 10)
     told = {(limit["scope"], limit["name"]): limit for limit in run("limits", "--json").json}
@@ -348,10 +356,12 @@ def test_limits_are_set_listed_and_taken_away(run: Dibs, client: dibs.Client) ->
     assert (told["group", "acme"]["concurrency"], told["group", "acme"]["weight"]) == (1, 4)
     assert "every group" in run("limits").out
     run("limits", "drop", "--kind", "render")
-    run("limits", "drop", "--queue", "mail", "--group", "acme")
+    run("groups", "drop", "mail", "acme")
     assert len(client.limits.list()) == 2
     assert run("limits", "drop", "--kind", "rendr", code=1).err
-    assert run("limits", "set", "--group", "acme", "--concurrency", 1, code=2).err
+    assert "had no settings" in run("groups", "drop", "mail", "acme", code=1).out
+    assert "give --weight" in run("groups", "set", "mail", "acme", code=2).err
+    assert "did you mean 'mail'" in run("groups", "set", "maill", "acme", "--weight", 2, code=4).err
 
 
 def test_a_policy_is_set_and_shown(run: Dibs, client: dibs.Client) -> None:
@@ -375,9 +385,11 @@ def test_a_policy_is_set_and_shown(run: Dibs, client: dibs.Client) -> None:
     shown = run("queues", "show", "mail").out
     assert "exponential:1s,factor=2,cap=10m,jitter=0.1  set by " in shown
     assert re.search(r"lease_cap +12h +default", shown)
-    assert "no job of a group" in run("queues", "groups", "mail").err
+    assert "no job of a group" in run("groups", "-q", "mail").err
     client.enqueue("mail", "k", group="acme")
-    assert re.search(r"0 +1 +\S+ +no +1 +acme", run("queues", "groups", "mail").out)
+    [group] = run("groups", "--json").json
+    assert (group["queue"], group["group"], group["waiting"]) == ("mail", "acme", 1)
+    assert re.search(r"mail +0 +1 +\S+ +no +1 +- +- +acme", run("groups", "-q", "mail").out)
     assert "did you mean 'mail'?" in run("queues", "show", "maill", code=4).err
     assert "a lease from 0.1 s to 7 days" in run("queues", "set", "mail", "--lease", "10ms", code=1).err
 
@@ -391,12 +403,12 @@ def test_strict_mode(run: Dibs) -> None:
 
 def test_pause_and_resume(run: Dibs, client: dibs.Client, clock: Clock) -> None:
     client.enqueue("mail", "k", ttl=10)
-    assert run("pause", "mail").out == "queue mail is paused\n"
-    assert run("pause", "mail", "--json").json["changed"] is False
+    assert run("queues", "pause", "mail").out == "queue mail is paused\n"
+    assert run("queues", "pause", "mail", "--json").json["changed"] is False
     clock.move(60)
-    assert "1 jobs are past their time: 1 of them live on" in run("resume", "mail", "--extend", "1h").out
-    assert run("resume", "mail").out == "queue mail was not paused\n"
-    assert "did you mean 'mail'?" in run("pause", "maill", code=4).err
+    assert "1 jobs are past their time: 1 of them live on" in run("queues", "resume", "mail", "--extend", "1h").out
+    assert run("queues", "resume", "mail").out == "queue mail was not paused\n"
+    assert "did you mean 'mail'?" in run("queues", "pause", "maill", code=4).err
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------
@@ -455,12 +467,12 @@ def test_a_job_is_shown_with_its_attempts(run: Dibs, client: dibs.Client) -> Non
     made = client.enqueue("mail", "welcome", {"user": 42})
     client.fail(client.claim("mail")[0], "ValueError: no\nmore", delay=0)
     client.complete(client.claim("mail")[0], {"sent": True})
-    shown = run("job", made.id).out
+    shown = run("show", made.id).out
     assert '{"user":42}' in shown
     assert "ValueError: no" in shown
     assert "more" not in shown
-    assert run("job", made.id, "--json").json["attempts"][1]["result"] == {"sent": True}
-    assert "there is no job" in run("job", UNKNOWN, code=4).err
+    assert run("show", made.id, "--json").json["attempts"][1]["result"] == {"sent": True}
+    assert "there is no job" in run("show", UNKNOWN, code=4).err
 
 
 def test_what_lies_in_a_queue_does_not_steer_the_terminal(run: Dibs, client: dibs.Client) -> None:
@@ -503,8 +515,8 @@ def test_a_limit_keeps_what_is_not_named(run: Dibs, client: dibs.Client) -> None
     assert limit() == (20, 10, 7)
     run("limits", "set", "--queue", "mail", "--rate", "none")
     assert limit() == (20, None, None)
-    run("limits", "set", "--queue", "mail", "--group", "acme", "--concurrency", 3, "--weight", 4)
-    run("limits", "set", "--queue", "mail", "--group", "acme", "--concurrency", "none")
+    run("groups", "set", "mail", "acme", "--concurrency", 3, "--weight", 4)
+    run("groups", "set", "mail", "acme", "--concurrency", "none")
     assert [(found.concurrency, found.weight) for found in client.limits.list() if found.scope == "group"] == [
         (None, 4)
     ]
@@ -542,7 +554,7 @@ def test_times_have_one_zone_and_say_so(
     monkeypatch.setenv("PGTZ", "America/New_York")
     clock.freeze(datetime(2030, 1, 1, tzinfo=UTC))
     made = client.enqueue("q", "k", due_at=datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC))
-    for command in (["jobs"], ["job", made.id], ["why", made.id]):
+    for command in (["jobs"], ["show", made.id], ["why", made.id]):
         told = run(*command).out
         assert "2030-01-02 03:04:05Z" in told, command
     assert "(in 1 day 03:04:05)" in run("why", made.id).out
@@ -656,26 +668,26 @@ def test_progress_is_listed_and_watched(run: Dibs, client: dibs.Client) -> None:
     client.progress(job, 3, 10, message="resizing")
     assert "3/10 resizing" in run("jobs").out
     assert run("jobs", "--json").json[0]["progress"]["of"] == 10
-    assert '"message":"resizing"' in run("job", made.id).out
+    assert '"message":"resizing"' in run("show", made.id).out
     client.complete(job)
-    assert "succeeded  3/10 resizing" in run("job", made.id, "--watch").out
-    assert run("job", made.id, "--watch", "--json").json["state"] == "succeeded"
-    run("job", UNKNOWN, "--watch", code=4)
+    assert "succeeded  3/10 resizing" in run("show", made.id, "--watch").out
+    assert run("show", made.id, "--watch", "--json").json["state"] == "succeeded"
+    run("show", UNKNOWN, "--watch", code=4)
 
 
 def test_shards_are_set_and_shown(run: Dibs, client: dibs.Client) -> None:
-    assert "no queue is exclusive" in run("shards").err
+    assert "no queue is exclusive" in run("queues", "shards").err
     run("queues", "set", "q", "--shards", "2", "--shard-lease", "10s")
     run("queues", "set", "p", "--exclusive")
     run("queues", "set", "p", "--shards", "none")
     run("enqueue", "q", "k", "--shard-key", "a")
     secret, worker = client._run(calls.workers.register_worker("me", {}))
     client.upkeep.hold_shards(secret, "q")
-    shown = run("shards", "q").out.splitlines()
+    shown = run("queues", "shards", "q").out.splitlines()
     assert [line.split()[:5] for line in shown[1:]] == [
         ["q", "0", "q", str(worker), "me"], ["q", "1", "q#1", str(worker), "me"],
     ]  # fmt: skip
-    assert [s["claimable"] for s in run("shards", "--json").json] == [True, True]
+    assert [s["claimable"] for s in run("queues", "shards", "--json").json] == [True, True]
     assert "not a number" in run("queues", "set", "q", "--shards", "many", code=2).err
 
 
@@ -697,8 +709,8 @@ def test_stats_tell_what_happened(run: Dibs, client: dibs.Client) -> None:
 
 
 def test_version(run: Dibs) -> None:
-    assert run("version", "--json").json["dibs"] == dibs.__version__
-    assert dibs.__version__ in run("--version").out
+    assert run("--version", "--json").json["dibs"] == dibs.__version__
+    assert run("--version").out.startswith(f"dibs {dibs.__version__} (schema version ")
 
 
 @pytest.mark.parametrize(

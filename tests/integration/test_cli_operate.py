@@ -51,7 +51,7 @@ def test_what_changes_jobs_counts_first_and_does_it_with_yes(run: Dibs, client: 
     assert run("retry", "-q", "q", "--payload", "n=1", "-y").out == "1 brought back\n"
     assert run("move", "--dead", "--to", "there", "-y", "--json").json["done"] == 2
     assert run("delete", "-q", "there", "-y", "-n", "1").out == "1 deleted\n"
-    assert run("purge", "q", "--yes").out == "1 deleted\n"
+    assert run("queues", "purge", "q", "--yes").out == "1 deleted\n"
     assert run("delete", "-q", "q", "--json").json["matched"] == 0
     assert "no job matches" in run("delete", UNKNOWN, code=1).out
     assert "name jobs" in run("delete", "--yes", code=2).err
@@ -77,7 +77,7 @@ def test_a_cancel_is_undone_by_its_number(run: Dibs, client: dibs.Client) -> Non
 def test_the_audit_says_who(run: Dibs, client: dibs.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "ann")
     client.enqueue("q", "k")
-    run("pause", "q")
+    run("queues", "pause", "q")
     [told] = run("audit", "--json").json
     assert (told["verb"], told["queue"], told["actor"]) == ("pause", "q", "ann")
     assert "ann (" in run("audit").out
@@ -122,17 +122,17 @@ def test_the_beginning_of_an_id_stands_for_it(run: Dibs, client: dibs.Client) ->
     first, second = client.enqueue("q", "k").id, client.enqueue("q", "k").id
     shared = next(n for n in range(36) if str(first)[n] != str(second)[n])
     unique = str(second)[: shared + 1]
-    assert run("job", unique, "--json").json["id"] == str(second)
+    assert run("show", unique, "--json").json["id"] == str(second)
     assert run("why", unique.upper()).out
-    assert run("job", str(second).replace("-", ""), "--json").json["id"] == str(second)
+    assert run("show", str(second).replace("-", ""), "--json").json["id"] == str(second)
     assert [job["id"] for job in run("jobs", unique, "--json").json] == [str(second)]
     assert [job["id"] for job in run("jobs", "--before", unique, "--json").json] == [str(first)]
     several = run("why", str(second)[:shared], code=1).err
     assert "several jobs have an id that begins with" in several
     assert str(first) in several
-    assert "there is no job whose id begins with ffff" in run("job", "ffff", code=4).err
+    assert "there is no job whose id begins with ffff" in run("show", "ffff", code=4).err
     for wrong in ("fff", "zzzz", UNKNOWN + "0"):
-        assert "is not a job's id" in run("job", wrong, code=2).err
+        assert "is not a job's id" in run("show", wrong, code=2).err
     assert str(second) in run("cancel", unique).out
 
 
@@ -180,9 +180,15 @@ def test_numbers_are_never_cut() -> None:
     assert "lost" in lines[0] or "max" not in lines[0]
 
 
+LISTS = (
+    ["jobs"], ["queues"], ["groups"], ["audit"], ["channels", "error-log"], ["channels", "supervised"], ["failures"],
+    ["stats"], ["workers"], ["workers", "wanted"], ["--version"],
+)  # fmt: skip
+
+
 def test_a_pipe_gets_every_column_as_csv_or_json(run: Dibs, client: dibs.Client) -> None:
     bury(client, 2)
-    for args in (["jobs"], ["queues"], ["audit"], ["errors"], ["errors", "top"], ["stats"], ["workers"], ["version"]):
+    for args in LISTS:
         as_json = run(*args, "--json").json
         rows = list(csv.DictReader(io.StringIO(run(*args, "--csv").out)))
         told = as_json if isinstance(as_json, list) else [as_json]
@@ -204,12 +210,12 @@ def test_queues_show_what_succeeded_today(run: Dibs, client: dibs.Client) -> Non
 
 def test_failures_that_are_alike_are_one_line(run: Dibs, client: dibs.Client) -> None:
     bury(client, 3)
-    assert "no failures" in run("errors", "top").err
+    assert "no failures" in run("failures").err
     client.upkeep.roll_up()
-    [group] = run("errors", "top", "--json").json
+    [group] = run("failures", "--json").json
     assert (group["failures"], group["error"], group["message"]) == (3, "ValueError", "no card N")
-    assert run("errors", "top").out.splitlines()[1].endswith("ValueError: no card N")
-    assert f"dibs retry --failure {group['fingerprint']}" in run("errors", "top").err
+    assert run("failures").out.splitlines()[1].endswith("ValueError: no card N")
+    assert f"dibs retry --failure {group['fingerprint']}" in run("failures").err
     assert "3 would be" in run("retry", "--failure", group["fingerprint"]).out
 
 
@@ -245,14 +251,15 @@ def test_long_commands_say_how_far_they_are(
     assert "3 brought back of 3, about 0s left" in run("retry", "-q", "q", "--yes").err
     assert "3 cancelled of 3" in run("cancel", "-q", "q", "--yes").err
     assert "3 brought back of 3" in run("retry", "-q", "q", "--state", "cancelled", "--yes").err
-    assert "2 deleted of 2" in run("purge", "q", "-n", 2, "--yes").err
+    assert "2 deleted of 2" in run("queues", "purge", "q", "-n", 2, "--yes").err
     assert run("delete", "-q", "q", "--yes", "--json").err == ""
-    assert run("prune").out == "0 days dropped, 0 rows deleted\n"
+    assert run("maintain", "--prune-only").out == "0 days dropped, 0 rows deleted\n"
     clock.move(40 * 86400)
     client.upkeep.roll_up()
-    assert re.search(r"^\d+ days dropped of \d+, about \w+ left$", (pruned := run("prune")).err, re.MULTILINE)
+    pruned = run("maintain", "--prune-only")
+    assert re.search(r"^\d+ days dropped of \d+, about \w+ left$", pruned.err, re.MULTILINE)
     assert re.match(r"[1-9]\d* days dropped", pruned.out)
-    assert run("prune", "--json").json == {"days": 0, "rows": 0, "locked": []}
+    assert run("maintain", "--prune-only", "--json").json == {"days": 0, "rows": 0, "locked": []}
 
 
 def test_a_bar_says_how_much_is_left() -> None:
@@ -277,7 +284,7 @@ def test_a_rate_has_a_unit(run: Dibs, client: dibs.Client) -> None:
 def test_a_job_is_cloned(run: Dibs, client: dibs.Client) -> None:
     made = client.enqueue("q", "k", {"n": 1}).id
     clone = run("clone", str(made)[:30]).out.strip()
-    assert run("job", clone, "--json").json["payload"] == {"n": 1}
+    assert run("show", clone, "--json").json["payload"] == {"n": 1}
     run("clone", UNKNOWN, code=4)
 
 
@@ -307,7 +314,7 @@ def test_every_command_has_an_example_that_can_be_run(run: Dibs) -> None:
 
 def test_help_is_in_groups(run: Dibs) -> None:
     told = run("--help").out
-    for title in ("Start:", "Jobs:", "Queues:", "Schedules:", "Workers:", "Operate:"):
+    for title in ("Start:", "Jobs:", "Queues and workers:", "Operate:"):
         assert f"\n{title}\n" in told
     assert len(set(COMMANDS)) == len(COMMANDS)
     assert run("jobs", "-h").out == run("jobs", "--help").out
@@ -327,10 +334,10 @@ def test_names_in_the_database_are_completed(run: Dibs, client: dibs.Client, dsn
     assert offered("jobs", "-k", word="w") == ["welcome"]
     assert offered("why", word=str(made)[:10]) == [str(made)]
     assert offered("schedules", "show", word="n") == ["nightly"]
-    assert offered("pause", word="x") == []
+    assert offered("queues", "pause", word="x") == []
     assert "_DIBS_COMPLETE" in run("completion", "bash").out
     shell = ShellComplete(app, {}, "dibs", "_DIBS_COMPLETE")
-    assert shell.get_completions(["--dsn", "postgresql://nobody@127.0.0.1:1/no", "pause"], "x") == []
+    assert shell.get_completions(["--dsn", "postgresql://nobody@127.0.0.1:1/no", "queues", "pause"], "x") == []
 
 
 def test_durations_are_the_same_everywhere(run: Dibs) -> None:
@@ -339,4 +346,4 @@ def test_durations_are_the_same_everywhere(run: Dibs) -> None:
         for option in command.params:
             if isinstance(option, click.Option) and re.search(r"\bin seconds\b", option.help or ""):
                 raise AssertionError(f"{path} {option.opts}: {option.help}")
-    assert json.loads(run("version", "--json").out)
+    assert json.loads(run("--version", "--json").out)

@@ -133,7 +133,7 @@ def test_maintain_waits_for_a_server_that_is_not_there_yet_but_not_for_a_schema(
 ) -> None:
     refused = run("maintain", "--dsn", empty_dsn)
     assert refused.returncode == 1
-    assert "dibs init" in refused.stderr
+    assert "dibs migrate" in refused.stderr
     own_server.stop()
     with maintaining(own_server.dsn()) as process:
         lines(process.stdout, "waiting")

@@ -345,7 +345,7 @@ def test_the_command_sets_shows_and_removes(run: Dibs, client: dibs.Client) -> N
     shown = run("schedules", "show", "nightly", "--json").json
     assert (shown["job"]["payload"], len(shown["runs"]), shown["fired"]) == ({"x": 1}, 2, 2)
     assert made["id"] in run("schedules", "show", "nightly").out
-    assert run("schedules", "drop", "nightly", "--json").json == {"schedule": "nightly", "removed": True}
+    assert run("schedules", "drop", "nightly", "--json").json == {"schedule": "nightly", "dropped": True}
     assert client.schedules.list() == []
 
 

@@ -140,7 +140,7 @@ def test_a_dry_run_changes_nothing(empty_dsn: str) -> None:
 
 
 def test_a_client_says_when_the_schema_does_not_fit(empty_dsn: str) -> None:
-    with pytest.raises(dibs.errors.SchemaMissing, match="dibs init"), dibs.Client(empty_dsn):
+    with pytest.raises(dibs.errors.SchemaMissing, match="dibs migrate"), dibs.Client(empty_dsn):
         pass
     migrate(empty_dsn)
     latest = sql.latest_version()

@@ -266,7 +266,7 @@ def test_a_refusal_says_which_role_has_the_right(client: dibs.Client, login: Log
     ):
         with pytest.raises(dibs.NotPermitted) as refused:
             ask()
-        assert refused.value.hint == f"that takes {roles}; see: dibs grant --help"
+        assert refused.value.hint == f"that takes {roles}; see: dibs grants give --help"
     with pytest.raises(dibs.NotPermitted, match="schema dibs") as refused:
         login().enqueue("mail", "k")
     assert "one of dibs_producer, dibs_worker" in (refused.value.hint or "")

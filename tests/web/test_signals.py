@@ -102,7 +102,7 @@ def test_numbers_that_are_none_are_written_as_prometheus_reads_them() -> None:
 
 def test_it_needs_access_as_every_page_does(browse: Browse, made: dict[str, UUID], tmp_path: Path) -> None:
     tokens = kept(tmp_path, "s3cret\n", named=False)
-    for path in ("/metrics", "/queue/workers-wanted?name=work"):
+    for path in ("/metrics", "/workers/wanted?name=work"):
         guarded = browse(authorize=by_token(tokens, write=False))
         assert guarded.get(path).status_code == 401
         assert guarded.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 401
@@ -119,7 +119,7 @@ def test_without_its_database_it_says_so(browse: Browse) -> None:
 
 
 def test_how_many_workers_a_queue_needs_is_told_as_json(web: TestClient, made: dict[str, UUID]) -> None:
-    answer = web.get("/queue/workers-wanted", params={"name": "work", "target": "1m", "slots": "1", "run_time": "30s"})
+    answer = web.get("/workers/wanted", params={"name": "work", "target": "1m", "slots": "1", "run_time": "30s"})
     told = answer.json()
     assert (told["queue"], told["workers"], told["running"], told["run_mean"]) == ("work", 1, 1, 30.0)
     assert answer.headers["cache-control"] == "no-store"
@@ -142,6 +142,6 @@ def test_how_many_workers_a_queue_needs_is_told_as_json(web: TestClient, made: d
 def test_what_makes_no_sense_is_refused_in_a_line(
     web: TestClient, made: dict[str, UUID], query: str, status: int, says: str
 ) -> None:
-    answer = web.get(f"/queue/workers-wanted?{query}")
+    answer = web.get(f"/workers/wanted?{query}")
     assert (answer.status_code, answer.headers["content-type"]) == (status, "text/plain; charset=utf-8")
     assert says in answer.text

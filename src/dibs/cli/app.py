@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 import traceback
 from importlib import import_module
@@ -15,10 +16,13 @@ from dibs.cli.command import Group
 from dibs.cli.exits import Exit, exit_code
 from dibs.cli.help import COMMANDS, GROUPS
 from dibs.cli.output import clean
+from dibs.cli.session import Session
 from dibs.errors import DibsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from dibs.cli.output import Output
 
 
 class Root(Group):
@@ -34,6 +38,12 @@ class Root(Group):
             return None
         found: click.Command = getattr(import_module(f"dibs.cli.commands.{cmd_name}"), cmd_name)
         return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; with --version, say which release this is."""
+        if ctx.params["version"]:
+            return _tell_version(ctx.ensure_object(Session).output)
+        return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Every command, by what it is about."""
@@ -76,6 +86,17 @@ class Root(Group):
         self.main()
 
 
+def _tell_version(output: Output) -> Exit:
+    from dibs.sql import latest_version
+
+    facts = {"dibs": __version__, "schema": latest_version(), "python": platform.python_version()}
+    if output.as_json:
+        output.json(facts)
+    else:
+        output.say(f"dibs {__version__} (schema version {facts['schema']}, Python {facts['python']})")
+    return Exit.OK
+
+
 def _refuse_usage(error: click.UsageError, given: list[str]) -> Exit:
     hint = f"see: {error.ctx.command_path} --help" if error.ctx else None
     return _tell(given, "UsageError", error.format_message(), hint, Exit.USAGE)
@@ -94,8 +115,8 @@ def _tell(given: list[str], name: str, message: str, hint: str | None, code: Exi
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
-@click.version_option(__version__, prog_name="dibs")
-def dibs() -> None:
+@click.option("--version", is_flag=True, help="Say which release, schema and Python this is.")
+def dibs(version: bool) -> None:
     """A work queue that lives inside your PostgreSQL.
 
     Start with: dibs demo

@@ -7,12 +7,16 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from dibs.cli.help import EXAMPLES
 from dibs.cli.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+NEAR = 0.7
+"""How alike a word and a command of a group are at least: prune is not purge."""
 
 
 def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -106,10 +110,46 @@ class Group(Documented, click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or say which one is nearest."""
-        names = self.list_commands(ctx)
-        if args[0] not in names and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], names)}", ctx)
+        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(f"there is no command {args[0]!r}{self.nearest(ctx, args[0])}", ctx)
         return super().resolve_command(ctx, args)
+
+    def nearest(self, ctx: click.Context, word: str) -> str:
+        """What a word was meant to be: a command, or one of a group of commands."""
+        names = self.list_commands(ctx)
+        inner: dict[str, list[str]] = {}
+        for name in names:
+            for last in self._of_group(ctx, name):
+                inner.setdefault(last, []).append(f"{name} {last}")
+        if word not in inner and (told := did_you_mean(word, names)):
+            return told
+        meant = inner.get(word) or [path for last in get_close_matches(word, inner, 1, NEAR) for path in inner[last]]
+        return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else ""
+
+    def _of_group(self, ctx: click.Context, name: str) -> list[str]:
+        found = self.get_command(ctx, name)
+        return found.list_commands(ctx) if isinstance(found, click.Group) else []
+
+
+class Listing(Group):
+    """A group that lists when it is given no command."""
+
+    def __init__(self, *args: Any, callback: Callable[..., Any], **kwargs: Any) -> None:
+        def listing(**options: Any) -> Any:
+            ctx = click.get_current_context()
+            if ctx.invoked_subcommand is None:
+                ctx.ensure_object(Session).warn()
+                return callback(**options)
+            for option in self.params:
+                if ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE and option.expose_value:
+                    raise click.UsageError(f"{option.opts[-1]} is for the list, not for {ctx.invoked_subcommand}", ctx)
+            return None
+
+        super().__init__(*args, callback=listing, invoke_without_command=True, **kwargs)
+
+    def nearest(self, ctx: click.Context, word: str) -> str:
+        """What a word was meant to be; the list has no name of its own."""
+        return f"; {ctx.command_path} alone lists them" if word == "list" else super().nearest(ctx, word)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

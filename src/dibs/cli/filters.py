@@ -29,7 +29,7 @@ OPTIONS = (
     click.option("--group", help="Only of this group."),
     click.option("--dedup-key", help="Only with this key, of the queue."),
     click.option("--reason", help="Only with this text in the reason or the last error; % stands for anything."),
-    click.option("--failure", help="Only failures that are alike, by the fingerprint in: dibs errors top."),
+    click.option("--failure", help="Only failures that are alike, by the fingerprint in: dibs failures."),
     click.option("--payload", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Only with this in the payload."),
     click.option("--header", type=PAIR, multiple=True, metavar="NAME=VALUE", help="Only with this header."),
     click.option("--since", type=PAST, help="Only enqueued since this time, or this long ago: 1h."),
@@ -57,7 +57,7 @@ def read_filter(session: Session, client: Client, given: dict[str, Any]) -> JobF
         "reason": _pattern(given["reason"]),
         "payload": dict(map(_value, given["payload"])),
         "headers": dict(given["header"]),
-        **{name: _at(client, given[option]) for option, name in TIMES.items()},
+        **{name: moment(client, given[option]) for option, name in TIMES.items()},
     }
     found: JobFilter = {name: value for name, value in asked.items() if value}  # type: ignore[assignment]
     return found
@@ -76,6 +76,7 @@ def _value(pair: tuple[str, str]) -> tuple[str, Any]:
         return name, text
 
 
-def _at(client: Client, value: Any) -> Any:
+def moment(client: Client, value: Any) -> Any:
+    """The time that an option stands for: given as such, or as how long ago."""
     # "An hour ago" is an hour before the database's now, which is what times were written by.
     return client.now() - value if isinstance(value, timedelta) else value

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROLES = tuple(role.removeprefix("dibs_") for role in OUR_ROLES)
-"""What ``dibs grant`` gives."""
+"""What ``dibs grants give`` gives."""
 
 HOLDERS: LiteralString = """
 with recursive held (member, roleid) as (

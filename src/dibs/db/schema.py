@@ -149,5 +149,5 @@ def check_fit(version: int, oldest_client: int) -> None:
 def missing(error: psycopg.Error) -> Exception:
     """What an error while asking for the version means."""
     if error.sqlstate in {"3F000", "42883", "42P01"}:
-        return SchemaMissing("dibs is not installed in this database", hint="run: dibs init (or: dibs sql | psql)")
+        return SchemaMissing("dibs is not installed in this database", hint="run: dibs migrate (or: dibs sql | psql)")
     return translate(error)

@@ -130,7 +130,7 @@ def tell(report: Report) -> errors.DibsError:
         return known(message, hint=hint)
     if state == "3F000" and '"dibs"' in message:
         return errors.SchemaMissing(
-            "dibs is not installed in this database", hint="run: dibs init (or: dibs sql | psql)"
+            "dibs is not installed in this database", hint="run: dibs migrate (or: dibs sql | psql)"
         )
     if state in {"42883", "42P01"} and "dibs." in message:
         return errors.SchemaMissing(f"this database lacks a part of dibs: {message}", hint="run: dibs migrate")
@@ -142,7 +142,8 @@ def tell(report: Report) -> errors.DibsError:
 def _who_may(message: str) -> str | None:
     """Which of our roles has the right that was missing."""
     if "schema dibs" in message:
-        return "grant the login one of dibs_producer, dibs_worker, dibs_observer and dibs_admin; see: dibs grant --help"
+        ours = "dibs_producer, dibs_worker, dibs_observer and dibs_admin"
+        return f"grant the login one of {ours}; see: dibs grants give --help"
     if untaken := _UNTAKEN.search(message):
         return f"let an administrator run: grant {untaken[1]} to the login; or give it dibs_admin, which has them all"
     denied = _DENIED.search(message)
@@ -151,7 +152,7 @@ def _who_may(message: str) -> str | None:
     roles = ["dibs_admin", "dibs_observer"] if denied[1] == "view" else sql.granted_to(denied[2])
     if not roles:
         return "only the role that dibs belongs to may do that"
-    return f"that takes {' or '.join(roles)}; see: dibs grant --help"
+    return f"that takes {' or '.join(roles)}; see: dibs grants give --help"
 
 
 def _with_state(error: errors.DibsError, state: str) -> errors.DibsError:

@@ -1,6 +1,6 @@
 """The core: the SQL files, and the one script that installs or migrates them.
 
-``dibs init`` and ``dibs migrate`` run the same script that ``dibs sql`` prints for ``psql``. It is safe to run twice
+``dibs migrate`` runs the same script that ``dibs sql`` prints for ``psql``. It is safe to run twice
 and by two at once: one waits for the other. It applies the versions that are missing, and then the functions, the views
 and the grants again. Version 1 is ``schema/``; from the first release on, each change of a table is a file in
 ``migrations/``.

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 @bulk_options
 @pass_session
 def delete(session: Session, /, most: int | None, yes: bool, **given: Any) -> Exit:
-    """Delete jobs that have succeeded or are dead, with their attempts. Without --yes it only counts them."""
+    """Delete jobs that have succeeded or are dead, with their attempts. Without --yes it only counts them.
+
+    Jobs that wait are not deleted: cancel them, or empty a queue with dibs queues purge.
+    """
     with session.client() as client:
         filter = chosen(session, client, given)
         return change(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dibs.cli.command import Command, Group
+from dibs.cli.command import Listing
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import DURATION
 from dibs.db import calls
@@ -17,20 +17,17 @@ if TYPE_CHECKING:
 COLUMNS = ("name", "timeout", "owner", "allowed", "by", "reason")
 
 
-@click.group(cls=Group, invoke_without_command=True, no_args_is_help=False)
-@click.pass_context
+@click.group(cls=Listing, short_help="List the database functions workers may run; allow one.")
 @pass_session
-def functions(session: Session, ctx: click.Context) -> None:
-    """Show or change which database functions workers may run."""
-    if ctx.invoked_subcommand is not None:
-        return
+def functions(session: Session) -> None:
+    """List the database functions that workers may run; allow or disallow one."""
     with session.client() as client:
         found = client._run(calls.channels.functions())
     empty = "no function is allowed yet; allow one with: dibs functions allow 'shop.close_order(jsonb)'"
     session.show(found, COLUMNS, lambda f: (*list(f.values())[:5], f["flaw"] or "may be run"), empty=empty)
 
 
-@functions.command(cls=Command)
+@functions.command()
 @click.argument("function", metavar="SCHEMA.FUNCTION(JSONB)")
 @click.option("--timeout", type=DURATION, help="How long it may run; 30s without it.")
 @pass_session
@@ -45,7 +42,7 @@ def allow(session: Session, function: str, timeout: timedelta | None) -> None:
         session.output.say(f"{name} may be run; grant execute on it to the worker's role")
 
 
-@functions.command(cls=Command)
+@functions.command()
 @click.argument("name", metavar="SCHEMA.FUNCTION")
 @pass_session
 def disallow(session: Session, name: str) -> int:

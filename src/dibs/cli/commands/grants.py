@@ -6,26 +6,29 @@ from typing import Any
 
 import click
 
-from dibs.cli.command import Command
+from dibs.cli.command import Listing
 from dibs.cli.exits import Exit
 from dibs.cli.session import Session, pass_session
+from dibs.db.grants import ROLES, Asked, holders
 from dibs.db.grants import check as find_faults
-from dibs.db.grants import holders
+from dibs.db.grants import grant as give_role
 
 COLUMNS = ("role", "logs in", "may do what these may", "queues", "functions")
 
 
-@click.command(cls=Command)
+@click.group(cls=Listing, short_help="List which logins may do what; check it, or give one a role.")
 @click.option("--check", is_flag=True, help="Look for what is wrong; the exit code is 1 if something is.")
 @pass_session
 def grants(session: Session, check: bool) -> int:
-    """Show which roles may do what, or check them."""
+    """List which logins may do what, or check it; give a login a role.
+
+    To take one away is PostgreSQL's own revoke: revoke dibs_worker from LOGIN.
+    """
     if check:
         return _check(session)
     found = holders(session.find())
-    session.show(
-        found, COLUMNS, _row, empty="no login has a dibs role yet; grant one with: dibs grant worker LOGIN --create"
-    )
+    empty = "no login has a dibs role yet; give one with: dibs grants give worker LOGIN --create"
+    session.show(found, COLUMNS, _row, empty=empty)
     return Exit.OK
 
 
@@ -43,3 +46,35 @@ def _check(session: Session) -> int:
     else:
         session.output.say("nothing is wrong: no function is PUBLIC's, every definer is pinned, no table is open")
     return Exit.FAILED if faults else Exit.OK
+
+
+@grants.command(short_help="Give a login its role, its queues and its functions.")
+@click.argument("role", type=click.Choice(ROLES))
+@click.argument("login")
+@click.option("--queue", "queues", multiple=True, help="Confine it to this queue; more than once for several.")
+@click.option("--function", "functions", multiple=True, help="Only this allowed function; a worker gets all.")
+@click.option("--create", is_flag=True, help="Create the login first, without a password.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and show what would be run.")
+@pass_session
+def give(
+    session: Session,
+    role: str,
+    login: str,
+    queues: tuple[str, ...],
+    functions: tuple[str, ...],
+    create: bool,
+    dry_run: bool,
+) -> None:
+    """Give LOGIN the role producer, worker, observer or admin; or that of an action of the dashboard.
+
+    A worker also gets EXECUTE on the functions of the allow-list. With --queue it can use those queues and no others.
+    """
+    asked = Asked(role, login, queues, functions, create)
+    done = give_role(session.find(), asked, dry_run=dry_run)
+    if session.as_json:
+        session.output.json({"dry_run": dry_run, "statements": done})
+        return
+    for statement in done:
+        session.output.say(f"{statement};")
+    if dry_run:
+        session.output.note("nothing was changed")

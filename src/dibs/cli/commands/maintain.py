@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dibs.cli.command import Command
+from dibs.cli.exits import Exit
 from dibs.cli.output import first_line, shown
+from dibs.cli.prune import prune
 from dibs.cli.session import PATIENCE, Session, pass_session
 from dibs.db.database_async import AsyncDatabase
 from dibs.errors import ConnectionLost
@@ -33,20 +35,22 @@ STYLES = {"trouble": "red", "waiting": "yellow", "recovered": "green"}
 
 @click.command(cls=Command, short_help="Do the upkeep, until stopped or once.")
 @click.option("--once", is_flag=True, help="Do everything once and exit.")
+@click.option("--prune-only", is_flag=True, help="Only drop what is past its retention, until none is left, and exit.")
 @pass_session
-def maintain(session: Session, once: bool) -> None:
+def maintain(session: Session, once: bool, prune_only: bool) -> Exit:
     """Rescue, expire, make and drop days, forget: until SIGTERM or Ctrl-C.
 
-    Run it anywhere; several at once are harmless.
+    Run it anywhere; several at once are harmless. --prune-only is for when the upkeep is behind, or nobody does it.
     """
+    if prune_only:
+        return prune(session)
     dsn = session.find()
     if once:
         done = asyncio.run(_once(dsn))
         Log(session.output).table(done)
-        if any(isinstance(d, ChoreFailed) for d in done):
-            raise click.exceptions.Exit(1)
-    else:
-        asyncio.run(_until_stopped(dsn, Log(session.output)))
+        return Exit.FAILED if any(isinstance(d, ChoreFailed) for d in done) else Exit.OK
+    asyncio.run(_until_stopped(dsn, Log(session.output)))
+    return Exit.OK
 
 
 async def _once(dsn: str) -> list[ChoreDone | ChoreFailed]:

@@ -1,4 +1,4 @@
-"""``dibs schedules``: list them, look at one, set, pause, resume, trigger, preview and remove it."""
+"""``dibs schedules``: list them, look at one, set, pause, resume, trigger, preview and drop it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from dibs.cli.command import Group
+from dibs.cli.command import Listing
 from dibs.cli.output import read_time, shown
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import BACKOFF, DURATION, JSON, KIND, MOMENT, QUEUE, SCHEDULE, Read
@@ -48,16 +48,10 @@ MOMENT_OR_NONE = Read("time or none", _or_none)
 COUNT_OR_NONE = Read("number or none", _count_or_none)
 
 
-@click.group(cls=Group, invoke_without_command=True)
-@click.pass_context
-def schedules(ctx: click.Context) -> None:
-    """List the schedules and their health; show or change one."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(_list)
-
-
+@click.group(cls=Listing, short_help="List the schedules and their health; set or pause one.")
 @pass_session
-def _list(session: Session) -> None:
+def schedules(session: Session) -> None:
+    """List the schedules and their health; show, set, pause, trigger or drop one."""
     with session.client() as client:
         found = client.schedules.list()
     session.show(found, COLUMNS, _row, empty="there are no schedules yet; make one with: dibs schedules set")
@@ -88,7 +82,7 @@ def show(session: Session, name: str) -> None:
         session.output.table(columns, ([read_time(r["slot"]), *(r[name] for name in kept)] for r in whole["runs"]))
 
 
-@schedules.command("set")
+@schedules.command("set", short_help="Make a schedule, or change it while it runs.")
 @click.argument("name", type=SCHEDULE)
 @click.option(
     "--cron", help="Five fields, or six with seconds in front; or @hourly, @daily, @weekly, @monthly, @yearly."
@@ -150,7 +144,7 @@ def pause(session: Session, name: str, reason: str) -> None:
     _switched(session, name, paused=True, changed=changed)
 
 
-@schedules.command()
+@schedules.command(short_help="Let a paused schedule go on from now.")
 @click.argument("name", type=SCHEDULE)
 @pass_session
 def resume(session: Session, name: str) -> None:
@@ -168,7 +162,7 @@ def _switched(session: Session, name: str, *, paused: bool, changed: bool) -> No
         session.output.say(f"schedule {name} is {state}" if changed else f"schedule {name} was {state} already")
 
 
-@schedules.command()
+@schedules.command(short_help="Make a job of a schedule now.")
 @click.argument("name", type=SCHEDULE)
 @click.option("--force", is_flag=True, help="Even if a run goes on and the overlap policy says no.")
 @pass_session
@@ -215,10 +209,10 @@ def _tell_slots(session: Session, slots: Sequence[datetime]) -> None:
 @click.argument("name", type=SCHEDULE)
 @pass_session
 def drop(session: Session, name: str) -> None:
-    """Remove a schedule and its records; the jobs it has made stay."""
+    """Drop a schedule and its records; the jobs it has made stay."""
     with session.client() as client:
         client.schedules.drop(name)
     if session.as_json:
-        session.output.json({"schedule": name, "removed": True})
+        session.output.json({"schedule": name, "dropped": True})
     else:
-        session.output.say(f"schedule {name} is removed")
+        session.output.say(f"schedule {name} is dropped")

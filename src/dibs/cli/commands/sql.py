@@ -12,7 +12,7 @@ from dibs.sql import install_script, latest_version
 @click.command(cls=Command, short_help="Print the install as a script for psql.")
 @pass_session
 def sql(session: Session) -> None:
-    """Print the script that init runs: dibs sql | psql -v ON_ERROR_STOP=1."""
+    """Print the script that dibs migrate runs: dibs sql | psql -v ON_ERROR_STOP=1."""
     script = install_script()
     if session.as_json:
         session.output.json({"version": latest_version(), "script": script})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dibs.cli.command import Command
-from dibs.cli.commands.job import no_such_job
+from dibs.cli.commands.show import no_such_job
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID
 from dibs.states import State

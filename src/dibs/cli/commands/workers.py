@@ -1,4 +1,4 @@
-"""``dibs workers``: who is alive; and asking one of them to stop."""
+"""``dibs workers``: who is alive, what they run, how many are needed; and asking one of them to stop."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dibs.cli.command import Group
+from dibs.cli.command import Listing
 from dibs.cli.session import Session, pass_session
+from dibs.cli.types import DURATION, QUEUE
 from dibs.cluster.member import BEAT
 from dibs.units import size, spoken
 
 if TYPE_CHECKING:
-    from dibs.info import WorkerInfo
+    from dibs.info import TaskInfo, WorkerInfo
 
 SILENT = timedelta(seconds=3 * BEAT)
 """A worker that was not seen for this long has died, hangs or lost its database."""
@@ -23,18 +24,14 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=Listing, short_help="List the worker processes; ask one to stop.")
 @click.option("--all", "everyone", is_flag=True, help="Also those that have not been seen for a while.")
-@click.pass_context
-def workers(ctx: click.Context, /, everyone: bool) -> None:
-    """List the worker processes and what each of them runs; or ask one to stop."""
-    if ctx.invoked_subcommand is None:
-        session = ctx.ensure_object(Session)
-        session.warn()
-        _list(session, everyone)
+@pass_session
+def workers(session: Session, everyone: bool) -> None:
+    """List the worker processes, and what each of them runs; ask one to stop.
 
-
-def _list(session: Session, everyone: bool) -> None:
+    dibs workers tasks lists what they run, and dibs workers wanted how many are needed.
+    """
     with session.client() as client:
         registered, since = client.workers.list(), client.now() - SILENT
     found = [worker for worker in registered if everyone or worker.seen_at > since]
@@ -55,7 +52,7 @@ def _row(w: WorkerInfo) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@workers.command()
+@workers.command(short_help="Ask a worker to stop, as SIGTERM would.")
 @click.argument("number", type=click.IntRange(min=1))
 @pass_session
 def stop(session: Session, number: int) -> None:
@@ -70,3 +67,41 @@ def stop(session: Session, number: int) -> None:
         session.output.json({"worker": number, "answer": answer})
     else:
         session.output.say(f"worker {number} is asked to stop")
+
+
+@workers.command()
+@pass_session
+def tasks(session: Session) -> None:
+    """List the tasks of the workers, and their arguments."""
+    with session.client() as client:
+        found = client.workers.tasks()
+    empty = "no task is registered; a worker registers its tasks when it starts"
+    session.show(found, ("kind", "queue", "arguments"), _task, empty=empty)
+
+
+def _task(task: TaskInfo) -> tuple[Any, ...]:
+    return task.kind, task.queue, _signature(task)
+
+
+def _signature(task: TaskInfo) -> str:
+    return ", ".join(f"{a['name']}{'' if a['required'] else '?'}: {a.get('type', 'Any')}" for a in task.arguments)
+
+
+@workers.command(short_help="Say how many workers a queue needs, or each queue.")
+@click.argument("queue", type=QUEUE, required=False)
+@click.option("--target", type=DURATION, default="5m", show_default=True, help="Within which time to do what is due.")
+@click.option("--slots", type=int, help="How many jobs a worker runs at once; by default what live ones say.")
+@click.option("--run-time", type=DURATION, help="How long a run takes; by default as measured.")
+@pass_session
+def wanted(session: Session, /, queue: str | None, **options: Any) -> None:
+    """Say how many workers a queue needs, or each queue: a number for autoscalers.
+
+    Enough to keep up and to do what is due within the target, as far as limits allow; 0 when there is nothing to do.
+    """
+    with session.client() as client:
+        found = client.workers.wanted(queue, **options)
+    if session.as_json:
+        session.output.json(found if queue is None else found[0])
+        return
+    rows = [(w.queue, w.workers, w.live, w.ready, w.running, f"{w.arriving:.3g}", w.run_mean, w.limited) for w in found]
+    session.output.table(("queue", "wanted", "live", "ready", "running", "per_second", "run_mean", "limited"), rows)

@@ -23,7 +23,7 @@ ROUTES = [
     Route("/", overview),
     Route("/metrics", metrics),
     Route("/queue", queue),
-    Route("/queue/workers-wanted", workers_wanted),
+    Route("/workers/wanted", workers_wanted),
     Route("/jobs", jobs),
     Route("/jobs/many", many, methods=["POST"]),
     Route("/jobs/export", export),

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 GONE = (
     ("dibs demo --web", "the same in a dashboard, with jobs coming in"),
     ("dibs demo --keep-running", "on a PostgreSQL that keeps running"),
-    ("dibs init", "install dibs in your database (--dsn or DIBS_DSN)"),
+    ("dibs migrate", "install dibs in your database (--dsn or DIBS_DSN)"),
     ("dibs enqueue mail welcome '{\"user\": 42}'", "put a job in"),
     ("dibs --help", "everything else"),
 )
 STAYS = (
     ("dibs queues{dsn}", "the queues and how much is in each"),
     ("dibs jobs --state cancelled{dsn}", "the job that was cancelled"),
-    ("dibs job ID{dsn}", "everything known of a job, with its attempts"),
+    ("dibs show ID{dsn}", "everything known of a job, with its attempts"),
     ("dibs enqueue mail welcome '{{\"user\": 42}}'{dsn}", "put a job in"),
 )
 

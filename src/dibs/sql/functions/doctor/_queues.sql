@@ -135,7 +135,8 @@ language sql stable
 begin atomic
   select 'schedule-failing', 'warning',
     format('schedule %s failed %s', s.name, coalesce(': ' || s.status_message, s.failed_runs || ' runs in a row')),
-    'What it should do has not been done.', format('dibs schedules show %s; then dibs errors, dibs jobs --dead', s.name),
+    'What it should do has not been done.',
+    format('dibs schedules show %s; then dibs channels error-log, dibs jobs --dead', s.name),
     s.name
   from dibs.schedule as s
   where s.retired_at is null and s.paused_at is null and s.ended_at is null

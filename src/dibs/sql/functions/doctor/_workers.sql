@@ -19,7 +19,7 @@ language sql stable
 begin atomic
   select 'unknown-kind', 'error', format('%s, and jobs of it wait there', dibs._unserved(q.id, q.name, p.kind, at)),
     'They wait until they expire. The workers run older code, or the task was renamed.',
-    'deploy workers that know the task, or dibs move the jobs to a queue whose workers do; dibs tasks shows who knows what',
+    'deploy workers that know the task, or dibs move the jobs to a queue whose workers do; dibs workers tasks shows who knows what',
     q.name
   from dibs.parked_kind as p join dibs.queue as q on q.id = p.queue_id
   where dibs._unserved(q.id, q.name, p.kind, at) is not null
@@ -63,7 +63,7 @@ begin atomic
     format('%s of queue %s died in the last hour, and %s succeeded',
       case d.jobs when 1 then 'a job' when 1000 then '1000 jobs or more' else d.jobs || ' jobs' end, q.name, s.jobs),
     'They do not run again by themselves.',
-    format('see why with dibs errors top; when that is cured: dibs retry --queue %s', q.name), q.name
+    format('see why with dibs failures; when that is cured: dibs retry --queue %s', q.name), q.name
   from dibs.queue as q
   cross join lateral (
     select least(count(*), 1000) as jobs from (

@@ -1,4 +1,4 @@
-"""``dibs job``: everything known of one job."""
+"""``dibs show``: everything known of one job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KIN = ("parent", "follow_ups")
 @click.argument("id", type=JOB_ID)
 @click.option("--watch", is_flag=True, help="Follow it until it has ended: a line for each change.")
 @pass_session
-def job(session: Session, id: IdGiven, watch: bool) -> None:
+def show(session: Session, id: IdGiven, watch: bool) -> None:
     """Show a job with its payload and its attempts, or watch it."""
     with session.client() as client:
         whole = session.job_id(client, id)

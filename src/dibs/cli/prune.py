@@ -1,26 +1,22 @@
-"""``dibs prune``: drop what is past its retention, now."""
+"""Drop what is past its retention, now: what ``dibs maintain --prune-only`` does."""
 
 from __future__ import annotations
 
-import click
+from typing import TYPE_CHECKING
 
-from dibs.cli.command import Command
 from dibs.cli.exits import Exit
 from dibs.cli.progress import counting
-from dibs.cli.session import Session, pass_session
 from dibs.db import calls
+
+if TYPE_CHECKING:
+    from dibs.cli.session import Session
 
 MOST = 10_000
 """How many rows one step deletes at most."""
 
 
-@click.command(cls=Command, short_help="Drop what is past its retention, now.")
-@pass_session
 def prune(session: Session) -> Exit:
-    """Drop days, and delete rows, that are past their queue's retention, until none is left.
-
-    The upkeep does the same; this is for when it is behind, or nobody does it.
-    """
+    """Drop days, and delete rows, that are past their queue's retention, until none is left."""
     days = rows = 0
     with session.client() as client:
         total = client._run(calls.upkeep.days_due())
