@@ -6,8 +6,15 @@ READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 # Test processes: one more than two processors, for tests often wait for a server, a process or a page.
 JOBS ?= 3
+# LOCKED=1 installs exactly what requirements-dev.lock names, by hash, as CI does. Without it pip takes what pyproject.toml
+# allows: a mirror that rebuilds wheels, or a folder of them, has other hashes.
+LOCKED ?=
+LOCK := requirements-dev.lock
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# What `make lock` tells uv besides; UPGRADE=--upgrade takes the newest release of everything.
+UPGRADE ?=
 
-.PHONY: demo demo-comms test test-15 check bench docs sync clean
+.PHONY: demo demo-comms test test-15 check bench docs sync lock dist clean
 
 demo: $(READY)  ## Watch a few hundred jobs live their lives on a PostgreSQL that came with the install.
 	$(BIN)/dibs demo
@@ -28,6 +35,7 @@ check: $(READY)  ## Everything a machine can see without running the suite.
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/python tools/words.py
+	$(BIN)/python tools/lint_yaml.py
 	$(BIN)/python tools/unasync.py --check
 	$(BIN)/python tools/sqlref.py --check
 	$(BIN)/python tools/pyref.py --check
@@ -46,18 +54,33 @@ docs: $(READY)  ## Write the references, and build the pages into site/.
 sync: $(READY)  ## Write the sync half of the library from the async half.
 	$(BIN)/python tools/unasync.py
 
-$(READY): pyproject.toml
+lock: $(READY)  ## Write requirements-dev.lock: what development needs, by version and hash, for Python 3.11 to 3.14.
+	$(PIP) 'uv>=0.5'
+	$(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command 'make lock' \
+		--extra dev --extra browser --extra release $(UPGRADE) --output-file $(LOCK) pyproject.toml
+
+dist: $(READY)  ## Build the sdist and the wheel into dist/, look into them, and try the wheel in an environment of its own.
+	test -n "$(LOCKED)" || $(PIP) --editable '.[release]'
+	$(BIN)/python tools/dist.py
+
+$(READY): pyproject.toml $(if $(LOCKED),$(LOCK))
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dibs needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+ifdef LOCKED
+	$(PIP) --require-hashes --requirement $(LOCK)
+	$(PIP) --no-deps --no-build-isolation --editable .
+else
+	$(PIP) --upgrade pip
+	$(PIP) --editable '.[dev]'
+endif
 	touch $@
 
 # What only the browser tests need: Debian's Chromium, and what drives it.
 $(BROWSER): $(READY)
 	$(BIN)/python -m tools.chromium
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
+	test -n "$(LOCKED)" || $(PIP) --editable '.[dev,browser]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site dist

@@ -17,6 +17,7 @@ PLACES = (
     "CONTRIBUTING.md",
     "SECURITY.md",
     "CHANGELOG.md",
+    ".github",
     "docs",
     "examples",
     "src",
@@ -35,7 +36,7 @@ def pattern() -> str:
 
 
 def main() -> int:
-    options = ["-D", str(LIST), "--regex", pattern(), "--skip", SKIPPED]
+    options = ["--check-hidden", "-D", str(LIST), "--regex", pattern(), "--skip", SKIPPED]
     return subprocess.run([sys.executable, "-m", "codespell_lib", *options, *PLACES], check=False).returncode
 
 
