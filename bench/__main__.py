@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -44,6 +43,7 @@ SCENARIOS = (
     "instructions",
     "size",
     "web",
+    "import",
 )
 
 
@@ -64,7 +64,7 @@ def main() -> int:
     table = Table("scenario", "measured", "value", "wanted", title="dibs, measured")
     with staged(options.dsn, options.scale) as make_stage:
         for name in names:
-            scenario = import_module(f"bench.{name}")
+            scenario = compare.scenario_of(name)
             with make_stage(name) as stage:
                 results[name] = scenario.run(stage)
             missed |= add_rows(table, name, scenario, results[name])

@@ -17,6 +17,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import msgspec
+from msgspec import NODEFAULT
 
 import dibs
 from dibs import errors, events, operation, policy, schedule, testing, types, web, worker
@@ -178,6 +179,11 @@ def members(cls: type) -> dict[str, Any]:
     return {name: found[name] for name in sorted(found, key=lambda name: name not in vars(cls))}
 
 
+def is_made(value: object) -> bool:
+    """Whether a default of a struct is made for each of its values."""
+    return repr(value) == "<factory>"
+
+
 def field_rows(cls: type) -> list[tuple[str, str, str]]:
     """The fields of a value: name, type, default."""
     if hasattr(cls, "__dataclass_fields__"):
@@ -190,7 +196,10 @@ def field_rows(cls: type) -> list[tuple[str, str, str]]:
         types = inspect.get_annotations(cls)
         for base in cls.__mro__:
             types = {**inspect.get_annotations(base), **types}
-        return [(n, annotation(types[n]), "") for n in cls.__struct_fields__ if not n.startswith("_")]
+        names, given = cls.__struct_fields__, cls.__struct_defaults__
+        defaults = dict(zip(names[len(names) - len(given) :], given, strict=True))
+        told = {n: default(value) for n, value in defaults.items() if value is not NODEFAULT and not is_made(value)}
+        return [(n, annotation(types[n]), told.get(n, "")) for n in names if not n.startswith("_")]
     if typing.is_typeddict(cls):
         return [(n, annotation(t), "") for n, t in inspect.get_annotations(cls).items()]
     return []

@@ -294,6 +294,10 @@ class HandlersLeft(DibsError):
     """A worker ended, and left handlers behind that went on though they were told to stop."""
 
 
+HANDLERS_LEFT = 5
+"""The exit status of a process whose handlers would not stop."""
+
+
 class EmbeddedError(DibsError):
     """The embedded PostgreSQL cannot be found or started."""
 

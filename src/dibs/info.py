@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from dibs.states import State
 
 
-@dataclass(frozen=True, slots=True)
-class QueueInfo:
+class QueueInfo(msgspec.Struct, frozen=True):
     """A queue and its policy."""
 
     name: str
@@ -42,8 +42,7 @@ class QueueInfo:
     noisy_share: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class SettingInfo:
+class SettingInfo(msgspec.Struct, frozen=True):
     """A setting of a queue: its value, the default, and where the value comes from; times are in seconds.
 
     ``tasks`` are those of the queue that declare their own in code, with what they declare.
@@ -58,8 +57,7 @@ class SettingInfo:
     tasks: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
+class GroupInfo(msgspec.Struct, frozen=True):
     """A group of a queue: what runs and waits of it, how long its oldest job has been due, and what was set for it.
 
     A noisy one has had more than its share, and is served last. With ``is_estimate``, ``waiting`` is one.
@@ -76,8 +74,7 @@ class GroupInfo:
     is_estimate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
+class WorkerInfo(msgspec.Struct, frozen=True):
     """A worker that registered: when it was last seen, how many jobs it holds, and the kinds it runs, if it said so.
 
     ``cpu`` is how many processors it kept busy lately, ``memory`` how many bytes it uses; both are None until its
@@ -96,8 +93,7 @@ class WorkerInfo:
     stop_asked_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunningJob:
+class RunningJob(msgspec.Struct, frozen=True):
     """A job that is held: by which worker, since when, until when, and how far it has come."""
 
     id: UUID
@@ -111,8 +107,7 @@ class RunningJob:
     cancel_requested: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TaskInfo:
+class TaskInfo(msgspec.Struct, frozen=True):
     """A task that a worker registered: its queue, its arguments and the options of its jobs."""
 
     kind: str
@@ -126,8 +121,7 @@ _SUMS = {"waiting": ("scheduled", "ready", "blocked"), "dead": ("failed", "exhau
 """The numbers of a depth that are sums of others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Depth:
+class Depth(msgspec.Struct, frozen=True):
     """How many jobs of a queue are in each state, and how long the oldest has waited and run.
 
     ``estimated`` names what is an estimate, because there were too many to count one by one.
@@ -143,10 +137,10 @@ class Depth:
     exhausted: int = 0
     expired: int = 0
     cancelled: int = 0
-    oldest_ready: timedelta = field(default_factory=timedelta)
-    oldest_running: timedelta = field(default_factory=timedelta)
-    oldest_untried: timedelta = field(default_factory=timedelta)
-    estimated: list[str] = field(default_factory=list)
+    oldest_ready: timedelta = timedelta()
+    oldest_running: timedelta = timedelta()
+    oldest_untried: timedelta = timedelta()
+    estimated: list[str] = []
 
     @property
     def waiting(self) -> int:
@@ -163,8 +157,7 @@ class Depth:
         return told(getattr(self, name), estimate=bool({*_SUMS.get(name, (name,))} & {*self.estimated}))
 
 
-@dataclass(frozen=True, slots=True)
-class PriorityDepth:
+class PriorityDepth(msgspec.Struct, frozen=True):
     """How many jobs of a queue with one priority wait and run; ``estimated`` names what is an estimate."""
 
     priority: int
@@ -172,7 +165,7 @@ class PriorityDepth:
     ready: int
     blocked: int
     running: int
-    estimated: list[str] = field(default_factory=list)
+    estimated: list[str] = []
 
     def told(self, name: str) -> str:
         """A number as people read it: marked if it is an estimate."""
@@ -184,8 +177,7 @@ def told(count: int, *, estimate: bool) -> str:
     return f"≈ {count:,}" if estimate else str(count)
 
 
-@dataclass(frozen=True, slots=True)
-class DrainEstimate:
+class DrainEstimate(msgspec.Struct, frozen=True):
     """How many jobs are due, how many come and go per second, and when none is left; None if they do not get fewer."""
 
     waiting: int
@@ -194,8 +186,7 @@ class DrainEstimate:
     drained_in: timedelta | None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkersWanted:
+class WorkersWanted(msgspec.Struct, frozen=True):
     """How many workers a queue needs, how many are alive, and what that is reckoned from.
 
     ``arriving`` is in jobs per second; ``run_mean`` is None if no run was measured, and then counts as one second;
@@ -214,8 +205,7 @@ class WorkersWanted:
     limited: bool
 
 
-@dataclass(frozen=True, slots=True)
-class JobSummary:
+class JobSummary(msgspec.Struct, frozen=True):
     """One line of a list of jobs.
 
     ``attempts`` of a job that succeeded is from the history, and counts those before a redrive, too; None where the
@@ -236,8 +226,7 @@ class JobSummary:
     expire_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """A limit that was set, and what is used of it. A group without a name stands for every group of its queue.
 
     ``blocked`` is counted up to 10,000; with ``blocked_more`` there are more.
@@ -260,8 +249,7 @@ class Limit:
     blocked_more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(msgspec.Struct, frozen=True):
     """What a resume found: since when the queue was paused, and how many jobs are past their time."""
 
     paused_at: datetime | None
@@ -269,24 +257,21 @@ class Resumed:
     extended: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rescued:
+class Rescued(msgspec.Struct, frozen=True):
     """A job whose lease was not renewed in time, and its state now; no id if we are confined to other queues."""
 
     id: UUID | None
     state: State
 
 
-@dataclass(frozen=True, slots=True)
-class MadeDay:
+class MadeDay(msgspec.Struct, frozen=True):
     """A day's partition: ``made``, ``exists``, ``locked`` or ``crowded``."""
 
     name: str
     outcome: str
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(msgspec.Struct, frozen=True):
     """What was done with old rows: a partition's name, ``dropped``, ``trimmed`` and so on, and how many rows went.
 
     ``looked`` means that there was nothing to trim so far, and that there is more to look at.
@@ -297,8 +282,7 @@ class Pruned:
     rows: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """Something the doctor found: the name of the check, how bad it is, what is wrong, why it matters, what to do.
 
     ``subject`` is the name of what it is about: a queue, a schedule, a table. With ``name`` it tells findings apart,
@@ -313,8 +297,7 @@ class Finding:
     subject: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Vital:
+class Vital(msgspec.Struct, frozen=True):
     """A number of the whole database: the name of its metric without ``dibs_``, the values of its labels, the value."""
 
     name: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import force_setattr, replace
 
 from dibs.errors import InvalidArgument, UnknownJob
 from dibs.policy import FOREVER, Backoff, DedupScope, History, OnDuplicate, Seconds, moment, seconds
@@ -22,8 +22,7 @@ BINARY = "application/octet-stream"
 BYTES = (bytes, bytearray, memoryview)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to be enqueued. ``payload`` is anything JSON can hold, or bytes."""
 
     queue: str
@@ -52,11 +51,6 @@ class NewJob:
     group: str | None = None
     cost: int | None = None
     resources: dict[str, int] | None = None
-
-    @property
-    def _common(self) -> NewJob:
-        """The job whose options it has: this one, unless it is like another."""
-        return self
 
     @property
     def has_key(self) -> bool:
@@ -89,37 +83,40 @@ class NewJob:
         return asked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskCall(NewJob):
+class Shared:
+    """What is remembered for all jobs that differ only in their payloads. It takes no part in comparing them."""
+
+    def __init__(self) -> None:
+        self.head: str | None = None
+        """What their JSON begins with, once one of them was sent."""
+        self.form: Any = None
+        """How one of them is sent by itself, once one was."""
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or isinstance(other, Shared)
+
+    def __hash__(self) -> int:
+        return hash(None)
+
+
+class TaskCall(NewJob, frozen=True, kw_only=True):
     """A call as a job, and which of its options were given for it by ``using``."""
 
     own: frozenset[str] = frozenset()
-    like: TaskCall | None = field(default=None, init=False, repr=False, compare=False)
-    """The job it is like, but for its payload."""
-    head: str | None = field(default=None, init=False, repr=False, compare=False)
-    """For that job: what the JSON of all that are like it begins with, once one of them was sent."""
-    form: Any = field(default=None, init=False, repr=False, compare=False)
-    """For that job: how one that is like it is sent by itself, once one was."""
+    _shared: Shared | None = None
+
+    def __post_init__(self) -> None:
+        # A copy that was made with other options is not like the others.
+        force_setattr(self, "_shared", None)
 
     @classmethod
     def of(cls, like: TaskCall, payload: Any) -> TaskCall:
-        """A job that is like another but for its payload: nothing else is set, so it is soon made."""
-        job = object.__new__(cls)
-        object.__setattr__(job, "payload", payload)
-        object.__setattr__(job, "like", like)
-        object.__setattr__(job, "id", None)
+        """A job that is like another but for its payload: nothing else is looked at, so it is soon made and sent."""
+        if like._shared is None:
+            force_setattr(like, "_shared", Shared())
+        job = replace(like, payload=payload)
+        force_setattr(job, "_shared", like._shared)
         return job
-
-    @property
-    def _common(self) -> NewJob:
-        """The job whose options it has: this one, unless it is like another."""
-        return self.like or self
-
-    def __getattr__(self, name: str) -> Any:
-        # Asked for what is not set, which is so only in a job that is like another.
-        if name in TaskCall.__dataclass_fields__ and name != "like":
-            return getattr(self.like, name)
-        raise AttributeError(name)
 
 
 def plain_job(queue: str, kind: str, payload: Any) -> NewJob:
@@ -150,7 +147,7 @@ def _known(job: Any) -> NewJob:
     )
 
 
-_OPTIONS = tuple(name for name in NewJob.__dataclass_fields__ if name not in {"queue", "kind", "payload", "id"})
+_OPTIONS = tuple(name for name in NewJob.__struct_fields__ if name not in {"queue", "kind", "payload", "id"})
 _options_of = attrgetter(*_OPTIONS)
 _DURATIONS = frozenset({"delay", "ttl", "lease", "lease_cap", "dedup_for"})
 _MOMENTS = frozenset({"due_at", "deadline"})

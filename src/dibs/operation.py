@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,8 +61,7 @@ class Steps(TypedDict, total=False):
     on_step: Callable[[Changed], None] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """A job that stays dead although a retry chose it, and the reason.
 
     ``duplicate`` means that another job has its dedup key now, ``busy`` that another transaction holds the job.
@@ -71,8 +71,7 @@ class Refused:
     reason: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One step of a change: how many jobs were found and changed, and where the next goes on, if there is one."""
 
     matched: int
@@ -82,8 +81,7 @@ class Step:
     refused: tuple[Refused, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """How many jobs were found and how many of them were changed; ``operation`` is the number in the audit.
 
     Fewer are changed than found when others hold some, or, with a dry run, none. ``more`` says that it stopped, by
@@ -99,8 +97,7 @@ class Changed:
     refused: tuple[Refused, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Jobs that a search found, newest first, and how many it looked at.
 
     With ``next`` there may be more: give it as ``before``. A search that ran out of time may have found fewer than were
@@ -112,8 +109,7 @@ class Found:
     next: UUID | None
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(msgspec.Struct, frozen=True):
     """A part of an export: jobs as they are written out, and how many were looked at for them.
 
     With ``next`` there may be more: give it as ``before`` to go on after the last of these.
@@ -124,8 +120,7 @@ class Exported:
     next: UUID | None
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(msgspec.Struct, frozen=True):
     """Who changed what, and when; ``jobs`` is how many, if it was about jobs."""
 
     operation: int
@@ -141,8 +136,7 @@ class Audit:
     job_id: UUID | None
 
 
-@dataclass(frozen=True, slots=True)
-class FailureGroup:
+class FailureGroup(msgspec.Struct, frozen=True):
     """Failures that are alike: in their exception, their message without numbers and ids, and where it was raised."""
 
     fingerprint: str
@@ -156,8 +150,7 @@ class FailureGroup:
     queues: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class FailureHour:
+class FailureHour(msgspec.Struct, frozen=True):
     """How many failures of a group happened in the hour that began ``at``."""
 
     fingerprint: str

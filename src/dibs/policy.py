@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+import msgspec
 
 from dibs.errors import DibsError, InvalidArgument
 
@@ -56,8 +57,7 @@ def moment(name: str, value: datetime, error: type[DibsError] = InvalidArgument)
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """How long to wait after each failed attempt: made by ``constant``, ``progressive`` or ``exponential``."""
 
     kind: Literal["constant", "list", "exponential"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from dibs.states import State
 
@@ -33,8 +34,7 @@ def progress_json(
     return {name: value for name, value in told.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """What a job is now, how far its run has come, and its result.
 
     ``result`` is that of the last successful run; None before that, where no history is kept, and for roles that

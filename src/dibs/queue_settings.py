@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from dibs.policy import Backoff, constant, exponential, progressive
 from dibs.units import duration, exact
@@ -102,8 +103,7 @@ READ: dict[Sort, Callable[[str], Any]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One setting of a queue: what its values are, and what it is for."""
 
     name: str

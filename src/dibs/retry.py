@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from dibs.policy import Backoff, Seconds, seconds
 
@@ -31,8 +32,7 @@ class RetryAfter(Exception):
         self.delay = seconds(delay)
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """How often and how soon a task is tried again.
 
     ``never`` lists exceptions that end the job at once; ``after`` gives some their own delay. The most specific rule
@@ -42,7 +42,7 @@ class Retry:
     max_attempts: int | None = None
     backoff: Backoff | None = None
     never: tuple[type[BaseException], ...] = ()
-    after: Mapping[type[BaseException], Seconds] = field(default_factory=dict)
+    after: Mapping[type[BaseException], Seconds] = {}
 
     def ends(self, error: BaseException) -> bool:
         """Whether an error ends the job at once."""

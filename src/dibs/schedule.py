@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+import msgspec
 
 from dibs.cron import Cron
 from dibs.errors import InvalidSchedule
@@ -64,8 +65,7 @@ def _plain(name: str, value: Any) -> Any:
     return seconds(value) if name in _DURATIONS else value
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(msgspec.Struct, frozen=True):
     """A schedule that an app declares in its code."""
 
     name: str
@@ -77,16 +77,14 @@ class Declared:
         return {"name": self.name, "rule": self.rule, "job": self.job.as_json(None, inline=True)}
 
 
-@dataclass(frozen=True, slots=True)
-class Triggered:
+class Triggered(msgspec.Struct, frozen=True):
     """The result of a trigger: ``triggered`` with the job's id, ``skipped``, or ``duplicate``."""
 
     job_id: UUID | None
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule: its rule, its plan and its health."""
 
     name: str

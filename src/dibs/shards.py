@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from datetime import datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True):
     """What a worker may pull from: ``name`` is what to claim from, for ``lasts`` seconds, as soon as it is claimable.
 
     An ordinary queue has no shard and is held forever. A queue of which we hold nothing has no name. ``again``
@@ -25,8 +25,7 @@ class Hold:
     again: float
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(msgspec.Struct, frozen=True):
     """An exclusive queue, or a shard of one, and who holds it."""
 
     queue: str

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(msgspec.Struct, frozen=True):
     """Outcomes, run times and wait times over one period: of a kind of job, a queue, or everything.
 
     ``queue`` and ``kind`` are None if the numbers are not grouped by them. ``at`` is when the period began, if there
@@ -42,8 +42,7 @@ class Statistics:
     wait_p99: timedelta | None
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(msgspec.Struct, frozen=True):
     """Totals of one kind of job for all time, its last run, and its averages over the last hour, day and week."""
 
     queue: str
@@ -69,8 +68,7 @@ class Totals:
     run_max: timedelta | None
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(msgspec.Struct, frozen=True):
     """What happened to one kind of job since the install, in numbers that only rise.
 
     The buckets say how many runs, or waits for a first run, took up to 1.6 ms, then up to four times as long each; the

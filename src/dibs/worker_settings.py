@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
+
+import msgspec
 
 from dibs.errors import InvalidArgument
 
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """A queue's share of a worker: at most ``slots`` jobs in hand, and ``weight`` parts of the room."""
 
     slots: int | None = None
@@ -26,8 +26,7 @@ class Share:
             raise InvalidArgument(f"a queue's weight is above 0 and at most 1000, not {self.weight}")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
+class WorkerSettings(msgspec.Struct, frozen=True):
     """How a worker works.
 
     ``queues`` are their names, or a mapping of names to their :class:`Share`. ``slots`` is how many handlers run
@@ -41,7 +40,7 @@ class WorkerSettings:
     queues: Mapping[str, Share] | Sequence[str]
     slots: int = 100
     threads: int = 20
-    pool: int = field(default_factory=lambda: os.cpu_count() or 1)
+    pool: int = msgspec.field(default_factory=lambda: os.cpu_count() or 1)
     connections: int = 10
     grace: float = 30.0
     drain: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -94,14 +93,14 @@ def test_the_plain_queue_is_like_sqs(client: dibs.Client, clock: Clock) -> None:
 )  # fmt: skip
 def test_a_list_leaves_out_no_column_of_its_view(shared_db: psycopg.Connection[Any], view: str, row: type[Any]) -> None:
     columns = [column.name for column in shared_db.execute(f"select * from dibs.{view}").description or ()]
-    assert sorted(field.name for field in fields(row)) == sorted(columns)
+    assert sorted(row.__struct_fields__) == sorted(columns)
 
 
 def test_queues_show_every_setting_that_can_be_set(client: dibs.Client) -> None:
     client.queues.set("reports", noisy_share=0.3)
     [queue] = client.queues.list()
     assert queue.noisy_share == 0.3
-    assert dibs.types.QueuePolicy.__annotations__.keys() - {f.name for f in fields(queue)} == {"exclusive"}
+    assert dibs.types.QueuePolicy.__annotations__.keys() - {*queue.__struct_fields__} == {"exclusive"}
 
 
 def test_a_limit_that_is_taken_away_says_so(client: dibs.Client) -> None:

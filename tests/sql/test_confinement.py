@@ -60,7 +60,13 @@ def test_an_observer_of_one_queue_sees_no_other(client: dibs.Client, login: Logi
     assert {job.queue for job in mail.find_jobs().jobs} == {"mail"}
     assert [q.name for q in mail.queues.list()] == ["mail"]
     with psycopg.connect(mail.dsn, autocommit=True) as conn:
-        views = {"attempts": "queue", "running": "queue", "error_log": "queue", "supervised_processes": "name", "deliveries": "kind"}
+        views = {
+            "attempts": "queue",
+            "running": "queue",
+            "error_log": "queue",
+            "supervised_processes": "name",
+            "deliveries": "kind",
+        }
         for view, column in views.items():
             seen = conn.execute(f"select distinct {column} from dibs.{view}").fetchall()
             assert seen == [("mail",)], view

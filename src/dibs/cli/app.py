@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-import msgspec
+from click.shell_completion import CompletionItem
 
 from dibs import __version__
 from dibs.cli.command import Group
 from dibs.cli.exits import Exit, exit_code
-from dibs.cli.help import COMMANDS, GROUPS
-from dibs.cli.output import clean
+from dibs.cli.help import COMMANDS, GROUPS, SHORT
 from dibs.cli.session import Session
+from dibs.cli.text import clean
 from dibs.errors import DibsError
 
 if TYPE_CHECKING:
@@ -45,13 +45,16 @@ class Root(Group):
             return _tell_version(ctx.ensure_object(Session).output)
         return super().invoke(ctx)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Every command, by what it is about."""
-        limit = formatter.width - 6 - max(map(len, COMMANDS))
         for title, names in GROUPS.items():
             with formatter.section(title):
-                found = ((name, self.get_command(ctx, name)) for name in names)
-                formatter.write_dl([(name, one.get_short_help_str(limit)) for name, one in found if one])
+                formatter.write_dl([(name, SHORT[name]) for name in names])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands and options that begin so."""
+        found = [CompletionItem(name, help=SHORT[name]) for name in COMMANDS if name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def main(
         self,
@@ -104,6 +107,8 @@ def _refuse_usage(error: click.UsageError, given: list[str]) -> Exit:
 
 def _tell(given: list[str], name: str, message: str, hint: str | None, code: Exit) -> Exit:
     if "--json" in given:
+        import msgspec
+
         told = {"error": name, "message": message, "hint": hint, "exit_code": int(code)}
         sys.stderr.write(msgspec.json.encode(told).decode() + "\n")
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -123,6 +122,8 @@ class Group(Documented, click.Group):
                 inner.setdefault(last, []).append(f"{name} {last}")
         if word not in inner and (told := did_you_mean(word, names)):
             return told
+        from difflib import get_close_matches
+
         meant = inner.get(word) or [path for last in get_close_matches(word, inner, 1, NEAR) for path in inner[last]]
         return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else ""
 
@@ -154,5 +155,7 @@ class Listing(Group):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``; did you mean 'x'?``, or nothing when no word is near."""
+    from difflib import get_close_matches
+
     near = get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

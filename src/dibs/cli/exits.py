@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from dibs.errors import (
+    HANDLERS_LEFT,
     ConnectionLost,
     EmbeddedError,
     HandlersLeft,
@@ -14,7 +15,6 @@ from dibs.errors import (
     UnknownQueue,
     UnknownSchedule,
 )
-from dibs.runtime.guard import STATUS
 
 if TYPE_CHECKING:
     from dibs.errors import DibsError
@@ -28,7 +28,7 @@ class Exit(IntEnum):
     USAGE = 2  # the command line makes no sense
     UNREACHABLE = 3  # no database to speak to
     NOT_FOUND = 4  # no such job, queue or schedule
-    LEFT = STATUS  # a worker ended, but some of its handlers would not
+    LEFT = HANDLERS_LEFT  # a worker ended, but some of its handlers would not
     ASKED = 6  # one of several worker processes was asked to stop by an operator: its parent starts no other
     INTERRUPTED = 130  # by Ctrl-C, as shells have it
 

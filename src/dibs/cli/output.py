@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dibs.cli.text import clean
 from dibs.export import csv_lines, lines
 from dibs.traces import said
 from dibs.units import spoken
@@ -38,8 +37,6 @@ STYLES = {
     "cancelled": "bright_black",
 }
 """The colour of each state."""
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Output:
@@ -168,15 +165,10 @@ def read_time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-def clean(text: str) -> str:
-    """Without control characters: what lies in a queue must not steer the terminal."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
-
-
 def plain(value: Any) -> Any:
     """A value as JSON holds it; durations are seconds."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
     match value:
         case dict():
             return {str(name): plain(v) for name, v in value.items()}

@@ -7,18 +7,14 @@ import logging
 import os
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import click
 
-from dibs import Client, acting_as
-from dibs.cli.output import Output
-from dibs.client.find import start_embedded
+import dibs
 from dibs.config import configured_dsn
-from dibs.db import calls
-from dibs.db.dsn import has_password
-from dibs.db.schema import migrate
 from dibs.errors import DibsError, InvalidArgument, UnknownJob
 
 if TYPE_CHECKING:
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import timedelta
 
+    from dibs.cli.output import Output
     from dibs.db.calls import Call
 
 T = TypeVar("T")
@@ -55,14 +52,23 @@ IdGiven = UUID | IdPrefix
 
 
 class Session:
-    """The options every command has, and what follows from them."""
+    """The options every command has, and what follows from them.
+
+    What speaks to the terminal or to the database is imported when it is used: a list of commands needs neither.
+    """
 
     def __init__(self) -> None:
         self.dsn: str | None = None
         self.debug = False
-        self.output = Output()
         os.environ.setdefault("PGCONNECT_TIMEOUT", f"{PATIENCE:.0f}")
         logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+
+    @cached_property
+    def output(self) -> Output:
+        """Where answers go."""
+        from dibs.cli.output import Output
+
+        return Output()
 
     @property
     def as_json(self) -> bool:
@@ -71,7 +77,11 @@ class Session:
 
     def warn(self) -> None:
         """Say so if a password is on the command line."""
-        if self.dsn is not None and has_password(self.dsn):
+        if self.dsn is None:
+            return
+        from dibs.db.dsn import has_password
+
+        if has_password(self.dsn):
             text = "every user of this machine can see the password in --dsn, in its list of processes; set DIBS_DSN"
             self.output.note(text, style="yellow")
 
@@ -79,21 +89,26 @@ class Session:
         """The DSN to use: given, from the environment, or that of the embedded PostgreSQL, which is started."""
         if found := configured_dsn(self.dsn):
             return found
+        from dibs.client.find import start_embedded
+        from dibs.db.schema import migrate
+
         server = start_embedded()
         if install:
             migrate(server.dsn())
         return server.dsn()
 
     @contextmanager
-    def client(self) -> Iterator[Client]:
+    def client(self) -> Iterator[dibs.Client]:
         """A client of that database, for as long as the block lasts."""
-        with Client(self.find(), patience=PATIENCE, pool_size=2) as client, _acting():
+        with dibs.Client(self.find(), patience=PATIENCE, pool_size=2) as client, _acting():
             yield client
 
-    def job_id(self, client: Client, given: IdGiven) -> UUID:
+    def job_id(self, client: dibs.Client, given: IdGiven) -> UUID:
         """The job that an id, or the beginning of one, stands for."""
         if isinstance(given, UUID):
             return given
+        from dibs.db import calls
+
         found = client._run(calls.names.ids_between(*given.bounds, MOST_SHOWN + 1))
         if len(found) == 1:
             return found[0]
@@ -109,7 +124,7 @@ class Session:
         """What a shell can complete a word to; nothing if that cannot be asked at once."""
         with suppress(DibsError):
             if dsn := configured_dsn(self.dsn):
-                with Client(dsn, patience=1.0, pool_size=1) as client:
+                with dibs.Client(dsn, patience=1.0, pool_size=1) as client:
                     return client._run(call)
         return []
 
@@ -141,7 +156,7 @@ class Session:
 def _acting() -> AbstractContextManager[None]:
     """The audit is told who of this machine it was."""
     try:
-        return acting_as(getpass.getuser())
+        return dibs.acting_as(getpass.getuser())
     except (KeyError, OSError):
         return nullcontext()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
-from operator import attrgetter
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
 CHUNK = 1000
 """How many jobs one statement of a bulk enqueue carries."""
 
-_common = attrgetter("_common")
-
 IN_MEMORY = 16_000_000
 """How many bytes of encoded jobs are kept in memory; the rest is kept in a temporary file."""
 
@@ -41,8 +37,7 @@ class Noted:
         self._known: dict[tuple[str, str], tuple[str, str]] = {}
 
     def _note(self, job: NewJob) -> NewJob:
-        common = job._common
-        names = (common.queue, common.kind)
+        names = (job.queue, job.kind)
         self.names.append(self._known.setdefault(names, names))  # Not one more tuple for each job.
         return job
 
@@ -64,12 +59,11 @@ class Chunk(msgspec.Struct):
             [calls.jobs.encode(job) for job in jobs],
             [job.body for job in jobs] if any(isinstance(job.payload, BYTES) for job in jobs) else None,
             ids if any(ids) else None,
-            any(job.has_key for job in {id(job): job for job in map(_common, jobs)}.values()),
+            any(job.has_key for job in jobs),
         )
 
 
-@dataclass
-class _Sent:
+class _Sent(msgspec.Struct):
     """What is remembered of a chunk: 16 bytes for each of its ids, and whether the caller gave one of them."""
 
     ids: bytes

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import msgspec
 
 from dibs.errors import JobEnded, WaitTimeout
 from dibs.job import no_such_job
@@ -25,8 +26,7 @@ SOONEST, LATEST = 0.01, 0.25
 """A wait for a job's end looks again after this many seconds, at first and at last."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Job(Generic[R_co]):
+class Job(msgspec.Struct, Generic[R_co], frozen=True):
     """A job that was enqueued, with what its task returns; ``is_new`` is false if it was there already."""
 
     client: Client

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
 
 from dibs.job import NewJob
 
@@ -22,8 +23,7 @@ KIND = "message"
 """The kind of a job that is just a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A message received: yours until its visibility timeout, which is its lease."""
 
     client: Client
@@ -71,8 +71,7 @@ class Message:
         return self.client.fail(self.job, error, final=final)
 
 
-@dataclass(frozen=True, slots=True)
-class MessageQueue:
+class MessageQueue(msgspec.Struct, frozen=True):
     """One queue of a client."""
 
     client: Client

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
 
 from dibs.job import NewJob
 
@@ -21,8 +22,7 @@ KIND = "message"
 """The kind of a job that is just a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class AsyncMessage:
+class AsyncMessage(msgspec.Struct, frozen=True):
     """A message received: yours until its visibility timeout, which is its lease."""
 
     client: AsyncClient
@@ -70,8 +70,7 @@ class AsyncMessage:
         return await self.client.fail(self.job, error, final=final)
 
 
-@dataclass(frozen=True, slots=True)
-class AsyncMessageQueue:
+class AsyncMessageQueue(msgspec.Struct, frozen=True):
     """One queue of a client."""
 
     client: AsyncClient

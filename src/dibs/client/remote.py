@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
@@ -76,6 +75,8 @@ def _named(
     given = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name not in names:
+            from difflib import get_close_matches
+
             near = get_close_matches(name, names, 1)
             meant = f"; did you mean {near[0]!r}?" if near else ""
             raise InvalidArgument(f"task {kind}: it has no argument {name!r}{meant}", hint=takes)

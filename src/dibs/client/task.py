@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dibs.errors import InvalidArgument
 from dibs.job import NewJob, TaskCall, new_jobs
@@ -36,8 +37,7 @@ OWN = ("timeout", "soft_timeout", "process", "memory", "repeat", "batch", "concu
 """What a task is given that is not an option of its jobs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """How many jobs a batch handler takes at once: up to ``max``, or what came ``within`` that many seconds."""
 
     max: int = 100
@@ -48,8 +48,7 @@ class Batch:
             raise InvalidArgument(f"a batch has at least 1 job and waits 0 seconds or longer, not {self}")
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
+class TaskSettings(Struct, frozen=True):
     """How a task's jobs are enqueued and run."""
 
     queue: str
@@ -227,7 +226,7 @@ def _own(job: NewJob) -> frozenset[str]:
     """The options a job has been given for itself: all that are set, if no task made it."""
     if isinstance(job, TaskCall):
         return job.own
-    return frozenset(field.name for field in fields(job) if getattr(job, field.name) is not None)
+    return frozenset(name for name in job.__struct_fields__ if getattr(job, name) is not None)
 
 
 def kind_of(function: Callable[..., Any]) -> str:
@@ -248,6 +247,8 @@ def _module_of(function: Callable[..., Any]) -> str:
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse what is no option of a job, with the one that was probably meant."""
     for name in options.keys() - JobOptions.__annotations__.keys():
+        from difflib import get_close_matches
+
         near = get_close_matches(name, [*JobOptions.__annotations__, *OWN, "name", "queue", "retry", "conn"], 1)
         hint = f"did you mean {near[0]!r}?" if near else f"a job has {', '.join(sorted(JobOptions.__annotations__))}"
         raise InvalidArgument(f"a task has no option {name!r}", hint=hint)

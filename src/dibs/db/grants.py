@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 
+import msgspec
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
@@ -101,8 +101,7 @@ CHECKS: dict[str, LiteralString] = {
 """What may be wrong, and the question that finds it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """What a login is to get: one of our roles, these queues and no others, these functions."""
 
     role: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import psycopg
 
 from dibs import sql
@@ -22,8 +22,7 @@ PAUSE = 0.4
 """How many seconds to let the others go on before the locks are tried again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Migrated:
+class Migrated(msgspec.Struct, frozen=True):
     """What a migration did: the versions before and after, what was applied, and the server's notices."""
 
     before: int | None

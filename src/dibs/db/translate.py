@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import psycopg
 
 from dibs import errors, sql
@@ -79,8 +79,7 @@ _UNTAKEN = re.compile(r'permission denied to set role "(dibs_\w+)"')
 _DENIED = re.compile(r"permission denied for (function|view) (\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """What the server said of an error, told by whichever driver."""
 
     sqlstate: str | None

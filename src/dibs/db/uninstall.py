@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import psycopg
 from psycopg.sql import SQL, Identifier
 
@@ -38,8 +37,7 @@ order by 1
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Uninstalled:
+class Uninstalled(msgspec.Struct, frozen=True):
     """What an uninstall drops, or would: jobs, what of others depends on the schema, and roles; and who is at work."""
 
     jobs: int
@@ -66,7 +64,9 @@ def uninstall(dsn: str, *, roles: bool = False, force: bool = False, dry_run: bo
             _refuse_if_used(found)
         conn.execute("drop schema dibs cascade")
         dropped = tuple(role for role in sql.ROLES if roles and _drop_role(conn, role))
-        return replace(found, roles=dropped, roles_kept=tuple(r for r in sql.ROLES if roles and r not in dropped))
+        return msgspec.structs.replace(
+            found, roles=dropped, roles_kept=tuple(r for r in sql.ROLES if roles and r not in dropped)
+        )
 
 
 def _find(conn: psycopg.Connection) -> Uninstalled:

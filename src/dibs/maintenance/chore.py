@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class ChoreDone:
+class ChoreDone(msgspec.Struct, frozen=True):
     """A step of a chore: what it counted, how many seconds until the next, and whether there is more to do now.
 
     ``outcome`` is ``done``, ``early`` when it was not due, or ``busy`` when another process is doing it.
@@ -15,7 +15,7 @@ class ChoreDone:
 
     chore: str
     again: float
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = {}
     more: bool = False
     outcome: str = "done"
 
@@ -25,8 +25,7 @@ class ChoreDone:
         return any(self.counts.values())
 
 
-@dataclass(frozen=True, slots=True)
-class ChoreFailed:
+class ChoreFailed(msgspec.Struct, frozen=True):
     """A step that failed, ``failures`` times in a row; it is tried again in ``again`` seconds."""
 
     chore: str

@@ -8,8 +8,9 @@ is used, so which SDK records the spans, if any, is the application's choice.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from dibs.client.middleware import Middleware
 from dibs.errors import DibsError

@@ -9,8 +9,7 @@ import sys
 import threading
 import time
 
-STATUS = 5
-"""The exit status of a process that was ended so, or whose handlers would not stop."""
+from dibs.errors import HANDLERS_LEFT
 
 
 class Guard:
@@ -48,4 +47,4 @@ class Guard:
         sys.stderr.write("dibs: this process did not end in time and is ended now; it was here:\n")
         sys.stderr.flush()
         faulthandler.dump_traceback(file=sys.__stderr__ or 2)
-        os._exit(STATUS)
+        os._exit(HANDLERS_LEFT)

@@ -10,7 +10,8 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from dibs.runtime.wake import Wait, wait_for
 
@@ -18,8 +19,7 @@ Step = Callable[[], Awaitable[float]]
 """Does a round of work; returns how many seconds to sleep before the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stepped:
+class Stepped(msgspec.Struct, frozen=True):
     """A step was done; ``after_failures`` counts the failures it ended."""
 
     loop: str
@@ -28,8 +28,7 @@ class Stepped:
     after_failures: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stumbled:
+class Stumbled(msgspec.Struct, frozen=True):
     """A step failed; ``failures`` counts those in a row."""
 
     loop: str
@@ -41,8 +40,7 @@ class Stumbled:
 Listener = Callable[[Stepped | Stumbled], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Retrying:
+class Retrying(msgspec.Struct, frozen=True):
     """How long to sleep after failures in a row: doubling from ``first`` to ``longest``, up to half of it less."""
 
     first: float = 0.5

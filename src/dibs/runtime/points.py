@@ -11,7 +11,6 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from dibs.errors import InvalidArgument
@@ -103,6 +102,8 @@ def _arm(point: str, action: Callable[[], None], nth: int) -> Armed:
 
 def _check(point: str, nth: int) -> None:
     if point not in POINTS:
+        from difflib import get_close_matches
+
         near = get_close_matches(point, POINTS, 1, 0.4)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(POINTS)}"
         raise InvalidArgument(f"there is no point {point!r}", hint=hint)

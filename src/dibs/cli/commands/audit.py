@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = (">operation", "at", "who", "verb", "?queue", ">jobs", "message")
 
 
-@click.command(cls=Command, short_help="Show who changed what, newest first.")
+@click.command(cls=Command)
 @limit_option
 @click.option("--before", type=int, help="Only those before this number, to go on from a list's last one.")
 @click.option("--keep", type=DURATION, help="Change how long it is kept, instead of showing it; for the owner of dibs.")

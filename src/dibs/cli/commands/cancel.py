@@ -24,7 +24,7 @@ MEANING = {
 }
 
 
-@click.command(cls=Command, short_help="Cancel jobs by id, by dedup key, or by filter.")
+@click.command(cls=Command)
 @filter_options
 @click.option("--because", default="cancelled by request", show_default=True, help="Kept with the job, as its reason.")
 @bulk_options

@@ -24,7 +24,7 @@ ERRORS = (">number", "at", "source", "?queue", "?kind", "?job", "message")
 LISTED = 20
 
 
-@click.group(cls=Listing, short_help="Show what channels sent, and the log of errors.")
+@click.group(cls=Listing)
 @pass_session
 def channels(session: Session) -> None:
     """Show what channels sent, newest first; supervised processes, and the log of errors."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dibs.cli.session import IdGiven
 
 
-@click.command(cls=Command, short_help="Enqueue a job once more, due now.")
+@click.command(cls=Command)
 @click.argument("id", type=JOB_ID)
 @pass_session
 def clone(session: Session, id: IdGiven) -> None:

@@ -9,7 +9,7 @@ from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
 
 
-@click.command(cls=Command, short_help="Print a script that lets your shell complete words.")
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @pass_session
 def completion(session: Session, shell: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EMPTY = "the tasks are registered; the code declares no limits and no schedules"
 
 
-@click.command(cls=Command, short_help="Bring the limits and schedules of an app's code to the database.")
+@click.command(cls=Command)
 @click.argument("app", metavar="MODULE:APP")
 @pass_session
 def declare(session: Session, app: str) -> None:

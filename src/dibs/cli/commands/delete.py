@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dibs.cli.exits import Exit
 
 
-@click.command(cls=Command, short_help="Delete jobs that have ended; a dry run unless --yes.")
+@click.command(cls=Command)
 @filter_options
 @bulk_options
 @pass_session

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dibs.cli.session import IdGiven
 
 
-@click.command(cls=Command, short_help="Change a job that waits or is dead.")
+@click.command(cls=Command)
 @click.argument("id", type=JOB_ID)
 @click.option("--payload", type=JSON, help="Its payload from now on, as JSON.")
 @click.option("--priority", type=click.IntRange(-100, 100), help="-100 to 100; higher goes first.")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BATCH = 1000
 
 
-@click.command(cls=Command, short_help="Enqueue a job, or one for each line.")
+@click.command(cls=Command)
 @click.argument("queue", type=QUEUE)
 @click.argument("kind")
 @click.argument("payload", required=False)

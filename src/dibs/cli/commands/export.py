@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dibs.export import Form
 
 
-@click.command(cls=Command, short_help="Write jobs out, as lines of JSON or CSV.")
+@click.command(cls=Command)
 @filter_options
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="At most this many; without it, all.")
 @click.option("-o", "--output", "path", type=click.Path(path_type=Path, dir_okay=False), help="A file to write to.")

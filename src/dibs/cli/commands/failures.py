@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COLUMNS = ("fingerprint", ">failures", "last", "?raised in", "?kinds", "?queues", "?first", "message")
 
 
-@click.command(cls=Command, short_help="Group failures that are alike, the latest first.")
+@click.command(cls=Command)
 @click.option("-q", "--queue", type=QUEUE, help="Only of this queue.")
 @click.option("-k", "--kind", type=KIND, help="Only of this kind.")
 @click.option("--since", type=PAST, help="Only those that happened since this time, or this long ago: 1h.")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLUMNS = ("name", "timeout", "owner", "allowed", "by", "reason")
 
 
-@click.group(cls=Listing, short_help="List the database functions workers may run; allow one.")
+@click.group(cls=Listing)
 @pass_session
 def functions(session: Session) -> None:
     """List the database functions that workers may run; allow or disallow one."""

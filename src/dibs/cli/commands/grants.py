@@ -16,7 +16,7 @@ from dibs.db.grants import grant as give_role
 COLUMNS = ("role", "logs in", "may do what these may", "queues", "functions")
 
 
-@click.group(cls=Listing, short_help="List which logins may do what; check it, or give one a role.")
+@click.group(cls=Listing)
 @click.option("--check", is_flag=True, help="Look for what is wrong; the exit code is 1 if something is.")
 @pass_session
 def grants(session: Session, check: bool) -> int:

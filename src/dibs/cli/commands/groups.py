@@ -24,7 +24,7 @@ EVERY = "*"
 """What stands for every group without settings of its own."""
 
 
-@click.group(cls=Listing, short_help="List the groups of queues; set shares and limits of one.")
+@click.group(cls=Listing)
 @click.option("-q", "--queue", type=QUEUE, help="Only of this queue.")
 @click.option("-n", "--limit", type=click.IntRange(1, 100), default=20, show_default=True,
               help="How many of each sort, of each queue.")  # fmt: skip

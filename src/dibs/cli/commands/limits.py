@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COLUMNS = ("of", "queue", "name", ">concurrency", ">used", ">blocked", ">rate", ">burst", ">weight")
 
 
-@click.group(cls=Listing, short_help="List the limits and what is in use; set or drop one.")
+@click.group(cls=Listing)
 @pass_session
 def limits(session: Session) -> None:
     """List the limits and what is in use; set or drop that of a queue, a kind or a resource.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 STYLES = {"trouble": "red", "waiting": "yellow", "recovered": "green"}
 
 
-@click.command(cls=Command, short_help="Do the upkeep, until stopped or once.")
+@click.command(cls=Command)
 @click.option("--once", is_flag=True, help="Do everything once and exit.")
 @click.option("--prune-only", is_flag=True, help="Only drop what is past its retention, until none is left, and exit.")
 @pass_session

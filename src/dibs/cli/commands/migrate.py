@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dibs.cli.output import Output
 
 
-@click.command(cls=Command, short_help="Install dibs in a database, or bring it up to date.")
+@click.command(cls=Command)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option(
     "--lock-timeout",

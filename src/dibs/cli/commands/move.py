@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dibs.cli.exits import Exit
 
 
-@click.command(cls=Command, short_help="Put jobs into another queue; a dry run unless --yes.")
+@click.command(cls=Command)
 @filter_options
 @click.option("--to", type=QUEUE, required=True, help="The queue they go to.")
 @bulk_options

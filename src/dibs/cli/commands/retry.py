@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dibs.cli.exits import Exit
 
 
-@click.command(cls=Command, short_help="Bring dead jobs back; a dry run unless --yes.")
+@click.command(cls=Command)
 @filter_options
 @click.option("--rate", type=RATE, help="Spread them: how many become due, such as 50/m or 2/s.")
 @click.option("--delay", type=DURATION, default=timedelta(), help="The first is due this much later.")

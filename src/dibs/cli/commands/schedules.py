@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import asdict
 
 from dibs.cli.command import Listing
 from dibs.cli.output import read_time, shown
@@ -48,7 +48,7 @@ MOMENT_OR_NONE = Read("time or none", _or_none)
 COUNT_OR_NONE = Read("number or none", _count_or_none)
 
 
-@click.group(cls=Listing, short_help="List the schedules and their health; set or pause one.")
+@click.group(cls=Listing)
 @pass_session
 def schedules(session: Session) -> None:
     """List the schedules and their health; show, set, pause, trigger or drop one."""

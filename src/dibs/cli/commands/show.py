@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from msgspec.structs import asdict
 
 from dibs.cli.command import Command
 from dibs.cli.output import first_line, read_time, shown

@@ -9,7 +9,7 @@ from dibs.cli.session import Session, pass_session
 from dibs.sql import install_script, latest_version
 
 
-@click.command(cls=Command, short_help="Print the install as a script for psql.")
+@click.command(cls=Command)
 @pass_session
 def sql(session: Session) -> None:
     """Print the script that dibs migrate runs: dibs sql | psql -v ON_ERROR_STOP=1."""

@@ -27,7 +27,7 @@ EVER = (
 )  # fmt: skip
 
 
-@click.command(cls=Command, short_help="Count how runs ended and how long they took.")
+@click.command(cls=Command)
 @click.option("-q", "--queue", type=QUEUE, help="Only of this queue.")
 @click.option("-k", "--kind", type=KIND, help="Only of this kind.")
 @click.option("--since", type=DURATION, default="1h", show_default=True, help="How far to go back.")

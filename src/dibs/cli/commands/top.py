@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 
-@click.command(cls=Command, short_help="Look at queues, jobs and workers, live, and fix what is wrong.")
+@click.command(cls=Command)
 @click.option("--every", type=DURATION, default="2s", show_default=True, help="How often to look.")
 @pass_session
 def top(session: Session, every: timedelta) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dibs.cli.exits import Exit
 
 
-@click.command(cls=Command, short_help="Undo a bulk cancel or retry; a dry run unless --yes.")
+@click.command(cls=Command)
 @click.argument("operation", type=int)
 @click.option("-y", "--yes", is_flag=True, help="Do it. Without this nothing is changed.")
 @pass_session

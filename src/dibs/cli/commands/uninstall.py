@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import asdict
 
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dibs.cli.output import Output
 
 
-@click.command(cls=Command, short_help="Drop dibs and all its jobs; a dry run unless --yes.")
+@click.command(cls=Command)
 @click.option("--roles", is_flag=True, help="Drop the four roles, too, unless another database uses them.")
 @click.option(
     "--force",

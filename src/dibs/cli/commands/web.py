@@ -28,7 +28,7 @@ CROWD = 1000
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(cls=Command, short_help="Serve the dashboard.")
+@click.command(cls=Command)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", default=8321, show_default=True, help="The port to listen on; 0 takes a free one.")
 @click.option("--prefix", default="", help="The path it is served under by a proxy, such as /dibs.")

@@ -53,7 +53,7 @@ def _share(text: str) -> tuple[str, Share]:
 SHARE = Read("queue", _share)
 
 
-@click.command(cls=Command, short_help="Run an app's tasks, until stopped or until none is left.")
+@click.command(cls=Command)
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option(
     "--queue",

@@ -24,7 +24,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@click.group(cls=Listing, short_help="List the worker processes; ask one to stop.")
+@click.group(cls=Listing)
 @click.option("--all", "everyone", is_flag=True, help="Also those that have not been seen for a while.")
 @pass_session
 def workers(session: Session, everyone: bool) -> None:

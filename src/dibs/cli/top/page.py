@@ -10,7 +10,7 @@ from textual.app import App
 from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Input, Static
 
-from dibs.cli.output import clean
+from dibs.cli.text import clean
 from dibs.cli.top.look import Look, look
 from dibs.cli.top.screens import JobScreen, Question
 from dibs.cli.top.views import VIEWS, View, cell, order

@@ -10,7 +10,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Static
 
-from dibs.cli.output import clean
+from dibs.cli.text import clean
 from dibs.errors import DibsError, NotPermitted
 
 if TYPE_CHECKING:

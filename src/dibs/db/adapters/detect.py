@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
 
 from dibs.errors import InvalidArgument
 
@@ -46,8 +47,7 @@ AsyncConnection: TypeAlias = (
 Name = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """What one of the two clients takes."""
 
     client: str

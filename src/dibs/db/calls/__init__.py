@@ -1,25 +1,31 @@
 """One value for each SQL function: what to send, and how to read the answer. A file for each room.
 
-The sync and the async database run the same values, so no verb is described twice.
+The sync and the async database run the same values, so no verb is described twice. A room is imported when one of its
+functions is first called, and the values of its answers with it: few programs call them all.
 """
 
-from dibs.db.calls import (
-    channels,
-    doctor,
-    groups,
-    jobs,
-    limits,
-    names,
-    operate,
-    queues,
-    schedules,
-    schema,
-    shards,
-    statistics,
-    upkeep,
-    workers,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from dibs.db.calls.call import Call
+
+if TYPE_CHECKING:
+    from dibs.db.calls import (
+        channels,
+        doctor,
+        groups,
+        jobs,
+        limits,
+        names,
+        operate,
+        queues,
+        schedules,
+        schema,
+        shards,
+        statistics,
+        upkeep,
+        workers,
+    )
 
 __all__ = [
     "Call",
@@ -38,3 +44,10 @@ __all__ = [
     "upkeep",
     "workers",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in __all__:
+            return import_module(f"dibs.db.calls.{name}")
+        raise AttributeError(f"module 'dibs.db.calls' has no attribute {name!r}")

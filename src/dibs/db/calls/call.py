@@ -68,9 +68,9 @@ def all_answers(rows: list[Row]) -> list[Answered]:
     return [Answered(id, Answer(answer)) for id, answer in rows]
 
 
-def columns(cls: type[Any]) -> str:
-    """The columns of a view whose rows become values of this dataclass."""
-    return ", ".join(cls.__dataclass_fields__)
+def columns(cls: type[msgspec.Struct]) -> str:
+    """The columns of a view whose rows become values of this class."""
+    return ", ".join(cls.__struct_fields__)
 
 
 def to_json(value: Any) -> str:

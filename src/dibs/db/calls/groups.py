@@ -28,7 +28,7 @@ def repair_groups() -> Call[int]:
 
 def groups(queue: str, most: int) -> Call[list[GroupInfo]]:
     """The groups that have the most running or waiting, have waited the longest, or are noisy."""
-    names = ", ".join(f'"{name}"' for name in GroupInfo.__dataclass_fields__)
+    names = ", ".join(f'"{name}"' for name in GroupInfo.__struct_fields__)
     return Call(
         f"select {names} from dibs.groups(%s, %s)",
         (queue, most),

@@ -31,7 +31,7 @@ from dibs.states import Answer, State
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dibs.job import TaskCall
+    from dibs.job import Shared
     from dibs.policy import Seconds
 
 Form = tuple[str, tuple[Any, ...]]
@@ -73,12 +73,12 @@ ARGUMENTS = {
 
 def _form(job: NewJob) -> Form | None:
     """How a job is sent by itself; None if it is not an ordinary one."""
-    like: TaskCall | None = getattr(job, "like", None)
-    if like is None or isinstance(job.payload, BYTES):
+    shared: Shared | None = getattr(job, "_shared", None)
+    if shared is None or isinstance(job.payload, BYTES):
         return _new_form(job)
-    if like.form is None:
-        object.__setattr__(like, "form", (_new_form(like),))
-    form: Form | None = like.form[0]
+    if shared.form is None:
+        shared.form = (_new_form(job),)
+    form: Form | None = shared.form[0]
     return form
 
 
@@ -107,15 +107,15 @@ def _statement(*names: str) -> str:
 
 def encode(job: NewJob) -> str:
     """A job in the form ``enqueue_many`` takes, without its end: its id is still to come."""
-    like: TaskCall | None = getattr(job, "like", None)
+    shared: Shared | None = getattr(job, "_shared", None)
     try:
-        if like is None or isinstance(job.payload, BYTES):
+        if shared is None or isinstance(job.payload, BYTES):
             return to_json(job.as_json(None))[:-1]
-        if like.head is None:
-            asked = like.as_json(None)
+        if shared.head is None:
+            asked = job.as_json(None)
             del asked["payload"]
-            object.__setattr__(like, "head", f'{to_json(asked)[:-1]},"payload":')
-        return f"{like.head}{to_json(job.payload)}"
+            shared.head = f'{to_json(asked)[:-1]},"payload":'
+        return f"{shared.head}{to_json(job.payload)}"
     except InvalidArgument as error:
         raise _of_job(job, error) from None
 

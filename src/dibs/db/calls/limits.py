@@ -57,7 +57,7 @@ def limits() -> Call[list[Limit]]:
 
 def limits_of(queue: str, most: int) -> Call[list[Limit]]:
     """The limits that jobs of a queue may meet, those in use first, each with its first holders."""
-    chosen = ", ".join(f"holders[1:{most:d}]" if name == "holders" else name for name in Limit.__dataclass_fields__)
+    chosen = ", ".join(f"holders[1:{most:d}]" if name == "holders" else name for name in Limit.__struct_fields__)
     return Call(
         f"select {chosen} from dibs.limits where scope in ('kind', 'resource') or scope = 'queue' and queue = %s"
         " or scope = 'group' and queue = %s and name is null"

@@ -101,7 +101,7 @@ def find_jobs(filter: JobFilter, limit: int, before: UUID | None) -> Call[Found]
     def read(rows: list[Row]) -> Found:
         return Found([summary(row[2:]) for row in rows if row[2] is not None], *rows[0][:2])
 
-    wanted = ", ".join(f"j.{name}" for name in JobSummary.__dataclass_fields__)
+    wanted = ", ".join(f"j.{name}" for name in JobSummary.__struct_fields__)
     return Call(FIND.format(wanted), (_filter(filter), limit, before), read, slow=True)
 
 

@@ -109,5 +109,5 @@ def schedules(name: str | None) -> Call[list[Schedule]]:
     return Call(
         f"select {columns(Schedule)} from dibs.schedules where %s::text is null or name = %s order by name",
         (name, name),
-        lambda rows: [Schedule(**dict(zip(Schedule.__dataclass_fields__, row, strict=True))) for row in rows],
+        lambda rows: [Schedule(**dict(zip(Schedule.__struct_fields__, row, strict=True))) for row in rows],
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
 from starlette.responses import JSONResponse, Response
 
 from dibs.errors import InvalidArgument

@@ -21,7 +21,7 @@ LISTED = (*COLUMNS, ">today")
 """What succeeded since midnight comes last."""
 
 
-@click.group(cls=Listing, short_help="List the queues; set, pause, purge or drop one.")
+@click.group(cls=Listing)
 @pass_session
 def queues(session: Session) -> None:
     """List the queues and what is in them; show, set, pause, purge or drop one."""

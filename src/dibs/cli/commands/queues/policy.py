@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import asdict
 
 from dibs.cli.command import did_you_mean
 from dibs.cli.commands.queues.group import COLUMNS, counts, queues, row
