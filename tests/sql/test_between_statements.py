@@ -747,3 +747,47 @@ def test_keys_are_locked_before_the_tickets_of_dead_jobs(
         bringing.result()
     assert client.status(id).state == "ready"
     assert client.enqueue("q", "k", dedup_key="one").id == id
+
+
+def test_a_job_whose_time_is_extended_is_replaced_after_that(
+    connect: Connect, client: dibs.Client, clock: Clock, later: Later
+) -> None:
+    """Its ticket is locked while a resume is open: a producer must not take it for one that is claimed."""
+    clock.freeze()
+    client.enqueue("q", "k", dedup_key="one", ttl=60)
+    client.queues.pause("q")
+    clock.move(120)
+    operator, producer = connect(), connect()
+    operator.execute("begin")
+    operator.execute("select from dibs.resume('q', '1 hour')")
+    replacing = later.start(
+        producer, "select outcome from dibs.enqueue('q', 'k', dedup_key => 'one', on_duplicate => 'replace')"
+    )
+    assert not replacing.done()
+    operator.execute("commit")
+    assert replacing.result() == [("replaced",)]
+    assert client.queues.depth("q").waiting == 1
+
+
+def test_of_dead_jobs_with_one_key_the_oldest_comes_back(client: dibs.Client) -> None:
+    ids = []
+    for _ in range(2):
+        ids.append(client.enqueue("q", "k", dedup_key="one").id)
+        client.fail(client.claim("q")[0], "no", final=True)
+    done = client.retry({"queue": "q"})
+    assert (done.done, [(r.id, r.reason) for r in done.refused]) == (1, [(ids[1], "duplicate")])
+    assert client.status(ids[0]).state == "ready"
+
+
+def test_an_undo_can_be_repeated_for_a_job_that_was_held(connect: Connect, client: dibs.Client) -> None:
+    id = client.enqueue("q", "k").id
+    operation = client.cancel_where({"queue": "q"}).operation
+    assert operation is not None
+    editor = connect()
+    editor.execute("begin")
+    editor.execute("select dibs.edit(%s, '{\"priority\": 9}')", (id,))
+    assert client.undo(operation).done == 0
+    editor.execute("rollback")
+    assert client.undo(operation).done == 1
+    assert client.status(id).state == "ready"
+    assert client.undo(operation).done == 0

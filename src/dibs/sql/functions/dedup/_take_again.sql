@@ -7,11 +7,11 @@ begin atomic
   -- key nor is blocked by another holder.
   select dibs._take_fingerprint(d.fingerprint, d.id, d.dedup_scope, null, false, at)
   from (
-    select d.fingerprint, d.id, j.dedup_scope from dibs.dead as d join dibs.job as j on j.id = d.id
+    select distinct on (d.fingerprint) d.fingerprint, d.id, j.dedup_scope from dibs.dead as d join dibs.job as j on j.id = d.id
     where d.id = any (ids) and d.fingerprint is not null and j.dedup_scope is distinct from 'window'
     order by d.fingerprint, d.id offset 0
   ) as d;
 end;
 
 comment on function dibs._retake_fingerprints is
-'Take the dedup keys of dead jobs again, where no other job has them now.';
+'Take the dedup keys of dead jobs again, where no other job has them now; of several with one key, for the oldest.';

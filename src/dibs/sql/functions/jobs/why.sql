@@ -7,7 +7,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := dibs.now();
-  v_state text := dibs._state(why.id);
+  v_state text;
   v_job record;
 begin
   select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, coalesce(r.expire_at, b.expire_at) as expire_at, r.charged,
@@ -15,13 +15,17 @@ begin
     w.name as worker_name, w.seen_at, d.reason, d.ended_at,
     coalesce(j.max_attempts, q.max_attempts) as max_attempts, r.priority,
     (select a.error from dibs.attempt as a where a.id = why.id and a.error is not null
-     order by a.run desc limit 1) as error
+     order by a.run desc limit 1) as error,
+    case when r.due_at > v_now then 'scheduled' when r.id is not null then 'ready' when b.id is not null then 'blocked'
+      when l.id is not null then 'running' else coalesce(d.state, 'succeeded') end as state
   into v_job
   from dibs.job as j join dibs.queue as q on q.id = j.queue_id
   left join dibs.ready as r on r.id = j.id left join dibs.blocked as b on b.id = j.id
   left join dibs.lease as l on l.id = j.id left join dibs.worker as w on w.id = l.worker
   left join dibs.dead as d on d.id = j.id
   where j.id = why.id;
+  v_state := case when (select s.confined from dibs.setting as s) and dibs._is_hidden(why.id) then 'unknown'
+    else coalesce(v_job.state, 'unknown') end;
   return case v_state
     when 'unknown' then format('There is no job %s: it was never committed, or it was pruned.', why.id)
     when 'succeeded' then 'It has succeeded.'
@@ -50,7 +54,8 @@ begin
       coalesce(' Its cancellation was asked for: ' || v_job.cancel || '.', ''))
     else format('It ended as %s at %s: %s. It can be brought back.', v_state, dibs._utc(v_job.ended_at),
       split_part(v_job.reason, E'\n', 1))
-  end || case when v_job.expire_at > v_now and v_job.expire_at < 'infinity' and v_job.paused_at is null then
+  end || case when v_state in ('scheduled', 'ready', 'blocked') and v_job.paused_at is null
+    and v_job.expire_at > v_now and v_job.expire_at < 'infinity' then
     format(' Unless it starts before, it expires at %s.', dibs._utc(v_job.expire_at)) else '' end;
 end
 $$;

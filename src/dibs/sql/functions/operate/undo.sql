@@ -31,14 +31,20 @@ begin
     return;
   end if;
   done := case when v_what.verb = 'cancel_where' then dibs._wait_again(v_jobs, v_now) else dibs._end_again(v_jobs, v_now) end;
-  delete from dibs.undo_job as u where u.operation = undo.operation and u.id = any (array(select j.id from unnest(v_jobs) as j));
+  -- A job that is still as the operation left it was held by another transaction, or by its key: undo can be repeated for it.
+  delete from dibs.undo_job as u where u.operation = undo.operation and u.id = any (array(select j.id from unnest(v_jobs) as j))
+    and not exists (select from dibs.dead as d
+      where v_what.verb = 'cancel_where' and d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at)
+    and not exists (select from dibs.ready as r where v_what.verb <> 'cancel_where' and r.id = u.id and r.run = u.run)
+    and not exists (select from dibs.blocked as b where v_what.verb <> 'cancel_where' and b.id = u.id and b.run = u.run);
   audit := dibs._audit('undo', v_what.queue, null, done, jsonb_build_object('operation', undo.operation), undo.continues);
 end
 $$;
 
 comment on function dibs.undo is
 'Undo a `cancel_where` or a `retry` of the last hour, job by job: those that were cancelled wait as before, those that were brought
-back are dead as before. A job that ran since, or was changed otherwise, stays as it is. A step of up to `max`, which answers as `delete` does;
+back are dead as before. A job that ran since, or was changed otherwise, stays as it is. A job that another transaction holds, or whose key
+another job has, can be undone later: call it again. A step of up to `max`, which answers as `delete` does;
 `audit` is the number of this operation itself.';
 
 create or replace function dibs._check_undo(operation bigint, verb text, began timestamptz, at timestamptz) returns void

@@ -37,6 +37,7 @@ declare
   v_ids uuid[];
 begin
   select q.paused_at into resume.paused_at from dibs.queue as q where q.id = v_id for update;
+  perform dibs._lock_shards(v_id);
   select count(*) into resume.late
   from (select r.expire_at from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id))
         union all select b.expire_at from dibs.blocked as b where b.queue_id = any (dibs._queue_numbers(v_id))) as w
@@ -44,6 +45,11 @@ begin
   resume.extended := 0;
   if resume.extend is not null then
     perform dibs._check_delay('resume', resume.extend);
+    -- Keys before tickets: a producer that replaces a job waits for this transaction then.
+    perform dibs._hold_keys(array(
+      select r.id from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now
+      union all
+      select b.id from dibs.blocked as b where b.queue_id = any (dibs._queue_numbers(v_id)) and b.expire_at <= v_now));
     -- In the order of ids, and past what is locked, as all who lock many tickets.
     with late as materialized (
       select r.id from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now
@@ -59,7 +65,6 @@ begin
       update dibs.blocked as b set expire_at = v_now + resume.extend from late as l where b.id = l.id returning 1)
     select resume.extended + count(*) into resume.extended from more;
   end if;
-  perform dibs._lock_shards(v_id);
   update dibs.queue as q set paused_at = null where q.id = v_id or q.shard_of = v_id;
   if (select q.ring from dibs.queue as q where q.id = v_id) then
     perform pg_notify('dibs', n::text) from unnest(dibs._queue_numbers(v_id)) as n;

@@ -67,7 +67,7 @@ begin
   update dibs.shard as s set worker = null, held_until = null
   where s.queue_id = any (array(
     select o.queue_id from dibs.shard as o
-    where o.queue_id = any (array(
+    where o.worker = _hold_queue.worker and o.held_until > at and o.queue_id = any (array(
       select h.queue_id from dibs.shard as h
       where h.parent = queue.id and h.worker = _hold_queue.worker and h.held_until > at
       order by h.queue_id = any (v_served) desc, h.taken_at, h.queue_id offset v_quota))
