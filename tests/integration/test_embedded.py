@@ -175,6 +175,14 @@ def test_the_shared_server_is_durable_private_and_has_room(home: Path) -> None:
         server.stop("immediate")
 
 
+def test_a_table_without_a_schema_is_made_outside_of_dibs(made: Server) -> None:
+    """Also where the schema has the name of the role."""
+    server = made.start()
+    query(server, "create schema dibs")
+    query(server, "create table customer (id int)")
+    assert query(server, "select schemaname from pg_tables where tablename = 'customer'") == "public"
+
+
 def test_psql_gets_our_terminal_and_gives_its_exit_code(
     made: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,8 @@ DEFAULTS: Mapping[str, str] = {
     "cluster_name": "dibs",
     "max_connections": "200",
     "shared_buffers": "128MB",
+    # The role is named like the schema of dibs: by PostgreSQL's default your own tables would be made in there.
+    "search_path": "public",
 }
 
 UNSAFE_FAST: Mapping[str, str] = {
