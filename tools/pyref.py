@@ -297,7 +297,9 @@ def is_error(of: Any) -> bool:
 
 def twins(names: dict[str, Any]) -> dict[str, str]:
     """The async half of each name that has one."""
-    return {name: f"Async{name}" for name in names if f"Async{name}" in names}
+    found = {name: f"Async{name}" for name in names if f"Async{name}" in names}
+    # AsyncTask is a kind of Task, and not its twin.
+    return {name: twin for name, twin in found.items() if names[name] not in getattr(names[twin], "__mro__", ())}
 
 
 def opened(page: Page) -> list[str]:

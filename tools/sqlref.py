@@ -52,7 +52,7 @@ OPENING = """\
 <!-- Written by tools/sqlref.py from an installed database: change the SQL's comments and run `make docs`. -->
 
 Every verb, view and table of the schema `dibs`. [Using dibs from SQL](../use/sql.md) shows how they go together. The
-functions that only workers call are on a page of their own: [the worker protocol](sql-protocol.md).
+functions that only workers call are on another page: [the worker protocol](sql-protocol.md).
 
 The functions are the API. Roles are granted functions and views, never tables. P, W, O and A stand for the roles
 `dibs_producer`, `dibs_worker`, `dibs_observer` and `dibs_admin`; the schema's owner may call everything.

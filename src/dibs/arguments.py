@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from difflib import get_close_matches
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
@@ -83,6 +82,8 @@ class Arguments:
     def _near(self, kwargs: Mapping[str, Any]) -> str:
         """The argument that was probably meant by the first unknown name."""
         unknown = next((name for name in kwargs if name not in self._signature.parameters), None)
+        from difflib import get_close_matches
+
         near = [] if unknown is None else get_close_matches(unknown, self._signature.parameters, 1)
         return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -61,7 +61,7 @@ class Steps(TypedDict, total=False):
     on_step: Callable[[Changed], None] | None
 
 
-class Refused(msgspec.Struct, frozen=True):
+class StillDead(msgspec.Struct, frozen=True):
     """A job that stays dead although a retry chose it, and the reason.
 
     ``duplicate`` means that another job has its dedup key now, ``busy`` that another transaction holds the job.
@@ -78,7 +78,7 @@ class Step(msgspec.Struct, frozen=True):
     done: int
     next: UUID | None
     operation: int | None
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[StillDead, ...] = ()
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ class Changed(msgspec.Struct, frozen=True):
     operation: int | None
     more: bool
     next: UUID | None = None
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[StillDead, ...] = ()
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -47,7 +47,7 @@ from dibs.info import (
     WorkersWanted,
 )
 from dibs.job import Answered, Enqueued, Failed, Held
-from dibs.operation import Audit, Changed, Exported, FailureGroup, FailureHour, Found, JobFilter, Refused, Steps
+from dibs.operation import Audit, Changed, Exported, FailureGroup, FailureHour, Found, JobFilter, Steps, StillDead
 from dibs.policy import (
     Backoff,
     DedupScope,
@@ -127,7 +127,6 @@ __all__ = [
     "QueueInfo",
     "QueuePolicy",
     "Queues",
-    "Refused",
     "RemoteTask",
     "Rescued",
     "Resumed",
@@ -143,6 +142,7 @@ __all__ = [
     "Stats",
     "Status",
     "Steps",
+    "StillDead",
     "StopReason",
     "TaskDecorator",
     "TaskInfo",

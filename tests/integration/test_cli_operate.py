@@ -153,7 +153,7 @@ def drawn(width: int, columns: tuple[str, ...], *rows: tuple[Any, ...]) -> list[
     return text.getvalue().splitlines()
 
 
-JOB = (UNKNOWN, "mail", "welcome", "exhausted", "5/5", "2026-01-01 00:00:00Z", 5, None, "ValueError: " + "x" * 99)
+JOB = (UNKNOWN, "mail", "welcome", "exhausted", "5/5", "2026-01-01 00:00:00Z", None, 5, None, "ValueError: " + "x" * 99)
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
@@ -196,7 +196,7 @@ def test_a_pipe_gets_every_column_as_csv_or_json(run: Dibs, client: dibs.Client)
     [job, _] = csv.DictReader(io.StringIO(run("jobs", "--csv").out))
     assert (job["reason"], job["progress"], job["attempts"]) == ("ValueError: no card 1", "", "1")
     lines = run("jobs").out.splitlines()
-    assert lines[0].split() == [name.strip(">?") for name in COLUMNS]
+    assert lines[0].split() == [name.strip(">?") for name in COLUMNS if name != "?expires"], "no job waits"
     assert lines[1].endswith("ValueError: no card 1")
 
 
@@ -206,6 +206,12 @@ def test_queues_show_what_succeeded_today(run: Dibs, client: dibs.Client) -> Non
     client.upkeep.roll_up()
     assert run("queues").out.splitlines()[0].endswith("today")
     assert run("queues", "--json").json[0]["succeeded_today"] == 1
+
+
+def test_groups_as_json_and_a_drain_estimate_are_shown(run: Dibs, client: dibs.Client) -> None:
+    client.enqueue("q", "k", group="g")
+    assert [(group["queue"], group["group"]) for group in run("groups", "--json").json] == [("q", "g")]
+    assert "waiting     1" in run("queues", "drain-estimate", "q").out
 
 
 def test_failures_that_are_alike_are_one_line(run: Dibs, client: dibs.Client) -> None:

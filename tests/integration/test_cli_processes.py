@@ -51,8 +51,12 @@ def test_the_demo_needs_no_database_and_leaves_nothing(home: Path) -> None:
 def test_an_interrupted_demo_leaves_quietly_and_the_next_in_a_pipe_is_plain_and_right(
     dsn: str, client: dibs.Client
 ) -> None:
+    def heed() -> None:
+        """A shell that starts tests in the background lets them ignore Ctrl-C, and their children inherit that."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     with subprocess.Popen(
-        [*DIBS, "demo", "--dsn", dsn], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*DIBS, "demo", "--dsn", dsn], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed
     ) as demo:
         assert demo.stdout is not None
         assert "300 jobs go in" in demo.stdout.readline()

@@ -135,7 +135,7 @@ def test_the_writes_and_the_completion_are_one_commit(app: dibs.App, db: psycopg
     made = [task.enqueue(n, what) for n, what in enumerate(["go", "fail", "lose"])]
     app.run_worker(drain=True)
     assert [job.wait(10) for job in made[:2]] == ["go", "fail"]
-    assert made[2].state() is dibs.State.SCHEDULED
+    assert made[2].status().state is dibs.State.SCHEDULED
     assert db.execute("select n from public.effect order by n").fetchall() == [(0,), (1,)], "each once, or not at all"
 
 

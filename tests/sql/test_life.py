@@ -245,7 +245,7 @@ def test_a_retry_goes_on_past_a_conflict_and_spreads(client: dibs.Client, clock:
     assert client.queues.depth("q").dead == 5
     done = client.retry({"queue": "q"}, rate=2)
     assert (done.matched, done.done) == (5, 4)
-    assert done.refused == (dibs.types.Refused(dead[2].id, dibs.Answer.DUPLICATE),)
+    assert done.refused == (dibs.types.StillDead(dead[2].id, dibs.Answer.DUPLICATE),)
     assert client.status(dead[2].id).state is dibs.State.FAILED
     jobs = {j.id: j for j in client.find_jobs({"queue": "q"}).jobs}
     first = jobs[dead[0].id].due_at

@@ -284,10 +284,10 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "status": ("id => '<job>'",),
     "stop_worker": ("number => <number>",),
     "supervise": (
-        "process => '<process>', payload => '{}', queue => 'mine'",
-        "process => '<process>', payload => '{}', queue => '<queue>', kind => '<kind>', options => '{}'",
+        "name => '<process>', payload => '{}', queue => 'mine'",
+        "name => '<process>', payload => '{}', queue => '<queue>', kind => '<kind>', options => '{}'",
     ),
-    "supervised": ("process => '<process>'", "process => '<process>', queue => '<queue>'"),
+    "supervised": ("name => '<process>'", "name => '<process>', queue => '<queue>'"),
     "trigger": ("name => '<schedule>'", "name => '<near_schedule>'"),
     "undo": ("operation => <operation>", "operation => <operation>, after => '<job>', continues => <operation>"),
     "unpark": ("worker => '<own_worker>'", "worker => '<worker>'"),

@@ -42,9 +42,8 @@ def test_a_client_imports_only_what_it_needs() -> None:
     assert not {*done.stdout.split()} & {*NOT_BY_CLIENT}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
-def test_a_list_of_commands_imports_neither_them_nor_the_driver(arguments: list[str]) -> None:
-    program = HELP.format(arguments=arguments)
+def test_a_list_of_commands_imports_neither_them_nor_the_driver() -> None:
+    program = HELP.format(arguments=["--help"])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout
     assert not {*done.stderr.split()} & {*NOT_BY_HELP}

@@ -263,7 +263,7 @@ CLICKS: tuple[tuple[str, list[str | tuple[str, str]], str], ...] = (
     (MARKED + "some", ["text=Cancel …", "text=Yes, cancel"], "2 jobs cancelled, or asked to stop."),
     ("", ["button:text('Undo')"], "2 jobs put back as they were."),
     (MARKED + "some", [("select[name=to]", "work"), "text=Move to …", "text=Yes, move"], "2 jobs moved."),
-    (MARKED + "bad", ["text=Retry …", "text=Yes, retry"], "1 job brought back, due now."),
+    (MARKED + "bad", ["text=Retry …", "text=Yes, retry"], "1 job brought back."),
     (MARKED + "done", ["text=Delete …", "text=Yes, delete"], "1 job deleted."),
     ("/queue?name=hands", ["button:text('Pause')"], "Paused: nothing more is handed out."),
     ("/queue?name=hands", ["button:text('Resume')"], "Resumed."),

@@ -133,9 +133,9 @@ def test_how_many_workers_a_queue_needs_is_told_as_json(web: TestClient, made: d
         ("name=work&target=soon", 400, "soon"),
         ("name=work&target=0", 400, "7 days"),
         ("name=work&target=1e400", 400, "1e400"),
-        ("name=work&concurrency=many", 400, "many"),
-        ("name=work&concurrency=-1", 400, "-1"),
-        ("name=work&concurrency=0", 400, "0"),
+        ("name=work&slots=many", 400, "many"),
+        ("name=work&slots=-1", 400, "-1"),
+        ("name=work&slots=0", 400, "0"),
         ("name=work&run_time=100000d", 400, "year"),
     ],
 )

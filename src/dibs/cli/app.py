@@ -96,7 +96,7 @@ def _tell_version(output: Output) -> Exit:
     if output.as_json:
         output.json(facts)
     else:
-        output.say(f"dibs {__version__} (schema version {facts['schema']}, Python {facts['python']})")
+        click.echo(f"dibs {__version__} (schema version {facts['schema']}, Python {facts['python']})")
     return Exit.OK
 
 
@@ -122,7 +122,7 @@ def _tell(given: list[str], name: str, message: str, hint: str | None, code: Exi
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 @click.option("--version", is_flag=True, help="Say which release, schema and Python this is.")
 def dibs(version: bool) -> None:
-    """A work queue that lives inside your PostgreSQL.
+    """A job queue that lives inside your PostgreSQL.
 
     Start with: dibs demo
     """

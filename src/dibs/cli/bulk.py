@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dibs import Client
     from dibs.cli.output import Output
     from dibs.cli.session import Session
-    from dibs.types import Changed, JobFilter, Refused, Steps
+    from dibs.types import Changed, JobFilter, Steps, StillDead
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -94,7 +94,7 @@ def _report(session: Session, verb: str, done: str, changed: Changed, yes: bool)
         output.note(f"within an hour, and where nothing ran, this takes it back: dibs undo {changed.operation} --yes")
 
 
-def _refused(output: Output, refused: Sequence[Refused]) -> None:
+def _refused(output: Output, refused: Sequence[StillDead]) -> None:
     """Say which jobs stay dead, and why."""
     for job in refused[:SHOWN]:
         output.say(f"{job.id} stays dead: {STAYS[job.reason]}", "yellow")

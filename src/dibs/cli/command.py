@@ -149,7 +149,7 @@ class Listing(Group):
         super().__init__(*args, callback=listing, invoke_without_command=True, **kwargs)
 
     def nearest(self, ctx: click.Context, word: str) -> str:
-        """What a word was meant to be; the list has no name of its own."""
+        """What a word was meant to be; the list itself has no name."""
         return f"; {ctx.command_path} alone lists them" if word == "list" else super().nearest(ctx, word)
 
 

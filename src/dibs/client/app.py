@@ -49,7 +49,7 @@ class App:
     """The tasks of an application, and its database.
 
     ``name`` tells its schedules from those of other apps; without one they go by the module the app is made in.
-    ``ttl`` is how long the jobs of its tasks may wait, for tasks without a ``ttl`` of their own; None is forever, and
+    ``ttl`` is how long the jobs of its tasks may wait, for tasks without their own ``ttl``; None is forever, and
     without it the queue's policy applies.
 
     >>> app = App("postgresql:///shop")

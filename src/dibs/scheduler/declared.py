@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -70,6 +69,8 @@ class Schedules:
 def _check_names(rule: ScheduleRule) -> None:
     known = ScheduleRule.__annotations__
     for name in rule.keys() - known.keys():
+        from difflib import get_close_matches
+
         near = get_close_matches(name, [*known, "name", "args", "kwargs"], 1)
         hint = f"did you mean {near[0]!r}?" if near else f"a schedule has {', '.join(sorted(known))}"
         raise InvalidArgument(f"a schedule has no option {name!r}", hint=hint)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import asdict
 
 from dibs.cli.checks import refuse_unknown_queue
 from dibs.cli.command import Listing
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COLUMNS = ("queue", ">running", ">waiting", ">oldest due", "noisy", "?>weight", "?>concurrency", "?>rate", "group")
 NAME = click.argument("name", metavar="GROUP")
 EVERY = "*"
-"""What stands for every group without settings of its own."""
+"""What stands for every group without its own settings."""
 
 
 @click.group(cls=Listing)
@@ -60,7 +60,7 @@ def _row(found: tuple[str, GroupInfo]) -> tuple[Any, ...]:
 def set_group(session: Session, /, queue: str, name: str, **options: Any) -> None:
     """Set the share and the limits of a group of a queue; what you do not name stays.
 
-    GROUP '*' stands for every group of the queue without settings of its own.
+    GROUP '*' stands for every group of the queue without its own settings.
     """
     source = click.get_current_context().get_parameter_source
     policy: Any = {key: value for key, value in options.items() if source(key) is not ParameterSource.DEFAULT}

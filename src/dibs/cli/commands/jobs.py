@@ -15,14 +15,11 @@ from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID
 from dibs.progress import spoken
 from dibs.states import WAITING
-from dibs.types import Found
 from dibs.units import spoken as span
 
 if TYPE_CHECKING:
     from datetime import datetime
-    from uuid import UUID
 
-    from dibs import Client
     from dibs.cli.session import IdGiven
     from dibs.info import JobSummary
     from dibs.types import JobFilter
@@ -32,8 +29,8 @@ COLUMNS = ("id", "queue", "kind", "state", "?>attempts", "?due", "?expires", "?>
 SOON = timedelta(days=2)
 """When jobs expire is told if one of those listed does within this time."""
 
-PAGES = 20
-"""How often a search that found too few goes on, before it says where it stopped."""
+PATIENCE = 10.0
+"""Seconds after which a search that found too few says where it stopped."""
 
 
 @click.command(cls=Command)
@@ -46,7 +43,7 @@ def jobs(session: Session, /, limit: int, before: IdGiven | None, **given: Any) 
     with session.client() as client:
         oldest = None if before is None else session.job_id(client, before)
         filter = read_filter(session, client, given)
-        found = _find(client, filter, limit, oldest)
+        found = client.find_jobs(filter, limit=limit, before=oldest, within=PATIENCE)
         now = client.now()
     kept = _columns(session, filter, found.jobs, now)
     columns, row = [COLUMNS[n] for n in kept], itemgetter(*kept)
@@ -54,16 +51,6 @@ def jobs(session: Session, /, limit: int, before: IdGiven | None, **given: Any) 
     if found.next is not None:
         far = "" if len(found.jobs) == limit else f"looked at {found.looked} jobs; "
         session.output.note(f"{far}there may be more: --before {found.next}")
-
-
-def _find(client: Client, filter: JobFilter, limit: int, before: UUID | None) -> Found:
-    found = Found([], 0, before)
-    for _ in range(PAGES):
-        page = client.find_jobs(filter, limit=limit - len(found.jobs), before=found.next)
-        found = Found([*found.jobs, *page.jobs], found.looked + page.looked, page.next)
-        if page.next is None or len(found.jobs) >= limit:
-            break
-    return found
 
 
 def _columns(session: Session, filter: JobFilter, found: list[JobSummary], now: datetime) -> list[int]:

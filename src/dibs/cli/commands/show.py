@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dibs.cli.session import IdGiven
     from dibs.progress import Status
 
-ATTEMPTS = (">run", "outcome", "?claimed", "ended", "?>worker", "reason")
+ATTEMPTS = (">run", "outcome", "?claimed", "ended", "?>worker", "result or reason")
 TIMES = ("enqueued_at", "due_at", "expire_at", "deadline", "claimed_at", "lease_until", "ended_at")
 APART = ("attempts", "payload", "body", "headers", "policy", "progress", "priority", "max_attempts")
 KIN = ("parent", "follow_ups")

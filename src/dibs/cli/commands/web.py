@@ -33,8 +33,8 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--port", default=8321, show_default=True, help="The port to listen on; 0 takes a free one.")
 @click.option("--prefix", default="", help="The path it is served under by a proxy, such as /dibs.")
 @click.option("--write", is_flag=True, help="Also allow changes: cancel, retry, pause and so on.")
-@click.option("--password-file", type=FILE, help="Let in who gives a password of this file; lines of NAME:PASSWORD.")
-@click.option("--token-file", type=FILE, help="Let in who sends a token of this file as Authorization: Bearer.")
+@click.option("--password-file", type=FILE, help="Ask for a name and a password of this file; lines of NAME:PASSWORD.")
+@click.option("--token-file", type=FILE, help="Accept the tokens of this file, sent as Authorization: Bearer.")
 @click.option("--user-header", metavar="NAME", help="Let in anyone whom a trusted proxy names in this header.")
 @click.option(
     "--trusted-proxy", multiple=True, metavar="ADDRESS", help="Your proxy, by its address or network; may be repeated."
@@ -42,9 +42,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--mask", type=KEYS, default="", help="Cover the values of these keys: password,token,card.")
 @click.option("--hide-payloads", is_flag=True, help="Cover payloads, results and headers whole.")
 @click.option("--timeout", default=5.0, show_default=True, help="Seconds a statement may take.")
-@click.option(
-    "--target", type=DURATION, default="5m", show_default=True, help="Within which time what is due should be done."
-)
+@click.option("--target", type=DURATION, default="5m", show_default=True, help="How soon a due job should be done.")
 @pass_session
 def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) -> int:
     """Serve the dashboard, on this machine alone and read-only unless told otherwise.

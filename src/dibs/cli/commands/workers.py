@@ -89,7 +89,7 @@ def _signature(task: TaskInfo) -> str:
 
 @workers.command(short_help="Say how many workers a queue needs, or each queue.")
 @click.argument("queue", type=QUEUE, required=False)
-@click.option("--target", type=DURATION, default="5m", show_default=True, help="Within which time to do what is due.")
+@click.option("--target", type=DURATION, default="5m", show_default=True, help="How soon a due job should be done.")
 @click.option("--slots", type=int, help="How many jobs a worker runs at once; by default what live ones say.")
 @click.option("--run-time", type=DURATION, help="How long a run takes; by default as measured.")
 @pass_session

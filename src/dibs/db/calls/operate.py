@@ -9,7 +9,7 @@ from uuid import UUID
 from dibs.db.calls.call import SPAN, Call, Row, columns, first, nothing, one_answer, to_json
 from dibs.db.calls.jobs import summary
 from dibs.info import JobSummary
-from dibs.operation import ACTOR, Audit, Exported, FailureGroup, FailureHour, Found, JobFilter, Refused, Step
+from dibs.operation import ACTOR, Audit, Exported, FailureGroup, FailureHour, Found, JobFilter, Step, StillDead
 from dibs.policy import moment, seconds
 from dibs.states import Answer
 
@@ -44,7 +44,7 @@ def _step(rows: list[Row]) -> Step:
 
 def _retried(rows: list[Row]) -> Step:
     matched, done, next, operation, refused = rows[0]
-    stay = tuple(Refused(UUID(job["id"]), Answer(job["reason"])) for job in json.loads(refused))
+    stay = tuple(StillDead(UUID(job["id"]), Answer(job["reason"])) for job in json.loads(refused))
     return Step(matched, done, next, operation, stay)
 
 

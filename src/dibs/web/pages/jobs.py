@@ -25,7 +25,11 @@ async def jobs(request: Request) -> Response:
     before = id_of(start) if (start := request.query_params.get("before")) else None
     now = await look.client.now()
     found, queues = await asyncio.gather(
-        look.at("the jobs", look.client.find_jobs(asked.filter(now, look.settings), limit=PAGE, before=before), NONE),
+        look.at(
+            "the jobs",
+            look.client.find_jobs(asked.filter(now, look.settings), limit=PAGE, before=before, within=0),
+            NONE,
+        ),
         look.client.queues.list(),
     )
     return await look.page(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import asdict
 
 from dibs.cli.command import Listing
 from dibs.cli.session import Session, pass_session

@@ -1,7 +1,7 @@
 -- The next look of a supervisor at its process: at most one waits, however often it is asked for.
 
 create or replace function dibs.supervise(
-  process text, payload jsonb, delay interval default '0', queue text default 'supervisors',
+  name text, payload jsonb, delay interval default '0', queue text default 'supervisors',
   kind text default 'db_function', options jsonb default '{}', out job_id uuid, out outcome text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -17,9 +17,9 @@ begin
   perform dibs._ensure_queues(array[queue]);
   v_queue := (select q.id from dibs.queue as q where q.name = queue);
   loop
-    select p.job_id into supervise.job_id from dibs.supervised_process as p where p.queue_id = v_queue and p.name = process for update;
+    select p.job_id into supervise.job_id from dibs.supervised_process as p where p.queue_id = v_queue and p.name = supervise.name for update;
     exit when found;
-    insert into dibs.supervised_process (queue_id, name, job_id) values (v_queue, process, dibs._nil_id()) on conflict do nothing;
+    insert into dibs.supervised_process (queue_id, name, job_id) values (v_queue, supervise.name, dibs._nil_id()) on conflict do nothing;
   end loop;
   -- The ticket may move between our looks at the two tables: look again while one statement finds it in either.
   loop
@@ -45,17 +45,17 @@ begin
       "backoff": {"kind": "exponential", "delays": [1], "factor": 2, "cap": 300, "jitter": 0.1}}'::jsonb
     || coalesce(options, '{}')
     || jsonb_build_object('queue', queue, 'kind', kind, 'payload', payload, 'due_at', v_due))) as e;
-  update dibs.supervised_process as p set job_id = supervise.job_id where p.queue_id = v_queue and p.name = process;
+  update dibs.supervised_process as p set job_id = supervise.job_id where p.queue_id = v_queue and p.name = supervise.name;
 end
 $$;
 
 comment on function dibs.supervise is
-'See to it that a process is looked at again after `delay`, by a job of that kind and payload. At most one such job
-waits for a process of a queue: a second call answers `duplicate`, or `hastened` when it wants it sooner. The run that is going on
+'See to it that a supervised process is looked at again after `delay`, by a job of that kind and payload. At most one such job
+waits for a name of a queue: a second call answers `duplicate`, or `hastened` when it wants it sooner. The run that is going on
 does not count, so a supervisor asks for its own next run. `options` are those of a job. Lock the process''s root row
 first.';
 
-create or replace function dibs.supervised(process text, queue text default 'supervisors') returns text
+create or replace function dibs.supervised(name text, queue text default 'supervisors') returns text
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
@@ -63,7 +63,7 @@ begin atomic
     select case when s.state in ('scheduled', 'ready', 'blocked', 'running') then s.state end
     from dibs.supervised_process as p join dibs.queue as q on q.id = p.queue_id
     cross join lateral (select dibs._state(p.job_id) as state) as s
-    where q.name = supervised.queue and p.name = supervised.process and dibs._sees(q.name)), 'none');
+    where q.name = supervised.queue and p.name = supervised.name and dibs._sees(q.name)), 'none');
 end;
 
 comment on function dibs.supervised is

@@ -43,7 +43,7 @@ begin atomic
 end;
 
 comment on function dibs.function_flaw is
-'What keeps a function from being run by a worker, in words; null when nothing does.';
+'Worker protocol: what keeps a function from being run by a worker, in words; null when nothing does.';
 
 create or replace function dibs._function_cure(oid oid) returns text
 language sql stable

@@ -83,8 +83,9 @@ begin atomic
   cross join lateral (
     select count(*) as jobs, min(u.due_at) as since, max(u.expire_at) as last, n.most
     from dibs._untried(q.id, at - interval '45 minutes', n.most) as u
-    where u.expire_at > at and u.expire_at - u.due_at >= interval '1 hour'
-      and u.expire_at - at <= least((u.expire_at - u.due_at) / 4, interval '6 hours')) as e
+    where u.expire_at > at and u.expire_at between u.due_at + interval '1 hour' and at + interval '6 hours'
+      -- Before version 17 PostgreSQL has no infinite intervals.
+      and case when isfinite(u.expire_at) then u.expire_at - at <= (u.expire_at - u.due_at) / 4 end) as e
   where q.shard_of is null and q.paused_at is null and e.jobs > 0
   order by q.name;
 end;

@@ -54,7 +54,7 @@ end
 $$;
 
 comment on function dibs.prune is
-'Drop a day of each table that is past every queue''s retention; when there is none, delete up to `max` rows past
+'Worker protocol: drop a day of each table that is past every queue''s retention; when there is none, delete up to `max` rows past
 retention that leave with no day. Each call is a short step: call it again while it answers anything. What still waits, runs, or is dead within its
 retention stays. Answers for each day it came to: `dropped`, `locked` (in use; the next prune tries again) or `crowded`
 (its rows are trimmed instead); how many rows were `trimmed`; and `looked` where it found none to trim and there are more to look at.';

@@ -61,6 +61,6 @@ end
 $$;
 
 comment on function dibs.expire is
-'End waiting jobs that are past their TTL or deadline, a chunk at a time: looks at up to `chunk` of them above the id
+'Worker protocol: end waiting jobs that are past their TTL or deadline, a chunk at a time: looks at up to `chunk` of them above the id
 `after`, and returns how many it ended and where to go on: null at the end, and for a role that is confined to other
 queues. Paused queues expire nothing.';

@@ -24,7 +24,7 @@ create or replace function dibs._check_by(by text[]) returns void
 language plpgsql immutable
 as $$
 declare
-  c_known constant text[] := '{queue,kind}';
+  c_known constant text[] := array['queue', 'kind'];
   c_hint constant text := 'the choices are queue and kind: one of them, both, or none to sum up everything';
   v_word text;
   v_times bigint;

@@ -26,6 +26,6 @@ begin atomic
 end;
 
 comment on function dibs.counters is
-'What happened since the install, by queue and kind, the 1,000 that ran last, in numbers that only rise: runs by outcome, jobs that expired or were cancelled before
+'Worker protocol: what happened since the install, by queue and kind, the 1,000 that ran last, in numbers that only rise: runs by outcome, jobs that expired or were cancelled before
 they ran, and how long runs took and first runs were waited for, in all and as how many were in each bucket, of which the first
 reaches to 1.6 ms and each one four times as far; the last, the thirteenth, has the rest. `roll_up` keeps it up to date.';
