@@ -39,6 +39,8 @@ R = TypeVar("R")
 
 STOPPING = 1.0
 """How many seconds a claim that is under way, or a loop, has to end."""
+COUNTED = 10_000
+"""A worker that ran no more jobs than this counts them as it leaves; after more, the upkeep of another one does."""
 GOODBYE = 2.0
 """How many seconds to try to say goodbye: others find out by themselves."""
 
@@ -162,7 +164,7 @@ class Worker:
         if self._holding is not None:
             await self._holding.release()
         await member.retire()
-        if self.settings.upkeep and self.ended:
+        if self.settings.upkeep and 0 < self.ended <= COUNTED:
             await self._count_runs()
 
     async def _count_runs(self) -> None:
