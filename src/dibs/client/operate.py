@@ -133,5 +133,5 @@ class Operating(ABC):
         return found
 
     def audit(self, *, limit: int = 50, before: int | None = None) -> list[Audit]:
-        """Who changed what, newest first; ``before`` continues after the operation of that number."""
+        """Return the audit, newest first; ``before`` continues after the operation of that number."""
         return self._run(calls.operate.audits(limit, before))

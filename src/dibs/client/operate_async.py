@@ -132,5 +132,5 @@ class AsyncOperating(ABC):
         return found
 
     async def audit(self, *, limit: int = 50, before: int | None = None) -> list[Audit]:
-        """Who changed what, newest first; ``before`` continues after the operation of that number."""
+        """Return the audit, newest first; ``before`` continues after the operation of that number."""
         return await self._run(calls.operate.audits(limit, before))

@@ -28,7 +28,7 @@ class Stats(Noun):
         since: Seconds = 3600,
         every: Seconds | None = None,
     ) -> list[Statistics]:
-        """What happened in the last ``since`` seconds, summed up by queue and kind.
+        """Sum up the last ``since`` seconds by queue and kind.
 
         ``by`` may name one of the two, or none (``()``) for everything in one sum. ``every`` splits it into periods;
         a period in which nothing happened is left out.

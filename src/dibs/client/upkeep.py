@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Upkeep:
-    """What keeps a database in order. Workers do it; reached as ``client.upkeep``."""
+    """The upkeep by hand; workers do it by themselves. Reached as ``client.upkeep``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
