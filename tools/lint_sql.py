@@ -23,7 +23,7 @@ NOT_FOR_US = {
 }
 """Rules of squawk that are off, each with its reason."""
 
-DYNAMIC = {"_days.sql", "grants.sql", "run_function.sql"}
+DYNAMIC = {"_days.sql", "grants.sql", "plans.sql", "run_function.sql"}
 """Where a statement may be built as text: names of partitions, of roles and of functions cannot be parameters."""
 
 HOT = {"enqueue", "claim", "extend", "complete", "fail", "snooze", "release", "cancel"}

@@ -28,8 +28,8 @@ def next_due_in(db: psycopg.Connection[Any]) -> float | None:
 def bucket(db: psycopg.Connection[Any], group: str) -> int:
     """Which row of group_lock a claim locks to serve a group of the queue q."""
     [(queue,)] = db.execute("select id from dibs.queue where name = 'q'").fetchall()
-    lane = sha256(f"{queue}:{group}".encode()).digest()
-    return lane[0] << 4 | lane[1] & 15
+    group_key = sha256(f"{queue}:{group}".encode()).digest()
+    return group_key[0] << 4 | group_key[1] & 15
 
 
 def neighbour(db: psycopg.Connection[Any], group: str) -> str:
@@ -178,8 +178,8 @@ def test_a_wakeup_of_a_noisy_group_is_not_lost(connect: Connect, db: psycopg.Con
     db.execute("select dibs.fail(%s, %s, 'boom', delay => '1 hour')", held[0][:2])
     assert take(db, 10) == []
     db.execute(
-        "insert into dibs.group_pointer (queue_id, lane, place)"
-        " select -q.id, dibs._lane_of(q.id, 'a'), dibs.now() + interval '1 hour' from dibs.queue as q"
+        "insert into dibs.group_pointer (queue_id, group_key, place)"
+        " select -q.id, dibs._group_key(q.id, 'a'), dibs.now() + interval '1 hour' from dibs.queue as q"
     )
     assert db.execute("select dibs.cancel(%s)", (first,)).fetchone() == ("cancelled",)
     assert [r[0] for r in take(connect(), 10)] == [second]

@@ -113,7 +113,7 @@ def test_groups_that_came_late_are_found_beside_jobs_without_one(
     assert len(take(db, 5)) == 5
     writer.execute("commit")
     wait_until(lambda: "late" in [r[2] for r in take(db, 1)], what="a job of the group is claimed")
-    assert db.execute("select count(*) > 500 from dibs.ready where lane is null").fetchone() == (True,)
+    assert db.execute("select count(*) > 500 from dibs.ready where group_key is null").fetchone() == (True,)
 
 
 @pytest.mark.parametrize("batch", [1, 13, 70])

@@ -269,8 +269,8 @@ def test_groups_and_limits_of_kinds_together(db: psycopg.Connection[Any]) -> Non
             break
     assert served == 30
     assert {slots - counted for slots, counted in units(db).values()} == {0}
-    lanes = "select count(*) from dibs.group_pointer"
-    wait_until(lambda: take(db, 5) == [] and db.execute(lanes).fetchone() == (0,), what="no lane is left")
+    group_keys = "select count(*) from dibs.group_pointer"
+    wait_until(lambda: take(db, 5) == [] and db.execute(group_keys).fetchone() == (0,), what="no group_key is left")
 
 
 def test_a_rate_lets_through_what_it_says(connect: Connect, db: psycopg.Connection[Any], clock: Clock) -> None:

@@ -42,23 +42,23 @@ select b.name, b.concurrency + b.debt, (
   where u.id = b.id)
 from dibs.limit_rule as b where b.is_set
 union all
-select l.lane::text, coalesce((
-  select g.running from dibs.group_gate as g where g.lane = l.lane order by g.n desc limit 1), 0), (
-  select coalesce(sum(t.freed), 0) from dibs.group_pointer as t where t.lane = l.lane) + (
-  select count(*) from dibs.lease as h where h.lane = l.lane and h.turn > 0) + (
-  select count(*) from dibs.blocked as h where h.lane = l.lane and h.turn > 0)
-from (select lane from dibs.group_gate union select lane from dibs.lease where turn > 0) as l
+select l.group_key::text, coalesce((
+  select g.running from dibs.group_gate as g where g.group_key = l.group_key order by g.n desc limit 1), 0), (
+  select coalesce(sum(t.freed), 0) from dibs.group_pointer as t where t.group_key = l.group_key) + (
+  select count(*) from dibs.lease as h where h.group_key = l.group_key and h.group_hold > 'none') + (
+  select count(*) from dibs.blocked as h where h.group_key = l.group_key and h.group_hold > 'none')
+from (select group_key from dibs.group_gate union select group_key from dibs.lease where group_hold > 'none') as l
 """
 
 STRANDED = """
 select r.id, r.due_at, r.priority from dibs.ready as r
-where r.lane is not null and not exists (
+where r.group_key is not null and not exists (
     select from dibs.group_pointer as t
-    where t.lane = r.lane and t.level = r.priority and t.floor_at <= r.due_at
+    where t.group_key = r.group_key and t.level = r.priority and t.floor_at <= r.due_at
       and (t.floor_at < r.due_at or t.floor_id is null or t.floor_id <= r.id))
   and not exists (
     select from dibs.group_gate as g cross join lateral unnest(g.floors) as f
-    where g.lane = r.lane and f.level = r.priority and f.due_at <= r.due_at and (g.running > 0 or g.next is not null))
+    where g.group_key = r.group_key and f.level = r.priority and f.due_at <= r.due_at and (g.running > 0 or g.next is not null))
 """
 
 

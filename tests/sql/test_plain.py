@@ -56,7 +56,7 @@ def claim(conn: Connection, queues: str, count: int) -> list[tuple[Any, ...]]:
 
 
 LEASES = """
-select j.payload, l.run, l.charged, l.losses, l.priority, l.own_lease, l.history, l.fingerprint is null, l.turn,
+select j.payload, l.run, l.charged, l.losses, l.priority, l.own_lease, l.history, l.fingerprint is null, l.group_hold,
   l.limit_ids, round(extract(epoch from l.expire_at - l.due_at))
 from dibs.lease as l join dibs.job as j on j.id = l.id join dibs.queue as q on q.id = l.queue_id
 where q.name = %s order by 1

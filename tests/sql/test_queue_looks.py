@@ -45,15 +45,15 @@ def test_few_of_a_priority_are_counted_beside_many_of_another(client: dibs.Clien
     assert usual.told("ready").startswith("≈ ")
 
 
-@pytest.mark.parametrize("what", ["ready", "lane", "blocked", "lease"])
+@pytest.mark.parametrize("what", ["ready", "group_key", "blocked", "lease"])
 def test_priorities_cost_no_more_in_a_large_queue(what: str, db: Connection) -> None:
     costs = []
     for _ in range(2):
         fill(db, what, MANY)
         costs.append(pages(db, "select * from dibs.depth_by_priority('q')"))
     # The tickets of groups lie in the order of the groups, each on another page.
-    assert max(costs) < (12_000 if what == "lane" else 3000)
-    assert what == "lane" or costs[1] < 1.2 * costs[0]
+    assert max(costs) < (12_000 if what == "group_key" else 3000)
+    assert what == "group_key" or costs[1] < 1.2 * costs[0]
 
 
 def test_groups_are_the_busiest_the_longest_waiting_and_the_noisy(
@@ -87,19 +87,19 @@ def test_a_hundred_thousand_groups_cost_no_more_than_some(client: dibs.Client, d
     for start in (0, 20_000):
         fill(db, "ready", 20_000)
         db.execute(
-            "update dibs.ready as r set lane = dibs._lane_of(r.queue_id, n.n::text) from ("
-            "  select id, %s + row_number() over (order by id) as n from dibs.ready where lane is null) as n"
+            "update dibs.ready as r set group_key = dibs._group_key(r.queue_id, n.n::text) from ("
+            "  select id, %s + row_number() over (order by id) as n from dibs.ready where group_key is null) as n"
             " where n.id = r.id",
             (start,),
         )
         db.execute(
-            "update dibs.job as j set group_name = 'g' || left(r.lane::text, 8) from dibs.ready as r"
+            "update dibs.job as j set group_name = 'g' || left(r.group_key::text, 8) from dibs.ready as r"
             " where r.id = j.id and j.group_name is null"
         )
         db.execute("delete from dibs.group_pointer")
         db.execute(
-            "insert into dibs.group_pointer (queue_id, lane, place, level, floor_at)"
-            " select queue_id, lane, due_at, priority, due_at from dibs.ready where lane is not null"
+            "insert into dibs.group_pointer (queue_id, group_key, place, level, floor_at)"
+            " select queue_id, group_key, due_at, priority, due_at from dibs.ready where group_key is not null"
         )
         db.execute("vacuum (analyze) dibs.ready, dibs.job, dibs.group_pointer")
         costs.append(pages(db, "select * from dibs.groups('q')"))
@@ -177,7 +177,7 @@ def test_what_is_ahead_of_a_job_is_counted_in_its_order(client: dibs.Client) -> 
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ["ready", "lane"])
+@pytest.mark.parametrize("what", ["ready", "group_key"])
 def test_why_reads_no_more_in_a_large_queue(what: str, client: dibs.Client, db: Connection) -> None:
     fill(db, what, MANY)  # All are due at the same moment, as after a bulk enqueue.
     ids = db.execute(

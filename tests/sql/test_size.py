@@ -28,8 +28,8 @@ MANY = 40_000
 
 TICKETS = {
     "ready": ("due_at, expire_at, run, charged, losses, priority, ring", "{at}, 'infinity', 0, 0, 0, 5, false"),
-    "lane": (
-        "due_at, expire_at, run, charged, losses, priority, ring, lane",
+    "group_key": (
+        "due_at, expire_at, run, charged, losses, priority, ring, group_key",
         "{at}, 'infinity', 0, 0, 0, 5, false, md5((n % 50)::text)::uuid",
     ),
     "blocked": ("due_at, expire_at, run, charged, losses, priority, waits_for", "{at}, 'infinity', 0, 0, 0, 5, 'x'"),
@@ -60,7 +60,7 @@ def fill(db: Connection, what: str, count: int, *, queue: str = "q", at: str = "
         f" select m.id, now(), m.queue_id, 5, 'kind ' || m.n % 3 from ({made}) as m"
     )
     db.execute(
-        f"insert into dibs.{'ready' if what == 'lane' else what} (id, queue_id, {columns})"
+        f"insert into dibs.{'ready' if what == 'group_key' else what} (id, queue_id, {columns})"
         f" select m.id, m.queue_id, {values.format(at=at)} from ({made}) as m"
     )
 
@@ -86,7 +86,7 @@ def test_what_is_little_is_counted_exactly(client: dibs.Client, db: Connection) 
 
 @pytest.mark.parametrize(
     ("what", "state"),
-    [("ready", "ready"), ("lane", "ready"), ("blocked", "blocked"), ("lease", "running"), ("dead", "failed")],
+    [("ready", "ready"), ("group_key", "ready"), ("blocked", "blocked"), ("lease", "running"), ("dead", "failed")],
 )
 def test_a_depth_reads_no_more_of_a_large_table(client: dibs.Client, db: Connection, what: str, state: str) -> None:
     """What is much is an estimate, and says so."""
@@ -103,7 +103,7 @@ def test_a_depth_reads_no_more_of_a_large_table(client: dibs.Client, db: Connect
     fill(db, what, MANY)
     more = pages_of_looks(db)
     # The tickets of groups lie in the order of the groups, each on another page.
-    assert max(more) < (12_000 if what == "lane" else 3000)
+    assert max(more) < (12_000 if what == "group_key" else 3000)
     assert sum(more) < 1.2 * sum(much)
 
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 TICKETS: LiteralString = """
 with ticket as (
-  select id, queue_id, run, lane, fingerprint, 'ready' as place from dibs.ready
-  union all select id, queue_id, run, lane, fingerprint, 'blocked' from dibs.blocked
-  union all select id, queue_id, run, lane, fingerprint, 'lease' from dibs.lease
+  select id, queue_id, run, group_key, fingerprint, 'ready' as place from dibs.ready
+  union all select id, queue_id, run, group_key, fingerprint, 'blocked' from dibs.blocked
+  union all select id, queue_id, run, group_key, fingerprint, 'lease' from dibs.lease
   union all select id, queue_id, run, null, fingerprint, 'dead' from dibs.dead
 )"""
 
@@ -57,24 +57,24 @@ GATES = Check(
     "the gate of a limited group does not count what runs",
     """
     with held as (
-      select lane, queue_id, count(*) as units from dibs.lease where turn > 0 group by 1, 2
-      union all select lane, queue_id, count(*) from dibs.blocked where turn > 0 group by 1, 2
-      union all select lane, abs(queue_id), sum(freed) from dibs.group_pointer where freed > 0 group by 1, 2
-    ), lanes as (
-      select lane, queue_id from held union select lane, queue_id from dibs.group_gate
+      select group_key, queue_id, count(*) as units from dibs.lease where group_hold > 'none' group by 1, 2
+      union all select group_key, queue_id, count(*) from dibs.blocked where group_hold > 'none' group by 1, 2
+      union all select group_key, abs(queue_id), sum(freed) from dibs.group_pointer where freed > 0 group by 1, 2
+    ), group_keys as (
+      select group_key, queue_id from held union select group_key, queue_id from dibs.group_gate
     ), gate as (
-      select distinct on (lane) lane, n, running, tat, next, floors from dibs.group_gate order by lane, n desc
+      select distinct on (group_key) group_key, n, running, tat, next, floors from dibs.group_gate order by group_key, n desc
     )
-    select q.name, l.lane, p.concurrency, g.running, g.next,
-      (select sum(h.units) from held as h where h.lane = l.lane and h.queue_id = l.queue_id) as held,
-      (select count(*) from dibs.lease as x where x.lane = l.lane and x.turn > 0) as leases,
-      (select count(*) from dibs.blocked as x where x.lane = l.lane and x.turn > 0) as blocked,
-      (select sum(x.freed) from dibs.group_pointer as x where x.lane = l.lane) as freed
-    from lanes as l join dibs.queue as q on q.id = l.queue_id
-    cross join lateral dibs._policy_of(l.queue_id, l.lane) as p
-    left join gate as g on g.lane = l.lane
+    select q.name, l.group_key, p.concurrency, g.running, g.next,
+      (select sum(h.units) from held as h where h.group_key = l.group_key and h.queue_id = l.queue_id) as held,
+      (select count(*) from dibs.lease as x where x.group_key = l.group_key and x.group_hold > 'none') as leases,
+      (select count(*) from dibs.blocked as x where x.group_key = l.group_key and x.group_hold > 'none') as blocked,
+      (select sum(x.freed) from dibs.group_pointer as x where x.group_key = l.group_key) as freed
+    from group_keys as l join dibs.queue as q on q.id = l.queue_id
+    cross join lateral dibs._policy_of(l.queue_id, l.group_key) as p
+    left join gate as g on g.group_key = l.group_key
     where p.concurrency is not null and coalesce(g.running, 0) <> coalesce(
-      (select sum(h.units) from held as h where h.lane = l.lane and h.queue_id = l.queue_id), 0)""",
+      (select sum(h.units) from held as h where h.group_key = l.group_key and h.queue_id = l.queue_id), 0)""",
     "groups/_apply, groups/_point, groups/_gates, jobs/_lift",
 )
 UNPACED = Check(
@@ -150,7 +150,7 @@ FLAGS = Check(
     """
     select q.name, q.has_groups, q.has_job_limits, q.has_limit, q.has_group_policy, q.has_large, w.*
     from dibs.queue as q cross join lateral (
-      select exists (select from dibs.ready as r where r.queue_id = q.id and r.lane is not null) as groups,
+      select exists (select from dibs.ready as r where r.queue_id = q.id and r.group_key is not null) as groups,
         exists (select from dibs.ready as r join dibs.job as j on j.id = r.id
           where r.queue_id = q.id and j.resources is not null) as resources,
         exists (select from dibs.limit_rule as b

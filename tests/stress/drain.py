@@ -40,7 +40,7 @@ select dibs.set_queue(name, '{"noisy_share": null}') from dibs.queue
 where noisy_share is not null and shard_of is null"""
 CANCEL_FAR = "select count(dibs.cancel(id)) from dibs.ready where due_at > now() + interval '20 seconds'"
 OF_QUEUE = " as t left join dibs.queue as q on q.id = t.queue_id group by 1, 2 order by 2"
-OF_LANE = " where lane = (select t.lane from ticket as t where t.id = %(id)s)"
+OF_LANE = " where group_key = (select t.group_key from ticket as t where t.id = %(id)s)"
 WHY: dict[str, LiteralString] = {
     "ticket": "select to_jsonb(r) from dibs.ready as r where id = %(id)s"
     " union all select to_jsonb(b) from dibs.blocked as b where id = %(id)s"

@@ -53,7 +53,8 @@ class Surgeon(Operator):
     def cancel_strict(self) -> None:
         """Cancel what has a turn of its group, while the group's policy changes."""
         ids = self.db.run(
-            "look", "select id from dibs.blocked where turn > 0 or lane is not null order by random() limit 3"
+            "look",
+            "select id from dibs.blocked where group_hold > 'none' or group_key is not null order by random() limit 3",
         )
         for [id] in ids:
             self.call("cancel", "select dibs.cancel(%s)", id)

@@ -149,7 +149,8 @@ def migrations() -> list[tuple[int, str, str]]:
 def modules() -> list[tuple[str, str]]:
     """What is applied again each time, as (path, text), in order."""
     found = [(f"{folder}/{stem}", text) for folder in FOLDERS for stem, text in _scripts(*folder.split("/"))]
-    return [*found, ("grants", (ROOT / "grants.sql").read_text(encoding="utf-8"))]
+    last = [(name, (ROOT / f"{name}.sql").read_text(encoding="utf-8")) for name in ("plans", "grants")]
+    return [*found, *last]
 
 
 def granted_to(verb: str) -> list[str]:

@@ -29,23 +29,23 @@ create type dibs.claim_order as (
 );
 comment on type dibs.claim_order is 'What all parts of a claim share: its token, its worker, the lease asked for, and its clock.';
 
-create type dibs.needed as (
+create type dibs.held_units as (
   limit_ids integer[],
   limit_units integer[]
 );
-comment on type dibs.needed is 'Units of limits that one job holds while it runs.';
+comment on type dibs.held_units is 'Units of limits that one job holds while it runs.';
 
-create type dibs.taking as (
+create type dibs.taken_batch as (
   queue dibs.queue,
   tickets dibs.ready[],
-  turns smallint[],
-  gate dibs.needed,
-  needs dibs.needed[],
+  group_holds dibs.group_hold[],
+  queue_units dibs.held_units,
+  job_units dibs.held_units[],
   at timestamptz
 );
-comment on type dibs.taking is
-'What a claim took from one queue, in the order in which it is handed out: the tickets; what each holds of its group''s turns, if
-anything (turns); what each holds of the queue''s own limit (gate), and of others (needs); and when they were taken (at).';
+comment on type dibs.taken_batch is
+'What a claim took from one queue, in the order in which it is handed out: the tickets; what each holds of its group''s concurrency, if
+anything (group_holds); what each holds of the queue''s own limit (queue_units), and of others (job_units); and when they were taken (at).';
 
 create type dibs.floor as (
   priorities smallint[],
@@ -69,11 +69,11 @@ create type dibs.queue_scan as (
   next dibs.floor,
   back bigint,
   allowed integer,
-  gate dibs.gate
+  reservation dibs.queue_reservation
 );
 comment on type dibs.queue_scan is
 'What a claim knows of one queue: where it scans from, and how far below that it looks (back); where the next claim will scan from;
-how many jobs it may still take, and what it took of the queue''s own limit (gate).';
+how many jobs it may still take, and what it took of the queue''s own limit (reservation).';
 
 create table dibs.floor_hint (
   what text not null,

@@ -1,9 +1,9 @@
 -- Groups take turns. functions/groups/README.md has the invariants.
 
--- What was set for a group, or for all groups of a queue without their own settings (lane zero).
+-- What was set for a group, or for all groups of a queue without their own settings (group_key zero).
 create table dibs.group_policy (
   queue_id integer not null,
-  lane uuid not null,
+  group_key uuid not null,
   name text,
   weight integer not null default 1,
   concurrency integer,
@@ -11,7 +11,7 @@ create table dibs.group_policy (
   burst integer,
   max_depth integer,
   max_age interval,
-  constraint group_policy_pkey primary key (queue_id, lane),
+  constraint group_policy_pkey primary key (queue_id, group_key),
   constraint group_policy_weight_range check (weight between 1 and 1000),
   constraint group_policy_concurrency_range check (concurrency between 1 and 1000000),
   constraint group_policy_rate_range check (rate between 0.000001 and 1000000),
@@ -21,7 +21,7 @@ create table dibs.group_policy (
 );
 comment on table dibs.group_policy is 'Weight and limits of a group, or of all groups of a queue.';
 create index group_policy_weight_idx on dibs.group_policy (queue_id) where weight > 1;
-comment on column dibs.group_policy.lane is 'The group: a hash of queue and name. The nil id stands for every group without its own.';
+comment on column dibs.group_policy.group_key is 'The group: a hash of queue and name. The nil id stands for every group without its own.';
 comment on column dibs.group_policy.name is 'The group''s name; null for every group of the queue without its own policy.';
 comment on column dibs.group_policy.weight is 'Its share against other groups.';
 comment on column dibs.group_policy.concurrency is 'How many of its jobs run at once; 1 is strict order.';
@@ -37,7 +37,7 @@ create sequence dibs.group_pointer_n_seq;
 create table dibs.group_pointer (
   n bigint not null default nextval('dibs.group_pointer_n_seq'),
   place timestamptz not null,
-  lane uuid not null,
+  group_key uuid not null,
   floor_at timestamptz,
   floor_id uuid,
   next uuid,
@@ -52,11 +52,11 @@ create table dibs.group_pointer (
 );
 alter sequence dibs.group_pointer_n_seq owned by dibs.group_pointer.n;
 create index group_pointer_place_idx on dibs.group_pointer (queue_id, place, n);
-create index group_pointer_lane_idx on dibs.group_pointer (lane, place);
+create index group_pointer_group_idx on dibs.group_pointer (group_key, place);
 comment on table dibs.group_pointer is 'From its floor on, a group has tickets of this priority; look at it then. Insert, delete.';
 comment on column dibs.group_pointer.n is 'The order among pointers of one place.';
 comment on column dibs.group_pointer.place is 'When to look at the group; the order of places is the order of service.';
-comment on column dibs.group_pointer.lane is 'The group: a hash of queue and name.';
+comment on column dibs.group_pointer.group_key is 'The group: a hash of queue and name.';
 comment on column dibs.group_pointer.floor_at is 'No ticket it points to is due earlier; null if it points to none and only says that something changed.';
 comment on column dibs.group_pointer.floor_id is 'The id of the first ticket it points to, of those due at floor_at; null if any.';
 comment on column dibs.group_pointer.next is 'Where the order is strict: the job that the group has to go on with.';
@@ -72,7 +72,7 @@ deferrable initially deferred for each row when (new.ring) execute function dibs
 create sequence dibs.group_gate_n_seq;
 create table dibs.group_gate (
   n bigint not null default nextval('dibs.group_gate_n_seq'),
-  lane uuid not null,
+  group_key uuid not null,
   tat timestamptz,
   next uuid,
   queue_id integer not null,
@@ -83,10 +83,10 @@ create table dibs.group_gate (
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
 alter sequence dibs.group_gate_n_seq owned by dibs.group_gate.n;
-create index group_gate_lane_idx on dibs.group_gate (lane, n);
+create index group_gate_group_idx on dibs.group_gate (group_key, n);
 comment on table dibs.group_gate is 'What a group with a concurrency or a rate has in use; the row with the highest n counts. Insert, delete.';
 comment on column dibs.group_gate.n is 'Counts up, so that the newest row is found before dead ones.';
-comment on column dibs.group_gate.lane is 'The group: a hash of queue and name.';
+comment on column dibs.group_gate.group_key is 'The group: a hash of queue and name.';
 comment on column dibs.group_gate.tat is 'How far its rate is spent.';
 comment on column dibs.group_gate.next is 'Where the order is strict: the job that the group has to go on with.';
 comment on column dibs.group_gate.queue_id is 'The queue.';
@@ -104,7 +104,7 @@ comment on sequence dibs.group_draw_seq is 'Counts the draws by which claims sha
 -- A group that a claim serves: what its pointers say, and what its policy and its gate allow. Its room is null if the group
 -- is unlimited. A room of 0 where running is null means that another claim has the lock: this one puts back all it deleted.
 create type dibs.group_hand as (
-  lane uuid,
+  group_key uuid,
   n bigint,
   place timestamptz,
   is_own boolean,
@@ -121,7 +121,7 @@ create type dibs.group_hand as (
 -- that is, sought for at least one ticket. A hand that was asked and gave none is shut.
 create type dibs.group_catch as (
   tickets dibs.ready[],
-  turns smallint[],
+  group_holds dibs.group_hold[],
   ords integer[],
   asked integer[]
 );

@@ -131,14 +131,23 @@ create table dibs.follow_up (
 comment on table dibs.follow_up is 'Which job a follow-up was enqueued by, with its completion.';
 create index follow_up_parent_idx on dibs.follow_up (parent, id);
 
+-- How a job counts against the concurrency of its group. A job that a group's limit let start counts until its run ends. In strict
+-- order, that is with a concurrency of 1, nothing of the group starts before the job has ended for good, so it goes on
+-- counting while it waits for a limit.
+create type dibs.group_hold as enum (
+  'none',       -- not counted: the job has no group, or its group has no concurrency
+  'shared',     -- one of several that may run at a time
+  'exclusive'   -- the only one of its group that may run
+);
+
 create type dibs.ended_run as (
   id uuid,
   token uuid,
   state text,
   due_at timestamptz,
   queue_id integer,
-  lane uuid,
-  turn smallint,
+  group_key uuid,
+  group_hold dibs.group_hold,
   limit_ids integer[],
   limit_units integer[],
   fingerprint bytea
@@ -162,7 +171,7 @@ create table dibs.ready (
   own_lease interval,
   history text,
   fingerprint bytea,
-  lane uuid,
+  group_key uuid,
   cost integer
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
@@ -170,8 +179,8 @@ create table dibs.ready (
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
 comment on table dibs.ready is 'Tickets waiting for a worker, now or later.';
-create index ready_claim_idx on dibs.ready (queue_id, priority, due_at, id) with (fillfactor = 98) where lane is null;
-create index ready_lane_idx on dibs.ready (queue_id, lane, priority, due_at, id) where lane is not null;
+create index ready_claim_idx on dibs.ready (queue_id, priority, due_at, id) with (fillfactor = 98) where group_key is null;
+create index ready_group_idx on dibs.ready (queue_id, group_key, priority, due_at, id) where group_key is not null;
 
 create sequence dibs.blocked_n_seq;
 create table dibs.blocked (
@@ -188,9 +197,9 @@ create table dibs.blocked (
   history text,
   waits_for text not null,
   fingerprint bytea,
-  lane uuid,
+  group_key uuid,
   cost integer,
-  turn smallint not null default 0,
+  group_hold dibs.group_hold not null default 'none',
   limit_id integer not null default 0,
   units integer not null default 1,
   kind text,
@@ -207,7 +216,7 @@ comment on column dibs.blocked.again_at is 'Of a parked ticket: when it is offer
 create index blocked_limit_idx on dibs.blocked (limit_id, (-priority), due_at, id);
 create index blocked_n_idx on dibs.blocked (limit_id, n);
 create index blocked_queue_idx on dibs.blocked (queue_id);
-create index blocked_lane_idx on dibs.blocked (queue_id, lane) where lane is not null;
+create index blocked_group_idx on dibs.blocked (queue_id, group_key) where group_key is not null;
 create index blocked_kind_idx on dibs.blocked (queue_id, kind, (-priority), due_at, id) where kind is not null;
 create index blocked_again_idx on dibs.blocked (again_at) where kind is not null;
 
@@ -238,9 +247,9 @@ create table dibs.lease (
   worker bigint,
   progress jsonb,
   fingerprint bytea,
-  lane uuid,
+  group_key uuid,
   cost integer,
-  turn smallint not null default 0,
+  group_hold dibs.group_hold not null default 'none',
   limit_ids integer[],
   limit_units integer[]
 ) with (
@@ -252,9 +261,8 @@ comment on table dibs.lease is 'Tickets held by a worker: token, expiry, progres
 comment on column dibs.lease.own_lease is
 'How long the next lease lasts where the job''s own policy says so, and not the queue''s.';
 comment on column dibs.lease.cancel is 'Why its end was asked for, if it was.';
-comment on column dibs.lease.lane is 'The group: a hash of queue and name.';
-comment on column dibs.lease.turn is
-'What it holds of its lane''s turns: 0 nothing, 1 one of several, 2 the only one (strict order).';
+comment on column dibs.lease.group_key is 'The group: a hash of the queue''s id and the group''s name.';
+comment on column dibs.lease.group_hold is 'How the job counts against the concurrency of its group.';
 comment on column dibs.lease.limit_ids is 'The limits it holds units of; limit_units says how many of each.';
 
 create table dibs.dead (

@@ -74,19 +74,19 @@ alter sequence dibs.limit_rate_n_seq owned by dibs.limit_rate.n;
 comment on table dibs.limit_rate is 'How far each rate is spent. Insert, delete.';
 create index limit_rate_limit_idx on dibs.limit_rate (limit_id, n desc);
 
-create type dibs.gate as (
+create type dibs.queue_reservation as (
   limit_id integer,
   allowed integer,
   tat timestamptz,
   has_units boolean
 );
-comment on type dibs.gate is
+comment on type dibs.queue_reservation is
 'What a claim took of a queue''s own limit: which, how many jobs it allows, how far its rate is spent, and whether each job holds
 a unit of it.';
 
 create type dibs.holding as (
-  lane uuid,
-  turn smallint,
+  group_key uuid,
+  group_hold dibs.group_hold,
   queue_id integer,
   limit_ids integer[],
   limit_units integer[]

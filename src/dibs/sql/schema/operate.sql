@@ -40,9 +40,9 @@ create type dibs.waiting_ticket as (
   own_lease interval,
   history text,
   fingerprint bytea,
-  lane uuid,
+  group_key uuid,
   cost integer,
-  turn smallint
+  group_hold dibs.group_hold
 );
 comment on type dibs.waiting_ticket is 'A ticket that was taken out of ready or blocked.';
 

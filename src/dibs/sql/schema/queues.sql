@@ -189,8 +189,8 @@ create type dibs.ticket_count as (
   is_cut boolean,
   since timestamptz,
   priority smallint,
-  lane uuid
+  group_key uuid
 );
 comment on type dibs.ticket_count is
 'How many jobs of a queue are in a state, and since when the oldest of them runs; is_cut if the counting ended before they did. With a
-priority or a lane, only those of it.';
+priority or a group_key, only those of it.';

@@ -27,9 +27,9 @@ select 'group', q.name, p.name, p.concurrency, coalesce(h.used, 0),
 from dibs.group_policy as p
 join dibs.queue as q on q.id = p.queue_id
 left join (
-  select l.queue_id, l.lane, count(*)::integer as used, array_agg(l.id order by l.claimed_at, l.id) as holders
-  from dibs.lease as l where l.lane is not null group by 1, 2
-) as h on h.queue_id = p.queue_id and h.lane = p.lane
+  select l.queue_id, l.group_key, count(*)::integer as used, array_agg(l.id order by l.claimed_at, l.id) as holders
+  from dibs.lease as l where l.group_key is not null group by 1, 2
+) as h on h.queue_id = p.queue_id and h.group_key = p.group_key
 where (select dibs.confined_to()) is null or q.id = any ((select dibs.confined_to())::integer[]);
 
 comment on view dibs.limits is

@@ -68,11 +68,6 @@ not refused.';
 create or replace function dibs._check_group_depths(
   jobs jsonb, same uuid[], awaited boolean, at timestamptz, told text[]) returns text[]
 language plpgsql volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 declare
   v_group record;
@@ -82,35 +77,35 @@ declare
   v_ord bigint;
 begin
   for v_group in
-    select g.queue_id, g.queue, g.when_full, g.name, g.lane, p.max_depth, p.max_age, g.ords
+    select g.queue_id, g.queue, g.when_full, g.name, g.group_key, p.max_depth, p.max_age, g.ords
     from (
       select q.id as queue_id, q.name as queue, q.when_full, e.job ->> 'group' as name,
-        dibs._lane_of(q.id, e.job ->> 'group') as lane, array_agg(e.ord) as ords
+        dibs._group_key(q.id, e.job ->> 'group') as group_key, array_agg(e.ord) as ords
       from jsonb_array_elements(jobs) with ordinality as e (job, ord) join dibs.queue as q on q.name = e.job ->> 'queue'
       where e.job ->> 'group' is not null and q.has_group_policy and same[e.ord] is null and told[e.ord] is null
       group by 1, 2, 3, 4, 5
     ) as g
     cross join lateral (
       select p.max_depth, p.max_age from dibs.group_policy as p
-      where p.queue_id = g.queue_id and p.lane in (g.lane, dibs._nil_id())
-      order by p.lane desc limit 1) as p
+      where p.queue_id = g.queue_id and p.group_key in (g.group_key, dibs._nil_id())
+      order by p.group_key desc limit 1) as p
     where num_nonnulls(p.max_depth, p.max_age) > 0 order by g.queue_id, g.name
   loop
     -- What was sidelined is not counted, as with queues.
     v_from := dibs._sidelined_priority() + (v_group.when_full = 'sideline')::integer;
     v_waiting := (select count(*) from (
       select from dibs.ready as r
-      where r.queue_id = v_group.queue_id and r.lane = v_group.lane and r.priority >= v_from
+      where r.queue_id = v_group.queue_id and r.group_key = v_group.group_key and r.priority >= v_from
       limit v_group.max_depth) as r) + (select count(*) from (
       select from dibs.blocked as b
-      where b.queue_id = v_group.queue_id and b.lane = v_group.lane and b.priority >= v_from
+      where b.queue_id = v_group.queue_id and b.group_key = v_group.group_key and b.priority >= v_from
       limit v_group.max_depth) as b);
     v_oldest := (
       select min(r.due_at)
       from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
       cross join lateral (
         select r.due_at from dibs.ready as r
-        where r.queue_id = q.id and r.lane = v_group.lane and r.priority = p.priority and r.due_at <= at
+        where r.queue_id = q.id and r.group_key = v_group.group_key and r.priority = p.priority and r.due_at <= at
         order by r.due_at, r.id limit 1) as r
       where q.id = v_group.queue_id and p.priority >= v_from);
     continue when coalesce(v_waiting + cardinality(v_group.ords) <= v_group.max_depth, true)

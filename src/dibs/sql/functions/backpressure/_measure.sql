@@ -2,11 +2,6 @@
 
 create or replace function dibs._measure_pressure(queue dibs.queue, at timestamptz, first boolean) returns dibs.pressure
 language plpgsql volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 declare
   v_began timestamptz := clock_timestamp();
@@ -19,10 +14,10 @@ begin
   if (queue).max_depth is not null then
     v_found.waiting := (
       select count(*) from (
-        select from dibs.ready as r where r.queue_id = any (v_queues) and r.priority >= v_from and r.lane is null
+        select from dibs.ready as r where r.queue_id = any (v_queues) and r.priority >= v_from and r.group_key is null
         limit (queue).max_depth) as r) + (
       select count(*) from (
-        select from dibs.ready as r where r.queue_id = any (v_queues) and r.priority >= v_from and r.lane is not null
+        select from dibs.ready as r where r.queue_id = any (v_queues) and r.priority >= v_from and r.group_key is not null
         limit (queue).max_depth) as r) + (
       select count(*) from (
         select from dibs.blocked as b where b.queue_id = any (v_queues) limit (queue).max_depth) as b);
@@ -32,7 +27,7 @@ begin
     from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
     cross join lateral (
       select r.due_at from dibs.ready as r
-      where r.queue_id = q.id and r.priority = p.priority and r.lane is null and r.due_at <= at
+      where r.queue_id = q.id and r.priority = p.priority and r.group_key is null and r.due_at <= at
       order by r.due_at, r.id limit 1) as r
     where q.id = any (v_queues) and p.priority >= v_from;
     -- The turn of a group that waits is as old as its oldest job, or older.

@@ -27,8 +27,6 @@ create or replace function dibs.begin_delivery(
   id uuid, token uuid, provider text, handlers text[] default '{}', out stage text, out detail jsonb)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -70,8 +68,6 @@ Raises DI001 when the token does not hold the job.';
 create or replace function dibs.record_delivery(id uuid, token uuid, step text, detail jsonb default null) returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_last record;

@@ -5,8 +5,6 @@ create or replace function dibs.supervise(
   kind text default 'db_function', options jsonb default '{}', out job_id uuid, out outcome text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare

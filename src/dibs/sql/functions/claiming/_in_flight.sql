@@ -69,7 +69,7 @@ comment on function dibs._wait_for_leases is
 'Lock leases, and so wait for heartbeats; without success if one of them stays locked, for then its run is ending in a long transaction.
 `ids` must be sorted.';
 
-create or replace function dibs._lock_groups(of_lane uuid) returns void
+create or replace function dibs._lock_groups(of_group uuid) returns void
 language plpgsql volatile
 set lock_timeout = '400ms'
 as $$
@@ -78,7 +78,7 @@ begin
   for n in 1 .. 5 loop
     begin
       perform from dibs.group_lock as l
-      where of_lane = dibs._nil_id() or l.bucket = dibs._bucket_of(of_lane) order by l.bucket for update;
+      where of_group = dibs._nil_id() or l.bucket = dibs._bucket_of(of_group) order by l.bucket for update;
       return;
     exception when lock_not_available or deadlock_detected then
       null;
@@ -91,4 +91,4 @@ end
 $$;
 
 comment on function dibs._lock_groups is
-'Lock the group of this lane, or all groups: no claim serves them meanwhile. Refuses if a claim keeps one locked for two seconds.';
+'Lock the group of this group_key, or all groups: no claim serves them meanwhile. Refuses if a claim keeps one locked for two seconds.';

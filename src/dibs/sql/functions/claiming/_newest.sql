@@ -18,7 +18,7 @@ begin atomic
   ) as g
   cross join lateral (
     select from dibs.ready as r
-    where r.queue_id = _find_gaps.queue_id and r.priority = l.priority and r.lane is null
+    where r.queue_id = _find_gaps.queue_id and r.priority = l.priority and r.group_key is null
       and (r.due_at, r.id) < (g.upto_at, g.upto_id) and r.due_at >= g.from_at
     order by r.due_at desc, r.id desc limit 1
   ) as r
@@ -41,7 +41,7 @@ begin
   with gone as (
     delete from dibs.ready as r where r.ctid = any (array(
       select r.ctid from dibs.ready as r
-      where r.queue_id = _take_gap.queue_id and r.priority = _take_gap.priority and r.lane is null
+      where r.queue_id = _take_gap.queue_id and r.priority = _take_gap.priority and r.group_key is null
         and (r.due_at, r.id) < (_take_gap.upto_at, _take_gap.upto_id) and r.due_at >= _take_gap.from_at
         and r.expire_at > _take_gap.at
       order by r.due_at desc, r.id desc limit want
@@ -70,7 +70,7 @@ declare
   v_taken dibs.ready[] := '{}'::dibs.ready[];
   v_tickets dibs.ready[];
   v_counts_bytes boolean := dibs._counts_bytes(queue, want);
-  v_fit dibs.taking[];
+  v_fit dibs.taken_batch[];
   v_all integer;
   v_gap record;
   v_last dibs.ready;
@@ -85,7 +85,7 @@ begin
       want, claim.at) else '{}' end;
     want := want - cardinality(v_tickets);
     if v_counts_bytes and v_tickets <> '{}' then
-      v_fit := dibs._fit_takings(array[row(queue, v_taken || v_tickets, null, null, null, claim.at)::dibs.taking], claim.at);
+      v_fit := dibs._fit_batches(array[row(queue, v_taken || v_tickets, null, null, null, claim.at)::dibs.taken_batch], claim.at);
       v_all := cardinality(v_taken || v_tickets);
       v_tickets := (v_fit[1].tickets)[cardinality(v_taken) + 1 :];
       want := case when cardinality(v_fit[1].tickets) < v_all then 0 else want end;

@@ -23,7 +23,7 @@ begin
   with gone as (
     delete from dibs.ready as r where r.ctid = (
       select r.ctid from dibs.ready as r
-      where r.queue_id = v_queue and r.priority = v_priority and r.lane is null
+      where r.queue_id = v_queue and r.priority = v_priority and r.group_key is null
         and (r.due_at, r.id) >= (v_from_at, v_from_id) and r.due_at <= v_at and r.expire_at > v_at
         and not exists (select from dibs.queue_priority as p where p.queue_id = v_queue)
       order by r.due_at, r.id limit 1

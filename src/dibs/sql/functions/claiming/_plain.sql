@@ -11,7 +11,7 @@ begin atomic
     select dibs._from_micros(l.due_us - s.back) as from_at, case when s.back = 0 then l.id else dibs._nil_id() end as from_id) as b
   cross join lateral (
     select r.due_at, r.id from dibs.ready as r
-    where r.queue_id = (s.queue).id and r.priority = l.priority and r.lane is null
+    where r.queue_id = (s.queue).id and r.priority = l.priority and r.group_key is null
       and (r.due_at, r.id) >= (b.from_at, b.from_id) and r.due_at <= _find_heads.at
     order by r.due_at, r.id limit 1
   ) as r
@@ -32,7 +32,7 @@ begin
   with gone as (
     delete from dibs.ready as r where r.ctid = any (array(
       select r.ctid from dibs.ready as r
-      where r.queue_id = _take_level.queue_id and r.priority = _take_level.priority and r.lane is null
+      where r.queue_id = _take_level.queue_id and r.priority = _take_level.priority and r.group_key is null
         and (r.due_at, r.id) >= (_take_level.from_at, _take_level.from_id)
         and r.due_at <= _take_level.at and r.expire_at > _take_level.at
       order by r.due_at, r.id limit want
@@ -47,7 +47,7 @@ $$;
 comment on function dibs._take_level is 'Take up to `want` tickets of one priority, the earliest due first; null if there is none.';
 
 create or replace function dibs._take_plain(
-  inout scans dibs.queue_scan[], want integer, claim dibs.claim_order, out takings dibs.taking[], out taken integer)
+  inout scans dibs.queue_scan[], want integer, claim dibs.claim_order, out batches dibs.taken_batch[], out taken integer)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -59,13 +59,13 @@ declare
   v_tickets dibs.ready[];
   v_from dibs.ready;
   v_first dibs.ready;
-  v_taking dibs.taking;
+  v_batch dibs.taken_batch;
   v_got integer;
   v_admitted record;
   v_moved integer := 0;
   v_first_us bigint;
 begin
-  takings := '{}'::dibs.taking[];
+  batches := '{}'::dibs.taken_batch[];
   taken := 0;
   for v_head in select h.* from dibs._find_heads(scans, claim.at) as h loop
     v_scan := scans[v_head.scan];
@@ -80,18 +80,18 @@ begin
       if v_first.id is null or not dibs._counts_bytes(v_scan.queue, want) then
         v_first := v_from;
       end if;
-      v_taking := row(v_scan.queue, v_tickets, null, dibs._gate_needs(v_scan.gate), null, claim.at);
+      v_batch := row(v_scan.queue, v_tickets, null, dibs._queue_limit_units(v_scan.reservation), null, claim.at);
       if (v_scan.queue).has_job_limits then
-        v_admitted := dibs._admit_plain(v_taking, v_head.priority, v_share, v_moved);
-        v_taking := v_admitted.takings[1];
+        v_admitted := dibs._admit_plain(v_batch, v_head.priority, v_share, v_moved);
+        v_batch := v_admitted.batches[1];
         v_moved := v_admitted.moved;
       end if;
-      takings := takings || v_taking;
-      v_got := v_got + cardinality(v_taking.tickets);
+      batches := batches || v_batch;
+      v_got := v_got + cardinality(v_batch.tickets);
       exit when not (v_scan.queue).has_job_limits or v_moved > 0 and dibs._is_enough(v_scan.queue, v_moved);
       v_head.head_at := v_from.due_at;
       v_head.head_id := v_from.id;
-      v_share := v_share - cardinality(v_taking.tickets);
+      v_share := v_share - cardinality(v_batch.tickets);
     end loop;
     -- From a queue whose turn it was not, the head is left: what is dead below it is not read again.
     v_first_us := dibs._micros(coalesce(v_first.due_at, v_head.head_at));

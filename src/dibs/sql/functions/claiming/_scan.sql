@@ -66,10 +66,10 @@ begin
   v_scan.queue := queue;
   v_scan.allowed := want;
   if queue.has_limit then
-    v_scan.gate := dibs._enter_gate(queue, want, claim.at);
-    v_scan.allowed := (v_scan.gate).allowed;
+    v_scan.reservation := dibs._reserve_queue_limit(queue, want, claim.at);
+    v_scan.allowed := (v_scan.reservation).allowed;
     if v_scan.allowed = 0 then
-      perform dibs._leave_gate(v_scan.gate, 0, claim.at);
+      perform dibs._settle_queue_limit(v_scan.reservation, 0, claim.at);
       return null;
     end if;
   end if;

@@ -44,7 +44,7 @@ begin
       -- What is there anyway is locked or about to expire, and keeps the floor down.
       v_first := coalesce((
         select dibs._micros(r.due_at) from dibs.ready as r
-        where r.queue_id = queue.id and r.priority = v_priorities[n] and r.lane is null
+        where r.queue_id = queue.id and r.priority = v_priorities[n] and r.group_key is null
           and (r.due_at, r.id) >= (v_from_at, v_from_id) and r.due_at <= claim.at
         order by r.due_at, r.id limit 1), v_top);
       v_first_id := dibs._nil_id();

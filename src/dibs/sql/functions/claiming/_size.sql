@@ -18,36 +18,36 @@ return (queue).has_large or want > dibs._large_claim();
 
 comment on function dibs._counts_bytes is 'Whether what a claim takes of a queue may be more than it may hand out.';
 
-create or replace function dibs._put_tickets_back(taking dibs.taking, at timestamptz) returns void
+create or replace function dibs._put_tickets_back(batch dibs.taken_batch, at timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
   v_put bigint;
-  v_ids constant uuid[] := array(select t.id from unnest(taking.tickets) as t);
-  v_lanes constant uuid[] := array(select t.lane from unnest(taking.tickets) as t);
+  v_ids constant uuid[] := array(select t.id from unnest(batch.tickets) as t);
+  v_group_keys constant uuid[] := array(select t.group_key from unnest(batch.tickets) as t);
 begin
   insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
-    fingerprint, lane, cost)
+    fingerprint, group_key, cost)
   select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority,
-    (taking.queue).ring and t.ordinality = 1, t.own_lease, t.history, t.fingerprint, t.lane, t.cost
-  from unnest(taking.tickets) with ordinality as t;
+    (batch.queue).ring and t.ordinality = 1, t.own_lease, t.history, t.fingerprint, t.group_key, t.cost
+  from unnest(batch.tickets) with ordinality as t;
   get diagnostics v_put = row_count;
   perform dibs._check_moved(cardinality(v_ids), v_put);
   perform dibs._give_units(u.id, sum(u.units)::integer, at, true)
   from generate_subscripts(v_ids, 1) as i
-  cross join lateral unnest((taking.gate).limit_ids || (taking.needs[i]).limit_ids,
-    (taking.gate).limit_units || (taking.needs[i]).limit_units) as u (id, units)
+  cross join lateral unnest((batch.queue_units).limit_ids || (batch.job_units[i]).limit_ids,
+    (batch.queue_units).limit_units || (batch.job_units[i]).limit_units) as u (id, units)
   group by u.id order by u.id;
-  if (taking.queue).has_limit then
+  if (batch.queue).has_limit then
     perform dibs._refund_rate(r.id, cardinality(v_ids)) from dibs.limit_rule as r
-    where r.is_set and r.scope = 'queue' and r.name = (taking.queue).name;
+    where r.is_set and r.scope = 'queue' and r.name = (batch.queue).name;
   end if;
-  if (taking.queue).has_job_limits then
+  if (batch.queue).has_job_limits then
     perform dibs._refund_rate(-n.id, count(*)::integer)
     from unnest(v_ids) as k (id) cross join lateral dibs._needs(k.id) as n where n.id < 0 group by n.id;
   end if;
-  if taking.turns is not null then
-    perform dibs._free_units(v_lanes, taking.turns, array_fill((taking.queue).id, array[cardinality(v_ids)]), v_ids, at);
+  if batch.group_holds is not null then
+    perform dibs._end_group_runs(v_group_keys, batch.group_holds, array_fill((batch.queue).id, array[cardinality(v_ids)]), v_ids, at);
   end if;
   perform dibs._add_pointers(v_ids, at);
 end
@@ -56,7 +56,7 @@ $$;
 comment on function dibs._put_tickets_back is
 'Put tickets that a claim took, and does not lease, back to their places, with all they hold.';
 
-create or replace function dibs._fit_takings(takings dibs.taking[], at timestamptz) returns dibs.taking[]
+create or replace function dibs._fit_batches(batches dibs.taken_batch[], at timestamptz) returns dibs.taken_batch[]
 language plpgsql volatile
 as $$
 declare
@@ -70,18 +70,18 @@ begin
       select s.n, s.ord, sum(s.size) over (order by s.luck, s.ord) as total, row_number() over (order by s.luck, s.ord) as place
       from (
         select k.n::integer as n, k.luck, t.ordinality::integer as ord, coalesce(j.size, dibs._small_size())::bigint as size
-        from (select k.tickets, k.ordinality as n, random() as luck from unnest(takings) with ordinality as k) as k
+        from (select k.tickets, k.ordinality as n, random() as luck from unnest(batches) with ordinality as k) as k
         cross join lateral unnest(k.tickets) with ordinality as t
         left join lateral (select j.size from dibs.job as j where j.id = t.id offset 0) as j on true) as s) as s
     group by s.n
   loop
     continue when v_part.dropped is null;
-    perform dibs._put_tickets_back(dibs._part_of(takings[v_part.n], v_part.dropped), at);
-    takings[v_part.n] := dibs._part_of(takings[v_part.n], coalesce(v_part.kept, '{}'));
+    perform dibs._put_tickets_back(dibs._part_of(batches[v_part.n], v_part.dropped), at);
+    batches[v_part.n] := dibs._part_of(batches[v_part.n], coalesce(v_part.kept, '{}'));
   end loop;
-  return takings;
+  return batches;
 end
 $$;
 
-comment on function dibs._fit_takings is
+comment on function dibs._fit_batches is
 'What a claim may hand out of what it took: at most 64 MB in all, and at least one job. The rest is put back.';

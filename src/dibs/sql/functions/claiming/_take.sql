@@ -1,12 +1,12 @@
 -- The plan of a claim: which tickets it takes out of ready, from which queues, in which order.
 
-create or replace function dibs._take_oldest(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taking[]
+create or replace function dibs._take_oldest(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taken_batch[]
 language plpgsql volatile
 as $$
 declare
   v_began bigint := dibs._micros(clock_timestamp());
   v_scans dibs.queue_scan[] := '{}'::dibs.queue_scan[];
-  v_takings dibs.taking[] := '{}'::dibs.taking[];
+  v_batches dibs.taken_batch[] := '{}'::dibs.taken_batch[];
   v_queue dibs.queue;
   v_scan dibs.queue_scan;
   v_step record;
@@ -24,7 +24,7 @@ begin
     end if;
   end loop;
   if cardinality(v_scans) = 0 then
-    return v_takings;
+    return v_batches;
   end if;
   if v_is_limited then
     v_scans := dibs._lower_floors(v_scans, claim.at);
@@ -36,21 +36,21 @@ begin
     v_kept := dibs._plain_share(v_scans, v_most, claim.at);
     v_step := dibs._take_groups(v_scans, v_most - v_kept, claim);
     v_scans := v_step.scans;
-    v_takings := v_step.takings;
+    v_batches := v_step.batches;
     want := want - v_step.taken;
   end if;
   v_step := dibs._take_plain(v_scans, want, claim);
   v_scans := v_step.scans;
-  v_takings := v_takings || v_step.takings;
+  v_batches := v_batches || v_step.batches;
   want := want - v_step.taken;
   perform dibs._close_scans(v_scans, dibs._micros(clock_timestamp()) - v_began);
   if v_kept > 0 and want > 0 then
     v_step := dibs._take_groups(v_scans, want, claim);
     v_scans := v_step.scans;
-    v_takings := v_takings || v_step.takings;
+    v_batches := v_batches || v_step.batches;
   end if;
-  perform dibs._leave_queue_gates(v_scans, claim.at);
-  return v_takings;
+  perform dibs._settle_queue_limits(v_scans, claim.at);
+  return v_batches;
 end
 $$;
 
@@ -59,24 +59,24 @@ comment on function dibs._take_oldest is
 time.';
 
 create or replace function dibs._take_bytes(
-  oldest dibs.queue[], newest dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taking[]
+  oldest dibs.queue[], newest dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taken_batch[]
 language plpgsql volatile
 as $$
 declare
-  v_takings dibs.taking[] := '{}'::dibs.taking[];
+  v_batches dibs.taken_batch[] := '{}'::dibs.taken_batch[];
   v_tickets dibs.ready[];
   v_queue dibs.queue;
 begin
   for v_queue in select q.* from unnest(newest || null::dibs.queue) as q order by random() loop
     if v_queue.id is null then
-      v_takings := dibs._fit_takings(dibs._take_oldest(oldest, want, claim), claim.at);
+      v_batches := dibs._fit_batches(dibs._take_oldest(oldest, want, claim), claim.at);
     else
       v_tickets := dibs._take_newest(v_queue, want, claim);
-      v_takings := array[row(v_queue, v_tickets, null, null, null, claim.at)::dibs.taking];
+      v_batches := array[row(v_queue, v_tickets, null, null, null, claim.at)::dibs.taken_batch];
     end if;
-    exit when exists (select from unnest(v_takings) as t where cardinality(t.tickets) > 0);
+    exit when exists (select from unnest(v_batches) as t where cardinality(t.tickets) > 0);
   end loop;
-  return v_takings;
+  return v_batches;
 end
 $$;
 
@@ -90,14 +90,14 @@ return not ((queue).newest_first or (queue).has_limit or (queue).has_job_limits 
 
 comment on function dibs._is_plain is 'Whether a claim of that many can take from this queue by _take_single.';
 
-create or replace function dibs._take_from(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taking[]
+create or replace function dibs._take_from(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taken_batch[]
 language plpgsql volatile
 as $$
 declare
   v_queue dibs.queue;
   v_oldest dibs.queue[] := '{}'::dibs.queue[];
   v_newest dibs.queue[] := '{}'::dibs.queue[];
-  v_takings dibs.taking[] := '{}'::dibs.taking[];
+  v_batches dibs.taken_batch[] := '{}'::dibs.taken_batch[];
   v_tickets dibs.ready[];
   v_counts_bytes boolean := false;
   -- Two orders cannot be merged, so which goes first is left to chance and neither starves.
@@ -118,19 +118,19 @@ begin
     return dibs._take_oldest(v_oldest, want, claim);
   end if;
   if v_newest_last and cardinality(v_oldest) > 0 then
-    v_takings := dibs._take_oldest(v_oldest, want, claim);
-    want := want - (select coalesce(sum(cardinality(t.tickets)), 0) from unnest(v_takings) as t);
+    v_batches := dibs._take_oldest(v_oldest, want, claim);
+    want := want - (select coalesce(sum(cardinality(t.tickets)), 0) from unnest(v_batches) as t);
   end if;
   for v_queue in select q.* from unnest(v_newest) as q order by random() loop
     exit when want = 0;
     v_tickets := dibs._take_newest(v_queue, want, claim);
-    v_takings := v_takings || row(v_queue, v_tickets, null, null, null, claim.at)::dibs.taking;
+    v_batches := v_batches || row(v_queue, v_tickets, null, null, null, claim.at)::dibs.taken_batch;
     want := want - cardinality(v_tickets);
   end loop;
   if not v_newest_last and cardinality(v_oldest) > 0 and want > 0 then
-    v_takings := v_takings || dibs._take_oldest(v_oldest, want, claim);
+    v_batches := v_batches || dibs._take_oldest(v_oldest, want, claim);
   end if;
-  return v_takings;
+  return v_batches;
 end
 $$;
 

@@ -3,8 +3,6 @@
 create or replace function dibs.bury_unreadable(queues text[]) returns table (id uuid, reason text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare

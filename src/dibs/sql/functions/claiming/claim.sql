@@ -5,11 +5,6 @@ create or replace function dibs.claim(
 returns setof dibs.claimed
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -20,8 +15,8 @@ declare
   v_queue dibs.queue := v_queues[1];
   v_is_plain constant boolean := cardinality(v_queues) = 1 and dibs._is_plain(v_queue, claim.max);
   v_floor constant dibs.floor := case when v_is_plain then dibs._recall('floor', v_queue.id)::dibs.floor end;
-  v_taking dibs.taking;
-  v_needs dibs.needed[];
+  v_batch dibs.taken_batch;
+  v_needs dibs.held_units[];
   v_range uuid[];
   v_job dibs.claimed;
   v_at timestamptz;
@@ -38,24 +33,24 @@ begin
       return;
     end if;
   end if;
-  foreach v_taking in array case when v_is_plain
-    then array[row(v_queue, dibs._take_single(v_queue, v_floor, claim.max, v_claim), null, null, null, v_claim.at)::dibs.taking]
+  foreach v_batch in array case when v_is_plain
+    then array[row(v_queue, dibs._take_single(v_queue, v_floor, claim.max, v_claim), null, null, null, v_claim.at)::dibs.taken_batch]
     else dibs._take_from(v_queues, claim.max, v_claim) end loop
-    continue when cardinality(v_taking.tickets) = 0;
+    continue when cardinality(v_batch.tickets) = 0;
     v_at := dibs.now();  -- Read again: what was taken may have been put back since, and no run begins before the last one ended.
-    v_queue := v_taking.queue;  -- Separate variables: a field of a record is slow to read for each row.
-    v_needs := v_taking.needs;
-    v_range := dibs._id_range(v_taking.tickets);
+    v_queue := v_batch.queue;  -- Separate variables: a field of a record is slow to read for each row.
+    v_needs := v_batch.job_units;
+    v_range := dibs._id_range(v_batch.tickets);
     return query with held as (
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
-        own_lease, history, worker, fingerprint, lane, cost, turn, limit_ids, limit_units)
+        own_lease, history, worker, fingerprint, group_key, cost, group_hold, limit_ids, limit_units)
       select t.id, v_token, t.due_at, t.expire_at, v_at, v_at + coalesce(claim.lease, t.own_lease,
           dibs._lease_for(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
         t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_worker, t.fingerprint,
-        t.lane, t.cost, coalesce(v_taking.turns[t.ordinality], 0),
-        case when v_needs is null then (v_taking.gate).limit_ids else (v_taking.gate).limit_ids || (v_needs[t.ordinality]).limit_ids end,
-        case when v_needs is null then (v_taking.gate).limit_units else (v_taking.gate).limit_units || (v_needs[t.ordinality]).limit_units end
-      from unnest(v_taking.tickets) with ordinality as t
+        t.group_key, t.cost, coalesce(v_batch.group_holds[t.ordinality], 'none'),
+        case when v_needs is null then (v_batch.queue_units).limit_ids else (v_batch.queue_units).limit_ids || (v_needs[t.ordinality]).limit_ids end,
+        case when v_needs is null then (v_batch.queue_units).limit_units else (v_batch.queue_units).limit_units || (v_needs[t.ordinality]).limit_units end
+      from unnest(v_batch.tickets) with ordinality as t
       returning lease.id, lease.run, lease.charged, lease.losses, lease.priority, lease.due_at, lease.lease_until)
     select h.id, v_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, h.priority,
       h.run, h.charged, coalesce(j.max_attempts, v_queue.max_attempts), h.losses, h.due_at, j.deadline, v_at, h.lease_until
@@ -65,8 +60,8 @@ begin
       select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline from dibs.job as j
       where j.id = h.id and j.id between v_range[1] and v_range[2] offset 0) as j on true;
     get diagnostics v_put = row_count;
-    continue when v_put = cardinality(v_taking.tickets);
-    perform dibs._check_moved(cardinality(v_taking.tickets), v_put);
+    continue when v_put = cardinality(v_batch.tickets);
+    perform dibs._check_moved(cardinality(v_batch.tickets), v_put);
   end loop;
 end
 $$;

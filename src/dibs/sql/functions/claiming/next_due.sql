@@ -3,11 +3,6 @@
 create or replace function dibs.next_due(queues text[]) returns timestamptz
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set jit = off
-set plan_cache_mode = force_generic_plan
 begin atomic
   select min(r.due_at)
   from (select dibs.now() as at) as n
@@ -16,7 +11,7 @@ begin atomic
     (select min(t.due_at) as due_at from unnest(dibs._priorities(q)) as p (priority)
      cross join lateral (
        select t.due_at from dibs.ready as t
-       where t.queue_id = q.id and t.priority = p.priority and t.due_at > n.at and t.lane is null
+       where t.queue_id = q.id and t.priority = p.priority and t.due_at > n.at and t.group_key is null
        order by t.due_at limit 1) as t)
     union all
     -- Pointers of noisy groups are below zero.

@@ -2,8 +2,6 @@
 
 create or replace function dibs._hold_keys(ids uuid[]) returns void
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 begin
   perform from dibs.job as j join dibs.fingerprint as f on f.hash = j.fingerprint and f.id = j.id

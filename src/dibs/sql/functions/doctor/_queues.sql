@@ -23,7 +23,7 @@ begin atomic
   from dibs.queue as q
   where q.paused_at is null and exists (
     select from (
-      select r.expire_at from dibs.ready as r where r.queue_id = q.id and r.lane is null
+      select r.expire_at from dibs.ready as r where r.queue_id = q.id and r.group_key is null
       order by r.queue_id, r.priority, r.due_at, r.id limit 100) as r
     where r.expire_at < at - interval '10 minutes')
   order by q.name;
@@ -34,11 +34,6 @@ comment on function dibs._find_unexpired is 'Queues whose oldest jobs should hav
 create or replace function dibs._untried(queue integer, due_before timestamptz, max integer)
 returns table (due_at timestamptz, expire_at timestamptz)
 language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -49,13 +44,13 @@ begin
   from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
   cross join lateral (
     select r.due_at, r.expire_at, r.charged from dibs.ready as r
-    where r.queue_id = q.id and r.priority = p.priority and r.lane is null and r.due_at <= due_before
+    where r.queue_id = q.id and r.priority = p.priority and r.group_key is null and r.due_at <= due_before
     order by r.due_at, r.id limit max) as h
   where q.id = any (v_ids) and h.charged = 0;
   -- The index of groups has no order by due time across them.
   return query
   select r.due_at, r.expire_at
-  from (select r.* from dibs.ready as r where r.queue_id = any (v_ids) and r.lane is not null limit max) as r
+  from (select r.* from dibs.ready as r where r.queue_id = any (v_ids) and r.group_key is not null limit max) as r
   where r.due_at <= due_before and r.charged = 0;
   return query
   select b.due_at, b.expire_at from (select b.* from dibs.blocked as b where b.queue_id = any (v_ids) limit max) as b

@@ -9,7 +9,7 @@ begin
     hands := dibs._set_noisy_aside(queue, hands, at);
   end if;
   if (queue).has_group_policy then
-    hands := dibs._enter_gates(queue, hands, at);
+    hands := dibs._lock_group_gates(queue, hands, at);
   end if;
   return coalesce(hands, '{}');
 end
@@ -30,8 +30,8 @@ $$;
 comment on function dibs._width is 'How many pointers a claim takes at once.';
 
 create or replace function dibs._serve_groups(
-  queue dibs.queue, number integer, from_at timestamptz, from_n bigint, want integer, gate dibs.needed, at timestamptz,
-  out takings dibs.taking[], out missing integer, out first_at timestamptz, out first_n bigint)
+  queue dibs.queue, number integer, from_at timestamptz, from_n bigint, want integer, queue_units dibs.held_units, at timestamptz,
+  out batches dibs.taken_batch[], out missing integer, out first_at timestamptz, out first_n bigint)
 language plpgsql volatile
 as $$
 declare
@@ -46,15 +46,15 @@ declare
   v_taken integer[] := '{}'::integer[];
   v_shut integer[] := '{}'::integer[];
   v_ord integer;
-  v_taking dibs.taking;
+  v_batch dibs.taken_batch;
   v_moved integer := 0;
 begin
   missing := want;
-  takings := '{}'::dibs.taking[];
+  batches := '{}'::dibs.taken_batch[];
   while missing > 0 loop
     v_catch := null;
     if v_more then
-      v_new := dibs._take_pointers((queue).id, number, from_at, from_n, v_width, array(select h.lane from unnest(v_hands) as h),
+      v_new := dibs._take_pointers((queue).id, number, from_at, from_n, v_width, array(select h.group_key from unnest(v_hands) as h),
         v_plain and cardinality(v_hands) = 0, at);
       v_more := v_new.is_full;
       v_catch := row(v_new.tickets, null, v_new.ords, v_new.asked);
@@ -70,7 +70,7 @@ begin
       v_seen := true;
       v_start := 1;
       v_hands := v_hands || dibs._prepare_hands(queue, number,
-        dibs._see_pointers(number, from_at, v_width, array(select h.lane from unnest(v_hands) as h), at), at);
+        dibs._see_pointers(number, from_at, v_width, array(select h.group_key from unnest(v_hands) as h), at), at);
     end if;
     v_taken := v_taken || array_fill(0, array[cardinality(v_hands) - cardinality(v_taken)]);
     if v_catch.ords is null then
@@ -85,13 +85,13 @@ begin
     foreach v_ord in array v_catch.ords loop
       v_taken[v_ord] := v_taken[v_ord] + 1;
     end loop;
-    v_taking := row(queue, v_catch.tickets, v_catch.turns, gate, null, at);
+    v_batch := row(queue, v_catch.tickets, v_catch.group_holds, queue_units, null, at);
     if (queue).has_job_limits then
-      v_taking := ((dibs._admit_tickets(v_taking, at)).takings)[1];
-      v_moved := v_moved + cardinality(v_catch.tickets) - cardinality(v_taking.tickets);
+      v_batch := ((dibs._admit_tickets(v_batch, at)).batches)[1];
+      v_moved := v_moved + cardinality(v_catch.tickets) - cardinality(v_batch.tickets);
     end if;
-    takings := takings || v_taking;
-    missing := missing - cardinality(v_taking.tickets);
+    batches := batches || v_batch;
+    missing := missing - cardinality(v_batch.tickets);
     v_width := missing;
     exit when v_moved > 0 and dibs._is_enough(queue, 5 * v_moved);  -- Rounds of groups take longer than those of plain tickets.
   end loop;
@@ -103,7 +103,7 @@ comment on function dibs._serve_groups is
 'Take up to `want` tickets of a queue''s groups. Says which and when, how many are missing, and where the first pointer was.';
 
 create or replace function dibs._claim_groups(
-  queue dibs.queue, want integer, gate dibs.needed, at timestamptz, out takings dibs.taking[], out taken integer)
+  queue dibs.queue, want integer, queue_units dibs.held_units, at timestamptz, out batches dibs.taken_batch[], out taken integer)
 language plpgsql volatile
 as $$
 declare
@@ -123,12 +123,12 @@ begin
     perform dibs._end_noise(queue, at);
   end if;
   v_got := dibs._serve_groups(queue, v_id, dibs._from_micros(v_floor.due_us[1] - v_back),
-    case when v_back = 0 then dibs._pointer_number(v_floor.ids[1]) else 0 end, want, gate, at);
-  takings := v_got.takings;
+    case when v_back = 0 then dibs._pointer_number(v_floor.ids[1]) else 0 end, want, queue_units, at);
+  batches := v_got.batches;
   taken := want - v_got.missing;
   -- The floor is the first pointer taken, as with tickets; where only those of others were seen it stays.
   v_first := dibs._micros(v_got.first_at);
-  if v_first >= v_top or v_first is null and cardinality(takings) = 0 then
+  if v_first >= v_top or v_first is null and cardinality(batches) = 0 then
     v_floor.due_us[1] := v_top;
     v_floor.ids[1] := dibs._nil_id();
   elsif v_first is not null and taken = want or v_first > v_floor.due_us[1] then
@@ -138,8 +138,8 @@ begin
   perform dibs._write_floor('rotation', v_id, v_floor, v_told, v_back, dibs._micros(clock_timestamp()) - v_began);
 
   if (queue).noisy_share is not null and taken < want then
-    v_got := dibs._serve_groups(queue, -v_id, '-infinity', 0, want - taken, gate, at);
-    takings := takings || v_got.takings;
+    v_got := dibs._serve_groups(queue, -v_id, '-infinity', 0, want - taken, queue_units, at);
+    batches := batches || v_got.batches;
     taken := want - v_got.missing;
   end if;
 end
@@ -149,26 +149,26 @@ comment on function dibs._claim_groups is
 'Take up to `want` tickets of a queue''s groups. Each group that has jobs gets its share; noisy ones what the others leave.';
 
 create or replace function dibs._take_groups(
-  inout scans dibs.queue_scan[], want integer, claim dibs.claim_order, out takings dibs.taking[], out taken integer)
+  inout scans dibs.queue_scan[], want integer, claim dibs.claim_order, out batches dibs.taken_batch[], out taken integer)
 language plpgsql volatile
 as $$
 declare
   v_scan record;
   v_got record;
 begin
-  takings := '{}'::dibs.taking[];
+  batches := '{}'::dibs.taken_batch[];
   taken := 0;
   for v_scan in
     -- In any order, so that no queue with groups is always the first.
-    select s.queue, s.gate, s.allowed, s.ordinality::integer as n from unnest(scans) with ordinality as s
+    select s.queue, s.reservation, s.allowed, s.ordinality::integer as n from unnest(scans) with ordinality as s
     where (s.queue).has_groups order by random()
   loop
     exit when taken = want;
     continue when v_scan.allowed = 0;
-    v_got := dibs._claim_groups(v_scan.queue, least(want - taken, v_scan.allowed), dibs._gate_needs(v_scan.gate), claim.at);
+    v_got := dibs._claim_groups(v_scan.queue, least(want - taken, v_scan.allowed), dibs._queue_limit_units(v_scan.reservation), claim.at);
     scans[v_scan.n].allowed := v_scan.allowed - v_got.taken;
     taken := taken + v_got.taken;
-    takings := takings || v_got.takings;
+    batches := batches || v_got.batches;
   end loop;
 end
 $$;

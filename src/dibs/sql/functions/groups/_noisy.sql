@@ -11,14 +11,14 @@ begin
     return;
   end if;
   perform dibs._remember('noisy', (queue).id, v_real::text);
-  insert into dibs.group_pointer (queue_id, lane, place)
-  select -(queue).id, r.lane, at
+  insert into dibs.group_pointer (queue_id, group_key, place)
+  select -(queue).id, r.group_key, at
   from (
-    select l.lane, count(*) as jobs, sum(count(*)) over () as total from dibs.lease as l
-    where l.queue_id = (queue).id group by l.lane
+    select l.group_key, count(*) as jobs, sum(count(*)) over () as total from dibs.lease as l
+    where l.queue_id = (queue).id group by l.group_key
   ) as r
-  where r.lane is not null and r.jobs > 1 and r.jobs > r.total * (queue).noisy_share
-    and not exists (select from dibs.group_pointer as t where t.lane = r.lane and t.queue_id = -(queue).id);
+  where r.group_key is not null and r.jobs > 1 and r.jobs > r.total * (queue).noisy_share
+    and not exists (select from dibs.group_pointer as t where t.group_key = r.group_key and t.queue_id = -(queue).id);
 end
 $$;
 
@@ -31,20 +31,20 @@ language plpgsql volatile
 as $$
 declare
   v_noisy uuid[] := array(
-    select h.lane from unnest(hands) as h
-    where exists (select from dibs.group_pointer as t where t.lane = h.lane and t.queue_id = -(queue).id));
+    select h.group_key from unnest(hands) as h
+    where exists (select from dibs.group_pointer as t where t.group_key = h.group_key and t.queue_id = -(queue).id));
 begin
   if v_noisy = '{}' then
     return hands;
   end if;
-  insert into dibs.group_pointer (queue_id, lane, place, level, floor_at, floor_id, cost, freed, next)
-  select -(queue).id, h.lane, at, f.level, f.due_at, f.id, f.cost, 0, null
-  from unnest(hands) as h cross join lateral unnest(h.floors) as f where h.lane = any (v_noisy) and h.is_own
+  insert into dibs.group_pointer (queue_id, group_key, place, level, floor_at, floor_id, cost, freed, next)
+  select -(queue).id, h.group_key, at, f.level, f.due_at, f.id, f.cost, 0, null
+  from unnest(hands) as h cross join lateral unnest(h.floors) as f where h.group_key = any (v_noisy) and h.is_own
   union all
-  select -(queue).id, h.lane, at, null, null, null, 1, h.freed, (h.next).id
+  select -(queue).id, h.group_key, at, null, null, null, 1, h.freed, (h.next).id
   from unnest(hands) as h
-  where h.lane = any (v_noisy) and h.is_own and (h.freed > 0 or (h.next).id is not null or h.floors is null);
-  return array(select h from unnest(hands) as h where h.lane <> all (v_noisy));
+  where h.group_key = any (v_noisy) and h.is_own and (h.freed > 0 or (h.next).id is not null or h.floors is null);
+  return array(select h from unnest(hands) as h where h.group_key <> all (v_noisy));
 end
 $$;
 
@@ -61,8 +61,8 @@ begin
       order by o.queue_id, o.place, o.n limit 1000 for update skip locked))
     returning t.*
   )
-  insert into dibs.group_pointer (queue_id, lane, place, level, floor_at, floor_id, cost, freed, next)
-  select (queue).id, g.lane, greatest(g.place, at), g.level, g.floor_at, g.floor_id, g.cost, g.freed, g.next from gone as g;
+  insert into dibs.group_pointer (queue_id, group_key, place, level, floor_at, floor_id, cost, freed, next)
+  select (queue).id, g.group_key, greatest(g.place, at), g.level, g.floor_at, g.floor_id, g.cost, g.freed, g.next from gone as g;
 end
 $$;
 

@@ -22,8 +22,8 @@ begin
     v_floor_us := (dibs._recall('rotation', (v_scan.queue).id)::dibs.floor).due_us[1];
     v_from := case when v_floor_us <= dibs._micros(at) then dibs._from_micros(v_floor_us) else '-infinity' end;
     v_groups := v_groups + (
-      select count(distinct t.lane) from (
-        select t.lane from dibs.group_pointer as t
+      select count(distinct t.group_key) from (
+        select t.group_key from dibs.group_pointer as t
         where t.queue_id = (v_scan.queue).id and t.place <= at and t.place >= v_from limit 100) as t);
   end loop;
   if v_groups = 0 and random() < 0.02 then

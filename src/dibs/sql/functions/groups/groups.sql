@@ -1,89 +1,79 @@
 -- groups: those of a queue that somebody may want to see, however many there are.
 
-create or replace function dibs._held_lanes(ids integer[], max integer)
-returns table (queue_id integer, lane uuid, running bigint, id uuid)
+create or replace function dibs._held_groups(ids integer[], max integer)
+returns table (queue_id integer, group_key uuid, running bigint, id uuid)
 language plpgsql stable
 as $$
 begin
   return query
-  select l.queue_id, l.lane, count(*), (array_agg(l.id))[1]
-  from (select l.queue_id, l.lane, l.id from dibs.lease as l limit 2 * dibs._count_bound()) as l
-  where l.queue_id = any (ids) and l.lane is not null
+  select l.queue_id, l.group_key, count(*), (array_agg(l.id))[1]
+  from (select l.queue_id, l.group_key, l.id from dibs.lease as l limit 2 * dibs._count_bound()) as l
+  where l.queue_id = any (ids) and l.group_key is not null
   group by 1, 2 order by 3 desc, 2 limit max;
 end
 $$;
 
-comment on function dibs._held_lanes is 'The groups with the most running jobs, each with one of them, by 20,000 leases at most.';
+comment on function dibs._held_groups is 'The groups with the most running jobs, each with one of them, by 20,000 leases at most.';
 
-create or replace function dibs._next_lanes(ids integer[], at timestamptz, max integer)
-returns table (queue_id integer, lane uuid)
+create or replace function dibs._next_groups(ids integer[], at timestamptz, max integer)
+returns table (queue_id integer, group_key uuid)
 language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 begin
   -- A group has several pointers now and then. Those of a noisy one are below zero.
   return query
-  select abs(t.queue_id), t.lane
+  select abs(t.queue_id), t.group_key
   from unnest(ids) as k (id)
   cross join lateral (
-    select t.queue_id, t.lane from dibs.group_pointer as t
+    select t.queue_id, t.group_key from dibs.group_pointer as t
     where t.queue_id = k.id and t.place <= at order by t.queue_id, t.place, t.n limit 3 * max) as t;
 end
 $$;
 
-comment on function dibs._next_lanes is 'The groups of queues whose turn is next, for they have waited the longest.';
+comment on function dibs._next_groups is 'The groups of queues whose turn is next, for they have waited the longest.';
 
-create or replace function dibs._lanes_to_show(ids integer[], at timestamptz, max integer)
-returns table (queue_id integer, lane uuid, noisy boolean, running bigint, id uuid, sampled double precision)
+create or replace function dibs._groups_to_show(ids integer[], at timestamptz, max integer)
+returns table (queue_id integer, group_key uuid, noisy boolean, running bigint, id uuid, sampled double precision)
 language plpgsql stable
 as $$
 begin
   return query
-  select f.queue_id, f.lane, bool_or(f.noisy), coalesce(max(f.running), 0), (array_agg(f.id) filter (where f.id is not null))[1],
+  select f.queue_id, f.group_key, bool_or(f.noisy), coalesce(max(f.running), 0), (array_agg(f.id) filter (where f.id is not null))[1],
     sum(f.sampled)
   from (
-    (select h.queue_id, h.lane, false as noisy, h.running, h.id, null::double precision as sampled
-     from dibs._held_lanes(ids, _lanes_to_show.max) as h)
+    (select h.queue_id, h.group_key, false as noisy, h.running, h.id, null::double precision as sampled
+     from dibs._held_groups(ids, _groups_to_show.max) as h)
     union all
-    (select distinct n.queue_id, n.lane, false, 0, null::uuid, null::double precision
-     from dibs._next_lanes(ids, at, _lanes_to_show.max) as n)
+    (select distinct n.queue_id, n.group_key, false, 0, null::uuid, null::double precision
+     from dibs._next_groups(ids, at, _groups_to_show.max) as n)
     union all
-    (select distinct n.queue_id, n.lane, true, 0, null::uuid, null::double precision
-     from dibs._next_lanes(array(select -k from unnest(ids) as k), at, _lanes_to_show.max) as n)
+    (select distinct n.queue_id, n.group_key, true, 0, null::uuid, null::double precision
+     from dibs._next_groups(array(select -k from unnest(ids) as k), at, _groups_to_show.max) as n)
     union all
-    (select s.queue_id, s.lane, false, 0, null::uuid, sum(s.jobs) from dibs._sample('ready', at) as s
-     where s.queue_id = any (ids) and s.lane is not null group by 1, 2 order by sum(s.jobs) desc, 2 limit _lanes_to_show.max)
+    (select s.queue_id, s.group_key, false, 0, null::uuid, sum(s.jobs) from dibs._sample('ready', at) as s
+     where s.queue_id = any (ids) and s.group_key is not null group by 1, 2 order by sum(s.jobs) desc, 2 limit _groups_to_show.max)
   ) as f
   group by 1, 2;
 end
 $$;
 
-comment on function dibs._lanes_to_show is
+comment on function dibs._groups_to_show is
 'The groups that have the most running, that have waited the longest for a turn, that are noisy, and, by a sample, that have the most
 waiting: up to `max` of each, and of those whose turn is next up to three times as many.';
 
 create or replace function dibs._waiting_of(
-  queue_id integer, lane uuid, at timestamptz, max integer, out jobs bigint, out oldest timestamptz, out id uuid)
+  queue_id integer, group_key uuid, at timestamptz, max integer, out jobs bigint, out oldest timestamptz, out id uuid)
 language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 begin
   select count(*) into _waiting_of.jobs from (
-    select from dibs.ready as r where r.queue_id = _waiting_of.queue_id and r.lane = _waiting_of.lane limit _waiting_of.max + 1) as r;
+    select from dibs.ready as r where r.queue_id = _waiting_of.queue_id and r.group_key = _waiting_of.group_key limit _waiting_of.max + 1) as r;
   select r.due_at, r.id into _waiting_of.oldest, _waiting_of.id
   from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
   cross join lateral (
     select r.due_at, r.id from dibs.ready as r
-    where r.queue_id = q.id and r.lane = _waiting_of.lane and r.priority = p.priority order by r.due_at, r.id limit 1) as r
+    where r.queue_id = q.id and r.group_key = _waiting_of.group_key and r.priority = p.priority order by r.due_at, r.id limit 1) as r
   where q.id = _waiting_of.queue_id order by r.due_at limit 1;
 end
 $$;
@@ -112,10 +102,10 @@ begin
     case when w.jobs > c_counted then greatest(w.jobs, dibs._rounded(l.sampled)) else w.jobs end,
     case when w.jobs > 0 then greatest(v_now - w.oldest, interval '0') end, l.noisy, coalesce(p.weight, 1), p.concurrency, p.rate,
     w.jobs > c_counted and dibs._pages_per_sample('ready') > 1
-  from dibs._lanes_to_show(v_ids, v_now, groups.max) as l
-  cross join lateral dibs._waiting_of(l.queue_id, l.lane, v_now, c_counted) as w
+  from dibs._groups_to_show(v_ids, v_now, groups.max) as l
+  cross join lateral dibs._waiting_of(l.queue_id, l.group_key, v_now, c_counted) as w
   cross join lateral (select j.group_name from dibs.job as j where j.id = coalesce(w.id, l.id) offset 0) as j
-  left join lateral dibs._policy_of(l.queue_id, l.lane) as p on true
+  left join lateral dibs._policy_of(l.queue_id, l.group_key) as p on true
   where l.running > 0 or w.jobs > 0
   order by l.running desc, 3 desc, 1;
 end

@@ -5,8 +5,8 @@ language sql stable
 begin atomic
   select exists (
     select from dibs.group_gate as g
-    left join lateral dibs._policy_of(abs((pointer).queue_id), (pointer).lane) as p on true
-    where g.lane = (pointer).lane and (
+    left join lateral dibs._policy_of(abs((pointer).queue_id), (pointer).group_key) as p on true
+    where g.group_key = (pointer).group_key and (
       (pointer).level is null and g.next is not null
       -- A rate owes no more than its burst. Until the next job may start, it is the time of one.
       or g.tat > at and (pointer).place <= at + interval '500 milliseconds' + dibs._token_time(p.rate,
@@ -19,7 +19,6 @@ comment on function dibs._is_put_off is
 create or replace function dibs.repair_groups() returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 declare
   v_now timestamptz := dibs.now();
@@ -34,8 +33,8 @@ begin
   ), gone as (
     delete from dibs.group_pointer as t using ahead as a where t.ctid = a.spot returning t.*
   ), moved as (
-    insert into dibs.group_pointer (queue_id, lane, place, level, floor_at, floor_id, cost, freed, next, ring)
-    select g.queue_id, g.lane, v_now, g.level, g.floor_at, g.floor_id, g.cost, g.freed, g.next, true from gone as g
+    insert into dibs.group_pointer (queue_id, group_key, place, level, floor_at, floor_id, cost, freed, next, ring)
+    select g.queue_id, g.group_key, v_now, g.level, g.floor_at, g.floor_id, g.cost, g.freed, g.next, true from gone as g
     returning 1
   )
   select count(*) into v_moved from moved;

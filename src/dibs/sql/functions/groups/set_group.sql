@@ -3,12 +3,11 @@
 create or replace function dibs.set_group(queue text, name text default null, policy jsonb default '{}') returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 declare
   v_names constant text[] := '{weight,concurrency,rate,burst,max_depth,max_age}'::text[];
   v_queue integer;
-  v_lane uuid;
+  v_group_key uuid;
   v_old dibs.group_policy;
   v_new dibs.group_policy;
 begin
@@ -22,22 +21,22 @@ begin
   perform dibs._ensure_queues(array[set_group.queue]);
   perform dibs._refuse_sharded(set_group.queue, 'group policy');
   v_queue := dibs._queue_number(set_group.queue);
-  v_lane := coalesce(dibs._lane_of(v_queue, set_group.name), dibs._nil_id());
+  v_group_key := coalesce(dibs._group_key(v_queue, set_group.name), dibs._nil_id());
   -- One at a time for a queue: what follows reads what the one before wrote.
   perform from dibs.queue as q where q.id = v_queue for no key update;
-  select p.* into v_old from dibs._policy_of(v_queue, v_lane) as p;
+  select p.* into v_old from dibs._policy_of(v_queue, v_group_key) as p;
   v_old.weight := coalesce(v_old.weight, 1);
   v_new := jsonb_populate_record(v_old, policy);
   if v_new.rate is null then
     v_new.burst := null;
   end if;
-  insert into dibs.group_policy (queue_id, lane, name, weight, concurrency, rate, burst, max_depth, max_age)
-  values (v_queue, v_lane, set_group.name, v_new.weight, v_new.concurrency, v_new.rate, v_new.burst, v_new.max_depth,
+  insert into dibs.group_policy (queue_id, group_key, name, weight, concurrency, rate, burst, max_depth, max_age)
+  values (v_queue, v_group_key, set_group.name, v_new.weight, v_new.concurrency, v_new.rate, v_new.burst, v_new.max_depth,
     v_new.max_age)
-  on conflict (queue_id, lane) do update
+  on conflict (queue_id, group_key) do update
   set weight = excluded.weight, concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst,
     max_depth = excluded.max_depth, max_age = excluded.max_age;
-  perform dibs._apply_policy(v_queue, v_lane),
+  perform dibs._apply_policy(v_queue, v_group_key),
     dibs._audit('set_group', set_group.queue, detail => jsonb_build_object('group', set_group.name, 'policy', policy));
 end
 $$;
@@ -51,21 +50,20 @@ group of the queue without its own settings. What is not named stays as it is.';
 create or replace function dibs.drop_group(queue text, name text default null) returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 declare
   v_queue integer;
-  v_lane uuid;
+  v_group_key uuid;
   v_found boolean;
 begin
   perform dibs._check_isolation('drop_group'), dibs._begin_change();
   v_queue := dibs._queue_number(drop_group.queue);
-  v_lane := coalesce(dibs._lane_of(v_queue, drop_group.name), dibs._nil_id());
+  v_group_key := coalesce(dibs._group_key(v_queue, drop_group.name), dibs._nil_id());
   perform from dibs.queue as q where q.id = v_queue for no key update;
   delete from dibs.group_policy as p
-  where p.queue_id = v_queue and p.lane = v_lane;
+  where p.queue_id = v_queue and p.group_key = v_group_key;
   v_found := found;
-  perform dibs._apply_policy(v_queue, v_lane);
+  perform dibs._apply_policy(v_queue, v_group_key);
   perform dibs._audit('drop_group', drop_group.queue, detail => jsonb_build_object('group', drop_group.name)) where v_found;
   return v_found;
 end

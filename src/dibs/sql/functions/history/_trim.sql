@@ -8,8 +8,6 @@ comment on function dibs._kept_since is 'The start of the oldest day that a rete
 
 create or replace function dibs._delete_old(ids uuid[], at timestamptz) returns bigint
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_deleted bigint;
@@ -109,8 +107,6 @@ to go on, if there are more.';
 
 create or replace function dibs._clear_day(day date, at timestamptz, max integer) returns bigint
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_old uuid[] := array(

@@ -20,20 +20,20 @@ as $$
 declare
   v_held record;
 begin
-  select array_agg(r.id) as ids, array_agg(r.queue_id) as queues, array_agg(r.lane) as lanes,
-    array_agg(r.turn) as turns, bool_or(r.turn > 0) as has_turns,
-    array_agg(row(null, 0, null, r.limit_ids, r.limit_units)::dibs.holding)
+  select array_agg(r.id) as ids, array_agg(r.queue_id) as queues, array_agg(r.group_key) as group_keys,
+    array_agg(r.group_hold) as group_holds, bool_or(r.group_hold > 'none') as has_group_holds,
+    array_agg(row(null, 'none', null, r.limit_ids, r.limit_units)::dibs.holding)
       filter (where r.limit_ids is not null) as units,
     array_agg(case when r.due_at is null then r.fingerprint end) as prints,
     bool_or(r.due_at is null and r.fingerprint is not null) as has_prints,
     array_agg(case when r.due_at is not null then r.id end) as waiting,
-    bool_or(r.due_at is not null and r.lane is not null) as has_groups
+    bool_or(r.due_at is not null and r.group_key is not null) as has_groups
   into v_held from unnest(runs) as r;
   if v_held.units is not null then
     perform dibs._give_back(v_held.units, at);
   end if;
-  if v_held.has_turns then
-    perform dibs._free_units(v_held.lanes, v_held.turns, v_held.queues, v_held.waiting, at);
+  if v_held.has_group_holds then
+    perform dibs._end_group_runs(v_held.group_keys, v_held.group_holds, v_held.queues, v_held.waiting, at);
   end if;
   if v_held.has_groups then
     perform dibs._add_pointers(v_held.waiting, at);
@@ -88,9 +88,9 @@ begin
     on conflict do nothing  -- Should a run have been counted twice, its job must not keep all others from being rescued.
   ), waiting as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring,
-      own_lease, history, fingerprint, lane, cost)
+      own_lease, history, fingerprint, group_key, cost)
     select g.id, g.due, g.expire_at, g.queue_id, g.run, g.charge, g.lost, g.priority,
-      g.ring and g.due <= at + interval '1 minute', g.next_lease, g.history, g.fingerprint, g.lane, g.cost
+      g.ring and g.due <= at + interval '1 minute', g.next_lease, g.history, g.fingerprint, g.group_key, g.cost
     from gone as g where g.verdict is null
   ), ended as (
     insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state,
@@ -101,9 +101,9 @@ begin
     from gone as g where g.verdict is not null
   )
   select array_agg(row(g.id, g.token, coalesce(g.verdict, case when g.due > at then 'scheduled' else 'ready' end),
-      case when g.verdict is null then g.due end, g.queue_id, g.lane, g.turn, g.limit_ids,
+      case when g.verdict is null then g.due end, g.queue_id, g.group_key, g.group_hold, g.limit_ids,
       g.limit_units, g.fingerprint)::dibs.ended_run),
-    bool_or(g.lane is not null or g.limit_ids is not null or g.fingerprint is not null)
+    bool_or(g.group_key is not null or g.limit_ids is not null or g.fingerprint is not null)
   into v_runs, v_held from gone as g;
   if v_held then
     perform dibs._return_held(v_runs, at);

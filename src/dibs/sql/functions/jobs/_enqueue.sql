@@ -87,10 +87,10 @@ begin
     returning 1
   ), new_ready as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history, fingerprint,
-      lane, cost)
+      group_key, cost)
     select a.job_id, a.due, dibs._expiry(a.due, a.own_ttl, a.deadline), a.queue_id, 0, 0, 0, a.level,
       a.ring and a.ordinality in (select min(n.ordinality) from asked as n where n.is_new group by n.queue_id),
-      a.own_lease, a.history, a.hash, dibs._lane_of(a.queue_id, a."group"), a.cost
+      a.own_lease, a.history, a.hash, dibs._group_key(a.queue_id, a."group"), a.cost
     from asked as a where a.is_new and (select count(*) from new_job) > 0  -- All jobs first: there they may be refused.
   )
   select array_agg(a.job_id order by a.ordinality) as ids, array_agg(a.queue_id) filter (where a.level <> a.usual) as queues,

@@ -8,8 +8,6 @@ comment on function dibs._relative is 'What is told of a job on the page of anot
 
 create or replace function dibs._family(id uuid) returns jsonb
 language sql stable
-set enable_seqscan = off
-set jit = off
 begin atomic
   select jsonb_build_object(
     'schedule', (

@@ -22,22 +22,22 @@ begin
     ) as h where b.id between h.id and h.id returning b.*
   ), gone as (
     select r.id, r.due_at, r.expire_at, r.queue_id, r.run, r.charged, r.losses, r.priority, r.own_lease, r.history,
-      r.fingerprint, r.lane, r.cost, 0::smallint as turn
+      r.fingerprint, r.group_key, r.cost, dibs.group_hold 'none' as group_hold
     from unready as r
     union all
     select b.id, b.due_at, b.expire_at, b.queue_id, b.run, b.charged, b.losses, b.priority, b.own_lease, b.history,
-      b.fingerprint, b.lane, b.cost, b.turn
+      b.fingerprint, b.group_key, b.cost, b.group_hold
     from unblocked as b
   )
   select array_agg(g::dibs.waiting_ticket) into v_gone
   from (select row(g.*)::dibs.waiting_ticket as g from gone as g) as g;
-  select array_agg(g.lane) as lanes, array_agg(g.queue_id) as queues, array_agg(g.turn) as turns, array_agg(g.id) as ids
-  into v_group from unnest(v_gone) as g where g.lane is not null;
-  if v_group.lanes is not null then
+  select array_agg(g.group_key) as group_keys, array_agg(g.queue_id) as queues, array_agg(g.group_hold) as group_holds, array_agg(g.id) as ids
+  into v_group from unnest(v_gone) as g where g.group_key is not null;
+  if v_group.group_keys is not null then
     if stays then
-      perform dibs._free_units(v_group.lanes, v_group.turns, v_group.queues, v_group.ids, at);
+      perform dibs._end_group_runs(v_group.group_keys, v_group.group_holds, v_group.queues, v_group.ids, at);
     else
-      perform dibs._wake_groups(v_group.lanes, v_group.queues, v_group.turns, at);
+      perform dibs._wake_groups(v_group.group_keys, v_group.queues, v_group.group_holds, at);
     end if;
   end if;
   return v_gone;
@@ -55,11 +55,11 @@ declare
   v_put bigint;
 begin
   insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
-    fingerprint, lane, cost)
+    fingerprint, group_key, cost)
   select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority,
     coalesce((select q.ring from dibs.queue as q where q.id = t.queue_id), true) and t.id in (
       select distinct on (n.queue_id) n.id from unnest(tickets) as n order by n.queue_id, n.due_at, n.id),
-    t.own_lease, t.history, t.fingerprint, t.lane, t.cost
+    t.own_lease, t.history, t.fingerprint, t.group_key, t.cost
   from unnest(tickets) as t;
   get diagnostics v_put = row_count;
   perform dibs._check_moved(cardinality(tickets), v_put);

@@ -2,8 +2,6 @@
 
 create or replace function dibs._state(id uuid) returns text
 language sql volatile
-set enable_seqscan = off
-set jit = off
 begin atomic
   select case
     when (select s.confined from dibs.setting as s) and dibs._is_hidden(_state.id) then 'unknown'

@@ -2,11 +2,6 @@
 
 create or replace function dibs._ahead_of(id uuid) returns text
 language plpgsql volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -28,12 +23,12 @@ begin
   select count(*) into v_jobs from (
     select from range as a cross join lateral (
       select from dibs.ready as r
-      where v_me.lane is null and r.lane is null and r.queue_id = v_me.queue_id and r.priority = a.priority
+      where v_me.group_key is null and r.group_key is null and r.queue_id = v_me.queue_id and r.priority = a.priority
         and (r.due_at, r.id) > (a.from_at, v_me.id) and (r.due_at, r.id) < (a.to_at, a.to_id) limit c_max) as r
     union all
     select from range as a cross join lateral (
       select from dibs.ready as r
-      where r.lane = v_me.lane and r.queue_id = v_me.queue_id and r.priority = a.priority
+      where r.group_key = v_me.group_key and r.queue_id = v_me.queue_id and r.priority = a.priority
         and (r.due_at, r.id) > (a.from_at, v_me.id) and (r.due_at, r.id) < (a.to_at, a.to_id) limit c_max) as r
     limit c_max) as x;
   return case when v_jobs = 0 then 'nothing is ahead of it'

@@ -18,11 +18,6 @@ only its holder can recognize: the first 16 hex digits of the SHA-256 of its id 
 create or replace function dibs._cancel_batch(ids uuid[], reason text, guarded boolean, asks boolean default true)
 returns table (item integer, id uuid, answer text)
 language plpgsql volatile
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -4,8 +4,6 @@ create or replace function dibs.cancel_key(queue text, dedup_key text, reason te
 returns table (id uuid, answer text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -31,7 +31,7 @@ begin
     perform dibs._check_json('a result', result, 'result');
   end if;
   delete from dibs.lease as l where l.id = _complete_one.id and l.token = _complete_one.token
-  returning l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, l.lane, l.turn, l.limit_ids, l.limit_units
+  returning l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, l.group_key, l.group_hold, l.limit_ids, l.limit_units
   into v_run;
   if not found then
     return false;
@@ -40,10 +40,10 @@ begin
   select _complete_one.id, _complete_one.token, v_run.claimed_at, v_now, v_run.queue_id, v_run.run, v_run.worker,
     _complete_one.result, v_run.progress
   from dibs.queue as q where q.id = v_run.queue_id and coalesce(v_run.history, q.history) = 'all';
-  if v_run.turn > 0 or v_run.limit_ids is not null or v_run.fingerprint is not null then
+  if v_run.group_hold > 'none' or v_run.limit_ids is not null or v_run.fingerprint is not null then
     perform dibs._return_after_success(
-      case when v_run.turn > 0 or v_run.limit_ids is not null then
-        array[row(v_run.lane, v_run.turn, v_run.queue_id, v_run.limit_ids, v_run.limit_units)::dibs.holding] end,
+      case when v_run.group_hold > 'none' or v_run.limit_ids is not null then
+        array[row(v_run.group_key, v_run.group_hold, v_run.queue_id, v_run.limit_ids, v_run.limit_units)::dibs.holding] end,
       case when v_run.fingerprint is not null then array[v_run.fingerprint] end, array[_complete_one.id], v_now);
   end if;
   return true;
@@ -89,8 +89,8 @@ begin
     delete from dibs.lease as l using unnest(ids, tokens, results) as a (id, token, result)
     where l.id = a.id and l.token is not distinct from a.token and l.id = any (ids)
     returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, a.result,
-      case when l.turn > 0 or l.limit_ids is not null
-        then row(l.lane, l.turn, l.queue_id, l.limit_ids, l.limit_units)::dibs.holding end as held
+      case when l.group_hold > 'none' or l.limit_ids is not null
+        then row(l.group_key, l.group_hold, l.queue_id, l.limit_ids, l.limit_units)::dibs.holding end as held
   ), quiet as (  -- One lookup for each queue, not for each job.
     select q.id from (select distinct g.queue_id from gone as g) as n
     cross join lateral (select q.id from dibs.queue as q where q.id = n.queue_id and q.history <> 'all' offset 0) as q
@@ -127,9 +127,6 @@ create or replace function dibs.complete(
 returns text
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 begin
   if follow_ups is null and dibs._complete_one(complete.id, token, result) then

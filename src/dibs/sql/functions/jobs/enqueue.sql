@@ -4,9 +4,6 @@ create or replace function dibs._enqueue_batch(
   jobs jsonb, bodies bytea[], fresh boolean, guarded boolean default true, awaited boolean default false)
 returns table (item integer, id uuid, outcome text)
 language plpgsql volatile
-set enable_seqscan = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -97,9 +94,6 @@ create or replace function dibs.enqueue(
 ) returns dibs.enqueued
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_variable
 declare

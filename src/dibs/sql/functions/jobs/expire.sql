@@ -2,11 +2,6 @@
 
 create or replace function dibs._expire_batch(chunk integer, after uuid, out expired bigint, out next uuid)
 language plpgsql volatile
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 declare
   v_now timestamptz := dibs.now();

@@ -5,11 +5,6 @@ create or replace function dibs.extend_many(
 returns table (item integer, id uuid, answer text, lease_until timestamptz)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 begin
   perform dibs._check_lease(lease);

@@ -21,14 +21,14 @@ begin
   ), waiting as (
     -- In strict order the group waits with its job.
     insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
-      lane, cost, turn, waits_for, kind, again_at)
+      group_key, cost, group_hold, waits_for, kind, again_at)
     select g.id, g.due_at, g.expire_at, g.queue_id, g.run, g.charged - 1, g.losses, g.priority, g.own_lease, g.history, g.fingerprint,
-      g.lane, g.cost, case when g.turn = 2 then 2 else 0 end, 'a worker that runs ' || g.kind, g.kind,
+      g.group_key, g.cost, case when g.group_hold = 'exclusive' then dibs.group_hold 'exclusive' else 'none' end, 'a worker that runs ' || g.kind, g.kind,
       at + least(greatest(at - g.asked_at, interval '5 seconds'), interval '1 hour')
     from gone as g
   )
   select array_agg(g.id), array_agg(g.token), array_agg(g.queue_id), array_agg(g.kind),
-    array_agg(row(g.lane, case when g.turn = 2 then 0 else g.turn end, g.queue_id, g.limit_ids, g.limit_units)::dibs.holding)
+    array_agg(row(g.group_key, case when g.group_hold = 'exclusive' then 'none' else g.group_hold end, g.queue_id, g.limit_ids, g.limit_units)::dibs.holding)
   into parked, held_by, v_queues, v_kinds, v_holdings from gone as g;
   if parked is null then
     return;
@@ -58,11 +58,6 @@ create or replace function dibs.park_many(ids uuid[], tokens uuid[])
 returns table (item integer, id uuid, answer text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 declare

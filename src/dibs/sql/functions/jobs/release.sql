@@ -4,11 +4,6 @@ create or replace function dibs.release_many(ids uuid[], tokens uuid[], delays i
 returns table (item integer, id uuid, answer text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 begin
   return query select r.* from dibs._give_back_runs('release', 'released', ids, tokens, delays) as r;

@@ -17,8 +17,6 @@ returns table (
   ended_at timestamptz, reason text, progress jsonb, result jsonb)
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 begin atomic
   select g.id,
     case

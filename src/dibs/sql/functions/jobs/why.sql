@@ -11,7 +11,7 @@ declare
   v_job record;
 begin
   select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, coalesce(r.expire_at, b.expire_at) as expire_at, r.charged,
-    b.waits_for, b.limit_id, b as blocked, j.kind, j.group_name, r.lane, l.claimed_at, l.lease_until, l.cancel, l.charged as attempt, l.worker,
+    b.waits_for, b.limit_id, b as blocked, j.kind, j.group_name, r.group_key, l.claimed_at, l.lease_until, l.cancel, l.charged as attempt, l.worker,
     w.name as worker_name, w.seen_at, d.reason, d.ended_at,
     coalesce(j.max_attempts, q.max_attempts) as max_attempts, r.priority,
     (select a.error from dibs.attempt as a where a.id = why.id and a.error is not null
@@ -39,7 +39,7 @@ begin
       when v_job.expire_at <= v_now then
         format('It is past its time since %s and is about to be expired.', dibs._utc(v_job.expire_at))
       else format('It has been due for %s and waits for a worker: %s%s.', dibs._span(v_now - v_job.due_at),
-        coalesce(dibs._why_limited(v_job.queue_id, v_job.queue, v_job.group_name, v_job.lane, v_now),
+        coalesce(dibs._why_limited(v_job.queue_id, v_job.queue, v_job.group_name, v_job.group_key, v_now),
           dibs._ahead_of(why.id)),
         dibs._shard_note(v_job.queue_id, v_now) || coalesce('; ' || dibs._unserved(v_job.queue_id, v_job.queue, v_job.kind, v_now), ''))
       end

@@ -2,11 +2,6 @@
 
 create or replace function dibs._first_blocked(limit_id integer) returns dibs.first_blocked
 language plpgsql volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -86,8 +81,8 @@ begin
     return query
     select m.queue_id, m.priority, m.due_at, m.id
     from dibs._unblock_limit(v_limit.id, v_first.rank, v_first.due_at, v_first.id, queue_ids, at) as u,
-      unnest(u.queues, u.levels, u.dues, u.back, u.lanes) as m (queue_id, priority, due_at, id, lane)
-    where m.lane is null;
+      unnest(u.queues, u.levels, u.dues, u.back, u.group_keys) as m (queue_id, priority, due_at, id, group_key)
+    where m.group_key is null;
   end loop;
 end
 $$;
@@ -123,11 +118,11 @@ comment on function dibs._lower_floors is 'Bring back who waits for a unit that 
 
 create or replace function dibs._unblock_tickets(
   ids uuid[], due timestamptz, ring boolean, at timestamptz,
-  out back uuid[], out queues integer[], out levels smallint[], out dues timestamptz[], out lanes uuid[])
+  out back uuid[], out queues integer[], out levels smallint[], out dues timestamptz[], out group_keys uuid[])
 language plpgsql volatile
 as $$
 declare
-  v_turns smallint[];
+  v_group_holds dibs.group_hold[];
 begin
   with pick as materialized (
     select b.spot from unnest(ids) as k (id)
@@ -136,15 +131,15 @@ begin
     delete from dibs.blocked as b using pick as p where b.ctid = p.spot returning b.*
   ), put as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
-      fingerprint, lane, cost)
+      fingerprint, group_key, cost)
     select g.id, coalesce(due, g.due_at), g.expire_at, g.queue_id, g.run, g.charged, g.losses, g.priority, _unblock_tickets.ring,
-      g.own_lease, g.history, g.fingerprint, g.lane, g.cost
+      g.own_lease, g.history, g.fingerprint, g.group_key, g.cost
     from gone as g
   )
-  select array_agg(g.id), array_agg(g.queue_id), array_agg(g.priority), array_agg(g.due_at), array_agg(g.lane), array_agg(g.turn)
-  into back, queues, levels, dues, lanes, v_turns from gone as g;
-  if exists (select from unnest(lanes) as l where l is not null) then
-    perform dibs._free_units(lanes, v_turns, queues, back, at);
+  select array_agg(g.id), array_agg(g.queue_id), array_agg(g.priority), array_agg(g.due_at), array_agg(g.group_key), array_agg(g.group_hold)
+  into back, queues, levels, dues, group_keys, v_group_holds from gone as g;
+  if exists (select from unnest(group_keys) as l where l is not null) then
+    perform dibs._end_group_runs(group_keys, v_group_holds, queues, back, at);
     perform dibs._add_pointers(back, at);
   end if;
 end
@@ -156,13 +151,8 @@ priorities, due times and groups.';
 
 create or replace function dibs._unblock_limit(
   of_limit integer, from_rank integer, from_at timestamptz, from_id uuid, queue_ids integer[], at timestamptz,
-  out back uuid[], out queues integer[], out levels smallint[], out dues timestamptz[], out lanes uuid[])
+  out back uuid[], out queues integer[], out levels smallint[], out dues timestamptz[], out group_keys uuid[])
 language plpgsql volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -194,7 +184,7 @@ begin
     v_free := v_free - v_waiting.units;
     exit when v_free = 0 or cardinality(v_ids) >= v_most;
   end loop;
-  select u.back, u.queues, u.levels, u.dues, u.lanes into back, queues, levels, dues, lanes
+  select u.back, u.queues, u.levels, u.dues, u.group_keys into back, queues, levels, dues, group_keys
   from dibs._unblock_tickets(v_ids, null, queue_ids is null, at) as u;
 end
 $$;

@@ -52,9 +52,9 @@ $$;
 
 comment on function dibs._give_needed is 'Give back what was taken and is not needed.';
 
-create or replace function dibs._held(ids integer[], units integer[]) returns dibs.needed
+create or replace function dibs._held(ids integer[], units integer[]) returns dibs.held_units
 language sql immutable
-return (select row(array_agg(n.id order by n.id), array_agg(n.units order by n.id))::dibs.needed
+return (select row(array_agg(n.id order by n.id), array_agg(n.units order by n.id))::dibs.held_units
         from unnest(ids, units) as n (id, units) where n.id > 0);
 
 comment on function dibs._held is 'What a job holds while it runs, of what it needs: units, and no starts.';
@@ -65,11 +65,11 @@ return (select b.scope || ' ' || b.name from dibs.limit_rule as b where b.id = o
 
 comment on function dibs._limit_name is 'What a limit is of, such as `kind render`.';
 
-create or replace function dibs._admit_tickets(taking dibs.taking, at timestamptz, out takings dibs.taking[], out empty integer[])
+create or replace function dibs._admit_tickets(batch dibs.taken_batch, at timestamptz, out batches dibs.taken_batch[], out empty integer[])
 language plpgsql volatile
 as $$
 declare
-  v_asked dibs.needed[];
+  v_asked dibs.held_units[];
   v_need record;
   v_ids integer[];
   v_free integer[];
@@ -78,11 +78,11 @@ declare
   v_blocked integer[] := '{}'::integer[];
   v_missing integer[] := '{}'::integer[];
   v_units integer[] := '{}'::integer[];
-  v_needs dibs.needed[] := '{}'::dibs.needed[];
+  v_needs dibs.held_units[] := '{}'::dibs.held_units[];
 begin
   -- Read once: limits may be set and unset while this claim goes on.
   v_asked := array(
-    select row(n.ids, n.units)::dibs.needed from unnest(taking.tickets) with ordinality as t
+    select row(n.ids, n.units)::dibs.held_units from unnest(batch.tickets) with ordinality as t
     cross join lateral (
       select array_agg(n.id order by n.id) as ids, array_agg(n.units order by n.id) as units from dibs._needs(t.id) as n) as n
     order by t.ordinality);
@@ -114,11 +114,11 @@ begin
   end loop;
   perform dibs._give_needed(f.id, f.units, at) from unnest(v_ids, v_free) as f (id, units);
   if v_blocked <> '{}' then
-    perform dibs._block_tickets(dibs._part_of(taking, v_blocked), v_missing, v_units, at);
+    perform dibs._block_tickets(dibs._part_of(batch, v_blocked), v_missing, v_units, at);
   end if;
-  taking := dibs._part_of(taking, v_admitted);
-  taking.needs := v_needs;
-  takings := array[taking];
+  batch := dibs._part_of(batch, v_admitted);
+  batch.job_units := v_needs;
+  batches := array[batch];
   empty := array(select f.id from unnest(v_ids, v_free) as f (id, units) where f.units = 0 and f.id = any (v_missing));
 end
 $$;
@@ -127,27 +127,27 @@ comment on function dibs._admit_tickets is
 'Of what a claim took, that which gets what it needs of limits, in order, with what it then holds. The others wait in blocked.
 Says also which limits have nothing left for them.';
 
-create or replace function dibs._part_of(taking dibs.taking, ords integer[]) returns dibs.taking
+create or replace function dibs._part_of(batch dibs.taken_batch, ords integer[]) returns dibs.taken_batch
 language plpgsql immutable
 as $$
 begin
-  taking.turns := case when taking.turns is not null then array(
-    select taking.turns[o.ord] from unnest(ords) with ordinality as o (ord, n) order by o.n) end;
-  taking.tickets := array(
+  batch.group_holds := case when batch.group_holds is not null then array(
+    select batch.group_holds[o.ord] from unnest(ords) with ordinality as o (ord, n) order by o.n) end;
+  batch.tickets := array(
     select t.ticket from (
       select row(t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority, t.ring, t.own_lease, t.history,
-        t.fingerprint, t.lane, t.cost)::dibs.ready as ticket, t.ordinality
-      from unnest(taking.tickets) with ordinality as t) as t
+        t.fingerprint, t.group_key, t.cost)::dibs.ready as ticket, t.ordinality
+      from unnest(batch.tickets) with ordinality as t) as t
     where t.ordinality = any (ords) order by t.ordinality);
-  taking.needs := case when taking.needs is not null then array(
-    select taking.needs[o.ord] from unnest(ords) with ordinality as o (ord, n) order by o.n) end;
-  return taking;
+  batch.job_units := case when batch.job_units is not null then array(
+    select batch.job_units[o.ord] from unnest(ords) with ordinality as o (ord, n) order by o.n) end;
+  return batch;
 end
 $$;
 
-comment on function dibs._part_of is 'Those tickets of a taking; `ords` says which, in order.';
+comment on function dibs._part_of is 'Those tickets of a batch; `ords` says which, in order.';
 
-create or replace function dibs._block_tickets(taking dibs.taking, missing integer[], units integer[], at timestamptz)
+create or replace function dibs._block_tickets(batch dibs.taken_batch, missing integer[], units integer[], at timestamptz)
 returns void
 language plpgsql volatile
 as $$
@@ -156,15 +156,16 @@ declare
 begin
   -- In strict order the group waits with its job.
   insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
-    lane, cost, turn, limit_id, units, waits_for)
+    group_key, cost, group_hold, limit_id, units, waits_for)
   select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority, t.own_lease, t.history, t.fingerprint,
-    t.lane, t.cost, case when taking.turns[t.ordinality] = 2 then 2 else 0 end, abs(missing[t.ordinality]),
+    t.group_key, t.cost, 
+    case when batch.group_holds[t.ordinality] = 'exclusive' then dibs.group_hold 'exclusive' else 'none' end, abs(missing[t.ordinality]),
     _block_tickets.units[t.ordinality], coalesce(dibs._limit_name(abs(missing[t.ordinality])), 'a limit that is gone')
-  from unnest(taking.tickets) with ordinality as t;
+  from unnest(batch.tickets) with ordinality as t;
   get diagnostics v_put = row_count;
-  perform dibs._check_moved(cardinality(taking.tickets), v_put);
-  perform dibs._free_units(array_agg(t.lane), array_agg(1::smallint), array_agg(t.queue_id), null, at)
-  from unnest(taking.tickets) with ordinality as t where taking.turns[t.ordinality] = 1 having count(*) > 0;
+  perform dibs._check_moved(cardinality(batch.tickets), v_put);
+  perform dibs._end_group_runs(array_agg(t.group_key), array_agg(dibs.group_hold 'shared'), array_agg(t.queue_id), null, at)
+  from unnest(batch.tickets) with ordinality as t where batch.group_holds[t.ordinality] = 'shared' having count(*) > 0;
 end
 $$;
 
@@ -183,7 +184,7 @@ begin
     select r.id, n.limit_id, n.units, n.name
     from (
       select r.id from dibs.ready as r
-      where r.queue_id = of_queue and r.priority = of_priority and r.lane is null and (r.due_at, r.id) >= (from_at, from_id)
+      where r.queue_id = of_queue and r.priority = of_priority and r.group_key is null and (r.due_at, r.id) >= (from_at, from_id)
         and r.due_at <= at and r.expire_at > at
       order by r.due_at, r.id limit most) as r
     cross join lateral (
@@ -197,9 +198,9 @@ begin
     delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r.*, p.limit_id, p.units, p.name
   )
   insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
-    lane, cost, limit_id, units, waits_for)
+    group_key, cost, limit_id, units, waits_for)
   select g.id, g.due_at, g.expire_at, g.queue_id, g.run, g.charged, g.losses, g.priority, g.own_lease, g.history, g.fingerprint,
-    g.lane, g.cost, g.limit_id, g.units, g.name
+    g.group_key, g.cost, g.limit_id, g.units, g.name
   from gone as g;
   get diagnostics v_moved = row_count;
   return v_moved;
@@ -211,19 +212,19 @@ comment on function dibs._block_behind is
 they are picked one claim after the other. How many.';
 
 create or replace function dibs._admit_plain(
-  taking dibs.taking, priority smallint, want integer, inout moved integer, out takings dibs.taking[])
+  batch dibs.taken_batch, priority smallint, want integer, inout moved integer, out batches dibs.taken_batch[])
 language plpgsql volatile
 as $$
 declare
-  v_first constant dibs.ready := taking.tickets[1];
-  v_admitted constant record := dibs._admit_tickets(taking, taking.at);
-  v_left constant integer := want - cardinality(v_admitted.takings[1].tickets);
+  v_first constant dibs.ready := batch.tickets[1];
+  v_admitted constant record := dibs._admit_tickets(batch, batch.at);
+  v_left constant integer := want - cardinality(v_admitted.batches[1].tickets);
 begin
-  takings := v_admitted.takings;
-  moved := moved + cardinality(taking.tickets) - want + v_left;
+  batches := v_admitted.batches;
+  moved := moved + cardinality(batch.tickets) - want + v_left;
   if v_left > 0 and v_admitted.empty <> '{}' then
-    moved := moved + dibs._block_behind((taking.queue).id, priority, v_first.due_at, v_first.id, v_admitted.empty,
-      greatest(dibs._most_blocked() - moved, 0), taking.at);
+    moved := moved + dibs._block_behind((batch.queue).id, priority, v_first.due_at, v_first.id, v_admitted.empty,
+      greatest(dibs._most_blocked() - moved, 0), batch.at);
   end if;
 end
 $$;

@@ -42,11 +42,6 @@ comment on function dibs._tokens_left is 'The same, without spending any.';
 
 create or replace function dibs._spend_rate(of_limit integer, want integer, at timestamptz) returns integer
 language plpgsql volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 declare
   v_rule dibs.limit_rule;

@@ -1,4 +1,4 @@
--- Free units of limits: taking them, giving them back.
+-- Free units of limits: batch them, giving them back.
 
 create or replace function dibs._unit_floor(limit_id integer) returns bigint
 language plpgsql stable
@@ -39,11 +39,6 @@ comment on function dibs._raise_unit_floor is
 
 create or replace function dibs._take_units(limit_id integer, want integer, at timestamptz) returns integer
 language plpgsql volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -98,7 +93,7 @@ create or replace function dibs._drop_units(of_limit integer) returns void
 language plpgsql volatile
 as $$
 begin
-  -- Not those that a claim is taking: it may wait for the limit's row, which is ours.
+  -- Not those that a claim is batch: it may wait for the limit's row, which is ours.
   delete from dibs.limit_unit as s
   where s.ctid = any (array(select u.ctid from dibs.limit_unit as u where u.limit_id = of_limit for update skip locked));
 end
@@ -113,8 +108,8 @@ begin
   perform dibs._give_units(u.id, sum(u.units)::integer, at, true)
   from unnest(holdings) as h cross join lateral unnest(h.limit_ids, h.limit_units) as u (id, units)
   group by u.id order by u.id;
-  perform dibs._free_units(array_agg(h.lane), array_agg(h.turn), array_agg(h.queue_id), null, at)
-  from unnest(holdings) as h where h.turn > 0 having count(*) > 0;
+  perform dibs._end_group_runs(array_agg(h.group_key), array_agg(h.group_hold), array_agg(h.queue_id), null, at)
+  from unnest(holdings) as h where h.group_hold > 'none' having count(*) > 0;
 end
 $$;
 

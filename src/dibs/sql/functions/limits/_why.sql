@@ -26,7 +26,7 @@ return (
 
 comment on function dibs._why_blocked is 'Explain what a blocked job waits for and who holds it.';
 
-create or replace function dibs._why_limited(queue_id integer, queue_name text, group_name text, lane uuid, at timestamptz) returns text
+create or replace function dibs._why_limited(queue_id integer, queue_name text, group_name text, group_key uuid, at timestamptz) returns text
 language sql stable
 return coalesce((
   select case
@@ -43,16 +43,16 @@ return coalesce((
     when p.rate is not null and dibs._tokens(p.rate, coalesce(p.burst, dibs._default_burst(p.rate)), g.tat, at) = 0
       then format('its group %L starts no more than %s a second', group_name, p.rate)
   end
-  from dibs._policy_of(queue_id, _why_limited.lane) as p
-  left join lateral (select g.next, g.tat from dibs.group_gate as g where g.lane = _why_limited.lane order by g.n desc limit 1) as g on true
+  from dibs._policy_of(queue_id, _why_limited.group_key) as p
+  left join lateral (select g.next, g.tat from dibs.group_gate as g where g.group_key = _why_limited.group_key order by g.n desc limit 1) as g on true
   cross join lateral (
     select count(*) as holders, string_agg(h.id || coalesce(' (worker ' || h.worker || ')', ''), ', ') filter (where h.n <= 3) as names
     from (
       select h.*, row_number() over (order by h.claimed_at, h.id) as n
       from (
-        select l.id, l.worker, l.claimed_at from dibs.lease as l where l.lane = _why_limited.lane and l.turn > 0
+        select l.id, l.worker, l.claimed_at from dibs.lease as l where l.group_key = _why_limited.group_key and l.group_hold > 'none'
         union all
-        select b.id, null, null from dibs.blocked as b where b.lane = _why_limited.lane and b.turn > 0) as h
+        select b.id, null, null from dibs.blocked as b where b.group_key = _why_limited.group_key and b.group_hold > 'none') as h
     ) as h
   ) as h));
 

@@ -91,7 +91,6 @@ comment on function dibs._declare_limit is 'Set the limit of a kind as code decl
 create or replace function dibs.declare_limits(limits jsonb) returns table (kind text, answer text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -49,7 +49,6 @@ claim can know them any more.';
 create or replace function dibs.repair_limits() returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 declare
   v_wrong integer[] := array(select w.id from dibs._wrong_limits() as w);

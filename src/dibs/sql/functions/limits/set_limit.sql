@@ -6,7 +6,6 @@ create or replace function dibs.set_limit(
 returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 #variable_conflict use_variable
 declare
@@ -43,7 +42,6 @@ Setting it again replaces both concurrency and rate.';
 create or replace function dibs.drop_limit(queue text default null, kind text default null, resource text default null) returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 #variable_conflict use_variable
 declare

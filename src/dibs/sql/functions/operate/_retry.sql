@@ -69,9 +69,9 @@ begin
       at + delay + coalesce((c.place - 1) / rate * interval '1 second', interval '0')) as due
   ), waiting as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease,
-      history, fingerprint, lane, cost)
+      history, fingerprint, group_key, cost)
     select g.id, g.due, dibs._expiry(g.due, g.alive, g.deadline), g.queue_id, g.run, 0, 0, g.priority,
-      g.ring and row_number() over (partition by g.queue_id order by g.due, g.id) = 1, g.own_lease, g.history, g.fingerprint, dibs._lane_of(g.queue_id, g.group_name), g.cost
+      g.ring and row_number() over (partition by g.queue_id order by g.due, g.id) = 1, g.own_lease, g.history, g.fingerprint, dibs._group_key(g.queue_id, g.group_name), g.cost
     from gone as g
   )
   select array_agg(g.id) into v_back from gone as g;

@@ -63,8 +63,6 @@ comment on function dibs._edit_ticket is
 create or replace function dibs.edit(id uuid, changes jsonb) returns text
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare

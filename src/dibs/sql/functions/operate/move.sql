@@ -4,7 +4,7 @@ create or replace function dibs._moved(ticket dibs.waiting_ticket, job dibs.job,
 language sql stable
 return row((ticket).id, greatest((ticket).due_at, at), (ticket).expire_at, (queue).id, (ticket).run, (ticket).charged, (ticket).losses,
   (ticket).priority, dibs._own_lease((job).lease, (job).lease_growth, (job).lease_cap, queue, (ticket).charged + 1),
-  (ticket).history, (ticket).fingerprint, dibs._lane_of((queue).id, (job).group_name), (ticket).cost, 0)::dibs.waiting_ticket;
+  (ticket).history, (ticket).fingerprint, dibs._group_key((queue).id, (job).group_name), (ticket).cost, 'none')::dibs.waiting_ticket;
 
 comment on function dibs._moved is 'A ticket as it is in another queue. It is due no earlier than now: claims there do not look further back.';
 
@@ -67,8 +67,6 @@ create or replace function dibs.move(
   dry_run boolean default false, out matched bigint, out done bigint, out next uuid, out operation bigint)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -4,8 +4,6 @@ create or replace function dibs.payloads(ids uuid[])
 returns table (id uuid, payload jsonb, headers jsonb, content_type text, body bytea)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare

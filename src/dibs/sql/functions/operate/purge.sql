@@ -5,8 +5,6 @@ create or replace function dibs.purge(
   out matched bigint, out done bigint, out next uuid, out operation bigint)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare

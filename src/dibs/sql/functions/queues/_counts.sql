@@ -18,11 +18,6 @@ comment on function dibs._source_of is 'The table that has the tickets of a stat
 create or replace function dibs._count_plain(queue integer, at timestamptz, max integer, by_priority boolean)
 returns setof dibs.ticket_count
 language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 declare
   v_ids constant integer[] := dibs._queue_numbers(queue);
@@ -39,7 +34,7 @@ begin
       select q.id, p.priority from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
       cross join lateral (
         select from dibs.ready as r
-        where r.queue_id = q.id and r.priority = p.priority and r.lane is null
+        where r.queue_id = q.id and r.priority = p.priority and r.group_key is null
           and r.due_at > s.after and r.due_at <= s.upto
         limit v_each + 1) as r
       where q.id = any (v_ids) limit v_all + 1) as t
@@ -67,7 +62,7 @@ begin
   -- The index of groups has no order by due time across them.
   with found as materialized (
     (select case when r.due_at > at then 'scheduled' else 'ready' end as state, r.priority from dibs.ready as r
-     where 'ready' = any (sources) and r.queue_id = any (v_ids) and r.lane is not null limit max + 1)
+     where 'ready' = any (sources) and r.queue_id = any (v_ids) and r.group_key is not null limit max + 1)
     union all
     (select 'blocked', b.priority from dibs.blocked as b where 'blocked' = any (sources) and b.queue_id = any (v_ids) limit max + 1)
     union all
@@ -122,9 +117,6 @@ comment on function dibs._pages_per_sample is 'For how many pages of a table eac
 
 create or replace function dibs._sample(source text, at timestamptz) returns setof dibs.ticket_count
 language plpgsql stable
-set enable_seqscan = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 declare
   v_step constant double precision := dibs._pages_per_sample(source);
@@ -142,15 +134,15 @@ begin
       when 'ready' then
         return query
         select r.queue_id, case when r.due_at > at then 'scheduled' else 'ready' end, v_step, true, null::timestamptz,
-          r.priority, r.lane
+          r.priority, r.group_key
         from dibs.ready as r where r.ctid >= v_from and r.ctid < v_to;
       when 'blocked' then
         return query
-        select b.queue_id, 'blocked', v_step, true, null::timestamptz, b.priority, b.lane
+        select b.queue_id, 'blocked', v_step, true, null::timestamptz, b.priority, b.group_key
         from dibs.blocked as b where b.ctid >= v_from and b.ctid < v_to;
       when 'lease' then
         return query
-        select l.queue_id, 'running', v_step, true, l.claimed_at, l.priority, l.lane
+        select l.queue_id, 'running', v_step, true, l.claimed_at, l.priority, l.group_key
         from dibs.lease as l where l.ctid >= v_from and l.ctid < v_to;
       when 'dead' then
         return query
@@ -215,11 +207,6 @@ bound that they share, and estimated beyond it.';
 create or replace function dibs._oldest(
   queue integer, at timestamptz, out ready timestamptz, out untried timestamptz, out is_estimate boolean)
 language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 declare
   c_max constant integer := 1000;
@@ -233,24 +220,24 @@ begin
   from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
   cross join lateral (
     select r.due_at from dibs.ready as r
-    where r.queue_id = q.id and r.priority = p.priority and r.lane is null and r.due_at <= at
+    where r.queue_id = q.id and r.priority = p.priority and r.group_key is null and r.due_at <= at
     order by r.due_at, r.id limit 1) as h
   left join lateral (
     select r.due_at from (
       select r.due_at, r.run from dibs.ready as r
-      where r.queue_id = q.id and r.priority = p.priority and r.lane is null and r.due_at <= at
+      where r.queue_id = q.id and r.priority = p.priority and r.group_key is null and r.due_at <= at
       order by r.due_at, r.id limit c_max) as r
     where r.run = 0 limit 1) as u on true
   -- All that were looked at have run before: the oldest that has not is due after them.
   left join lateral (
     select r.due_at from dibs.ready as r
-    where u.due_at is null and r.queue_id = q.id and r.priority = p.priority and r.lane is null and r.due_at <= at
+    where u.due_at is null and r.queue_id = q.id and r.priority = p.priority and r.group_key is null and r.due_at <= at
     order by r.due_at, r.id offset c_max limit 1) as l on true
   where q.id = any (v_ids);
   select count(*), min(r.due_at) filter (where r.due_at <= at), min(r.due_at) filter (where r.due_at <= at and r.run = 0)
   into v_grouped, v_ready, v_untried
   from (
-    select r.due_at, r.run from dibs.ready as r where r.queue_id = any (v_ids) and r.lane is not null
+    select r.due_at, r.run from dibs.ready as r where r.queue_id = any (v_ids) and r.group_key is not null
     limit c_max + 1) as r;
   if v_grouped > c_max then
     -- A pointer to a group is as old as its oldest job, or older.

@@ -9,8 +9,6 @@ comment on function dibs._per_second is 'So many since then, as a number per sec
 create or replace function dibs._arrivals(since timestamptz, at timestamptz)
 returns table (queue_id integer, per_second double precision)
 language plpgsql stable
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -38,8 +36,6 @@ comment on function dibs._arriving is 'How many jobs per second were enqueued in
 
 create or replace function dibs._dead_rate(queue integer, since timestamptz, at timestamptz) returns double precision
 language plpgsql stable
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_ids constant integer[] := dibs._queue_numbers(queue);
@@ -57,8 +53,6 @@ comment on function dibs._dead_rate is 'How many jobs of a queue per second died
 create or replace function dibs._departures(queues integer[], since timestamptz, at timestamptz)
 returns table (queue_id integer, per_second double precision)
 language plpgsql stable
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 begin

@@ -27,8 +27,6 @@ create or replace function dibs.resume(queue text, extend interval default null,
   out paused_at timestamptz, out late bigint, out extended bigint)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -6,11 +6,6 @@ create or replace function dibs.run_schedules(max integer default 100,
   out known boolean, out more boolean, out wait interval, out cron jsonb)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 set lock_timeout = '500ms'
 as $$
 #variable_conflict use_column
@@ -72,11 +67,6 @@ create or replace function dibs.fire(name text, revision bigint, slots timestamp
   trouble text default null, out answer text, out fired bigint, out skipped bigint, out missed bigint)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 set lock_timeout = '500ms'
 as $$
 #variable_conflict use_column

@@ -4,11 +4,6 @@ create or replace function dibs.hold_shards(worker uuid, queues text[])
 returns table (queue text, shard integer, name text, held_until timestamptz, claimable boolean, again interval)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -32,8 +32,6 @@ timed if it succeeded or failed, its wait if it was the first.';
 
 create or replace function dibs._has_more_runs(first bigint, upto bigint, max integer) returns boolean
 language plpgsql stable
-set enable_seqscan = off
-set jit = off
 as $$
 begin
   return exists (select from dibs.attempt as a where a.xact >= first and a.xact < upto offset max);

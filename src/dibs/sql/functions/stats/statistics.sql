@@ -10,7 +10,6 @@ returns table (
   wait_p95 interval, wait_p99 interval)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 #variable_conflict use_column
 begin

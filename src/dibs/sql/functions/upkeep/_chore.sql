@@ -2,8 +2,6 @@
 
 create or replace function dibs._read_chore(name text) returns dibs.chore
 language plpgsql stable
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_chore dibs.chore;
@@ -21,8 +19,6 @@ comment on function dibs._read_chore is 'The row of a chore.';
 
 create or replace function dibs._take_chore(name text) returns dibs.chore
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_chore dibs.chore;
@@ -45,8 +41,6 @@ comment on function dibs._is_due is 'Whether a chore is due: its time has come, 
 create or replace function dibs._note_chore(
   chore dibs.chore, began timestamptz, more boolean, wait interval, place uuid, failures integer, error text) returns interval
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_now timestamptz := clock_timestamp();

@@ -3,11 +3,6 @@
 -- Volatile: if it waits for a day that is made, it must not look with a snapshot from before.
 create or replace function dibs._lost_jobs(after uuid, most integer, out ids uuid[], out next uuid)
 language plpgsql volatile
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -38,8 +33,6 @@ Jobs whose history is not kept are left out: nothing says how they ended.';
 
 create or replace function dibs._restore_jobs(ids uuid[], at timestamptz) returns bigint
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_tickets dibs.waiting_ticket[];
@@ -50,7 +43,7 @@ begin
     select row(j.id, at, dibs._expiry(at, coalesce(j.ttl, q.ttl), case when j.deadline > at then j.deadline end), j.queue_id, a.run, a.charged,
       a.losses, j.priority, dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, a.charged::integer + 1), j.history,
       (select f.hash from dibs.fingerprint as f where f.hash = j.fingerprint and f.id = j.id),
-      dibs._lane_of(j.queue_id, j.group_name), j.cost, 0)::dibs.waiting_ticket
+      dibs._group_key(j.queue_id, j.group_name), j.cost, 'none')::dibs.waiting_ticket
     from dibs.job as j join dibs.queue as q on q.id = j.queue_id
     cross join lateral (
       select coalesce(max(a.run), 0) as run, count(*) filter (where a.outcome in ('failed', 'lost')) as charged,
@@ -72,8 +65,8 @@ comment on function dibs._restore_jobs is 'Let jobs wait again that lost their t
 create or replace function dibs._next_queue(after integer) returns integer
 language sql stable
 return least(
-  (select t.queue_id from dibs.ready as t where t.lane is null and t.queue_id > after order by t.queue_id limit 1),
-  (select t.queue_id from dibs.ready as t where t.lane is not null and t.queue_id > after order by t.queue_id limit 1),
+  (select t.queue_id from dibs.ready as t where t.group_key is null and t.queue_id > after order by t.queue_id limit 1),
+  (select t.queue_id from dibs.ready as t where t.group_key is not null and t.queue_id > after order by t.queue_id limit 1),
   (select t.queue_id from dibs.blocked as t where t.queue_id > after order by t.queue_id limit 1),
   (select t.queue_id from dibs.dead as t where t.queue_id > after order by t.queue_id limit 1),
   (select t.queue_id from dibs.group_pointer as t where t.queue_id > after order by t.queue_id limit 1));

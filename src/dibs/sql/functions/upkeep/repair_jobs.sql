@@ -5,7 +5,6 @@ create or replace function dibs.repair_jobs(
   out lost bigint, out restored bigint, out queues text[], out next uuid)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 declare
   v_now timestamptz := dibs.now();

@@ -18,8 +18,6 @@ comment on function dibs._capacity is
 
 create or replace function dibs._run_means(queues integer[], at timestamptz) returns table (queue_id integer, seconds double precision)
 language sql stable
-set enable_seqscan = off
-set jit = off
 begin atomic
   select s.queue_id, coalesce(
     sum(s.run_us) filter (where s.grain = 'hour')::double precision / nullif(sum(s.runs) filter (where s.grain = 'hour'), 0),
@@ -37,21 +35,19 @@ comment on function dibs._run_means is
 
 create or replace function dibs._most_at_once(queue dibs.queue, run double precision, running bigint) returns double precision
 language plpgsql stable
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_limit double precision := (
     select least(r.concurrency, r.rate * run) from dibs.limit_rule as r where r.is_set and r.scope = 'queue' and r.name = (queue).name);
   v_each integer := (
-    select p.concurrency from dibs.group_policy as p where p.queue_id = (queue).id and p.lane = dibs._nil_id());
+    select p.concurrency from dibs.group_policy as p where p.queue_id = (queue).id and p.group_key = dibs._nil_id());
   v_groups bigint;
 begin
   if v_each is not null then
     -- A group that is full has no pointer, but then some of its jobs run.
-    select case when count(*) <= dibs._count_bound() then count(distinct p.lane) end into v_groups
+    select case when count(*) <= dibs._count_bound() then count(distinct p.group_key) end into v_groups
     from (
-      select p.lane from dibs.group_pointer as p where p.queue_id = any (dibs._queue_numbers((queue).id)) limit dibs._count_bound() + 1) as p;
+      select p.group_key from dibs.group_pointer as p where p.queue_id = any (dibs._queue_numbers((queue).id)) limit dibs._count_bound() + 1) as p;
   end if;
   return least(v_limit, v_each * v_groups + running);
 end

@@ -2,11 +2,6 @@
 
 create or replace function dibs._unpark(of_worker dibs.worker, most integer) returns integer
 language plpgsql volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 declare
   v_now timestamptz := dibs.now();
@@ -47,11 +42,6 @@ A worker that has room calls it, and then claims.';
 
 create or replace function dibs._offer_again(most integer) returns bigint
 language plpgsql volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $$
 declare
   v_now timestamptz := dibs.now();

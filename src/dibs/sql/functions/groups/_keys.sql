@@ -1,23 +1,23 @@
--- A group's lane, its policy and its lock.
+-- A group's group_key, its policy and its lock.
 
-create or replace function dibs._lane_of(queue_id integer, name text) returns uuid
+create or replace function dibs._group_key(queue_id integer, name text) returns uuid
 language sql immutable strict parallel safe
 return encode(substring(sha256(convert_to(queue_id || ':' || name, 'UTF8')) for 16), 'hex')::uuid;
 
-comment on function dibs._lane_of is 'The lane of a group: the same for the same queue and name.';
+comment on function dibs._group_key is 'The group_key of a group: the same for the same queue and name.';
 
-create or replace function dibs._bucket_of(lane uuid) returns integer
+create or replace function dibs._bucket_of(group_key uuid) returns integer
 language sql immutable strict parallel safe
-return (get_byte(uuid_send(lane), 0) << 4) | (get_byte(uuid_send(lane), 1) & 15);
+return (get_byte(uuid_send(group_key), 0) << 4) | (get_byte(uuid_send(group_key), 1) & 15);
 
 comment on function dibs._bucket_of is 'Which row of group_lock is a group''s.';
 
 -- Of this form, so that it becomes a part of the statement that uses it.
-create or replace function dibs._policy_of(queue_id integer, lane uuid) returns setof dibs.group_policy
+create or replace function dibs._policy_of(queue_id integer, group_key uuid) returns setof dibs.group_policy
 language sql stable
 begin atomic
   select p.* from dibs.group_policy as p
-  where p.queue_id = _policy_of.queue_id and p.lane in (_policy_of.lane, dibs._nil_id()) order by p.lane desc limit 1;
+  where p.queue_id = _policy_of.queue_id and p.group_key in (_policy_of.group_key, dibs._nil_id()) order by p.group_key desc limit 1;
 end;
 
 comment on function dibs._policy_of is 'What was set for a group: its own policy, otherwise that of every group of the queue; no row if neither is set.';

@@ -1,0 +1,46 @@
+-- How verbs are planned. README.md, "Planner settings", says why. A function that is not named here keeps the settings of its caller,
+-- or has settings of its own where it is defined.
+
+do $plans$
+declare
+  v_plan record;
+  v_function record;
+begin
+  for v_plan in
+    select p.name, p.settings, regexp_split_to_array(btrim(p.functions, E' \n'), '\s+') as functions
+    from (values
+      -- Take the first few rows in the order of an index: never read all that is due and sort it.
+      ('index order', '{enable_seqscan=off,enable_bitmapscan=off,enable_sort=off,plan_cache_mode=force_generic_plan,jit=off}'::text[], '
+        _ahead_of _check_group_depths _count_plain _first_blocked _measure_pressure _next_groups _offer_again _oldest
+        _spend_rate _take_units _unblock_limit _unpark _untried _waiting_of claim next_due'),
+      -- Find rows by their ids, one by one: never read a whole table to join it.
+      ('by id', '{enable_seqscan=off,enable_hashjoin=off,enable_mergejoin=off,plan_cache_mode=force_generic_plan,jit=off}', '
+        _cancel_batch _expire_batch _lost_jobs extend_many fail_many fire hold_shards park_many progress_many
+        release_many rescue run_schedules snooze_many'),
+      -- Few joins, called often: no planning after the first call of a connection.
+      ('generic', '{enable_seqscan=off,plan_cache_mode=force_generic_plan,jit=off}', '
+        _enqueue_batch _sample complete enqueue'),
+      -- Planned at each call with the real arguments, but never by reading a whole table.
+      ('indexed', '{enable_seqscan=off,jit=off}', '
+        _arrivals _clear_day _dead_rate _delete_old _departures _family _has_more_runs _hold_keys _most_at_once
+        _note_chore _read_chore _restore_jobs _run_means _state _take_chore begin_delivery bury_unreadable cancel_key
+        cancel_where clone delete edit move payloads purge record_delivery resume status_many supervise undo'),
+      -- Rare, or over small tables: any plan will do, as long as it is not compiled.
+      ('any', '{jit=off}', '
+        declare_limits drop_group drop_limit repair_groups repair_jobs repair_limits set_group set_limit statistics')
+    ) as p (name, settings, functions)
+  loop
+    for v_function in
+      select n.name, f.oid::regprocedure as signature from unnest(v_plan.functions) as n (name)
+      left join pg_proc as f on f.pronamespace = 'dibs'::regnamespace and f.proname = n.name
+    loop
+      if v_function.signature is null then
+        raise exception 'plans.sql names dibs.%, which is not a function', v_function.name;
+      end if;
+      execute (
+        select string_agg(format('alter function %s set %s', v_function.signature, s.setting), ';')
+        from unnest(v_plan.settings) as s (setting));
+    end loop;
+  end loop;
+end
+$plans$;
