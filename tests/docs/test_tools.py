@@ -1,11 +1,11 @@
-"""The tools that guard the SQL and the pages see what they are there to see."""
+"""Tests of the tools that guard the SQL, the comments and the pages."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tools import lint_sql, website
+from tools import lint_sql, website, words
 
 from tests.docs.pages import PAGES, ROOT
 
@@ -41,6 +41,45 @@ def test_sql_rules(file: str, text: str, seen: int) -> None:
 
 def test_a_disabled_rule_has_a_reason() -> None:
     assert all(len(reason) > 20 for reason in lint_sql.NOT_FOR_US.values())
+
+
+LONG = "a" + " word" * 30
+
+
+@pytest.mark.parametrize(
+    ("page", "seen"),
+    [
+        (LONG, [1]),
+        ("short\n\n" + LONG, [3]),
+        ("- " + LONG, [1]),
+        ("| " + LONG + " |", []),
+        ("```text\n" + LONG + "\n```", []),
+        ("```console\n" + LONG + "\n```\n" + LONG, [4]),
+        ("```python\n" + LONG + "\n```", [2]),
+        ("- [" + LONG + "](page.md)", []),
+        ("https://example.org/" + "a" * 120, []),
+        ("[a link](page.md) and " + LONG, [1]),
+    ],
+)
+def test_long_lines_of_a_page_are_seen(page: str, seen: list[int]) -> None:
+    assert words.long_lines(page) == seen
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "seen"),
+    [
+        ("a.py", '"""What it does."""\n', [1]),
+        ("a.py", '"""Does it."""\nX = 1\n"""Who may read it."""\n', [3]),
+        ("a.py", "# Those that run.\nx = 1  # whatever is left\ny = 2  # Whatever is left\n", [1, 3]),
+        ("a.py", "# The workers, and\n# What they run.\n", []),
+        ("a.py", '"""Whole numbers."""\nx = "# What"\n', []),
+        ("a.sql", "-- Who sweeps next.\n-- Who came first.\nselect 1;  -- What is left\n", [1, 3]),
+        ("a.sql", "comment on column dibs.job.id is\n    'What names it.';\n", [1]),
+        ("a.sql", "comment on column dibs.job.id is 'The name of the job. What else?';\n", []),
+    ],
+)
+def test_comments_without_a_subject_are_seen(file: str, text: str, seen: list[int]) -> None:
+    assert words.headless(Path(file), text) == seen
 
 
 def test_every_page_is_in_the_menu_of_the_site() -> None:
