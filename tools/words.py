@@ -40,7 +40,7 @@ WIDTH = 120
 GENERATED = re.compile(r"docs/reference/(python|sql)(-\w+)?\.md")
 OUTPUT = {"text", "console"}
 ONE_LINK = re.compile(r"\s*(?:[-*] |\d+\. )?(?:!?\[[^\]]*\]\(\S+\)|\[[^\]]+\]: \S+|<?https?://\S+>?)[.,;]?\s*")
-LONG_LINES = 1091
+LONG_LINES = 593
 """How many lines of pages may be longer than WIDTH; may only go down."""
 
 HEADLESS = re.compile(r"\s*(?:What|Who|Those|Whoever|Whatever)\b")
