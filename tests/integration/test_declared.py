@@ -99,7 +99,7 @@ async def test_a_limit_that_an_operator_declared_is_kept_by_two_workers_of_the_d
 async def test_a_task_runs_as_soon_as_its_limit_is_in_force(
     shop: Callable[..., Shop], client: dibs.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.worker.announce.AGAIN", 0.05)
+    monkeypatch.setattr("dibs.worker.announce.RETRY_AFTER", 0.05)
     ours = shop(*DOCUMENTED)
     job = ours.narrow.enqueue()
     worker = Worker(ours.app, WorkerSettings(["q"], upkeep=False, poll=0.05))

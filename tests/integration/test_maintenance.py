@@ -348,7 +348,7 @@ async def test_a_member_that_is_asked_to_stop_is_told_once_with_a_heartbeat(data
     await member.beat()
     await member.beat()
     assert told == ["stop"]
-    assert not member.is_meant(["0123456789abcdef"])
+    assert not member.is_marked(["0123456789abcdef"])
 
 
 async def test_the_loops_survive_an_outage_longer_than_their_patience(own_server: Server) -> None:

@@ -18,7 +18,7 @@ from dibs.db.calls.call import Call
 from dibs.db.calls.schedules import ToRead
 from dibs.db.database_async import AsyncDatabase
 from dibs.maintenance import ChoreDone, do
-from dibs.scheduler import answer, declare
+from dibs.scheduler import declare, fire_due
 from dibs.worker import Worker, WorkerSettings
 from tests.integration.test_cli import Dibs
 from tests.waiting import wait_until
@@ -172,7 +172,7 @@ async def race(database: AsyncDatabase) -> Counter[str]:
     """A round beside the rounds of others: by the verb, which nobody has to wait for."""
     call = Call("select fired, cron from dibs.run_schedules()", (), lambda rows: rows[0])
     fired, cron = await database.run(call)
-    return Counter(fired=fired) + await answer(database, msgspec.convert(cron, list[ToRead]))
+    return Counter(fired=fired) + await fire_due(database, msgspec.convert(cron, list[ToRead]))
 
 
 async def test_twenty_schedulers_make_one_job_of_a_slot(client: dibs.Client, dsn: str, clock: Clock) -> None:

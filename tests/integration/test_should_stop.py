@@ -76,7 +76,7 @@ async def looked() -> str:
 
 async def test_a_plain_function_is_told_of_its_cancellation(app: dibs.App, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless it still succeeds the job ends as cancelled, and it ends when the function does."""
-    monkeypatch.setattr(runners, "LEAVE", LONG)
+    monkeypatch.setattr(runners, "BREAK_OFF_AFTER", LONG)
     ended = threading.Event()
 
     @app.task
@@ -96,7 +96,7 @@ async def test_a_plain_function_is_told_of_its_cancellation(app: dibs.App, monke
 async def test_a_plain_function_that_does_not_look_is_left_behind(
     app: dibs.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runners, "LEAVE", 0.2)
+    monkeypatch.setattr(runners, "BREAK_OFF_AFTER", 0.2)
     go, told = threading.Event(), list[bool]()
 
     @app.task
@@ -116,7 +116,7 @@ async def test_a_plain_function_that_does_not_look_is_left_behind(
 
 
 async def test_a_process_that_does_not_look_is_killed(shop_app: dibs.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runners, "LEAVE", 0.2)
+    monkeypatch.setattr(runners, "BREAK_OFF_AFTER", 0.2)
     job = shop.sleeps.enqueue()
     async with Running(shop_app, pool=1):
         await asyncio.to_thread(wait_for_state, job, dibs.State.RUNNING)
@@ -127,7 +127,8 @@ async def test_a_process_that_does_not_look_is_killed(shop_app: dibs.App, monkey
 async def test_a_worker_that_stops_does_not_wait_for_a_cancelled_function(
     app: dibs.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runners, "LEAVE", LONG)
+    monkeypatch.setattr(runners, "BREAK_OFF_AFTER", LONG)
+    monkeypatch.setattr(runners, "LEAVE_BEHIND_AFTER", LONG)
     go = threading.Event()
 
     @app.task

@@ -156,7 +156,7 @@ from dibs.runtime import running, signals
 from dibs.worker import runners
 
 # Shorter than in earnest.
-runners.LEAVE, running.LEAVE, signals.CLOSING = 0.3, 0.3, 2.0
+runners.LEAVE_BEHIND_AFTER, running.LEFTOVERS_END_WITHIN, signals.CLOSING = 0.3, 0.3, 2.0
 
 app = dibs.App(sys.argv[1], queue="q")
 

@@ -441,7 +441,7 @@ async def test_long_jobs_after_a_pause_are_not_hoarded(app: dibs.App) -> None:
     worker = Worker(app, WorkerSettings(("q",), slots=5, upkeep=False, poll=0.1))
     running = asyncio.create_task(worker.run())
     await asyncio.to_thread(wait_until, lambda: worker.ended == 2000, what="the quick ones are done")
-    await asyncio.to_thread(wait_until, lambda: worker._hand.pace.rate == 0, what="it has waited for more")
+    await asyncio.to_thread(wait_until, lambda: worker._in_flight.pace.rate == 0, what="it has waited for more")
     slow.enqueue_many(slow.call() for _ in range(100))
     await asyncio.to_thread(wait_until, lambda: app.client.queues.depth("q").running > 0, what="it has taken some")
     assert app.client.queues.depth("q").running == 5

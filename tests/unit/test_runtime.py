@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from dibs.runtime import Loop, Retrying, Service, Step, Stepped, Stumbled, end, ending
+from dibs.runtime import Backoff, Loop, Service, Step, StepDone, StepFailed, end, ending
 from dibs.runtime.wake import wait_for
 
 pytestmark = pytest.mark.once
@@ -30,9 +30,9 @@ class Naps:
 
 class Facts:
     def __init__(self) -> None:
-        self.all: list[Stepped | Stumbled] = []
+        self.all: list[StepDone | StepFailed] = []
 
-    def __call__(self, fact: Stepped | Stumbled) -> None:
+    def __call__(self, fact: StepDone | StepFailed) -> None:
         self.all.append(fact)
 
 
@@ -57,19 +57,19 @@ async def test_a_loop_survives_errors_and_sleeps_longer_after_each() -> None:
         return 60.0
 
     naps, facts = Naps(5), Facts()
-    naps.loop = Loop("luckless", step, wait=naps, listener=facts, retrying=Retrying(first=1.0, longest=3.0))
+    naps.loop = Loop("luckless", step, wait=naps, listener=facts, backoff=Backoff(first=1.0, longest=3.0))
     await naps.loop.run()
     first, second, third, healthy, again = naps.taken
     assert 0.5 <= first <= 1.0 <= second <= 2.0
     assert 1.5 <= third <= 3.0
     assert healthy == 60.0
     assert again <= 1.0
-    assert [fact.failures for fact in facts.all if isinstance(fact, Stumbled)] == [1, 2, 3, 1]
-    assert [fact.after_failures for fact in facts.all if isinstance(fact, Stepped)] == [3]
+    assert [fact.failures for fact in facts.all if isinstance(fact, StepFailed)] == [1, 2, 3, 1]
+    assert [fact.after_failures for fact in facts.all if isinstance(fact, StepDone)] == [3]
 
 
 def test_no_delay_overflows_however_often_it_failed() -> None:
-    assert Retrying(first=0.5, longest=30.0).delay(100_000) <= 30.0
+    assert Backoff(first=0.5, longest=30.0).delay(100_000) <= 30.0
 
 
 async def test_a_sleeping_loop_can_be_woken_and_stopped() -> None:
@@ -196,7 +196,7 @@ async def test_a_service_ends_when_a_step_swallows_its_cancellation() -> None:
 
 
 async def test_a_task_that_swallows_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "AGAIN", 0.01)
+    monkeypatch.setattr(ending, "CANCEL_EVERY", 0.01)
     began = asyncio.Event()
     loop = asyncio.create_task(Loop("a", swallow(began)).run())
     await began.wait()

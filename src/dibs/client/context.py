@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dibs.job import Claimed, NewJob
 
     Note = Callable[[Claimed, dict[str, Any]], None]
-    Tell = Callable[["StopReason"], None]
+    SendStop = Callable[["StopReason"], None]
 
 T = TypeVar("T")
 
@@ -33,7 +33,8 @@ class Context:
     """One attempt, as its handler sees it; of a batch handler the first, with all of them in ``batch``."""
 
     __slots__ = (
-        "_batch", "_began", "_databases", "_note", "_stop_reason", "_tell", "completed", "follow_ups", "job", "result",
+        "_batch", "_began", "_databases", "_note", "_send_stop", "_stop_reason",
+        "completed", "follow_ups", "job", "result",
     )  # fmt: skip
 
     def __init__(self, job: Claimed, databases: Databases | None = None, note: Note | None = None) -> None:
@@ -46,7 +47,7 @@ class Context:
         self._stop_reason: StopReason | None = None
         self._databases = databases
         self._note = note
-        self._tell: Tell | None = None
+        self._send_stop: SendStop | None = None
 
     @property
     def batch(self) -> tuple[Context, ...]:
@@ -155,5 +156,5 @@ enter: Callable[[Context], Any] = _current.set
 def tell_stop(here: Context, why: StopReason) -> None:
     """Tell a run that it should stop, wherever its handler runs; the last reason counts."""
     here._stop_reason = why
-    if here._tell is not None:
-        here._tell(why)
+    if here._send_stop is not None:
+        here._send_stop(why)

@@ -1,4 +1,4 @@
-"""Which processes are alive, and which holds what."""
+"""Keeps a process in the registry of workers, and holds its exclusive queues and shards."""
 
 from dibs.cluster.holding import Holding
 from dibs.cluster.member import Member

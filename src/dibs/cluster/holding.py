@@ -1,7 +1,8 @@
-"""What a worker may claim from: ordinary queues, and the exclusive queues and shards that it holds."""
+"""Holds exclusive queues and shards for a worker. It may claim from these and from ordinary queues."""
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -16,22 +17,22 @@ if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
 
 MARGIN = 0.1
-"""A hold is trusted for this much less of its time than the database grants: by then its jobs must have stopped."""
-LOOK = 0.2
-"""How often to look whether a hold has run out, in seconds."""
-NOTHING_HELD = 2.0
-"""The same while there is nothing that could run out."""
-NOT_YET = 0.5
+"""The last tenth of a hold is not used, so that its jobs have stopped when the hold ends."""
+LOOK_EVERY = 0.2
+"""Seconds between two looks for holds that have run out."""
+LOOK_WHEN_IDLE = 2.0
+"""The same while nothing is held that could run out."""
+RETRY_AFTER = 0.5
 """In how many seconds to try again while the worker is not registered."""
 
 
 class Holding:
-    """Holds exclusive queues and shards for a worker, renews them, and shares them with the others.
+    """Holds exclusive queues and shards, renews the holds, and shares them with the other workers.
 
     Run ``hold`` and ``fence`` as the steps of two loops. Claim from ``names`` only, and from nothing when it is empty.
-    ``on_lost`` is called with the names of what could not be renewed in time: their jobs are to be stopped, because
-    another worker is about to run them. What is handed over to a new worker is not lost: jobs of it that run may
-    finish, and the new worker waits for that.
+    ``on_lost`` is called with the names of holds that could not be renewed in time. Stop the jobs of these, because
+    another worker is about to run them. A shard that is handed over to a new worker is not lost: its running jobs may
+    finish, and the new worker waits for them.
     """
 
     def __init__(
@@ -51,53 +52,53 @@ class Holding:
 
     @property
     def secret(self) -> UUID | None:
-        """The worker's secret, to claim with; another one after it had to register again."""
+        """The worker's secret, to claim with. It changes when the worker has to register again."""
         return self._member.secret
 
     def names(self) -> list[str]:
-        """What to claim from now: ordinary queues, and what is held."""
+        """The names to claim from now: ordinary queues, and held ones."""
         now = time.monotonic()
         return [name for name in self._claimable if now < self._until[name]]
 
     def of(self, queues: Sequence[str]) -> list[str]:
-        """What to claim from now of these queues: of a sharded one the shards that are held."""
+        """The names to claim from now for these queues: instead of a sharded queue its shards that are held."""
         return [name for name in self.names() if name.partition("#")[0] in queues]
 
     async def hold(self) -> float:
-        """Take, renew and rebalance; in how many seconds to do so again."""
+        """Take, renew and share out holds. Return in how many seconds to do so again."""
         if self._member.secret is None:
-            return NOT_YET
+            return RETRY_AFTER
         began = time.monotonic()
         try:
             holds = await self._database.run(calls.shards.hold_shards(self._member.secret, self._queues))
         except UnknownWorker:
             await self._member.beat()
-            return NOT_YET
+            return RETRY_AFTER
         until = {
-            h.name: float("inf") if h.lasts is None else began + h.lasts * (1 - MARGIN)
-            for h in holds
-            if h.name is not None
+            hold.name: math.inf if hold.lasts is None else began + hold.lasts * (1 - MARGIN)
+            for hold in holds
+            if hold.name is not None
         }
-        self._give_up({name: end for name, end in self._until.items() if name not in until})
+        self._give_up_expired({name: end for name, end in self._until.items() if name not in until})
         self._until = until
-        self._claimable = [h.name for h in holds if h.claimable and h.name is not None]
-        return min(h.again for h in holds)
+        self._claimable = [hold.name for hold in holds if hold.claimable and hold.name is not None]
+        return min(hold.again for hold in holds)
 
     async def fence(self) -> float:
-        """Give up what could not be renewed in time, by our own clock; in how many seconds to look again."""
-        self._give_up(self._until)
-        return LOOK if any(until < float("inf") for until in self._until.values()) else NOTHING_HELD
+        """Give up holds that were not renewed in time, by our own clock. Return in how many seconds to look again."""
+        self._give_up_expired(self._until)
+        return LOOK_EVERY if any(until < math.inf for until in self._until.values()) else LOOK_WHEN_IDLE
 
-    def _give_up(self, these: Mapping[str, float]) -> None:
+    def _give_up_expired(self, holds: Mapping[str, float]) -> None:
         now = time.monotonic()
-        lost = frozenset(name for name, until in these.items() if now >= until)
+        lost = frozenset(name for name, until in holds.items() if now >= until)
         if lost:
             self._claimable = [name for name in self._claimable if name not in lost]
             self._until = {name: until for name, until in self._until.items() if name not in lost}
             self._on_lost(lost)
 
     async def release(self) -> None:
-        """Let go of everything. If that fails, others take over when the holds expire."""
+        """Let go of all holds. If that fails, others take over when they expire."""
         self._claimable, self._until = [], {}
         if self._member.secret is None:
             return

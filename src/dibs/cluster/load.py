@@ -1,4 +1,4 @@
-"""How much a process uses of its machine, from what the system counts anyway."""
+"""The processor time and the memory that this process uses, as the system counts them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ _STATM = Path("/proc/self/statm")
 
 
 class Load:
-    """How busy this process was between two looks, and how much memory it uses."""
+    """Measures how busy this process was between two looks."""
 
     def __init__(self) -> None:
-        self._seen = self._look()
+        self._busy, self._looked_at = time.process_time(), time.monotonic()
 
     def cpu(self) -> float | None:
-        """How many processors it kept busy since the last look, such as 0.25; None if hardly any time has passed."""
-        (busy, at), seen = self._seen, self._look()
-        if seen[1] - at < 0.1:
+        """The processors kept busy since the last call, such as 0.25; None if hardly any time has passed."""
+        busy, now = time.process_time(), time.monotonic()
+        passed = now - self._looked_at
+        if passed < 0.1:
             return None
-        self._seen = seen
-        return round(max(0.0, seen[0] - busy) / (seen[1] - at), 3)
-
-    @staticmethod
-    def _look() -> tuple[float, float]:
-        return time.process_time(), time.monotonic()
+        load = max(0.0, busy - self._busy) / passed
+        self._busy, self._looked_at = busy, now
+        return round(load, 3)
 
 
 def memory() -> int | None:
-    """How many bytes of memory this process uses; None where the system does not say."""
+    """The bytes of memory that this process uses; None where the system does not say."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

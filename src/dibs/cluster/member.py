@@ -25,9 +25,10 @@ BEAT = 10.0
 
 
 class Member:
-    """One process start. The same name twice is two members: a restart takes over no leases.
+    """Registers a process, and sends its heartbeats.
 
-    ``on_stop`` is called once, when a heartbeat is told that somebody asks this process to stop.
+    Each start of a process is a new member, even with the same name: a restart takes over no leases. ``on_stop`` is
+    called once, when a heartbeat is answered that an operator asks this process to stop.
     """
 
     def __init__(
@@ -43,49 +44,49 @@ class Member:
         self.name = name
         self.facts = {**process_facts(), **(facts or {})}
         self._kinds = None if kinds is None else sorted(kinds)
-        self._news = False
+        self._kinds_changed = False
         self._load = Load()
         self._on_stop = on_stop
-        self._is_asked = False
+        self._is_stop_asked = False
         self._database = database
 
     async def register(self) -> int:
-        """Enter the registry; the number we are shown under. Verbs know us by ``secret``."""
+        """Enter the registry. Return the number to show; verbs take the ``secret`` instead."""
         facts = {**self.facts, "clock": time.time()}
         secret, number = await self._database.run(calls.workers.register_worker(self.name, facts, self._kinds))
-        self.secret, self.number, self._news = secret, number, False
+        self.secret, self.number, self._kinds_changed = secret, number, False
         return number
 
     async def beat(self) -> float:
-        """Send a heartbeat, registering if need be; the step of a loop, so it returns when to beat again."""
+        """Send a heartbeat, or register. Return in how many seconds to beat again, as the step of a loop."""
         if self.secret is None:
             await self.register()
             return BEAT
         try:
-            told = self._kinds if self._news else None
-            call = calls.workers.beat_worker(self.secret, told, self._load.cpu(), memory())
-            is_asked = await self._database.run(call)
+            kinds = self._kinds if self._kinds_changed else None
+            call = calls.workers.beat_worker(self.secret, kinds, self._load.cpu(), memory())
+            is_stop_asked = await self._database.run(call)
         except UnknownWorker:
             await self.register()
             return BEAT
-        self._news = False
-        if is_asked and not self._is_asked:
-            self._is_asked = True
+        self._kinds_changed = False
+        if is_stop_asked and not self._is_stop_asked:
+            self._is_stop_asked = True
             self._on_stop()
         return BEAT
 
-    def is_meant(self, marks: Collection[str]) -> bool:
-        """Whether a ring with one of these marks asks us to beat at once."""
+    def is_marked(self, marks: Collection[str]) -> bool:
+        """Return true if one of these marks of a ring is ours: it asks for a heartbeat at once."""
         return self.secret is not None and hashlib.sha256(self.secret.bytes).hexdigest()[:16] in marks
 
-    async def tell(self, kinds: Iterable[str]) -> None:
-        """Say which kinds we run, if that has changed."""
-        if (told := sorted(kinds)) != self._kinds:
-            self._kinds, self._news = told, True
+    async def set_kinds(self, kinds: Iterable[str]) -> None:
+        """Send the kinds that this process runs, if they have changed."""
+        if (runnable := sorted(kinds)) != self._kinds:
+            self._kinds, self._kinds_changed = runnable, True
             await self.beat()
 
     async def retire(self) -> None:
-        """Leave the registry. A process that cannot say so is forgotten after some days."""
+        """Leave the registry. A process that cannot do so is removed after some days."""
         secret, self.secret, self.number = self.secret, None, None
         if secret is None:
             return
@@ -96,7 +97,7 @@ class Member:
 
 
 def process_facts() -> dict[str, Any]:
-    """What distinguishes this process from others."""
+    """Facts that tell this process from others."""
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),

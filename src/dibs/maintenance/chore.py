@@ -1,4 +1,4 @@
-"""What a round of upkeep did, as facts to be logged or counted."""
+"""The result of a step of upkeep, to be logged or counted."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import msgspec
 
 
 class ChoreDone(msgspec.Struct, frozen=True):
-    """A step of a chore: what it counted, how many seconds until the next, and whether there is more to do now.
+    """A step of a chore ended: what it counted, and in how many seconds the next one is due (``again``).
 
-    ``outcome`` is ``done``, ``early`` when it was not due, or ``busy`` when another process is doing it.
+    With ``more`` there is more to do now. ``outcome`` is ``done``, or ``early`` if the chore was not due, or ``busy``
+    if another process is doing it.
     """
 
     chore: str
@@ -21,12 +22,12 @@ class ChoreDone(msgspec.Struct, frozen=True):
 
     @property
     def anything(self) -> bool:
-        """Whether there was anything to do."""
+        """Whether the step did anything."""
         return any(self.counts.values())
 
 
 class ChoreFailed(msgspec.Struct, frozen=True):
-    """A step that failed, ``failures`` times in a row; it is tried again in ``again`` seconds."""
+    """A step failed, for the ``failures``-th time in a row. It is tried again in ``again`` seconds."""
 
     chore: str
     error: Exception

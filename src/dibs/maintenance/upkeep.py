@@ -1,4 +1,4 @@
-"""All of the upkeep together: until stopped, or once."""
+"""Does all chores: until stopped, or once."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from dibs.cluster import Member
 from dibs.db import calls
 from dibs.errors import ServerError
 from dibs.maintenance.chore import ChoreDone, ChoreFailed, Listener
-from dibs.runtime import Loop, Service, Stumbled
-from dibs.scheduler import answer
+from dibs.runtime import Loop, Service, StepFailed
+from dibs.scheduler import fire_due
 
 if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
-    from dibs.runtime import Stepped
+    from dibs.runtime import StepDone
 
 CHORES = (
     "rescue", "schedule", "expire", "roll_up", "repair_groups", "repair_limits", "forget", "prune", "make_days",
 )  # fmt: skip
 """Every chore, the most frequent first."""
 
-GOODBYE = 2.0
-"""How long to try to leave the registry when we stop, in seconds."""
+LEAVE_WITHIN = 2.0
+"""How many seconds to try to leave the registry after a stop."""
 
 
-def _silent(_: ChoreDone | ChoreFailed) -> None:
+def _ignore(_: ChoreDone | ChoreFailed) -> None:
     return
 
 
 async def do(database: AsyncDatabase, chore: str, *, force: bool = False) -> ChoreDone | ChoreFailed:
-    """Do a step of a chore, unless another process is doing it, or it is not due and not forced."""
+    """Do a step of a chore if it is due or forced, and no other process is doing it."""
     step = await database.run(calls.upkeep.do_chore(chore, force))
     if step.error is not None:
         return ChoreFailed(chore, ServerError(step.error), step.failures, step.wait)
     counts = Counter(step.counts)
-    counts.update(await answer(database, step.cron))
+    counts.update(await fire_due(database, step.cron))
     return ChoreDone(chore, step.wait, counts, step.more, step.outcome)
 
 
@@ -44,30 +44,30 @@ async def maintain(
     database: AsyncDatabase,
     *,
     until: asyncio.Event,
-    listener: Listener = _silent,
+    listener: Listener = _ignore,
     name: str = "maintain",
 ) -> None:
-    """Register, and run the upkeep until the event is set, through errors and restarts of the database.
+    """Register, and run the upkeep until the event is set. Errors and restarts of the database do not end it.
 
-    An operator who asks to stop sets the event, too.
+    If an operator asks this process to stop, the event is set, too.
     """
     member = Member(database, name, on_stop=until.set)
     beat = Loop("beat", member.beat, listener=lambda fact: _pass_on(fact, listener))
-    await Service([beat, *loops(database, listener)]).run(until)
+    await Service([beat, *chore_loops(database, listener)]).run(until)
     try:
-        async with asyncio.timeout(GOODBYE):
+        async with asyncio.timeout(LEAVE_WITHIN):
             await member.retire()
     except TimeoutError:
         return
 
 
 async def once(database: AsyncDatabase) -> list[ChoreDone | ChoreFailed]:
-    """Do every chore now, due or not, until there is nothing more to do; what each did."""
-    return [await complete(database, chore) for chore in CHORES]
+    """Do every chore now, due or not, until there is nothing more to do. Return what each did."""
+    return [await do_fully(database, chore) for chore in CHORES]
 
 
-async def complete(database: AsyncDatabase, chore: str) -> ChoreDone | ChoreFailed:
-    """Do one chore now, due or not, until there is nothing more to do; what it did."""
+async def do_fully(database: AsyncDatabase, chore: str) -> ChoreDone | ChoreFailed:
+    """Do a chore now, due or not, until there is nothing more to do. Return what it did."""
     counts: Counter[str] = Counter()
     while True:
         done = await do(database, chore, force=True)
@@ -78,8 +78,8 @@ async def complete(database: AsyncDatabase, chore: str) -> ChoreDone | ChoreFail
             return ChoreDone(chore, done.again, counts, outcome=done.outcome)
 
 
-def loops(database: AsyncDatabase, listener: Listener = _silent) -> list[Loop]:
-    """A loop for each chore. Any number of processes may run them: the first that finds one due does it."""
+def chore_loops(database: AsyncDatabase, listener: Listener = _ignore) -> list[Loop]:
+    """Make a loop for each chore. Any number of processes may run them: the first that finds a chore due does it."""
     return [_loop(chore, database, listener) for chore in CHORES]
 
 
@@ -92,6 +92,6 @@ def _loop(chore: str, database: AsyncDatabase, listener: Listener) -> Loop:
     return Loop(chore, step, listener=lambda fact: _pass_on(fact, listener))
 
 
-def _pass_on(fact: Stepped | Stumbled, listener: Listener) -> None:
-    if isinstance(fact, Stumbled):
+def _pass_on(fact: StepDone | StepFailed, listener: Listener) -> None:
+    if isinstance(fact, StepFailed):
         listener(ChoreFailed(fact.loop, fact.error, fact.failures, fact.sleeps))

@@ -1,7 +1,7 @@
-"""Loops and waiting; knows no jobs."""
+"""Loops, waiting and ending. Knows nothing of jobs."""
 
 from dibs.runtime.ending import end, limited
-from dibs.runtime.loop import Loop, Retrying, Step, Stepped, Stumbled
+from dibs.runtime.loop import Backoff, Loop, Step, StepDone, StepFailed
 from dibs.runtime.service import Service
 
-__all__ = ["Loop", "Retrying", "Service", "Step", "Stepped", "Stumbled", "end", "limited"]
+__all__ = ["Backoff", "Loop", "Service", "Step", "StepDone", "StepFailed", "end", "limited"]

@@ -1,4 +1,4 @@
-"""Several processes of one command, kept alive: one that dies is replaced. Knows no jobs."""
+"""Several processes of one command: one that dies is replaced. Knows nothing of jobs."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from dibs.runtime.loop import Retrying
+from dibs.runtime.loop import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 HEALTHY = 10.0
-"""A process that lived this many seconds had started well: it is replaced without a pause."""
+"""A process that lived this many seconds had started well. It is replaced without a pause."""
 
-KILL = 15.0
-"""How many seconds after its grace time a process is killed: later than it ends itself, if it still can."""
+KILL_AFTER = 15.0
+"""How many seconds after its grace time a process is killed. A process that still can ends itself before that."""
 
 HURRY = signal.SIGUSR1
 """The signal by which a parent tells a child to end now."""
 
 PARENT = "DIBS_PARENT"
-"""The environment variable that tells a child who its parent is."""
+"""The environment variable that tells a child the process id of its parent."""
 
 NUMBER = "DIBS_CHILD"
-"""The environment variable that tells a child which one it is, from 1."""
+"""The environment variable that tells a child its number, from 1."""
 
 
 class Children:
-    """Runs ``count`` processes until told to stop.
+    """Runs ``count`` processes until told to stop. ``command`` makes the command line of each.
 
-    ``command`` makes the n-th one's command line. A process that ends with 0 without being asked is replaced too,
-    unless ``until_done``: then it has done its work. After one that ended with the status ``until_restart`` another is
-    started only by a restart: it would end the same way. One that ended with the status ``for_good`` is never replaced:
-    somebody else asked it to stop. One that is asked to end has ``grace`` seconds, and some more before it is killed.
+    A process that ends is replaced, except:
+
+    - with ``until_done``, one that ended with 0 is not replaced: it has done its work;
+    - one that ended with the status ``until_restart`` is replaced only by a restart: the next would end the same way;
+    - one that ended with the status ``for_good`` is never replaced: an operator asked it to stop.
+
+    A process that is asked to end has ``grace`` seconds, and some more before it is killed.
     """
 
     def __init__(
@@ -65,69 +68,69 @@ class Children:
         self._left = left
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stop = asyncio.Event()
-        self._asked: set[int] = set()
+        self._restarted: set[int] = set()
 
     @property
     def alive(self) -> int:
-        """How many run now."""
+        """The number of processes that run now."""
         return sum(child.returncode is None for child in self._children.values())
 
     @property
     def missing(self) -> int:
-        """How many should run and do not; one that left for good is not missed."""
+        """The number of processes that should run and do not; one that left for good is not missing."""
         return self._count - self.alive
 
     def stop(self) -> None:
-        """Ask all of them to end; they are not replaced any more."""
+        """Ask all processes to end, and replace none."""
         self._stop.set()
         self._wake()
         self._signal(signal.SIGTERM)
-        self._kill_later(self._grace + KILL)
+        self._kill_later(self._grace + KILL_AFTER)
 
     def hurry(self) -> None:
-        """Tell all of them to end now."""
+        """Tell all processes to end now."""
         self._signal(HURRY)
-        self._kill_later(KILL)
+        self._kill_later(KILL_AFTER)
 
     def restart(self) -> None:
-        """Ask all of them to end, and start new ones in their place."""
-        self._asked = {child.pid for child in self._children.values()}
+        """Ask all processes to end, and start new ones in their place."""
+        self._restarted = {child.pid for child in self._children.values()}
         self._wake()
         self._signal(signal.SIGTERM)
-        self._kill_later(self._grace + KILL)
+        self._kill_later(self._grace + KILL_AFTER)
 
     async def run(self) -> int:
-        """Run until stopped or done; the worst exit status of those that ended last."""
-        return max(await asyncio.gather(*(self._keep(n) for n in range(self._count))))
+        """Run until stopped or done. Return the worst exit status of the last processes."""
+        return max(await asyncio.gather(*(self._keep_alive(n) for n in range(self._count))))
 
-    async def _keep(self, n: int) -> int:
-        retrying, failures = Retrying(0.2, 10.0), 0
+    async def _keep_alive(self, n: int) -> int:
+        backoff, failures = Backoff(0.2, 10.0), 0
         while True:
             began, woken = time.monotonic(), self._woken
-            status = await self._live(n)
+            status = await self._run_once(n)
             if status == self._for_good:
                 self._count -= 1
                 self._left(self._children[n].pid)
                 return 0
             if self._stop.is_set() or (self._until_done and status == 0):
-                return 0 if status == -signal.SIGTERM else abs(status)  # It had not yet begun to listen.
-            if self._children[n].pid not in self._asked:
+                return 0 if status == -signal.SIGTERM else abs(status)  # SIGTERM came before its handler.
+            if self._children[n].pid not in self._restarted:
                 self._died(self._children[n].pid, status)
             failures = 0 if time.monotonic() - began > HEALTHY or status == 0 else failures + 1
             if failures:
-                pause = None if status == self._until_restart else retrying.delay(failures)
+                pause = None if status == self._until_restart else backoff.delay(failures)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(woken.wait(), pause)
                 if self._stop.is_set():
                     return abs(status)
 
     def _wake(self) -> None:
-        """End the pauses; a pause that begins with a process from before this one is not made at all."""
+        """End all pauses, and skip the pause after a process that was started before this call."""
         self._woken.set()
         self._woken = asyncio.Event()
 
-    async def _live(self, n: int) -> int:
-        # In its own session, so that a Ctrl-C in the terminal reaches it through us alone.
+    async def _run_once(self, n: int) -> int:
+        # In a session of its own: a Ctrl-C in the terminal then reaches it only through us.
         child = await asyncio.create_subprocess_exec(
             *self._command(n), start_new_session=True, env={**os.environ, PARENT: str(os.getpid()), NUMBER: str(n + 1)}
         )
@@ -137,10 +140,10 @@ class Children:
             child.terminate()
         return await child.wait()
 
-    def _kill_later(self, within: float) -> None:
-        """Kill those that live now, if they still do then."""
+    def _kill_later(self, seconds: float) -> None:
+        """Kill the processes of now if they still run after so many seconds."""
         children = list(self._children.values())
-        asyncio.get_running_loop().call_later(within, _send, children, signal.SIGKILL)
+        asyncio.get_running_loop().call_later(seconds, _send, children, signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         _send(self._children.values(), number)
@@ -154,17 +157,17 @@ def _send(children: Iterable[asyncio.subprocess.Process], number: signal.Signals
 
 
 def file_of_child(path: Path) -> Path:
-    """A child's own file in place of one that all of them were told to write: with its number behind the name."""
+    """Add a child's number to a file name that all children were given, so that each writes a file of its own."""
     return path.with_name(f"{path.name}.{os.environ[NUMBER]}") if is_child() else path
 
 
 def is_child() -> bool:
-    """Whether this process was started by :class:`Children`."""
+    """Return true if :class:`Children` started this process and its parent is still alive."""
     return os.environ.get(PARENT) == str(os.getppid())
 
 
 def when_orphaned(stop: Callable[[], None]) -> None:
-    """Wait until the parent that started this process is gone, and call this."""
+    """Wait until the parent that started this process is gone, and call ``stop``."""
     while is_child():
         time.sleep(1.0)
     stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from typing import TYPE_CHECKING, Any
@@ -10,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
-AGAIN = 1.0
+CANCEL_EVERY = 1.0
 """A task that goes on is cancelled again after this many seconds."""
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]], *, within: float = math.inf) -> None:
-    """Cancel tasks, and return when all have ended or the time is over; what they raised is dropped.
+    """Cancel tasks and wait until all have ended or the time is over. Their exceptions are dropped.
 
-    Once is not enough: before Python 3.12 ``asyncio.wait_for``, with which connection pools wait, may swallow a
-    cancellation.
+    One cancellation is not enough: before Python 3.12 ``asyncio.wait_for``, with which connection pools wait, may
+    swallow it.
     """
     ended, left = set(), set(tasks)
     until = time.monotonic() + within
     while left:
         for task in left:
             task.cancel()
-        done, left = await asyncio.wait(left, timeout=min(AGAIN, max(0.0, until - time.monotonic())))
+        done, left = await asyncio.wait(left, timeout=min(CANCEL_EVERY, max(0.0, until - time.monotonic())))
         ended |= done
         if time.monotonic() >= until:
             break
@@ -34,11 +35,25 @@ async def end(tasks: Iterable[asyncio.Task[Any]], *, within: float = math.inf) -
             task.exception()
 
 
-async def limited(doing: Coroutine[Any, Any, object] | asyncio.Future[Any], within: float) -> None:
-    """Wait for this, but not for longer: what has not ended then is cancelled and left. What it raises is raised."""
-    task = asyncio.ensure_future(doing)
+async def limited(awaited: Coroutine[Any, Any, object] | asyncio.Future[Any], within: float) -> None:
+    """Wait for this, at most so long; then cancel it and return without waiting for its end. Raise what it raises."""
+    task = asyncio.ensure_future(awaited)
     done, _ = await asyncio.wait({task}, timeout=within)
     if done:
         task.result()
     else:
         task.cancel()
+
+
+def error_of(task: asyncio.Task[None]) -> BaseException:
+    """Why a task ended that should have gone on."""
+    error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    return error or RuntimeError(f"{task.get_name()} returned")
+
+
+async def drop_cancellations(me: asyncio.Task[Any]) -> None:
+    """Undo the cancellations of the current task, and receive here one that is requested but not delivered yet."""
+    while me.cancelling():
+        me.uncancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Ends the process when it does not end by itself: a handler may block the event loop, or hang in a thread."""
+"""Ends a process that does not end by itself, because a handler blocks the event loop or hangs in a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dibs.errors import HANDLERS_LEFT
 
 
 class Guard:
-    """Waits in a thread that needs nothing of the event loop."""
+    """Ends the process after a time, from a thread that does not need the event loop."""
 
     def __init__(self) -> None:
         self._until = math.inf
@@ -21,7 +21,7 @@ class Guard:
         self._started = False
 
     def arm(self, within: float) -> None:
-        """End the process after so many seconds; of several times the earliest counts."""
+        """End the process after so many seconds. If called again, the earlier time counts."""
         with self._changed:
             self._until = min(self._until, time.monotonic() + within)
             self._changed.notify()
@@ -30,12 +30,12 @@ class Guard:
                 threading.Thread(target=self._watch, name="dibs-guard", daemon=True).start()
 
     def shorten(self, within: float) -> None:
-        """Once it is armed, wait no longer than this."""
+        """If the guard is armed, end the process after at most so many seconds."""
         if self._until < math.inf:
             self.arm(within)
 
     def disarm(self) -> None:
-        """The process may live on."""
+        """Let the process live on."""
         with self._changed:
             self._until = math.inf
             self._changed.notify()

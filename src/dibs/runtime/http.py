@@ -1,6 +1,6 @@
-"""A few pages over HTTP, for probes and scrapers: GET only, one answer to a connection.
+"""Serves a few pages over HTTP, for probes and scrapers: GET only, one answer for each connection.
 
-They are served by a thread with a separate event loop, so that they are answered while the main one is blocked.
+A thread with a separate event loop serves them, so that they answer while the main loop is blocked.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dibs.runtime.ending import end
 R = TypeVar("R")
 
 PATIENCE = 5.0
-"""Seconds a client has to ask, and to take the answer."""
+"""Seconds a client has to send its request and to receive the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An answer."""
+    """The answer to a request."""
 
     body: str
     status: HTTPStatus = HTTPStatus.OK
@@ -30,7 +30,7 @@ class Page:
 
 
 Route = Callable[[], Page | Coroutine[Any, Any, Page]]
-"""Makes a page: at once, in the pages' thread; or as a coroutine, which runs on the loop that opened the pages."""
+"""Makes a page: in the thread that serves the pages, or as a coroutine that runs on the loop that opened them."""
 
 
 class Pages:
@@ -44,22 +44,22 @@ class Pages:
         self.port = 0
 
     async def open(self, port: int, host: str = "127.0.0.1") -> None:
-        """Listen; port 0 takes a free one, which :attr:`port` then says."""
-        self._opener = asyncio.get_running_loop()
+        """Listen. Port 0 takes a free one, which :attr:`port` then holds."""
+        self._main_loop = asyncio.get_running_loop()
         self._thread.start()
-        self._server = await self._there(asyncio.start_server(self._serve, host, port))
+        self._server = await self._in_thread(asyncio.start_server(self._serve, host, port))
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         if self._server is not None:
-            await self._there(self._close(self._server))
+            await self._in_thread(self._close(self._server))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         self._loop.close()
 
-    async def _there(self, doing: Coroutine[Any, Any, R]) -> R:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(doing, self._loop))
+    async def _in_thread(self, awaited: Coroutine[Any, Any, R]) -> R:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(awaited, self._loop))
 
     async def _close(self, server: asyncio.Server) -> None:
         server.close()
@@ -69,8 +69,8 @@ class Pages:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                asked = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)
-                writer.write(_answer(await self._page(asked[0], asked[1].decode("latin-1"))))
+                request = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)
+                writer.write(_answer(await self._page(request[0], request[1].decode("latin-1"))))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, IndexError):
             return
@@ -87,7 +87,7 @@ class Pages:
             page = route()
             if isinstance(page, Page):
                 return page
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(page, self._opener))
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(page, self._main_loop))
         except Exception as error:
             return Page(f"{type(error).__name__}\n", HTTPStatus.INTERNAL_SERVER_ERROR)
 

@@ -1,7 +1,8 @@
-"""The one skeleton of every background loop.
+"""The background loop that all others are made of.
 
 A step does its work and returns how many seconds to sleep before the next. An error does not end the loop: it is
-reported, and the next try waits longer each time, with jitter, so that not all processes come back at once.
+reported, and the pause before the next step grows with each error in a row. The pauses are random, so that not all
+processes come back at once.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import msgspec
 from dibs.runtime.wake import Wait, wait_for
 
 Step = Callable[[], Awaitable[float]]
-"""Does a round of work; returns how many seconds to sleep before the next."""
+"""Does a round of work. Returns how many seconds to sleep before the next."""
 
 
-class Stepped(msgspec.Struct, frozen=True):
-    """A step was done; ``after_failures`` counts the failures it ended."""
+class StepDone(msgspec.Struct, frozen=True):
+    """A step was done. ``after_failures`` is the number of failures in a row before it."""
 
     loop: str
     took: float
@@ -28,8 +29,8 @@ class Stepped(msgspec.Struct, frozen=True):
     after_failures: int = 0
 
 
-class Stumbled(msgspec.Struct, frozen=True):
-    """A step failed; ``failures`` counts those in a row."""
+class StepFailed(msgspec.Struct, frozen=True):
+    """A step failed. ``failures`` is the number of failures in a row."""
 
     loop: str
     error: Exception
@@ -37,17 +38,17 @@ class Stumbled(msgspec.Struct, frozen=True):
     sleeps: float
 
 
-Listener = Callable[[Stepped | Stumbled], None]
+Listener = Callable[[StepDone | StepFailed], None]
 
 
-class Retrying(msgspec.Struct, frozen=True):
-    """How long to sleep after failures in a row: doubling from ``first`` to ``longest``, up to half of it less."""
+class Backoff(msgspec.Struct, frozen=True):
+    """The pause after failures in a row: doubles from ``first`` up to ``longest``, less a random part of up to half."""
 
     first: float = 0.5
     longest: float = 30.0
 
     def delay(self, failures: int) -> float:
-        """Seconds to sleep after that many failures in a row."""
+        """Return the seconds to sleep after that many failures in a row."""
         full = min(self.longest, self.first * 2.0 ** min(failures - 1, 30))
         return full * random.uniform(0.5, 1.0)  # noqa: S311
 
@@ -61,13 +62,13 @@ class Loop:
         step: Step,
         *,
         listener: Listener = lambda _: None,
-        retrying: Retrying | None = None,
+        backoff: Backoff | None = None,
         wait: Wait = wait_for,
     ) -> None:
         self.name = name
         self._step = step
         self._listener = listener
-        self._retrying = retrying or Retrying()
+        self._backoff = backoff or Backoff()
         self._wait = wait
         self._woken = asyncio.Event()
         self._stopping = False
@@ -83,22 +84,22 @@ class Loop:
         self._woken.set()
 
     async def run(self) -> None:
-        """Run until stopped; only a cancellation ends a step in its middle."""
+        """Run until stopped. Only a cancellation interrupts a step."""
         while not self._stopping:
             self._woken.clear()
-            sleeps = await self._one()
+            sleeps = await self._do_step()
             if not self._stopping:
                 await self._wait(self._woken, sleeps)
 
-    async def _one(self) -> float:
+    async def _do_step(self) -> float:
         began = time.monotonic()
         try:
             sleeps = await self._step()
-        except Exception as error:  # Whatever it is, the loop goes on.
+        except Exception as error:
             self._failures += 1
-            sleeps = self._retrying.delay(self._failures)
-            self._listener(Stumbled(self.name, error, self._failures, sleeps))
+            sleeps = self._backoff.delay(self._failures)
+            self._listener(StepFailed(self.name, error, self._failures, sleeps))
             return sleeps
         failures, self._failures = self._failures, 0
-        self._listener(Stepped(self.name, time.monotonic() - began, sleeps, failures))
+        self._listener(StepDone(self.name, time.monotonic() - began, sleeps, failures))
         return sleeps

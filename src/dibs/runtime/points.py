@@ -1,8 +1,8 @@
-"""Named points that the code passes on its way, where a test can step in: to crash the process, to raise, or to look.
+"""Named points in the code where a test can step in: to crash the process, to raise, or to look.
 
-Unless a test armed one, passing a point is a look at an empty dictionary. A child process is told through the
-environment: ``DIBS_CRASH_AT=completer.before_send`` kills it the first time it gets there, ``worker.claimed:3`` the
-third time; several are separated by commas.
+Unless a test armed a point, passing one only looks at an empty dictionary. An environment variable arms points in a
+child process: ``DIBS_CRASH_AT=completer.before_send`` kills it the first time it gets there, ``worker.claimed:3`` the
+third time. Separate several points by commas.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ POINTS: Mapping[str, str] = {
     "keeper.before_send": "leases are about to be renewed",
     "keeper.after_send": "leases were renewed; the worker does not know it yet",
 }
-"""Every point, and what is true there."""
+"""Every point, and the facts that hold there."""
 
 
 class Armed:
-    """A point at which something is going to happen: ``passed`` counts how often it was reached."""
+    """A point at which an action is to happen. ``passed`` counts how often it was reached."""
 
     def __init__(self, point: str, action: Callable[[], None], nth: int) -> None:
         self.point = point
@@ -51,15 +51,15 @@ class Armed:
 
     @property
     def fired(self) -> bool:
-        """Whether it has happened."""
+        """Whether the action has happened."""
         return self.passed >= self._nth
 
     def reached(self) -> None:
-        """Count, and act if this is the time."""
+        """Count, and act the nth time."""
         with self._lock:
             self.passed += 1
-            mine = self.passed == self._nth
-        if mine:
+            is_nth = self.passed == self._nth
+        if is_nth:
             self._action()
 
 
@@ -67,17 +67,17 @@ _armed: dict[str, Armed] = {}
 
 
 def reach(point: str) -> None:
-    """Say that a point is passed. Does nothing unless a test armed it."""
+    """Pass a point. Does nothing unless a test armed it."""
     if _armed and (found := _armed.get(point)) is not None:
         found.reached()
 
 
 @contextmanager
 def armed(point: str, action: Callable[[], None], *, nth: int = 1) -> Iterator[Armed]:
-    """Do something the nth time this process gets to a point, within the block; what it raises is raised there."""
-    made = _arm(point, action, nth)
+    """Within the block, call ``action`` the nth time this process gets to a point. Its exception is raised there."""
+    armed_point = _arm(point, action, nth)
     try:
-        yield made
+        yield armed_point
     finally:
         del _armed[point]
 
@@ -88,7 +88,7 @@ def crash() -> None:
 
 
 def crash_at(point: str, *, nth: int = 1) -> dict[str, str]:
-    """The environment that makes a child process crash the nth time it gets to a point."""
+    """Return the environment that makes a child process crash the nth time it gets to a point."""
     _check(point, nth)
     return {VARIABLE: f"{point}:{nth}"}
 

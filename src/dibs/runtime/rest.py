@@ -1,11 +1,11 @@
-"""How long to leave alone what takes long."""
+"""How long to pause after expensive work."""
 
 from __future__ import annotations
 
 REST = 20
-"""Rest this many times as long as the work took, so that it costs at most a twentieth of the time, as in SQL."""
+"""Rest this many times as long as the work took, as SQL does: the work then takes at most a twentieth of the time."""
 
 
 def rest_after(took: float) -> float:
-    """Seconds to rest after work that took that many seconds."""
+    """Return the seconds to rest after work that took ``took`` seconds."""
     return REST * took

@@ -1,4 +1,4 @@
-"""Runs an event loop to an end that always comes."""
+"""Runs an event loop that no task can keep from ending."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-LEAVE = 2.0
-"""How many seconds tasks that are left have to end."""
+LEFTOVERS_END_WITHIN = 2.0
+"""How many seconds tasks that are left at the end have to end."""
 
 log = logging.getLogger("dibs")
 
 
 def run(main: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine as ``asyncio.run`` does; but no other task can end the loop, or keep it from ending."""
+    """Run a coroutine as ``asyncio.run`` does. But no other task can end the loop, or keep it from ending."""
     loop = asyncio.new_event_loop()
     try:
         asyncio.set_event_loop(loop)
         return _run(loop, loop.create_task(main))
     finally:
-        _run(loop, loop.create_task(end(asyncio.all_tasks(loop), within=LEAVE)))
-        _run(loop, loop.create_task(limited(loop.shutdown_asyncgens(), LEAVE)))
+        _run(loop, loop.create_task(end(asyncio.all_tasks(loop), within=LEFTOVERS_END_WITHIN)))
+        _run(loop, loop.create_task(limited(loop.shutdown_asyncgens(), LEFTOVERS_END_WITHIN)))
         asyncio.set_event_loop(None)
         loop.close()
 
@@ -36,8 +36,9 @@ def run(main: Coroutine[Any, Any, R]) -> R:
 def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[R]) -> R:
     """Run until the task is done.
 
-    asyncio lets a KeyboardInterrupt or SystemExit of any task end the loop. Unless it is a Ctrl-C that nobody obeys,
-    it was raised in a task that a handler started, and the one that awaits it gets it too.
+    asyncio lets a KeyboardInterrupt or SystemExit of any task end the loop. Python's own handler of Ctrl-C raises one,
+    and then the task is cancelled. Otherwise a task that a handler started raised it: log it and go on, since the code
+    that awaits that task gets it, too.
     """
     while True:
         try:

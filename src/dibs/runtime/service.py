@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dibs.runtime.loop import Loop
 
 GRACE = 5.0
-"""How many seconds a running step has to end after a stop, before it is cancelled."""
+"""After how many seconds a step that is still running after a stop is cancelled."""
 
 
 class Service:
@@ -24,17 +24,17 @@ class Service:
         self._grace = grace
 
     async def run(self, until: asyncio.Event) -> None:
-        """Run all loops until the event is set; a loop that breaks stops the others and raises."""
+        """Run all loops until the event is set. If a loop raises, stop the others and raise that."""
         tasks = {asyncio.create_task(loop.run(), name=loop.name) for loop in self._loops}
-        told = asyncio.create_task(until.wait())
+        stopped = asyncio.create_task(until.wait())
         try:
-            await asyncio.wait({*tasks, told}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
             self._stop_loops()
             if tasks:
                 await asyncio.wait(tasks, timeout=self._grace)
         finally:
             self._stop_loops()
-            await end([*tasks, told])
+            await end([*tasks, stopped])
         for task in tasks:
             if not task.cancelled():
                 task.result()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 CLOSING = 10.0
-"""How many seconds a process has to close after its grace time."""
+"""How many seconds after its grace time a process has to close before the guard ends it."""
 
 
 @contextmanager
@@ -28,55 +28,58 @@ def obeying(
     grace: float = 0.0,
     at_once: signal.Signals | None = None,
 ) -> Iterator[None]:
-    """Call ``stop`` on the first SIGTERM or Ctrl-C and ``hurry`` on each later one; for the main thread's loop.
+    """Call ``stop`` on the first SIGTERM or Ctrl-C and ``hurry`` on each later one. Use it in the main thread.
 
-    With ``at_once`` only that signal means "now", and repeated others mean nothing more. The guard ends the process
-    if it has not ended some seconds after the grace time, or after it was told to hurry.
+    With ``at_once`` only that signal calls ``hurry``, and a repeated one of the others does nothing. The guard ends a
+    process that has not ended some seconds after the grace time, or after ``hurry``.
     """
     loop = asyncio.get_running_loop()
-    asked = False
+    is_stopping = False
 
     def obey(number: int) -> None:
-        nonlocal asked
-        now = number == at_once or (asked and at_once is None)
+        nonlocal is_stopping
+        hurries = number == at_once or (is_stopping and at_once is None)
         if guard is not None:
-            guard.arm(CLOSING + (0.0 if now else grace))
-        if not asked:
+            guard.arm(CLOSING + (0.0 if hurries else grace))
+        if not is_stopping:
             loop.call_soon_threadsafe(stop)
-        if now:
+        if hurries:
             loop.call_soon_threadsafe(hurry)
-        asked = True
+        is_stopping = True
 
-    with _hearing(STOPS if at_once is None else (*STOPS, at_once), obey):
+    with _signals_in_thread(STOPS if at_once is None else (*STOPS, at_once), obey):
         yield
 
 
 @contextmanager
-def _hearing(numbers: Collection[int], obey: Callable[[int], None]) -> Iterator[None]:
-    """Call ``obey`` with each of these signals, in a thread: they are heard even while the main thread is blocked."""
-    heard, rings = socket.socketpair()
-    rings.setblocking(False)
-    ear = threading.Thread(target=_listen, args=(heard, numbers, obey), name="dibs-signals", daemon=True)
+def _signals_in_thread(numbers: Collection[int], obey: Callable[[int], None]) -> Iterator[None]:
+    """Call ``obey`` with each of these signals in a thread, even while the main thread is blocked.
+
+    Python writes the number of each signal to a socket as soon as it arrives; the thread reads them.
+    """
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    thread = threading.Thread(target=_read_signals, args=(reading, numbers, obey), name="dibs-signals", daemon=True)
     before = {number: signal.signal(number, _nothing) for number in numbers}
-    fd = signal.set_wakeup_fd(rings.fileno(), warn_on_full_buffer=False)
-    ear.start()
+    fd = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    thread.start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(fd)
         for number, handler in before.items():
             signal.signal(number, handler)
-        rings.close()
-        ear.join()
-        heard.close()
+        writing.close()
+        thread.join()
+        reading.close()
 
 
-def _listen(heard: socket.socket, numbers: Collection[int], obey: Callable[[int], None]) -> None:
-    while rung := heard.recv(64):
-        for number in rung:
+def _read_signals(reading: socket.socket, numbers: Collection[int], obey: Callable[[int], None]) -> None:
+    while received := reading.recv(64):
+        for number in received:
             if number in numbers:
                 obey(number)
 
 
 def _nothing(number: int, frame: object) -> None:
-    """Python calls this in the main thread when it can; the thread has heard it by then."""
+    """Python calls this in the main thread when it can. By then the other thread has obeyed the signal."""

@@ -1,4 +1,4 @@
-"""Sleeping until a time has passed or someone wakes us."""
+"""Sleeps that an event ends early."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 FAST_POLLS = (0.005, 0.01, 0.02, 0.04)
-"""How many seconds to wait before each look after a ring: a commit that overlapped the ringer's may not have rung."""
+"""The seconds to wait before each look after a ring: a commit that overlapped the one that rang may not have rung."""
 
 Wait = Callable[[asyncio.Event, float], Awaitable[None]]
-"""Waits for the event, at most that many seconds."""
+"""Waits for an event, at most that many seconds."""
 
 
 async def wait_for(woken: asyncio.Event, seconds: float) -> None:

@@ -6,28 +6,29 @@ import asyncio
 import os
 from pathlib import Path
 
-EVERY = 0.5
+LOOK_EVERY = 0.5
+"""Seconds between two looks at the files."""
 
 
 async def changed(folder: Path) -> list[Path]:
-    """Wait until a Python file of the folder is changed, added or removed; which ones were."""
-    before = await asyncio.to_thread(_seen, folder)
+    """Wait until Python files of the folder are changed, added or removed. Return them."""
+    before = await asyncio.to_thread(_mtimes, folder)
     while True:
-        await asyncio.sleep(EVERY)
-        now = await asyncio.to_thread(_seen, folder)
-        if now != before:
-            return sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
+        await asyncio.sleep(LOOK_EVERY)
+        after = await asyncio.to_thread(_mtimes, folder)
+        if after != before:
+            return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
-def _seen(folder: Path) -> dict[Path, int]:
-    found = {}
+def _mtimes(folder: Path) -> dict[Path, int]:
+    mtimes = {}
     for root, folders, files in os.walk(folder):
         folders[:] = [f for f in folders if not f.startswith(".") and f not in {"__pycache__", "node_modules", "venv"}]
         for name in files:
             if name.endswith(".py"):
                 path = Path(root, name)
                 try:
-                    found[path] = path.stat().st_mtime_ns
+                    mtimes[path] = path.stat().st_mtime_ns
                 except FileNotFoundError:
                     continue
-    return found
+    return mtimes

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Schedulable(Protocol):
-    """A task, seen from below: whatever can say which job a call of it is."""
+    """A task, as far as schedules need one: it has a name, and makes a job of a call."""
 
     name: str
 
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Schedulable)
 
 
 class Schedules:
-    """Every schedule of an app, under the app's name; ``app`` is by default the module that made the app."""
+    """The schedules that an app declares. ``app`` is its name, by default the module that makes this object."""
 
     def __init__(self, app: str | None = None) -> None:
         self.app = app or _calling_module()
@@ -49,18 +49,18 @@ class Schedules:
         kwargs: Mapping[str, Any] | None,
         as_task: Callable[[Any], T],
     ) -> Callable[[Any], T]:
-        """Declares the task it is given; a plain function is made a task first."""
+        """Return a decorator that declares a task. It makes a plain function a task first."""
         _check_names(rule)
         if sum(key in rule for key in RULES) != 1:
             raise InvalidSchedule("a schedule has one rule", hint=f"give one of {', '.join(RULES)}")
-        plain = rule_json(rule)
+        rule_as_json = rule_json(rule)
 
         def declare(decorated: Any) -> T:
             task: T = decorated if hasattr(decorated, "call") else as_task(decorated)
             label = name or task.name
             if label in self._declared:
                 raise InvalidArgument(f"there is a schedule {label} already", hint="give one of them another name=")
-            self._declared[label] = Declared(label, plain, task.call(*args, **(kwargs or {})))
+            self._declared[label] = Declared(label, rule_as_json, task.call(*args, **(kwargs or {})))
             return task
 
         return declare
@@ -77,7 +77,7 @@ def _check_names(rule: ScheduleRule) -> None:
 
 
 def _calling_module() -> str:
-    """The name of the module outside this package that we were called from; of a script, its file's."""
+    """The module outside this package that called us; for a script, the name of its file."""
     frame = sys._getframe()
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "dibs":
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Brings the schedules of an app's code to the database, when a worker of it starts."""
+"""Brings the schedules of an app's code to the database when a worker starts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 
 async def declare(database: AsyncDatabase, schedules: Schedules) -> dict[str, str]:
-    """Declare them all; what happened to each: ``created``, ``changed``, ``unchanged`` or ``retired``.
+    """Declare all schedules. Return for each ``created``, ``changed``, ``unchanged`` or ``retired``.
 
-    A retired schedule is one the app declared before and no longer does. An app that declares none has nothing to say
-    unless it did so before, and then they are retired.
+    A schedule is retired if the app declared it before and no longer does.
     """
     return await database.run(calls.schedules.declare_schedules(schedules.app, [s.as_json() for s in schedules]))

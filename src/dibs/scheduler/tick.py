@@ -1,4 +1,4 @@
-"""Slots of cron schedules, computed for SQL."""
+"""Computes the slots of cron schedules for SQL."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from dibs.db.calls.schedules import Fired, ToRead
     from dibs.db.database_async import AsyncDatabase
 
-SLOTS = 2000
-"""How many slots that have come are told at once; of more only the newest."""
-AHEAD = 10
-"""How many of the next slots are written down, for people to see."""
+MOST_SLOTS = 2000
+"""The most slots of a schedule that are sent at once; if more have come, only the newest."""
+UPCOMING = 10
+"""The number of future slots that are stored, for people to see."""
 
 
-async def answer(database: AsyncDatabase, cron: Iterable[ToRead]) -> Counter[str]:
-    """Tell SQL the slots of the cron schedules that are due; what happened to them.
+async def fire_due(database: AsyncDatabase, schedules: Iterable[ToRead]) -> Counter[str]:
+    """Send SQL the slots of cron schedules that are due. Return how many of them fired, and so on.
 
-    Another process may have been asked the same: the first answer counts.
+    SQL may ask several processes for the same slots; the first one to send them counts.
     """
     counts: Counter[str] = Counter()
-    for asked in cron:
-        counts.update((await database.run(_told(asked))).counts)
+    for schedule in schedules:
+        counts.update((await database.run(_fire(schedule))).counts)
     return counts
 
 
-def _told(asked: ToRead) -> calls.Call[Fired]:
+def _fire(schedule: ToRead) -> calls.Call[Fired]:
     try:
-        cron = Cron(asked.cron, asked.zone)
+        cron = Cron(schedule.cron, schedule.zone)
     except InvalidSchedule as error:
-        return calls.schedules.fire(asked.name, asked.revision, [], [], error.message)
-    slots = cron.due(asked.after, asked.until, SLOTS)
-    upcoming = cron.upcoming(max(asked.after, asked.until), AHEAD)
-    return calls.schedules.fire(asked.name, asked.revision, slots, upcoming, None)
+        return calls.schedules.fire(schedule.name, schedule.revision, [], [], error.message)
+    slots = cron.due(schedule.after, schedule.until, MOST_SLOTS)
+    upcoming = cron.upcoming(max(schedule.after, schedule.until), UPCOMING)
+    return calls.schedules.fire(schedule.name, schedule.revision, slots, upcoming, None)

@@ -21,7 +21,7 @@ from dibs.client.transaction import Databases
 from dibs.errors import InvalidArgument
 from dibs.results import result_of
 from dibs.retry import Snooze
-from dibs.worker.handler import again, wrapped
+from dibs.worker.handler import next_repeat, wrapped
 from dibs.worker.run_end import RunEnd, failed, succeeded
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _begin(app: App, job: Claimed, dsn: str | None) -> Begun | Ran:
         return Ran(failed(here, task.settings.retry, error, time.monotonic(), final=True), error)
     if task.settings.batch is not None:
         arguments = [arguments["item"]]
-    here.follow_ups.extend(again(task, job))
+    here.follow_ups.extend(next_repeat(task, job))
     handler = wrapped(task, app.middleware)
     begun = Begun(task, here, lambda: handler(here, arguments), databases)
     begun.variables.run(enter, here)

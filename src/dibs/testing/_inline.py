@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.db import calls
 from dibs.testing._attempt import aattempt, attempt
-from dibs.worker.completer import SENDING
+from dibs.worker.completer import REPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -123,4 +123,4 @@ def _after(ran: Ran, queues: set[str], raise_errors: bool) -> None:
 
 def sending(end: RunEnd) -> Call[Any] | None:
     """The call that reports an end, as the completer makes it; None if the handler's transaction has done that."""
-    return None if end.verb == "none" else SENDING[end.verb].call([end.job], [end])
+    return None if end.verb == "none" else REPORTS[end.verb].call([end.job], [end])

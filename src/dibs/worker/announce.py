@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from dibs.client.task import Task
     from dibs.db.database_async import AsyncDatabase
 
-AGAIN = 10.0
-"""In how many seconds to look again whether what the code declares is in force."""
+RETRY_AFTER = 10.0
+"""How many seconds after a refusal to declare again: an operator may have set the limit meanwhile."""
 REFUSED = "refused"
 
 
 class Declared(NamedTuple):
-    """What came of one declaration: ``created``, ``changed``, ``unchanged``, ``removed``, ``retired`` or ``refused``.
+    """The answer to one declaration: ``created``, ``changed``, ``unchanged``, ``removed``, ``retired`` or ``refused``.
 
-    ``reason`` says why it was refused, and what helps.
+    ``what`` is ``limit`` or ``schedule``. ``reason`` says why it was refused, and what helps.
     """
 
     what: str
@@ -35,33 +35,33 @@ class Declared(NamedTuple):
 
 
 class Announcement:
-    """Declares what an app's code says, until all of it is in force. Until then, what has no limit is not run."""
+    """Declares the limits and schedules of an app until all are in force. A task waits for its limit to be in force."""
 
     def __init__(self, app: App, database: AsyncDatabase, name: str) -> None:
         self.runnable = dict(app.tasks)
-        """The tasks that may be run, by kind; changed in place."""
+        """The tasks that may be run, by kind. Changed in place: the executor reads it."""
         self._app = app
         self._database = database
         self._name = name
-        self._told: set[tuple[str, str]] = set()
+        self._refused: set[tuple[str, str]] = set()
 
     async def announce_again(self) -> float:
-        """Declare again if something was refused; in how many seconds to look again, which is never if nothing was."""
-        if self._told:
+        """Declare again if something was refused. Return in how many seconds to do so once more, or infinity."""
+        if self._refused:
             await self.announce()
-        return AGAIN if self._told else math.inf
+        return RETRY_AFTER if self._refused else math.inf
 
     async def announce(self) -> None:
-        """Declare limits and schedules, and tell what is not in force."""
+        """Declare limits and schedules. Report each refusal once."""
         refused = [one for one in await declare_rules(self._app, self._database, self._name) if one.answer == REFUSED]
         for one in refused:
-            if (one.what, one.name) not in self._told:
+            if (one.what, one.name) not in self._refused:
                 self._app.events.tell(NotInForce(one.what, one.name, one.reason or ""))
-        self._told = {(one.what, one.name) for one in refused}
-        unkept = {one.name for one in refused if one.what == "limit"}
+        self._refused = {(one.what, one.name) for one in refused}
         self.runnable.update(self._app.tasks)
-        for kind in unkept:
-            del self.runnable[kind]
+        for one in refused:
+            if one.what == "limit":
+                del self.runnable[one.name]
 
 
 async def declare_tasks(app: App, database: AsyncDatabase) -> None:
@@ -70,9 +70,9 @@ async def declare_tasks(app: App, database: AsyncDatabase) -> None:
 
 
 async def declare_rules(app: App, database: AsyncDatabase, name: str) -> list[Declared]:
-    """Declare the limits of tasks, and the schedules; where our role may not, see whether they are in force.
+    """Declare the limits of tasks, and the schedules. A role that may not set them learns which are not in force.
 
-    ``name`` is where the app is found, such as ``shop.tasks:app``.
+    ``name`` is where to find the app, such as ``shop.tasks:app``.
     """
     role = await database.run(calls.schema.login())
     remedy = f"as a role that may, run: dibs declare {name if ':' in name else 'MODULE:APP'}"
@@ -83,7 +83,7 @@ async def _limits(app: App, database: AsyncDatabase, role: str, remedy: str) -> 
     wanted = {kind: _limit_of(task) for kind, task in app.tasks.items()}
     declared = [(kind, task.settings.concurrency, task.settings.rate) for kind, task in app.tasks.items()]
     limited = [kind for kind, limit in wanted.items() if limit]
-    answers, why = await _answered(
+    answers, why = await _answers(
         database.run(calls.limits.declare_limits(declared)),
         limited,
         f"role {role} may not set limits, since it lacks dibs_admin",
@@ -97,25 +97,30 @@ async def _limits(app: App, database: AsyncDatabase, role: str, remedy: str) -> 
 
 
 def _limit_of(task: Task[Any, Any]) -> str:
-    """The limit of a task in words; nothing if it has none."""
+    """Describe the limit of a task; an empty string if it has none."""
     concurrency, rate = task.settings.concurrency, task.settings.rate
-    said = [] if concurrency is None else [f"{concurrency}"]
-    return " and ".join(said if rate is None else [*said, f"{rate:g} per second"])
+    parts = [] if concurrency is None else [f"{concurrency}"]
+    return " and ".join(parts if rate is None else [*parts, f"{rate:g} per second"])
 
 
 async def _schedules(app: App, database: AsyncDatabase, role: str, remedy: str) -> list[Declared]:
-    lacks = f"role {role} may not declare schedules, since it lacks dibs_producer"
-    answers, why = await _answered(declare(database, app.schedules), [one.name for one in app.schedules], lacks)
+    answers, why = await _answers(
+        declare(database, app.schedules),
+        [schedule.name for schedule in app.schedules],
+        f"role {role} may not declare schedules, since it lacks dibs_producer",
+    )
     return [
         _declared("schedule", name, answer, f"schedule {name} is not in force as the code has it, and {why}; {remedy}")
         for name, answer in answers.items()
     ]
 
 
-async def _answered(asking: Awaitable[dict[str, str]], names: Iterable[str], lacks: str) -> tuple[dict[str, str], str]:
-    """The answers, and why some are refused; an error of anything but the connection refuses them all."""
+async def _answers(
+    declaring: Awaitable[dict[str, str]], names: Iterable[str], lacks_role: str
+) -> tuple[dict[str, str], str]:
+    """Return the answers, and why some are refused. An error refuses all, unless the connection was lost."""
     try:
-        return await asking, lacks
+        return await declaring, lacks_role
     except ConnectionLost:
         raise
     except DibsError as error:

@@ -1,4 +1,4 @@
-"""The inside of a handler's own process: reads a job, runs it, and writes how it ended."""
+"""The code that runs in a handler's process: reads a job, runs it, and writes how it ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dibs.errors import DibsError, InvalidArgument
 from dibs.job import Claimed  # noqa: TC001 - msgspec reads it
 from dibs.metrics.log_setup import LogSetup, inherit
 from dibs.retry import Retry
-from dibs.worker.handler import again, wrapped
+from dibs.worker.handler import next_repeat, wrapped
 from dibs.worker.run_end import RunEnd, failed, succeeded
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct, tag=True):
-    """What the worker asks for: this job, of that task of that module, with this much memory and this log.
+    """The worker asks to run a job: the module of its task, how much memory it may use, and how to log.
 
-    It may know already that it should ``stop``.
+    ``stop`` is set if the run is already to stop.
     """
 
     module: str
@@ -47,7 +47,7 @@ class Request(msgspec.Struct, tag=True):
 
 
 class Stop(msgspec.Struct, tag=True):
-    """The worker says that this run should stop."""
+    """The worker says that a run should stop."""
 
     run: bytes
     why: StopReason
@@ -56,21 +56,21 @@ class Stop(msgspec.Struct, tag=True):
 def serve(pipe: Connection, dsn: str) -> None:
     """Run jobs until the pipe is closed."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # The worker decides, and closes the pipe or kills us.
+        signal.signal(number, signal.SIG_IGN)  # The worker closes the pipe or kills us.
     threading.Thread(target=_end_with_parent, name="dibs-parent", daemon=True).start()
     inbox = Inbox(pipe)
     with asyncio.Runner() as runner:
         databases = Databases(dsn, 1)
         with contextlib.suppress(OSError):
             while (request := inbox.requests.get()) is not None:
-                here = Context(request.job, databases, lambda job, told: _report(databases, job, told))
-                inbox.begin(here, request.stop)
-                pipe.send_bytes(msgspec.json.encode(_run(request, here, runner)))
+                context = Context(request.job, databases, lambda job, progress: _report(databases, job, progress))
+                inbox.begin(context, request.stop)
+                pipe.send_bytes(msgspec.json.encode(_run(request, context, runner)))
         runner.run(databases.close())
 
 
 class Inbox:
-    """Reads what the worker says, in a thread: what to run next, and that what runs should stop."""
+    """Reads the worker's messages in a thread: the next request, or a stop of the current run."""
 
     def __init__(self, pipe: Connection) -> None:
         self.requests: SimpleQueue[Request | None] = SimpleQueue()
@@ -79,63 +79,63 @@ class Inbox:
         self._stop: Stop | None = None
         threading.Thread(target=self._read, name="dibs-inbox", daemon=True).start()
 
-    def begin(self, here: Context, why: StopReason | None) -> None:
-        """From now on this is what runs."""
+    def begin(self, context: Context, why: StopReason | None) -> None:
+        """Begin a run, so that a stop reaches it."""
         if why is not None:
-            tell_stop(here, why)
-        self._here = here
-        self._tell()
+            tell_stop(context, why)
+        self._here = context
+        self._pass_on_stop()
 
     def _read(self) -> None:
         try:
             while True:
-                said = msgspec.json.decode(self._pipe.recv_bytes(), type=Request | Stop)
-                if isinstance(said, Request):
-                    self.requests.put(said)
+                message = msgspec.json.decode(self._pipe.recv_bytes(), type=Request | Stop)
+                if isinstance(message, Request):
+                    self.requests.put(message)
                 else:
-                    self._stop = said
-                    self._tell()
+                    self._stop = message
+                    self._pass_on_stop()
         except (EOFError, OSError):
             return
         finally:
             self.requests.put(None)
 
-    def _tell(self) -> None:
-        """Tell the run that is meant, which may not have begun, or has ended already."""
-        here, stop = self._here, self._stop
-        if here is not None and stop is not None and here.job._run_key == stop.run:
-            tell_stop(here, stop.why)
+    def _pass_on_stop(self) -> None:
+        """Pass a stop on if it is meant for the current run. That run may have ended, or not begun yet."""
+        context, stop = self._here, self._stop
+        if context is not None and stop is not None and context.job._run_key == stop.run:
+            tell_stop(context, stop.why)
 
 
-def _run(request: Request, here: Context, runner: asyncio.Runner) -> RunEnd:
+def _run(request: Request, context: Context, runner: asyncio.Runner) -> RunEnd:
     began = time.monotonic()
     retry = Retry()
     try:
         task = find(request.module, request.job.kind)
         retry = task.settings.retry
-        if request.log is not None:  # After the import, as in the worker: the app may have set up logging itself.
+        if request.log is not None:  # After the import, as in the worker: the app may set up logging itself.
             inherit(request.log)
         arguments = task.arguments.read(request.job._payload)
     except BaseException as error:
-        return failed(here, retry, error, began, final=isinstance(error, InvalidArgument))
-    here.follow_ups.extend(again(task, request.job))
-    enter(here)
+        return failed(context, retry, error, began, final=isinstance(error, InvalidArgument))
+    context.follow_ups.extend(next_repeat(task, request.job))
+    enter(context)
     try:
-        with _memory(request.memory):
-            outcome = wrapped(task, task.app.middleware)(here, arguments)
+        with _limited_memory(request.memory):
+            outcome = wrapped(task, task.app.middleware)(context, arguments)
             result = runner.run(outcome) if task.is_async else outcome
-            return succeeded(here, retry, result, began)
+            return succeeded(context, retry, result, began)
     except BaseException as error:
-        return failed(here, retry, error, began)
+        return failed(context, retry, error, began)
 
 
 def _report(databases: Databases, job: Claimed, progress: dict[str, Any]) -> None:
-    with contextlib.suppress(DibsError):  # What cannot be said is not worth failing for.
+    with contextlib.suppress(DibsError):  # Progress is not worth failing for.
         databases.sync.run(calls.jobs.progress_many([job], [progress]))
 
 
 def find(module: str, kind: str) -> Task[Any, Any]:
-    """The task of that kind: of an app that the module knows by some name."""
+    """Find the task of that kind, of any app that is a variable of the module."""
     for value in vars(importlib.import_module(module)).values():
         if isinstance(value, App) and kind in value.tasks:
             return value.tasks[kind]
@@ -146,24 +146,25 @@ def find(module: str, kind: str) -> Task[Any, Any]:
 
 
 @contextlib.contextmanager
-def _memory(limit: int | None) -> Any:
+def _limited_memory(limit: int | None) -> Any:
     """Let this process take no more than ``limit`` bytes beyond what it has."""
     if limit is None:
         yield
         return
     import resource
 
-    was, most = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_size() + limit, most))
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_size() + limit, hard))
     try:
         yield
     except MemoryError as error:
         raise MemoryError(f"it needed more than {limit} bytes") from error
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (was, most))
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _size() -> int:
+    """The bytes of address space in use; 0 where the system does not say."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

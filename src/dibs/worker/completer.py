@@ -1,4 +1,4 @@
-"""Sends how runs ended to the database in batches: what gathers while one batch is sent goes with the next."""
+"""Sends how runs ended to the database, in batches: while one is sent, the next one gathers."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from dibs.events import Events
     from dibs.job import Claimed
 
-BATCH = 500
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 2.0
-"""How many seconds to wait before ends are sent again: doubling from the first to the longest."""
+ENDS_PER_BATCH = 500
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+"""How many seconds to wait before ends are sent again: twice as long after each failure, up to the longest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
-    """How the ends of one verb are sent: the outcome they stand for, the call, and how to read one of its answers."""
+class Report:
+    """How ends with the same verb are sent."""
 
     outcome: Outcome
+    """The outcome of a run that ends with this verb."""
     call: Callable[[list[Claimed], list[RunEnd]], Call[Any]]
     read: Callable[[Any], tuple[Answer, State | None]]
-    """The answer, and the job's state now where the answer tells it."""
+    """Reads one of the call's answers: the answer itself, and the job's new state if it is in there."""
 
 
 def _complete(jobs: list[Claimed], ends: list[RunEnd]) -> Call[Any]:
@@ -63,97 +63,109 @@ def _park(jobs: list[Claimed], _: list[RunEnd]) -> Call[Any]:
     return calls.jobs.park_many(jobs)
 
 
-SENDING: Mapping[Verb, Sending] = {
-    "complete": Sending(Outcome.SUCCEEDED, _complete, lambda answer: (answer, None)),
-    "fail": Sending(Outcome.FAILED, _fail, lambda failed: (failed.answer, failed.state)),
-    "snooze": Sending(Outcome.SNOOZED, _snooze, lambda told: (told.answer, None)),
-    "release": Sending(Outcome.RELEASED, _release, lambda told: (told.answer, None)),
-    "park": Sending(Outcome.RELEASED, _park, lambda told: (told.answer, State.BLOCKED)),
+REPORTS: Mapping[Verb, Report] = {
+    "complete": Report(Outcome.SUCCEEDED, _complete, lambda answer: (answer, None)),
+    "fail": Report(Outcome.FAILED, _fail, lambda failed: (failed.answer, failed.state)),
+    "snooze": Report(Outcome.SNOOZED, _snooze, lambda snoozed: (snoozed.answer, None)),
+    "release": Report(Outcome.RELEASED, _release, lambda released: (released.answer, None)),
+    "park": Report(Outcome.RELEASED, _park, lambda parked: (parked.answer, State.BLOCKED)),
 }
+"""How to send each verb, in the order in which those of a batch are sent."""
 
 
-class _Kept(NamedTuple):
-    """Ends that could not be sent because of an error that may pass: when to try again, and how often we have."""
+class _Unsent(NamedTuple):
+    """Ends to send again after an error that may pass; ``failures`` counts the attempts so far."""
 
-    at: float
-    tries: int
+    retry_at: float
+    failures: int
     verb: Verb
     ends: list[RunEnd]
 
 
 class Completer:
-    """Collects the ends of runs and sends them; ``done`` is called with those that are settled."""
+    """Collects the ends of runs and sends them. ``on_done`` is called with ends that need no more sending."""
 
-    def __init__(self, database: AsyncDatabase, events: Events, done: Callable[[Sequence[RunEnd]], None]) -> None:
+    def __init__(self, database: AsyncDatabase, events: Events, on_done: Callable[[Sequence[RunEnd]], None]) -> None:
         self._database = database
         self._events = events
-        self._done = done
+        self._on_done = on_done
         self._ends: list[RunEnd] = []
-        self._kept: list[_Kept] = []
-        self._more = asyncio.Event()
+        self._unsent: list[_Unsent] = []
+        self._woken = asyncio.Event()
         self._ending = False
 
     def add(self, end: RunEnd) -> None:
         """Send this with the next batch."""
         self._ends.append(end)
-        self._more.set()
+        self._woken.set()
 
-    def lose(self, job: Claimed) -> None:
-        """Settle a job that is no longer ours: nothing is sent."""
-        self._lose([RunEnd(job, "none")])
+    def write_off(self, job: Claimed) -> None:
+        """Send nothing for a job that is no longer ours."""
+        self._write_off([RunEnd(job, "none")])
 
     async def run(self) -> None:
         """Send until told to end, and then what is left."""
-        while self._ends or self._kept or not self._ending:
+        while self._ends or self._unsent or not self._ending:
             await self._wait()
-            self._more.clear()
-            await self._flush()
-            await self._try_again()
+            self._woken.clear()
+            await self._send_gathered()
+            await self._send_again()
 
     def end(self) -> None:
-        """Let ``run`` return when everything is sent. Cancelling it would lose a batch that is under way."""
+        """Let ``run`` return when everything is sent. Cancelling it would lose the batch that is being sent."""
         self._ending = True
-        self._more.set()
+        self._woken.set()
 
     async def _wait(self) -> None:
-        if self._kept and not self._ends:
-            await wait_for(self._more, max(0.0, min(kept.at for kept in self._kept) - time.monotonic()))
+        if self._unsent and not self._ends:
+            retry_at = min(unsent.retry_at for unsent in self._unsent)
+            await wait_for(self._woken, max(0.0, retry_at - time.monotonic()))
         elif not self._ends:
-            await self._more.wait()
+            await self._woken.wait()
 
-    async def _flush(self) -> None:
+    async def _send_gathered(self) -> None:
         while self._ends:
-            batch, self._ends = self._ends[:BATCH], self._ends[BATCH:]
+            batch, self._ends = self._ends[:ENDS_PER_BATCH], self._ends[ENDS_PER_BATCH:]
             verbs = {end.verb for end in batch}
-            for verb in SENDING:
+            for verb in REPORTS:
                 if verb in verbs:
                     await self._send(verb, [end for end in batch if end.verb == verb])
             if "none" in verbs:
-                done = [end for end in batch if end.verb == "none"]
-                self._tell(Outcome.SUCCEEDED, done, [(Answer.OK, None)] * len(done))
-                self._done(done)
+                completed = [end for end in batch if end.verb == "none"]
+                self._publish(Outcome.SUCCEEDED, completed, [(Answer.OK, None)] * len(completed))
+                self._on_done(completed)
 
-    async def _try_again(self) -> None:
+    async def _send_again(self) -> None:
         now = time.monotonic()
-        due = [kept for kept in self._kept if kept.at <= now]
-        self._kept = [kept for kept in self._kept if kept.at > now]
-        for kept in due:
-            await self._send(kept.verb, kept.ends, kept.tries)
+        due = [unsent for unsent in self._unsent if unsent.retry_at <= now]
+        self._unsent = [unsent for unsent in self._unsent if unsent.retry_at > now]
+        for unsent in due:
+            await self._send(unsent.verb, unsent.ends, unsent.failures)
 
-    async def _send(self, verb: Verb, ends: list[RunEnd], tries: int = 0) -> None:
+    async def _send(self, verb: Verb, ends: list[RunEnd], failures: int = 0) -> None:
         try:
-            await self._try(verb, ends)
+            await self._call(verb, ends)
         except Exception as error:
             self._events.tell(Trouble(f"sending outcomes ({verb})", error))
             if _is_refused(ends, error):
                 await self._send_apart(verb, ends, error)
             else:
-                self._keep(verb, ends, tries + 1, error)
+                self._send_later(verb, ends, failures + 1, error)
         else:
-            self._done(ends)
+            self._on_done(ends)
+
+    async def _call(self, verb: Verb, ends: list[RunEnd]) -> None:
+        report = REPORTS[verb]
+        began = time.monotonic()
+        reach("completer.before_send")
+        answers = await self._database.run(report.call([end.job for end in ends], ends))
+        reach("completer.after_send")
+        if self._events.wants(OutcomesSent):
+            self._events.tell(OutcomesSent(verb, len(ends), time.monotonic() - began))
+        self._publish(report.outcome, ends, map(report.read, answers))
 
     async def _send_apart(self, verb: Verb, ends: list[RunEnd], error: Exception) -> None:
-        """One end that is refused must not spoil the others: halve the batch until it stands alone."""
+        """Halve a refused batch until the end that is to blame stands alone; that job fails."""
         if len(ends) > 1:
             for half in _halves(ends):
                 await self._send(verb, half)
@@ -162,52 +174,43 @@ class Completer:
             text = f"the completion was refused: {error}"
             await self._send("fail", [msgspec.structs.replace(ends[0], verb="fail", error=text, final=final)])
         else:
-            self._lose(ends)
+            self._write_off(ends)
 
-    def _keep(self, verb: Verb, ends: list[RunEnd], tries: int, error: Exception) -> None:
-        """Keep them for as long as their leases last: what was done need not be done again.
+    def _send_later(self, verb: Verb, ends: list[RunEnd], failures: int, error: Exception) -> None:
+        """Keep ends for as long as their leases last, so that no work is done twice.
 
-        A lock may concern one of them only, so each time there are two smaller batches, unless nothing was reached.
+        Send two smaller batches next time, since a lock may concern one of the jobs only. Do not halve if the
+        connection was lost.
         """
-        self._lose([end for end in ends if end.is_too_late])
+        self._write_off([end for end in ends if end.is_too_late])
         left = [end for end in ends if not end.is_too_late]
-        at = time.monotonic() + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(tries, 10))
+        retry_at = time.monotonic() + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 10))
         parts = [left] if isinstance(error, ConnectionLost) else _halves(left)
-        self._kept += [_Kept(at, tries, verb, part) for part in parts if part]
+        self._unsent += [_Unsent(retry_at, failures, verb, part) for part in parts if part]
 
-    def _lose(self, ends: list[RunEnd]) -> None:
-        """Settle jobs whose leases expire: they are run again."""
+    def _write_off(self, ends: list[RunEnd]) -> None:
+        """Stop trying to send ends whose leases run out. Their jobs run again."""
         for end in ends:
             self._events.tell(RunLost(end.job))
         if ends:
-            self._done(ends)
+            self._on_done(ends)
 
-    def give_up(self) -> None:
-        """Settle what could not be sent."""
-        self._lose([end for kept in self._kept for end in kept.ends] + self._ends)
-        self._kept, self._ends = [], []
+    def write_off_unsent(self) -> None:
+        """Write off all ends that could not be sent before the worker closes."""
+        self._write_off([end for unsent in self._unsent for end in unsent.ends] + self._ends)
+        self._unsent, self._ends = [], []
 
-    async def _try(self, verb: Verb, ends: list[RunEnd]) -> None:
-        sending = SENDING[verb]
-        began = time.monotonic()
-        reach("completer.before_send")
-        answers = await self._database.run(sending.call([e.job for e in ends], ends))
-        reach("completer.after_send")
-        if self._events.wants(OutcomesSent):
-            self._events.tell(OutcomesSent(verb, len(ends), time.monotonic() - began))
-        self._tell(sending.outcome, ends, map(sending.read, answers))
-
-    def _tell(self, outcome: Outcome, ends: list[RunEnd], answers: Iterable[tuple[Answer, State | None]]) -> None:
+    def _publish(self, outcome: Outcome, ends: list[RunEnd], answers: Iterable[tuple[Answer, State | None]]) -> None:
         wants = self._events.wants(RunEnded)
         for end, (answer, state) in zip(ends, answers, strict=True):
             if answer is Answer.LOST:
                 self._events.tell(RunLost(end.job))
             elif wants:
-                self._events.tell(_ended(outcome, end, state))
+                self._events.tell(_run_ended(outcome, end, state))
 
 
 def _is_refused(ends: list[RunEnd], error: Exception) -> bool:
-    """Whether one of these was not accepted: its result, or a follow-up that is wrong or not permitted."""
+    """Return true if the database refused one of these for good: its result, or one of its follow-ups."""
     forbidden = isinstance(error, NotPermitted) and any(end.follow_ups for end in ends)
     return forbidden or blames_data(error)
 
@@ -217,12 +220,13 @@ def _halves(ends: list[RunEnd]) -> list[list[RunEnd]]:
     return [ends[:middle], ends[middle:]]
 
 
-def _ended(outcome: Outcome, end: RunEnd, state: State | None) -> RunEnded:
+def _run_ended(outcome: Outcome, end: RunEnd, state: State | None) -> RunEnded:
     if state is State.CANCELLED:
         outcome = Outcome.CANCELLED
-    if state is None:
-        waits = State.SCHEDULED if end.delay else State.READY
-        state = State.SUCCEEDED if outcome is Outcome.SUCCEEDED else waits
+    if state is None and outcome is Outcome.SUCCEEDED:
+        state = State.SUCCEEDED
+    elif state is None:
+        state = State.SCHEDULED if end.delay else State.READY
     if end.error is None:
         return RunEnded(end.job, outcome, state, end.ran)
     error, _, trace = end.error.partition("\n")

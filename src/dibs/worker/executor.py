@@ -1,4 +1,4 @@
-"""Runs one attempt: find the task, read its arguments, call it where it belongs, and say how it ended."""
+"""Runs one attempt: reads the arguments, calls the handler where it belongs, and says how the run ended."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dibs.client.transaction import Databases
 from dibs.errors import InvalidArgument
 from dibs.events import JobStarted, KindUnknown
 from dibs.runtime.points import reach
-from dibs.worker.handler import again, wrapped
+from dibs.worker.handler import next_repeat, wrapped
 from dibs.worker.processes import Processes
 from dibs.worker.run_end import RunEnd, failed, succeeded
 from dibs.worker.threads import Threads
-from dibs.worker.within import in_thread, within
+from dibs.worker.timeouts import limited_by_timeouts, send_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
@@ -48,112 +48,121 @@ class Executor:
         await self._databases.close()
 
     def task(self, kind: str) -> Task[Any, Any] | None:
-        """The task of a kind, if the app has it and may run it."""
+        """Return the task of a kind, if the app has it and may run it."""
         return self._tasks.get(kind)
 
     def unknown(self, job: Claimed) -> RunEnd:
-        """Leave a job of a kind we do not run for others: in a rolling deploy another worker does."""
+        """Park a job of a kind that we do not run: in a rolling deploy another worker does."""
         self._events.tell(KindUnknown(job))
         return RunEnd(job, "park", error=f"no task {job.kind}")
 
     def context(self, job: Claimed) -> Context:
-        """An attempt that has not begun."""
+        """Make the context of an attempt that is about to begin."""
         return Context(job, self._databases, self._note)
 
-    async def attempt(self, task: Task[Any, Any], here: Context, told: Container[bytes]) -> RunEnd:
-        """Run one attempt to its end: whatever is raised, the job failed, unless it is one we told to stop."""
-        job, began = here.job, here._began
+    async def attempt(self, task: Task[Any, Any], context: Context, stopping: Container[bytes]) -> RunEnd:
+        """Run one attempt to its end. Whatever is raised, the job failed; but a cancellation of ours is passed on.
+
+        A cancellation is ours if ``stopping`` holds the run; otherwise the handler made it itself.
+        """
+        job, began = context.job, context._began
         try:
             try:
                 arguments = task.arguments.read(job._payload)
             except InvalidArgument as error:
-                return failed(here, task.settings.retry, error, began, final=True)
+                return failed(context, task.settings.retry, error, began, final=True)
             if task.settings.repeat is not None:
-                here.follow_ups.extend(again(task, job))
-            enter(here)
+                context.follow_ups.extend(next_repeat(task, job))
+            enter(context)
             if self._events.wants(JobStarted):
                 self._events.tell(_started(job))
             reach("worker.before_run")
             if task.is_async and not task.settings.is_bounded:
-                result = await self._handlers[task.name](here, arguments)
-                end = succeeded(here, task.settings.retry, result, began)
+                result = await self._handlers[task.name](context, arguments)
+                end = succeeded(context, task.settings.retry, result, began)
             else:
-                end = await self._run(task, here, arguments, began)
+                end = await self._run(task, context, arguments, began)
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and job._run_key in told:
+            if isinstance(error, asyncio.CancelledError) and job._run_key in stopping:
                 raise
-            end = failed(here, task.settings.retry, error, began)
+            end = failed(context, task.settings.retry, error, began)
         reach("worker.after_run")
         return end
 
-    async def _run(self, task: Task[Any, Any], here: Context, arguments: Any, began: float) -> RunEnd:
+    async def _run(self, task: Task[Any, Any], context: Context, arguments: Any, began: float) -> RunEnd:
         if task.settings.process:
-            return await self._processes.run(task, here, lambda tell: within(task, here, tell))
-        result = await self._call(task, here, arguments)
-        return succeeded(here, task.settings.retry, result, began)
+            return await self._processes.run(task, context, lambda send: limited_by_timeouts(task, context, send))
+        result = await self._call(task, context, arguments)
+        return succeeded(context, task.settings.retry, result, began)
 
-    async def _call(self, task: Task[Any, Any], here: Context, arguments: Any) -> Any:
+    async def _call(self, task: Task[Any, Any], context: Context, arguments: Any) -> Any:
         handler = self._handlers[task.name]
         if not task.is_async:
-            # An abandoned thread goes on to its end, but its job's token is no longer good for anything.
-            return await self._threads.run(lambda: handler(here, arguments), lambda: within(task, here, in_thread))
-        async with within(task, here):
-            return await handler(here, arguments)
+            # If we are cancelled, the thread runs on to its end; its job's token is void by then.
+            return await self._threads.run(
+                lambda: handler(context, arguments), lambda: limited_by_timeouts(task, context, send_nothing)
+            )
+        async with limited_by_timeouts(task, context):
+            return await handler(context, arguments)
 
     async def attempt_batch(
-        self, task: Task[Any, Any], attempts: Sequence[Context], is_told: Callable[[], bool]
+        self, task: Task[Any, Any], attempts: Sequence[Context], is_stopping: Callable[[], bool]
     ) -> list[RunEnd]:
-        """Run many attempts as one call of a batch handler; an end for each."""
+        """Run many attempts as one call of a batch handler. Return an end for each.
+
+        A job whose arguments cannot be read fails alone, and the handler gets the others.
+        """
         began = time.monotonic()
         ends: dict[int, RunEnd] = {}
-        contexts, items = [], []
-        for n, here in enumerate(attempts):
+        readable, items = [], []
+        for n, context in enumerate(attempts):
             try:
-                items.append(task.arguments.read(here.job._payload)["item"])
-                contexts.append((n, here))
+                items.append(task.arguments.read(context.job._payload)["item"])
+                readable.append((n, context))
             except Exception as error:
                 final = isinstance(error, InvalidArgument)
-                ends[n] = failed(here, task.settings.retry, error, began, final=final)
+                ends[n] = failed(context, task.settings.retry, error, began, final=final)
         if items:
-            answers = await self._answers(task, [here for _, here in contexts], items, is_told)
-            for (n, here), answer in zip(contexts, answers, strict=True):
-                ends[n] = _outcome(task, here, answer, began)
+            results = await self._call_batch(task, [context for _, context in readable], items, is_stopping)
+            for (n, context), result in zip(readable, results, strict=True):
+                ends[n] = _end_of(task, context, result, began)
         return [ends[n] for n in range(len(attempts))]
 
-    async def _answers(
-        self, task: Task[Any, Any], contexts: list[Context], items: list[Any], is_told: Callable[[], bool]
+    async def _call_batch(
+        self, task: Task[Any, Any], contexts: list[Context], items: list[Any], is_stopping: Callable[[], bool]
     ) -> list[Any]:
-        """For each item its result, or an exception."""
+        """Call a batch handler. Return a result or an exception for each item."""
         first = contexts[0]
         first._batch = tuple(contexts)
         enter(first)
         if self._events.wants(JobStarted):
-            for here in contexts:
-                self._events.tell(_started(here.job))
+            for context in contexts:
+                self._events.tell(_started(context.job))
         try:
             reach("worker.before_run")
-            told = await self._call(task, first, items)
+            returned = await self._call(task, first, items)
             reach("worker.after_run")
         except BaseException as raised:
-            if isinstance(raised, asyncio.CancelledError) and is_told():
+            if isinstance(raised, asyncio.CancelledError) and is_stopping():
                 raise
             return [raised] * len(items)
-        if told is None:
+        if returned is None:
             return [None] * len(items)
-        if not isinstance(told, list | tuple) or len(told) != len(items):
-            wrong = f"{len(told)} outcomes" if isinstance(told, list | tuple) else f"a {type(told).__name__}"
-            error = TypeError(f"{task.name} returned {wrong} for {len(items)} jobs, not one for each or None")
-            return [error] * len(items)
-        return list(told)
+        if isinstance(returned, list | tuple) and len(returned) == len(items):
+            return list(returned)
+        wrong = f"{len(returned)} outcomes" if isinstance(returned, list | tuple) else f"a {type(returned).__name__}"
+        error = TypeError(f"{task.name} returned {wrong} for {len(items)} jobs, not one for each or None")
+        return [error] * len(items)
 
 
-def _outcome(task: Task[Any, Any], here: Context, answer: Any, began: float) -> RunEnd:
-    if not isinstance(answer, BaseException):
+def _end_of(task: Task[Any, Any], context: Context, result: Any, began: float) -> RunEnd:
+    """The end of one run of a batch, whose ``result`` may be an exception."""
+    if not isinstance(result, BaseException):
         try:
-            return succeeded(here, task.settings.retry, answer, began)
+            return succeeded(context, task.settings.retry, result, began)
         except BaseException as error:
-            answer = error
-    return failed(here, task.settings.retry, answer, began)
+            result = error
+    return failed(context, task.settings.retry, result, began)
 
 
 def _started(job: Claimed) -> JobStarted:

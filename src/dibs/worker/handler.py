@@ -1,4 +1,4 @@
-"""A task made ready to run: its function inside its middleware, where it belongs."""
+"""A task made ready to run: its function inside its middleware."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def wrapped(task: Task[Any, Any], middleware: Sequence[Middleware]) -> Callable[[Context, dict[str, Any]], Any]:
-    """The task's function as one of a context and its arguments; async if the function is."""
-    chain = _plain(task)
+    """Wrap the task's function in its middleware. The handler is async if the function is."""
+    handler = _unwrapped(task)
     for hook in hooks(middleware, "arun" if task.is_async else "run"):
-        chain = functools.partial(_through, hook, chain)
-    return chain
+        handler = functools.partial(_through, hook, handler)
+    return handler
 
 
-def _plain(task: Task[Any, Any]) -> Callable[[Context, Any], Any]:
+def _unwrapped(task: Task[Any, Any]) -> Callable[[Context, Any], Any]:
     function = task.function
     if task.settings.batch is not None:
         return lambda _, items: function(items)
@@ -34,15 +34,15 @@ def _plain(task: Task[Any, Any]) -> Callable[[Context, Any], Any]:
 
 def _through(
     hook: Callable[[Context, Callable[[], Any]], Awaitable[Any] | Any],
-    chain: Callable[[Context, Any], Any],
+    handler: Callable[[Context, Any], Any],
     context: Context,
     arguments: Any,
 ) -> Any:
-    return hook(context, lambda: chain(context, arguments))
+    return hook(context, lambda: handler(context, arguments))
 
 
-def again(task: Task[Any, Any], job: Claimed) -> Sequence[NewJob]:
-    """The next of a job that repeats endlessly, to follow it: both commit together."""
+def next_repeat(task: Task[Any, Any], job: Claimed) -> Sequence[NewJob]:
+    """The next job of a task with ``repeat``, as a follow-up: it commits together with this job's end."""
     if task.settings.repeat is None:
         return ()
     options: Any = {"delay": task.settings.repeat, "priority": job.priority}

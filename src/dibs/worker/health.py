@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from dibs.runtime.http import Route
 
-EVERY = 2.0
+TOUCH_EVERY = 2.0
 """Seconds between two touches of the file."""
 
 
 def pages(trouble: Callable[[], str | None], ready: Callable[[], str | None]) -> dict[str, Route]:
-    """The probes' pages: 200 when all is well, otherwise 503 and why."""
+    """The pages for probes: 200 when all is well, otherwise 503 and the reason."""
 
     def live() -> Page:
         return _page(trouble())
@@ -31,21 +31,21 @@ def pages(trouble: Callable[[], str | None], ready: Callable[[], str | None]) ->
     return {"/live": live, "/ready": is_ready}
 
 
-def _page(why: str | None) -> Page:
-    return Page("ok\n") if why is None else Page(f"{why}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+def _page(reason: str | None) -> Page:
+    return Page("ok\n") if reason is None else Page(f"{reason}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 @contextmanager
 def keep_fresh(path: Path, trouble: Callable[[], str | None]) -> Iterator[None]:
-    """Touch the file while all is well, from a thread; remove it at the end."""
+    """Touch the file while all is well, in a thread. Remove it at the end."""
     ended = threading.Event()
 
     def touch() -> None:
         while True:
             if trouble() is None:
-                with suppress(OSError):  # The probe will notice.
+                with suppress(OSError):  # The probe notices that the file grows old.
                     path.touch()
-            if ended.wait(EVERY):
+            if ended.wait(TOUCH_EVERY):
                 return
 
     thread = threading.Thread(target=touch, name="dibs-health", daemon=True)
@@ -54,5 +54,5 @@ def keep_fresh(path: Path, trouble: Callable[[], str | None]) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join(EVERY)
+        thread.join(TOUCH_EVERY)
         path.unlink(missing_ok=True)

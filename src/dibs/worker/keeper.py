@@ -1,7 +1,7 @@
-"""Renews leases from a separate thread and connection, so that a blocked event loop loses nothing.
+"""Renews leases from a separate thread and connection, so that a blocked event loop loses none.
 
-Another thread stops jobs whose leases could not be renewed in time: it waits for nobody, so that a silent database
-does not keep it from doing so.
+Another thread stops jobs whose leases are about to end without a renewal. It makes no calls, so a silent database does
+not hold it up.
 """
 
 from __future__ import annotations
@@ -30,109 +30,107 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-BATCH = 1000
-SHARE = 3
+RENEWALS_PER_LEASE = 3
 """A lease is renewed when a third of it has passed."""
-NAP = 0.2
-"""How many seconds pass between two looks at most: a lease that was taken meanwhile may be short."""
-PATIENCE = (1.0, 6.0)
-"""The least and the most seconds that a renewal may take; in between, a fifth of the shortest lease."""
-HEARD = 1.0
+LEASES_PER_CALL = 1000
+LONGEST_NAP = 0.2
+"""The most seconds between two rounds: a lease that was taken meanwhile may be short."""
+LEAST_PATIENCE, MOST_PATIENCE = 1.0, 6.0
+"""How many seconds a renewal may take: a fifth of the shortest lease, within these bounds."""
+REMEMBER_MARK = 1.0
 """For how many seconds to look for a run that a ring named: the answer to its claim may still be on its way."""
-MARKS = 10_000
-"""How many such runs to look for: anyone may ring."""
+MOST_MARKS = 10_000
+"""The most such runs to look for: anyone may ring."""
 CLOSING = 2.0
-"""How many seconds the threads have to end."""
+"""How many seconds each thread has to end."""
 
 
-class _Kept:
-    """A lease that is kept: how long it lasts, until when it does by our clock, and progress that is not sent yet.
+class _Lease:
+    """A lease, when it ends by our clock, and the progress of its run that is not sent yet."""
 
-    It ``is_rung`` when a ring says that it is worth asking for it now.
-    """
+    __slots__ = ("is_rung", "job", "length", "progress", "until")
 
-    __slots__ = ("is_rung", "job", "length", "news", "until")
-
-    def __init__(self, job: Claimed, now: float) -> None:
+    def __init__(self, job: Claimed, since: float) -> None:
         self.job = job
         self.length = job.lease
-        self.until = now + self.length
-        self.news: dict[str, Any] | None = None
+        self.until = since + self.length
+        self.progress: dict[str, Any] | None = None
         self.is_rung = False
+        """Renew now, because a ring said that somebody asked this run to stop."""
 
     def is_over(self, now: float) -> bool:
-        """Whether the lease may end any moment.
+        """Return true in the last tenth of the lease.
 
-        By our own clock, from before the claim or renewal was sent: never later than the database sees it.
+        ``until`` counts from before the claim or the renewal was sent, so it is never later than for the database.
         """
         return now > self.until - self.length / 10
 
 
 class Keeper:
-    """Keeps the leases of the jobs in hand; says which are to stop, because they were cancelled or lost."""
+    """Keeps the leases of the jobs in flight, and stops jobs that were cancelled or lost."""
 
     def __init__(self, dsn: str, events: Events, pulse: Pulse) -> None:
         self._events = events
         self._pulse = pulse
-        self._database = Database(dsn, pool_size=1, patience=PATIENCE[0])
+        self._database = Database(dsn, pool_size=1, patience=LEAST_PATIENCE)
         self._stop_job: StopJob = lambda *_: None
-        # Shared with the event loop without a lock: every access is one operation of the dict.
-        self._held: dict[bytes, _Kept] = {}
-        self._rung: dict[str, float] = {}
+        # Both are shared with the event loop without a lock: every access is one operation of the dict.
+        self._leases: dict[bytes, _Lease] = {}
+        self._marks: dict[str, float] = {}
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=run, name=name, daemon=True)
-            for name, run in (("dibs-keeper", self._renew_all), ("dibs-fence", self._fence_all))
+            for name, run in (("dibs-keeper", self._renew_until_ended), ("dibs-fence", self._stop_lost_until_ended))
         ]
 
     def start(self, stop_job: StopJob) -> None:
-        """Begin to keep leases; ``stop_job`` is called in the keeper's thread."""
+        """Begin to keep leases. ``stop_job`` is called in the keeper's threads."""
         self._stop_job = stop_job
         for thread in self._threads:
             thread.start()
 
     def take(self, jobs: list[Claimed], since: float) -> list[Claimed]:
-        """Keep these jobs' leases from now on; they began after ``since``, when they were asked for.
+        """Keep the leases of these jobs, which began after ``since``, when the claim was sent.
 
-        Returns those that are not kept, because they may be over already: the answer was long in coming.
+        Return the jobs whose answer came so late that their leases may be over. Those are not kept.
         """
         late = []
         now = time.monotonic()
         for job in jobs:
-            kept = _Kept(job, since)
-            if kept.is_over(now):
+            lease = _Lease(job, since)
+            if lease.is_over(now):
                 late.append(job)
             else:
-                self._held[job._run_key] = kept
+                self._leases[job._run_key] = lease
         return late
 
     @property
     def is_alive(self) -> bool:
-        """Whether leases are being kept."""
+        """Whether both threads run."""
         return all(thread.is_alive() for thread in self._threads)
 
     def let_go(self, key: bytes) -> None:
-        """Keep this one no longer."""
-        self._held.pop(key, None)
+        """Keep the lease of this run no longer."""
+        self._leases.pop(key, None)
 
     def holds(self, key: bytes) -> bool:
-        """Whether this one's lease is kept."""
-        return key in self._held
+        """Return true if the lease of this run is kept."""
+        return key in self._leases
 
     def of_queues(self, queues: Collection[str]) -> list[Claimed]:
-        """The jobs in hand that are of these queues."""
-        return [kept.job for kept in list(self._held.values()) if kept.job.queue in queues]
+        """Return the jobs of these queues whose leases are kept."""
+        return [lease.job for lease in list(self._leases.values()) if lease.job.queue in queues]
 
-    def note(self, job: Claimed, progress: dict[str, Any]) -> None:
-        """Send a run's progress with the next round; of several only the last."""
-        kept = self._held.get(job._run_key)
-        if kept is not None:
-            kept.news = progress
+    def note_progress(self, job: Claimed, progress: dict[str, Any]) -> None:
+        """Send a run's progress with the next round, unless newer progress replaces it before that."""
+        lease = self._leases.get(job._run_key)
+        if lease is not None:
+            lease.progress = progress
 
     def hear(self, marks: Sequence[str]) -> None:
-        """Ask at once for the runs with these marks, if they are ours: each was asked to stop."""
-        until = time.monotonic() + HEARD
-        self._rung.update(dict.fromkeys(marks[: MARKS - len(self._rung)], until))
+        """Renew the runs with these marks at once, if they are ours: somebody asked each of them to stop."""
+        until = time.monotonic() + REMEMBER_MARK
+        self._marks.update(dict.fromkeys(marks[: MOST_MARKS - len(self._marks)], until))
 
     def close(self) -> None:
         """Stop keeping leases."""
@@ -142,82 +140,89 @@ class Keeper:
         self._database.close()
 
     def _shortest(self) -> float:
-        return min((kept.length for kept in list(self._held.values())), default=30.0)
+        return min((lease.length for lease in list(self._leases.values())), default=30.0)
 
-    def _renew_all(self) -> None:
-        while not self._ended.wait(min(NAP, self._shortest() / 10)):
+    def _nap(self) -> float:
+        return min(LONGEST_NAP, self._shortest() / 10)
+
+    # In the thread dibs-keeper
+
+    def _renew_until_ended(self) -> None:
+        while not self._ended.wait(self._nap()):
             try:
                 self._renew_due()
-                self._ask()
+                self._probe()
             except Exception as error:
                 self._events.tell(Trouble("renewing leases", error))
 
     def _renew_due(self) -> None:
         now = time.monotonic()
-        held = list(self._held.values())
-        if self._rung:
-            self._find_rung(held, now)
-        due = [kept for kept in held if kept.is_rung or now >= kept.until - kept.length * (1 - 1 / SHARE)]
-        for n in range(0, len(due), BATCH):
-            self._renew(due[n : n + BATCH])
-        self._tell_news([kept for kept in held if kept.news is not None])
+        leases = list(self._leases.values())
+        if self._marks:
+            self._find_rung(leases, now)
+        left = 1 - 1 / RENEWALS_PER_LEASE
+        due = [lease for lease in leases if lease.is_rung or now >= lease.until - lease.length * left]
+        for n in range(0, len(due), LEASES_PER_CALL):
+            self._renew(due[n : n + LEASES_PER_CALL])
+        if reporting := [lease for lease in leases if lease.progress is not None]:
+            self._send_progress(reporting)
 
-    def _find_rung(self, held: list[_Kept], now: float) -> None:
-        for kept in held:
-            if self._rung.pop(kept.job._mark, None) is not None:
-                kept.is_rung = True
-        for mark, until in list(self._rung.items()):
+    def _find_rung(self, leases: list[_Lease], now: float) -> None:
+        for lease in leases:
+            if self._marks.pop(lease.job._mark, None) is not None:
+                lease.is_rung = True
+        for mark, until in list(self._marks.items()):
             if now > until:
-                self._rung.pop(mark, None)
+                self._marks.pop(mark, None)
 
     def _run(self, call: Call[R]) -> R:
-        least, most = PATIENCE
         with self._pulse.asking():
-            return self._database.run(call, patience=max(least, min(most, self._shortest() / 5)))
+            patience = max(LEAST_PATIENCE, min(MOST_PATIENCE, self._shortest() / 5))
+            return self._database.run(call, patience=patience)
 
-    def _ask(self) -> None:
-        """Ask for something small now and then, so that an outage is noticed though no lease is due."""
+    def _probe(self) -> None:
+        """Make a small call now and then, so that an outage is noticed while no lease is due."""
         if self._pulse.is_due:
             with suppress(DibsError), self._pulse.asking():
                 self._database.run(calls.schema.now(), patience=0)
 
-    def _renew(self, due: list[_Kept]) -> None:
-        before = time.monotonic()
+    def _renew(self, due: list[_Lease]) -> None:
+        began = time.monotonic()
         try:
             reach("keeper.before_send")
-            answers = self._run(calls.jobs.extend_many([kept.job for kept in due], None, None))
+            answers = self._run(calls.jobs.extend_many([lease.job for lease in due], None, None))
             reach("keeper.after_send")
         except DibsError as error:
             self._events.tell(Trouble("renewing leases", error))
             return
-        self._events.tell(LeasesRenewed(len(due), time.monotonic() - before))
-        for kept, answer in zip(due, answers, strict=True):
-            kept.is_rung = answer.answer is Answer.BUSY
-            if answer.answer in {Answer.OK, Answer.CANCEL}:
-                kept.until = before + kept.length
-            if answer.answer is Answer.CANCEL:
-                self._stop_job(kept.job, "cancelled")
-            elif answer.answer is Answer.LOST:
-                self._stop_job(kept.job, "lost")
+        self._events.tell(LeasesRenewed(len(due), time.monotonic() - began))
+        for lease, extended in zip(due, answers, strict=True):
+            lease.is_rung = extended.answer is Answer.BUSY  # Its row is locked: ask again.
+            if extended.answer in {Answer.OK, Answer.CANCEL}:
+                lease.until = began + lease.length
+            if extended.answer is Answer.CANCEL:
+                self._stop_job(lease.job, "cancelled")
+            elif extended.answer is Answer.LOST:
+                self._stop_job(lease.job, "lost")
 
-    def _tell_news(self, these: list[_Kept]) -> None:
-        if not these:
-            return
-        news = [kept.news for kept in these]
+    def _send_progress(self, leases: list[_Lease]) -> None:
+        sent = [lease.progress for lease in leases]
         try:
-            self._run(calls.jobs.progress_many([kept.job for kept in these], news))
+            self._run(calls.jobs.progress_many([lease.job for lease in leases], sent))
         except DibsError as error:
             self._events.tell(Trouble("reporting progress", error))
-        for kept, told in zip(these, news, strict=True):
-            if kept.news is told:
-                kept.news = None
+        for lease, progress in zip(leases, sent, strict=True):
+            if lease.progress is progress:  # Otherwise the handler has reported again meanwhile.
+                lease.progress = None
 
-    def _fence_all(self) -> None:
-        while not self._ended.wait(min(NAP, self._shortest() / 10)):
-            self._fence()
+    # In the thread dibs-fence
+
+    def _stop_lost_until_ended(self) -> None:
+        while not self._ended.wait(self._nap()):
+            self._stop_lost()
             self._pulse.look()
 
-    def _fence(self) -> None:
-        for kept in list(self._held.values()):
-            if kept.is_over(time.monotonic()):
-                self._stop_job(kept.job, "lost")
+    def _stop_lost(self) -> None:
+        for lease in list(self._leases.values()):
+            if lease.is_over(time.monotonic()):
+                self._stop_job(lease.job, "lost")

@@ -1,4 +1,4 @@
-"""A worker run from code: ``App.run_worker`` and ``App.arun_worker``."""
+"""Runs a worker from code: ``App.run_worker`` and ``App.arun_worker``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def settings_for(app: App, options: WorkerOptions) -> WorkerSettings:
-    """The settings; without ``queues`` those of the app's tasks."""
+    """Make the settings. Without ``queues`` the worker serves those of the app's tasks."""
     queues = sorted({task.settings.queue for task in app.tasks.values()})
     given: WorkerOptions = {"queues": queues, **options}
     return WorkerSettings(**given)
 
 
 def run_worker(app: App, options: WorkerOptions) -> int:
-    """Work until a signal says stop; how many jobs ended."""
+    """Work until a signal says stop. Return the number of jobs that ended."""
     refuse_running_loop("run_worker()", "await arun_worker(…)")
     return run(_until_signal(app, Worker(app, settings_for(app, options))))
 
@@ -42,7 +42,7 @@ def refuse_running_loop(what: str, instead: str) -> None:
 
 
 async def _until_signal(app: App, worker: Worker) -> int:
-    is_main = threading.current_thread() is threading.main_thread()  # Only there Python takes signals.
+    is_main = threading.current_thread() is threading.main_thread()  # Python handles signals only there.
     guard = Guard()
     listening = obeying(worker.stop, worker.hurry, guard=guard, grace=worker.settings.grace)
     with listening if is_main else nullcontext():
@@ -55,7 +55,7 @@ async def _until_signal(app: App, worker: Worker) -> int:
 
 
 async def arun_worker(app: App, options: WorkerOptions) -> int:
-    """Work until cancelled, which stops it cleanly; cancelled again, give back at once what still runs."""
+    """Work until cancelled, and then stop cleanly. A second cancellation gives the running jobs back at once."""
     worker = Worker(app, settings_for(app, options))
     working = asyncio.create_task(worker.run(), name="dibs-worker")
     stopped: asyncio.CancelledError | None = None

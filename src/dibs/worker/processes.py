@@ -19,17 +19,17 @@ from dibs.worker.threads import Threads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.client.context import Context, StopReason, Tell
+    from dibs.client.context import Context, SendStop, StopReason
     from dibs.client.task import Task
-    from dibs.worker.threads import Limited
+    from dibs.worker.threads import TimeLimit
 
 
 class ProcessDied(DibsError):
-    """The process that ran a job ended before the job did."""
+    """A process ended before the job that it ran."""
 
 
 class Processes:
-    """Up to ``size`` processes, started when they are needed, each running one job at a time."""
+    """Up to ``size`` processes, started when they are needed. Each runs one job at a time."""
 
     def __init__(self, dsn: str, size: int) -> None:
         self._dsn = dsn
@@ -37,27 +37,27 @@ class Processes:
         self._idle: list[Child] = []
         self._all: set[Child] = set()
 
-    async def run(self, task: Task[..., object], here: Context, limit: Callable[[Tell], Limited]) -> RunEnd:
-        """Run one attempt within the limit; a process that is not done when we are cancelled is killed."""
+    async def run(self, task: Task[..., object], context: Context, limit: Callable[[SendStop], TimeLimit]) -> RunEnd:
+        """Run one attempt within the time limit. If we are cancelled before it ends, its process is killed."""
         child: Child | None = None
-        given_up = False
-        asked = Request(task.function.__module__, here.job, task.settings.memory, begun[0] if begun else None)
+        abandoned = False
+        request = Request(task.function.__module__, context.job, task.settings.memory, begun[0] if begun else None)
 
-        def ask() -> RunEnd:
+        def run_in_child() -> RunEnd:
             nonlocal child
-            child = self._child()
-            if given_up:  # While it was starting: nobody else knows it yet.
+            child = self._take_child()
+            if abandoned:  # While the process was starting; nobody else could kill it.
                 child.kill()
-            return child.ask(msgspec.structs.replace(asked, stop=here.stop_reason))
+            return child.run(msgspec.structs.replace(request, stop=context.stop_reason))
 
-        def tell(why: StopReason) -> None:
-            if child is not None:  # Otherwise the request will say so.
-                child.tell(Stop(here.job._run_key, why))
+        def send_stop(why: StopReason) -> None:
+            if child is not None:  # Otherwise the request will carry the reason.
+                child.send_stop(Stop(context.job._run_key, why))
 
         try:
-            end: RunEnd = await self._threads.run(ask, lambda: limit(tell))
+            end: RunEnd = await self._threads.run(run_in_child, lambda: limit(send_stop))
         except BaseException:
-            given_up = True
+            abandoned = True
             if child is not None:
                 child.kill()
                 self._all.discard(child)
@@ -66,49 +66,49 @@ class Processes:
             self._idle.append(child)
         return end
 
-    def _child(self) -> Child:
-        """One that is idle, or a new one; called in threads."""
+    def _take_child(self) -> Child:
+        """Take an idle child or start a new one. Called in threads."""
         try:
             return self._idle.pop()
         except IndexError:
-            made = Child(self._dsn)
-            self._all.add(made)
-            return made
+            child = Child(self._dsn)
+            self._all.add(child)
+            return child
 
     def close(self) -> None:
-        """End them all, whatever they do."""
+        """Kill all processes, whatever they run."""
         for child in list(self._all):
             child.kill()
         self._threads.close()
 
 
 class Child:
-    """One process and the pipe to it. It is spawned, never forked: a fork would share our connections."""
+    """One process and the pipe to it. It is spawned and not forked: a fork would share our connections."""
 
     def __init__(self, dsn: str) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, dsn), name="dibs-handler", daemon=True)
+        self._pipe, pipe_of_child = context.Pipe()
+        self._process = context.Process(target=serve, args=(pipe_of_child, dsn), name="dibs-handler", daemon=True)
         self._process.start()
-        theirs.close()
+        pipe_of_child.close()
         self._writing = threading.Lock()
 
-    def ask(self, request: Request) -> RunEnd:
-        """Run a job there; blocks."""
+    def run(self, request: Request) -> RunEnd:
+        """Run a job there. Blocks until it ends."""
         try:
             self._write(request)
             return msgspec.json.decode(self._pipe.recv_bytes(), type=RunEnd)
         except (EOFError, OSError):
             self._process.join(5)
             self._pipe.close()
-            raise ProcessDied(f"the process running it ended with {_ending(self._process.exitcode)}") from None
+            raise ProcessDied(f"the process running it ended with {_describe_exit(self._process.exitcode)}") from None
 
-    def tell(self, stop: Stop) -> None:
-        """Tell the run there that it should stop; from a thread, because a process that reads nothing would block."""
-        threading.Thread(target=self._tell, args=(stop,), name="dibs-stop", daemon=True).start()
+    def send_stop(self, stop: Stop) -> None:
+        """Tell the run there that it should stop; in a thread, because writing blocks if the process does not read."""
+        threading.Thread(target=self._send_stop, args=(stop,), name="dibs-stop", daemon=True).start()
 
-    def _tell(self, stop: Stop) -> None:
-        with contextlib.suppress(OSError):  # It has ended.
+    def _send_stop(self, stop: Stop) -> None:
+        with contextlib.suppress(OSError):  # The process has ended.
             self._write(stop)
 
     def _write(self, message: Request | Stop) -> None:
@@ -116,11 +116,11 @@ class Child:
             self._pipe.send_bytes(msgspec.json.encode(message))
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """Kill the process, whatever it runs."""
         self._process.kill()
 
 
-def _ending(status: int | None) -> str:
+def _describe_exit(status: int | None) -> str:
     if status is None or status >= 0:
         return f"exit code {status}"
     return f"signal {signal.Signals(-status).name}"

@@ -13,129 +13,138 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dibs.job import Claimed
-    from dibs.worker.hand import Hand
+    from dibs.worker.in_flight import InFlight
     from dibs.worker.runners import Runners
-    from dibs.worker.source import Mark, Source
+    from dibs.worker.source import RingsBefore, Source
     from dibs.worker_settings import WorkerSettings
 
-BATCH = 500
+CLAIM_LIMIT = 500
+"""The most jobs that one round of claims takes."""
 AHEAD = 0.2
-"""How many seconds of work to claim beyond what runs: short jobs never run out, long ones are not hoarded."""
+"""How many seconds of work to prefetch beyond the slots: short jobs never run out, long ones are not hoarded."""
+MOST_AHEAD = 2000
+"""The most jobs to prefetch, however short they are."""
 SUSPECT = 2
-"""A job lost this often runs alone, so that it takes no other down with it."""
+"""A job that was lost this often may be killing its workers. It runs alone, so that no other is lost with it."""
 SOLITUDE = 30.0
-"""How many seconds a suspect waits for the others to end before it runs beside them."""
+"""How many seconds a suspect waits for the other jobs to end. Then it runs beside them."""
+DRAIN_POLL = 0.05
+"""The longest wait, in seconds, before a worker that drains looks again."""
 
 
 class Producer:
     """Keeps the runners supplied until told to stop."""
 
     def __init__(
-        self, settings: WorkerSettings, source: Source, hand: Hand, runners: Runners, stop: asyncio.Event
+        self, settings: WorkerSettings, source: Source, in_flight: InFlight, runners: Runners, stop: asyncio.Event
     ) -> None:
         self._settings = settings
         self._source = source
-        self._hand = hand
+        self._in_flight = in_flight
         self._runners = runners
         self._stop = stop
-        self._trust = BATCH
-        self._fast: Iterator[float] = iter(())
+        self._claim_limit = CLAIM_LIMIT  # 1 after a suspect; doubled with each round up to CLAIM_LIMIT.
+        self._fast_polls: Iterator[float] = iter(())
 
     def wake(self) -> None:
-        """Look now whether to stop."""
-        self._hand.wake()
+        """End any wait, to see that it is time to stop."""
+        self._in_flight.wake()
         self._source.wake()
 
-    def silent(self) -> str | None:
-        """Why we believe that claims do not succeed, if we do."""
-        silence = self._source.silence
-        if self._hand.count == 0 and silence > 10 * self._settings.poll + 10:
+    def trouble(self) -> str | None:
+        """Why claims seem to fail, if they do."""
+        silence = self._source.since_claim
+        if self._in_flight.count == 0 and silence > 10 * self._settings.poll + 10:
             return f"no claim has succeeded for {silence:.0f} s"
         return None
 
     async def run(self) -> None:
         """Claim until stopped, or until nothing is left to drain."""
         await self._source.listen()
-        self._hand.pace.restart()
+        self._in_flight.pace.restart()
         while not self._stop.is_set():
             room = self._room()
             if room == 0:
-                await self._hand.change()
+                await self._in_flight.wait_for_end()
                 continue
-            mark = self._source.mark()
-            idle = self._hand.count == 0  # before we look: what ends while we look may come back
-            if not await self._fill(room):
-                if self._settings.drain and idle and not await self._source.unpark(room):
+            before = self._source.rings_before()
+            was_idle = self._in_flight.count == 0  # Before the claim: a job that ends during it may be retried.
+            if not await self._claim_round(room):
+                if self._settings.drain and was_idle and not await self._source.unpark(room):
                     return
-                await self._wait(mark, room)
+                await self._wait(before, room)
 
     def _wanted(self) -> int:
-        return self._settings.slots + min(int(self._hand.pace.rate * AHEAD), 4 * BATCH)
+        """The number of jobs to have in flight."""
+        return self._settings.slots + min(int(self._in_flight.pace.rate * AHEAD), MOST_AHEAD)
 
     def _room(self) -> int:
-        """How many jobs to claim: none while there is stock and it is not worth a claim."""
+        """The number of jobs to claim; 0 while jobs are buffered and a claim would bring too few."""
         wanted = self._wanted()
-        room = wanted - self._hand.count
-        return 0 if room <= 0 or (room < wanted // 4 and self._runners.has_stock) else room
+        room = wanted - self._in_flight.count
+        return 0 if room <= 0 or (room < wanted // 4 and self._runners.has_buffered) else room
 
-    async def _fill(self, room: int) -> bool:
-        """Claim; whether anything was found."""
-        asked = min(room, self._trust)
-        self._trust = min(2 * self._trust, BATCH)
-        found = await self._claim(asked)
-        if 0 < found < asked:
-            await asyncio.sleep(0)  # Let what came begin before we ask again.
+    async def _claim_round(self, room: int) -> bool:
+        """Claim up to ``room`` jobs. Return true if any were found."""
+        count = min(room, self._claim_limit)
+        self._claim_limit = min(2 * self._claim_limit, CLAIM_LIMIT)  # Before the claim: a suspect in it sets 1.
+        found = await self._claim(count)
+        if 0 < found < count:
+            await asyncio.sleep(0)  # Let these jobs begin before the next claim.
         return found > 0
 
     async def _claim(self, room: int) -> int:
         found = 0
         empty: set[str] = set()
-        for queues, most in self._hand.shares.claims(room):
+        for queues, most in self._in_flight.shares.claims(room):
             if found >= room:
                 break
             if empty.issuperset(queues):
                 continue
             count = min(most, room - found)
-            asked = time.monotonic()
+            claimed_after = time.monotonic()
             jobs = await self._source.claim(queues, count)
             if jobs is None:
                 break
             found += len(jobs)
             if len(jobs) < count:
                 empty.update(queues)
-            self._hand.take(jobs)
-            kept = self._runners.take(jobs, asked)
-            if suspects := [job for job in kept if job.losses >= SUSPECT]:
+            self._in_flight.add(jobs)
+            # No await from here to `set_aside`, or a runner would begin a suspect.
+            accepted = self._runners.take(jobs, claimed_after)
+            if suspects := [job for job in accepted if job.losses >= SUSPECT]:
                 await self._run_alone(*suspects)
                 break
         return found
 
-    async def _run_alone(self, job: Claimed, *others: Claimed) -> None:
-        """Run a job that may kill this process when nothing else of ours can be lost with it.
+    async def _run_alone(self, suspect: Claimed, *others: Claimed) -> None:
+        """Run a job that may kill this process while no other job can be lost with it.
 
-        Other suspects are given back: they would be lost with it, for the last time perhaps. Suspects come in groups,
-        so we claim one job at a time after this, then two, four and so on, and soon meet one suspect at a time.
+        Other suspects are given back: one more loss could be their last. Suspects come in groups, so the next rounds
+        claim one job, then two, four and so on, and soon meet one suspect at a time.
         """
-        self._trust = 1
-        self._runners.set_aside(job, others)
+        self._claim_limit = 1
+        self._runners.set_aside(suspect, others)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SOLITUDE):
-                await self._until_in_hand(1)
-        running = self._hand.count - 1
-        self._runners.put_back(job)
-        await self._until_in_hand(running)
+                await self._until_at_most(1)
+        others_in_flight = self._in_flight.count - 1
+        self._runners.put_back(suspect)
+        # If others still run after SOLITUDE, the end of one of them also ends this wait.
+        await self._until_at_most(others_in_flight)
 
-    async def _until_in_hand(self, most: int) -> None:
-        while self._hand.count > most and not self._stop.is_set():
-            await self._hand.change()
+    async def _until_at_most(self, count: int) -> None:
+        """Wait until at most ``count`` jobs are in flight."""
+        while self._in_flight.count > count and not self._stop.is_set():
+            await self._in_flight.wait_for_end()
 
-    async def _wait(self, mark: Mark, room: int) -> None:
-        """Wait for work: fast after a ring, otherwise until the next ring or poll."""
-        if soon := next(self._fast, None):
-            rung = await self._source.wait(mark, soon)
+    async def _wait(self, before: RingsBefore, room: int) -> None:
+        """Wait for the next ring or poll; after a ring poll fast a few times, as FAST_POLLS explains."""
+        if seconds := next(self._fast_polls, None):
+            is_rung = await self._source.wait(before, seconds)
         else:
-            nap = await self._source.due_in(mark, room)
-            rung = await self._source.wait(mark, min(nap, 0.05) if self._settings.drain else nap)
-            self._hand.pace.restart()
-        if rung:
-            self._fast = iter(FAST_POLLS)
+            seconds = await self._source.unpark_or_due_in(before.queues, room)
+            is_rung = await self._source.wait(before, min(seconds, DRAIN_POLL) if self._settings.drain else seconds)
+            self._in_flight.pace.restart()
+        if is_rung:
+            self._fast_polls = iter(FAST_POLLS)

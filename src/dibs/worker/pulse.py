@@ -1,7 +1,7 @@
-"""Whether the database answers.
+"""Notices within two seconds that the database does not answer.
 
-Calls are repeated with patience and leases last for a while, so an outage could go unnoticed for long. Something small
-is asked a few times per second instead, and an answer that does not come is an outage.
+Calls are repeated with patience and leases last for a while, so an outage could go unnoticed for long. Therefore a
+small call is made a few times per second, and one without an answer is an outage.
 """
 
 from __future__ import annotations
@@ -22,34 +22,35 @@ if TYPE_CHECKING:
 
     from dibs.events import Events
 
-EVERY = 0.4
-"""Ask when nothing was asked for this many seconds."""
-SILENCE = 1.0
-"""An answer that takes longer than this many seconds is an outage. With EVERY, and the naps between two looks, it is
-noticed in less than 2 s."""
+ASK_EVERY = 0.4
+"""Make a small call when none was made for this many seconds."""
+OUTAGE_AFTER = 1.0
+"""An answer that takes longer than this many seconds is an outage. With ASK_EVERY, and the pauses between two looks,
+it is noticed in less than 2 s."""
 CLOSING = 1.0
-"""How many seconds there are to take leave of the database."""
+"""How many seconds there are to disconnect."""
 
 
 class Pulse:
-    """Knows since when a question is open, and tells when an outage begins and ends.
+    """Knows since when a call has no answer, and reports when an outage begins and ends.
 
-    One thread asks, others look. What they share is set in one step each, and a race is made up for by the next answer.
+    One thread makes calls, others look. They share attributes without a lock: each is set in one step, and the next
+    answer repairs the result of a race.
     """
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self._asked_at = time.monotonic()
-        self._open_since: float | None = None
+        self._unanswered_since: float | None = None
         self._error: ConnectionLost | None = None
         self._is_out = False
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Around a call: whatever it raises is an answer, unless the connection was lost."""
+        """Wrap a call in this. Any exception of it is an answer, unless the connection was lost."""
         self._asked_at = time.monotonic()
-        if self._open_since is None:
-            self._open_since = self._asked_at
+        if self._unanswered_since is None:
+            self._unanswered_since = self._asked_at
         try:
             yield
         except ConnectionLost as error:
@@ -61,38 +62,39 @@ class Pulse:
         self._answered()
 
     def _answered(self) -> None:
-        since, self._open_since, self._error = self._open_since, None, None
+        since = self._unanswered_since
+        self._unanswered_since = self._error = None
         if self._is_out:
             self._is_out = False
             self._events.tell(OutageEnded(0.0 if since is None else time.monotonic() - since))
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to ask."""
-        return time.monotonic() - self._asked_at >= EVERY
+        """Whether it is time to make a small call."""
+        return time.monotonic() - self._asked_at >= ASK_EVERY
 
     @property
     def silence(self) -> float:
-        """For how many seconds a question has been open, if that is too long; otherwise 0."""
-        since = self._open_since
+        """The seconds that a call has been without an answer, if they are too many; otherwise 0."""
+        since = self._unanswered_since
         silence = 0.0 if since is None else time.monotonic() - since
-        return silence if silence > SILENCE else 0.0
+        return silence if silence > OUTAGE_AFTER else 0.0
 
     def look(self) -> None:
-        """Tell if an outage has begun."""
+        """Report an outage if one has begun."""
         if not self._is_out and (silence := self.silence):
             self._is_out = True
             self._events.tell(OutageBegan(silence, self._error))
 
     def trouble(self) -> str | None:
-        """What to say of an outage, if there is one."""
+        """Describe the outage, if there is one."""
         silence = self.silence
         return f"the database has not answered for {silence:.0f} s" if silence else None
 
 
 @asynccontextmanager
 async def watched(dsn: str, pulse: Pulse) -> AsyncIterator[None]:
-    """Ask and look while the block lasts, on an event loop that nothing blocks, over a separate connection."""
+    """Make calls and look while the block lasts, over a separate connection. Nothing may block the event loop."""
     database = AsyncDatabase(dsn, pool_size=1)
     task = asyncio.create_task(_watch(database, pulse), name="pulse")
     try:
@@ -104,14 +106,14 @@ async def watched(dsn: str, pulse: Pulse) -> AsyncIterator[None]:
 
 async def _watch(database: AsyncDatabase, pulse: Pulse) -> None:
     while True:
-        asked = asyncio.create_task(_ask(database, pulse))
+        call = asyncio.create_task(_ask(database, pulse))
         try:
-            while not asked.done():
-                await asyncio.wait({asked}, timeout=EVERY)
+            while not call.done():
+                await asyncio.wait({call}, timeout=ASK_EVERY)
                 pulse.look()
         finally:
-            await end([asked], within=CLOSING)
-        await asyncio.sleep(EVERY)
+            await end([call], within=CLOSING)
+        await asyncio.sleep(ASK_EVERY)
 
 
 async def _ask(database: AsyncDatabase, pulse: Pulse) -> None:

@@ -1,4 +1,4 @@
-"""How a run ended, and what is to be told the database about it."""
+"""How a run ended: the verb that reports it, and the verb's arguments."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from dibs.client.context import Context
     from dibs.retry import Retry
 
-LONGEST = 32_768
-"""How many characters are kept of an error's message, so that there is room for its trace."""
+LONGEST_MESSAGE = 32_768
+"""The most characters of an error's message that are kept, so that there is room for its trace."""
 
 Verb = Literal["complete", "fail", "snooze", "release", "park", "none"]
-"""The verb to call; ``none`` when the handler's own transaction has completed the job."""
+"""The verb to call; ``none`` if the handler's own transaction has completed the job."""
 
 
 class RunEnd(msgspec.Struct, frozen=True):
-    """The end of one run, not yet sent: the verb to call, and its arguments."""
+    """The end of one run that is to be sent. ``ran`` is how many seconds the handler took."""
 
     job: Claimed
     verb: Verb
@@ -41,50 +41,50 @@ class RunEnd(msgspec.Struct, frozen=True):
 
     @property
     def is_too_late(self) -> bool:
-        """Whether the lease has expired by now, even if it was renewed just before the run ended."""
+        """Whether the lease has expired, even if it was renewed just before the run ended."""
         return time.monotonic() - self.ended > self.job.lease
 
 
-def succeeded(here: Context, retry: Retry, result: Any, began: float) -> RunEnd:
-    """The handler returned; a result that JSON cannot hold is a failure after all."""
+def succeeded(context: Context, retry: Retry, result: Any, began: float) -> RunEnd:
+    """The end of a run whose handler returned. A result that JSON cannot hold is a failure."""
     ran = time.monotonic() - began
-    if here.completed:
-        return RunEnd(here.job, "none", ran=ran)
+    if context.completed:
+        return RunEnd(context.job, "none", ran=ran)
     try:
-        kept = here.result if result is None else result_of(result)
+        result = context.result if result is None else result_of(result)
     except InvalidArgument as error:
-        return failed(here, retry, error, began, final=True)
-    if not here.follow_ups:
-        return RunEnd(here.job, "complete", kept, ran=ran)
-    follow_ups = tuple(job.as_json(job.id, inline=True) for job in here.follow_ups)
-    return RunEnd(here.job, "complete", kept, follow_ups=follow_ups, ran=ran)
+        return failed(context, retry, error, began, final=True)
+    if not context.follow_ups:
+        return RunEnd(context.job, "complete", result, ran=ran)
+    follow_ups = tuple(job.as_json(job.id, inline=True) for job in context.follow_ups)
+    return RunEnd(context.job, "complete", result, follow_ups=follow_ups, ran=ran)
 
 
-def failed(here: Context, retry: Retry, error: BaseException, began: float, *, final: bool = False) -> RunEnd:
-    """The handler raised."""
+def failed(context: Context, retry: Retry, error: BaseException, began: float, *, final: bool = False) -> RunEnd:
+    """The end of a run whose handler raised."""
     ran = time.monotonic() - began
-    if here.completed:
-        return RunEnd(here.job, "none", error=_told(error), ran=ran)
+    if context.completed:
+        return RunEnd(context.job, "none", error=_error_text(error), ran=ran)
     if isinstance(error, Snooze):
-        return RunEnd(here.job, "snooze", delay=error.delay, ran=ran)
+        return RunEnd(context.job, "snooze", delay=error.delay, ran=ran)
     return RunEnd(
-        here.job,
+        context.job,
         "fail",
-        error=_told(error),
+        error=_error_text(error),
         final=final or retry.ends(error),
         delay=retry.delay(error),
         ran=ran,
     )
 
 
-def _told(error: BaseException) -> str:
-    text = "".join(traceback.format_exception_only(error)).strip()[:LONGEST]
+def _error_text(error: BaseException) -> str:
+    text = "".join(traceback.format_exception_only(error)).strip()[:LONGEST_MESSAGE]
     trace = "".join(traceback.format_tb(_from_handler(error.__traceback__)))
     return f"{text}\n{trace}"
 
 
 def _from_handler(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the worker's own frames, which come first, unless there are no others."""
+    """Drop the worker's own frames, which come first, unless there are no others."""
     first = trace
     while first is not None and first.tb_frame.f_globals.get("__name__", "").startswith("dibs.worker."):
         first = first.tb_next

@@ -1,22 +1,22 @@
-"""Runs the jobs in stock, up to a number at once, and stops those that were cancelled or lost."""
+"""Runs the buffered jobs, up to a number at once, and stops those that were cancelled or lost."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from dibs.client.context import tell_stop
 from dibs.events import Trouble
 from dibs.runtime import end, limited
+from dibs.runtime.ending import drop_cancellations, error_of
 from dibs.runtime.points import reach
-from dibs.worker.batches import Batches
+from dibs.worker.batches import Batch, Batches
+from dibs.worker.buffer import Buffer
 from dibs.worker.run_end import RunEnd
-from dibs.worker.stock import Stock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dibs.client.context import Context
     from dibs.client.task import Task
@@ -26,44 +26,49 @@ if TYPE_CHECKING:
     from dibs.worker.executor import Executor
     from dibs.worker.keeper import Keeper
 
-TURN = 0.01
-"""A runner that never waits lets others run after this many seconds."""
-AGAIN = 1.0
-"""A handler that goes on after it was told to stop is told again after this many seconds."""
-LEAVE = 3.0
-"""A handler that still goes on after this many seconds is left behind."""
-SENDING = 3.0
-"""How many seconds the last ends have to be sent in."""
+YIELD_EVERY = 0.01
+"""A runner whose handlers never wait lets other tasks run after this many seconds."""
+CANCEL_EVERY = 1.0
+"""How many seconds pass between two cancellations of a handler that goes on while the worker stops."""
+LEAVE_BEHIND_AFTER = 3.0
+"""How many seconds after its first cancellation such a handler is left behind."""
+BREAK_OFF_AFTER = 3.0
+"""How many seconds a handler in a thread or a process has to end after its job was cancelled."""
+SEND_LAST_ENDS_WITHIN = 3.0
+"""How many seconds there are to send the last ends when the worker closes."""
 
-Why = Literal["cancelled", "stopping", "lost"]
-WHY: tuple[Why, ...] = ("cancelled", "stopping", "lost")
-"""Why a job is to stop; a later one counts more."""
+Reason = Literal["cancelled", "stopping", "lost"]
+"""Why a job is to stop: it was cancelled, the worker stops, or its lease was lost."""
+SEVERITY: Mapping[Reason, int] = {"cancelled": 0, "stopping": 1, "lost": 2}
+"""A severer reason replaces a milder one."""
 
 
 class Runners:
-    """Tasks of the event loop, each running one job or one batch at a time, and what serves them."""
+    """Tasks of the event loop, each of which runs one job or one batch at a time."""
 
     def __init__(self, executor: Executor, keeper: Keeper, completer: Completer, events: Events) -> None:
         self._events = events
         self._executor = executor
         self._keeper = keeper
         self._completer = completer
-        self._stock = Stock()
+        self._buffer = Buffer()
         self._batches = Batches()
+        # By run: its context, and the task that runs it. Of a batch that is still filling, only its first job is here.
         self._running: dict[bytes, tuple[Context, asyncio.Task[Any]]] = {}
-        self._batched: set[bytes] = set()
-        self._told: dict[bytes, Why] = {}
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._in_batch: set[bytes] = set()
+        # Why runs are to stop, until their end is reported; of buffered jobs, too.
+        self._stop_reasons: dict[bytes, Reason] = {}
+        self._none_running = asyncio.Event()
+        self._none_running.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._winding_up = False
         self._closing = False
-        self._left = 0
+        self._left_behind = 0
 
     def start(self, count: int) -> None:
         """Begin to run jobs, up to ``count`` at once, to keep their leases and to send how they ended."""
         loop = asyncio.get_running_loop()
-        self._keeper.start(lambda job, why: loop.call_soon_threadsafe(self._stop, job._run_key, why))
+        self._keeper.start(lambda job, reason: loop.call_soon_threadsafe(self._stop, job._run_key, reason))
         self._start_completer()
         for n in range(count):
             self._start_runner(f"runner-{n}")
@@ -74,163 +79,186 @@ class Runners:
 
     def _replace_completer(self, task: asyncio.Task[None]) -> None:
         if not self._closing:
-            self._events.tell(Trouble("sending outcomes", _raised(task)))
+            self._events.tell(Trouble("sending outcomes", error_of(task)))
             self._start_completer()
 
     def _start_runner(self, name: str) -> None:
-        task = asyncio.create_task(self._work(), name=name)
+        task = asyncio.create_task(self._run_jobs(), name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._replace)
+        task.add_done_callback(self._replace_runner)
 
-    def _replace(self, task: asyncio.Task[None]) -> None:
-        """A runner has ended: unless we are closing, its job failed and another runner takes its place."""
+    def _replace_runner(self, task: asyncio.Task[None]) -> None:
+        """Unless we are closing, report the job of a runner that ended by an error, and start another runner."""
         self._tasks.discard(task)
         if self._closing:
             return
-        error = _raised(task)
+        error = error_of(task)
         self._events.tell(Trouble(f"running jobs ({task.get_name()})", error))
-        jobs = [here.job for here, runner in self._running.values() if runner is task]
+        jobs = [context.job for context, runner in self._running.values() if runner is task]
         self._report([RunEnd(job, "fail", error=f"the worker's own runner failed: {error!r}") for job in jobs])
         self._forget(jobs)
         self._start_runner(task.get_name())
 
     async def close(self) -> None:
-        """End the runners, whatever they do, once it is sent how their jobs ended; a handler that goes on is left."""
+        """Stop the runners and send how the last jobs ended. A handler that goes on is left behind."""
         self._closing = True
         for key in list(self._running):
             self._stop(key, "stopping")
-        await end(list(self._tasks), within=LEAVE / 10 if self._left else LEAVE)
+        await end(list(self._tasks), within=LEAVE_BEHIND_AFTER / 10 if self._left_behind else LEAVE_BEHIND_AFTER)
         self._completer.end()
-        await limited(self._completing, SENDING)
-        self._completer.give_up()
+        await limited(self._completing, SEND_LAST_ENDS_WITHIN)
+        self._completer.write_off_unsent()
         await self._executor.close()
         self._keeper.close()
 
     @property
     def running(self) -> int:
-        """How many jobs run now."""
+        """The number of jobs that run now."""
         return len(self._running)
 
-    # What there is to run
+    # Buffered jobs
 
     @property
-    def has_stock(self) -> bool:
+    def has_buffered(self) -> bool:
         """Whether there are jobs that have not begun."""
-        return bool(self._stock)
+        return bool(self._buffer)
 
-    def take(self, jobs: list[Claimed], since: float) -> list[Claimed]:
-        """Keep the leases of these jobs, which began after ``since``, and run them; what came too late goes back."""
-        if late := self._keeper.take(jobs, since):
+    def take(self, jobs: list[Claimed], claimed_after: float) -> list[Claimed]:
+        """Keep the leases of these jobs, which began after ``claimed_after``, and buffer the jobs to run them.
+
+        Jobs whose answer came so late that their leases may be over are given back. Return the others.
+        """
+        if late := self._keeper.take(jobs, claimed_after):
             self._report([RunEnd(job, "release") for job in late])
             jobs = [job for job in jobs if self._keeper.holds(job._run_key)]
-        self._stock.add(jobs)
+        self._buffer.add(jobs)
         if jobs:
             reach("worker.claimed")
         return jobs
 
     def set_aside(self, job: Claimed, others: Sequence[Claimed]) -> None:
-        """Let this job wait, and give back these others."""
-        for one in (job, *others):
-            self._stock.remove(one)
+        """Take ``job`` out of the buffer until :meth:`put_back`, and give the others back."""
+        for buffered in (job, *others):
+            self._buffer.remove(buffered)
         self._report([RunEnd(other, "release") for other in others])
 
     def put_back(self, job: Claimed) -> None:
         """Run the job that was set aside."""
-        self._stock.add([job])
+        self._buffer.add([job])
 
     def give_back(self) -> None:
-        """Give back what has not begun."""
-        self._report([RunEnd(job, "release") for job in self._stock.empty()])
+        """Give back the jobs that have not begun."""
+        self._report([RunEnd(job, "release") for job in self._buffer.empty()])
 
     # Running
 
-    async def _work(self) -> None:
-        me = asyncio.current_task()
-        assert me is not None
-        turn = 0.0
+    async def _run_jobs(self) -> None:
+        runner = asyncio.current_task()
+        assert runner is not None
+        yield_at = 0.0
         while not self._closing:
-            if not self._stock:
-                await self._stock.wait()
-                turn = time.monotonic() + TURN
+            if not self._buffer:
+                await self._buffer.wait()
+                yield_at = time.monotonic() + YIELD_EVERY
                 continue
-            job = self._stock.take()
-            here = self._executor.context(job)
-            self._running[job._run_key] = (here, me)
-            self._quiet.clear()
+            job = self._buffer.take()
+            context = self._executor.context(job)
+            self._running[job._run_key] = (context, runner)
+            self._none_running.clear()
             task = self._executor.task(job.kind)
-            if self._told and job._run_key in self._told:
-                self._finish(job, self._told.pop(job._run_key))
+            if self._stop_reasons and job._run_key in self._stop_reasons:
+                self._end_stopped(job, self._stop_reasons.pop(job._run_key))
                 self._forget([job])
             elif task is None:
                 self._report([self._executor.unknown(job)])
                 self._forget([job])
             else:
-                await self._run(here, task, me)
-                if me.cancelling():
-                    await _calm(me)
-            if time.monotonic() > turn:
+                if task.settings.batch is None:
+                    await self._run_one(context, task)
+                else:
+                    await self._run_batch(context, task, runner)
+                if runner.cancelling():
+                    await drop_cancellations(runner)
+            if time.monotonic() > yield_at:
                 await asyncio.sleep(0)
-                turn = time.monotonic() + TURN
+                yield_at = time.monotonic() + YIELD_EVERY
 
-    async def _run(self, here: Context, task: Task[Any, Any], me: asyncio.Task[Any]) -> None:
-        job = here.job
-        if task.settings.batch is not None and self._batches.join(task, job):
-            self._running.pop(job._run_key)  # The runner that opened the batch runs it.
-            return
-        jobs = [job]
+    async def _run_one(self, context: Context, task: Task[Any, Any]) -> None:
+        jobs = [context.job]
         try:
-            if task.settings.batch is None:
-                ends = [await self._executor.attempt(task, here, self._told)]
-            else:
-                await self._batches.gather(task, jobs)
-                attempts = self._begin_batch(jobs, me)
-                ends = await self._executor.attempt_batch(task, attempts, lambda: self._is_stopping(jobs))
+            ends = [await self._executor.attempt(task, context, self._stop_reasons)]
         except BaseException as error:
-            ends = self._ends_of(jobs, error)
-        if not jobs or jobs[0]._run_key in self._running:  # Otherwise it was left behind, and is no longer ours.
+            ends = self._ends_of_broken_off(jobs, error)
+        if context.job._run_key in self._running:  # Otherwise it was left behind, and its end is reported.
             self._report(ends)
             self._forget(jobs)
 
-    def _ends_of(self, jobs: list[Claimed], error: BaseException) -> list[RunEnd]:
-        """How jobs ended whose run was broken off: by us if one was told to stop, otherwise it was a failure."""
-        if not any(job._run_key in self._told for job in jobs):
+    async def _run_batch(self, context: Context, task: Task[Any, Any], runner: asyncio.Task[Any]) -> None:
+        """Join the open batch of this kind, whose runner then runs this job, too; or open one and run it."""
+        if self._batches.join(task, context.job):
+            self._running.pop(context.job._run_key)
+            return
+        batch = Batch(context.job)
+        jobs = batch.jobs
+        try:
+            await self._batches.fill(task, batch)
+            contexts = self._begin_batch(batch, runner)
+            jobs = [one.job for one in contexts]
+            ends = await self._executor.attempt_batch(task, contexts, lambda: self._is_stopping(jobs))
+        except BaseException as error:
+            ends = self._ends_of_broken_off(jobs, error)
+        if not self._is_left_behind(jobs):
+            self._report(ends)
+            self._forget(jobs)
+
+    def _is_left_behind(self, jobs: list[Claimed]) -> bool:
+        """Return true if :meth:`wind_up` has already reported the end of these jobs, which one handler runs."""
+        return bool(jobs) and jobs[0]._run_key not in self._running
+
+    def _ends_of_broken_off(self, jobs: list[Claimed], error: BaseException) -> list[RunEnd]:
+        """Return failures to report, unless it was us who broke the run off: then end its jobs here."""
+        if not any(job._run_key in self._stop_reasons for job in jobs):
             return [RunEnd(job, "fail", error=f"the run broke off: {error!r}") for job in jobs]
         for job in jobs:
-            self._finish(job, self._told.pop(job._run_key, "stopping"))
+            self._end_stopped(job, self._stop_reasons.pop(job._run_key, "stopping"))
         return []
 
     def _is_stopping(self, jobs: list[Claimed]) -> bool:
-        return any(self._told.get(job._run_key) == "stopping" for job in jobs)
+        return any(self._stop_reasons.get(job._run_key) == "stopping" for job in jobs)
 
-    def _begin_batch(self, jobs: list[Claimed], me: asyncio.Task[Any]) -> list[Context]:
-        for job in [job for job in jobs if job._run_key in self._told]:
-            jobs.remove(job)
-            self._running.pop(job._run_key, None)
-            self._finish(job, self._told.pop(job._run_key))
-        attempts = [self._executor.context(job) for job in jobs]
-        for here in attempts:
-            self._running[here.job._run_key] = (here, me)
-            self._batched.add(here.job._run_key)
+    def _begin_batch(self, batch: Batch, runner: asyncio.Task[Any]) -> list[Context]:
+        """Return contexts for the jobs of a batch. End those that were stopped while the batch was filling."""
+        contexts = []
+        for job in batch.jobs:
+            key = job._run_key
+            if key in self._stop_reasons:
+                self._running.pop(key, None)
+                self._end_stopped(job, self._stop_reasons.pop(key))
+                continue
+            context = self._executor.context(job)
+            self._running[key] = (context, runner)
+            self._in_batch.add(key)
             if self._winding_up:
-                tell_stop(here, "stopping")
-        return attempts
+                tell_stop(context, "stopping")
+            contexts.append(context)
+        return contexts
 
     def _forget(self, jobs: list[Claimed]) -> None:
-        """The last step of a run, after its report: ``wind_up`` may end this runner as soon as all is quiet."""
+        """The last step of a run, after its report: when none is left, ``wind_up`` may end this runner at once."""
         for job in jobs:
             self._running.pop(job._run_key, None)
-            if self._batched:
-                self._batched.discard(job._run_key)
+            if self._in_batch:
+                self._in_batch.discard(job._run_key)
         if not self._running:
-            self._quiet.set()
+            self._none_running.set()
 
     def _report(self, ends: Sequence[RunEnd]) -> None:
-        for one in ends:
-            key = one.job._run_key
-            if self._told:
-                self._told.pop(key, None)
+        for run_end in ends:
+            key = run_end.job._run_key
+            if self._stop_reasons:
+                self._stop_reasons.pop(key, None)
             self._keeper.let_go(key)
-            self._completer.add(one)
+            self._completer.add(run_end)
 
     # Stopping
 
@@ -239,32 +267,50 @@ class Runners:
         for job in self._keeper.of_queues(names):
             self._stop(job._run_key, "lost")
 
-    def _stop(self, key: bytes, why: Why) -> None:
-        if not self._keeper.holds(key) or (key in self._told and WHY.index(self._told[key]) >= WHY.index(why)):
+    def _stop(self, key: bytes, reason: Reason) -> None:
+        """Tell a run to stop, and cancel it as far as this reason and its handler allow.
+
+        ==========  =====================  ============================  =========
+        reason      on the event loop      in a thread or a process      in a batch
+        ==========  =====================  ============================  =========
+        cancelled   at once                after ``BREAK_OFF_AFTER``     only told
+        stopping    at once                at once                       at once
+        lost        at once                at once                       only told
+        ==========  =====================  ============================  =========
+
+        One job of a batch does not stop the others: if it is no longer ours, its outcome is refused. A buffered job
+        only gets its reason; its runner reads it.
+        """
+        if not self._keeper.holds(key) or not self._is_severer(key, reason):
             return
-        self._told[key] = why
+        self._stop_reasons[key] = reason
         if key not in self._running:
             return
-        here, runner = self._running[key]
-        tell_stop(here, why)
-        if key in self._batched and why != "stopping":
-            return  # One job of a batch does not stop the others; its outcome is refused if it is no longer ours.
-        if why == "cancelled" and here._tell is not None:
-            asyncio.get_running_loop().call_later(LEAVE, self._break_off, key)
+        context, runner = self._running[key]
+        tell_stop(context, reason)
+        if key in self._in_batch and reason != "stopping":
+            return
+        runs_elsewhere = context._send_stop is not None
+        if reason == "cancelled" and runs_elsewhere:
+            asyncio.get_running_loop().call_later(BREAK_OFF_AFTER, self._break_off, key)
         else:
             runner.cancel()
 
+    def _is_severer(self, key: bytes, reason: Reason) -> bool:
+        known = self._stop_reasons.get(key)
+        return known is None or SEVERITY[reason] > SEVERITY[known]
+
     def _break_off(self, key: bytes) -> None:
-        """Leave a thread behind, or kill a process, that had time to look and went on though its job is cancelled."""
-        if key in self._running and self._told.get(key) == "cancelled":
+        """Leave the thread, or kill the process, of a cancelled job whose handler has had time to end."""
+        if key in self._running and self._stop_reasons.get(key) == "cancelled":
             self._running[key][1].cancel()
 
-    def _finish(self, job: Claimed, why: Why) -> None:
-        """End a job that was told to stop: one that is lost is no longer ours to report."""
-        if why == "lost":
+    def _end_stopped(self, job: Claimed, reason: Reason) -> None:
+        """Report the end of a job that was told to stop. A lost job is no longer ours to report."""
+        if reason == "lost":
             self._keeper.let_go(job._run_key)
-            self._completer.lose(job)
-        elif why == "cancelled":
+            self._completer.write_off(job)
+        elif reason == "cancelled":
             self._report([RunEnd(job, "fail", error="cancelled", final=True, ran=self._ran(job))])
         else:
             self._report([RunEnd(job, "release", ran=self._ran(job))])
@@ -274,46 +320,31 @@ class Runners:
         return 0.0 if running is None else time.monotonic() - running[0]._began
 
     async def wind_up(self, grace: float, hurry: asyncio.Event) -> int:
-        """Give back what has not begun, tell the rest, let it finish within the grace time, and give back what did not.
+        """Stop running jobs, and lose none.
 
-        Returns how many handlers went on though they were told to stop: they are left behind.
+        Give back the buffered jobs and tell the handlers to stop. After the grace time, or when hurried, cancel those
+        that still run and give their jobs back. Return the number of handlers that went on: they are left behind.
         """
         self._winding_up = True
         self.give_back()
-        for here, _ in self._running.values():
-            tell_stop(here, "stopping")
-        quiet, hurried = asyncio.create_task(self._quiet.wait()), asyncio.create_task(hurry.wait())
-        await asyncio.wait({quiet, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        for context, _ in self._running.values():
+            tell_stop(context, "stopping")
+        all_ended, hurried = asyncio.create_task(self._none_running.wait()), asyncio.create_task(hurry.wait())
+        await asyncio.wait({all_ended, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         for key in list(self._running):
             self._stop(key, "stopping")
-        leave = time.monotonic() + LEAVE
-        while self._running and time.monotonic() < leave:
-            await asyncio.wait({quiet}, timeout=AGAIN)
+        leave_at = time.monotonic() + LEAVE_BEHIND_AFTER
+        while self._running and time.monotonic() < leave_at:
+            await asyncio.wait({all_ended}, timeout=CANCEL_EVERY)
             for _, runner in list(self._running.values()):
                 runner.cancel()
-        await end([quiet, hurried])
-        return self._leave()
+        await end([all_ended, hurried])
+        return self._leave_behind()
 
-    def _leave(self) -> int:
-        left = [here.job for here, _ in self._running.values()]
-        for job in left:
-            self._finish(job, self._told.pop(job._run_key, "stopping"))
-        self._forget(left)
-        self._left = len(left)
-        return self._left
-
-
-def _raised(task: asyncio.Task[None]) -> BaseException:
-    error = asyncio.CancelledError() if task.cancelled() else task.exception()
-    return error or RuntimeError(f"{task.get_name()} returned")
-
-
-async def _calm(runner: asyncio.Task[Any]) -> None:
-    """Undo cancellations that a handler swallowed, or made itself; one that is not delivered yet is delivered here.
-
-    Otherwise it would end the runner, or a later job.
-    """
-    while runner.cancelling():
-        runner.uncancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(0)
+    def _leave_behind(self) -> int:
+        jobs = [context.job for context, _ in self._running.values()]
+        for job in jobs:
+            self._end_stopped(job, self._stop_reasons.pop(job._run_key, "stopping"))
+        self._forget(jobs)
+        self._left_behind = len(jobs)
+        return self._left_behind

@@ -1,4 +1,4 @@
-"""Where a worker's jobs come from: claims on what it may claim from, and the wait for more."""
+"""Claims jobs for a worker, and waits until there may be more."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from dibs.job import Claimed
 
 
-class Mark(NamedTuple):
-    """What we knew before a claim: the queues, and how often their bell had rung."""
+class RingsBefore(NamedTuple):
+    """How often the bell of these queues had rung before a claim."""
 
     queues: list[str]
-    heard: int
+    rings: int
 
 
 class Source:
-    """Claims jobs, and waits for them when there are none."""
+    """Claims jobs, and waits for a ring or the next poll when there are none."""
 
     def __init__(self, database: AsyncDatabase, holding: Holding, bell: AsyncBell, events: Events, poll: float) -> None:
         self._database = database
@@ -40,18 +40,18 @@ class Source:
         self._claimed_at = time.monotonic()
 
     @property
-    def silence(self) -> float:
+    def since_claim(self) -> float:
         """Seconds since a claim last succeeded."""
         return time.monotonic() - self._claimed_at
 
-    def mark(self) -> Mark:
-        """Take note before a claim of what has been heard, so that no ring is missed after it."""
+    def rings_before(self) -> RingsBefore:
+        """Count the rings before a claim, so that :meth:`wait` misses none that came during it."""
         queues = self._holding.names()
-        return Mark(queues, self._bell.heard(queues))
+        return RingsBefore(queues, self._bell.heard(queues))
 
-    async def claim(self, asked: Sequence[str], count: int) -> list[Claimed] | None:
-        """Up to ``count`` jobs of these queues; None when they could not be asked for."""
-        queues = self._holding.of(asked)
+    async def claim(self, names: Sequence[str], count: int) -> list[Claimed] | None:
+        """Claim up to ``count`` jobs of these queues; None if the claim failed."""
+        queues = self._holding.of(names)
         if not queues:
             return []
         began = time.monotonic()
@@ -69,22 +69,22 @@ class Source:
             self._events.tell(JobsClaimed(tuple(queues), len(jobs), self._claimed_at - began))
         return jobs
 
-    async def due_in(self, mark: Mark, room: int) -> float:
-        """In how many seconds to look again: at the next poll, or earlier when a job is due before that.
+    async def unpark_or_due_in(self, queues: list[str], room: int) -> float:
+        """Return in how many seconds to claim again: at the next poll, or earlier if a job is due before that.
 
-        With room left, bring back jobs that others claimed and do not know; they are due at once.
+        First bring back up to ``room`` parked jobs of our kinds. If there were any, claim again at once.
         """
         if (secret := self._holding.secret) is None:
             return self._poll
         with contextlib.suppress(DibsError):
-            due, back = await self._database.run(calls.jobs.wait_or_unpark(mark.queues, secret, room))
-            if back:
+            due, unparked = await self._database.run(calls.jobs.wait_or_unpark(queues, secret, room))
+            if unparked:
                 return 0.0
             return self._poll if due is None else max(0.0, min(self._poll, due))
         return self._poll
 
     async def unpark(self, room: int) -> bool:
-        """Bring back jobs that others claimed and do not know, up to so many; whether any came."""
+        """Bring back up to ``room`` parked jobs of our kinds. Return true if there were any."""
         with contextlib.suppress(DibsError):
             if (secret := self._holding.secret) is not None:
                 return await self._database.run(calls.jobs.unpark(secret, room)) > 0
@@ -94,9 +94,9 @@ class Source:
         """Begin to hear the bell."""
         await self._bell.start(1.0)
 
-    async def wait(self, mark: Mark, seconds: float) -> bool:
-        """Wait for a ring since the mark; False if none came in time."""
-        return await self._bell.wait(mark.queues, mark.heard, seconds)
+    async def wait(self, before: RingsBefore, seconds: float) -> bool:
+        """Wait for a ring that came after ``before``. Return false if none came in time."""
+        return await self._bell.wait(before.queues, before.rings, seconds)
 
     def wake(self) -> None:
         """End a wait."""

@@ -1,4 +1,4 @@
-"""Threads for plain functions. They are daemons: a handler that never returns keeps no worker from ending."""
+"""Threads for plain functions. They are daemons, so a handler that never returns does not keep a worker from ending."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    Limited = AbstractAsyncContextManager[None]
-    Limit = Callable[[], Limited]
+    TimeLimit = AbstractAsyncContextManager[None]
+    MakeLimit = Callable[[], TimeLimit]
     Work = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
 
 
 class Threads:
-    """Runs functions, up to ``size`` at once. A caller that is cancelled leaves its thread behind, and its place."""
+    """Runs functions, up to ``size`` at once. A cancelled caller frees its place at once; its thread runs on."""
 
     def __init__(self, size: int) -> None:
         self._places = asyncio.Semaphore(size)
@@ -28,17 +28,17 @@ class Threads:
         self._started = 0
         self._lock = threading.Lock()
 
-    async def run(self, function: Callable[[], Any], limit: Limit = contextlib.nullcontext) -> Any:
-        """Call the function in a thread, in a copy of this context; ``limit`` begins when there is a place for it."""
+    async def run(self, function: Callable[[], Any], limit: MakeLimit = contextlib.nullcontext) -> Any:
+        """Call the function in a thread, in a copy of this context. ``limit`` begins when a place is free."""
         loop = asyncio.get_running_loop()
         async with self._places, limit():
             future: asyncio.Future[Any] = loop.create_future()
-            copy = contextvars.copy_context()
-            self._submit((lambda: copy.run(function), future, loop))
+            variables = contextvars.copy_context()
+            self._submit((lambda: variables.run(function), future, loop))
             return await future
 
     def close(self) -> None:
-        """Let the threads that are idle end; the others end with their function."""
+        """End the idle threads now, and each other one after its function."""
         with self._lock:
             for _ in range(self._started):
                 self._work.put(None)
@@ -62,13 +62,13 @@ class Threads:
             with self._lock:
                 self._idle += 1
             try:
-                loop.call_soon_threadsafe(_settle, future, result, error)
+                loop.call_soon_threadsafe(_set_result, future, result, error)
             except RuntimeError:
-                return  # The loop is closed: nothing waits any longer.
+                return  # The loop is closed, so nobody waits for the result.
             del work, function, future, result, error  # Keep nothing alive while idle.
 
 
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _set_result(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from dibs.job import Claimed
 
 
-class Stock:
+class Buffer:
     """Hands jobs to runners, first come, first served."""
 
     def __init__(self) -> None:
         self._jobs: deque[Claimed] = deque()
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._waking = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_one_waking = False
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -26,39 +26,39 @@ class Stock:
     def add(self, jobs: Sequence[Claimed]) -> None:
         """Put jobs at the end."""
         self._jobs.extend(jobs)
-        self._wake()
+        self._wake_one()
 
     def remove(self, job: Claimed) -> None:
-        """Take out this job."""
+        """Remove this job."""
         self._jobs.remove(job)
 
     def empty(self) -> list[Claimed]:
-        """Take out all of them."""
+        """Remove all jobs and return them."""
         jobs = list(self._jobs)
         self._jobs.clear()
         return jobs
 
     def take(self) -> Claimed:
-        """Take the first one, and let another runner take the next."""
+        """Take the first job, and let another runner take the next."""
         job = self._jobs.popleft()
         if self._jobs:
-            self._wake()
+            self._wake_one()
         return job
 
     async def wait(self) -> None:
-        """Wait to be woken; there may be nothing to take even then."""
+        """Wait to be woken. Another runner may have taken the job by then."""
         future = asyncio.get_running_loop().create_future()
-        self._idle.append(future)
+        self._waiting.append(future)
         await future
-        self._waking = False
+        self._is_one_waking = False
 
-    def _wake(self) -> None:
-        """Wake an idle runner, unless one is waking up: that one wakes the next if it is needed.
+    def _wake_one(self) -> None:
+        """Wake a waiting runner, unless one is waking up already: it wakes the next one if there are more jobs.
 
-        So one runner alone runs handlers that never wait, and the others are not woken in vain.
+        So a single runner runs all handlers that never wait, and the others are not woken in vain.
         """
-        while self._idle and not self._waking:
-            future = self._idle.popleft()
+        while self._waiting and not self._is_one_waking:
+            future = self._waiting.popleft()
             if not future.done():
                 future.set_result(None)
-                self._waking = True
+                self._is_one_waking = True
