@@ -22,7 +22,7 @@ class ChoreDone(msgspec.Struct, frozen=True):
 
     @property
     def anything(self) -> bool:
-        """Whether the step did anything."""
+        """True if the step did anything."""
         return any(self.counts.values())
 
 

@@ -23,7 +23,7 @@ CHORES = (
 """Every chore, the most frequent first."""
 
 LEAVE_WITHIN = 2.0
-"""How many seconds to try to leave the registry after a stop."""
+"""Seconds to try to leave the registry after a stop."""
 
 
 def _ignore(_: ChoreDone | ChoreFailed) -> None:

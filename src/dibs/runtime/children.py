@@ -1,4 +1,4 @@
-"""Several processes of one command: one that dies is replaced. Knows nothing of jobs."""
+"""Runs several processes of one command, and replaces those that die. Knows nothing of jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEALTHY = 10.0
 """A process that lived this many seconds had started well. It is replaced without a pause."""
 
 KILL_AFTER = 15.0
-"""How many seconds after its grace time a process is killed. A process that still can ends itself before that."""
+"""Seconds after its grace time until a process is killed. A process that still can ends itself before that."""
 
 HURRY = signal.SIGUSR1
 """The signal by which a parent tells a child to end now."""
@@ -104,18 +104,20 @@ class Children:
         return max(await asyncio.gather(*(self._keep_alive(n) for n in range(self._count))))
 
     async def _keep_alive(self, n: int) -> int:
+        """Run one process after another. Return the exit status of the last."""
         backoff, failures = Backoff(0.2, 10.0), 0
         while True:
             began, woken = time.monotonic(), self._woken
             status = await self._run_once(n)
+            pid = self._children[n].pid
             if status == self._for_good:
                 self._count -= 1
-                self._left(self._children[n].pid)
+                self._left(pid)
                 return 0
             if self._stop.is_set() or (self._until_done and status == 0):
                 return 0 if status == -signal.SIGTERM else abs(status)  # SIGTERM came before its handler.
-            if self._children[n].pid not in self._restarted:
-                self._died(self._children[n].pid, status)
+            if pid not in self._restarted:
+                self._died(pid, status)
             failures = 0 if time.monotonic() - began > HEALTHY or status == 0 else failures + 1
             if failures:
                 pause = None if status == self._until_restart else backoff.delay(failures)
@@ -130,7 +132,7 @@ class Children:
         self._woken = asyncio.Event()
 
     async def _run_once(self, n: int) -> int:
-        # In a session of its own: a Ctrl-C in the terminal then reaches it only through us.
+        # In a separate session: a Ctrl-C in the terminal then reaches it only through us.
         child = await asyncio.create_subprocess_exec(
             *self._command(n), start_new_session=True, env={**os.environ, PARENT: str(os.getpid()), NUMBER: str(n + 1)}
         )
@@ -157,7 +159,7 @@ def _send(children: Iterable[asyncio.subprocess.Process], number: signal.Signals
 
 
 def file_of_child(path: Path) -> Path:
-    """Add a child's number to a file name that all children were given, so that each writes a file of its own."""
+    """Add a child's number to a file name that all children were given, so that each writes its own file."""
     return path.with_name(f"{path.name}.{os.environ[NUMBER]}") if is_child() else path
 
 

@@ -52,7 +52,7 @@ def error_of(task: asyncio.Task[None]) -> BaseException:
 
 
 async def drop_cancellations(me: asyncio.Task[Any]) -> None:
-    """Undo the cancellations of the current task, and receive here one that is requested but not delivered yet."""
+    """Undo the cancellations of the current task. Receive here one that was requested and not delivered yet."""
     while me.cancelling():
         me.uncancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -51,7 +51,7 @@ class Armed:
 
     @property
     def fired(self) -> bool:
-        """Whether the action has happened."""
+        """True once the action has happened."""
         return self.passed >= self._nth
 
     def reached(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 LEFTOVERS_END_WITHIN = 2.0
-"""How many seconds tasks that are left at the end have to end."""
+"""Seconds that tasks which are left have to end when the loop ends."""
 
 log = logging.getLogger("dibs")
 

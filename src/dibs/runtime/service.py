@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dibs.runtime.loop import Loop
 
 GRACE = 5.0
-"""After how many seconds a step that is still running after a stop is cancelled."""
+"""Seconds after a stop until a step that still runs is cancelled."""
 
 
 class Service:

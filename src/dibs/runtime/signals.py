@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 CLOSING = 10.0
-"""How many seconds after its grace time a process has to close before the guard ends it."""
+"""Seconds after its grace time until the guard ends a process that has not closed."""
 
 
 @contextmanager

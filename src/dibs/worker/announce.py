@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dibs.db.database_async import AsyncDatabase
 
 RETRY_AFTER = 10.0
-"""How many seconds after a refusal to declare again: an operator may have set the limit meanwhile."""
+"""Seconds after a refusal until declaring again: an operator may have set the limit meanwhile."""
 REFUSED = "refused"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ENDS_PER_BATCH = 500
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-"""How many seconds to wait before ends are sent again: twice as long after each failure, up to the longest."""
+"""Seconds to wait before ends are sent again: twice as long after each failure, up to the longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Completer:
         self._write_off([RunEnd(job, "none")])
 
     async def run(self) -> None:
-        """Send until told to end, and then what is left."""
+        """Send ends until :meth:`end` is called and nothing is left to send."""
         while self._ends or self._unsent or not self._ending:
             await self._wait()
             self._woken.clear()

@@ -1,4 +1,4 @@
-"""Runs one attempt: reads the arguments, calls the handler where it belongs, and says how the run ended."""
+"""Runs one attempt: reads the arguments, calls the handler, and says how the run ended."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Executor:
         """Return the task of a kind, if the app has it and may run it."""
         return self._tasks.get(kind)
 
-    def unknown(self, job: Claimed) -> RunEnd:
+    def park(self, job: Claimed) -> RunEnd:
         """Park a job of a kind that we do not run: in a rolling deploy another worker does."""
         self._events.tell(KindUnknown(job))
         return RunEnd(job, "park", error=f"no task {job.kind}")
@@ -61,7 +61,7 @@ class Executor:
         return Context(job, self._databases, self._note)
 
     async def attempt(self, task: Task[Any, Any], context: Context, stopping: Container[bytes]) -> RunEnd:
-        """Run one attempt to its end. Whatever is raised, the job failed; but a cancellation of ours is passed on.
+        """Run one attempt to its end. Any exception fails the job, except that a cancellation of ours is passed on.
 
         A cancellation is ours if ``stopping`` holds the run; otherwise the handler made it itself.
         """

@@ -36,13 +36,13 @@ LEASES_PER_CALL = 1000
 LONGEST_NAP = 0.2
 """The most seconds between two rounds: a lease that was taken meanwhile may be short."""
 LEAST_PATIENCE, MOST_PATIENCE = 1.0, 6.0
-"""How many seconds a renewal may take: a fifth of the shortest lease, within these bounds."""
+"""The bounds, in seconds, of the time that a renewal may take: a fifth of the shortest lease."""
 REMEMBER_MARK = 1.0
-"""For how many seconds to look for a run that a ring named: the answer to its claim may still be on its way."""
+"""Seconds to look for a run that a ring named: the answer to its claim may still be on its way."""
 MOST_MARKS = 10_000
 """The most such runs to look for: anyone may ring."""
 CLOSING = 2.0
-"""How many seconds each thread has to end."""
+"""Seconds that each thread has to end."""
 
 
 class _Lease:
@@ -106,7 +106,7 @@ class Keeper:
 
     @property
     def is_alive(self) -> bool:
-        """Whether both threads run."""
+        """True while both threads run."""
         return all(thread.is_alive() for thread in self._threads)
 
     def let_go(self, key: bytes) -> None:

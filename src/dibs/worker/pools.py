@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OUTCOME_PATIENCE = 15.0
-"""For how many seconds to try to send outcomes over one connection: shorter than most leases, so that another is tried
-before they end."""
+"""Seconds to try to send outcomes over one connection: less than most leases last, so that another is tried in time."""
 CLOSING = 2.0
-"""How many seconds there are to close all connections."""
+"""Seconds to close all connections."""
 
 
 class Pools:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 CLAIM_LIMIT = 500
 """The most jobs that one round of claims takes."""
 AHEAD = 0.2
-"""How many seconds of work to prefetch beyond the slots: short jobs never run out, long ones are not hoarded."""
+"""Seconds of work to prefetch beyond the slots: short jobs never run out, and long ones are not hoarded."""
 MOST_AHEAD = 2000
 """The most jobs to prefetch, however short they are."""
 SUSPECT = 2
 """A job that was lost this often may be killing its workers. It runs alone, so that no other is lost with it."""
 SOLITUDE = 30.0
-"""How many seconds a suspect waits for the other jobs to end. Then it runs beside them."""
+"""Seconds that a suspect waits for the other jobs to end. Then it runs beside them."""
 DRAIN_POLL = 0.05
 """The longest wait, in seconds, before a worker that drains looks again."""
 

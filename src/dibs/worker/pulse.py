@@ -28,7 +28,7 @@ OUTAGE_AFTER = 1.0
 """An answer that takes longer than this many seconds is an outage. With ASK_EVERY, and the pauses between two looks,
 it is noticed in less than 2 s."""
 CLOSING = 1.0
-"""How many seconds there are to disconnect."""
+"""Seconds to disconnect."""
 
 
 class Pulse:
@@ -70,7 +70,7 @@ class Pulse:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to make a small call."""
+        """True if it is time to make a small call."""
         return time.monotonic() - self._asked_at >= ASK_EVERY
 
     @property

@@ -27,7 +27,7 @@ Verb = Literal["complete", "fail", "snooze", "release", "park", "none"]
 
 
 class RunEnd(msgspec.Struct, frozen=True):
-    """The end of one run that is to be sent. ``ran`` is how many seconds the handler took."""
+    """The end of one run that is to be sent. ``ran`` is the seconds that the handler took."""
 
     job: Claimed
     verb: Verb
@@ -41,7 +41,7 @@ class RunEnd(msgspec.Struct, frozen=True):
 
     @property
     def is_too_late(self) -> bool:
-        """Whether the lease has expired, even if it was renewed just before the run ended."""
+        """True if the lease has expired, even if it was renewed just before the run ended."""
         return time.monotonic() - self.ended > self.job.lease
 
 

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 YIELD_EVERY = 0.01
 """A runner whose handlers never wait lets other tasks run after this many seconds."""
 CANCEL_EVERY = 1.0
-"""How many seconds pass between two cancellations of a handler that goes on while the worker stops."""
+"""Seconds between two cancellations of a handler that goes on while the worker stops."""
 LEAVE_BEHIND_AFTER = 3.0
-"""How many seconds after its first cancellation such a handler is left behind."""
+"""Seconds after its first cancellation until such a handler is left behind."""
 BREAK_OFF_AFTER = 3.0
-"""How many seconds a handler in a thread or a process has to end after its job was cancelled."""
+"""Seconds that a handler in a thread or a process has to end after its job was cancelled."""
 SEND_LAST_ENDS_WITHIN = 3.0
-"""How many seconds there are to send the last ends when the worker closes."""
+"""Seconds to send the last ends when the worker closes."""
 
 Reason = Literal["cancelled", "stopping", "lost"]
 """Why a job is to stop: it was cancelled, the worker stops, or its lease was lost."""
@@ -120,7 +120,7 @@ class Runners:
 
     @property
     def has_buffered(self) -> bool:
-        """Whether there are jobs that have not begun."""
+        """True while there are jobs that have not begun."""
         return bool(self._buffer)
 
     def take(self, jobs: list[Claimed], claimed_after: float) -> list[Claimed]:
@@ -170,7 +170,7 @@ class Runners:
                 self._end_stopped(job, self._stop_reasons.pop(job._run_key))
                 self._forget([job])
             elif task is None:
-                self._report([self._executor.unknown(job)])
+                self._report([self._executor.park(job)])
                 self._forget([job])
             else:
                 if task.settings.batch is None:

@@ -1,4 +1,4 @@
-"""Threads for plain functions. They are daemons, so a handler that never returns does not keep a worker from ending."""
+"""Threads for plain functions. They are daemons, so a handler that never returns does not keep the worker alive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Threads:
     def __init__(self, size: int) -> None:
         self._places = asyncio.Semaphore(size)
         self._work: SimpleQueue[Work | None] = SimpleQueue()
-        self._idle = 0
+        self._idle = 0  # Threads that neither run a function nor are about to.
         self._started = 0
         self._lock = threading.Lock()
 
@@ -38,7 +38,7 @@ class Threads:
             return await future
 
     def close(self) -> None:
-        """End the idle threads now, and each other one after its function."""
+        """End the idle threads now, and the others after their functions."""
         with self._lock:
             for _ in range(self._started):
                 self._work.put(None)

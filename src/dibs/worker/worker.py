@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 END_WITHIN = 1.0
-"""How many seconds an unanswered claim, or a loop, has to end after a stop."""
+"""Seconds that an unanswered claim, or a loop, has to end after a stop."""
 MOST_COUNTED = 10_000
 """A worker that ran more jobs than this leaves counting them to the upkeep of another one."""
 LEAVE_WITHIN = 2.0
-"""How many seconds to try to leave the registry: others notice anyway."""
+"""Seconds to try to leave the registry. Others notice anyway."""
 
 
 class Worker:
@@ -63,7 +63,7 @@ class Worker:
         self._member: Member | None = None
         self._beat_loop: Loop | None = None
         self.was_asked = False
-        """Whether an operator asked this worker to stop, such as by ``dibs workers stop``."""
+        """True once an operator has asked this worker to stop, such as by ``dibs workers stop``."""
         self.on_asked: Callable[[], None] = self.stop
         """Called on the event loop when an operator asks this worker to stop."""
 
@@ -99,6 +99,7 @@ class Worker:
         for task in self.app.tasks.values():
             if task.settings.process:
                 check_importable(task)
+        # Closed in reverse: the loops, the runners (which send the last ends), the bell, the registry, the connections.
         async with AsyncExitStack() as closing:
             await self._pools.locate()
             await self._start(self._pools.open())
