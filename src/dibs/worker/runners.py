@@ -219,7 +219,7 @@ class Runners:
         """Return failures to report, unless it was us who broke the run off: then end its jobs here."""
         if not any(job._run_key in self._stop_reasons for job in jobs):
             return [RunEnd(job, "fail", error=f"the run broke off: {error!r}") for job in jobs]
-        for job in jobs:
+        for job in jobs:  # Without a separate reason, a job of the same batch is given back.
             self._end_stopped(job, self._stop_reasons.pop(job._run_key, "stopping"))
         return []
 
@@ -244,7 +244,7 @@ class Runners:
         return contexts
 
     def _forget(self, jobs: list[Claimed]) -> None:
-        """The last step of a run, after its report: when none is left, ``wind_up`` may end this runner at once."""
+        """Forget runs whose end is reported. Once none is left, ``wind_up`` may end the runner that calls this."""
         for job in jobs:
             self._running.pop(job._run_key, None)
             if self._in_batch:
