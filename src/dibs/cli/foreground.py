@@ -71,7 +71,7 @@ class Shown:
 async def work(app: App, settings: WorkerSettings, shown: Shown) -> Worker:
     """Work until a signal or an operator says stop; the worker, which knows how it went."""
     worker, guard = Worker(app, settings), Guard()
-    worker.on_asked = _stopping(worker, guard)
+    worker.on_operator_stop = _stopping(worker, guard)
     async with AsyncExitStack() as stack:
         stack.callback(guard.shorten, CLOSING)
         stack.enter_context(_obeying(worker, guard))

@@ -60,7 +60,7 @@ class Holding:
         now = time.monotonic()
         return [name for name in self._claimable if now < self._until[name]]
 
-    def of(self, queues: Sequence[str]) -> list[str]:
+    def names_of(self, queues: Sequence[str]) -> list[str]:
         """The names to claim from now for these queues: instead of a sharded queue its shards that are held."""
         return [name for name in self.names() if name.partition("#")[0] in queues]
 

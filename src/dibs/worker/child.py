@@ -75,7 +75,7 @@ class Inbox:
     def __init__(self, pipe: Connection) -> None:
         self.requests: SimpleQueue[Request | None] = SimpleQueue()
         self._pipe = pipe
-        self._here: Context | None = None
+        self._context: Context | None = None
         self._stop: Stop | None = None
         threading.Thread(target=self._read, name="dibs-inbox", daemon=True).start()
 
@@ -83,7 +83,7 @@ class Inbox:
         """Begin a run, so that a stop reaches it."""
         if why is not None:
             tell_stop(context, why)
-        self._here = context
+        self._context = context
         self._pass_on_stop()
 
     def _read(self) -> None:
@@ -102,7 +102,7 @@ class Inbox:
 
     def _pass_on_stop(self) -> None:
         """Pass a stop on if it is meant for the current run. That run may have ended, or not begun yet."""
-        context, stop = self._here, self._stop
+        context, stop = self._context, self._stop
         if context is not None and stop is not None and context.job._run_key == stop.run:
             tell_stop(context, stop.why)
 

@@ -176,14 +176,14 @@ class Keeper:
                 self._marks.pop(mark, None)
 
     def _run(self, call: Call[R]) -> R:
-        with self._pulse.asking():
+        with self._pulse.calling():
             patience = max(LEAST_PATIENCE, min(MOST_PATIENCE, self._shortest() / 5))
             return self._database.run(call, patience=patience)
 
     def _probe(self) -> None:
         """Make a small call now and then, so that an outage is noticed while no lease is due."""
         if self._pulse.is_due:
-            with suppress(DibsError), self._pulse.asking():
+            with suppress(DibsError), self._pulse.calling():
                 self._database.run(calls.schema.now(), patience=0)
 
     def _renew(self, due: list[_Lease]) -> None:
@@ -220,7 +220,7 @@ class Keeper:
     def _stop_lost_until_ended(self) -> None:
         while not self._ended.wait(self._nap()):
             self._stop_lost()
-            self._pulse.look()
+            self._pulse.report_outage()
 
     def _stop_lost(self) -> None:
         for lease in list(self._leases.values()):

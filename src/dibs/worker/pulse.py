@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from dibs.events import Events
 
-ASK_EVERY = 0.4
+CALL_EVERY = 0.4
 """Make a small call when none was made for this many seconds."""
 OUTAGE_AFTER = 1.0
-"""An answer that takes longer than this many seconds is an outage. With ASK_EVERY, and the pauses between two looks,
+"""An answer that takes longer than this many seconds is an outage. With CALL_EVERY, and the pauses between two looks,
 it is noticed in less than 2 s."""
 CLOSING = 1.0
 """Seconds to disconnect."""
@@ -34,23 +34,23 @@ CLOSING = 1.0
 class Pulse:
     """Knows since when a call has no answer, and reports when an outage begins and ends.
 
-    One thread makes calls, others look. They share attributes without a lock: each is set in one step, and the next
-    answer repairs the result of a race.
+    One thread makes calls, another looks for an outage. They share attributes without a lock: each is set in one step,
+    and the next answer repairs the result of a race.
     """
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._asked_at = time.monotonic()
+        self._called_at = time.monotonic()
         self._unanswered_since: float | None = None
         self._error: ConnectionLost | None = None
-        self._is_out = False
+        self._is_outage_reported = False
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def calling(self) -> Iterator[None]:
         """Wrap a call in this. Any exception of it is an answer, unless the connection was lost."""
-        self._asked_at = time.monotonic()
+        self._called_at = time.monotonic()
         if self._unanswered_since is None:
-            self._unanswered_since = self._asked_at
+            self._unanswered_since = self._called_at
         try:
             yield
         except ConnectionLost as error:
@@ -64,14 +64,14 @@ class Pulse:
     def _answered(self) -> None:
         since = self._unanswered_since
         self._unanswered_since = self._error = None
-        if self._is_out:
-            self._is_out = False
+        if self._is_outage_reported:
+            self._is_outage_reported = False
             self._events.tell(OutageEnded(0.0 if since is None else time.monotonic() - since))
 
     @property
     def is_due(self) -> bool:
         """True if it is time to make a small call."""
-        return time.monotonic() - self._asked_at >= ASK_EVERY
+        return time.monotonic() - self._called_at >= CALL_EVERY
 
     @property
     def silence(self) -> float:
@@ -80,10 +80,10 @@ class Pulse:
         silence = 0.0 if since is None else time.monotonic() - since
         return silence if silence > OUTAGE_AFTER else 0.0
 
-    def look(self) -> None:
+    def report_outage(self) -> None:
         """Report an outage if one has begun."""
-        if not self._is_out and (silence := self.silence):
-            self._is_out = True
+        if not self._is_outage_reported and (silence := self.silence):
+            self._is_outage_reported = True
             self._events.tell(OutageBegan(silence, self._error))
 
     def trouble(self) -> str | None:
@@ -94,7 +94,7 @@ class Pulse:
 
 @asynccontextmanager
 async def watched(dsn: str, pulse: Pulse) -> AsyncIterator[None]:
-    """Make calls and look while the block lasts, over a separate connection. Nothing may block the event loop."""
+    """Report outages while the block lasts, over a separate connection. Nothing may block the event loop."""
     database = AsyncDatabase(dsn, pool_size=1)
     task = asyncio.create_task(_watch(database, pulse), name="pulse")
     try:
@@ -106,16 +106,16 @@ async def watched(dsn: str, pulse: Pulse) -> AsyncIterator[None]:
 
 async def _watch(database: AsyncDatabase, pulse: Pulse) -> None:
     while True:
-        call = asyncio.create_task(_ask(database, pulse))
+        call = asyncio.create_task(_probe(database, pulse))
         try:
             while not call.done():
-                await asyncio.wait({call}, timeout=ASK_EVERY)
-                pulse.look()
+                await asyncio.wait({call}, timeout=CALL_EVERY)
+                pulse.report_outage()
         finally:
             await end([call], within=CLOSING)
-        await asyncio.sleep(ASK_EVERY)
+        await asyncio.sleep(CALL_EVERY)
 
 
-async def _ask(database: AsyncDatabase, pulse: Pulse) -> None:
-    with suppress(DibsError), pulse.asking():
+async def _probe(database: AsyncDatabase, pulse: Pulse) -> None:
+    with suppress(DibsError), pulse.calling():
         await database.run(calls.schema.now(), patience=0)

@@ -51,7 +51,7 @@ class Source:
 
     async def claim(self, names: Sequence[str], count: int) -> list[Claimed] | None:
         """Claim up to ``count`` jobs of these queues; None if the claim failed."""
-        queues = self._holding.of(names)
+        queues = self._holding.names_of(names)
         if not queues:
             return []
         began = time.monotonic()

@@ -62,9 +62,9 @@ class Worker:
         self._holding: Holding | None = None
         self._member: Member | None = None
         self._beat_loop: Loop | None = None
-        self.was_asked = False
+        self.was_stopped_by_operator = False
         """True once an operator has asked this worker to stop, such as by ``dibs workers stop``."""
-        self.on_asked: Callable[[], None] = self.stop
+        self.on_operator_stop: Callable[[], None] = self.stop
         """Called on the event loop when an operator asks this worker to stop."""
 
     @property
@@ -131,9 +131,9 @@ class Worker:
 
     async def _start(self, step: Awaitable[R]) -> R:
         """Do a step of the start. The call has patience, but report an outage as soon as when the worker runs."""
-        look = asyncio.get_running_loop().call_later(OUTAGE_AFTER + 0.1, self._pulse.look)
+        look = asyncio.get_running_loop().call_later(OUTAGE_AFTER + 0.1, self._pulse.report_outage)
         try:
-            with self._pulse.asking():
+            with self._pulse.calling():
                 return await step
         finally:
             look.cancel()
@@ -155,7 +155,7 @@ class Worker:
         await declare_tasks(self.app, self._pools.registry)
         await self._announcement.announce()
         facts, kinds = {"queues": self._queues, "slots": self.settings.slots}, self._announcement.runnable
-        self._member = member = Member(self._pools.registry, self.settings.name, facts, kinds, self._on_stop_asked)
+        self._member = member = Member(self._pools.registry, self.settings.name, facts, kinds, self._obey_operator)
         await member.register()
         if self._pools.registry.is_pooled:
             self.app.events.tell(PoolerFound(self.settings.poll))
@@ -193,10 +193,10 @@ class Worker:
         if self._member is not None and self._beat_loop is not None and self._member.is_marked(marks):
             self._beat_loop.wake()
 
-    def _on_stop_asked(self) -> None:
-        self.was_asked = True
+    def _obey_operator(self) -> None:
+        self.was_stopped_by_operator = True
         self.app.events.tell(StopAsked(self._member.number or 0 if self._member else 0))
-        self.on_asked()
+        self.on_operator_stop()
 
     def _start_loops(self, member: Member, holding: Holding) -> list[asyncio.Task[None]]:
         async def declare() -> float:

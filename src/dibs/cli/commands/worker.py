@@ -136,7 +136,7 @@ def worker(
     done = run(work(found, settings, shown))
     log.close()
     _say(session, done.ended, log_format)
-    return Exit.ASKED if done.was_asked and is_child() else Exit.OK
+    return Exit.ASKED if done.was_stopped_by_operator and is_child() else Exit.OK
 
 
 def _run_parent(
