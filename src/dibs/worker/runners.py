@@ -56,7 +56,7 @@ class Runners:
         # By run: its context, and the task that runs it. Of a batch that is still filling, only its first job is here.
         self._running: dict[bytes, tuple[Context, asyncio.Task[Any]]] = {}
         self._in_batch: set[bytes] = set()
-        # Why runs are to stop, until their end is reported; of buffered jobs, too.
+        # The reasons to stop runs, until their end is reported. A buffered job may have one, too.
         self._stop_reasons: dict[bytes, Reason] = {}
         self._none_running = asyncio.Event()
         self._none_running.set()
@@ -104,6 +104,7 @@ class Runners:
         self._closing = True
         for key in list(self._running):
             self._stop(key, "stopping")
+        # Handlers that `wind_up` left behind have had their time.
         await end(list(self._tasks), within=LEAVE_BEHIND_AFTER / 10 if self._left_behind else LEAVE_BEHIND_AFTER)
         self._completer.end()
         await limited(self._completing, SEND_LAST_ENDS_WITHIN)
@@ -281,7 +282,8 @@ class Runners:
         One job of a batch does not stop the others: if it is no longer ours, its outcome is refused. A buffered job
         only gets its reason; its runner reads it.
         """
-        if not self._keeper.holds(key) or not self._is_severer(key, reason):
+        known = self._stop_reasons.get(key)
+        if not self._keeper.holds(key) or (known is not None and SEVERITY[known] >= SEVERITY[reason]):
             return
         self._stop_reasons[key] = reason
         if key not in self._running:
@@ -295,10 +297,6 @@ class Runners:
             asyncio.get_running_loop().call_later(BREAK_OFF_AFTER, self._break_off, key)
         else:
             runner.cancel()
-
-    def _is_severer(self, key: bytes, reason: Reason) -> bool:
-        known = self._stop_reasons.get(key)
-        return known is None or SEVERITY[reason] > SEVERITY[known]
 
     def _break_off(self, key: bytes) -> None:
         """Leave the thread, or kill the process, of a cancelled job whose handler has had time to end."""
