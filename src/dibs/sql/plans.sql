@@ -1,5 +1,5 @@
 -- How verbs are planned. README.md, "Planner settings", says why. A function that is not named here keeps the settings of its caller,
--- or has settings of its own where it is defined.
+-- or has settings where it is defined.
 
 do $plans$
 declare
