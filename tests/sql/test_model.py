@@ -58,7 +58,8 @@ where r.group_key is not null and not exists (
       and (t.floor_at < r.due_at or t.floor_id is null or t.floor_id <= r.id))
   and not exists (
     select from dibs.group_gate as g cross join lateral unnest(g.floors) as f
-    where g.group_key = r.group_key and f.level = r.priority and f.due_at <= r.due_at and (g.running > 0 or g.next is not null))
+    where g.group_key = r.group_key and f.level = r.priority and f.due_at <= r.due_at
+      and (g.running > 0 or g.next is not null))
 """
 
 

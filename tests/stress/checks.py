@@ -63,7 +63,8 @@ GATES = Check(
     ), group_keys as (
       select group_key, queue_id from held union select group_key, queue_id from dibs.group_gate
     ), gate as (
-      select distinct on (group_key) group_key, n, running, tat, next, floors from dibs.group_gate order by group_key, n desc
+      select distinct on (group_key) group_key, n, running, tat, next, floors
+      from dibs.group_gate order by group_key, n desc
     )
     select q.name, l.group_key, p.concurrency, g.running, g.next,
       (select sum(h.units) from held as h where h.group_key = l.group_key and h.queue_id = l.queue_id) as held,
