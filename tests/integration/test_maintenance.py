@@ -65,7 +65,7 @@ def test_python_and_sql_know_the_same_chores(db: psycopg.Connection[Any]) -> Non
 
 
 def test_python_and_sql_rest_alike(db: psycopg.Connection[Any]) -> None:
-    assert db.execute("select dibs._rest(1)").fetchone() == (REST,)
+    assert db.execute("select dibs._cooldown(1)").fetchone() == (REST,)
 
 
 async def test_rescue_goes_on_until_no_lease_is_left(

@@ -334,7 +334,7 @@ def test_what_sessions_remember_has_a_seed_for_each_shape(db: psycopg.Connection
         " where pronamespace = 'dibs'::regnamespace and prokind = 'f'"
     ).fetchall()
     sources = "".join(body for (body,) in rows)
-    sealing = db.execute("select pg_get_function_sqlbody('dibs._sealed'::regproc)").fetchone()
+    sealing = db.execute("select pg_get_function_sqlbody('dibs._with_checksum'::regproc)").fetchone()
     assert sealing
     seed = re.findall(r"\b\d{5}\b", sealing[0])[0]
     types = sorted(set(re.findall(r"_recall\([^)]*\)\)?::dibs\.(\w+)", sources)))
@@ -396,7 +396,7 @@ def test_unique_violations_print_a_hash_not_the_key(db: psycopg.Connection[Any],
 def test_one_list_of_job_options(db: psycopg.Connection[Any]) -> None:
     """What a batch may say of a job and what enqueue takes as arguments are the same names."""
     row = db.execute(
-        "select dibs._names_of('dibs.job_request'), proargnames from pg_proc where oid = 'dibs.enqueue'::regproc"
+        "select dibs._field_names('dibs.job_request'), proargnames from pg_proc where oid = 'dibs.enqueue'::regproc"
     ).fetchone()
     assert row
     assert set(row[0]) == set(row[1]) - {"fresh"}
@@ -410,7 +410,7 @@ def test_every_setting_of_a_queue_can_be_set_and_seen(db: psycopg.Connection[Any
         "retention": "3 days", "history_retention": "2 days", "ring": False, "shards": 2, "shard_lease": "00:01:00",
         "max_depth": 10, "max_age": "00:02:00", "when_full": "sideline", "newest_first": True, "noisy_share": 0.25,
     }  # fmt: skip
-    assert db.execute("select dibs._names_of('dibs.queue_policy')").fetchone() == (list(settings),)
+    assert db.execute("select dibs._field_names('dibs.queue_policy')").fetchone() == (list(settings),)
     for name, value in settings.items():
         db.execute("select dibs.set_queue('q', %s::jsonb)", (json.dumps({name: value}),))
     row = db.execute("select to_jsonb(q) from dibs.queues as q").fetchone()

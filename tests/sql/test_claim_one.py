@@ -29,7 +29,7 @@ REST = (
 def claimer(db: Connection, connect: Connect) -> Connection:
     """Has claimed a job of ``q``, and will look back in an hour only."""
     db.execute(
-        "create or replace function dibs._quick_us() returns bigint language sql immutable parallel safe"
+        "create or replace function dibs._floor_reuse_us() returns bigint language sql immutable parallel safe"
         " return 3600000000"
     )
     enqueue(db)

@@ -149,7 +149,7 @@ def test_days_that_are_missing_or_should_be_gone(
 def test_a_default_partition_that_fills(db: psycopg.Connection[Any]) -> None:
     db.execute(
         "insert into dibs.job (id, due_at, queue_id, priority, kind)"
-        " select dibs._id_at(dibs._tick(now() + interval '1 year') + n), now(), 1, 5, repeat('k', 150)"
+        " select dibs._new_id(dibs._id_tick(now() + interval '1 year') + n), now(), 1, 5, repeat('k', 150)"
         " from generate_series(1, 60000) as n"
     )
     assert "job_default has" in only(db, "default-partition")[1]

@@ -56,7 +56,7 @@ def test_jitter_shortens_and_no_attempt_number_overflows(db: psycopg.Connection[
     huge = db.execute(
         "select dibs._backoff_delay(row('exponential', '{1 year}', 100, '1 year', 0), 2147483647),"
         " dibs._backoff_delay(row('exponential', '{1 year}', 100, null, 0), 10000),"
-        " dibs._lease_for('7 days', 100, '7 days', 32767)"
+        " dibs._lease_length('7 days', 100, '7 days', 32767)"
     ).fetchone()
     assert huge
     assert all(timedelta(0) < d <= timedelta(days=366) for d in huge)

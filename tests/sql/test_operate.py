@@ -63,8 +63,8 @@ def rows_of(db: psycopg.Connection[Any], id: UUID) -> list[str]:
 
 
 def test_the_filter_is_the_same_in_sql_and_python(db: psycopg.Connection[Any]) -> None:
-    assert one(db, "select dibs._names_of('dibs.job_filter')") == list(JobFilter.__annotations__)
-    assert one(db, "select dibs._names_of('dibs.job_change')") == list(JobChanges.__annotations__)
+    assert one(db, "select dibs._field_names('dibs.job_filter')") == list(JobFilter.__annotations__)
+    assert one(db, "select dibs._field_names('dibs.job_change')") == list(JobChanges.__annotations__)
 
 
 def test_each_condition_of_a_filter_chooses(client: dibs.Client, clock: Clock) -> None:

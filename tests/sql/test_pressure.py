@@ -186,7 +186,7 @@ def test_measuring_a_large_queue_takes_a_twentieth_of_the_time(
 def test_the_most_expensive_measurement_is_believed_as_well(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     """For a minute: otherwise each enqueue into a queue of 20 million jobs would count them."""
     client.queues.set("q", max_depth=50_000)
-    db.execute("create or replace function dibs._rest(took bigint) returns bigint language sql return 600000000")
+    db.execute("create or replace function dibs._cooldown(took bigint) returns bigint language sql return 600000000")
     told: list[tuple[str, str]] = []
     for _ in range(4):
         db.execute("select dibs.enqueue('q', 'k')")

@@ -215,8 +215,8 @@ def fill(db: psycopg.Connection[Any], count: int) -> None:
     db.execute("select dibs.set_queue('q')")
     db.execute(
         "insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, error)"
-        " select dibs._id_at(dibs._tick(dibs.now()) + n), gen_random_uuid(), dibs.now(), dibs.now(), 1, 2, 'failed',"
-        " repeat('x', 1000) from generate_series(1, %s) as n",
+        " select dibs._new_id(dibs._id_tick(dibs.now()) + n), gen_random_uuid(), dibs.now(), dibs.now(), 1, 2,"
+        " 'failed', repeat('x', 1000) from generate_series(1, %s) as n",
         (count,),
     )
 

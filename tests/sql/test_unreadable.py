@@ -158,7 +158,7 @@ def odd_jobs(draw: st.DrawFn, names: list[str]) -> str:
 def test_whatever_is_accepted_its_neighbours_run(db: psycopg.Connection[Any], client: dibs.Client) -> None:
     db.execute("select dibs.set_limit(resource => 'gpu', concurrency => 2)")
     db.execute("select dibs.set_limit(kind => 'limited', concurrency => 1)")
-    [(names,)] = db.execute("select dibs._names_of('dibs.job_request')").fetchall()
+    [(names,)] = db.execute("select dibs._field_names('dibs.job_request')").fetchall()
     policies = st.sampled_from(["{}", '{"newest_first": true}', '{"payload_limit": 100000}'])
 
     @settings(max_examples=60)

@@ -21,24 +21,24 @@ comment on function dibs._from_micros is 'A time from microseconds since 1970.';
 
 -- UUIDv7: 48 bits of milliseconds, then 1/4096 ms in the 12 bits below them, then 62 random bits.
 -- A tick is 1/4096 ms, so the ids of one batch, a tick apart, sort in its order.
-create function dibs._tick(at timestamptz) returns bigint
+create function dibs._id_tick(at timestamptz) returns bigint
 language sql immutable strict parallel safe
 -- As a double: that is quicker than a numeric, and right to a tick for hundreds of years.
 return floor(date_part('epoch', at at time zone 'UTC') * 4096000)::bigint;
 
-comment on function dibs._tick is 'A time in 1/4096 milliseconds since 1970, as ids count it.';
+comment on function dibs._id_tick is 'A time in 1/4096 milliseconds since 1970, as ids count it.';
 
-create function dibs._id_at(tick bigint) returns uuid
+create function dibs._new_id(tick bigint) returns uuid
 language sql volatile parallel safe
 return encode(
   int8send((tick >> 12 << 16) | 28672 | (tick & 4095)) || substring(uuid_send(gen_random_uuid()) from 9), 'hex')::uuid;
 
-comment on function dibs._id_at is 'A new id (UUIDv7) of that tick.';
+comment on function dibs._new_id is 'A new id (UUIDv7) of that tick.';
 
 create function dibs.make_id(at timestamptz default dibs.now()) returns uuid
 language sql volatile parallel safe security definer
 set search_path = pg_catalog, pg_temp
-return dibs._id_at(dibs._tick(at));
+return dibs._new_id(dibs._id_tick(at));
 
 comment on function dibs.make_id is 'A new id (UUIDv7) of that time, now by default, to be given to `enqueue`.';
 

@@ -10,7 +10,7 @@ comment on function dibs._audited_filter is 'A filter as it is kept: of more tha
 
 create or replace function dibs._actor() returns text
 language sql stable
-return nullif(left(current_setting('dibs.actor', true), dibs._most('name')), '');
+return nullif(left(current_setting('dibs.actor', true), dibs._bound('name')), '');
 
 comment on function dibs._actor is 'Who acts, as the session says it; null if it says nothing.';
 

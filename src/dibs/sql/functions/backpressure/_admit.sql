@@ -118,7 +118,7 @@ begin
       raise exception using errcode = 'DI041',
         message = format(
           'group %L of queue %L is full: %s of its jobs wait, the oldest due since %s, and this call brings %s more',
-          v_group.name, v_group.queue, v_waiting, coalesce(dibs._utc(v_oldest), 'never'), cardinality(v_group.ords)),
+          v_group.name, v_group.queue, v_waiting, coalesce(dibs._utc_text(v_oldest), 'never'), cardinality(v_group.ords)),
         hint = format(
           'nothing was enqueued; at most %s may wait, and for at most %s: try again later, or change the'
           ' group with dibs.set_group',

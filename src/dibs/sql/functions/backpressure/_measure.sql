@@ -39,7 +39,7 @@ begin
   -- time is that of planning. None for longer than a minute: _read_pressure takes that for a clock that was stepped back.
   v_found.good_until_us := dibs._micros(clock_timestamp()) + least(60000000, 4 * coalesce(v_found.waiting, 0)
     + case when first then 0
-        else dibs._rest(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end);
+        else dibs._cooldown(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end);
   return v_found;
 end
 $$;

@@ -52,7 +52,7 @@ as $$
 declare
   v_hint record;
 begin
-  select h.ctid as spot, h.took, h.swept_at + dibs._look_rest(1) * h.took as paid_at into v_hint from dibs.floor_hint as h
+  select h.ctid as spot, h.took, h.swept_at + dibs._look_back_cooldown(1) * h.took as paid_at into v_hint from dibs.floor_hint as h
   where h.what = _may_sweep.what and h.queue_id = _may_sweep.queue_id and h.swept_at <= at
   order by h.swept_at desc limit 1;
   if v_hint.spot is null or v_hint.paid_at > at then
@@ -61,8 +61,8 @@ begin
   perform from dibs.floor_hint as h where h.ctid = v_hint.spot for update skip locked;
   -- Who holds the lock may be done with its sweep and stay in its transaction. After as long again the others go ahead, each
   -- in its own fortieth of the time, and the first to commit leaves a new hint.
-  return found or v_hint.paid_at + dibs._look_rest(1) * v_hint.took <= at
-    and trunc(extract(epoch from at) / extract(epoch from v_hint.took)) % dibs._look_rest(1) = pg_backend_pid() % dibs._look_rest(1);
+  return found or v_hint.paid_at + dibs._look_back_cooldown(1) * v_hint.took <= at
+    and trunc(extract(epoch from at) / extract(epoch from v_hint.took)) % dibs._look_back_cooldown(1) = pg_backend_pid() % dibs._look_back_cooldown(1);
 end
 $$;
 
@@ -75,9 +75,9 @@ language sql volatile
 -- A time further ahead than we would ever set it was set before the clock stepped back. A sweep is left to chance, because one that
 -- ran into a timeout is due again: so every other claim gets through.
 return case
-  when (real_us >= (floor).sweep_at or (floor).sweep_at - real_us > dibs._look_rest((floor).sweep_took))
+  when (real_us >= (floor).sweep_at or (floor).sweep_at - real_us > dibs._look_back_cooldown((floor).sweep_took))
     and ((floor).sweep_took < 2000 or random() < 0.5 and dibs._may_sweep(what, queue_id, dibs._from_micros(real_us)))
-    then dibs._everything_us()
+    then dibs._unlimited_look_back_us()
   when real_us >= (floor).near_at or (floor).near_at - real_us > 60000000 then 500000 << (floor).near_step
   else 0
 end;
@@ -89,7 +89,7 @@ create or replace function dibs._found_floor(what text, queue_id integer, floor 
 language plpgsql volatile
 as $$
 declare
-  v_shared dibs.floor := dibs._fit_floor(dibs._found_hint(what, queue_id), floor.priorities, dibs._everything_us());
+  v_shared dibs.floor := dibs._fit_floor(dibs._found_hint(what, queue_id), floor.priorities, dibs._unlimited_look_back_us());
 begin
   for n in 1 .. cardinality(floor.priorities) loop
     if (floor.due_us[n], floor.ids[n], floor.high_us[n]) = (told.due_us[n], told.ids[n], told.high_us[n]) then
@@ -113,13 +113,13 @@ as $$
 declare
   v_now constant bigint := dibs._micros(clock_timestamp());
 begin
-  if back < dibs._everything_us() then
-    floor.near_at := v_now + least(dibs._look_rest(took), 30000000);
+  if back < dibs._unlimited_look_back_us() then
+    floor.near_at := v_now + least(dibs._look_back_cooldown(took), 30000000);
     floor.near_step := (floor.near_step + 1) % 6;
     return floor;
   end if;
   floor.sweep_took := took;
-  floor.sweep_at := v_now + dibs._look_rest(took);
+  floor.sweep_at := v_now + dibs._look_back_cooldown(took);
   if took >= 2000 then
     insert into dibs.floor_hint (what, queue_id, swept_at, took, floor)
     values (what, queue_id, dibs._from_micros(v_now), took * interval '1 microsecond',

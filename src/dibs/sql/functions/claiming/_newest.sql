@@ -9,7 +9,7 @@ begin atomic
   select l.n::integer, l.priority, g.gap, g.upto_at, g.upto_id, g.from_at
   from unnest((floor).priorities, (floor).due_us, (floor).ids, (floor).high_us) with ordinality
     as l (priority, low_us, low_id, high_us, n)
-  cross join lateral (select l.high_us > 0 and back < dibs._everything_us() as is_hole) as h
+  cross join lateral (select l.high_us > 0 and back < dibs._unlimited_look_back_us() as is_hole) as h
   cross join lateral (
     select 0 as gap, _find_gaps.at as upto_at, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff' as upto_id,
       case when h.is_hole then dibs._from_micros(l.high_us - back) else timestamptz '-infinity' end as from_at
@@ -60,7 +60,7 @@ language plpgsql volatile
 as $$
 declare
   v_began bigint := dibs._micros(clock_timestamp());
-  v_top bigint := dibs._micros(claim.at) - dibs._settled_us();
+  v_top bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
   v_told dibs.floor := dibs._recall('newest', queue.id)::dibs.floor;
   v_priorities smallint[] := dibs._priorities(queue);
   v_floor dibs.floor := dibs._read_floor('newest', queue.id, v_told, v_priorities, v_top);

@@ -3,7 +3,7 @@
 create or replace function dibs._is_quick(floor dibs.floor, priority smallint) returns boolean
 language sql volatile
 -- A time further ahead than we would ever set it was set before the clock stepped back.
-return (floor).priorities = array[priority] and (floor).quick_until - dibs._micros(clock_timestamp()) between 1 and dibs._quick_us();
+return (floor).priorities = array[priority] and (floor).quick_until - dibs._micros(clock_timestamp()) between 1 and dibs._floor_reuse_us();
 
 comment on function dibs._is_quick is 'Whether a claim of one job may start from this floor and leave it as it is.';
 
@@ -33,7 +33,7 @@ begin
   insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
     own_lease, history, worker, fingerprint, cost)
   select g.id, claim.token, g.due_at, g.expire_at, g.at, g.at + coalesce(claim.lease, g.own_lease,
-      dibs._lease_for(queue.lease, queue.lease_growth, queue.lease_cap, g.charged + 1)),
+      dibs._lease_length(queue.lease, queue.lease_growth, queue.lease_cap, g.charged + 1)),
     v_queue, g.run + 1, g.charged + 1, g.losses, v_priority, g.own_lease, g.history, claim.worker, g.fingerprint, g.cost
   from gone as g
   returning lease.id, lease.run, lease.charged, lease.losses, lease.due_at, lease.claimed_at, lease.lease_until into v_held;

@@ -52,7 +52,7 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_top bigint := dibs._micros(claim.at) - dibs._settled_us();
+  v_top bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
   v_head record;
   v_scan dibs.queue_scan;
   v_share integer;
@@ -96,7 +96,7 @@ begin
     -- From a queue whose turn it was not, the head is left: what is dead below it is not read again.
     v_first_us := dibs._micros(coalesce(v_first.due_at, v_head.head_at));
     if dibs._moves(v_head.due_us, v_head.id, v_first_us, coalesce(v_first.id, dibs._nil_id()), v_top,
-        v_first.id is not null and (v_got = want - taken or v_moved >= dibs._most_blocked())) then
+        v_first.id is not null and (v_got = want - taken or v_moved >= dibs._max_tickets_moved())) then
       v_scan.next.due_us[v_head.level] := least(v_first_us, v_top);
       v_scan.next.ids[v_head.level] := case when v_first_us < v_top then coalesce(v_first.id, dibs._nil_id()) else dibs._nil_id() end;
     else

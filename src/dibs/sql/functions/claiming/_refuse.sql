@@ -31,7 +31,7 @@ comment on function dibs._is_random is 'Whether a UUID says of itself that it is
 
 create or replace function dibs._is_claim(queues text[], max integer, lease interval, token uuid) returns boolean
 language sql stable
-return current_setting('transaction_isolation') = 'read committed' and cardinality(queues) between 1 and dibs._most('names')
+return current_setting('transaction_isolation') = 'read committed' and cardinality(queues) between 1 and dibs._bound('names')
   and max between 1 and 10000 and (lease between interval '100 milliseconds' and interval '7 days') is not false
   and dibs._is_random(token);
 

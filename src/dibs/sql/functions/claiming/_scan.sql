@@ -58,7 +58,7 @@ create or replace function dibs._open_scan(queue dibs.queue, want integer, began
 language plpgsql volatile
 as $$
 declare
-  v_top bigint := dibs._micros(claim.at) - dibs._settled_us();
+  v_top bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
   v_told constant dibs.floor := dibs._recall('floor', queue.id)::dibs.floor;
   v_priorities constant smallint[] := dibs._priorities(queue);
   v_scan dibs.queue_scan;

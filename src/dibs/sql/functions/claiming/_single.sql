@@ -23,7 +23,7 @@ language plpgsql volatile
 as $$
 declare
   v_began constant bigint := dibs._micros(clock_timestamp());
-  v_top constant bigint := dibs._micros(claim.at) - dibs._settled_us();
+  v_top constant bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
   v_priorities constant smallint[] := dibs._priorities(queue);
   v_floor constant dibs.floor := dibs._read_floor('floor', queue.id, told, v_priorities, v_top);
   v_back constant bigint := dibs._look_back('floor', queue.id, v_floor, v_began);
@@ -61,7 +61,7 @@ begin
     exit when want = 0;
   end loop;
   if want = 0 and cardinality(v_taken) = 1 then
-    v_next.quick_until := v_began + dibs._quick_us();
+    v_next.quick_until := v_began + dibs._floor_reuse_us();
   end if;
   v_kept := dibs._write_floor('floor', queue.id, v_next, v_floor, v_back, dibs._micros(clock_timestamp()) - v_began);
   return v_taken;

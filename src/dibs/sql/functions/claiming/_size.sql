@@ -14,7 +14,7 @@ comment on function dibs._note_large is 'Note that queues have had a large job.'
 
 create or replace function dibs._counts_bytes(queue dibs.queue, want integer) returns boolean
 language sql immutable parallel safe
-return (queue).has_large or want > dibs._large_claim();
+return (queue).has_large or want > dibs._large_claim_jobs();
 
 comment on function dibs._counts_bytes is 'Whether what a claim takes of a queue may be more than it may hand out.';
 
@@ -64,12 +64,12 @@ declare
 begin
   for v_part in
     -- A job that is larger than all a claim may hand out comes alone; chance decides between queues, so none starves.
-    select s.n, array_agg(s.ord order by s.ord) filter (where s.place = 1 or s.total <= dibs._most('claim')) as kept,
-      array_agg(s.ord order by s.ord) filter (where s.place > 1 and s.total > dibs._most('claim')) as dropped
+    select s.n, array_agg(s.ord order by s.ord) filter (where s.place = 1 or s.total <= dibs._bound('claim')) as kept,
+      array_agg(s.ord order by s.ord) filter (where s.place > 1 and s.total > dibs._bound('claim')) as dropped
     from (
       select s.n, s.ord, sum(s.size) over (order by s.luck, s.ord) as total, row_number() over (order by s.luck, s.ord) as place
       from (
-        select k.n::integer as n, k.luck, t.ordinality::integer as ord, coalesce(j.size, dibs._small_size())::bigint as size
+        select k.n::integer as n, k.luck, t.ordinality::integer as ord, coalesce(j.size, dibs._small_job_bytes())::bigint as size
         from (select k.tickets, k.ordinality as n, random() as luck from unnest(batches) with ordinality as k) as k
         cross join lateral unnest(k.tickets) with ordinality as t
         left join lateral (select j.size from dibs.job as j where j.id = t.id offset 0) as j on true) as s) as s

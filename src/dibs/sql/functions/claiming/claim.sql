@@ -45,7 +45,7 @@ begin
       insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
         own_lease, history, worker, fingerprint, group_key, cost, group_hold, limit_ids, limit_units)
       select t.id, v_token, t.due_at, t.expire_at, v_at, v_at + coalesce(claim.lease, t.own_lease,
-          dibs._lease_for(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
+          dibs._lease_length(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
         t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_worker, t.fingerprint,
         t.group_key, t.cost, coalesce(v_batch.group_holds[t.ordinality], 'none'),
         case when v_needs is null then (v_batch.queue_units).limit_ids else (v_batch.queue_units).limit_ids || (v_needs[t.ordinality]).limit_ids end,

@@ -126,7 +126,7 @@ declare
   v_holder uuid;
   v_outcome text;
 begin
-  select array_agg(coalesce((e.job ->> 'id')::uuid, dibs._id_at(dibs._tick(at) + e.ord)) order by e.ord)
+  select array_agg(coalesce((e.job ->> 'id')::uuid, dibs._new_id(dibs._id_tick(at) + e.ord)) order by e.ord)
   into ids from jsonb_array_elements(jobs) with ordinality as e (job, ord);
   hashes := array_fill(null::bytea, array[cardinality(ids)]);
   same := coalesce(known, array_fill(null::uuid, array[cardinality(ids)]));

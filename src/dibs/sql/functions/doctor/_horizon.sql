@@ -4,7 +4,7 @@ create or replace function dibs._find_old_transactions(at timestamptz) returns s
 language sql stable
 begin atomic
   select 'old-transaction', case when a.xact_start < at - interval '6 hours' then 'error' else 'warning' end,
-    format('a transaction of %s (pid %s, %s) has been open for %s', a.usename, a.pid, a.state, dibs._span(at - a.xact_start)),
+    format('a transaction of %s (pid %s, %s) has been open for %s', a.usename, a.pid, a.state, dibs._duration_text(at - a.xact_start)),
     'While it is open, vacuum removes no row that was deleted since, in any table. dibs stays fast; your own tables do not.',
     format('end it: select pg_terminate_backend(%s); and set idle_in_transaction_session_timeout', a.pid), a.pid::text
   from pg_catalog.pg_stat_activity as a
@@ -20,7 +20,7 @@ create or replace function dibs._find_prepared_transactions(at timestamptz) retu
 language sql stable
 begin atomic
   select 'prepared-transaction', case when p.prepared < at - interval '6 hours' then 'error' else 'warning' end,
-    format('the transaction %L of %s was prepared %s ago and never ended', p.gid, p.owner, dibs._span(at - p.prepared)),
+    format('the transaction %L of %s was prepared %s ago and never ended', p.gid, p.owner, dibs._duration_text(at - p.prepared)),
     'It outlives its connection and every restart, keeps its locks, and holds vacuum back.',
     format('in its database: rollback prepared %L; or commit prepared %L;', p.gid, p.gid), p.gid
   from pg_catalog.pg_prepared_xacts as p

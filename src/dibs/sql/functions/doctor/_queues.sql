@@ -4,7 +4,7 @@ create or replace function dibs._find_paused(at timestamptz) returns setof dibs.
 language sql stable
 begin atomic
   select 'paused', 'warning',
-    format('queue %s has been paused for %s, and jobs wait in it', q.name, dibs._span(at - q.paused_at)),
+    format('queue %s has been paused for %s, and jobs wait in it', q.name, dibs._duration_text(at - q.paused_at)),
     'Nothing of it runs, and nothing of it expires.', format('select * from dibs.resume(%L);', q.name), q.name
   from dibs.queue as q
   where q.paused_at < at - interval '1 hour'
@@ -69,7 +69,7 @@ begin atomic
   select 'expiring', 'warning',
     format('%s of queue %s expire%s within %s without a first attempt; the oldest has been due for %s',
       case when e.jobs = 1 then 'a job' when e.jobs >= e.most then e.most || ' jobs or more' else e.jobs || ' jobs' end, q.name,
-      case when e.jobs = 1 then 's' else '' end, dibs._span(e.last - at), dibs._span(at - e.since)),
+      case when e.jobs = 1 then 's' else '' end, dibs._duration_text(e.last - at), dibs._duration_text(at - e.since)),
     'A job that waits past its time to live ends as expired, and does not run.',
     format('start workers: dibs worker MODULE:APP --queue %s. To keep these jobs until then: dibs pause %s; dibs resume %s --extend 1d.'
       ' To let later ones wait for longer: dibs queues set %s --ttl 7d, or dibs.App(ttl=…)', q.name, q.name, q.name, q.name), q.name
@@ -92,7 +92,7 @@ language sql stable
 begin atomic
   select 'lost-lease', 'error',
     format('%s of queue %s ran out up to %s ago, and nobody took their jobs back', case count(*) when 1 then 'a lease' else count(*) || ' leases' end,
-      min(q.name), dibs._span(at - min(l.lease_until))),
+      min(q.name), dibs._duration_text(at - min(l.lease_until))),
     'Their workers are gone. The jobs run again only after a rescue.',
     'see that a worker does the upkeep; by hand: select * from dibs.rescue();', min(q.name)
   from dibs.lease as l join dibs.queue as q on q.id = l.queue_id
@@ -138,7 +138,7 @@ begin atomic
   where s.retired_at is null and s.paused_at is null and s.ended_at is null
     and (s.failed_runs > 0 or s.status_message is not null)
   union all
-  select 'schedule-late', 'error', format('schedule %s should have fired %s ago', s.name, dibs._span(at - s.tick_at)),
+  select 'schedule-late', 'error', format('schedule %s should have fired %s ago', s.name, dibs._duration_text(at - s.tick_at)),
     'Nobody fires schedules.', 'run a worker without --no-upkeep, or dibs maintain; cron needs Python', s.name
   from dibs.schedule as s
   where s.retired_at is null and s.paused_at is null and s.tick_at < at - interval '5 minutes'

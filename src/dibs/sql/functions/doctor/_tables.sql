@@ -5,7 +5,7 @@ language sql stable
 begin atomic
   select 'dead-rows', 'warning',
     format('dibs.%s has %s dead rows beside %s; it was vacuumed %s', s.relname, s.n_dead_tup, s.n_live_tup,
-      coalesce(dibs._span(clock_timestamp() - greatest(s.last_vacuum, s.last_autovacuum)) || ' ago', 'never')),
+      coalesce(dibs._duration_text(clock_timestamp() - greatest(s.last_vacuum, s.last_autovacuum)) || ' ago', 'never')),
     'Autovacuum starts at a few thousand. It is switched off, cannot keep up, or something holds the horizon back.',
     format('vacuum (verbose) dibs.%s; and see what else is found here', s.relname), s.relname
   from pg_catalog.pg_stat_user_tables as s

@@ -4,7 +4,7 @@ create or replace function dibs._find_unserved(at timestamptz) returns setof dib
 language sql stable
 begin atomic
   select 'no-worker', 'error',
-    format('no live worker says that it serves queue %s, whose oldest job has been due for %s', q.name, dibs._span(at - o.ready)),
+    format('no live worker says that it serves queue %s, whose oldest job has been due for %s', q.name, dibs._duration_text(at - o.ready)),
     'Its jobs wait until they expire.', format('dibs worker MODULE:APP --queue %s; dibs workers shows who is alive', q.name), q.name
   from dibs.queue as q cross join lateral dibs._oldest(q.id, at) as o
   where q.shard_of is null and q.paused_at is null and o.ready < at - interval '1 minute'
@@ -45,7 +45,7 @@ begin atomic
   )
   select 'backlog', 'warning',
     format('queue %s grows: %s jobs come and %s go per second, and the oldest has been due for %s', l.name, round(l.per_second::numeric, 1),
-      round(d.per_second::numeric, 1), dibs._span(at - l.ready)),
+      round(d.per_second::numeric, 1), dibs._duration_text(at - l.ready)),
     'Jobs start ever later, and expire in the end.',
     format('add workers, or --concurrency; bound what may wait: dibs queues set %s --max-depth N', l.name), l.name
   from late as l
@@ -83,7 +83,7 @@ create or replace function dibs._find_lost_workers(at timestamptz) returns setof
 language sql stable
 begin atomic
   select 'lost-worker', 'warning',
-    format('worker %s (%s) has not been seen for %s', w.id, w.name, dibs._span(at - w.seen_at)),
+    format('worker %s (%s) has not been seen for %s', w.id, w.name, dibs._duration_text(at - w.seen_at)),
     'It died, hangs or has lost its database. Others take its jobs over when their leases run out.',
     'look at its log, and start it again; one that is told to stop is not missed', w.id::text
   from dibs.worker as w where w.seen_at < at - interval '1 minute' and w.seen_at > at - interval '1 hour'

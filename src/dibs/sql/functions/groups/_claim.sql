@@ -108,7 +108,7 @@ language plpgsql volatile
 as $$
 declare
   v_id constant integer := (queue).id;
-  v_top constant bigint := dibs._micros(at) - dibs._settled_us();
+  v_top constant bigint := dibs._micros(at) - dibs._commit_lag_us();
   v_began constant bigint := dibs._micros(clock_timestamp());
   v_kept constant dibs.floor := dibs._recall('rotation', v_id)::dibs.floor;
   v_told constant dibs.floor := dibs._read_floor('rotation', v_id, v_kept, '{0}', v_top);

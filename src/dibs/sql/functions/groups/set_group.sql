@@ -12,7 +12,7 @@ declare
   v_new dibs.group_policy;
 begin
   perform dibs._check_isolation('set_group');
-  perform dibs._check_names('DI010', 'group', 'setting', policy, v_names);
+  perform dibs._check_json_keys('DI010', 'group', 'setting', policy, v_names);
   if policy ? 'weight' and policy -> 'weight' = 'null' then
     raise exception using errcode = 'DI010', message = 'a group''s weight cannot be null', hint = 'the usual weight is 1';
   end if;

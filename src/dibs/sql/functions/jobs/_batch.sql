@@ -4,7 +4,7 @@ create or replace function dibs._read_batch(batch jsonb) returns dibs.batch_need
 language plpgsql immutable
 as $$
 declare
-  v_names constant text[] := dibs._names_of('dibs.job_request');
+  v_names constant text[] := dibs._field_names('dibs.job_request');
   v_plain constant text[] := '{queue,kind,payload,id}'::text[];
   v_dedup constant text[] := '{dedup_key,dedup,dedup_scope,dedup_for,on_duplicate}'::text[];
   v_unknown text;
@@ -17,9 +17,9 @@ begin
                        coalesce('a JSON ' || jsonb_typeof(batch), 'null')),
       hint = 'pass [{"queue": "mail", "kind": "welcome", "payload": {}}, …]';
   end if;
-  if jsonb_array_length(batch) > dibs._most('batch') then
+  if jsonb_array_length(batch) > dibs._bound('batch') then
     raise exception using errcode = 'DI010',
-      message = format('enqueue_many takes at most %s jobs at once, not %s', dibs._most('batch'), jsonb_array_length(batch)),
+      message = format('enqueue_many takes at most %s jobs at once, not %s', dibs._bound('batch'), jsonb_array_length(batch)),
       hint = 'split it into several calls';
   end if;
   -- Most jobs have no options, and what is strict costs nothing for them.
@@ -39,7 +39,7 @@ begin
       hint = 'pass [{"queue": "mail", "kind": "welcome", "payload": {}}, …]';
   end if;
   if v_unknown is not null then
-    perform dibs._refuse_name('DI010', 'job', 'option', v_unknown, v_names);
+    perform dibs._refuse_unknown_name('DI010', 'job', 'option', v_unknown, v_names);
   end if;
   return v_needs;
 end

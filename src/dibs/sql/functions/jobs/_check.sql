@@ -86,7 +86,7 @@ comment on function dibs._has_good_id is 'True, or an error about an id from the
 
 create or replace function dibs._is_good_kind(kind text) returns boolean
 language sql immutable parallel safe
-return coalesce(kind <> '' and length(kind) <= dibs._most('name') and kind not like E'%\n%', false);
+return coalesce(kind <> '' and length(kind) <= dibs._bound('name') and kind not like E'%\n%', false);
 
 comment on function dibs._is_good_kind is 'Whether a kind has 1 to 200 characters on one line.';
 
@@ -100,9 +100,9 @@ return case
   when not dibs._is_good_kind(kind) then dibs._refuse_job(ord, 'a kind of 1 to 200 characters on one line')
   when priority not between -100 and 100 then dibs._refuse_job(ord, 'a priority from -100 to 100')
   when payload is not null and body is not null then dibs._refuse_job(ord, 'either a JSON payload or bytes, not both')
-  when length(content_type) not between 1 and dibs._most('name') or content_type ~ '[[:cntrl:]]'
+  when length(content_type) not between 1 and dibs._bound('name') or content_type ~ '[[:cntrl:]]'
     then dibs._refuse_job(ord, 'a content type of 1 to 200 printable characters')
-  when jsonb_typeof(headers) <> 'object' or header_size > dibs._most('headers')
+  when jsonb_typeof(headers) <> 'object' or header_size > dibs._bound('headers')
     then dibs._refuse_job(ord, 'headers that are a JSON object of at most 65536 bytes')
   when ttl <= interval '0' or ttl > interval '10 years' then dibs._refuse_job(ord, 'a TTL above 0 and up to 10 years, or none')
   when lease not between interval '100 milliseconds' and interval '7 days'
@@ -114,12 +114,12 @@ return case
   when history not in ('all', 'failures', 'none') then dibs._refuse_job(ord, 'a history of all, failures or none')
   when dedup_scope not in ('waiting', 'unfinished', 'window')
     then dibs._refuse_job(ord, 'a dedup_scope of waiting, unfinished or window')
-  when length("group") not between 1 and dibs._most('name') or "group" ~ '[[:cntrl:]]'
+  when length("group") not between 1 and dibs._bound('name') or "group" ~ '[[:cntrl:]]'
     then dibs._refuse_job(ord, 'a group of 1 to 200 printable characters')
   when cost not between 1 and 1000000 then dibs._refuse_job(ord, 'a cost from 1 to 1000000')
   when jsonb_typeof(resources) <> 'object' or resources = '{}'
     then dibs._refuse_job(ord, 'resources that are a JSON object of names and units, and not empty')
-  when length(dedup_key) > dibs._most('key') or length(shard_key) > dibs._most('key')
+  when length(dedup_key) > dibs._bound('key') or length(shard_key) > dibs._bound('key')
     then dibs._refuse_job(ord, 'a key of at most 2000 characters')
   else true
 end;

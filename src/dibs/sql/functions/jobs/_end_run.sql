@@ -68,7 +68,7 @@ begin
         when outcome in ('failed', 'lost') and l.charged >= coalesce(j.max_attempts, q.max_attempts)
           or outcome = 'lost' and l.losses + 1 >= q.max_losses then 'exhausted' end as verdict,
       dibs._due_again(outcome, a.delay, l.due_at, coalesce(j.backoff, q.backoff), l.charged, at) as due,
-      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q,
+      dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q,
         l.charged + (outcome not in ('snoozed', 'released'))::integer) as next_lease
     from asked as a
     cross join lateral (

@@ -42,7 +42,7 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_tick bigint := dibs._tick(at);
+  v_tick bigint := dibs._id_tick(at);
   v_ahead uuid := dibs._id_floor(at + interval '1 hour');
   v_today uuid := dibs._id_floor(at - interval '1 day');  -- no retention is shorter
   -- Separate variables: an element of a large array within a record is slow to find.
@@ -58,14 +58,14 @@ begin
   ), asked as materialized (
     select a.*, coalesce(bodies[a.ordinality], decode(a.body, 'base64')) as bytes, q.id as queue_id,
       q.priority as usual, q.payload_limit, q.retention, q.ring, coalesce(a.ttl, q.ttl) as own_ttl,
-      dibs._own_lease(a.lease, a.lease_growth, a.lease_cap, q.policy, 1) as own_lease,
+      dibs._job_lease(a.lease, a.lease_growth, a.lease_cap, q.policy, 1) as own_lease,
       case when q.id = any (v_aside) or v_outcomes[a.ordinality] = 'sidelined' then dibs._sidelined_priority()
         else coalesce(a.priority, q.priority) end as level,
-      coalesce(a.id, v_given[a.ordinality], dibs._id_at(v_tick + a.ordinality)) as job_id,
+      coalesce(a.id, v_given[a.ordinality], dibs._new_id(v_tick + a.ordinality)) as job_id,
       greatest(coalesce(a.due_at, at + a.delay), at) as due, v_hashes[a.ordinality] as hash,
       v_same is null or v_same[a.ordinality] is null as is_new,
-      coalesce(octet_length(bodies[a.ordinality]), length(a.body) * 3 / 4, dibs._size_of(a.payload), 0) as size,
-      coalesce(dibs._size_of(a.headers), 0) as header_size
+      coalesce(octet_length(bodies[a.ordinality]), length(a.body) * 3 / 4, dibs._json_bytes(a.payload), 0) as size,
+      coalesce(dibs._json_bytes(a.headers), 0) as header_size
     from jsonb_populate_recordset(null::dibs.job_request, jobs) with ordinality as a
     join named as q on q.name = a.queue  -- Few names: so they are hashed, and the jobs keep their order, which indexes like.
   ), new_job as (
@@ -75,7 +75,7 @@ begin
       a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history,
       nullif(coalesce(a.dedup_scope, case when a.dedup_for is not null then 'window' end), 'unfinished'),
       a."group", a.cost, case when jsonb_typeof(a.resources) <> 'null' then dibs._whole_units(a.resources) end,
-      case when a.size + a.header_size > dibs._small_size() then a.size + a.header_size end
+      case when a.size + a.header_size > dibs._small_job_bytes() then a.size + a.header_size end
     from asked as a
     where case when a.is_new then
       (a.size <= a.payload_limit or dibs._refuse_payload(a.ordinality, a.size, a.queue, a.payload_limit))
@@ -95,7 +95,7 @@ begin
   )
   select array_agg(a.job_id order by a.ordinality) as ids, array_agg(a.queue_id) filter (where a.level <> a.usual) as queues,
     array_agg(a.level) filter (where a.level <> a.usual) as levels,
-    array_agg(a.queue_id) filter (where a.size + a.header_size > dibs._large_size()) as large
+    array_agg(a.queue_id) filter (where a.size + a.header_size > dibs._large_job_bytes()) as large
   into v_done from asked as a;
   if v_done.levels is not null then
     perform dibs._note_priorities(v_done.queues, v_done.levels::smallint[]);
@@ -115,7 +115,7 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_tick bigint := dibs._tick(at);
+  v_tick bigint := dibs._id_tick(at);
   v_ahead uuid := dibs._id_floor(at + interval '1 hour');
   v_today uuid := dibs._id_floor(at - interval '1 day');  -- no retention is shorter
   v_ids uuid[];
@@ -125,13 +125,13 @@ begin
     select q.id, q.name, q.priority, q.payload_limit, q.retention, q.ring, dibs._expiry(at, q.ttl, null) as expire_at
     from dibs.queue as q where q.name = any (queues)
   ), asked as materialized (  -- Few columns: each costs for every job.
-    select a.ordinality, coalesce(a.id, dibs._id_at(v_tick + a.ordinality)) as job_id, q.id as queue_id, q.priority, q.ring,
-      q.expire_at, coalesce(dibs._size_of(a.payload), 0) as size, a.kind, a.payload, a.queue, q.payload_limit, q.retention
+    select a.ordinality, coalesce(a.id, dibs._new_id(v_tick + a.ordinality)) as job_id, q.id as queue_id, q.priority, q.ring,
+      q.expire_at, coalesce(dibs._json_bytes(a.payload), 0) as size, a.kind, a.payload, a.queue, q.payload_limit, q.retention
     from rows from (jsonb_to_recordset(jobs) as (queue text, kind text, payload jsonb, id uuid)) with ordinality as a
     join named as q on q.name = a.queue
   ), new_job as (
     insert into dibs.job (id, due_at, queue_id, priority, kind, payload, size)
-    select a.job_id, at, a.queue_id, a.priority, a.kind, a.payload, case when a.size > dibs._small_size() then a.size end
+    select a.job_id, at, a.queue_id, a.priority, a.kind, a.payload, case when a.size > dibs._small_job_bytes() then a.size end
     from asked as a
     where case when a.size <= a.payload_limit or dibs._refuse_payload(a.ordinality, a.size, a.queue, a.payload_limit) then
       dibs._has_good_id(a.ordinality, a.job_id, v_ahead, v_today, a.retention, at)
@@ -144,7 +144,7 @@ begin
       a.ring and a.ordinality in (select min(n.ordinality) from asked as n group by n.queue_id)
     from asked as a where (select count(*) from new_job) > 0  -- All jobs first: there they may be refused.
   )
-  select array_agg(a.job_id order by a.ordinality), array_agg(a.queue_id) filter (where a.size > dibs._large_size())
+  select array_agg(a.job_id order by a.ordinality), array_agg(a.queue_id) filter (where a.size > dibs._large_job_bytes())
   into v_ids, v_large from asked as a;
   if v_large is not null then
     perform dibs._note_large(v_large);

@@ -15,8 +15,8 @@ language plpgsql volatile
 as $$
 declare
   v_ord constant bigint := 1;
-  v_size integer := coalesce(octet_length(bytes), dibs._size_of(payload), 0);
-  v_header_size constant integer := coalesce(dibs._size_of(headers), 0);
+  v_size integer := coalesce(octet_length(bytes), dibs._json_bytes(payload), 0);
+  v_header_size constant integer := coalesce(dibs._json_bytes(headers), 0);
   v_fine boolean;
 begin
   if v_size > payload_limit then
@@ -33,10 +33,10 @@ begin
       payload, bytes, content_type, headers, v_header_size, null, null);
   end if;
   v_size := v_size + v_header_size;
-  if v_size > dibs._large_size() then
+  if v_size > dibs._large_job_bytes() then
     perform dibs._note_large(array[queue_id]);
   end if;
-  return case when v_size > dibs._small_size() then v_size end;
+  return case when v_size > dibs._small_job_bytes() then v_size end;
 end
 $$;
 

@@ -25,7 +25,7 @@ begin
   ), told as (
     update dibs.lease as l
     set lease_until = case when renews then v_now + coalesce(_renew_leases.lease, l.own_lease,
-          dibs._lease_for(q.lease, q.lease_growth, q.lease_cap, l.charged)) else l.lease_until end,
+          dibs._lease_length(q.lease, q.lease_growth, q.lease_cap, l.charged)) else l.lease_until end,
       progress = case when renews then coalesce(f.progress, l.progress) else f.progress end
     from free as f, dibs.queue as q
     where l.id between f.id and f.id and q.id = l.queue_id

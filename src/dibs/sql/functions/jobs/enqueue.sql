@@ -115,7 +115,7 @@ begin
     -- An older snapshot may see a queue that is gone: its bell raises 40001 in the end; one that rings nothing goes in as a batch.
     and (q.ring or current_setting('transaction_isolation') = 'read committed');
   if id is null then
-    v_id := dibs._id_at((v_stamp >> 4) + 1);
+    v_id := dibs._new_id((v_stamp >> 4) + 1);
   elsif not (fresh and dibs._is_recent_id(id, v_stamp)) then
     perform from dibs.job as j where j.id = v_id;
     v_queue := case when not found and dibs._is_recent_id(id, v_stamp) then v_queue end;
@@ -127,8 +127,8 @@ begin
       'dedup_key', dedup_key, 'dedup', dedup, 'dedup_scope', dedup_scope, 'dedup_for', dedup_for, 'on_duplicate', on_duplicate,
       'shard_key', shard_key, 'group', "group", 'cost', cost, 'resources', resources), payload, headers, body, fresh);
   elsif num_nonnulls(body, content_type, headers, priority, delay, due_at, ttl, deadline, max_attempts, history) > 0
-    or not dibs._is_good_kind(kind) or payload = 'null' or pg_column_size(payload) > dibs._small_size()
-    or octet_length(payload::text) > least(v_limit, dibs._small_size())
+    or not dibs._is_good_kind(kind) or payload = 'null' or pg_column_size(payload) > dibs._small_job_bytes()
+    or octet_length(payload::text) > least(v_limit, dibs._small_job_bytes())
   then
     payload := nullif(payload, 'null');
     headers := nullif(headers, 'null');

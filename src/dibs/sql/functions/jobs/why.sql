@@ -29,16 +29,16 @@ begin
   return case v_state
     when 'unknown' then format('There is no job %s: it was never committed, or it was pruned.', why.id)
     when 'succeeded' then 'It has succeeded.'
-    when 'scheduled' then format('It waits until %s (in %s)%s.', dibs._utc(v_job.due_at), dibs._span(v_job.due_at - v_now),
+    when 'scheduled' then format('It waits until %s (in %s)%s.', dibs._utc_text(v_job.due_at), dibs._duration_text(v_job.due_at - v_now),
       case when v_job.charged > 0 then format(', for attempt %s of %s', v_job.charged + 1, v_job.max_attempts)
         else '' end)
       || coalesce(' The last attempt failed: ' || rtrim(split_part(v_job.error, E'\n', 1), '.') || '.', '')
     when 'ready' then
       case when v_job.paused_at is not null then
-        format('It is due, but queue %L has been paused since %s; resume it.', v_job.queue, dibs._utc(v_job.paused_at))
+        format('It is due, but queue %L has been paused since %s; resume it.', v_job.queue, dibs._utc_text(v_job.paused_at))
       when v_job.expire_at <= v_now then
-        format('It is past its time since %s and is about to be expired.', dibs._utc(v_job.expire_at))
-      else format('It has been due for %s and waits for a worker: %s%s.', dibs._span(v_now - v_job.due_at),
+        format('It is past its time since %s and is about to be expired.', dibs._utc_text(v_job.expire_at))
+      else format('It has been due for %s and waits for a worker: %s%s.', dibs._duration_text(v_now - v_job.due_at),
         coalesce(dibs._why_limited(v_job.queue_id, v_job.queue, v_job.group_name, v_job.group_key, v_now),
           dibs._ahead_of(why.id)),
         dibs._shard_note(v_job.queue_id, v_now) || coalesce('; ' || dibs._unserved(v_job.queue_id, v_job.queue, v_job.kind, v_now), ''))
@@ -47,16 +47,16 @@ begin
       dibs._why_blocked(v_job.limit_id, v_job.waits_for, why.id))
     when 'running' then format('%s has held it since %s, in attempt %s of %s; %s.%s',
       coalesce('Worker ' || v_job.worker
-        || coalesce(' (' || v_job.worker_name || ', last seen ' || dibs._utc(v_job.seen_at) || ')', ''), 'A client'),
-      dibs._utc(v_job.claimed_at), v_job.attempt, v_job.max_attempts,
-      case when v_job.lease_until > v_now then format('its lease lasts until %s', dibs._utc(v_job.lease_until))
-        else format('its lease ran out at %s and it waits to be rescued', dibs._utc(v_job.lease_until)) end,
+        || coalesce(' (' || v_job.worker_name || ', last seen ' || dibs._utc_text(v_job.seen_at) || ')', ''), 'A client'),
+      dibs._utc_text(v_job.claimed_at), v_job.attempt, v_job.max_attempts,
+      case when v_job.lease_until > v_now then format('its lease lasts until %s', dibs._utc_text(v_job.lease_until))
+        else format('its lease ran out at %s and it waits to be rescued', dibs._utc_text(v_job.lease_until)) end,
       coalesce(' Its cancellation was asked for: ' || v_job.cancel || '.', ''))
-    else format('It ended as %s at %s: %s. It can be brought back.', v_state, dibs._utc(v_job.ended_at),
+    else format('It ended as %s at %s: %s. It can be brought back.', v_state, dibs._utc_text(v_job.ended_at),
       split_part(v_job.reason, E'\n', 1))
   end || case when v_state in ('scheduled', 'ready', 'blocked') and v_job.paused_at is null
     and v_job.expire_at > v_now and v_job.expire_at < 'infinity' then
-    format(' Unless it starts before, it expires at %s.', dibs._utc(v_job.expire_at)) else '' end;
+    format(' Unless it starts before, it expires at %s.', dibs._utc_text(v_job.expire_at)) else '' end;
 end
 $$;
 

@@ -32,7 +32,7 @@ begin
   v_first.n := v_top - 200;
   v_first.since := v_began;
   v_first.until := coalesce(v_first.until,
-    v_began + greatest(dibs._settled_us(), dibs._look_rest(dibs._micros(clock_timestamp()) - v_began)));
+    v_began + greatest(dibs._commit_lag_us(), dibs._look_back_cooldown(dibs._micros(clock_timestamp()) - v_began)));
   perform dibs._remember('blocked', limit_id, row(coalesce(v_first.rank, 101), coalesce(v_first.due_at, 'infinity'),
     coalesce(v_first.id, dibs._nil_id()), v_first.n, v_first.since, v_first.until)::dibs.first_blocked::text);
   return v_first;
@@ -167,7 +167,7 @@ begin
   select b.* into v_rule from dibs.limit_rule as b where b.id = of_limit;
   -- A limit without a concurrency has only a rate, or is not set any more: units hold nobody up.
   v_free := case when v_rule.concurrency is null then 1000000000 else v_free - v_rule.debt end;
-  v_most := least(dibs._most_blocked(), dibs._tokens_left(v_rule, at));
+  v_most := least(dibs._max_tickets_moved(), dibs._tokens_left(v_rule, at));
   if v_most = 0 then
     return;
   end if;

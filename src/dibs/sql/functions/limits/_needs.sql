@@ -224,7 +224,7 @@ begin
   moved := moved + cardinality(batch.tickets) - want + v_left;
   if v_left > 0 and v_admitted.empty <> '{}' then
     moved := moved + dibs._block_behind((batch.queue).id, priority, v_first.due_at, v_first.id, v_admitted.empty,
-      greatest(dibs._most_blocked() - moved, 0), batch.at);
+      greatest(dibs._max_tickets_moved() - moved, 0), batch.at);
   end if;
 end
 $$;
@@ -237,10 +237,10 @@ create or replace function dibs._is_enough(queue dibs.queue, moved integer) retu
 language plpgsql volatile
 as $$
 begin
-  if moved >= dibs._most_blocked() and (queue).ring then
+  if moved >= dibs._max_tickets_moved() and (queue).ring then
     perform pg_notify('dibs', (queue).id::text);
   end if;
-  return moved >= dibs._most_blocked();
+  return moved >= dibs._max_tickets_moved();
 end
 $$;
 
@@ -277,9 +277,9 @@ begin
   if exists (
     select from jsonb_array_elements(jobs) as e (job)
     where jsonb_typeof(e.job -> 'resources') = 'object'
-      and (select count(*) from jsonb_object_keys(e.job -> 'resources')) > dibs._most('resources')) then
+      and (select count(*) from jsonb_object_keys(e.job -> 'resources')) > dibs._bound('resources')) then
     raise exception using errcode = 'DI010',
-      message = format('a job names at most %s resources', dibs._most('resources'));
+      message = format('a job names at most %s resources', dibs._bound('resources'));
   end if;
 end
 $$;

@@ -28,7 +28,7 @@ begin
   v_floor.since := began;
   -- Below it may lie what was committed late or rolled back, so now and then it is time to look at all.
   if floor = 0 then
-    v_floor.until := v_now + greatest(dibs._settled_us(), dibs._look_rest(v_now - began));
+    v_floor.until := v_now + greatest(dibs._commit_lag_us(), dibs._look_back_cooldown(v_now - began));
   end if;
   perform dibs._remember('units', limit_id, v_floor::text);
 end

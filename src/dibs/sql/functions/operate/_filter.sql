@@ -11,7 +11,7 @@ begin
     raise exception using errcode = 'DI010', message = format('%s takes a filter that is a JSON object', verb),
       hint = 'pass {"queue": "mail"}, or {} for all';
   end if;
-  perform dibs._check_names('DI010', 'filter', 'condition', filter, dibs._names_of('dibs.job_filter'));
+  perform dibs._check_json_keys('DI010', 'filter', 'condition', filter, dibs._field_names('dibs.job_filter'));
   v_filter := jsonb_populate_record(null::dibs.job_filter, filter);
   v_other := (select s from unnest(v_filter.states) as s where s <> all (allowed) limit 1);
   if v_other is not null then

@@ -55,7 +55,7 @@ begin
     select d.*, q.ring, j.group_name, j.cost, coalesce(j.ttl, q.ttl) as alive,
       case when j.deadline > at then j.deadline end as deadline,
       row_number() over (order by k.n) as place,
-      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, 1) as own_lease,
+      dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, 1) as own_lease,
       d.fingerprint is not null and f.id is distinct from d.id and j.dedup_scope is distinct from 'window' as taken
     from unnest(ids) with ordinality as k (id, n)
     join dibs.dead as d on d.id = k.id

@@ -87,7 +87,7 @@ begin
       for update skip locked) as d);
   v_tickets := array(
     select row(d.id, d.due_at, u.expire_at, d.queue_id, d.run, d.charged, d.losses, d.priority,
-      dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, d.charged + 1), d.history, d.fingerprint,
+      dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, d.charged + 1), d.history, d.fingerprint,
       dibs._group_key(d.queue_id, j.group_name), j.cost, 'none')::dibs.waiting_ticket
     from unnest(jobs) as u join dibs.dead as d on d.id = u.id and d.id = any (v_ids)
     join dibs.job as j on j.id = d.id join dibs.queue as q on q.id = d.queue_id

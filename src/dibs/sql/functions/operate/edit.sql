@@ -10,7 +10,7 @@ begin
     raise exception using errcode = 'DI010', message = 'edit takes a JSON object of what is to be changed',
       hint = 'such as {"priority": 9}';
   end if;
-  perform dibs._check_names('DI010', 'job', 'field that can be changed', changes, dibs._names_of('dibs.job_change'));
+  perform dibs._check_json_keys('DI010', 'job', 'field that can be changed', changes, dibs._field_names('dibs.job_change'));
   v_change := jsonb_populate_record(null::dibs.job_change, changes);
   if v_change.priority not between -100 and 100 or changes -> 'priority' = 'null' then
     raise exception using errcode = 'DI010', message = 'a job has a priority from -100 to 100';
@@ -103,7 +103,7 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_size integer := coalesce(dibs._size_of(change.payload), 0);
+  v_size integer := coalesce(dibs._json_bytes(change.payload), 0);
 begin
   if has_payload then
     if v_size > queue.payload_limit then
@@ -111,9 +111,9 @@ begin
     end if;
     update dibs.job as j
     set payload = nullif(change.payload, 'null'), body = null, content_type = case when j.body is null then j.content_type end,
-      size = nullif(greatest(v_size + coalesce(dibs._size_of(j.headers), 0), dibs._small_size()), dibs._small_size())
+      size = nullif(greatest(v_size + coalesce(dibs._json_bytes(j.headers), 0), dibs._small_job_bytes()), dibs._small_job_bytes())
     where j.id = _edit_job.id;
-    if v_size > dibs._large_size() then
+    if v_size > dibs._large_job_bytes() then
       perform dibs._note_large(array[queue.id]);
     end if;
   end if;

@@ -3,7 +3,7 @@
 create or replace function dibs._moved(ticket dibs.waiting_ticket, job dibs.job, queue dibs.queue, at timestamptz) returns dibs.waiting_ticket
 language sql stable
 return row((ticket).id, greatest((ticket).due_at, at), (ticket).expire_at, (queue).id, (ticket).run, (ticket).charged, (ticket).losses,
-  (ticket).priority, dibs._own_lease((job).lease, (job).lease_growth, (job).lease_cap, queue, (ticket).charged + 1),
+  (ticket).priority, dibs._job_lease((job).lease, (job).lease_growth, (job).lease_cap, queue, (ticket).charged + 1),
   (ticket).history, (ticket).fingerprint, dibs._group_key((queue).id, (job).group_name), (ticket).cost, 'none')::dibs.waiting_ticket;
 
 comment on function dibs._moved is 'A ticket as it is in another queue. It is due no earlier than now: claims there do not look further back.';
@@ -35,7 +35,7 @@ begin
   from (
     select o.id, j.groups, j.resources, j.large from dibs.queue as o cross join (
       select bool_or(j.group_name is not null) as groups, bool_or(j.resources is not null) as resources,
-        coalesce(bool_or(j.size > dibs._large_size()), false) as large
+        coalesce(bool_or(j.size > dibs._large_job_bytes()), false) as large
       from dibs.job as j where j.id = any (ids)) as j
     where o.id = any (dibs._queue_numbers(to_queue))
       and (j.groups and not o.has_groups or j.resources and not o.has_job_limits or j.large and not o.has_large)

@@ -58,7 +58,7 @@ begin
       hint = 'cancel_where and retry can';
   end if;
   if began <= at - dibs._undo_time() then
-    raise exception using errcode = 'DI010', message = format('operation %s is of %s, and can no longer be undone', operation, dibs._utc(began)),
+    raise exception using errcode = 'DI010', message = format('operation %s is of %s, and can no longer be undone', operation, dibs._utc_text(began)),
       hint = format('that is possible for %s', dibs._undo_time());
   end if;
 end

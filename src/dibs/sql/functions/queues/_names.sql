@@ -56,8 +56,8 @@ begin
       format('there is no queue %L, and this database is strict about queues', v_missing[1]), v_missing[1],
       array(select q.name from dibs.queue as q), format('make it with: select dibs.set_queue(%L)', v_missing[1]));
   end if;
-  if (select count(*) from dibs.queue) + cardinality(v_missing) > dibs._most('queues') then
-    raise exception using errcode = 'DI010', message = format('a database has at most %s queues', dibs._most('queues')),
+  if (select count(*) from dibs.queue) + cardinality(v_missing) > dibs._bound('queues') then
+    raise exception using errcode = 'DI010', message = format('a database has at most %s queues', dibs._bound('queues')),
       hint = 'put what differs from job to job into the kind, the group or the payload, not into the name of the queue';
   end if;
   insert into dibs.queue (name) select unnest(v_missing) on conflict do nothing;

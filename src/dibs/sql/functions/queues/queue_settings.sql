@@ -41,7 +41,7 @@ begin
       select jsonb_object_agg(t.kind, t.options -> n.name) from (
         select t.kind, t.options from dibs.task as t
         where t.queue = queue_settings.queue and t.options -> n.name <> 'null' order by t.kind limit 20) as t), '{}')
-  from unnest(dibs._names_of('dibs.queue_policy')) with ordinality as n (name, place)
+  from unnest(dibs._field_names('dibs.queue_policy')) with ordinality as n (name, place)
   left join dibs._set_by(queue) as b on b.setting = n.name
   order by n.place;
 end

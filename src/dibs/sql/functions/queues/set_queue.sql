@@ -13,7 +13,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_names constant text[] := dibs._names_of('dibs.queue_policy');
+  v_names constant text[] := dibs._field_names('dibs.queue_policy');
   v_open constant text[] := array(
     select n from unnest(v_names) as n
     join pg_catalog.pg_attribute as a on a.attrelid = 'dibs.queue'::regclass and a.attname = n and not a.attnotnull
@@ -30,7 +30,7 @@ begin
       || jsonb_build_object('shards', case when (policy ->> 'exclusive')::boolean then 1 end);
   end if;
   perform dibs._begin_change() where policy ? 'shards';  -- It may stop the claims.
-  perform dibs._check_names('DI010', 'queue', 'setting', policy, v_names);
+  perform dibs._check_json_keys('DI010', 'queue', 'setting', policy, v_names);
   v_old := (select to_jsonb(q) from dibs.queues as q where q.name = set_queue.name);
   v_null := (select p.key from jsonb_each(policy) as p where p.value = 'null' and p.key <> all (v_open) limit 1);
   if v_null is not null then

@@ -33,7 +33,7 @@ begin
   if zone <> 'UTC' and not exists (select from pg_timezone_names as z where z.name = zone) then
     -- Compared within its continent, whose name would otherwise make them all alike.
     perform dibs._refuse_unknown('DI051', format('there is no time zone %L', zone), zone,
-      array[split_part(zone, '/', 1) || '/' || dibs._nearest(split_part(zone, '/', 2), array(
+      array[split_part(zone, '/', 1) || '/' || dibs._nearest_word(split_part(zone, '/', 2), array(
         select split_part(z.name, '/', 2) from pg_timezone_names as z
         where split_part(z.name, '/', 1) = split_part(zone, '/', 1)))],
       'give an IANA name such as Europe/Berlin');
@@ -57,7 +57,7 @@ begin
     raise exception using errcode = 'DI051', message = 'a schedule''s rule is a JSON object',
       hint = 'pass {"cron": "0 3 * * *", "zone": "Europe/Berlin"} or {"interval": 60}';
   end if;
-  perform dibs._check_names('DI051', 'schedule', 'setting', rule, v_names);
+  perform dibs._check_json_keys('DI051', 'schedule', 'setting', rule, v_names);
   v_given := array(select k from unnest(v_rules) as k where rule -> k <> 'null');
   if cardinality(v_given) > 1 then
     raise exception using errcode = 'DI051',

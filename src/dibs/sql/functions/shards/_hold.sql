@@ -123,7 +123,7 @@ begin atomic
     select case
       when s.worker is null or s.held_until <= _shard_note.at
         then '; only one worker at a time pulls from there, and none does now'
-      else format('; only worker %s pulls from there, until %s%s', s.worker, dibs._utc(s.held_until),
+      else format('; only worker %s pulls from there, until %s%s', s.worker, dibs._utc_text(s.held_until),
         case when s.clear then '' else ', as soon as the runs of the one before have ended' end) end
     from dibs.shard as s where s.queue_id = _shard_note.queue_id), '');
 end;

@@ -50,7 +50,7 @@ declare
     when wait is not null then wait
     when more then interval '0'
     when (chore).name in ('expire', 'roll_up', 'repair_groups', 'repair_limits')
-      then greatest((chore).every, dibs._rest(1) * v_took)
+      then greatest((chore).every, dibs._cooldown(1) * v_took)
     else (chore).every end;
 begin
   update dibs.chore as c

@@ -41,7 +41,7 @@ begin
   -- In a later statement: another repair may have put their tickets back meanwhile, and they may have run.
   v_tickets := array(
     select row(j.id, at, dibs._expiry(at, coalesce(j.ttl, q.ttl), case when j.deadline > at then j.deadline end), j.queue_id, a.run, a.charged,
-      a.losses, j.priority, dibs._own_lease(j.lease, j.lease_growth, j.lease_cap, q, a.charged::integer + 1), j.history,
+      a.losses, j.priority, dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, a.charged::integer + 1), j.history,
       (select f.hash from dibs.fingerprint as f where f.hash = j.fingerprint and f.id = j.id),
       dibs._group_key(j.queue_id, j.group_name), j.cost, 'none')::dibs.waiting_ticket
     from dibs.job as j join dibs.queue as q on q.id = j.queue_id

@@ -1,6 +1,6 @@
 -- How much a caller may give. docs/reference/bounds.md shows the same list, and a test compares the two.
 
-create or replace function dibs._most(what text) returns integer
+create or replace function dibs._bound(what text) returns integer
 language sql immutable parallel safe
 return case what
   when 'payload' then 256000000
@@ -21,7 +21,7 @@ return case what
   when 'queues' then 100000
 end;
 
-comment on function dibs._most is
+comment on function dibs._bound is
 'The most of something that a caller may give. JSON counts as the bytes of its text, which is what is sent out.';
 
 create or replace function dibs._may_exceed(value jsonb, most integer) returns boolean
@@ -32,7 +32,7 @@ return pg_column_size(value) > most / 10000;
 comment on function dibs._may_exceed is
 'Whether JSON can have more bytes than that as text, by a look at its binary size, which costs nothing.';
 
-create or replace function dibs._guarded_size(value jsonb) returns integer
+create or replace function dibs._json_bytes_or_huge(value jsonb) returns integer
 language plpgsql immutable parallel safe
 as $$
 begin
@@ -42,21 +42,21 @@ exception when program_limit_exceeded then
 end
 $$;
 
-comment on function dibs._guarded_size is 'As _size_of, for JSON that may be more than PostgreSQL can write as text.';
+comment on function dibs._json_bytes_or_huge is 'As _json_bytes, for JSON that may be more than PostgreSQL can write as text.';
 
-create or replace function dibs._size_of(value jsonb) returns integer
+create or replace function dibs._json_bytes(value jsonb) returns integer
 language sql stable parallel safe
-return case when dibs._may_exceed(value, 1000000000) then dibs._guarded_size(value) else octet_length(value::text) end;
+return case when dibs._may_exceed(value, 1000000000) then dibs._json_bytes_or_huge(value) else octet_length(value::text) end;
 
-comment on function dibs._size_of is 'How many bytes JSON has as text, which is what is sent out.';
+comment on function dibs._json_bytes is 'How many bytes JSON has as text, which is what is sent out.';
 
 create or replace function dibs._check_json(what text, given jsonb, bound text) returns void
 language plpgsql stable
 as $$
 begin
-  if dibs._may_exceed(given, dibs._most(bound)) and dibs._size_of(given) > dibs._most(bound) then
+  if dibs._may_exceed(given, dibs._bound(bound)) and dibs._json_bytes(given) > dibs._bound(bound) then
     raise exception using errcode = 'DI012',
-      message = format('%s has %s bytes as JSON, and at most %s are taken', what, dibs._size_of(given), dibs._most(bound)),
+      message = format('%s has %s bytes as JSON, and at most %s are taken', what, dibs._json_bytes(given), dibs._bound(bound)),
       hint = 'store it elsewhere and send its address';
   end if;
 end
@@ -64,7 +64,7 @@ $$;
 
 comment on function dibs._check_json is 'Refuse JSON whose text is too long.';
 
-create or replace function dibs._check_name(what text, name text, most integer default dibs._most('name')) returns void
+create or replace function dibs._check_name(what text, name text, most integer default dibs._bound('name')) returns void
 language plpgsql immutable
 as $$
 begin
@@ -85,9 +85,9 @@ begin
   if array_ndims(items) > 1 then
     raise exception using errcode = 'DI010', message = format('%s takes arrays of one dimension', verb);
   end if;
-  if cardinality(items) > dibs._most(bound) then
+  if cardinality(items) > dibs._bound(bound) then
     raise exception using errcode = 'DI010',
-      message = format('%s takes at most %s at once, not %s', verb, dibs._most(bound), cardinality(items)),
+      message = format('%s takes at most %s at once, not %s', verb, dibs._bound(bound), cardinality(items)),
       hint = 'split it into several calls';
   end if;
   return items;

@@ -52,7 +52,7 @@ begin
         coalesce(cardinality(ids), 0), coalesce(cardinality(tokens), 0),
         coalesce(nullif(array_to_string(others, ', '), ''), 'no'));
   end if;
-  if cardinality(ids) > dibs._most('batch') or array_ndims(ids) > 1 or array_ndims(tokens) > 1 then
+  if cardinality(ids) > dibs._bound('batch') or array_ndims(ids) > 1 or array_ndims(tokens) > 1 then
     perform dibs._check_items(verb, ids, 'batch'), dibs._check_items(verb, tokens, 'batch');
   end if;
   if array_position(ids, null) is not null or array_position(tokens, null) is not null then
@@ -90,11 +90,11 @@ comment on function dibs._check_delays is 'Refuse delays that are negative or wi
 
 create or replace function dibs._clip_error(error text) returns text
 language sql immutable parallel safe
-return left(error, dibs._most('error'));
+return left(error, dibs._bound('error'));
 
 comment on function dibs._clip_error is 'An error text, cut to 64 Ki characters.';
 
-create or replace function dibs._nearest(word text, words text[]) returns text
+create or replace function dibs._nearest_word(word text, words text[]) returns text
 language sql immutable parallel safe
 begin atomic
   -- Letters shared by place, from the front and from the back: enough to catch a slip of the hand.
@@ -113,7 +113,7 @@ begin atomic
   limit 1;
 end;
 
-comment on function dibs._nearest is 'The word of `words` most like `word`, for "did you mean"; null if none is.';
+comment on function dibs._nearest_word is 'The word of `words` most like `word`, for "did you mean"; null if none is.';
 
 create or replace function dibs._refuse_unknown(code text, sentence text, word text, known text[], advice text)
 returns void
@@ -121,38 +121,38 @@ language plpgsql immutable
 as $$
 begin
   raise exception using errcode = code, message = sentence,
-    hint = coalesce('did you mean ' || quote_literal(dibs._nearest(word, known)) || '? ', '') || advice;
+    hint = coalesce('did you mean ' || quote_literal(dibs._nearest_word(word, known)) || '? ', '') || advice;
 end
 $$;
 
 comment on function dibs._refuse_unknown is 'Raise an error about a word that is none of those known, with the nearest of them.';
 
-create or replace function dibs._refuse_name(code text, owner text, kind text, word text, known text[]) returns void
+create or replace function dibs._refuse_unknown_name(code text, owner text, kind text, word text, known text[]) returns void
 language sql immutable
 return dibs._refuse_unknown(code, format('a %s has no %s %L', owner, kind, word), word, known,
   format('the %ss are %s', kind, array_to_string(known, ', ')));
 
-comment on function dibs._refuse_name is 'Refuse the name of an option or a setting that does not exist.';
+comment on function dibs._refuse_unknown_name is 'Refuse the name of an option or a setting that does not exist.';
 
 -- Immutable, so that a plan keeps the names as a constant. Each install makes the functions that ask again, and their
 -- plans with them.
-create or replace function dibs._names_of(type regclass) returns text[]
+create or replace function dibs._field_names(type regclass) returns text[]
 language sql immutable parallel safe
 begin atomic
   select array_agg(a.attname::text order by a.attnum) from pg_catalog.pg_attribute as a
   where a.attrelid = type and a.attnum > 0 and not a.attisdropped;
 end;
 
-comment on function dibs._names_of is 'The names of the fields of a composite type, in order.';
+comment on function dibs._field_names is 'The names of the fields of a composite type, in order.';
 
-create or replace function dibs._check_names(code text, owner text, kind text, given jsonb, known text[]) returns void
+create or replace function dibs._check_json_keys(code text, owner text, kind text, given jsonb, known text[]) returns void
 language sql immutable
 begin atomic
-  select dibs._refuse_name(code, owner, kind, min(k), known)
+  select dibs._refuse_unknown_name(code, owner, kind, min(k), known)
   from jsonb_object_keys(given) as k where k <> all (known) having count(*) > 0;
 end;
 
-comment on function dibs._check_names is 'Refuse a JSON object with a name that does not exist.';
+comment on function dibs._check_json_keys is 'Refuse a JSON object with a name that does not exist.';
 
 create or replace function dibs._check_moved(given bigint, put bigint) returns void
 language plpgsql immutable

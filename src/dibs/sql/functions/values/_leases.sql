@@ -1,6 +1,6 @@
 -- How long a lease lasts, when a job expires, when a retry is due.
 
-create or replace function dibs._lease_for(
+create or replace function dibs._lease_length(
   lease interval, growth double precision, cap interval, attempt integer)
 returns interval
 language sql immutable parallel safe
@@ -9,17 +9,17 @@ return case when growth = 1 or attempt <= 1 then least(lease, cap)
   else least(extract(epoch from lease)::double precision * exp(least((attempt - 1) * ln(growth), 100)),
              extract(epoch from cap)::double precision) * interval '1 second' end;
 
-comment on function dibs._lease_for is 'How long the lease of an attempt is, grown and capped.';
+comment on function dibs._lease_length is 'How long the lease of an attempt is, grown and capped.';
 
-create or replace function dibs._own_lease(
+create or replace function dibs._job_lease(
   lease interval, growth double precision, cap interval, queue dibs.queue, attempt integer)
 returns interval
 language sql immutable parallel safe
-return case when num_nonnulls(lease, growth, cap) > 0 then dibs._lease_for(
+return case when num_nonnulls(lease, growth, cap) > 0 then dibs._lease_length(
   coalesce(lease, (queue).lease), coalesce(growth, (queue).lease_growth), coalesce(cap, (queue).lease_cap),
   attempt) end;
 
-comment on function dibs._own_lease is
+comment on function dibs._job_lease is
 'How long a job''s lease lasts by its own policy, with the queue''s for what it leaves open; null if it has none.';
 
 create or replace function dibs._expiry(due_at timestamptz, ttl interval, deadline timestamptz)

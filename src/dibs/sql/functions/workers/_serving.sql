@@ -36,7 +36,7 @@ create or replace function dibs._why_parked(ticket dibs.blocked, queue text, at 
 language sql stable
 begin atomic
   select format('It is due, but a worker that claimed it does not run kind %L; %s. It is offered to all again at %s.', (ticket).kind,
-    coalesce(dibs._unserved((ticket).queue_id, queue, (ticket).kind, at), 'it waits for one that does'), dibs._utc((ticket).again_at))
+    coalesce(dibs._unserved((ticket).queue_id, queue, (ticket).kind, at), 'it waits for one that does'), dibs._utc_text((ticket).again_at))
   where (ticket).kind is not null;
 end;
 
