@@ -17,7 +17,7 @@ FUNCTION = re.compile(r"create (?:or replace )?function dibs\.(\w+)\(.*?(?:\n\$\
 INSERT = re.compile(rf"insert into dibs\.{TICKETS}\b")
 DELETE = re.compile(rf"delete from dibs\.{TICKETS}\b")
 
-MAKERS = {"enqueue", "_insert_batch", "_insert_plain"}
+MAKERS = {"enqueue", "_insert_batch", "_insert_bare_jobs"}
 """Functions that make tickets: nothing was deleted for them."""
 
 TAKERS = {
@@ -25,8 +25,8 @@ TAKERS = {
     "_take_gap": "claim",
     "_take_pointers": "claim",
     "_take_tickets": "claim",
-    "_lift": "_put_down, _bury and _end_again; purge forgets the jobs",
-    "_wait_again": "_put_down",
+    "_withdraw_tickets": "_return_tickets, _end_waiting_jobs and _end_again; purge forgets the jobs",
+    "_wait_again": "_return_tickets",
     "_complete_one": "the run has succeeded",
     "complete_many": "the runs have succeeded",
     "delete": "the jobs are forgotten",
@@ -98,9 +98,9 @@ def test_the_rules_read_all_functions() -> None:
         "_block_tickets",
         "_block_behind",
         "_unblock_tickets",
-        "_put_back",
+        "_end_runs",
     }
-    assert moving >= {"_put_down", "_bury", "_end_again", "_revive", "_park", "_put_tickets_back"}
+    assert moving >= {"_return_tickets", "_end_waiting_jobs", "_end_again", "_revive", "_park", "_put_tickets_back"}
 
 
 BAD = {

@@ -76,7 +76,7 @@ GATES = Check(
     left join gate as g on g.group_key = l.group_key
     where p.concurrency is not null and coalesce(g.running, 0) <> coalesce(
       (select sum(h.units) from held as h where h.group_key = l.group_key and h.queue_id = l.queue_id), 0)""",
-    "groups/_apply, groups/_point, groups/_gates, jobs/_lift",
+    "groups/_apply, groups/_point, groups/_gates, jobs/_tickets",
 )
 UNPACED = Check(
     "a limit has a rate, but nothing says how far it is spent: nothing starts",

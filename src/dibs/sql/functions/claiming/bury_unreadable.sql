@@ -24,7 +24,7 @@ begin
     group by t.n / 100 order by t.n / 100
   loop
     for v_bad in select f.id, 'cannot be handed out: ' || dibs._clip_error(f.flaw) as reason from dibs._find_unreadable(v_ids) as f loop
-      return query select b.id, v_bad.reason from dibs._bury(array[v_bad.id], 'failed', v_bad.reason, v_now) as b;
+      return query select b.id, v_bad.reason from dibs._end_waiting_jobs(array[v_bad.id], 'failed', v_bad.reason, v_now) as b;
     end loop;
     exit when v_bad.id is not null;
   end loop;

@@ -2,7 +2,7 @@
 
 -- Skipping what is locked: it is being taken over, and nobody who ends a job waits for a producer. If
 -- that producer rolls back, the key stays behind with a job that has ended, and is_held says that it is free.
-create or replace function dibs._free_fingerprints(hashes bytea[], ids uuid[], keep_windows boolean default false)
+create or replace function dibs._free_dedup_keys(hashes bytea[], ids uuid[], keep_windows boolean default false)
 returns void
 language sql volatile
 begin atomic
@@ -16,10 +16,10 @@ begin atomic
       for update skip locked) as f));
 end;
 
-comment on function dibs._free_fingerprints is
+comment on function dibs._free_dedup_keys is
 'Give back the dedup keys that these jobs hold; those held for a time stay with `keep_windows`, until `forget`.';
 
-create or replace function dibs._forget_fingerprints() returns bigint
+create or replace function dibs._forget_dedup_keys() returns bigint
 language plpgsql volatile
 as $$
 declare
@@ -29,7 +29,7 @@ begin
   with gone as (
     delete from dibs.fingerprint as f
     using (
-      select f.hash from dibs.fingerprint as f where f.until <= v_now and not dibs._is_held(f, v_now)
+      select f.hash from dibs.fingerprint as f where f.until <= v_now and not dibs._is_key_live(f, v_now)
       order by f.hash limit 10000 for update skip locked
     ) as k
     where f.hash = k.hash
@@ -39,5 +39,5 @@ begin
 end
 $$;
 
-comment on function dibs._forget_fingerprints is
+comment on function dibs._forget_dedup_keys is
 'Delete dedup keys whose time is over and whose job does not need them.';

@@ -25,7 +25,7 @@ return coalesce(
 
 comment on function dibs._is_waiting is 'Whether a job waits for a worker, now, later or for a slot.';
 
-create or replace function dibs._is_held(key dibs.fingerprint, at timestamptz) returns boolean
+create or replace function dibs._is_key_live(key dibs.fingerprint, at timestamptz) returns boolean
 language sql stable
 return case
   when (key).until > at then true
@@ -35,6 +35,6 @@ return case
   else coalesce((select true from dibs.lease as l where l.id = (key).id), false)
 end;
 
-comment on function dibs._is_held is
+comment on function dibs._is_key_live is
 'Whether a dedup key still stands for its job: within its time, or while the job waits or (unless its scope is waiting)
 runs.';

@@ -1,6 +1,6 @@
 -- A job takes the place of the one that holds its dedup key.
 
-create or replace function dibs._hold_keys(ids uuid[]) returns void
+create or replace function dibs._lock_dedup_keys(ids uuid[]) returns void
 language plpgsql volatile
 as $$
 begin
@@ -9,7 +9,7 @@ begin
 end
 $$;
 
-comment on function dibs._hold_keys is
+comment on function dibs._lock_dedup_keys is
 'Lock the dedup keys of jobs before their tickets, as an enqueue does that replaces them: it waits for this transaction, and does not take a
 ticket that is only changed for one that is claimed.';
 
@@ -46,7 +46,7 @@ begin
   if not dibs._lock_ticket(id) then
     return false;
   end if;
-  perform dibs._bury(array[_replace_holder.id], 'cancelled', 'replaced by job ' || by, at);
+  perform dibs._end_waiting_jobs(array[_replace_holder.id], 'cancelled', 'replaced by job ' || by, at);
   return true;
 end
 $$;

@@ -1,6 +1,6 @@
 -- An enqueue takes its keys, or finds who holds them.
 
-create or replace function dibs._take_fingerprint(
+create or replace function dibs._take_dedup_key(
   hash bytea, id uuid, scope text, until timestamptz, replaces boolean, at timestamptz,
   out holder uuid, out outcome text)
 language plpgsql volatile
@@ -13,20 +13,20 @@ begin
   -- A holder may end between our failed insert and our look at it: then its key is free again, so try again.
   loop
     insert into dibs.fingerprint (hash, id, scope, until)
-    values (_take_fingerprint.hash, _take_fingerprint.id, _take_fingerprint.scope, _take_fingerprint.until)
+    values (_take_dedup_key.hash, _take_dedup_key.id, _take_dedup_key.scope, _take_dedup_key.until)
     on conflict do nothing;
     if found then
-      holder := _take_fingerprint.id;
+      holder := _take_dedup_key.id;
       return;
     end if;
-    select f.id, f.scope, dibs._is_held(f, at) as held into v_key
-    from dibs.fingerprint as f where f.hash = _take_fingerprint.hash;
+    select f.id, f.scope, dibs._is_key_live(f, at) as held into v_key
+    from dibs.fingerprint as f where f.hash = _take_dedup_key.hash;
     continue when not found;
     if not v_key.held or replaces then
       -- Locked before it is taken over, so that only one of several does; and looked at again after the wait.
-      perform from dibs.fingerprint as f where f.hash = _take_fingerprint.hash and f.id = v_key.id for update;
+      perform from dibs.fingerprint as f where f.hash = _take_dedup_key.hash and f.id = v_key.id for update;
       continue when not found;
-      v_key.held := (select dibs._is_held(f, at) from dibs.fingerprint as f where f.hash = _take_fingerprint.hash);
+      v_key.held := (select dibs._is_key_live(f, at) from dibs.fingerprint as f where f.hash = _take_dedup_key.hash);
     end if;
     if v_key.held and not replaces then
       -- A holder that has begun to run since an older snapshot keeps nobody out: then these locks raise 40001.
@@ -38,19 +38,19 @@ begin
       outcome := 'duplicate';
       return;
     end if;
-    if v_key.held and dibs._replace_holder(v_key.id, _take_fingerprint.id, at) then
+    if v_key.held and dibs._replace_holder(v_key.id, _take_dedup_key.id, at) then
       outcome := 'replaced';
     end if;
-    delete from dibs.fingerprint as f where f.hash = _take_fingerprint.hash and f.id = v_key.id;
+    delete from dibs.fingerprint as f where f.hash = _take_dedup_key.hash and f.id = v_key.id;
   end loop;
 end
 $$;
 
-comment on function dibs._take_fingerprint is
+comment on function dibs._take_dedup_key is
 'Take a dedup key for a job, also from a holder it no longer stands for or, with `replaces`, from any. Says who holds it
 now, and `enqueued`, `duplicate` or `replaced` (a waiting job was ended for it).';
 
-create or replace function dibs._asked_keys(jobs jsonb, bodies bytea[])
+create or replace function dibs._requested_keys(jobs jsonb, bodies bytea[])
 returns table (ord integer, queue text, hash bytea, scope text, stays interval, on_duplicate text)
 language sql stable
 begin atomic
@@ -66,7 +66,7 @@ begin atomic
   join dibs.queue as q on q.name = a.queue;
 end;
 
-comment on function dibs._asked_keys is 'What each job of a batch asks of its dedup key.';
+comment on function dibs._requested_keys is 'What each job of a batch asks of its dedup key.';
 
 create or replace function dibs._check_dedup(
   ord integer, hash bytea, scope text, stays interval, on_duplicate text) returns boolean
@@ -113,7 +113,7 @@ $$;
 
 comment on function dibs._refuse_duplicate is 'Raise DI040.';
 
-create or replace function dibs._take_fingerprints(
+create or replace function dibs._take_dedup_keys(
   jobs jsonb, bodies bytea[], known uuid[], at timestamptz,
   out ids uuid[], out same uuid[], out hashes bytea[], out outcomes text[])
 language plpgsql volatile
@@ -146,7 +146,7 @@ begin
       max(k.ord) filter (where k.on_duplicate = 'replace') as replacing,
       array_agg(k.ord order by k.ord) filter (where k.on_duplicate = 'refuse' and same[k.ord] is null) as refusing,
       (array_agg(v_past[k.ord] order by k.ord) filter (where v_past[k.ord] is not null))[1] as past
-    from dibs._asked_keys(jobs, bodies) as k
+    from dibs._requested_keys(jobs, bodies) as k
     where case when num_nonnulls(k.scope, k.stays) > 0 or k.on_duplicate <> 'keep'
       then dibs._check_dedup(k.ord, k.hash, k.scope, k.stays, k.on_duplicate) else k.hash is not null end
     group by k.hash order by k.hash
@@ -156,7 +156,7 @@ begin
     v_outcome := 'duplicate';
     if v_holder is null then
       select t.holder, t.outcome into v_holder, v_outcome
-      from dibs._take_fingerprint(v_key.hash, ids[v_key.ords[v_best]], v_key.scopes[v_best], at + v_key.stays[v_best],
+      from dibs._take_dedup_key(v_key.hash, ids[v_key.ords[v_best]], v_key.scopes[v_best], at + v_key.stays[v_best],
         v_key.replacing is not null, at) as t;
     end if;
     if v_key.refusing is not null and (v_outcome = 'duplicate' or v_key.ords[1] <> all (v_key.refusing)
@@ -178,6 +178,6 @@ begin
 end
 $$;
 
-comment on function dibs._take_fingerprints is
+comment on function dibs._take_dedup_keys is
 'Take the dedup keys of a batch. For each of its jobs: the id it is to have, its hash, the job that has its key instead
 (`same`), and `replaced` where it took the place of a waiting job.';

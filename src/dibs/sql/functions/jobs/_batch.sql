@@ -47,7 +47,7 @@ $$;
 
 comment on function dibs._read_batch is 'What a batch of jobs asks for; refuses what is not a batch of jobs.';
 
-create or replace function dibs._known_ids(jobs jsonb) returns uuid[]
+create or replace function dibs._find_existing_ids(jobs jsonb) returns uuid[]
 language sql stable
 begin atomic
   select array_agg(
@@ -60,7 +60,7 @@ begin atomic
   left join lateral (select j.id from dibs.job as j where j.id = a.id offset 0) as j on true;
 end;
 
-comment on function dibs._known_ids is
+comment on function dibs._find_existing_ids is
 'For each job of a batch whose id is already there, or stands earlier in the batch: that id; otherwise null.';
 
 -- Joined by hash: the verbs switch that off for their own statements, and an array searched for each item is quadratic.

@@ -62,7 +62,7 @@ $$;
 comment on function dibs._refuse_id is 'Raise DI013.';
 
 -- These are written into the statement that inserts a batch, and cost what a constraint would.
-create or replace function dibs._has_good_time(
+create or replace function dibs._check_job_time(
   ord bigint, delay interval, due_at timestamptz, deadline timestamptz, at timestamptz) returns boolean
 language sql volatile
 return case
@@ -72,9 +72,9 @@ return case
   else true
 end;
 
-comment on function dibs._has_good_time is 'True, or an error about when a job is due or has its deadline.';
+comment on function dibs._check_job_time is 'True, or an error about when a job is due or has its deadline.';
 
-create or replace function dibs._has_good_id(ord bigint, id uuid, ahead uuid, today uuid, retention interval, at timestamptz)
+create or replace function dibs._check_job_id(ord bigint, id uuid, ahead uuid, today uuid, retention interval, at timestamptz)
 returns boolean
 language sql volatile
 return case
@@ -82,22 +82,22 @@ return case
   else true
 end;
 
-comment on function dibs._has_good_id is 'True, or an error about an id from the future or from before retention.';
+comment on function dibs._check_job_id is 'True, or an error about an id from the future or from before retention.';
 
-create or replace function dibs._is_good_kind(kind text) returns boolean
+create or replace function dibs._is_valid_kind(kind text) returns boolean
 language sql immutable parallel safe
 return coalesce(kind <> '' and length(kind) <= dibs._bound('name') and kind not like E'%\n%', false);
 
-comment on function dibs._is_good_kind is 'Whether a kind has 1 to 200 characters on one line.';
+comment on function dibs._is_valid_kind is 'Whether a kind has 1 to 200 characters on one line.';
 
-create or replace function dibs._has_good_options(
+create or replace function dibs._check_job_options(
   ord bigint, kind text, priority integer, ttl interval, lease interval, lease_growth double precision, lease_cap interval,
   max_attempts integer, history text, dedup_scope text, "group" text, cost integer, resources jsonb, payload jsonb,
   body bytea, content_type text, headers jsonb, header_size integer, dedup_key text, shard_key text)
 returns boolean
 language sql volatile
 return case
-  when not dibs._is_good_kind(kind) then dibs._refuse_job(ord, 'a kind of 1 to 200 characters on one line')
+  when not dibs._is_valid_kind(kind) then dibs._refuse_job(ord, 'a kind of 1 to 200 characters on one line')
   when priority not between -100 and 100 then dibs._refuse_job(ord, 'a priority from -100 to 100')
   when payload is not null and body is not null then dibs._refuse_job(ord, 'either a JSON payload or bytes, not both')
   when length(content_type) not between 1 and dibs._bound('name') or content_type ~ '[[:cntrl:]]'
@@ -124,4 +124,4 @@ return case
   else true
 end;
 
-comment on function dibs._has_good_options is 'True, or an error that says in words what is wrong with a job.';
+comment on function dibs._check_job_options is 'True, or an error that says in words what is wrong with a job.';

@@ -8,7 +8,7 @@ declare
   v_batch dibs.batch;
 begin
   if needs.ids > 0 and not fresh then
-    v_batch.same := dibs._known_ids(jobs);
+    v_batch.same := dibs._find_existing_ids(jobs);
     perform dibs._refuse_hidden(v_batch.same);
   end if;
   if needs.resources > 0 then
@@ -19,7 +19,7 @@ begin
   end if;
   if needs.keys > 0 then
     select k.ids, k.same, k.hashes, k.outcomes into v_batch.ids, v_batch.same, v_batch.hashes, v_batch.outcomes
-    from dibs._take_fingerprints(jobs, bodies, v_batch.same, at) as k;
+    from dibs._take_dedup_keys(jobs, bodies, v_batch.same, at) as k;
   end if;
   if needs.is_bounded then
     select p.outcomes, p.aside into v_batch.outcomes, v_batch.aside
@@ -79,9 +79,9 @@ begin
     from asked as a
     where case when a.is_new then
       (a.size <= a.payload_limit or dibs._refuse_payload(a.ordinality, a.size, a.queue, a.payload_limit))
-      and dibs._has_good_time(a.ordinality, a.delay, a.due_at, a.deadline, at)
-      and dibs._has_good_id(a.ordinality, a.id, v_ahead, v_today, a.retention, at)
-      and dibs._has_good_options(a.ordinality, a.kind, a.priority, a.ttl, a.lease, a.lease_growth, a.lease_cap,
+      and dibs._check_job_time(a.ordinality, a.delay, a.due_at, a.deadline, at)
+      and dibs._check_job_id(a.ordinality, a.id, v_ahead, v_today, a.retention, at)
+      and dibs._check_job_options(a.ordinality, a.kind, a.priority, a.ttl, a.lease, a.lease_growth, a.lease_cap,
         a.max_attempts, a.history, a.dedup_scope, a."group", a.cost, a.resources, a.payload, a.bytes, a.content_type,
         a.headers, a.header_size, a.dedup_key, a.shard_key) end
     returning 1
@@ -110,7 +110,7 @@ $$;
 comment on function dibs._insert_batch is
 'Insert a batch of jobs and their tickets; the ids of its jobs in order. Refuses a job that breaks a bound.';
 
-create or replace function dibs._insert_plain(jobs jsonb, queues text[], at timestamptz) returns uuid[]
+create or replace function dibs._insert_bare_jobs(jobs jsonb, queues text[], at timestamptz) returns uuid[]
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -134,8 +134,8 @@ begin
     select a.job_id, at, a.queue_id, a.priority, a.kind, a.payload, case when a.size > dibs._small_job_bytes() then a.size end
     from asked as a
     where case when a.size <= a.payload_limit or dibs._refuse_payload(a.ordinality, a.size, a.queue, a.payload_limit) then
-      dibs._has_good_id(a.ordinality, a.job_id, v_ahead, v_today, a.retention, at)
-      and dibs._has_good_options(a.ordinality, a.kind, null, null, null, null, null, null, null, null, null, null, null, a.payload,
+      dibs._check_job_id(a.ordinality, a.job_id, v_ahead, v_today, a.retention, at)
+      and dibs._check_job_options(a.ordinality, a.kind, null, null, null, null, null, null, null, null, null, null, null, a.payload,
         null, null, null, null, null, null) end
     returning 1
   ), new_ready as (
@@ -153,4 +153,4 @@ begin
 end
 $$;
 
-comment on function dibs._insert_plain is 'As _insert_batch, for new jobs that have nothing but a queue, a kind, a payload and an id.';
+comment on function dibs._insert_bare_jobs is 'As _insert_batch, for new jobs that have nothing but a queue, a kind, a payload and an id.';

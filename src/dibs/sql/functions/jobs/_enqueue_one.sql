@@ -7,7 +7,7 @@ return uuid_send(id) between int8send(stamp - 86400000::bigint * 65536) and int8
 comment on function dibs._is_recent_id is
 'Whether an id is of the day before, or of the hour after, a time in 1/65536 ms, as the first half of an id counts: no queue refuses it.';
 
-create or replace function dibs._check_one(
+create or replace function dibs._check_job(
   queue_id integer, queue text, payload_limit integer, kind text, payload jsonb, bytes bytea, content_type text, headers jsonb,
   priority integer, delay interval, due_at timestamptz, ttl interval, deadline timestamptz, max_attempts integer, history text,
   at timestamptz) returns integer
@@ -24,12 +24,12 @@ begin
   end if;
   -- An expression costs more to prepare than to evaluate, so each is for those who need it.
   if num_nonnulls(delay, due_at, deadline) > 0 then
-    v_fine := dibs._has_good_time(v_ord, delay, due_at, deadline, at);
+    v_fine := dibs._check_job_time(v_ord, delay, due_at, deadline, at);
   end if;
-  if num_nonnulls(content_type, headers, priority, ttl, max_attempts, history) > 0 or not dibs._is_good_kind(kind)
+  if num_nonnulls(content_type, headers, priority, ttl, max_attempts, history) > 0 or not dibs._is_valid_kind(kind)
     or num_nonnulls(payload, bytes) > 1
   then
-    v_fine := dibs._has_good_options(v_ord, kind, priority, ttl, null, null, null, max_attempts, history, null, null, null, null,
+    v_fine := dibs._check_job_options(v_ord, kind, priority, ttl, null, null, null, max_attempts, history, null, null, null, null,
       payload, bytes, content_type, headers, v_header_size, null, null);
   end if;
   v_size := v_size + v_header_size;
@@ -40,5 +40,5 @@ begin
 end
 $$;
 
-comment on function dibs._check_one is
+comment on function dibs._check_job is
 'Refuse an ordinary job that breaks a bound, in the words in which a batch is refused; its size, or null if that is small.';

@@ -1,13 +1,13 @@
 -- What why is made of.
 
-create or replace function dibs._ahead_of(id uuid) returns text
+create or replace function dibs._ahead_note(id uuid) returns text
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
   c_max constant integer := 1001;
   v_now constant timestamptz := dibs.now();
-  v_me constant dibs.ready := (select r from dibs.ready as r where r.id = _ahead_of.id);
+  v_me constant dibs.ready := (select r from dibs.ready as r where r.id = _ahead_note.id);
   v_queue constant dibs.queue := (select q from dibs.queue as q where q.id = v_me.queue_id);
   v_jobs bigint;
 begin
@@ -36,4 +36,4 @@ begin
 end
 $$;
 
-comment on function dibs._ahead_of is 'How many due jobs of its queue, or of its group, go before a job.';
+comment on function dibs._ahead_note is 'How many due jobs of its queue, or of its group, go before a job.';

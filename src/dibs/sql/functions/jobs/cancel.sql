@@ -34,7 +34,7 @@ begin
   end if;
   -- A ticket may move while we look for it, so look again for those that still have one.
   loop
-    v_dead := v_dead || array(select b.id from dibs._bury(v_left, 'cancelled', v_reason, v_now) as b);
+    v_dead := v_dead || array(select b.id from dibs._end_waiting_jobs(v_left, 'cancelled', v_reason, v_now) as b);
     with held as materialized (
       select l.id from unnest(v_left) as k (id)
       cross join lateral (select l.id from dibs.lease as l where asks and l.id = k.id for update) as l

@@ -16,7 +16,7 @@ begin
   if v_hash is null then
     raise exception using errcode = 'DI010', message = 'cancel_key needs a dedup key, not null';
   end if;
-  select f.id into v_id from dibs.fingerprint as f where f.hash = v_hash and dibs._is_held(f, v_now);
+  select f.id into v_id from dibs.fingerprint as f where f.hash = v_hash and dibs._is_key_live(f, v_now);
   if found then
     return query select c.id, c.answer from dibs.cancel_many(array[v_id], cancel_key.reason) as c;
   end if;

@@ -11,7 +11,7 @@ begin
     perform dibs._give_back(held, at);
   end if;
   if prints is not null then
-    perform dibs._free_fingerprints(prints, ids, true);
+    perform dibs._free_dedup_keys(prints, ids, true);
   end if;
 end
 $$;

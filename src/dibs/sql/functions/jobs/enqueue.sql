@@ -28,7 +28,7 @@ begin
     v_needs.queues := array(select distinct e ->> 'queue' from jsonb_array_elements(jobs) as e);
   end if;
   if v_needs.options = 0 and bodies is null and (v_needs.ids = 0 or fresh) and not v_needs.is_bounded then
-    v_ids := dibs._insert_plain(jobs, v_needs.queues, v_now);
+    v_ids := dibs._insert_bare_jobs(jobs, v_needs.queues, v_now);
   else
     v_batch := dibs._prepare_batch(jobs, bodies, fresh, v_needs, v_now);
     v_same := v_batch.same;
@@ -127,12 +127,12 @@ begin
       'dedup_key', dedup_key, 'dedup', dedup, 'dedup_scope', dedup_scope, 'dedup_for', dedup_for, 'on_duplicate', on_duplicate,
       'shard_key', shard_key, 'group', "group", 'cost', cost, 'resources', resources), payload, headers, body, fresh);
   elsif num_nonnulls(body, content_type, headers, priority, delay, due_at, ttl, deadline, max_attempts, history) > 0
-    or not dibs._is_good_kind(kind) or payload = 'null' or pg_column_size(payload) > dibs._small_job_bytes()
+    or not dibs._is_valid_kind(kind) or payload = 'null' or pg_column_size(payload) > dibs._small_job_bytes()
     or octet_length(payload::text) > least(v_limit, dibs._small_job_bytes())
   then
     payload := nullif(payload, 'null');
     headers := nullif(headers, 'null');
-    v_size := dibs._check_one(v_queue, queue, v_limit, kind, payload, body, content_type, headers, priority, delay, due_at,
+    v_size := dibs._check_job(v_queue, queue, v_limit, kind, payload, body, content_type, headers, priority, delay, due_at,
       ttl, deadline, max_attempts, history, v_due);
     v_due := greatest(coalesce(due_at, v_due + delay), v_due);
     v_ttl := coalesce(ttl, v_ttl);

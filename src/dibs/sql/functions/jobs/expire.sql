@@ -36,7 +36,7 @@ begin
     where b.id = any (v_late) and b.expire_at <= v_now and b.queue_id <> all (v_paused)
     order by b.id for update skip locked);
   select count(*) into _expire_batch.expired
-  from dibs._bury(v_late, 'expired', 'past its time to live or its deadline', v_now);
+  from dibs._end_waiting_jobs(v_late, 'expired', 'past its time to live or its deadline', v_now);
 end
 $$;
 

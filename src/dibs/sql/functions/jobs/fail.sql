@@ -17,7 +17,7 @@ begin
     cardinality(delays));
   select array_agg(p.id) as ids, array_agg(p.token) as tokens, array_agg(p.state) as states, array_agg(p.due_at) as dues
   into v_put
-  from dibs._put_back('failed', ids, tokens,
+  from dibs._end_runs('failed', ids, tokens,
     (select array_agg(dibs._clip_error(e) order by n) from unnest(errors) with ordinality as e (e, n)),
     dibs._check_delays('fail', delays), finals, v_now) as p;
   return query select * from dibs._answer_failures(ids, tokens, v_put.ids, v_put.tokens, v_put.states, v_put.dues);

@@ -70,7 +70,7 @@ begin
   v_parked := dibs._park(ids, tokens, v_now);
   -- What is still held was cancelled, and ends.
   select array_agg(p.id) as ids, array_agg(p.token) as tokens into v_ended
-  from dibs._put_back('released', ids, tokens, null, null, null, v_now) as p;
+  from dibs._end_runs('released', ids, tokens, null, null, null, v_now) as p;
   return query
   select a.item, a.id, a.answer
   from dibs._answer_batch(ids, tokens, v_parked.parked || v_ended.ids, v_parked.held_by || v_ended.tokens, '{cancelled}') as a;

@@ -6,7 +6,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return query select r.* from dibs._give_back_runs('release', 'released', ids, tokens, delays) as r;
+  return query select r.* from dibs._end_uncharged_runs('release', 'released', ids, tokens, delays) as r;
 end
 $$;
 

@@ -9,7 +9,7 @@ begin
   if array_position(coalesce(delays, '{null}'), null) is not null then
     raise exception using errcode = 'DI010', message = 'snooze needs a delay', hint = 'such as interval ''5 minutes''';
   end if;
-  return query select r.* from dibs._give_back_runs('snooze', 'snoozed', ids, tokens, delays) as r;
+  return query select r.* from dibs._end_uncharged_runs('snooze', 'snoozed', ids, tokens, delays) as r;
 end
 $$;
 

@@ -40,7 +40,7 @@ begin
         format('It is past its time since %s and is about to be expired.', dibs._utc_text(v_job.expire_at))
       else format('It has been due for %s and waits for a worker: %s%s.', dibs._duration_text(v_now - v_job.due_at),
         coalesce(dibs._why_limited(v_job.queue_id, v_job.queue, v_job.group_name, v_job.group_key, v_now),
-          dibs._ahead_of(why.id)),
+          dibs._ahead_note(why.id)),
         dibs._shard_note(v_job.queue_id, v_now) || coalesce('; ' || dibs._unserved(v_job.queue_id, v_job.queue, v_job.kind, v_now), ''))
       end
     when 'blocked' then coalesce(dibs._why_parked(v_job.blocked, v_job.queue, v_now),
@@ -82,7 +82,7 @@ begin atomic
       'changes', coalesce((
         select jsonb_agg(jsonb_build_object('at', e.at, 'role', e.role, 'actor', e.actor, 'before', e.before) order by e.id)
         from dibs.audit as e where e.job_id = j.id), '[]'))
-    || dibs._family(j.id)
+    || dibs._relatives_of(j.id)
   from dibs.jobs as v join dibs.job as j on j.id = v.id where v.id = show.id;
 end;
 

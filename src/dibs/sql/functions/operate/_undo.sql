@@ -77,7 +77,7 @@ declare
   v_tickets dibs.waiting_ticket[];
 begin
   -- Keys before tickets, as in every verb: an edit that holds a key may wait for the ticket.
-  perform dibs._retake_fingerprints(array(
+  perform dibs._retake_dedup_keys(array(
     select d.id from unnest(jobs) as u
     join dibs.dead as d on d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at), at);
   v_ids := array(
@@ -95,7 +95,7 @@ begin
     where d.fingerprint is null or f.id = d.id or j.dedup_scope = 'window'
     order by d.id);
   delete from dibs.dead as d where d.id = any (array(select t.id from unnest(v_tickets) as t));
-  perform dibs._put_down(v_tickets, at);
+  perform dibs._return_tickets(v_tickets, at);
   return cardinality(v_tickets);
 end
 $$;
@@ -119,13 +119,13 @@ begin
     select b.id from unnest(jobs) as u
     cross join lateral (
       select b.id from dibs.blocked as b where b.id = u.id and b.run = u.run for update skip locked) as b);
-  v_gone := dibs._lift(array(select k from unnest(v_ids) as k order by k), at);
+  v_gone := dibs._withdraw_tickets(array(select k from unnest(v_ids) as k order by k), at);
   insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state, reason, fingerprint)
   select g.id, u.due_at, u.ended_at, g.queue_id, g.run, u.charged, u.losses, g.priority, g.history, u.state, u.reason, g.fingerprint
   from unnest(v_gone) as g join unnest(jobs) as u on u.id = g.id;
   get diagnostics v_put = row_count;
   perform dibs._check_moved(coalesce(cardinality(v_gone), 0), v_put);
-  perform dibs._free_fingerprints(array_agg(g.fingerprint), array_agg(g.id)) from unnest(v_gone) as g;
+  perform dibs._free_dedup_keys(array_agg(g.fingerprint), array_agg(g.id)) from unnest(v_gone) as g;
   return coalesce(cardinality(v_gone), 0);
 end
 $$;

@@ -15,7 +15,7 @@ begin
   if v_change.priority not between -100 and 100 or changes -> 'priority' = 'null' then
     raise exception using errcode = 'DI010', message = 'a job has a priority from -100 to 100';
   end if;
-  if not dibs._has_good_time(1, v_change.delay, v_change.due_at, null, at) then
+  if not dibs._check_job_time(1, v_change.delay, v_change.due_at, null, at) then
     raise exception using errcode = 'DI010', message = 'a job is due within 10 years';
   end if;
   if num_nonnulls(v_change.due_at, v_change.delay) > 0 then
@@ -38,12 +38,12 @@ begin
   -- A ticket may move while we wait for it, so look again for as long as there is one that can be changed.
   while v_state is null or v_state not in ('running', 'succeeded', 'unknown') loop
     -- Put down again even if only the payload changes: a claim that comes meanwhile must not hand out the old one.
-    v_gone := dibs._lift(array[id], at, stays => true);
+    v_gone := dibs._withdraw_tickets(array[id], at, stays => true);
     if v_gone is not null then
       v_gone[1].priority := coalesce(change.priority, v_gone[1].priority);
       v_gone[1].expire_at := v_gone[1].expire_at + greatest(change.due_at - v_gone[1].due_at, interval '0');
       v_gone[1].due_at := coalesce(change.due_at, v_gone[1].due_at);
-      perform dibs._put_down(v_gone, at);
+      perform dibs._return_tickets(v_gone, at);
       return null;
     end if;
     update dibs.dead as d set priority = coalesce(change.priority, d.priority), due_at = coalesce(change.due_at, d.due_at)
@@ -76,7 +76,7 @@ begin
   if dibs._seen_job(edit.id) is null or not exists (select from dibs.job as j where j.id = edit.id) then
     perform dibs._no_such_job(edit.id);
   end if;
-  perform dibs._hold_keys(array[edit.id]);
+  perform dibs._lock_dedup_keys(array[edit.id]);
   v_state := dibs._edit_ticket(edit.id, v_change, v_now);
   if v_state is not null then
     perform dibs._refuse_edit(edit.id, v_state);

@@ -41,8 +41,8 @@ begin
       and (j.groups and not o.has_groups or j.resources and not o.has_job_limits or j.large and not o.has_large)
     order by o.id for update of o) as n
   where q.id = n.id;
-  perform dibs._hold_keys(ids);
-  v_gone := dibs._lift(ids, at);
+  perform dibs._lock_dedup_keys(ids);
+  v_gone := dibs._withdraw_tickets(ids, at);
   with held as materialized (
     select d.id from unnest(ids) as k (id)
     cross join lateral (select d.id from dibs.dead as d where d.id = k.id for update skip locked) as d
@@ -55,7 +55,7 @@ begin
   v_tickets := array(
     select dibs._moved(g, j, q, at) from unnest(v_gone) as g
     join dibs.job as j on j.id = g.id join dibs.queue as q on q.id = j.queue_id order by g.id);
-  perform dibs._check_moved(coalesce(cardinality(v_gone), 0), cardinality(v_tickets)), dibs._put_down(v_tickets, at);
+  perform dibs._check_moved(coalesce(cardinality(v_gone), 0), cardinality(v_tickets)), dibs._return_tickets(v_tickets, at);
   return coalesce(cardinality(v_ids), 0);
 end
 $$;

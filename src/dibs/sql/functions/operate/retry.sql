@@ -33,7 +33,7 @@ begin
     return;
   end if;
   -- Keys before tickets, as in every verb: an edit that holds a key may wait for the ticket.
-  perform dibs._retake_fingerprints(v_ids, v_now);
+  perform dibs._retake_dedup_keys(v_ids, v_now);
   select array_agg(h.id order by h.id), coalesce(array_agg(h.id order by h.id) filter (where h.fits), '{}') into v_locked, v_chosen
   from dibs._hold_dead(v_ids, dibs._read_filter('retry', v_filter, v_states)) as h;
   v_undo := dibs._undo_of_dead(v_chosen);

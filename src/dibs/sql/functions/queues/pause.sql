@@ -44,7 +44,7 @@ begin
   if resume.extend is not null then
     perform dibs._check_delay('resume', resume.extend);
     -- Keys before tickets: a producer that replaces a job waits for this transaction then.
-    perform dibs._hold_keys(array(
+    perform dibs._lock_dedup_keys(array(
       select r.id from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now
       union all
       select b.id from dibs.blocked as b where b.queue_id = any (dibs._queue_numbers(v_id)) and b.expire_at <= v_now));

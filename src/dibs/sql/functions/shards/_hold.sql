@@ -102,7 +102,7 @@ begin
     order by l.id for update of l skip locked
   ) as l;
   if v_lost.ids is not null then
-    perform dibs._put_back('lost', v_lost.ids, v_lost.tokens,
+    perform dibs._end_runs('lost', v_lost.ids, v_lost.tokens,
       array_fill('its worker did not renew its hold on the shard'::text, array[cardinality(v_lost.ids)]),
       null, null, at);
   end if;

@@ -55,7 +55,7 @@ begin
       and (select true from dibs.lease as t where t.id = j.id) is null
       and (select true from dibs.dead as t where t.id = j.id) is null
     order by j.id);
-  perform dibs._put_down(v_tickets, at) where v_tickets <> '{}';
+  perform dibs._return_tickets(v_tickets, at) where v_tickets <> '{}';
   return cardinality(v_tickets);
 end
 $$;

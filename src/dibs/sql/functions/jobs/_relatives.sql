@@ -1,27 +1,27 @@
 -- Where a job comes from, and what came of it.
 
-create or replace function dibs._relative(job dibs.jobs) returns jsonb
+create or replace function dibs._job_summary(job dibs.jobs) returns jsonb
 language sql stable
 return jsonb_build_object('id', (job).id, 'queue', (job).queue, 'kind', (job).kind, 'state', (job).state);
 
-comment on function dibs._relative is 'What is told of a job on the page of another.';
+comment on function dibs._job_summary is 'What is told of a job on the page of another.';
 
-create or replace function dibs._family(id uuid) returns jsonb
+create or replace function dibs._relatives_of(id uuid) returns jsonb
 language sql stable
 begin atomic
   select jsonb_build_object(
     'schedule', (
-      select s.name from dibs.schedule_run as r join dibs.schedule as s on s.id = r.schedule_id where r.id = _family.id),
+      select s.name from dibs.schedule_run as r join dibs.schedule as s on s.id = r.schedule_id where r.id = _relatives_of.id),
     'parent', (
-      select dibs._relative(v) from dibs.follow_up as f
-      cross join lateral (select v.* from dibs.jobs as v where v.id = f.parent offset 0) as v where f.id = _family.id),
+      select dibs._job_summary(v) from dibs.follow_up as f
+      cross join lateral (select v.* from dibs.jobs as v where v.id = f.parent offset 0) as v where f.id = _relatives_of.id),
     'follow_ups', coalesce((
-      select jsonb_agg(dibs._relative(v) order by v.id)
-      from (select f.id from dibs.follow_up as f where f.parent = _family.id order by f.id limit 100) as f
+      select jsonb_agg(dibs._job_summary(v) order by v.id)
+      from (select f.id from dibs.follow_up as f where f.parent = _relatives_of.id order by f.id limit 100) as f
       cross join lateral (select v.* from dibs.jobs as v where v.id = f.id offset 0) as v), '[]'));
 end;
 
-comment on function dibs._family is
+comment on function dibs._relatives_of is
 'The schedule that made a job, the job it followed, and its own follow-ups, the first 100; of jobs only those that the caller sees.';
 
 create or replace function dibs._forget_follow_ups() returns bigint

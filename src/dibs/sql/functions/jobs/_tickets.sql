@@ -1,6 +1,6 @@
 -- Waiting tickets are taken out of ready and blocked.
 
-create or replace function dibs._lift(ids uuid[], at timestamptz, stays boolean default false, queues integer[] default null)
+create or replace function dibs._withdraw_tickets(ids uuid[], at timestamptz, stays boolean default false, queues integer[] default null)
 returns dibs.waiting_ticket[]
 language plpgsql volatile
 as $$
@@ -44,11 +44,11 @@ begin
 end
 $$;
 
-comment on function dibs._lift is
+comment on function dibs._withdraw_tickets is
 'Take the tickets of those of the jobs that wait, and give back what they hold of their group''s turns; `ids` must be sorted. `stays` says
 that they will wait in the same group again, which keeps its order. With `queues` only those that wait there.';
 
-create or replace function dibs._put_down(tickets dibs.waiting_ticket[], at timestamptz) returns void
+create or replace function dibs._return_tickets(tickets dibs.waiting_ticket[], at timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
@@ -69,4 +69,4 @@ begin
 end
 $$;
 
-comment on function dibs._put_down is 'Let tickets wait that were taken out, or made.';
+comment on function dibs._return_tickets is 'Let tickets wait that were taken out, or made.';

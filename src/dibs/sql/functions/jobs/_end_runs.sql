@@ -1,6 +1,6 @@
 -- How a run ends without success: back to ready, or dead.
 
-create or replace function dibs._due_again(
+create or replace function dibs._due_after_run(
   outcome dibs.outcome, delay interval, due_at timestamptz, backoff dibs.backoff, attempt integer, at timestamptz)
 returns timestamptz
 language sql volatile
@@ -11,7 +11,7 @@ return case
   else at
 end;
 
-comment on function dibs._due_again is
+comment on function dibs._due_after_run is
 'When a job is due after a run that did not succeed: after the delay asked for, at its old place, or by its backoff.';
 
 create or replace function dibs._return_held(runs dibs.ended_run[], at timestamptz) returns void
@@ -39,7 +39,7 @@ begin
     perform dibs._add_pointers(v_held.waiting, at);
   end if;
   if v_held.has_prints then
-    perform dibs._free_fingerprints(v_held.prints, v_held.ids);
+    perform dibs._free_dedup_keys(v_held.prints, v_held.ids);
   end if;
 end
 $$;
@@ -47,7 +47,7 @@ $$;
 comment on function dibs._return_held is
 'Give back what ended runs held of limits and of their groups'' turns, and the dedup keys of jobs that are dead.';
 
-create or replace function dibs._put_back(
+create or replace function dibs._end_runs(
   outcome dibs.outcome, ids uuid[], tokens uuid[], errors text[], delays interval[], finals boolean[],
   at timestamptz)
 returns table (id uuid, token uuid, state text, due_at timestamptz)
@@ -67,7 +67,7 @@ begin
       case when l.cancel is not null then 'cancelled' when a.final then 'failed'
         when outcome in ('failed', 'lost') and l.charged >= coalesce(j.max_attempts, q.max_attempts)
           or outcome = 'lost' and l.losses + 1 >= q.max_losses then 'exhausted' end as verdict,
-      dibs._due_again(outcome, a.delay, l.due_at, coalesce(j.backoff, q.backoff), l.charged, at) as due,
+      dibs._due_after_run(outcome, a.delay, l.due_at, coalesce(j.backoff, q.backoff), l.charged, at) as due,
       dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q,
         l.charged + (outcome not in ('snoozed', 'released'))::integer) as next_lease
     from asked as a
@@ -112,11 +112,11 @@ begin
 end
 $$;
 
-comment on function dibs._put_back is
+comment on function dibs._end_runs is
 'End the runs of leases that did not succeed: back to ready, or to dead when cancelled, final or out of attempts.
 For each run ended, the job''s state now and when it is due again.';
 
-create or replace function dibs._give_back_runs(
+create or replace function dibs._end_uncharged_runs(
   verb text, outcome dibs.outcome, ids uuid[], tokens uuid[], delays interval[])
 returns table (item integer, id uuid, answer text)
 language plpgsql volatile
@@ -129,14 +129,14 @@ begin
   perform dibs._check_isolation(verb);
   perform dibs._check_batch(verb, ids, tokens, cardinality(delays));
   select array_agg(p.id), array_agg(p.token) into v_ended, v_tokens
-  from dibs._put_back(outcome, ids, tokens, null, dibs._check_delays(verb, delays), null, dibs.now()) as p;
+  from dibs._end_runs(outcome, ids, tokens, null, dibs._check_delays(verb, delays), null, dibs.now()) as p;
   return query
   select a.item, a.id, a.answer
   from dibs._answer_batch(ids, tokens, v_ended, v_tokens, array[outcome, 'cancelled']) as a;
 end
 $$;
 
-comment on function dibs._give_back_runs is 'End runs that are not charged as an attempt: `release` and `snooze`.';
+comment on function dibs._end_uncharged_runs is 'End runs that are not charged as an attempt: `release` and `snooze`.';
 
 create or replace function dibs._require_lease(verb text, id uuid, answer text) returns text
 language plpgsql stable
