@@ -139,7 +139,7 @@ def test_a_rate_that_is_taken_away_while_a_claim_spends_from_it(
     """What an earlier claim, still in flight, writes back of the rate is found by the next."""
     enqueue(client, 4)
     db.execute("select dibs.set_limit(kind => 'k', rate => 1000)")
-    with halted(db, "_open_rate"):
+    with halted(db, "_take_tat"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 4)")
         db.execute("select dibs.drop_limit(kind => 'k')")
         db.execute("insert into dibs.limit_rate (limit_id, tat) select id, dibs.now() from dibs.limit_rule")

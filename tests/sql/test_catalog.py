@@ -62,8 +62,8 @@ THROTTLED = {
     "_read_pressure",
     "_mark_noisy",
     "_claim_groups",
-    "_unit_floor",
-    "_raise_unit_floor",
+    "_unit_hint",
+    "_raise_unit_hint",
     "_take_units",
     "_first_blocked",
     "do_chore",
@@ -322,7 +322,7 @@ def test_the_functions_read_one_clock(db: psycopg.Connection[Any]) -> None:
 
 REMEMBERED = {
     20001: "first_blocked rank due_at id n since until;"
-    " floor priorities due_us ids high_us sweep_at sweep_took near_at near_step quick_until; unit_floor n since until",
+    " floor priorities due_us ids high_us sweep_at sweep_took near_at near_step quick_until; unit_hint n since until",
 }
 """What sessions remember, by the seed of its checksum."""
 

@@ -95,8 +95,8 @@ def test_the_rules_read_all_functions() -> None:
     assert moving >= MAKERS | {
         "claim",
         "_claim_one",
-        "_block_tickets",
-        "_block_behind",
+        "_block_taken",
+        "_block_ready",
         "_unblock_tickets",
         "_end_runs",
     }

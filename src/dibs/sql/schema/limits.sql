@@ -50,7 +50,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform dibs._ring_for(new.limit_id);
+  perform dibs._ring_for_limit(new.limit_id);
   return null;
 end
 $$;
@@ -93,12 +93,12 @@ create type dibs.holding as (
 );
 comment on type dibs.holding is 'What a lease that ended held of its group''s turns and of limits.';
 
-create type dibs.unit_floor as (
+create type dibs.unit_hint as (
   n bigint,
   since bigint,
   until bigint
 );
-comment on type dibs.unit_floor is
+comment on type dibs.unit_hint is
 'What a connection remembers of a limit''s free units: the number of the first (n), and from when until when, in microseconds, to
 believe it.';
 

@@ -82,13 +82,13 @@ begin
       end if;
       v_batch := row(v_scan.queue, v_tickets, null, dibs._queue_limit_units(v_scan.reservation), null, claim.at);
       if (v_scan.queue).has_job_limits then
-        v_admitted := dibs._admit_plain(v_batch, v_head.priority, v_share, v_moved);
+        v_admitted := dibs._admit_ungrouped(v_batch, v_head.priority, v_share, v_moved);
         v_batch := v_admitted.batches[1];
         v_moved := v_admitted.moved;
       end if;
       batches := batches || v_batch;
       v_got := v_got + cardinality(v_batch.tickets);
-      exit when not (v_scan.queue).has_job_limits or v_moved > 0 and dibs._is_enough(v_scan.queue, v_moved);
+      exit when not (v_scan.queue).has_job_limits or v_moved > 0 and dibs._has_moved_enough(v_scan.queue, v_moved);
       v_head.head_at := v_from.due_at;
       v_head.head_id := v_from.id;
       v_share := v_share - cardinality(v_batch.tickets);

@@ -33,18 +33,18 @@ begin
   from unnest(batch.tickets) with ordinality as t;
   get diagnostics v_put = row_count;
   perform dibs._check_moved(cardinality(v_ids), v_put);
-  perform dibs._give_units(u.id, sum(u.units)::integer, at, true)
+  perform dibs._return_units(u.id, sum(u.units)::integer, at, true)
   from generate_subscripts(v_ids, 1) as i
   cross join lateral unnest((batch.queue_units).limit_ids || (batch.job_units[i]).limit_ids,
     (batch.queue_units).limit_units || (batch.job_units[i]).limit_units) as u (id, units)
   group by u.id order by u.id;
   if (batch.queue).has_limit then
-    perform dibs._refund_rate(r.id, cardinality(v_ids)) from dibs.limit_rule as r
+    perform dibs._return_tokens(r.id, cardinality(v_ids)) from dibs.limit_rule as r
     where r.is_set and r.scope = 'queue' and r.name = (batch.queue).name;
   end if;
   if (batch.queue).has_job_limits then
-    perform dibs._refund_rate(-n.id, count(*)::integer)
-    from unnest(v_ids) as k (id) cross join lateral dibs._needs(k.id) as n where n.id < 0 group by n.id;
+    perform dibs._return_tokens(-n.id, count(*)::integer)
+    from unnest(v_ids) as k (id) cross join lateral dibs._job_needs(k.id) as n where n.id < 0 group by n.id;
   end if;
   if batch.group_holds is not null then
     perform dibs._end_group_runs(v_group_keys, batch.group_holds, array_fill((batch.queue).id, array[cardinality(v_ids)]), v_ids, at);

@@ -27,7 +27,7 @@ begin
     return v_batches;
   end if;
   if v_is_limited then
-    v_scans := dibs._lower_floors(v_scans, claim.at);
+    v_scans := dibs._unblock_and_lower_floors(v_scans, claim.at);
   end if;
   -- Groups first, but for the share of what has none; and again at the end, if that came to less.
   if v_is_grouped then

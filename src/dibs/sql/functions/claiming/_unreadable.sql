@@ -5,7 +5,7 @@ language plpgsql stable
 as $$
 begin
   -- What a claim reads of a job, in the form in which it is sent.
-  perform n.units from unnest(ids) as k (id) cross join lateral dibs._needs(k.id) as n;
+  perform n.units from unnest(ids) as k (id) cross join lateral dibs._job_needs(k.id) as n;
   perform octet_length(j.payload::text), octet_length(j.headers::text), octet_length(j.body), dibs.now() + t.own_lease,
     dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, null, 1), length(j.kind || j.content_type), j.deadline::text
   from unnest(ids) as k (id)

@@ -93,7 +93,7 @@ begin
     batches := batches || v_batch;
     missing := missing - cardinality(v_batch.tickets);
     v_width := missing;
-    exit when v_moved > 0 and dibs._is_enough(queue, 5 * v_moved);  -- Rounds of groups take longer than those of plain tickets.
+    exit when v_moved > 0 and dibs._has_moved_enough(queue, 5 * v_moved);  -- Rounds of groups take longer than those of plain tickets.
   end loop;
   perform dibs._put_pointers(queue, number, v_hands, v_taken, v_shut, want, missing, at) where cardinality(v_hands) > 0;
 end

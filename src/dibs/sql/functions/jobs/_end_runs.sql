@@ -30,7 +30,7 @@ begin
     bool_or(r.due_at is not null and r.group_key is not null) as has_groups
   into v_held from unnest(runs) as r;
   if v_held.units is not null then
-    perform dibs._give_back(v_held.units, at);
+    perform dibs._return_holdings(v_held.units, at);
   end if;
   if v_held.has_group_holds then
     perform dibs._end_group_runs(v_held.group_keys, v_held.group_holds, v_held.queues, v_held.waiting, at);

@@ -8,7 +8,7 @@ set enable_mergejoin = off
 as $$
 begin
   if held is not null then
-    perform dibs._give_back(held, at);
+    perform dibs._return_holdings(held, at);
   end if;
   if prints is not null then
     perform dibs._free_dedup_keys(prints, ids, true);

@@ -33,7 +33,7 @@ begin
   if parked is null then
     return;
   end if;
-  perform dibs._give_back(v_holdings, at);
+  perform dibs._return_holdings(v_holdings, at);
   -- Locked, so that none is forgotten before our tickets are seen; again, if one was forgotten before it was locked.
   loop
     insert into dibs.parked_kind (queue_id, kind)

@@ -43,15 +43,15 @@ comment on function dibs._first_blocked is
 'The first that waits for a limit; without an id if nobody does. What the connection saw is not read again, except for a look at
 everything now and then, for what was committed late or rolled back.';
 
-create or replace function dibs._ring_for(limit_id integer) returns void
+create or replace function dibs._ring_for_limit(limit_id integer) returns void
 language sql volatile
 begin atomic
   select pg_notify('dibs', q.id::text)
   from (
     select q.id, q.name, q.ring from dibs.limit_rule as b join dibs.queue as q on b.scope = 'queue' and q.name = b.name
-    where b.id = _ring_for.limit_id
+    where b.id = _ring_for_limit.limit_id
     union
-    select q.id, q.name, q.ring from dibs._first_blocked(_ring_for.limit_id) as f
+    select q.id, q.name, q.ring from dibs._first_blocked(_ring_for_limit.limit_id) as f
     cross join lateral (select b.queue_id from dibs.blocked as b where b.id = f.id offset 0) as b
     join dibs.queue as q on q.id = b.queue_id
   ) as q
@@ -59,9 +59,9 @@ begin atomic
   where q.ring;
 end;
 
-comment on function dibs._ring_for is 'Ring for the queues whose jobs wait for a limit.';
+comment on function dibs._ring_for_limit is 'Ring for the queues whose jobs wait for a limit.';
 
-create or replace function dibs._bring_back(queue_ids integer[], at timestamptz)
+create or replace function dibs._unblock_queues(queue_ids integer[], at timestamptz)
 returns table (queue_id integer, priority smallint, due_at timestamptz, id uuid)
 language plpgsql volatile
 as $$
@@ -72,8 +72,8 @@ begin
   for v_limit in
     select b.id from dibs.limit_rule as b
     -- A scalar subquery and not EXISTS, which the planner may turn into a scan of all units.
-    where b.scope <> 'queue' and dibs._tokens_left(b, at) > 0 and (b.concurrency is null or (
-      select true from dibs.limit_unit as s where s.limit_id = b.id and s.n >= dibs._unit_floor(b.id) and s.freed_at <= at limit 1))
+    where b.scope <> 'queue' and dibs._free_tokens(b, at) > 0 and (b.concurrency is null or (
+      select true from dibs.limit_unit as s where s.limit_id = b.id and s.n >= dibs._unit_hint(b.id) and s.freed_at <= at limit 1))
     order by b.id
   loop
     v_first := dibs._first_blocked(v_limit.id);
@@ -87,11 +87,11 @@ begin
 end
 $$;
 
-comment on function dibs._bring_back is
+comment on function dibs._unblock_queues is
 'Bring those back to ready that wait for a unit which is free now. They keep their place; those without a group are returned, so
 that floors can be lowered to them.';
 
-create or replace function dibs._lower_floors(scans dibs.queue_scan[], at timestamptz) returns dibs.queue_scan[]
+create or replace function dibs._unblock_and_lower_floors(scans dibs.queue_scan[], at timestamptz) returns dibs.queue_scan[]
 language plpgsql volatile
 as $$
 declare
@@ -100,7 +100,7 @@ declare
 begin
   for v_back in
     select s.n, b.priority, dibs._micros(min(b.due_at)) as due_us, (array_agg(b.id order by b.due_at, b.id))[1] as id
-    from dibs._bring_back(array(select (s.queue).id from unnest(scans) as s), at) as b
+    from dibs._unblock_queues(array(select (s.queue).id from unnest(scans) as s), at) as b
     join (select (s.queue).id, s.ordinality::integer as n from unnest(scans) with ordinality as s) as s on s.id = b.queue_id
     group by 1, 2
   loop
@@ -114,7 +114,7 @@ begin
 end
 $$;
 
-comment on function dibs._lower_floors is 'Bring back who waits for a unit that is free now, and lower this claim''s floors to them.';
+comment on function dibs._unblock_and_lower_floors is 'Bring back who waits for a unit that is free now, and lower this claim''s floors to them.';
 
 create or replace function dibs._unblock_tickets(
   ids uuid[], due timestamptz, ring boolean, at timestamptz,
@@ -159,7 +159,7 @@ declare
   v_rule dibs.limit_rule;
   v_free bigint := (
     select sum(s.units) from dibs.limit_unit as s
-    where s.limit_id = of_limit and s.n >= dibs._unit_floor(of_limit) and s.freed_at <= at);
+    where s.limit_id = of_limit and s.n >= dibs._unit_hint(of_limit) and s.freed_at <= at);
   v_most integer;
   v_waiting record;
   v_ids uuid[] := '{}'::uuid[];
@@ -167,7 +167,7 @@ begin
   select b.* into v_rule from dibs.limit_rule as b where b.id = of_limit;
   -- A limit without a concurrency has only a rate, or is not set any more: units hold nobody up.
   v_free := case when v_rule.concurrency is null then 1000000000 else v_free - v_rule.debt end;
-  v_most := least(dibs._max_tickets_moved(), dibs._tokens_left(v_rule, at));
+  v_most := least(dibs._max_tickets_moved(), dibs._free_tokens(v_rule, at));
   if v_most = 0 then
     return;
   end if;

@@ -1,6 +1,6 @@
 -- What jobs need of the limits of their kind and of the resources they name.
 
-create or replace function dibs._needs(job_id uuid) returns table (id integer, units integer)
+create or replace function dibs._job_needs(job_id uuid) returns table (id integer, units integer)
 language sql stable
 begin atomic
   select n.id, n.units
@@ -24,7 +24,7 @@ begin atomic
   ) as n (id, units);
 end;
 
-comment on function dibs._needs is
+comment on function dibs._job_needs is
 'What a job needs of limits, of its kind''s and of the resources it names: units, which it holds while it runs, and under the negative
 number of a limit a start, which it spends of its rate.';
 
@@ -32,7 +32,7 @@ create or replace function dibs._take_needed(limit_id integer, want integer, at 
 language plpgsql volatile
 as $$
 begin
-  return case when limit_id < 0 then dibs._spend_rate(-limit_id, want, at) else dibs._take_units(limit_id, want, at) end;
+  return case when limit_id < 0 then dibs._take_tokens(-limit_id, want, at) else dibs._take_units(limit_id, want, at) end;
 end
 $$;
 
@@ -43,9 +43,9 @@ language plpgsql volatile
 as $$
 begin
   if limit_id < 0 then
-    perform dibs._refund_rate(-limit_id, units);
+    perform dibs._return_tokens(-limit_id, units);
   else
-    perform dibs._give_units(limit_id, units, at);
+    perform dibs._return_units(limit_id, units, at);
   end if;
 end
 $$;
@@ -84,7 +84,7 @@ begin
   v_asked := array(
     select row(n.ids, n.units)::dibs.held_units from unnest(batch.tickets) with ordinality as t
     cross join lateral (
-      select array_agg(n.id order by n.id) as ids, array_agg(n.units order by n.id) as units from dibs._needs(t.id) as n) as n
+      select array_agg(n.id order by n.id) as ids, array_agg(n.units order by n.id) as units from dibs._job_needs(t.id) as n) as n
     order by t.ordinality);
   -- The limits that are needed, in their order, with as many of their units as are needed and free.
   select coalesce(array_agg(n.id order by n.id), '{}'), array_agg(dibs._take_needed(n.id, n.units, at) order by n.id)
@@ -114,7 +114,7 @@ begin
   end loop;
   perform dibs._give_needed(f.id, f.units, at) from unnest(v_ids, v_free) as f (id, units);
   if v_blocked <> '{}' then
-    perform dibs._block_tickets(dibs._part_of(batch, v_blocked), v_missing, v_units, at);
+    perform dibs._block_taken(dibs._part_of(batch, v_blocked), v_missing, v_units, at);
   end if;
   batch := dibs._part_of(batch, v_admitted);
   batch.job_units := v_needs;
@@ -147,7 +147,7 @@ $$;
 
 comment on function dibs._part_of is 'Those tickets of a batch; `ords` says which, in order.';
 
-create or replace function dibs._block_tickets(batch dibs.taken_batch, missing integer[], units integer[], at timestamptz)
+create or replace function dibs._block_taken(batch dibs.taken_batch, missing integer[], units integer[], at timestamptz)
 returns void
 language plpgsql volatile
 as $$
@@ -160,7 +160,7 @@ begin
   select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority, t.own_lease, t.history, t.fingerprint,
     t.group_key, t.cost, 
     case when batch.group_holds[t.ordinality] = 'exclusive' then dibs.group_hold 'exclusive' else 'none' end, abs(missing[t.ordinality]),
-    _block_tickets.units[t.ordinality], coalesce(dibs._limit_name(abs(missing[t.ordinality])), 'a limit that is gone')
+    _block_taken.units[t.ordinality], coalesce(dibs._limit_name(abs(missing[t.ordinality])), 'a limit that is gone')
   from unnest(batch.tickets) with ordinality as t;
   get diagnostics v_put = row_count;
   perform dibs._check_moved(cardinality(batch.tickets), v_put);
@@ -169,10 +169,10 @@ begin
 end
 $$;
 
-comment on function dibs._block_tickets is
+comment on function dibs._block_taken is
 'Let tickets wait for the limit that has too little for them: its number (`missing`, negative for its rate) and how many `units` each needs.';
 
-create or replace function dibs._block_behind(
+create or replace function dibs._block_ready(
   of_queue integer, of_priority smallint, from_at timestamptz, from_id uuid, empty integer[], most integer, at timestamptz)
 returns integer
 language plpgsql volatile
@@ -189,8 +189,8 @@ begin
       order by r.due_at, r.id limit most) as r
     cross join lateral (
       select abs(n.id) as limit_id, dibs._limit_name(abs(n.id)) as name,
-        case when n.id > 0 then n.units else coalesce((select u.units from dibs._needs(r.id) as u where u.id = -n.id), 1) end as units
-      from dibs._needs(r.id) as n where n.id = any (empty) order by n.id limit 1) as n
+        case when n.id > 0 then n.units else coalesce((select u.units from dibs._job_needs(r.id) as u where u.id = -n.id), 1) end as units
+      from dibs._job_needs(r.id) as n where n.id = any (empty) order by n.id limit 1) as n
   ), pick as materialized (
     select s.limit_id, s.units, s.name, r.spot from short as s
     cross join lateral (select r.ctid as spot from dibs.ready as r where r.id = s.id for update skip locked) as r
@@ -207,11 +207,11 @@ begin
 end
 $$;
 
-comment on function dibs._block_behind is
+comment on function dibs._block_ready is
 'Look at up to `most` tickets of a queue and priority, and let those wait that need a limit which was found empty: together, before
 they are picked one claim after the other. How many.';
 
-create or replace function dibs._admit_plain(
+create or replace function dibs._admit_ungrouped(
   batch dibs.taken_batch, priority smallint, want integer, inout moved integer, out batches dibs.taken_batch[])
 language plpgsql volatile
 as $$
@@ -223,17 +223,17 @@ begin
   batches := v_admitted.batches;
   moved := moved + cardinality(batch.tickets) - want + v_left;
   if v_left > 0 and v_admitted.empty <> '{}' then
-    moved := moved + dibs._block_behind((batch.queue).id, priority, v_first.due_at, v_first.id, v_admitted.empty,
+    moved := moved + dibs._block_ready((batch.queue).id, priority, v_first.due_at, v_first.id, v_admitted.empty,
       greatest(dibs._max_tickets_moved() - moved, 0), batch.at);
   end if;
 end
 $$;
 
-comment on function dibs._admit_plain is
+comment on function dibs._admit_ungrouped is
 'As _admit_tickets, for tickets without a group: what is behind them and needs a limit that was found empty waits, too. Counts how many
 tickets were moved.';
 
-create or replace function dibs._is_enough(queue dibs.queue, moved integer) returns boolean
+create or replace function dibs._has_moved_enough(queue dibs.queue, moved integer) returns boolean
 language plpgsql volatile
 as $$
 begin
@@ -244,7 +244,7 @@ begin
 end
 $$;
 
-comment on function dibs._is_enough is
+comment on function dibs._has_moved_enough is
 'Whether a claim has moved as many tickets to blocked as it may. There may be more to look at, so it rings.';
 
 create or replace function dibs._whole_units(resources jsonb) returns jsonb

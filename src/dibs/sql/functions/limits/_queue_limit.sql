@@ -11,7 +11,7 @@ begin
   v_reservation.limit_id := v_rule.id;
   v_reservation.allowed := want;
   if v_rule.rate is not null then
-    v_reservation.tat := dibs._open_rate(v_rule.id);
+    v_reservation.tat := dibs._take_tat(v_rule.id);
     if v_reservation.tat is null then
       v_reservation.allowed := 0;
       return v_reservation;
@@ -49,7 +49,7 @@ begin
     from dibs.limit_rule as r cross join lateral dibs._bounded_tat(r, reservation.tat, at) as t (tat) where r.id = reservation.limit_id and r.rate is not null;
   end if;
   if reservation.has_units and used < reservation.allowed then
-    perform dibs._give_units(reservation.limit_id, reservation.allowed - used, at);
+    perform dibs._return_units(reservation.limit_id, reservation.allowed - used, at);
   end if;
 end
 $$;

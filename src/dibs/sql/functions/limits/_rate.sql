@@ -1,6 +1,6 @@
 -- Rates: how many jobs may start in a second. Who spends from one holds its row, and writes another.
 
-create or replace function dibs._open_rate(of_limit integer) returns timestamptz
+create or replace function dibs._take_tat(of_limit integer) returns timestamptz
 language plpgsql volatile
 as $$
 declare
@@ -17,14 +17,14 @@ begin
 end
 $$;
 
-comment on function dibs._open_rate is
+comment on function dibs._take_tat is
 'How far a rate is spent, to be written again by the one that asks; null if another claim is spending from it.';
 
-create or replace function dibs._tokens_of(rule dibs.limit_rule, tat timestamptz, at timestamptz) returns integer
+create or replace function dibs._tokens_at(rule dibs.limit_rule, tat timestamptz, at timestamptz) returns integer
 language sql immutable
 return dibs._tokens((rule).rate, coalesce((rule).burst, dibs._default_burst((rule).rate)), tat, at);
 
-comment on function dibs._tokens_of is 'How many jobs the rate of a limit lets start now; without a rate, any number.';
+comment on function dibs._tokens_at is 'How many jobs the rate of a limit lets start now; without a rate, any number.';
 
 create or replace function dibs._bounded_tat(rule dibs.limit_rule, tat timestamptz, at timestamptz) returns timestamptz
 language sql immutable
@@ -33,19 +33,19 @@ return least(tat, at + dibs._token_time((rule).rate, coalesce((rule).burst, dibs
 comment on function dibs._bounded_tat is
 'How far a rate is spent, but no further than by one burst: a rate that was slower, or a clock that was ahead, may have left more.';
 
-create or replace function dibs._tokens_left(rule dibs.limit_rule, at timestamptz) returns integer
+create or replace function dibs._free_tokens(rule dibs.limit_rule, at timestamptz) returns integer
 language sql stable
 return case when (rule).rate is null then 2147483647 else coalesce((
-  select dibs._tokens_of(rule, o.tat, at) from dibs.limit_rate as o where o.limit_id = (rule).id order by o.n desc limit 1), 0) end;
+  select dibs._tokens_at(rule, o.tat, at) from dibs.limit_rate as o where o.limit_id = (rule).id order by o.n desc limit 1), 0) end;
 
-comment on function dibs._tokens_left is 'The same, without spending any.';
+comment on function dibs._free_tokens is 'The same, without spending any.';
 
-create or replace function dibs._spend_rate(of_limit integer, want integer, at timestamptz) returns integer
+create or replace function dibs._take_tokens(of_limit integer, want integer, at timestamptz) returns integer
 language plpgsql volatile
 as $$
 declare
   v_rule dibs.limit_rule;
-  v_tat timestamptz := dibs._open_rate(of_limit);
+  v_tat timestamptz := dibs._take_tat(of_limit);
   v_got integer;
 begin
   if v_tat is null then
@@ -57,16 +57,16 @@ begin
     return want;
   end if;
   v_tat := dibs._bounded_tat(v_rule, v_tat, at);
-  v_got := least(want, dibs._tokens_of(v_rule, v_tat, at));
+  v_got := least(want, dibs._tokens_at(v_rule, v_tat, at));
   insert into dibs.limit_rate (limit_id, tat)
   values (of_limit, case when v_got = 0 then v_tat else greatest(v_tat, at) + dibs._token_time(v_rule.rate, v_got) end);
   return v_got;
 end
 $$;
 
-comment on function dibs._spend_rate is 'Spend from a rate for up to `want` jobs that start now; how many it lets start.';
+comment on function dibs._take_tokens is 'Spend from a rate for up to `want` jobs that start now; how many it lets start.';
 
-create or replace function dibs._refund_rate(of_limit integer, jobs integer) returns void
+create or replace function dibs._return_tokens(of_limit integer, jobs integer) returns void
 language plpgsql volatile
 as $$
 begin
@@ -101,4 +101,4 @@ $$;
 comment on function dibs._drop_rate is
 'Forget how far a rate is spent, without waiting for a claim that spends from it; what that writes is collected by repair_limits.';
 
-comment on function dibs._refund_rate is 'Give back what a claim spent of a rate for jobs that it did not start.';
+comment on function dibs._return_tokens is 'Give back what a claim spent of a rate for jobs that it did not start.';

@@ -27,7 +27,7 @@ $$;
 
 comment on function dibs._check_limit is 'Refuse a limit that makes no sense, with a sentence that says why.';
 
-create or replace function dibs._change_limit(
+create or replace function dibs._set_limit(
   of_scope text, of_name text, new_concurrency integer, new_rate double precision, new_burst integer, at timestamptz)
 returns integer
 language plpgsql volatile
@@ -60,16 +60,16 @@ begin
   if new_rate is distinct from v_old.rate then
     perform case when new_rate is null then dibs._drop_rate(v_id) else dibs._start_rate(v_id, at) end;
   end if;
-  perform dibs._ring_for(v_id);
+  perform dibs._ring_for_limit(v_id);
   return case when new_concurrency is not null and v_id is distinct from v_old.id then v_id end;
 end
 $$;
 
-comment on function dibs._change_limit is
+comment on function dibs._set_limit is
 'Set a limit or change it. One that gets or loses a concurrency is a new one, so that units which are still held cannot be mistaken for its own.
-Returns the number of a new limit that has a concurrency: `_count_new_limits` must give it its units.';
+Returns the number of a new limit that has a concurrency: `_issue_units` must give it its units.';
 
-create or replace function dibs._count_new_limits(limits integer[], at timestamptz) returns void
+create or replace function dibs._issue_units(limits integer[], at timestamptz) returns void
 language plpgsql volatile
 as $$
 begin
@@ -79,13 +79,13 @@ begin
   perform dibs._wait_for_claims();
   -- Leases of all limits at once: a transaction that holds those of one limit must never wait for those of another.
   perform dibs._wait_for_leases(array(
-    select distinct r.id from unnest(limits) as k (id) cross join lateral dibs._runs_of(k.id) as r order by r.id));
+    select distinct r.id from unnest(limits) as k (id) cross join lateral dibs._runs_without_units(k.id) as r order by r.id));
   perform dibs._add_units(b.id, b.concurrency - dibs._count_running(b.id), at)
   from dibs.limit_rule as b where b.id = any (limits);
 end
 $$;
 
-comment on function dibs._count_new_limits is
+comment on function dibs._issue_units is
 'Let jobs that already run hold units of new limits, and make the units that are left. Claims wait until this transaction ends.';
 
 create or replace function dibs._add_units(of_limit integer, more integer, at timestamptz) returns void
@@ -129,7 +129,7 @@ comment on function dibs._retire_limit is
 'Take a limit out of use: jobs that wait for it are ready. The row stays for those that a claim lets wait at this moment; the next claim brings
 them back, and repair_limits deletes it when nothing waits for it.';
 
-create or replace function dibs._unset_limit(of_scope text, of_name text, at timestamptz) returns boolean
+create or replace function dibs._drop_limit(of_scope text, of_name text, at timestamptz) returns boolean
 language plpgsql volatile
 as $$
 declare
@@ -149,9 +149,9 @@ begin
 end
 $$;
 
-comment on function dibs._unset_limit is 'Take a limit away; false if it is not set, also when another transaction has just taken it away.';
+comment on function dibs._drop_limit is 'Take a limit away; false if it is not set, also when another transaction has just taken it away.';
 
-create or replace function dibs._runs_of(of_limit integer) returns table (id uuid, units integer)
+create or replace function dibs._runs_without_units(of_limit integer) returns table (id uuid, units integer)
 language sql stable
 begin atomic
   select l.id, case b.scope when 'resource' then (j.resources -> b.name)::integer else 1 end
@@ -164,7 +164,7 @@ begin atomic
   order by l.id;
 end;
 
-comment on function dibs._runs_of is 'The jobs that run, are meant by a limit and hold no units of it, and how many each should hold.';
+comment on function dibs._runs_without_units is 'The jobs that run, are meant by a limit and hold no units of it, and how many each should hold.';
 
 create or replace function dibs._count_running(of_limit integer) returns integer
 language plpgsql volatile
@@ -172,7 +172,7 @@ as $$
 begin
   -- A run that is ending at this moment has its lease locked, and is not counted.
   with running as materialized (
-    select r.id, r.units from dibs._runs_of(of_limit) as r
+    select r.id, r.units from dibs._runs_without_units(of_limit) as r
     cross join lateral (select from dibs.lease as l where l.id = r.id for update skip locked) as l
   )
   update dibs.lease as l set limit_ids = l.limit_ids || of_limit, limit_units = l.limit_units || r.units

@@ -1,27 +1,27 @@
 -- Free units of limits: batch them, giving them back.
 
-create or replace function dibs._unit_floor(limit_id integer) returns bigint
+create or replace function dibs._unit_hint(limit_id integer) returns bigint
 language plpgsql stable
 as $$
 declare
-  v_floor dibs.unit_floor := dibs._recall('units', limit_id)::dibs.unit_floor;
+  v_floor dibs.unit_hint := dibs._recall('units', limit_id)::dibs.unit_hint;
 begin
   return case when dibs._micros(clock_timestamp()) between v_floor.since and v_floor.until then v_floor.n else 0 end;
 end
 $$;
 
-comment on function dibs._unit_floor is
+comment on function dibs._unit_hint is
 'From which number on the connection looks for free units of a limit; 0 when it is time to look at all.';
 
-create or replace function dibs._raise_unit_floor(limit_id integer, floor bigint, top bigint, began bigint) returns void
+create or replace function dibs._raise_unit_hint(limit_id integer, floor bigint, top bigint, began bigint) returns void
 language plpgsql volatile
 as $$
 #variable_conflict use_variable
 declare
   v_now bigint := dibs._micros(clock_timestamp());
-  v_floor dibs.unit_floor := dibs._recall('units', limit_id)::dibs.unit_floor;
+  v_floor dibs.unit_hint := dibs._recall('units', limit_id)::dibs.unit_hint;
   v_first bigint := (
-    select s.n from dibs.limit_unit as s where s.limit_id = _raise_unit_floor.limit_id and s.n >= floor order by s.n limit 1);
+    select s.n from dibs.limit_unit as s where s.limit_id = _raise_unit_hint.limit_id and s.n >= floor order by s.n limit 1);
 begin
   -- The last numbers may not be committed yet.
   v_floor.n := greatest(floor, least(coalesce(v_first, top), top - 200));
@@ -34,7 +34,7 @@ begin
 end
 $$;
 
-comment on function dibs._raise_unit_floor is
+comment on function dibs._raise_unit_hint is
 'Note where the first free unit is, after a look that found all there are: dead rows below it are not read again.';
 
 create or replace function dibs._take_units(limit_id integer, want integer, at timestamptz) returns integer
@@ -47,7 +47,7 @@ declare
   v_paid integer;
   v_debt integer := (select b.debt from dibs.limit_rule as b where b.id = _take_units.limit_id);
   v_began bigint := dibs._micros(clock_timestamp());
-  v_floor bigint := dibs._unit_floor(limit_id);
+  v_floor bigint := dibs._unit_hint(limit_id);
   v_top bigint := (select s.last_value from dibs.limit_unit_n_seq as s);
 begin
   with pick as materialized (
@@ -59,7 +59,7 @@ begin
   )
   select coalesce(sum(g.units), 0), count(*) into v_got, v_rows from gone as g;
   if v_rows < want + v_debt then
-    perform dibs._raise_unit_floor(limit_id, v_floor, v_top, v_began);
+    perform dibs._raise_unit_hint(limit_id, v_floor, v_top, v_began);
   end if;
   if v_got > 0 and v_debt > 0 then
     -- The limit was lowered: units that come back pay for it first. While another transaction pays or sets the limit, take none: to wait
@@ -80,14 +80,14 @@ $$;
 
 comment on function dibs._take_units is 'Take up to `want` free units of a limit; how many it got.';
 
-create or replace function dibs._give_units(limit_id integer, units integer, at timestamptz, ring boolean default false) returns void
+create or replace function dibs._return_units(limit_id integer, units integer, at timestamptz, ring boolean default false) returns void
 language sql volatile
 begin atomic
   insert into dibs.limit_unit (limit_id, units, freed_at, ring)
-  select b.id, units, at, ring from dibs.limit_rule as b where b.id = _give_units.limit_id and b.concurrency is not null and units <> 0;
+  select b.id, units, at, ring from dibs.limit_rule as b where b.id = _return_units.limit_id and b.concurrency is not null and units <> 0;
 end;
 
-comment on function dibs._give_units is 'Give units back to a limit, if it is still there.';
+comment on function dibs._return_units is 'Give units back to a limit, if it is still there.';
 
 create or replace function dibs._drop_units(of_limit integer) returns void
 language plpgsql volatile
@@ -101,11 +101,11 @@ $$;
 
 comment on function dibs._drop_units is 'Take the free units of a limit away; what a claim brings back later is collected by repair_limits.';
 
-create or replace function dibs._give_back(holdings dibs.holding[], at timestamptz) returns void
+create or replace function dibs._return_holdings(holdings dibs.holding[], at timestamptz) returns void
 language plpgsql volatile
 as $$
 begin
-  perform dibs._give_units(u.id, sum(u.units)::integer, at, true)
+  perform dibs._return_units(u.id, sum(u.units)::integer, at, true)
   from unnest(holdings) as h cross join lateral unnest(h.limit_ids, h.limit_units) as u (id, units)
   group by u.id order by u.id;
   perform dibs._end_group_runs(array_agg(h.group_key), array_agg(h.group_hold), array_agg(h.queue_id), null, at)
@@ -113,4 +113,4 @@ begin
 end
 $$;
 
-comment on function dibs._give_back is 'Give back what leases that ended held of limits, and of their groups'' turns.';
+comment on function dibs._return_holdings is 'Give back what leases that ended held of limits, and of their groups'' turns.';

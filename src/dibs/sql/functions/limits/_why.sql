@@ -1,6 +1,6 @@
 -- What why says of limits.
 
-create or replace function dibs._holders(of_limit integer) returns text
+create or replace function dibs._describe_holders(of_limit integer) returns text
 language sql stable
 return (
   select case when count(*) = 0 then 'nobody holds it' else format('%s hold%s it: %s%s', count(*), case count(*) when 1 then 's' else '' end,
@@ -12,16 +12,16 @@ return (
     where of_limit = any (l.limit_ids)
   ) as l);
 
-comment on function dibs._holders is 'Who holds units of a limit, in words.';
+comment on function dibs._describe_holders is 'Who holds units of a limit, in words.';
 
 create or replace function dibs._why_blocked(of_limit integer, waits_for text, job_id uuid) returns text
 language sql stable
 return (
-  select case when b.rate is not null and (b.concurrency is null or dibs._tokens_left(b, dibs.now()) = 0)
+  select case when b.rate is not null and (b.concurrency is null or dibs._free_tokens(b, dibs.now()) = 0)
       then format('It is due, but of %s no more than %s start in a second.', waits_for, b.rate)
     else format('It is due, but waits for %s of the limit of %s, which is %s; %s.',
-      coalesce((select n.units from dibs._needs(job_id) as n where n.id = of_limit), 1), waits_for,
-      coalesce(b.concurrency::text, 'gone'), dibs._holders(of_limit)) end
+      coalesce((select n.units from dibs._job_needs(job_id) as n where n.id = of_limit), 1), waits_for,
+      coalesce(b.concurrency::text, 'gone'), dibs._describe_holders(of_limit)) end
   from (select 1) as one left join dibs.limit_rule as b on b.id = of_limit);
 
 comment on function dibs._why_blocked is 'Explain what a blocked job waits for and who holds it.';
@@ -31,7 +31,7 @@ language sql stable
 return coalesce((
   select case
     when b.concurrency is not null and not exists (select from dibs.limit_unit as s where s.limit_id = b.id and s.units > 0)
-      then format('queue %L may run %s at once; %s', queue_name, b.concurrency, dibs._holders(b.id))
+      then format('queue %L may run %s at once; %s', queue_name, b.concurrency, dibs._describe_holders(b.id))
     when b.rate is not null and dibs._tokens(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)),
         (select p.tat from dibs.limit_rate as p where p.limit_id = b.id order by p.n desc limit 1), at) = 0
       then format('queue %L starts no more than %s a second', queue_name, b.rate)

@@ -36,18 +36,18 @@ $$;
 
 comment on function dibs._check_declared is 'Refuse what declare_limits does not take, with a sentence that says why.';
 
-create or replace function dibs._is_kept(kind text, most integer, rate double precision) returns boolean
+create or replace function dibs._is_in_force(kind text, most integer, rate double precision) returns boolean
 language sql stable
 begin atomic
-  select (not dibs._is_confined() or exists (select from dibs.task as t where t.kind = _is_kept.kind and dibs._sees(t.queue)))
+  select (not dibs._is_confined() or exists (select from dibs.task as t where t.kind = _is_in_force.kind and dibs._sees(t.queue)))
     and exists (
       select from dibs.limit_rule as b
-      where b.is_set and b.scope = 'kind' and b.name = _is_kept.kind
+      where b.is_set and b.scope = 'kind' and b.name = _is_in_force.kind
         and (most is null or b.concurrency <= most or b.concurrency is not null and b.declared = most)
-        and (_is_kept.rate is null or b.rate <= _is_kept.rate or b.rate is not null and b.declared_rate = _is_kept.rate));
+        and (_is_in_force.rate is null or b.rate <= _is_in_force.rate or b.rate is not null and b.declared_rate = _is_in_force.rate));
 end;
 
-comment on function dibs._is_kept is
+comment on function dibs._is_in_force is
 'Whether no more than that many jobs of a kind run at once and start in a second: by a limit that is as strict, or one that was declared like
 this and then changed by hand. A confined role is told of kinds in its queues only.';
 
@@ -68,7 +68,7 @@ begin
   v_rate := case when new_rate is distinct from v_old.declared_rate or v_old.rate is null then coalesce(new_rate,
     case when v_old.rate is distinct from v_old.declared_rate then v_old.rate end) else v_old.rate end;
   if v_most is null and v_rate is null then
-    if not dibs._unset_limit('kind', kind, at) then
+    if not dibs._drop_limit('kind', kind, at) then
       answer := 'unchanged';
       return;
     end if;
@@ -77,7 +77,7 @@ begin
     return;
   end if;
   if (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then
-    to_count := dibs._change_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
+    to_count := dibs._set_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
   end if;
   update dibs.limit_rule as b set declared = most, declared_rate = new_rate
   where b.is_set and b.scope = 'kind' and b.name = kind and (b.declared, b.declared_rate) is distinct from (most, new_rate);
@@ -86,7 +86,7 @@ begin
 end
 $$;
 
-comment on function dibs._declare_limit is 'Set the limit of a kind as code declares it, if the code has changed since it was declared last; `to_count` as `_change_limit` returns it.';
+comment on function dibs._declare_limit is 'Set the limit of a kind as code declares it, if the code has changed since it was declared last; `to_count` as `_set_limit` returns it.';
 
 create or replace function dibs.declare_limits(limits jsonb) returns table (kind text, answer text)
 language plpgsql volatile security definer
@@ -121,11 +121,11 @@ begin
       v_to_count := array_remove(v_to_count || v_done.to_count, null);
     else
       answer := case when num_nonnulls(v_limit.most, v_limit.rate) = 0
-        or dibs._is_kept(v_limit.kind, v_limit.most, v_limit.rate) then 'unchanged' else 'refused' end;
+        or dibs._is_in_force(v_limit.kind, v_limit.most, v_limit.rate) then 'unchanged' else 'refused' end;
     end if;
     return next;
   end loop;
-  perform dibs._count_new_limits(v_to_count, v_now);
+  perform dibs._issue_units(v_to_count, v_now);
 end
 $$;
 

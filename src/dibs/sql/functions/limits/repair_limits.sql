@@ -79,7 +79,7 @@ begin
     select o.id from dibs.queue as o
     where not o.has_limit and exists (select from dibs.limit_rule as b where b.is_set and b.scope = 'queue' and b.name = o.name)
     order by o.id for no key update));
-  perform from dibs._bring_back(array(select q.id from dibs.queue as q order by q.id), dibs.now());
+  perform from dibs._unblock_queues(array(select q.id from dibs.queue as q order by q.id), dibs.now());
   perform dibs._forget_limits(dibs.now());
   return v_mended;
 end

@@ -29,8 +29,8 @@ begin
     select from dibs.limit_rule as b
     where b.is_set and b.scope = v_scope and b.name = v_name
       and (b.concurrency, b.rate, b.burst) is not distinct from (set_limit.concurrency, set_limit.rate, set_limit.burst));
-  perform dibs._count_new_limits(
-    array_remove(array[dibs._change_limit(v_scope, v_name, concurrency, rate, burst, v_now)], null), v_now);
+  perform dibs._issue_units(
+    array_remove(array[dibs._set_limit(v_scope, v_name, concurrency, rate, burst, v_now)], null), v_now);
 end
 $$;
 
@@ -50,7 +50,7 @@ begin
   perform dibs._check_isolation('drop_limit');
   perform dibs._check_limit(queue, kind, resource, 1, null, null);
   perform dibs._begin_change();
-  if not dibs._unset_limit(v_scope, coalesce(queue, kind, resource), dibs.now()) then
+  if not dibs._drop_limit(v_scope, coalesce(queue, kind, resource), dibs.now()) then
     perform dibs._refuse_unknown('DI030', format('there is no limit of %s %L', v_scope, coalesce(queue, kind, resource)),
       coalesce(queue, kind, resource), array(select b.name from dibs.limit_rule as b where b.is_set and b.scope = v_scope),
       'see the view dibs.limits');

@@ -54,7 +54,7 @@ begin
   perform dibs._refuse_drop(name, v_ids, v_now - interval '1 day');
   perform dibs._audit('drop_queue', q.name, detail => to_jsonb(q))
   from dibs.queues as q where q.name = drop_queue.name;
-  perform dibs._unset_limit('queue', drop_queue.name, v_now);
+  perform dibs._drop_limit('queue', drop_queue.name, v_now);
   delete from dibs.group_policy as p where p.queue_id = any (v_ids);
   delete from dibs.group_pointer as p where abs(p.queue_id) = any (v_ids);
   delete from dibs.group_gate as p where p.queue_id = any (v_ids);
