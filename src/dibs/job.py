@@ -5,14 +5,12 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import force_setattr, replace
 
 from dibs.errors import InvalidArgument, UnknownJob
 from dibs.policy import FOREVER, Backoff, DedupScope, History, OnDuplicate, Seconds, moment, seconds
@@ -81,52 +79,6 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         if self.ttl is not None:
             asked["ttl"] = min(asked["ttl"], FOREVER.total_seconds())
         return asked
-
-
-class Shared:
-    """What is remembered for all jobs that differ only in their payloads. It takes no part in comparing them."""
-
-    def __init__(self) -> None:
-        self.head: str | None = None
-        """What their JSON begins with, once one of them was sent."""
-        self.form: Any = None
-        """How one of them is sent by itself, once one was."""
-
-    def __eq__(self, other: object) -> bool:
-        return other is None or isinstance(other, Shared)
-
-    def __hash__(self) -> int:
-        return hash(None)
-
-
-class TaskCall(NewJob, frozen=True, kw_only=True):
-    """A call as a job, and which of its options were given for it by ``using``."""
-
-    own: frozenset[str] = frozenset()
-    _shared: Shared | None = None
-
-    def __post_init__(self) -> None:
-        # A copy that was made with other options is not like the others.
-        force_setattr(self, "_shared", None)
-
-    @classmethod
-    def of(cls, like: TaskCall, payload: Any) -> TaskCall:
-        """A job that is like another but for its payload: nothing else is looked at, so it is soon made and sent."""
-        if like._shared is None:
-            force_setattr(like, "_shared", Shared())
-        job = replace(like, payload=payload)
-        force_setattr(job, "_shared", like._shared)
-        return job
-
-
-def plain_job(queue: str, kind: str, payload: Any) -> NewJob:
-    """A job without options, soon made: it is like all others of its queue and kind."""
-    return TaskCall.of(_plain(queue, kind), payload)
-
-
-@lru_cache(maxsize=256)
-def _plain(queue: str, kind: str) -> TaskCall:
-    return TaskCall(queue=queue, kind=kind)
 
 
 def new_jobs(given: Iterable[Any]) -> Iterator[NewJob]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import dibs
 from dibs.client.bulk import CHUNK
 from dibs.db import calls
+from dibs.db.calls.encoder import encode
 from dibs.events import JobEnqueued
 from dibs.ids import IdMaker
 
@@ -68,7 +69,7 @@ def test_one_job_is_sent_as_many_are(
     id = IdMaker((NOW - datetime.now(UTC)).total_seconds()).make(1)[0]
     client.queues.set("q")
     job = dibs.NewJob(queue="q", kind="k", **options)
-    many = calls.jobs.enqueue_many([calls.jobs.encode(job)], [id.hex], [job.body], fresh=True)
+    many = calls.jobs.enqueue_many([encode(job)], [id.hex], [job.body], fresh=True)
     assert tried(client, db, calls.jobs.enqueue(job, id.hex, fresh=True)) == tried(client, db, many)
 
 

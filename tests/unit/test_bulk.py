@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import dibs
 from dibs.arguments import Arguments
 from dibs.client import bulk
 from dibs.client.bulk import Bulk
-from dibs.db.calls.jobs import encode
+from dibs.db.calls.encoder import Encoder, encode, statement_for
 from dibs.ids import IdMaker
-from dibs.job import TaskCall
 from dibs.lazy import LazyList
 
 if TYPE_CHECKING:
@@ -47,11 +47,19 @@ OPTIONS = st.fixed_dictionaries(
 
 @given(payload=JSON, options=OPTIONS)
 def test_a_call_is_sent_as_the_job_that_it_is(payload: Any, options: dict[str, Any]) -> None:
-    """What all calls of a task have in common is encoded once."""
-    call = TaskCall.of(TaskCall(queue="q", kind="k", **options), payload)
-    whole = TaskCall(queue="q", kind="k", payload=payload, **options)
-    assert call == whole
+    """The options of a task's calls are encoded once."""
+    call = Encoder(queue="q", kind="k", **options).job(payload)
+    whole = dibs.NewJob(queue="q", kind="k", payload=payload, **options)
     assert json.loads(encode(call) + "}") == json.loads(encode(whole) + "}")
+    assert call == Encoder(queue="q", kind="k", **options).job(payload)
+
+
+def test_a_call_whose_options_a_middleware_changed_is_sent_with_them() -> None:
+    call = replace(Encoder(queue="q", kind="k", headers={"tenant": "a"}).job(1), headers={"tenant": "b"})
+    assert json.loads(encode(call) + "}")["headers"] == {"tenant": "b"}
+    statement = statement_for(call)
+    assert statement is not None
+    assert '{"tenant":"b"}' in statement.options
 
 
 @given(

@@ -231,14 +231,14 @@ class App:
     def _enqueue_one(self, job: NewJob, kind: str, conn: Connection | None) -> Job[Any]:
         if hooks(self.middleware, "enqueue") or self.events.wants(JobEnqueued):
             return self.enqueue_many([job], conn)[0]
-        [made] = self.client.enqueue_many([job], conn=conn)
+        made = self.client._enqueuer.enqueue(job, conn)
         return Job(self.client, made.id, made.is_new, made.outcome, self._returns(kind))
 
     async def _aenqueue_one(self, job: NewJob, kind: str, conn: AsyncConnection | None) -> AsyncJob[Any]:
         if hooks(self.middleware, "aenqueue") or self.events.wants(JobEnqueued):
             return (await self.aenqueue_many([job], conn))[0]
         client = self.async_client()
-        [made] = await client.enqueue_many([job], conn=conn)
+        made = await client._enqueuer.enqueue(job, conn)
         return AsyncJob(client, made.id, made.is_new, made.outcome, self._returns(kind))
 
     def job(self, id: UUID | str) -> Job[Any]:

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from dibs.db import calls
+from dibs.db.calls.encoder import encode
 from dibs.job import BYTES, Enqueued, new_jobs
 from dibs.lazy import LazyList
 from dibs.states import Answer
@@ -56,7 +57,7 @@ class Chunk(msgspec.Struct):
         """These jobs, encoded."""
         ids = [None if job.id is None else job.id.hex for job in jobs]
         return cls(
-            [calls.jobs.encode(job) for job in jobs],
+            [encode(job) for job in jobs],
             [job.body for job in jobs] if any(isinstance(job.payload, BYTES) for job in jobs) else None,
             ids if any(ids) else None,
             any(job.has_key for job in jobs),

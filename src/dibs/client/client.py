@@ -23,10 +23,11 @@ from dibs.client.upkeep import Upkeep
 from dibs.client.workers import Workers
 from dibs.db import calls
 from dibs.db.adapters.client import join
+from dibs.db.calls.encoder import encoder_of_kind
 from dibs.db.database import Database
 from dibs.db.listen import Bell
 from dibs.errors import LeaseLost
-from dibs.job import Answered, NewJob, job_id, new_jobs, no_such_job, plain_job
+from dibs.job import Answered, NewJob, job_id, new_jobs, no_such_job
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
 from dibs.runtime.wake import FAST_POLLS
@@ -133,8 +134,9 @@ class Client(Operating):
         **options: Unpack[JobOptions],
     ) -> Enqueued:
         """Enqueue one job; with ``conn``, in the transaction of that connection."""
+        job: NewJob
         if id is None and not options:
-            job = plain_job(queue, kind, payload)
+            job = encoder_of_kind(queue, kind).job(payload)
         else:
             job = NewJob(queue=queue, kind=kind, payload=payload, id=id, **options)
         return self._enqueuer.enqueue(job, conn)

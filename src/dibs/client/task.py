@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dibs.db.calls.encoder import Encoder, TaskCall
 from dibs.errors import InvalidArgument
-from dibs.job import NewJob, TaskCall, new_jobs
+from dibs.job import NewJob, new_jobs
 from dibs.policy import JobOptions, Seconds, seconds
 from dibs.retry import Retry
 
@@ -129,15 +130,15 @@ class Task(Generic[P, R_co]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The call as a job to be enqueued: for bulk enqueues and follow-ups."""
-        return TaskCall.of(self._like, self.arguments.pack(args, kwargs))
-
-    @functools.cached_property
-    def _like(self) -> TaskCall:
-        """What all its calls have in common."""
-        return cast("TaskCall", self.job_of(None))
+        return self._encoder.job(self.arguments.pack(args, kwargs))
 
     def job_of(self, payload: Any) -> NewJob:
-        """A job of this task with a payload that is known to fit."""
+        """Make a job of this task from a payload that is known to fit."""
+        return self._encoder.job(payload)
+
+    @functools.cached_property
+    def _encoder(self) -> Encoder:
+        """Makes jobs of this task, from payloads that fit its arguments."""
         retry = self.settings.retry
         options: dict[str, Any] = {
             "max_attempts": retry.max_attempts,
@@ -146,8 +147,7 @@ class Task(Generic[P, R_co]):
         }
         if self.settings.repeat is not None and "dedup_key" in options:
             options["headers"] = {**options.get("headers", {}), REPEATED_KEY: options["dedup_key"]}
-        own = self.settings.changed
-        return TaskCall(queue=self.settings.queue, kind=self.name, payload=payload, own=own, **options)
+        return Encoder(self.settings.changed, queue=self.settings.queue, kind=self.name, **options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Enqueue one call."""
@@ -177,7 +177,7 @@ class Task(Generic[P, R_co]):
         return await self.app.aenqueue_many(self._with_options(calls), self.settings.conn)
 
     def _with_options(self, calls: Iterable[NewJob]) -> Iterable[NewJob]:
-        names, mine = self.settings.changed, self._like
+        names, mine = self.settings.changed, self._encoder.bare
         if not names:
             return calls
         if "dedup_key" in names and self.settings.repeat is not None:
@@ -186,8 +186,7 @@ class Task(Generic[P, R_co]):
 
     def facts(self) -> dict[str, Any]:
         """What a producer without this code needs to know to enqueue it."""
-        job = self.job_of(None)
-        options = {k: v for k, v in job.as_json(None).items() if k not in {"queue", "kind", "payload"}}
+        options = {k: v for k, v in self._encoder.bare.as_json(None).items() if k not in {"queue", "kind", "payload"}}
         return {
             "kind": self.name,
             "queue": self.settings.queue,
@@ -225,7 +224,7 @@ class BatchTask(Task[[T], R_co], Generic[T, R_co, C_co]):
 def _own(job: NewJob) -> frozenset[str]:
     """The options a job has been given for itself: all that are set, if no task made it."""
     if isinstance(job, TaskCall):
-        return job.own
+        return job.encoder.own
     return frozenset(name for name in job.__struct_fields__ if getattr(job, name) is not None)
 
 

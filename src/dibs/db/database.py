@@ -153,7 +153,7 @@ class Database:
         with translated():
             with self._connect() as conn:
                 try:
-                    self._check(_send_on(conn, calls.schema.installed(), self.before()))
+                    self._check(_send_one(conn, calls.schema.installed(), self.before()))
                 except psycopg.Error as error:
                     raise missing(error) from error
 
@@ -247,7 +247,9 @@ class Database:
             self._lent.add(conn)
             try:
                 conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
-                return _send_on(conn, asked, before)
+                if isinstance(asked, calls.Call):
+                    return _send_one(conn, asked, before)
+                return _send_all(conn, asked, before)
             finally:
                 self._lent.discard(conn)
                 pool.putconn(conn)
@@ -307,16 +309,10 @@ def _silence(left: float, *, again: bool, slow: bool) -> float:
     return max(1.0, left / 3 if again else left)
 
 
-def _send_on(conn: Connection, asked: Call[Any] | Iterator[Call[Any]], before: Sequence[Call[Any]]) -> Any:
-    """Send a call as it is; more than one, or what is bound, in a transaction."""
-    if not isinstance(asked, calls.Call):
-        return _send_all(conn, asked, before)
+def _send_one(conn: Connection, call: Call[Any], before: Sequence[Call[Any]] = ()) -> Any:
+    """Send a call: alone, or in a transaction after those that come before it."""
     if before:
-        return (_send_all(conn, iter([asked]), before))[0]
-    return _send_one(conn, asked)
-
-
-def _send_one(conn: Connection, call: Call[Any]) -> Any:
+        return (_send_all(conn, iter([call]), before))[0]
     reach("database.before_send")
     answer = call.read(conn.fetch(call.sql, call.args, binary=call.binary))
     reach("database.after_send")

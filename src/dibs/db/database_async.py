@@ -152,7 +152,7 @@ class AsyncDatabase:
         with translated():
             async with await self._connect() as conn:
                 try:
-                    self._check(await _send_on(conn, calls.schema.installed(), self.before()))
+                    self._check(await _send_one(conn, calls.schema.installed(), self.before()))
                 except psycopg.Error as error:
                     raise missing(error) from error
 
@@ -246,7 +246,9 @@ class AsyncDatabase:
             self._lent.add(conn)
             try:
                 conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
-                return await _send_on(conn, asked, before)
+                if isinstance(asked, calls.Call):
+                    return await _send_one(conn, asked, before)
+                return await _send_all(conn, asked, before)
             finally:
                 self._lent.discard(conn)
                 await pool.putconn(conn)
@@ -306,16 +308,10 @@ def _silence(left: float, *, again: bool, slow: bool) -> float:
     return max(1.0, left / 3 if again else left)
 
 
-async def _send_on(conn: AsyncConnection, asked: Call[Any] | Iterator[Call[Any]], before: Sequence[Call[Any]]) -> Any:
-    """Send a call as it is; more than one, or what is bound, in a transaction."""
-    if not isinstance(asked, calls.Call):
-        return await _send_all(conn, asked, before)
+async def _send_one(conn: AsyncConnection, call: Call[Any], before: Sequence[Call[Any]] = ()) -> Any:
+    """Send a call: alone, or in a transaction after those that come before it."""
     if before:
-        return (await _send_all(conn, iter([asked]), before))[0]
-    return await _send_one(conn, asked)
-
-
-async def _send_one(conn: AsyncConnection, call: Call[Any]) -> Any:
+        return (await _send_all(conn, iter([call]), before))[0]
     reach("database.before_send")
     answer = call.read(await conn.fetch(call.sql, call.args, binary=call.binary))
     reach("database.after_send")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -22,111 +21,37 @@ from dibs.db.calls.call import (
     to_jsonb,
     uuids,
 )
+from dibs.db.calls.encoder import encode, in_job, statement_for
 from dibs.errors import InvalidArgument
 from dibs.info import JobSummary, RunningJob
-from dibs.job import BYTES, Answered, Claimed, Enqueued, Failed, Held, NewJob
+from dibs.job import Answered, Claimed, Enqueued, Failed, Held, NewJob
 from dibs.progress import Status
 from dibs.states import Answer, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dibs.job import Shared
     from dibs.policy import Seconds
-
-Form = tuple[str, tuple[Any, ...]]
-"""A statement that puts one job in, and its arguments but for the id, the content and whether the id is fresh."""
 
 
 def enqueue(job: NewJob, id: str, *, fresh: bool) -> Call[Enqueued]:
-    """Put one job in under the id of these digits; ``fresh`` if it was never sent before."""
-    form = _form(job)
+    """Enqueue one job under the id of these hex digits; ``fresh`` if it was never sent before."""
+    statement = statement_for(job)
     repeat = (lambda: enqueue(job, id, fresh=False)) if fresh else None
-    if form is None:
+    if statement is None:
         many = enqueue_many([encode(job)], [id], [job.body], fresh=fresh)
         return Call(
             many.sql, many.args, lambda rows: _made(rows[0][1:] if rows else (UUID(id), "enqueued")), repeat=repeat
         )
-    sql, options = form
     try:
         content = to_jsonb(job.payload) if job.body is None else job.body
     except InvalidArgument as error:
-        raise _of_job(job, error) from None
-    return Call(sql, (id, content, *options, fresh), lambda rows: _made(rows[0]), repeat=repeat)
+        raise in_job(job, error) from None
+    return Call(statement.sql, (id, content, *statement.options, fresh), lambda rows: _made(rows[0]), repeat=repeat)
 
 
 def _made(row: Row) -> Enqueued:
     return Enqueued(row[0], Answer(row[1]))
-
-
-ARGUMENTS = {
-    **dict.fromkeys(("queue", "kind", "content_type", "history"), "%s"),
-    **dict.fromkeys(("payload", "headers"), "%s::jsonb"),
-    **dict.fromkeys(("priority", "max_attempts"), "%s::integer"),
-    **dict.fromkeys(("due_at", "deadline"), "%s::timestamptz"),
-    **dict.fromkeys(("delay", "ttl"), SPAN),
-    "body": "%s::bytea",
-    "id": "%s::uuid",
-}
-"""What an ordinary job may have, and how it is given to the function: the same in the end as in JSON."""
-
-
-def _form(job: NewJob) -> Form | None:
-    """How a job is sent by itself; None if it is not an ordinary one."""
-    shared: Shared | None = getattr(job, "_shared", None)
-    if shared is None or isinstance(job.payload, BYTES):
-        return _new_form(job)
-    if shared.form is None:
-        shared.form = (_new_form(job),)
-    form: Form | None = shared.form[0]
-    return form
-
-
-def _new_form(job: NewJob) -> Form | None:
-    asked = job.as_json(None)
-    asked.pop("payload", None)
-    if not asked.keys() <= ARGUMENTS.keys():
-        return None
-    if type(asked.get("priority", 0)) is not int or type(asked.get("max_attempts", 0)) is not int:
-        return None
-    if "headers" in asked:
-        try:
-            asked["headers"] = to_json(asked["headers"])
-        except InvalidArgument as error:
-            raise _of_job(job, error) from None
-    return _statement("payload" if job.body is None else "body", *asked), tuple(asked.values())
-
-
-@lru_cache(maxsize=256)
-def _statement(*names: str) -> str:
-    given = ", ".join(f"{name} => {ARGUMENTS[name]}" for name in ("id", *names))
-    # In a list of columns the function's many arguments cost less than after FROM.
-    one = f"select dibs.enqueue({given}, fresh => %s) as made offset 0"
-    return f"select (made).job_id, (made).outcome from ({one}) as one"
-
-
-def encode(job: NewJob) -> str:
-    """A job in the form ``enqueue_many`` takes, without its end: its id is still to come."""
-    shared: Shared | None = getattr(job, "_shared", None)
-    try:
-        if shared is None or isinstance(job.payload, BYTES):
-            return to_json(job.as_json(None))[:-1]
-        if shared.head is None:
-            asked = job.as_json(None)
-            del asked["payload"]
-            shared.head = f'{to_json(asked)[:-1]},"payload":'
-        return f"{shared.head}{to_json(job.payload)}"
-    except InvalidArgument as error:
-        raise _of_job(job, error) from None
-
-
-def _of_job(job: NewJob, error: InvalidArgument) -> InvalidArgument:
-    """What is wrong with a job, with its queue and kind, and whether it is in the payload or elsewhere."""
-    try:
-        to_json(job.as_json(None))
-    except InvalidArgument as told:
-        error = told
-    return InvalidArgument(f"job of kind {job.kind!r} for queue {job.queue!r}: {error.message}", hint=error.hint)
 
 
 def enqueue_many(
