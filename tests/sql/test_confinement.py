@@ -174,7 +174,7 @@ def test_a_chore_that_fails_tells_a_confined_worker_nothing(
     worker = login("dibs_worker", queues=["mail"])
     assert ask(worker, "select id, state from dibs.rescue()") == [(None, "ready")]
     assert client.status(held.id).state is dibs.State.READY
-    db.execute("create or replace function dibs._forget_runs() returns void language plpgsql as"
+    db.execute("create or replace function dibs._delete_old_schedule_runs() returns void language plpgsql as"
                " $$ begin raise exception 'billing is odd'; end $$")  # fmt: skip
     [(outcome, error)] = ask(worker, "select outcome, error from dibs.do_chore('forget', true)")
     assert (outcome, "billing" in error) == ("failed", False)

@@ -17,7 +17,7 @@ end;
 
 comment on function dibs._slot_jobs is 'The jobs of a schedule''s slots, as enqueue_many takes them.';
 
-create or replace function dibs._fire_slots(s dibs.schedule, slots timestamptz[], triggered boolean, at timestamptz)
+create or replace function dibs._enqueue_slots(s dibs.schedule, slots timestamptz[], triggered boolean, at timestamptz)
 returns dibs.schedule
 language plpgsql volatile
 as $$
@@ -30,17 +30,17 @@ declare
       select from dibs.schedule_run as r where r.schedule_id = s.id and r.slot = k and not r.triggered) order by k);
 begin
   with made as (
-    select e.item, e.id from dibs._enqueue_batch(dibs._slot_jobs(s, v_slots, _fire_slots.triggered), null, false, guarded => false) as e
+    select e.item, e.id from dibs._enqueue_batch(dibs._slot_jobs(s, v_slots, _enqueue_slots.triggered), null, false, guarded => false) as e
     where e.outcome <> 'duplicate'
   ), run as (
     insert into dibs.schedule_run (id, schedule_id, slot, fired_at, triggered)
-    select m.id, s.id, v_slots[m.item], at, _fire_slots.triggered from made as m
+    select m.id, s.id, v_slots[m.item], at, _enqueue_slots.triggered from made as m
   )
   select array_agg(m.id order by m.item) into v_ids from made as m;
   s.fired := s.fired + coalesce(cardinality(v_ids), 0);
   s.skipped := s.skipped + cardinality(slots) - coalesce(cardinality(v_ids), 0);
   if v_ids is not null then
-    s.last_slot := case when _fire_slots.triggered then s.last_slot
+    s.last_slot := case when _enqueue_slots.triggered then s.last_slot
       else greatest(s.last_slot, v_slots[cardinality(v_slots)]) end;
     s.last_job := v_ids[cardinality(v_ids)];
   end if;
@@ -48,29 +48,29 @@ begin
 end
 $$;
 
-comment on function dibs._fire_slots is
+comment on function dibs._enqueue_slots is
 'Enqueue a schedule''s job for each of these slots; a slot that has its job already, or whose job is a duplicate, is
 skipped.';
 
-create or replace function dibs._is_open(schedule_id integer) returns boolean
+create or replace function dibs._has_open_run(schedule_id integer) returns boolean
 language sql volatile
-return exists (select from dibs.schedule_run as r where r.schedule_id = _is_open.schedule_id and r.ended_at is null);
+return exists (select from dibs.schedule_run as r where r.schedule_id = _has_open_run.schedule_id and r.ended_at is null);
 
-comment on function dibs._is_open is 'Whether a job of the schedule has not ended yet, as far as was looked.';
+comment on function dibs._has_open_run is 'Whether a job of the schedule has not ended yet, as far as was looked.';
 
-create or replace function dibs._cancel_runs(schedule_id integer, reason text) returns void
+create or replace function dibs._cancel_open_runs(schedule_id integer, reason text) returns void
 language plpgsql volatile
 as $$
 begin
   perform dibs._cancel_batch(array(
     select r.id from dibs.schedule_run as r
-    where r.schedule_id = _cancel_runs.schedule_id and r.ended_at is null), reason, false);
+    where r.schedule_id = _cancel_open_runs.schedule_id and r.ended_at is null), reason, false);
 end
 $$;
 
-comment on function dibs._cancel_runs is 'Cancel the jobs of a schedule that have not ended yet, as far as was looked.';
+comment on function dibs._cancel_open_runs is 'Cancel the jobs of a schedule that have not ended yet, as far as was looked.';
 
-create or replace function dibs._settle_runs(s dibs.schedule, at timestamptz) returns dibs.schedule
+create or replace function dibs._record_run_outcomes(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -129,10 +129,10 @@ begin
 end
 $$;
 
-comment on function dibs._settle_runs is
+comment on function dibs._record_run_outcomes is
 'What happened to a schedule''s jobs since the last look: its health, and whether it is paused for its failures.';
 
-create or replace function dibs._take_slots(s dibs.schedule, slots timestamptz[], unseen bigint, at timestamptz)
+create or replace function dibs._handle_due_slots(s dibs.schedule, slots timestamptz[], unseen bigint, at timestamptz)
 returns dibs.schedule
 language plpgsql volatile
 as $$
@@ -150,39 +150,39 @@ begin
     return s;
   end if;
   if s.overlap = 'allow' then
-    return dibs._fire_slots(s, v_keep, false, at);
+    return dibs._enqueue_slots(s, v_keep, false, at);
   end if;
   if s.overlap = 'cancel' then
-    perform dibs._cancel_runs(s.id, format('the next run of schedule %L is due', s.name));
-    s := dibs._settle_runs(s, at);
+    perform dibs._cancel_open_runs(s.id, format('the next run of schedule %L is due', s.name));
+    s := dibs._record_run_outcomes(s, at);
     s.skipped := s.skipped + cardinality(s.held) + cardinality(v_keep) - 1;
     s.held := v_keep[cardinality(v_keep):];
-  elsif s.held <> '{}' or s.overlap = 'skip' and dibs._is_open(s.id) then
+  elsif s.held <> '{}' or s.overlap = 'skip' and dibs._has_open_run(s.id) then
     s.skipped := s.skipped + cardinality(v_keep);
   else
     -- What is caught up runs one after the other; else one may run, and one wait if the policy says so.
-    s.held := case when v_late then v_keep when s.overlap = 'queue' and not dibs._is_open(s.id) then v_keep[1:2]
+    s.held := case when v_late then v_keep when s.overlap = 'queue' and not dibs._has_open_run(s.id) then v_keep[1:2]
       else v_keep[1:1] end;
     s.skipped := s.skipped + cardinality(v_keep) - cardinality(s.held);
   end if;
-  return dibs._fire_held(s, at);
+  return dibs._enqueue_held_slots(s, at);
 end
 $$;
 
-comment on function dibs._take_slots is
+comment on function dibs._handle_due_slots is
 'Slots that have come: those too late for the catch-up policy are missed, the others are fired, held or skipped as the
 overlap policy says.';
 
-create or replace function dibs._fire_held(s dibs.schedule, at timestamptz) returns dibs.schedule
+create or replace function dibs._enqueue_held_slots(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
 as $$
 begin
-  while s.held <> '{}' and s.paused_at is null and not dibs._is_open(s.id) loop
-    s := dibs._fire_slots(s, s.held[1:1], false, at);
+  while s.held <> '{}' and s.paused_at is null and not dibs._has_open_run(s.id) loop
+    s := dibs._enqueue_slots(s, s.held[1:1], false, at);
     s.held := s.held[2:];
   end loop;
   return s;
 end
 $$;
 
-comment on function dibs._fire_held is 'Fire the slot that waited for the run before it, once that has ended.';
+comment on function dibs._enqueue_held_slots is 'Fire the slot that waited for the run before it, once that has ended.';

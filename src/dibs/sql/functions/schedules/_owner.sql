@@ -1,6 +1,6 @@
 -- Whose a schedule is.
 
-create or replace function dibs._may_change(s dibs.schedule) returns boolean
+create or replace function dibs._may_change_schedule(s dibs.schedule) returns boolean
 language plpgsql stable
 as $$
 begin
@@ -10,7 +10,7 @@ begin
 end
 $$;
 
-comment on function dibs._may_change is
+comment on function dibs._may_change_schedule is
 'Whether the caller may change a schedule: an administrator, the login that declared it, and logins that have a role in common with
 it, beside those of dibs; anyone if that login is gone. A confined one only within its queues.';
 
@@ -21,7 +21,7 @@ begin
   if job is not null and dibs._is_confined() then
     perform dibs._check_queues(array[coalesce(job ->> 'queue', '')]);
   end if;
-  if old.id is not null and not dibs._may_change(old) then
+  if old.id is not null and not dibs._may_change_schedule(old) then
     -- Names are shared by all queues, so this much cannot be hidden.
     raise exception using errcode = '42501', message = format('schedule %L belongs to somebody else', name),
       hint = 'give yours another name, or let an administrator change it';

@@ -1,6 +1,6 @@
 -- When a schedule is due next.
 
-create or replace function dibs._next_times(s dibs.schedule, next timestamptz, upcoming timestamptz[], at timestamptz)
+create or replace function dibs._set_next_slot(s dibs.schedule, next timestamptz, upcoming timestamptz[], at timestamptz)
 returns dibs.schedule
 language plpgsql immutable
 as $$
@@ -13,10 +13,10 @@ begin
 end
 $$;
 
-comment on function dibs._next_times is
+comment on function dibs._set_next_slot is
 'A schedule with its next slot, or ended if that is past its end or there is none.';
 
-create or replace function dibs._plan_afresh(s dibs.schedule, at timestamptz) returns dibs.schedule
+create or replace function dibs._plan_from_now(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql stable
 as $$
 begin
@@ -31,14 +31,14 @@ begin
     s.tick_at := at;
     return s;
   end if;
-  return dibs._next_times(s, case s.rule
+  return dibs._set_next_slot(s, case s.rule
     when 'once' then s.once
-    when 'fixed_rate' then dibs._rate_slot(s.anchor, s.every, s.handled_until)
+    when 'fixed_rate' then dibs._next_rate_slot(s.anchor, s.every, s.handled_until)
     else greatest(at, coalesce(s.start_at, at + s.every)) end, '{}', at);
 end
 $$;
 
-comment on function dibs._plan_afresh is
+comment on function dibs._plan_from_now is
 'A schedule planned again from now on: what was due before is no longer awaited.';
 
 create or replace function dibs._save_schedule(s dibs.schedule) returns void
@@ -59,7 +59,7 @@ end;
 
 comment on function dibs._save_schedule is 'Write a schedule back under a new revision; its row is locked by us.';
 
-create or replace function dibs._put_schedule(
+create or replace function dibs._upsert_schedule(
   name text, rule jsonb, job jsonb, app text, declared jsonb, at timestamptz)
 returns text
 language plpgsql volatile
@@ -72,22 +72,22 @@ declare
   v_old dibs.schedule;
   v_bare dibs.schedule;
 begin
-  perform dibs._check_rule(_put_schedule.rule);
-  select x.* into v_old from dibs.schedule as x where x.name = _put_schedule.name for update;
-  perform dibs._check_schedule_owner(v_old, _put_schedule.name, _put_schedule.job);
+  perform dibs._check_schedule_rule(_upsert_schedule.rule);
+  select x.* into v_old from dibs.schedule as x where x.name = _upsert_schedule.name for update;
+  perform dibs._check_schedule_owner(v_old, _upsert_schedule.name, _upsert_schedule.job);
   -- What code declares is declared whole; what is set by hand changes what it names.
   s := jsonb_populate_record(v_old,
-    case when v_old.id is null or _put_schedule.declared is not null then v_default else '{}' end
-    || dibs._rule_columns(_put_schedule.rule));
-  s.job := coalesce(_put_schedule.job, s.job);
-  perform dibs._check_schedule_job(s.job), dibs._check_times(array[s.start_at, s.end_at, s.once]);
+    case when v_old.id is null or _upsert_schedule.declared is not null then v_default else '{}' end
+    || dibs._rule_columns(_upsert_schedule.rule));
+  s.job := coalesce(_upsert_schedule.job, s.job);
+  perform dibs._check_schedule_job(s.job), dibs._check_schedule_times(array[s.start_at, s.end_at, s.once]);
   if s.rule is null then
-    raise exception using errcode = 'DI051', message = format('schedule %L has no rule yet', _put_schedule.name),
+    raise exception using errcode = 'DI051', message = format('schedule %L has no rule yet', _upsert_schedule.name),
       hint = 'give one of cron, interval, fixed_rate, fixed_delay, once';
   end if;
-  if _put_schedule.declared is not null then
-    s.app := _put_schedule.app;
-    s.declared := _put_schedule.declared;
+  if _upsert_schedule.declared is not null then
+    s.app := _upsert_schedule.app;
+    s.declared := _upsert_schedule.declared;
     s.declared_by := session_user;
     s.retired_at := null;
   elsif v_old.retired_at is not null then  -- Setting it by hand takes it over.
@@ -97,21 +97,21 @@ begin
   end if;
   if v_old.id is null then
     insert into dibs.schedule (name, created_at, job, rule, cron, every, once, anchor, handled_until)
-    values (_put_schedule.name, at, '{}', s.rule, s.cron, s.every, s.once, at, at)
+    values (_upsert_schedule.name, at, '{}', s.rule, s.cron, s.every, s.once, at, at)
     on conflict do nothing
     returning id, name, declared_by, created_at, revision, failed_attempts, failed_runs, fired, succeeded, skipped, missed,
       total_duration
     into s.id, s.name, s.declared_by, s.created_at, s.revision, s.failed_attempts, s.failed_runs, s.fired, s.succeeded,
       s.skipped, s.missed, s.total_duration;
     if not found then  -- Another one has just made it: change that.
-      return dibs._put_schedule(_put_schedule.name, _put_schedule.rule, _put_schedule.job, _put_schedule.app,
-        _put_schedule.declared, at);
+      return dibs._upsert_schedule(_upsert_schedule.name, _upsert_schedule.rule, _upsert_schedule.job, _upsert_schedule.app,
+        _upsert_schedule.declared, at);
     end if;
   end if;
   if v_old.id is null or v_old.retired_at is distinct from s.retired_at
     or (s.rule, s.cron, s.every, s.once, s.zone, s.start_at, s.end_at)
       is distinct from (v_old.rule, v_old.cron, v_old.every, v_old.once, v_old.zone, v_old.start_at, v_old.end_at) then
-    s := dibs._plan_afresh(s, at);
+    s := dibs._plan_from_now(s, at);
   end if;
   if v_old is not distinct from s then
     return 'unchanged';
@@ -126,4 +126,4 @@ begin
 end
 $$;
 
-comment on function dibs._put_schedule is 'Make or change a schedule, set by hand or declared by an app.';
+comment on function dibs._upsert_schedule is 'Make or change a schedule, set by hand or declared by an app.';

@@ -1,12 +1,12 @@
 -- What a schedule is, read and checked.
 
-create or replace function dibs._schedule_named(name text) returns dibs.schedule
+create or replace function dibs._lock_schedule(name text) returns dibs.schedule
 language plpgsql volatile
 as $$
 declare
   s dibs.schedule;
 begin
-  select x.* into s from dibs.schedule as x where x.name = _schedule_named.name and dibs._sees(x.job ->> 'queue') for update;
+  select x.* into s from dibs.schedule as x where x.name = _lock_schedule.name and dibs._sees(x.job ->> 'queue') for update;
   if not found then
     perform dibs._refuse_unknown('DI050', format('there is no schedule %L', name), name,
       array(select x.name from dibs.schedule as x where dibs._sees(x.job ->> 'queue')),
@@ -16,17 +16,17 @@ begin
 end
 $$;
 
-comment on function dibs._schedule_named is 'The schedule of a name, locked; raises DI050 when there is none.';
+comment on function dibs._lock_schedule is 'The schedule of a name, locked; raises DI050 when there is none.';
 
-create or replace function dibs._rate_slot(anchor timestamptz, every interval, after timestamptz) returns timestamptz
+create or replace function dibs._next_rate_slot(anchor timestamptz, every interval, after timestamptz) returns timestamptz
 language sql stable strict
 return dibs._from_micros(dibs._micros(anchor) + dibs._micros('epoch'::timestamptz + every)
   * greatest(floor((dibs._micros(after) - dibs._micros(anchor))::numeric
     / dibs._micros('epoch'::timestamptz + every)) + 1, 0)::bigint);
 
-comment on function dibs._rate_slot is 'The first slot after a time, of those a fixed rate makes from its anchor on.';
+comment on function dibs._next_rate_slot is 'The first slot after a time, of those a fixed rate makes from its anchor on.';
 
-create or replace function dibs._check_zone(zone text) returns void
+create or replace function dibs._check_time_zone(zone text) returns void
 language plpgsql stable
 as $$
 begin
@@ -41,9 +41,9 @@ begin
 end
 $$;
 
-comment on function dibs._check_zone is 'Refuse a time zone that does not exist.';
+comment on function dibs._check_time_zone is 'Refuse a time zone that does not exist.';
 
-create or replace function dibs._check_rule(rule jsonb) returns void
+create or replace function dibs._check_schedule_rule(rule jsonb) returns void
 language plpgsql stable
 as $$
 declare
@@ -82,13 +82,13 @@ begin
       message = format('%s is %s, but months differ in length', v_given[1], rule ->> v_given[1]),
       hint = 'give days, hours or seconds; for months use cron';
   end if;
-  perform dibs._check_zone(rule ->> 'zone');
+  perform dibs._check_time_zone(rule ->> 'zone');
 end
 $$;
 
-comment on function dibs._check_rule is 'Refuse a schedule''s rule that makes no sense, with a sentence that says why.';
+comment on function dibs._check_schedule_rule is 'Refuse a schedule''s rule that makes no sense, with a sentence that says why.';
 
-create or replace function dibs._check_times(times timestamptz[]) returns void
+create or replace function dibs._check_schedule_times(times timestamptz[]) returns void
 language plpgsql stable
 as $$
 declare
@@ -102,7 +102,7 @@ begin
 end
 $$;
 
-comment on function dibs._check_times is 'Refuse times that not every client can read: one schedule would hide all others.';
+comment on function dibs._check_schedule_times is 'Refuse times that not every client can read: one schedule would hide all others.';
 
 create or replace function dibs._check_schedule_job(job jsonb) returns void
 language plpgsql stable

@@ -1,20 +1,20 @@
 -- One round of one schedule, and what it leaves behind.
 
-create or replace function dibs._plan_delay(s dibs.schedule, at timestamptz) returns dibs.schedule
+create or replace function dibs._plan_after_run(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
 as $$
 begin
   if s.rule = 'fixed_delay' and s.next_scheduled is null and s.ended_at is null and s.retired_at is null
-    and not dibs._is_open(s.id)
+    and not dibs._has_open_run(s.id)
   then
-    return dibs._next_times(s, s.every + coalesce((
+    return dibs._set_next_slot(s, s.every + coalesce((
       select max(r.ended_at) from dibs.schedule_run as r where r.schedule_id = s.id), at), '{}', at);
   end if;
   return s;
 end
 $$;
 
-comment on function dibs._plan_delay is
+comment on function dibs._plan_after_run is
 'A schedule with a fixed delay, planned again if its run has ended. The one that notes that end does this: no later round looks.';
 
 create or replace function dibs._tick_schedule(s dibs.schedule, at timestamptz) returns dibs.schedule
@@ -24,12 +24,12 @@ declare
   v_last timestamptz;
   v_first timestamptz;
 begin
-  s := dibs._settle_runs(s, at);
+  s := dibs._record_run_outcomes(s, at);
   if s.retired_at is not null then
     return s;
   end if;
-  s := dibs._fire_held(s, at);
-  s := dibs._plan_delay(s, at);
+  s := dibs._enqueue_held_slots(s, at);
+  s := dibs._plan_after_run(s, at);
   if s.paused_at is not null or s.rule = 'cron' or s.next_scheduled is null or s.tick_at > at then
     return s;
   end if;
@@ -38,39 +38,39 @@ begin
     return s;
   end if;
   if s.rule = 'fixed_rate' then
-    v_last := dibs._rate_slot(s.anchor, s.every, at) - s.every;
+    v_last := dibs._next_rate_slot(s.anchor, s.every, at) - s.every;
     v_first := greatest(s.next_scheduled, v_last - s.every
       * (s.catch_up + ceil(extract(epoch from s.grace) / extract(epoch from s.every))));
-    s := dibs._take_slots(s, array(select g from generate_series(v_first, v_last, s.every) as g),
+    s := dibs._handle_due_slots(s, array(select g from generate_series(v_first, v_last, s.every) as g),
       round(extract(epoch from v_first - s.next_scheduled) / extract(epoch from s.every))::bigint, at);
-    return dibs._next_times(s, v_last + s.every, '{}', at);
+    return dibs._set_next_slot(s, v_last + s.every, '{}', at);
   end if;
-  s := dibs._take_slots(s, array[s.next_scheduled], 0, at);
-  if s.rule = 'fixed_delay' and dibs._is_open(s.id) then
+  s := dibs._handle_due_slots(s, array[s.next_scheduled], 0, at);
+  if s.rule = 'fixed_delay' and dibs._has_open_run(s.id) then
     s.next_scheduled := null;  -- planned when the run has ended
     s.tick_at := null;
     return s;
   end if;
-  return dibs._next_times(s, case when s.rule <> 'once' then at + s.every end, '{}', at);
+  return dibs._set_next_slot(s, case when s.rule <> 'once' then at + s.every end, '{}', at);
 end
 $$;
 
 comment on function dibs._tick_schedule is
 'One look at a schedule: what happened to its jobs, what was held back, and, unless it is cron, what is due now.';
 
-create or replace function dibs._note_trouble(s dibs.schedule, message text, at timestamptz) returns dibs.schedule
+create or replace function dibs._retry_tick_later(s dibs.schedule, message text, at timestamptz) returns dibs.schedule
 language sql stable
 return jsonb_populate_record(s, jsonb_build_object(
   'status_message', 'the slot could not be fired: ' || dibs._clip_error(message), 'tick_at', at + interval '10 seconds'));
 
-comment on function dibs._note_trouble is
+comment on function dibs._retry_tick_later is
 'A schedule whose slot could not be fired this time: its slot stays, and is tried again soon.';
 
-create or replace function dibs._forget_runs() returns void
+create or replace function dibs._delete_old_schedule_runs() returns void
 language sql volatile
 begin atomic
   delete from dibs.schedule_run as r using dibs.schedule as s
   where r.schedule_id = s.id and r.ended_at < dibs.now() - interval '8 days';
 end;
 
-comment on function dibs._forget_runs is 'Delete the records of runs that ended more than 8 days ago.';
+comment on function dibs._delete_old_schedule_runs is 'Delete the records of runs that ended more than 8 days ago.';

@@ -20,7 +20,7 @@ begin
   end if;
   perform dibs._check_name('an app''s name', declare_schedules.app);
   perform dibs._check_items('declare_schedules', array(select e ->> 'name' from jsonb_array_elements(schedules) as e), 'names');
-  perform from dibs.schedule as x where v_may and x.app = declare_schedules.app and dibs._may_change(x) order by x.id for update;
+  perform from dibs.schedule as x where v_may and x.app = declare_schedules.app and dibs._may_change_schedule(x) order by x.id for update;
   for v_declared in
     select e ->> 'name' as name, e as whole from jsonb_array_elements(schedules) as e order by e ->> 'name'
   loop
@@ -32,13 +32,13 @@ begin
         and dibs._sees(s.job ->> 'queue')
       then 'unchanged'
       when not v_may then 'refused'
-      else dibs._put_schedule(v_declared.name, v_declared.whole -> 'rule', v_declared.whole -> 'job',
+      else dibs._upsert_schedule(v_declared.name, v_declared.whole -> 'rule', v_declared.whole -> 'job',
         declare_schedules.app, v_declared.whole, v_now) end;
     return next;
   end loop;
   for s in
     select x.* from dibs.schedule as x
-    where v_may and x.app = declare_schedules.app and x.retired_at is null and dibs._may_change(x)
+    where v_may and x.app = declare_schedules.app and x.retired_at is null and dibs._may_change_schedule(x)
       and x.name not in (select e ->> 'name' from jsonb_array_elements(schedules) as e) order by x.id for update
   loop
     s.retired_at := v_now;

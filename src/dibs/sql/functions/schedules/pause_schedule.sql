@@ -5,7 +5,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  s dibs.schedule := dibs._schedule_named(name);
+  s dibs.schedule := dibs._lock_schedule(name);
 begin
   if s.paused_at is not null then
     return false;
@@ -27,7 +27,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := dibs.now();
-  s dibs.schedule := dibs._schedule_named(name);
+  s dibs.schedule := dibs._lock_schedule(name);
 begin
   if s.paused_at is null then
     return false;
@@ -44,7 +44,7 @@ begin
     s.tick_at := v_now;
   elsif s.next_scheduled <= v_now and s.rule = 'fixed_rate' then
     s.handled_until := v_now;
-    s := dibs._next_times(s, dibs._rate_slot(s.anchor, s.every, v_now), '{}', v_now);
+    s := dibs._set_next_slot(s, dibs._next_rate_slot(s.anchor, s.every, v_now), '{}', v_now);
   end if;
   perform dibs._save_schedule(s), dibs._audit_schedule('resume_schedule', name);
   return true;

@@ -34,7 +34,7 @@ begin
     exception when others then
       -- One schedule whose job is refused, or waits for a producer of its key or for a handler that completes its last run, must
       -- not stop the others: its slot stays and is tried again soon.
-      s := dibs._note_trouble(v_old, sqlerrm, v_now);
+      s := dibs._retry_tick_later(v_old, sqlerrm, v_now);
       troubled := troubled + 1;
     end;
     if s.rule = 'cron' and s.paused_at is null and s.retired_at is null and s.tick_at <= v_now
@@ -84,13 +84,13 @@ begin
     answer := 'stale';
     return;
   end if;
-  perform dibs._check_times(dibs._check_items('fire', upcoming, 'names'));
+  perform dibs._check_schedule_times(dibs._check_items('fire', upcoming, 'names'));
   -- No cron expression rests for longer: the 29th of February is missing for 8 years at most.
   if fire.trouble is null and coalesce(upcoming[1] > v_now + interval '8 years 1 day', upcoming = '{}') then
     fire.trouble := 'it has no slot within 8 years';
   end if;
   if fire.trouble is not null then
-    perform dibs._save_schedule(dibs._note_trouble(v_old, fire.trouble, v_now));
+    perform dibs._save_schedule(dibs._retry_tick_later(v_old, fire.trouble, v_now));
     answer := 'troubled';
     return;
   end if;
@@ -104,11 +104,11 @@ begin
       hint = 'compute them from what run_schedules answered';
   end if;
   begin
-    s := dibs._take_slots(dibs._settle_runs(v_old, v_now), slots, 0, v_now);
-    s := dibs._next_times(s, upcoming[1], upcoming, v_now);
+    s := dibs._handle_due_slots(dibs._record_run_outcomes(v_old, v_now), slots, 0, v_now);
+    s := dibs._set_next_slot(s, upcoming[1], upcoming, v_now);
     answer := 'ok';
   exception when others then
-    s := dibs._note_trouble(v_old, sqlerrm, v_now);
+    s := dibs._retry_tick_later(v_old, sqlerrm, v_now);
     answer := 'troubled';
   end;
   perform dibs._save_schedule(s);
@@ -134,19 +134,19 @@ declare
   s dibs.schedule;
 begin
   perform dibs._check_isolation('trigger');
-  s := dibs._settle_runs(dibs._schedule_named(trigger.name), v_now);
-  if not coalesce(force, false) and s.overlap in ('skip', 'queue') and dibs._is_open(s.id) then
+  s := dibs._record_run_outcomes(dibs._lock_schedule(trigger.name), v_now);
+  if not coalesce(force, false) and s.overlap in ('skip', 'queue') and dibs._has_open_run(s.id) then
     answer := 'skipped';
   else
     if s.overlap = 'cancel' then
-      perform dibs._cancel_runs(s.id, format('schedule %L was triggered', s.name));
+      perform dibs._cancel_open_runs(s.id, format('schedule %L was triggered', s.name));
     end if;
-    s := dibs._fire_slots(s, array[v_now], true, v_now);
+    s := dibs._enqueue_slots(s, array[v_now], true, v_now);
     select r.id into job_id from dibs.schedule_run as r
     where r.schedule_id = s.id and r.slot = v_now and r.triggered order by r.id desc limit 1;
     answer := case when job_id is null then 'duplicate' else 'triggered' end;
   end if;
-  s := dibs._plan_delay(s, v_now);
+  s := dibs._plan_after_run(s, v_now);
   perform dibs._save_schedule(s), dibs._audit_acting('trigger', s.job ->> 'queue', detail => jsonb_build_object('schedule', s.name));
 end
 $$;

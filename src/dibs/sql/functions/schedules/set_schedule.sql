@@ -8,7 +8,7 @@ declare
   v_answer text;
 begin
   perform dibs._check_isolation('set_schedule');
-  v_answer := dibs._put_schedule(name, rule, job, null, null, dibs.now());
+  v_answer := dibs._upsert_schedule(name, rule, job, null, null, dibs.now());
   if v_answer <> 'unchanged' then
     perform dibs._audit_schedule('set_schedule', name, jsonb_build_object('rule', rule));
   end if;
@@ -30,7 +30,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_id integer := (dibs._schedule_named(name)).id;
+  v_id integer := (dibs._lock_schedule(name)).id;
 begin
   perform dibs._audit_schedule('drop_schedule', name);
   delete from dibs.schedule_run as r where r.schedule_id = v_id;

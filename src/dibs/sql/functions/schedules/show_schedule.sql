@@ -12,7 +12,7 @@ begin
   select x.* into s from dibs.schedule as x
   where x.name = preview_schedule.name and dibs._sees(x.job ->> 'queue');
   if not found then
-    perform dibs._schedule_named(preview_schedule.name);
+    perform dibs._lock_schedule(preview_schedule.name);
   end if;
   return query
   select k.slot from (
