@@ -68,10 +68,10 @@ async def test_nobody_waits_for_what_takes_long_a_second_time_unless_it_is_stale
 def test_buckets_end_where_the_database_says(db: psycopg.Connection[Any]) -> None:
     ends = [17 + 8 * n for n in range(len(BUCKETS))]
     assert list(BUCKETS) == [
-        pytest.approx(us / 1e6) for (us,) in db.execute("select dibs._bar_end(unnest(%s::integer[]))", (ends,))
+        pytest.approx(us / 1e6) for (us,) in db.execute("select dibs._bar_upper_us(unnest(%s::integer[]))", (ends,))
     ]
     bars = [1, 17, 18, 25, 26, 105, 106, 160]
-    [(buckets,)] = db.execute("select dibs._buckets(dibs._bars(%s, %s))", (bars, [1] * len(bars))).fetchall()
+    [(buckets,)] = db.execute("select dibs._metric_buckets(dibs._histogram(%s, %s))", (bars, [1] * len(bars))).fetchall()
     assert buckets == [2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]
 
 

@@ -66,7 +66,7 @@ declare
 begin
   with failed as materialized (
     select dibs._failure_key(a.error) as key, a.queue_id, a.id, a.ended_at
-    from dibs._new_runs(mark, upto, open) as a where a.outcome in ('failed', 'lost') and a.error is not null
+    from dibs._uncounted_runs(mark, upto, open) as a where a.outcome in ('failed', 'lost') and a.error is not null
   ), counted as (
     select (f.key).fingerprint, dibs._shown_queue(f.queue_id) as queue_id, coalesce(j.kind, '') as kind,
       date_trunc('hour', f.ended_at, 'UTC') as hour, count(*), min(f.ended_at), max(f.ended_at)

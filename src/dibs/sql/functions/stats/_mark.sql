@@ -35,12 +35,12 @@ $$;
 comment on function dibs._read_mark is
 'How far the runs were counted. In a database restored from a dump: the first run that is not counted.';
 
-create or replace function dibs._new_runs(mark dibs.stat_mark, upto bigint, open bigint[]) returns setof dibs.attempt
+create or replace function dibs._uncounted_runs(mark dibs.stat_mark, upto bigint, open bigint[]) returns setof dibs.attempt
 language sql stable
 begin atomic
   select a.* from dibs.attempt as a
-  where (a.xact >= mark.next and a.xact < upto or a.xact = any (mark.open)) and a.xact <> all (_new_runs.open)
+  where (a.xact >= mark.next and a.xact < upto or a.xact = any (mark.open)) and a.xact <> all (_uncounted_runs.open)
     and a.ended_at > mark.since;
 end;
 
-comment on function dibs._new_runs is 'The runs that are not counted yet, of transactions that have ended and whose number is below `upto`.';
+comment on function dibs._uncounted_runs is 'The runs that are not counted yet, of transactions that have ended and whose number is below `upto`.';

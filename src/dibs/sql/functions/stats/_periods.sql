@@ -20,7 +20,7 @@ $$;
 comment on function dibs._check_period is
 'Refuse a period that is too short or too long, or that cannot be divided into such parts.';
 
-create or replace function dibs._check_by(by text[]) returns void
+create or replace function dibs._check_grouping(by text[]) returns void
 language plpgsql immutable
 as $$
 declare
@@ -43,16 +43,16 @@ begin
 end
 $$;
 
-comment on function dibs._check_by is 'Refuse what statistics cannot be grouped by.';
+comment on function dibs._check_grouping is 'Refuse what statistics cannot be grouped by.';
 
-create or replace function dibs._period_parts(
+create or replace function dibs._find_stat_rows(
   queue text, kind text, since interval, every interval, by_queue boolean, by_kind boolean)
 returns setof dibs.stat
 language plpgsql stable
 as $$
 #variable_conflict use_column
 declare
-  v_queue constant integer := case when _period_parts.queue is not null then dibs._queue_number(_period_parts.queue) end;
+  v_queue constant integer := case when _find_stat_rows.queue is not null then dibs._queue_number(_find_stat_rows.queue) end;
   v_mine constant integer[] := dibs.confined_to();
   v_grain constant text := case
     when every is null then
@@ -70,11 +70,11 @@ begin
   from dibs.stat as s
   where s.grain = v_grain and s.at >= v_from and (v_mine is null or s.queue_id = any (v_mine))
     and (v_queue is null or s.queue_id = v_queue)
-    and (_period_parts.kind is null or s.kind = _period_parts.kind);
+    and (_find_stat_rows.kind is null or s.kind = _find_stat_rows.kind);
 end
 $$;
 
-comment on function dibs._period_parts is
+comment on function dibs._find_stat_rows is
 'The counts of minutes or hours that statistics of the last `since` are made of, each with the queue, the kind and the period it counts
 for. With periods of an hour or more, hours are read, since they are few; with shorter ones minutes, as far as those are kept; without
 periods, minutes if they are kept for that long, and else hours. The minute, hour or period in which `since` begins counts whole.';

@@ -18,7 +18,7 @@ begin
     select a.queue_id, coalesce(j.kind, '') as kind, coalesce(a.outcome, 'succeeded') as outcome, a.ended_at,
       case when a.outcome is null or a.outcome = 'failed' then dibs._micros_between(a.claimed_at, a.ended_at) end as run_us,
       case when a.run = 1 then greatest(dibs._micros_between(j.due_at, a.claimed_at), 0) end as wait_us
-    from dibs._new_runs(mark, upto, _group_runs.open) as a
+    from dibs._uncounted_runs(mark, upto, _group_runs.open) as a
     left join lateral (select j.kind, j.due_at from dibs.job as j where j.id = a.id offset 0) as j on true
     offset 0
   ) as t
@@ -40,7 +40,7 @@ $$;
 
 comment on function dibs._has_more_runs is 'Whether a range of transactions has ended more than `max` runs.';
 
-create or replace function dibs._group_unrun() returns setof dibs.run_group
+create or replace function dibs._take_unrun_groups() returns setof dibs.run_group
 language sql volatile
 begin atomic
   with gone as (
@@ -51,9 +51,9 @@ begin atomic
   from gone as u group by 1, 2, 3, 4;
 end;
 
-comment on function dibs._group_unrun is 'Take the jobs that ended without a run, grouped.';
+comment on function dibs._take_unrun_groups is 'Take the jobs that ended without a run, grouped.';
 
-create or replace function dibs._sum_groups(groups dibs.run_group[], at timestamptz) returns setof dibs.stat
+create or replace function dibs._sum_run_groups(groups dibs.run_group[], at timestamptz) returns setof dibs.stat
 language sql stable
 begin atomic
   select dibs._shown_queue(g.queue_id), g.kind, p.grain, p.at,
@@ -70,22 +70,22 @@ begin atomic
     coalesce(sum(g.wait_us), 0)::bigint, coalesce(max(g.wait_max_us), 0),
     max(g.ended_at) filter (where g.run_bar is not null),
     (max(array[dibs._micros_between('epoch', g.ended_at), g.last_us]) filter (where g.run_bar is not null))[2],
-    dibs._bars(array_agg(g.run_bar), array_agg(g.times)), dibs._bars(array_agg(g.wait_bar), array_agg(g.times))
+    dibs._histogram(array_agg(g.run_bar), array_agg(g.times)), dibs._histogram(array_agg(g.wait_bar), array_agg(g.times))
   from dibs.setting as o, unnest(groups) as g
   cross join lateral (values
     ('minute', g.minute, o.stat_minutes), ('hour', date_trunc('hour', g.minute, 'UTC'), o.stat_hours),
     ('ever', timestamptz 'epoch', null)) as p (grain, at, kept)
-  where p.kept is null or p.at > _sum_groups.at - p.kept
+  where p.kept is null or p.at > _sum_run_groups.at - p.kept
   group by 1, 2, 3, 4;
 end;
 
-comment on function dibs._sum_groups is 'Sum up groups of runs by minute, by hour and ever, as far as those are kept.';
+comment on function dibs._sum_run_groups is 'Sum up groups of runs by minute, by hour and ever, as far as those are kept.';
 
-create or replace function dibs._add_groups(groups dibs.run_group[], at timestamptz) returns bigint
+create or replace function dibs._add_run_groups(groups dibs.run_group[], at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 begin
-  insert into dibs.stat as s select n.* from dibs._sum_groups(groups, _add_groups.at) as n
+  insert into dibs.stat as s select n.* from dibs._sum_run_groups(groups, _add_run_groups.at) as n
   on conflict on constraint stat_pkey do update set
     succeeded = s.succeeded + excluded.succeeded, failed = s.failed + excluded.failed, lost = s.lost + excluded.lost,
     snoozed = s.snoozed + excluded.snoozed, released = s.released + excluded.released,
@@ -95,23 +95,23 @@ begin
     wait_us = s.wait_us + excluded.wait_us, wait_max_us = greatest(s.wait_max_us, excluded.wait_max_us),
     last_at = greatest(s.last_at, excluded.last_at),
     last_us = case when s.last_at > excluded.last_at then s.last_us else coalesce(excluded.last_us, s.last_us) end,
-    run_counts = dibs._add_bars(s.run_counts, excluded.run_counts),
-    wait_counts = dibs._add_bars(s.wait_counts, excluded.wait_counts);
+    run_counts = dibs._add_histograms(s.run_counts, excluded.run_counts),
+    wait_counts = dibs._add_histograms(s.wait_counts, excluded.wait_counts);
   return (select coalesce(sum(g.times), 0) from unnest(groups) as g);
 end
 $$;
 
-comment on function dibs._add_groups is
+comment on function dibs._add_run_groups is
 'Add groups of runs to the statistics. Returns how many runs and jobs they have.';
 
-create or replace function dibs._note_unrun(ids uuid[], state text, at timestamptz) returns void
+create or replace function dibs._record_unrun_jobs(ids uuid[], state text, at timestamptz) returns void
 language sql volatile
 begin atomic
   insert into dibs.stat_unrun (queue_id, kind, at, state, jobs)
-  select j.queue_id, j.kind, _note_unrun.at, _note_unrun.state, count(*)
+  select j.queue_id, j.kind, _record_unrun_jobs.at, _record_unrun_jobs.state, count(*)
   from unnest(ids) as k (id)
   cross join lateral (select j.queue_id, j.kind from dibs.job as j where j.id = k.id offset 0) as j
   group by 1, 2;
 end;
 
-comment on function dibs._note_unrun is 'Note jobs that ended without a run, for the next roll_up.';
+comment on function dibs._record_unrun_jobs is 'Note jobs that ended without a run, for the next roll_up.';

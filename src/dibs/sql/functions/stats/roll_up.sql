@@ -34,7 +34,7 @@ begin
     end loop;
     v_upto := least(v_mark.next + greatest(v_size, 1), v_next);
     v_groups := array(select g from dibs._group_runs(v_mark, v_upto, v_open) as g);
-    counted := counted + dibs._add_groups(v_groups, v_now);
+    counted := counted + dibs._add_run_groups(v_groups, v_now);
     if exists (select from unnest(v_groups) as g where g.state in ('failed', 'lost')) then
       perform dibs._count_errors(v_mark, v_upto, v_open);
     end if;
@@ -47,7 +47,7 @@ begin
   update dibs.stat_mark
   set (relation, next, open, ended_at, since)
     = (v_mark.relation, v_mark.next, v_mark.open, v_mark.ended_at, v_mark.since);
-  counted := counted + dibs._add_groups(array(select g from dibs._group_unrun() as g), v_now);
+  counted := counted + dibs._add_run_groups(array(select g from dibs._take_unrun_groups() as g), v_now);
   delete from dibs.stat as s using dibs.setting as o
   where s.grain = 'minute' and s.at <= v_now - o.stat_minutes or s.grain = 'hour' and s.at <= v_now - o.stat_hours;
 end

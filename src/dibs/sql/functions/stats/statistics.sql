@@ -14,10 +14,10 @@ as $$
 #variable_conflict use_column
 begin
   perform dibs._check_period(since, every);
-  perform dibs._check_by(statistics.by);
+  perform dibs._check_grouping(statistics.by);
   return query
   with part as materialized (
-    select dense_rank() over (order by s.queue_id, s.kind, s.at) as place, s.* from dibs._period_parts(
+    select dense_rank() over (order by s.queue_id, s.kind, s.at) as place, s.* from dibs._find_stat_rows(
       statistics.queue, statistics.kind, since, every, 'queue' = any (statistics.by), 'kind' = any (statistics.by)) as s
   ), counts as (
     select p.place, b.bar, sum(b.run)::bigint as run, sum(b.wait)::bigint as wait
@@ -35,10 +35,10 @@ begin
   )
   select q.name, s.kind, s.at, s.succeeded, s.failed,
     s.lost, s.snoozed, s.released, s.cancelled, s.expired,
-    s.runs, dibs._mean_of(s.run_us, s.runs), dibs._span_of(s.run_max_us, s.runs),
+    s.runs, dibs._mean_duration(s.run_us, s.runs), dibs._span_of(s.run_max_us, s.runs),
     dibs._quantile(h.bars, h.run, 0.5, s.run_max_us), dibs._quantile(h.bars, h.run, 0.95, s.run_max_us),
     dibs._quantile(h.bars, h.run, 0.99, s.run_max_us),
-    s.waits, dibs._mean_of(s.wait_us, s.waits), dibs._span_of(s.wait_max_us, s.waits),
+    s.waits, dibs._mean_duration(s.wait_us, s.waits), dibs._span_of(s.wait_max_us, s.waits),
     dibs._quantile(h.bars, h.wait, 0.5, s.wait_max_us), dibs._quantile(h.bars, h.wait, 0.95, s.wait_max_us),
     dibs._quantile(h.bars, h.wait, 0.99, s.wait_max_us)
   from sums as s
