@@ -1,12 +1,12 @@
 -- Failures by what they have in common.
 
-create or replace function dibs._without_ids(message text) returns text
+create or replace function dibs._message_without_ids(message text) returns text
 language sql immutable strict parallel safe
 return left(regexp_replace(regexp_replace(left(message, 2000),
   '[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|\m(?=[a-f]*[0-9])[0-9a-f]{8,}\M', 'N', 'g'),
   '[0-9]+([.,:][0-9]+)*', 'N', 'g'), 300);
 
-comment on function dibs._without_ids is 'A message without ids and numbers, for which N stands.';
+comment on function dibs._message_without_ids is 'A message without ids and numbers, for which N stands.';
 
 create or replace function dibs._error_line(error text) returns text
 language sql immutable strict parallel safe
@@ -38,7 +38,7 @@ declare
   v_key dibs.failure_key;
 begin
   v_key.error := left(v_class, 200);
-  v_key.message := dibs._without_ids(ltrim(substr(v_line, length(v_class) + 1), ': '));
+  v_key.message := dibs._message_without_ids(ltrim(substr(v_line, length(v_class) + 1), ': '));
   v_key.frame := left(dibs._innermost_frame(error), 300);
   v_key.fingerprint := left(encode(sha256(convert_to(concat_ws(E'\n', v_key.error, v_key.message, v_key.frame), 'UTF8')), 'hex'), 12);
   return v_key;
@@ -47,13 +47,13 @@ $$;
 
 comment on function dibs._failure_key is 'What an error has in common with others.';
 
-create or replace function dibs._failure_of(error text) returns text
+create or replace function dibs._failure_fingerprint(error text) returns text
 language sql immutable strict parallel safe
 return (dibs._failure_key(error)).fingerprint;
 
-comment on function dibs._failure_of is 'The group that an error belongs to.';
+comment on function dibs._failure_fingerprint is 'The group that an error belongs to.';
 
-create or replace function dibs._count_errors(mark dibs.stat_mark, upto bigint, open bigint[]) returns void
+create or replace function dibs._count_failures(mark dibs.stat_mark, upto bigint, open bigint[]) returns void
 language plpgsql volatile
 set enable_seqscan = off
 set enable_hashjoin = off
@@ -88,9 +88,9 @@ begin
 end
 $$;
 
-comment on function dibs._count_errors is 'Count the failures of runs that are not counted yet.';
+comment on function dibs._count_failures is 'Count the failures of runs that are not counted yet.';
 
-create or replace function dibs._forget_errors(at timestamptz) returns void
+create or replace function dibs._delete_old_failures(at timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
@@ -109,4 +109,4 @@ begin
 end
 $$;
 
-comment on function dibs._forget_errors is 'Delete counts of failures past the retention of errors.';
+comment on function dibs._delete_old_failures is 'Delete counts of failures past the retention of errors.';

@@ -160,7 +160,7 @@ begin
       and (filter.ended_before is null or coalesce(s.ended_at, n.ended_at) < filter.ended_before)
       and (filter.reason is null
         or case when v_whole then coalesce(s.reason, e.error) else split_part(coalesce(s.reason, e.error), E'\n', 1) end like filter.reason)
-      and (filter.failure is null or dibs._failure_of(coalesce(s.reason, e.error)) = filter.failure)
+      and (filter.failure is null or dibs._failure_fingerprint(coalesce(s.reason, e.error)) = filter.failure)
   )
   select array(select f.id from found as f order by f.id), (select count(*) from seen),
     case when backwards then (select s.id from seen as s order by s.id limit 1)

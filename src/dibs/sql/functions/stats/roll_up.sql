@@ -36,7 +36,7 @@ begin
     v_groups := array(select g from dibs._group_runs(v_mark, v_upto, v_open) as g);
     counted := counted + dibs._add_run_groups(v_groups, v_now);
     if exists (select from unnest(v_groups) as g where g.state in ('failed', 'lost')) then
-      perform dibs._count_errors(v_mark, v_upto, v_open);
+      perform dibs._count_failures(v_mark, v_upto, v_open);
     end if;
     v_mark.ended_at := greatest(v_mark.ended_at, (select max(g.ended_at) from unnest(v_groups) as g));
     v_mark.next := v_upto;

@@ -23,7 +23,7 @@ begin
     delete from dibs.worker as w where w.seen_at < dibs.now() - interval '7 days' returning 1)
   select count(*) into v_workers from gone;
   perform dibs._forget_parked_kinds();
-  perform dibs._delete_old_schedule_runs(), dibs._forget_errors(dibs.now());
+  perform dibs._delete_old_schedule_runs(), dibs._delete_old_failures(dibs.now());
   return v_hints + v_workers + dibs._forget_dedup_keys() + dibs._forget_channels() + dibs._forget_undo()
     + dibs._forget_audit(dibs.now()) + dibs._forget_follow_ups();
 end
