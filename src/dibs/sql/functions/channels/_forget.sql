@@ -1,6 +1,6 @@
 -- What channels and supervisors leave behind.
 
-create or replace function dibs._forget_channels() returns bigint
+create or replace function dibs._delete_old_channel_data() returns bigint
 language plpgsql volatile
 as $$
 declare
@@ -40,5 +40,5 @@ begin
 end
 $$;
 
-comment on function dibs._forget_channels is
+comment on function dibs._delete_old_channel_data is
 'Delete errors past their retention, the deliveries of jobs that are gone, and processes nobody looks at any more.';

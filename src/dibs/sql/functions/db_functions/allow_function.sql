@@ -13,7 +13,7 @@ begin
   if v_flaw is not null then
     raise exception using errcode = 'DI071',
       message = format('%s cannot be allowed: %s', coalesce(function::text, 'null'), v_flaw),
-      hint = dibs._function_cure(function);
+      hint = dibs._function_fix(function);
   end if;
   if timeout is null or timeout not between interval '10 milliseconds' and interval '1 day' then
     raise exception using errcode = 'DI010',

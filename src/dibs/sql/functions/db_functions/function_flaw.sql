@@ -45,7 +45,7 @@ end;
 comment on function dibs.function_flaw is
 'Worker protocol: what keeps a function from being run by a worker, in words; null when nothing does.';
 
-create or replace function dibs._function_cure(oid oid) returns text
+create or replace function dibs._function_fix(oid oid) returns text
 language sql stable
 begin atomic
   select case
@@ -56,7 +56,7 @@ begin atomic
     when dibs.function_flaw(p.oid) ~ 'defaults' then 'rename or drop the other one'
     else 'it takes the payload as jsonb and answers with an envelope, as dibs.envelope_ok makes it'
   end
-  from pg_catalog.pg_proc as p where p.oid = _function_cure.oid;
+  from pg_catalog.pg_proc as p where p.oid = _function_fix.oid;
 end;
 
-comment on function dibs._function_cure is 'What to do about a function''s flaw.';
+comment on function dibs._function_fix is 'What to do about a function''s flaw.';

@@ -24,7 +24,7 @@ begin
   select count(*) into v_workers from gone;
   perform dibs._forget_parked_kinds();
   perform dibs._delete_old_schedule_runs(), dibs._delete_old_failures(dibs.now());
-  return v_hints + v_workers + dibs._forget_dedup_keys() + dibs._forget_channels() + dibs._forget_undo()
+  return v_hints + v_workers + dibs._forget_dedup_keys() + dibs._delete_old_channel_data() + dibs._forget_undo()
     + dibs._forget_audit(dibs.now()) + dibs._forget_follow_ups();
 end
 $$;
