@@ -119,7 +119,7 @@ def test_dead_rows_and_bloat(db: psycopg.Connection[Any], connect: Connect) -> N
 
 
 def test_a_queue_of_notifications_that_fills(db: psycopg.Connection[Any]) -> None:
-    ask = "select name, level from dibs._find_full_notify(%s)"
+    ask = "select name, level from dibs._find_full_notify_queue(%s)"
     assert db.execute(ask, (0.01,)).fetchall() == []
     assert db.execute(ask, (0.2,)).fetchall() == [("notify-queue", "warning")]
     assert db.execute(ask, (0.9,)).fetchall() == [("notify-queue", "error")]
@@ -298,7 +298,7 @@ def test_what_expires_in_a_large_queue_costs_no_more_to_find(
     db.execute("analyze")
     ahead(clock, hours=20)
     with explained(db) as plans:
-        both = db.execute("select message from dibs._find_expiring(dibs.now())").fetchall()
+        both = db.execute("select message from dibs._find_expiring_jobs(dibs.now())").fetchall()
     assert [message.partition(" expire")[0] for (message,) in both] == [
         "1000 jobs or more of queue mail",
         "1000 jobs or more of queue many",

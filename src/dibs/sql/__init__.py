@@ -211,7 +211,7 @@ def install_script(*, lock_timeout: str = "200ms", turn_timeout: str = "10s", up
             f"insert into dibs.code (digest, oldest_client) values ('{digest()}', {OLDEST_CLIENT})"
             " on conflict (one) do update set digest = excluded.digest, oldest_client = excluded.oldest_client;",
             "select name, outcome from dibs.make_days() where outcome <> 'exists';",
-            "select dibs._note_code();",
+            "select dibs._record_installed_code();",
             "commit;\n",
         ]
     )

@@ -14,7 +14,7 @@ end;
 
 comment on function dibs._find_missing_days is 'Days, today and tomorrow, that have no partition.';
 
-create or replace function dibs._find_full_defaults() returns setof dibs.finding
+create or replace function dibs._find_full_default_partitions() returns setof dibs.finding
 language sql stable
 begin atomic
   select 'default-partition', 'warning',
@@ -25,7 +25,7 @@ begin atomic
   where dibs._is_full(p.parent);
 end;
 
-comment on function dibs._find_full_defaults is 'Default partitions that fill up.';
+comment on function dibs._find_full_default_partitions is 'Default partitions that fill up.';
 
 create or replace function dibs._find_old_days(at timestamptz) returns setof dibs.finding
 language sql stable

@@ -46,7 +46,7 @@ end;
 
 comment on function dibs._find_idle_slots is 'Replication slots that nobody reads.';
 
-create or replace function dibs._find_blindness() returns setof dibs.finding
+create or replace function dibs._find_hidden_transactions() returns setof dibs.finding
 language sql stable
 begin atomic
   select 'blind', 'note', format('%s, which dibs belongs to, may not see the transactions of other roles', current_user),
@@ -54,4 +54,4 @@ begin atomic
   where not pg_has_role(current_user, 'pg_read_all_stats', 'usage');
 end;
 
-comment on function dibs._find_blindness is 'What the doctor cannot see.';
+comment on function dibs._find_hidden_transactions is 'What the doctor cannot see.';

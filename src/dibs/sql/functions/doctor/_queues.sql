@@ -1,6 +1,6 @@
 -- Queues that stand still: paused, without a worker, behind.
 
-create or replace function dibs._find_paused(at timestamptz) returns setof dibs.finding
+create or replace function dibs._find_paused_queues(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
   select 'paused', 'warning',
@@ -12,9 +12,9 @@ begin atomic
   order by q.name;
 end;
 
-comment on function dibs._find_paused is 'Queues that were paused and forgotten.';
+comment on function dibs._find_paused_queues is 'Queues that were paused and forgotten.';
 
-create or replace function dibs._find_unexpired(at timestamptz) returns setof dibs.finding
+create or replace function dibs._find_unexpired_jobs(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
   select 'past-ttl', 'warning', format('jobs of queue %s are past their TTL or deadline and still wait', q.name),
@@ -29,9 +29,9 @@ begin atomic
   order by q.name;
 end;
 
-comment on function dibs._find_unexpired is 'Queues whose oldest jobs should have expired.';
+comment on function dibs._find_unexpired_jobs is 'Queues whose oldest jobs should have expired.';
 
-create or replace function dibs._untried(queue integer, due_before timestamptz, max integer)
+create or replace function dibs._find_untried_jobs(queue integer, due_before timestamptz, max integer)
 returns table (due_at timestamptz, expire_at timestamptz)
 language plpgsql stable
 as $$
@@ -58,11 +58,11 @@ begin
 end
 $$;
 
-comment on function dibs._untried is
+comment on function dibs._find_untried_jobs is
 'Jobs of a queue that wait for their first attempt since before a time: of each priority the oldest `max` are looked at, and as many of
 groups and of those that are blocked.';
 
-create or replace function dibs._find_expiring(at timestamptz) returns setof dibs.finding
+create or replace function dibs._find_expiring_jobs(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
   -- The last quarter of a time to live, but no more than 6 hours. Below an hour it is short on purpose.
@@ -77,7 +77,7 @@ begin atomic
   cross join dibs.queue as q
   cross join lateral (
     select count(*) as jobs, min(u.due_at) as since, max(u.expire_at) as last, n.most
-    from dibs._untried(q.id, at - interval '45 minutes', n.most) as u
+    from dibs._find_untried_jobs(q.id, at - interval '45 minutes', n.most) as u
     where u.expire_at > at and u.expire_at between u.due_at + interval '1 hour' and at + interval '6 hours'
       -- Before version 17 PostgreSQL has no infinite intervals.
       and case when isfinite(u.expire_at) then u.expire_at - at <= (u.expire_at - u.due_at) / 4 end) as e
@@ -85,9 +85,9 @@ begin atomic
   order by q.name;
 end;
 
-comment on function dibs._find_expiring is 'Queues with jobs that will soon expire, and wait for their first attempt.';
+comment on function dibs._find_expiring_jobs is 'Queues with jobs that will soon expire, and wait for their first attempt.';
 
-create or replace function dibs._find_unrescued(at timestamptz) returns setof dibs.finding
+create or replace function dibs._find_unrescued_leases(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
   select 'lost-lease', 'error',
@@ -100,7 +100,7 @@ begin atomic
   group by l.queue_id order by l.queue_id;
 end;
 
-comment on function dibs._find_unrescued is 'Leases that ran out and were not rescued.';
+comment on function dibs._find_unrescued_leases is 'Leases that ran out and were not rescued.';
 
 create or replace function dibs._find_closed_limits() returns setof dibs.finding
 language sql stable

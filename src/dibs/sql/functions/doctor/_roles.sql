@@ -27,7 +27,7 @@ end;
 
 comment on function dibs._find_strong_roles is 'Roles that have more rights than they need.';
 
-create or replace function dibs._code() returns table (name text, digest text)
+create or replace function dibs._code_digests() returns table (name text, digest text)
 language sql stable
 begin atomic
   select 'function ' || p.oid::regprocedure::text,
@@ -41,9 +41,9 @@ begin atomic
   from pg_catalog.pg_class as c where c.relnamespace = 'dibs'::regnamespace and c.relkind = 'v';
 end;
 
-comment on function dibs._code is 'Every function and view of dibs, with a digest of what it does and who may use it.';
+comment on function dibs._code_digests is 'Every function and view of dibs, with a digest of what it does and who may use it.';
 
-create or replace function dibs._tables() returns table (name text, digest text)
+create or replace function dibs._table_digests() returns table (name text, digest text)
 language sql stable
 begin atomic
   -- Without days, which come and go, and without storage settings, which are for everyone to choose.
@@ -64,17 +64,17 @@ begin atomic
   from ours as o join pg_catalog.pg_trigger as t on t.tgrelid = o.oid where not t.tgisinternal;
 end;
 
-comment on function dibs._tables is 'Every table of dibs, its indexes and triggers, with a digest of how it is made.';
+comment on function dibs._table_digests is 'Every table of dibs, its indexes and triggers, with a digest of how it is made.';
 
-create or replace function dibs._note_code() returns void
+create or replace function dibs._record_installed_code() returns void
 language sql volatile
 begin atomic
   delete from dibs.installed_code;
   insert into dibs.installed_code (name, digest)
-  select c.name, c.digest from dibs._code() as c union all select t.name, t.digest from dibs._tables() as t;
+  select c.name, c.digest from dibs._code_digests() as c union all select t.name, t.digest from dibs._table_digests() as t;
 end;
 
-comment on function dibs._note_code is 'Remember what was installed, at the end of an install.';
+comment on function dibs._record_installed_code is 'Remember what was installed, at the end of an install.';
 
 create or replace function dibs._find_drift() returns setof dibs.finding
 language sql stable
@@ -89,7 +89,7 @@ begin atomic
       else 'change it back by hand; dibs sql shows how it is made' end,
     coalesce(c.name, i.name)
   from dibs.installed_code as i
-  full join (select * from dibs._code() union all select * from dibs._tables()) as c on c.name = i.name
+  full join (select * from dibs._code_digests() union all select * from dibs._table_digests()) as c on c.name = i.name
   where i.digest is distinct from c.digest
   order by 3 limit 20;
 end;

@@ -33,7 +33,7 @@ end;
 
 comment on function dibs._find_bloat is 'Indexes that are mostly empty.';
 
-create or replace function dibs._find_full_notify(used double precision) returns setof dibs.finding
+create or replace function dibs._find_full_notify_queue(used double precision) returns setof dibs.finding
 language sql stable
 begin atomic
   select 'notify-queue', case when used > 0.5 then 'error' else 'warning' end,
@@ -44,4 +44,4 @@ begin atomic
   where used > 0.1;
 end;
 
-comment on function dibs._find_full_notify is 'Whether the cluster''s queue of notifications fills up.';
+comment on function dibs._find_full_notify_queue is 'Whether the cluster''s queue of notifications fills up.';

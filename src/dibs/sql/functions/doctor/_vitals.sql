@@ -51,7 +51,7 @@ end;
 
 comment on function dibs._measure_server is 'What the server has only so much of.';
 
-create or replace function dibs._measure_crew(at timestamptz) returns setof dibs.vital
+create or replace function dibs._measure_workers(at timestamptz) returns setof dibs.vital
 language sql stable
 begin atomic
   select 'workers', array['live'], count(*)::double precision from dibs._live_workers(at) as w
@@ -66,7 +66,7 @@ begin atomic
   select 'chore_failures', array[c.name], c.failures from dibs.chore as c;
 end;
 
-comment on function dibs._measure_crew is 'How many workers are alive and how many were lost, and how the upkeep is doing.';
+comment on function dibs._measure_workers is 'How many workers are alive and how many were lost, and how the upkeep is doing.';
 
 create or replace function dibs._measure_schedules(at timestamptz) returns setof dibs.vital
 language sql stable

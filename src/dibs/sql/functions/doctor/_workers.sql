@@ -1,6 +1,6 @@
 -- Queues that nobody serves, kinds that nobody runs, backlogs that grow.
 
-create or replace function dibs._find_unserved(at timestamptz) returns setof dibs.finding
+create or replace function dibs._find_unserved_queues(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
   select 'no-worker', 'error',
@@ -12,7 +12,7 @@ begin atomic
   order by q.name;
 end;
 
-comment on function dibs._find_unserved is 'Queues with jobs that have been due for a minute, and no worker.';
+comment on function dibs._find_unserved_queues is 'Queues with jobs that have been due for a minute, and no worker.';
 
 create or replace function dibs._find_unknown_kinds(at timestamptz) returns setof dibs.finding
 language sql stable

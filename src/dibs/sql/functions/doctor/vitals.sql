@@ -9,7 +9,7 @@ declare
 begin
   perform dibs._refuse_confined('what is measured here belongs to all');
   return query
-  select * from dibs._measure_crew(v_now)
+  select * from dibs._measure_workers(v_now)
   union all select * from dibs._measure_schedules(v_now)
   union all select * from dibs._measure_limits()
   union all select * from dibs._measure_horizon(v_now)
