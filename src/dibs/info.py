@@ -282,6 +282,10 @@ class Pruned(msgspec.Struct, frozen=True):
     rows: int | None
 
 
+SEVERITIES = ("error", "warning", "note")
+"""How bad a finding of the doctor can be, worst first."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """Something the doctor found: the name of the check, how bad it is, what is wrong, why it matters, what to do.
 

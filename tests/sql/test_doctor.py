@@ -7,14 +7,16 @@ import re
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
 import psycopg
 import pytest
 
 import dibs
 from dibs.db.doctor import examine
 from dibs.db.schema import migrate
+from dibs.info import SEVERITIES, Finding
 from dibs.web import findings
 from tests.sql.plans import explained
 
@@ -46,6 +48,14 @@ def test_nothing_is_found_where_all_is_well(client: dibs.Client, db: psycopg.Con
     client.enqueue("mail", "k")
     db.execute("select from dibs.maintain()")
     assert {finding.name for finding in client.doctor()} <= LOCAL
+
+
+def test_sql_and_python_order_findings_by_the_same_severities() -> None:
+    text = (files("dibs.sql") / "functions" / "doctor" / "doctor.sql").read_text()
+    [listed] = re.findall(r"array_position\(array\[([^]]+)\], f\.level\)", text)
+    assert re.findall(r"'(\w+)'", listed) == list(SEVERITIES)
+    [field] = (each for each in msgspec.structs.fields(Finding) if each.name == "level")
+    assert get_args(field.type) == SEVERITIES
 
 
 def test_every_check_is_asked_and_tested() -> None:

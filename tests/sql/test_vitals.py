@@ -71,7 +71,9 @@ def test_buckets_end_where_the_database_says(db: psycopg.Connection[Any]) -> Non
         pytest.approx(us / 1e6) for (us,) in db.execute("select dibs._bar_upper_us(unnest(%s::integer[]))", (ends,))
     ]
     bars = [1, 17, 18, 25, 26, 105, 106, 160]
-    [(buckets,)] = db.execute("select dibs._metric_buckets(dibs._histogram(%s, %s))", (bars, [1] * len(bars))).fetchall()
+    [(buckets,)] = db.execute(
+        "select dibs._metric_buckets(dibs._histogram(%s, %s))", (bars, [1] * len(bars))
+    ).fetchall()
     assert buckets == [2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]
 
 

@@ -11,7 +11,7 @@ from dibs.db.grants import check as find_faults
 from dibs.db.pooler import pooler_mode
 from dibs.db.schema import installed
 from dibs.db.translate import translated
-from dibs.info import Finding
+from dibs.info import SEVERITIES, Finding
 
 if TYPE_CHECKING:
     import psycopg
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 MOST_OFF = 2.0
 """How many seconds this machine's clock may differ from the database's."""
-LEVELS = ("error", "warning", "note")
-"""How bad a finding is, worst first."""
 
 
 def examine(dsn: str) -> list[Finding]:
@@ -32,7 +30,7 @@ def examine(dsn: str) -> list[Finding]:
         found += [Finding(*row) for row in rows]
     found += [_fault(what, where) for what, where in find_faults(dsn)]
     found += _pooler(pooler_mode(dsn))
-    return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+    return sorted(found, key=lambda finding: SEVERITIES.index(finding.level))
 
 
 def _code(conn: psycopg.Connection[Any]) -> list[Finding]:

@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from dibs.info import SEVERITIES
+
 if TYPE_CHECKING:
     from dibs.client.bounded import BoundedClient
     from dibs.info import Finding
@@ -36,12 +38,9 @@ class Findings:
         async with self._asking:
             if time.monotonic() >= self._until:
                 found = await self._client.doctor()
-                self._found = sorted(found, key=lambda f: (LEVELS.index(f.level), page_of(f)[0] == "doctor"))
+                self._found = sorted(found, key=lambda f: (SEVERITIES.index(f.level), page_of(f)[0] == "doctor"))
                 self._until = time.monotonic() + self._kept
         return self._found
-
-
-LEVELS = ("error", "warning", "note")
 
 
 def page_of(finding: Finding) -> tuple[str, dict[str, str]]:
