@@ -27,7 +27,7 @@ begin
   if v_any then
     perform dibs._free_dedup_keys(v_prints, v_buried);
   end if;
-  perform dibs._note_unrun(v_buried, _end_waiting_jobs.state, at);
+  perform dibs._record_unrun_jobs(v_buried, _end_waiting_jobs.state, at);
   return query select unnest(v_buried);
 end
 $$;
