@@ -50,7 +50,7 @@ def declared() -> dict[str, set[str]]:
 ALLOWED = declared()
 
 THROTTLED = {
-    "_measure_crew",
+    "_measure_workers",
     "_is_quick",
     "now",
     "_take_newest",
@@ -344,7 +344,9 @@ def test_what_sessions_remember_has_a_seed_for_each_shape(db: psycopg.Connection
         " where attrelid = ('dibs.' || t.name)::regclass and attnum > 0) as a",
         (types,),
     ).fetchone()
-    assert shapes == (REMEMBERED.get(int(seed)),), "the shape has changed: give _sealed another seed, and note it here"
+    assert shapes == (REMEMBERED.get(int(seed)),), (
+        "the shape has changed: give _with_checksum another seed, and note it here"
+    )
 
 
 def test_what_disables_plans_is_not_compiled(db: psycopg.Connection[Any]) -> None:

@@ -12,7 +12,7 @@ begin
       -- Take the first few rows in the order of an index: never read all that is due and sort it.
       ('index order', '{enable_seqscan=off,enable_bitmapscan=off,enable_sort=off,plan_cache_mode=force_generic_plan,jit=off}'::text[], '
         _ahead_note _check_group_depths _count_plain _first_blocked _measure_pressure _next_groups _offer_again _oldest
-        _take_tokens _take_units _unblock_limit _unpark _find_untried_jobs _waiting_of claim next_due'),
+        _take_tokens _take_units _unblock_limit _unpark _untried_jobs _waiting_of claim next_due'),
       -- Find rows by their ids, one by one: never read a whole table to join it.
       ('by id', '{enable_seqscan=off,enable_hashjoin=off,enable_mergejoin=off,plan_cache_mode=force_generic_plan,jit=off}', '
         _cancel_batch _expire_batch _lost_jobs extend_many fail_many fire hold_shards park_many progress_many

@@ -31,7 +31,7 @@ end;
 
 comment on function dibs._find_unexpired_jobs is 'Queues whose oldest jobs should have expired.';
 
-create or replace function dibs._find_untried_jobs(queue integer, due_before timestamptz, max integer)
+create or replace function dibs._untried_jobs(queue integer, due_before timestamptz, max integer)
 returns table (due_at timestamptz, expire_at timestamptz)
 language plpgsql stable
 as $$
@@ -58,7 +58,7 @@ begin
 end
 $$;
 
-comment on function dibs._find_untried_jobs is
+comment on function dibs._untried_jobs is
 'Jobs of a queue that wait for their first attempt since before a time: of each priority the oldest `max` are looked at, and as many of
 groups and of those that are blocked.';
 
@@ -77,7 +77,7 @@ begin atomic
   cross join dibs.queue as q
   cross join lateral (
     select count(*) as jobs, min(u.due_at) as since, max(u.expire_at) as last, n.most
-    from dibs._find_untried_jobs(q.id, at - interval '45 minutes', n.most) as u
+    from dibs._untried_jobs(q.id, at - interval '45 minutes', n.most) as u
     where u.expire_at > at and u.expire_at between u.due_at + interval '1 hour' and at + interval '6 hours'
       -- Before version 17 PostgreSQL has no infinite intervals.
       and case when isfinite(u.expire_at) then u.expire_at - at <= (u.expire_at - u.due_at) / 4 end) as e
