@@ -20,9 +20,8 @@ import dibs
 from dibs.__main__ import main
 from dibs.cli.app import dibs as app
 from dibs.cli.commands.demo.display import picture
-from dibs.cli.commands.demo.plan import FEWEST, KINDS, MOST, make_jobs
+from dibs.cli.commands.demo.shop import FEWEST, KINDS, MOST, make_jobs
 from dibs.cli.commands.demo.tally import Tally
-from dibs.cli.commands.demo.verdict import judge
 from dibs.cli.help import COMMANDS
 from dibs.db import calls
 from dibs.db.admin import at_database
@@ -750,16 +749,16 @@ def test_the_demo_has_every_kind_in_any_size(count: int) -> None:
 def test_the_demo_admits_what_went_wrong() -> None:
     tally, good, bad = Tally(total=2), UUID(int=1), UUID(int=2)
     tally.completions[good] = 1
-    kinds = {good: "send_mail", bad: "send_mail"}
-    assert judge(tally, kinds, [State.SUCCEEDED, State.READY]).wrong == (f"send_mail {bad} is ready, not succeeded",)
+    ended = {good: ("send_mail", State.SUCCEEDED), bad: ("send_mail", State.READY)}
+    assert tally.errors(ended) == [f"send_mail {bad} is ready, not succeeded"]
+    ended[bad] = ("send_mail", State.SUCCEEDED)
     tally.completions[bad] = 2
-    assert "completed 2 times" in judge(tally, kinds, [State.SUCCEEDED, State.SUCCEEDED]).wrong[0]
+    assert "completed 2 times" in tally.errors(ended)[0]
 
 
 def test_the_demos_picture_fits_a_small_terminal() -> None:
-    tally, paper = Tally(), StringIO()
-    tally.begin(300)
-    tally.enter("a phase with a name")
+    tally, paper = Tally(300), StringIO()
+    tally.note("phase", "a phase with a name")
     for n in range(20):
         tally.note("retried", f"job {n} failed because of something rather long, and will be tried again in a while")
         tally.note("succeeded", "job succeeded")

@@ -1,4 +1,4 @@
-"""``dibs demo``: a few hundred jobs live their lives before your eyes."""
+"""``dibs demo``: run a few hundred jobs and show each step."""
 
 from dibs.cli.commands.demo.command import demo
 

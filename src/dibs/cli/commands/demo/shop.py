@@ -1,25 +1,35 @@
-"""The shop whose jobs the dashboard shows: tasks that take a while, flake, or fail until somebody retries them."""
+"""The shop of the demo: its kinds of jobs, the mishap of each, and the tasks that run them."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
-from dibs.cli.commands.demo.plan import BILLING, IMAGES, MAIL, QUEUES, REPORTS
 from dibs.client.app import App
 from dibs.client.context import context
-from dibs.policy import exponential
-from dibs.retry import Snooze
-from dibs.runtime.wake import wait_for
+from dibs.job import NewJob
+from dibs.policy import QueuePolicy, exponential
+from dibs.retry import GiveUp, Snooze
+from dibs.states import State
 
 if TYPE_CHECKING:
-    from dibs.client.client_async import AsyncClient
+    from collections.abc import Callable
 
-ATTEMPTS = 2
-"""How often a task is tried; what is retried by hand after that, succeeds."""
-FIRST = 40
-"""How many jobs there are at first."""
+MAIL, IMAGES, BILLING, REPORTS = QUEUES = ("demo.mail", "demo.images", "demo.billing", "demo.reports")
+ATTEMPTS = 3
+POLICY: QueuePolicy = {
+    "max_attempts": ATTEMPTS,
+    "lease": 10.0,
+    "backoff": exponential(0.3, cap=1.0, jitter=0.3),
+    "ttl": 3600.0,
+}
+FEWEST, MOST = 20, 5000
+STRIDE = 7919
+"""A prime above MOST: its multiples visit every place once, in a mixed order that never changes."""
 
 
 class PartnerDown(Exception):
@@ -30,77 +40,91 @@ class BankTimeout(Exception):
     """The bank takes too long."""
 
 
-async def send_mail(user: int, lang: str) -> dict[str, str]:
-    """Send a mail: nothing goes wrong."""
-    await _work(0.3)
-    return {"message_id": f"<{user}.{lang}@shop.example>"}
+class Mishap(Enum):
+    """An event that a kind of job meets on its way."""
+
+    NONE = "runs at once"
+    FLAKY = "fails the first time"
+    EARLY = "has to wait for its data, so it is snoozed"
+    FATAL = "fails for good until somebody retries it"
+    HOPELESS = "fails at every attempt until somebody retries it"
+    LATE = "is past its deadline before it is due"
+    CRASH = "its worker vanishes"
+    UNWANTED = "is cancelled"
 
 
-async def resize_image(url: str, widths: list[int]) -> int:
-    """Resize an image, and tell how far it is."""
-    for n, width in enumerate(widths):
-        context().progress(n, len(widths), message=f"{width} px")
-        await _work(0.6)
-    return len(url)
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of job: its queue, how many of a hundred jobs have it, and its mishap."""
+
+    name: str
+    queue: str
+    priority: int
+    percent: int
+    mishap: Mishap = Mishap.NONE
+    error: Exception | None = None
+
+    def job(self, number: int, now: datetime) -> NewJob:
+        """Return a new job of this kind."""
+        late = self.mishap is Mishap.LATE
+        return NewJob(
+            queue=self.queue,
+            kind=self.name,
+            payload={"number": number},
+            priority=self.priority,
+            delay=5.0 if late else 3600.0 if self.mishap is Mishap.UNWANTED else None,
+            deadline=now + timedelta(seconds=1.5) if late else None,
+        )
+
+    @property
+    def expected_end(self) -> State:
+        """The state of its jobs when the demo is over."""
+        return State.CANCELLED if self.mishap is Mishap.UNWANTED else State.SUCCEEDED
 
 
-async def charge_card(order: int) -> str:
-    """Charge a card: the bank is slow the first time, every third time."""
-    await _work(0.4)
-    if order % 3 == 0 and context().attempt == 1:
-        raise BankTimeout(f"no answer to order {order} within 5 s")
-    return "charged"
+KINDS = (
+    Kind("charge_card", BILLING, 9, 10, Mishap.FLAKY, BankTimeout("no answer from the bank")),
+    Kind("send_mail", MAIL, 7, 42),
+    Kind("resize_image", IMAGES, 5, 28),
+    Kind("call_partner", BILLING, 5, 4, Mishap.HOPELESS, PartnerDown("no route to partner.example")),
+    Kind("parse_upload", IMAGES, 4, 4, Mishap.FATAL, GiveUp("not an image")),
+    Kind("build_report", REPORTS, 3, 8, Mishap.EARLY),
+    Kind("remind", MAIL, 2, 4, Mishap.LATE),
+    Kind("transcode", IMAGES, 6, 0, Mishap.CRASH),
+    Kind("newsletter", MAIL, 1, 0, Mishap.UNWANTED),
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-async def call_partner(order: int) -> str:
-    """Call a partner who is down, until somebody retries by hand."""
-    await _work(0.2)
-    if context().job.run <= ATTEMPTS:
-        raise PartnerDown(f"no route to partner.example, order {order}")
-    return "confirmed"
+def make_jobs(count: int, now: datetime) -> list[NewJob]:
+    """Return the jobs of the demo: at least one of each kind, mixed, and filled up with mail."""
+    mail = BY_NAME["send_mail"]
+    kinds = [kind for kind in KINDS if kind is not mail for _ in range(max(1, count * kind.percent // 100))]
+    kinds += [mail] * (count - len(kinds))
+    return [kinds[n * STRIDE % count].job(n, now) for n in range(count)]
 
 
-async def build_report(day: str) -> str:
-    """Build a report, when its data is there."""
-    if context().job.run == 1:
-        raise Snooze(5)
-    await _work(1.0)
-    return f"report of {day}"
-
-
-async def _work(seconds: float) -> None:
-    await asyncio.sleep(seconds * random.uniform(0.4, 1.8))  # noqa: S311
-
-
-def make_app(dsn: str) -> App:
-    """The shop's tasks, and a schedule."""
+def make_app(dsn: str, pace: float) -> App:
+    """Return an app with a task for each kind, whose jobs take about ``pace`` seconds."""
     app = App(dsn)
-    for task, queue in ((send_mail, MAIL), (resize_image, IMAGES), (charge_card, BILLING), (call_partner, BILLING)):
-        app.task(name=task.__name__, queue=queue)(task)
-    report = app.task(name="build_report", queue=REPORTS)(build_report)
-    app.schedule(name="demo report", interval=20, args=["today"])(report)
+    for kind in KINDS:
+        app.task(name=kind.name, queue=kind.queue)(_handler(kind, pace))
     return app
 
 
-async def feed(client: AsyncClient, stop: asyncio.Event) -> None:
-    """Enqueue jobs, now and then, until told to stop; and keep the charts up to date."""
-    for queue in QUEUES:
-        await client.queues.set(queue, max_attempts=ATTEMPTS, backoff=exponential(0.5, cap=2.0))
-    number = 0
-    while not stop.is_set():
-        for _ in range(FIRST if number == 0 else random.choice((0, 1, 1, 2, 4))):  # noqa: S311
-            number += 1
-            await _enqueue(client, number)
-        await client.upkeep.roll_up()
-        await wait_for(stop, random.uniform(0.3, 0.9))  # noqa: S311
+def _handler(kind: Kind, pace: float) -> Callable[[int], Any]:
+    async def handle(number: int) -> str:
+        job = context().job
+        if kind.mishap is Mishap.EARLY and job.run == 1:
+            raise Snooze(0.8)
+        for step in range(3):
+            if kind.queue == IMAGES:
+                context().progress(step, 3)
+            await asyncio.sleep(pace / 3 * random.uniform(0.4, 1.6))  # noqa: S311
+        # A retry by hand repairs the cause: these are the runs before it.
+        failing = {Mishap.FLAKY: 1, Mishap.FATAL: 1, Mishap.HOPELESS: ATTEMPTS}.get(kind.mishap, 0)
+        if kind.error and job.run <= failing:
+            raise kind.error
+        return f"{kind.name} {number}"
 
-
-async def _enqueue(client: AsyncClient, number: int) -> None:
-    if number % 12 == 7:
-        await client.enqueue(BILLING, "call_partner", {"order": number})
-    elif number % 5 == 0:
-        await client.enqueue(IMAGES, "resize_image", {"url": f"/{number}.png", "widths": [320, 640, 1280]})
-    elif number % 5 == 3:
-        await client.enqueue(BILLING, "charge_card", {"order": number})
-    else:
-        await client.enqueue(MAIL, "send_mail", {"user": number, "lang": random.choice(("en", "de", "fr"))})  # noqa: S311
+    return handle

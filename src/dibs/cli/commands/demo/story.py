@@ -4,62 +4,66 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from dibs.cli.commands.demo.plan import BY_NAME, IMAGES, POLICY, QUEUES, Mishap, make_jobs
-from dibs.cli.commands.demo.worker import DemoWorker
+from dibs.cli.commands.demo.shop import BY_NAME, IMAGES, POLICY, QUEUES, Mishap, make_app, make_jobs
 from dibs.db import calls
 from dibs.errors import DibsError
-from dibs.runtime.wake import wait_for
+from dibs.events import JobStarted, RunEnded
 from dibs.states import DEAD, State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from uuid import UUID
 
     from dibs.cli.commands.demo.tally import Tally
     from dibs.client.client_async import AsyncClient
 
-LOOK = 0.1
-"""How often the counts are read, in seconds."""
+SLOTS = 6
+LONGEST, AIM = 0.12, 6.0
+"""Seconds that a job takes at most, and that all of them take together."""
+POLL = 0.1
+"""Seconds between two readings of the states."""
 LIMIT = 120.0
-"""A demo that takes longer has gone wrong."""
+"""A demo that takes longer than this many seconds has gone wrong."""
 
 
 class Story:
-    """Enqueues, works, loses a worker, cancels, expires, brings the dead back; the tally keeps what happened."""
+    """Enqueues jobs, works on them, loses a worker, cancels, expires and retries; the tally keeps the events."""
 
     def __init__(self, client: AsyncClient, tally: Tally) -> None:
         self._client = client
         self._tally = tally
         self.kinds: dict[UUID, str] = {}
 
-    async def play(self, count: int) -> None:
-        """Play all of it."""
-        for queue in QUEUES:
-            await self._client.queues.set(queue, **POLICY)
-        self._tally.begin(count)
-        self._tally.enter(f"{count} jobs go in, in one statement")
-        await self._enqueue(count)
+    async def play(self, dsn: str) -> dict[UUID, tuple[str, State]]:
+        """Play all of it. Return the kind and the last state of each job."""
+        app = make_app(dsn, min(LONGEST, AIM * SLOTS / self._tally.total))
+        app.events.on(JobStarted, self._started)
+        app.events.on(RunEnded, self._tally.run_ended)
+        await self._enqueue()
         await self._lose_a_worker()
-        secret, _ = await self._client._run(calls.workers.register_worker("demo", {}))
-        worker = DemoWorker(self._client, self._tally, secret)
         try:
-            async with asyncio.timeout(LIMIT), self._working(worker):
-                self._tally.enter("a worker calls dibs on them")
-                await self._cancel()
+            async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as group:
+                working = group.create_task(app.arun_worker(slots=SLOTS, grace=1.0, name="demo"))
+                self._tally.note("phase", "a worker calls dibs on them")
+                for id in self._of(Mishap.UNWANTED):
+                    await self._client.cancel(id, "no longer wanted")
+                    self._tally.note("cancelled", f"{self.kinds[id]}: cancelled before it ran")
                 await self._all_ended()
-                await self._bring_back(worker)
-                await self._all_ended()
+                await self._retry()
+                ended = await self._all_ended()
+                working.cancel()
         except TimeoutError:
             raise DibsError(f"the demo did not end in {LIMIT:.0f} s", hint=f"{dict(self._tally.states)}") from None
         finally:
-            await self._client._run(calls.workers.retire_worker(secret))
+            await app.aclose()
+        return ended
 
-    async def _enqueue(self, count: int) -> None:
-        now = await self._client._run(calls.schema.now())
-        jobs = make_jobs(count, now)
+    async def _enqueue(self) -> None:
+        for queue in QUEUES:
+            await self._client.queues.set(queue, **POLICY)
+        self._tally.note("phase", f"{self._tally.total} jobs go in, in one statement")
+        jobs = make_jobs(self._tally.total, await self._client.now())
         made = await self._client.enqueue_many(jobs)
         self.kinds = {m.id: job.kind for m, job in zip(made, jobs, strict=True)}
         self._tally.note("enqueued", f"{len(made)} jobs enqueued", count=len(made))
@@ -70,52 +74,32 @@ class Story:
     async def _lose_a_worker(self) -> None:
         secret, _ = await self._client._run(calls.workers.register_worker("demo, soon to vanish", {}))
         [wanted] = self._of(Mishap.CRASH)
-        # It has the highest priority of its queue; what comes before it was left by a demo that was interrupted.
+        # It has the highest priority of its queue. An interrupted demo may have left others, which come first.
         while (job := (await self._client.claim(IMAGES, worker=secret, lease=1.5))[0]).id != wanted:
             await self._client.complete(job)
-        self._tally.note("crash", f"a worker vanishes with a {job.kind} job", job.id)
+        self._tally.note("crash", f"a worker vanishes with a {job.kind} job")
         await self._client._run(calls.workers.retire_worker(secret))
 
-    async def _cancel(self) -> None:
-        for id in self._of(Mishap.UNWANTED):
-            await self._client.cancel(id, "no longer wanted")
-            self._tally.note("cancelled", f"{self.kinds[id]}: cancelled before it ran", id)
+    def _started(self, event: JobStarted) -> None:
+        if BY_NAME[event.job.kind].mishap is Mishap.CRASH:
+            self._tally.note("lost", f"{event.job.kind}: the lease of its worker ran out; rescued")
 
-    async def _bring_back(self, worker: DemoWorker) -> None:
-        worker.repaired = True
-        states = [s.state for s in await self._client.status_many(list(self.kinds))]
-        ids = [id for id, state in zip(self.kinds, states, strict=True) if state in DEAD - {State.CANCELLED}]
-        self._tally.enter(f"the causes are repaired; {len(ids)} dead jobs are brought back")
-        back = (await self._client.retry({"ids": ids})).done
+    async def _retry(self) -> None:
+        dead = [id for id, (_, state) in (await self._look()).items() if state in DEAD - {State.CANCELLED}]
+        self._tally.note("phase", f"the causes are repaired; {len(dead)} dead jobs are brought back")
+        back = (await self._client.retry({"ids": dead})).done
         self._tally.note("brought_back", f"{back} jobs brought back from the dead", count=back)
-        await self.look()
 
-    @asynccontextmanager
-    async def _working(self, worker: DemoWorker) -> AsyncIterator[None]:
-        stop = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(worker.run(stop))
-            group.create_task(self._upkeep(stop))
-            try:
-                yield
-            finally:
-                stop.set()
-
-    async def _upkeep(self, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            expired = await self._client.upkeep.expire()
-            if expired:
+    async def _all_ended(self) -> dict[UUID, tuple[str, State]]:
+        while True:
+            if expired := await self._client.upkeep.expire():
                 self._tally.note("expired", f"remind: past its deadline; {expired} expired", count=expired)
-            await self._client.upkeep.rescue()
-            await wait_for(stop, 0.2)
+            found = await self._look()
+            if self._tally.ended == len(found):
+                return found
+            await asyncio.sleep(POLL)
 
-    async def _all_ended(self) -> None:
-        while await self.look() < len(self.kinds):  # noqa: ASYNC110 - the database announces no end
-            await asyncio.sleep(LOOK)
-
-    async def look(self) -> int:
-        """Count the states; how many jobs are over."""
-        self._tally.states = Counter(
-            s.value for s in [s.state for s in await self._client.status_many(list(self.kinds))]
-        )
-        return self._tally.ended
+    async def _look(self) -> dict[UUID, tuple[str, State]]:
+        states = [status.state for status in await self._client.status_many(list(self.kinds))]
+        self._tally.states = Counter(states)
+        return {id: (kind, state) for (id, kind), state in zip(self.kinds.items(), states, strict=True)}

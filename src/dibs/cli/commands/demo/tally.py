@@ -1,86 +1,106 @@
-"""What has happened so far: the demo's facts, to be shown."""
+"""The facts of a demo: counts, recent events, and the errors in how its jobs ended."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dibs.states import State
+from dibs.cli.commands.demo.shop import BY_NAME
+from dibs.states import Outcome, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
-RECENT = 7
-ENDED = frozenset(state.value for state in State if state.has_ended)
+    from dibs.events import RunEnded
+
+RUNS = ("succeeded", "retried", "failed", "exhausted", "snoozed", "lost")
+"""The events that end a run."""
+SPOKEN = {
+    "snoozed": "no data yet; snoozed",
+    "retried": "; tries again",
+    "exhausted": "; exhausted",
+    "failed": "; failed for good",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Something that happened to a job, or to all of them."""
+class Moment(NamedTuple):
+    """An event: when it happened, of which sort it is, and how often it has happened so far."""
 
     at: float
-    what: str
+    sort: str
     text: str
-    id: UUID | None = None
-    times: int = 1
+    times: int
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts and recent events; ``listen`` is told each event."""
+    """Counts, and the last event of each text, oldest first; ``listen`` is called with each event."""
 
-    total: int = 0
+    total: int
     phase: str = ""
-    states: Counter[str] = field(default_factory=Counter)
+    states: Counter[State] = field(default_factory=Counter)
     happened: Counter[str] = field(default_factory=Counter)
     completions: Counter[UUID] = field(default_factory=Counter)
-    recent: deque[Moment] = field(default_factory=lambda: deque(maxlen=RECENT))
-    last_success: Moment | None = None
+    events: dict[str, Moment] = field(default_factory=dict)
     listen: Callable[[Moment], None] = lambda _: None
-    _began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def elapsed(self) -> float:
         """Seconds since the beginning."""
-        return time.monotonic() - self._began
+        return time.monotonic() - self.began
 
     @property
     def ended(self) -> int:
-        """How many jobs are over, well or badly."""
-        return sum(count for state, count in self.states.items() if state in ENDED)
+        """The number of jobs that have ended, well or badly."""
+        return sum(count for state, count in self.states.items() if state.has_ended)
 
-    @property
-    def runs(self) -> int:
-        """How many runs have ended, however they did."""
-        ends = ("succeeded", "retried", "failed", "exhausted", "snoozed", "lost")
-        return sum(self.happened[end] for end in ends)
-
-    def begin(self, total: int) -> None:
-        """Start the clock, with that many jobs to come."""
-        self.total = total
-        self._began = time.monotonic()
-
-    def enter(self, phase: str) -> None:
-        """Go on to the next part of the story."""
-        self.phase = phase
-        self.note("phase", phase)
-
-    def note(self, what: str, text: str, id: UUID | None = None, *, count: int = 1) -> None:
+    def note(self, sort: str, text: str, *, count: int = 1) -> None:
         """Record that something happened, ``count`` times."""
-        self.happened[what] += count
-        event = Moment(self.elapsed, what, text, id)
-        if what == "succeeded":
-            self.last_success = event
-        elif what != "phase":
-            self._remember(event)
+        self.happened[sort] += count
+        before = self.events.pop(text, None)
+        event = Moment(self.elapsed, sort, text, before.times + 1 if before else 1)
+        if sort == "phase":
+            self.phase = text
+        else:
+            self.events[text] = event
         self.listen(event)
 
-    def _remember(self, event: Moment) -> None:
-        same = next((e for e in self.recent if e.text == event.text), None)
-        if same:
-            self.recent.remove(same)
-            event = replace(event, times=same.times + 1)
-        self.recent.append(event)
+    def run_ended(self, event: RunEnded) -> None:
+        """Record the end of a run."""
+        job, error = event.job, (event.error or "").partition(": ")[2]
+        if event.outcome is Outcome.SUCCEEDED:
+            self.completions[job.id] += 1
+            self.note("succeeded", "a job succeeded")
+        else:
+            retried = event.outcome is Outcome.FAILED and not event.state.has_ended
+            sort = "retried" if retried else str(event.state if event.state.has_ended else event.outcome)
+            self.note(sort, f"{job.kind}: {error if sort != 'snoozed' else ''}{SPOKEN.get(sort, sort)}")
+
+    def errors(self, ended: dict[UUID, tuple[str, State]]) -> list[str]:
+        """Compare the kind and state of each job with its expected end. Return a sentence for each difference."""
+        wrong = [] if len(ended) == self.total else [f"{self.total} jobs were asked for and {len(ended)} enqueued"]
+        for id, (kind, state) in ended.items():
+            expected, times = BY_NAME[kind].expected_end, self.completions[id]
+            if state is not expected:
+                wrong.append(f"{kind} {id} is {state}, not {expected}")
+            if times != (state is State.SUCCEEDED):
+                wrong.append(f"{kind} {id} is {state} and was completed {times} times")
+        return wrong
+
+    def summary(self, wrong: list[str]) -> dict[str, Any]:
+        """Return the facts as one JSON document."""
+        seconds, runs = self.elapsed, sum(self.happened[sort] for sort in RUNS)
+        return {
+            "ok": not wrong,
+            "jobs": self.total,
+            "seconds": round(seconds, 2),
+            "runs": runs,
+            "runs_per_second": round(runs / seconds, 1),
+            "states": {str(state): count for state, count in self.states.items()},
+            "happened": {name: n for name, n in self.happened.items() if name not in {"phase", "crash"}},
+            "wrong": wrong,
+        }
