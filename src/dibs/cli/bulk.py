@@ -52,6 +52,24 @@ def chosen(session: Session, client: Client, given: dict[str, Any]) -> JobFilter
     return filter
 
 
+def change_chosen(
+    session: Session,
+    verb: str,
+    done: str,
+    ask: Callable[[Client, JobFilter, Steps], Changed],
+    given: dict[str, Any],
+    *,
+    most: int | None,
+    yes: bool,
+) -> Exit:
+    """Change the jobs that the options of a filter choose."""
+    with session.client() as client:
+        filter = chosen(session, client, given)
+        return change(
+            session, verb, done, lambda steps: ask(client, filter, steps), yes, most=most, named="ids" in filter
+        )
+
+
 def change(
     session: Session,
     verb: str,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dibs.cli.bulk import bulk_options, change, chosen
+from dibs.cli.bulk import bulk_options, change_chosen
 from dibs.cli.command import Command
 from dibs.cli.filters import filter_options
 from dibs.cli.session import Session, pass_session
@@ -24,14 +24,12 @@ def delete(session: Session, /, most: int | None, yes: bool, **given: Any) -> Ex
 
     Jobs that wait are not deleted: cancel them, or empty a queue with dibs queues purge.
     """
-    with session.client() as client:
-        filter = chosen(session, client, given)
-        return change(
-            session,
-            "delete",
-            "deleted",
-            lambda steps: client.delete(filter, **steps),
-            yes,
-            most=most,
-            named="ids" in filter,
-        )
+    return change_chosen(
+        session,
+        "delete",
+        "deleted",
+        lambda client, chosen, steps: client.delete(chosen, **steps),
+        given,
+        most=most,
+        yes=yes,
+    )

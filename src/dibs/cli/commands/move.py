@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dibs.cli.bulk import bulk_options, change, chosen
+from dibs.cli.bulk import bulk_options, change_chosen
 from dibs.cli.command import Command
 from dibs.cli.filters import filter_options
 from dibs.cli.session import Session, pass_session
@@ -23,14 +23,12 @@ if TYPE_CHECKING:
 @pass_session
 def move(session: Session, /, to: str, most: int | None, yes: bool, **given: Any) -> Exit:
     """Put jobs that wait or are dead into another queue. Without --yes it only counts them."""
-    with session.client() as client:
-        filter = chosen(session, client, given)
-        return change(
-            session,
-            "move",
-            "moved",
-            lambda steps: client.move(filter, to, **steps),
-            yes,
-            most=most,
-            named="ids" in filter,
-        )
+    return change_chosen(
+        session,
+        "move",
+        "moved",
+        lambda client, chosen, steps: client.move(chosen, to, **steps),
+        given,
+        most=most,
+        yes=yes,
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dibs.cli.bulk import bulk_options, change, chosen
+from dibs.cli.bulk import bulk_options, change_chosen
 from dibs.cli.command import Command
 from dibs.cli.filters import filter_options
 from dibs.cli.session import Session, pass_session
@@ -32,14 +32,12 @@ def retry(
     A filter leaves cancelled jobs alone, unless it names them or their state. A due time that is still ahead stays,
     unless --now. Without --yes it only counts them. Exits with 1 if jobs were named and none came back.
     """
-    with session.client() as client:
-        filter = chosen(session, client, given)
-        return change(
-            session,
-            "retry",
-            "brought back",
-            lambda steps: client.retry(filter, rate=rate, delay=delay, now=now, **steps),
-            yes,
-            most=most,
-            named="ids" in filter,
-        )
+    return change_chosen(
+        session,
+        "retry",
+        "brought back",
+        lambda client, chosen, steps: client.retry(chosen, rate=rate, delay=delay, now=now, **steps),
+        given,
+        most=most,
+        yes=yes,
+    )
