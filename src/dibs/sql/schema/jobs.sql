@@ -140,20 +140,16 @@ create type dibs.group_hold as enum (
   'exclusive'   -- the only one of its group that may run
 );
 
-create type dibs.ended_run as (
-  id uuid,
-  token uuid,
-  state text,
-  due_at timestamptz,
+create type dibs.holding as (
   queue_id integer,
   group_key uuid,
   group_hold dibs.group_hold,
+  waits uuid,
   limit_ids integer[],
-  limit_units integer[],
-  fingerprint bytea
+  limit_units integer[]
 );
-comment on type dibs.ended_run is
-'A run that ended without success: what its job is now, when it is due again, and what the run held.';
+comment on type dibs.holding is
+'The place in its group and the units of limits that a run held. `waits` is its job, if that is ready again.';
 
 -- A job has one ticket, and the table its ticket sits in is its state. These tables are hot: narrow, without foreign
 -- keys, and vacuumed early.

@@ -84,15 +84,6 @@ comment on type dibs.queue_reservation is
 'What a claim took of a queue''s own limit: which, how many jobs it allows, how far its rate is spent, and whether each job holds
 a unit of it.';
 
-create type dibs.holding as (
-  group_key uuid,
-  group_hold dibs.group_hold,
-  queue_id integer,
-  limit_ids integer[],
-  limit_units integer[]
-);
-comment on type dibs.holding is 'What a lease that ended held of its group''s turns and of limits.';
-
 create type dibs.unit_hint as (
   n bigint,
   since bigint,

@@ -14,39 +14,6 @@ end;
 comment on function dibs._due_after_run is
 'When a job is due after a run that did not succeed: after the delay asked for, at its old place, or by its backoff.';
 
-create or replace function dibs._return_held(runs dibs.ended_run[], at timestamptz) returns void
-language plpgsql volatile
-as $$
-declare
-  v_held record;
-begin
-  select array_agg(r.id) as ids, array_agg(r.queue_id) as queues, array_agg(r.group_key) as group_keys,
-    array_agg(r.group_hold) as group_holds, bool_or(r.group_hold > 'none') as has_group_holds,
-    array_agg(row(null, 'none', null, r.limit_ids, r.limit_units)::dibs.holding)
-      filter (where r.limit_ids is not null) as units,
-    array_agg(case when r.due_at is null then r.fingerprint end) as prints,
-    bool_or(r.due_at is null and r.fingerprint is not null) as has_prints,
-    array_agg(case when r.due_at is not null then r.id end) as waiting,
-    bool_or(r.due_at is not null and r.group_key is not null) as has_groups
-  into v_held from unnest(runs) as r;
-  if v_held.units is not null then
-    perform dibs._return_holdings(v_held.units, at);
-  end if;
-  if v_held.has_group_holds then
-    perform dibs._end_group_runs(v_held.group_keys, v_held.group_holds, v_held.queues, v_held.waiting, at);
-  end if;
-  if v_held.has_groups then
-    perform dibs._add_pointers(v_held.waiting, at);
-  end if;
-  if v_held.has_prints then
-    perform dibs._free_dedup_keys(v_held.prints, v_held.ids);
-  end if;
-end
-$$;
-
-comment on function dibs._return_held is
-'Give back what ended runs held of limits and of their groups'' turns, and the dedup keys of jobs that are dead.';
-
 create or replace function dibs._end_runs(
   outcome dibs.outcome, ids uuid[], tokens uuid[], errors text[], delays interval[], finals boolean[],
   at timestamptz)
@@ -55,8 +22,7 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_runs dibs.ended_run[];
-  v_held boolean;
+  v_ended record;
 begin
   with asked as materialized (
     select * from unnest(ids, tokens, errors, delays, finals) as k (id, token, error, delay, final) order by k.id
@@ -79,7 +45,8 @@ begin
       select j.max_attempts, j.backoff, j.lease, j.lease_growth, j.lease_cap
       from dibs.job as j where j.id = l.id offset 0) as j on true
   ), gone as (
-    delete from dibs.lease as l using held as h where l.id between h.id and h.id returning h.*
+    delete from dibs.lease as l using held as h where l.id between h.id and h.id
+    returning h.*, dibs._holding(l, l.group_hold, h.verdict is null) as holding
   ), kept as (
     insert into dibs.attempt (id, token, claimed_at, ended_at, queue_id, run, outcome, worker, error, progress)
     select g.id, g.token, g.claimed_at, at, g.queue_id, g.run,
@@ -100,15 +67,21 @@ begin
         || case when outcome = 'lost' and g.cancel is null then format(' (%s times)', g.lost) else '' end, g.fingerprint
     from gone as g where g.verdict is not null
   )
-  select array_agg(row(g.id, g.token, coalesce(g.verdict, case when g.due > at then 'scheduled' else 'ready' end),
-      case when g.verdict is null then g.due end, g.queue_id, g.group_key, g.group_hold, g.limit_ids,
-      g.limit_units, g.fingerprint)::dibs.ended_run),
-    bool_or(g.group_key is not null or g.limit_ids is not null or g.fingerprint is not null)
-  into v_runs, v_held from gone as g;
-  if v_held then
-    perform dibs._return_held(v_runs, at);
+  select array_agg(g.id) as ids, array_agg(g.token) as tokens,
+    array_agg(coalesce(g.verdict, case when g.due > at then 'scheduled' else 'ready' end)) as states,
+    array_agg(case when g.verdict is null then g.due end) as dues,
+    array_agg(g.holding) filter (where g.group_hold > 'none' or g.limit_ids is not null) as holdings,
+    array_agg(g.fingerprint) filter (where g.verdict is not null and g.fingerprint is not null) as hashes,
+    array_agg(g.id) filter (where g.verdict is not null and g.fingerprint is not null) as dead,
+    array_agg(g.id) filter (where g.verdict is null and g.group_key is not null) as grouped
+  into v_ended from gone as g;
+  if num_nonnulls(v_ended.holdings, v_ended.hashes) > 0 then
+    perform dibs._return_holdings(v_ended.holdings, at, v_ended.hashes, v_ended.dead);
   end if;
-  return query select r.id, r.token, r.state, r.due_at from unnest(v_runs) as r;
+  if v_ended.grouped is not null then
+    perform dibs._add_pointers(v_ended.grouped, at);
+  end if;
+  return query select * from unnest(v_ended.ids, v_ended.tokens, v_ended.states, v_ended.dues);
 end
 $$;
 

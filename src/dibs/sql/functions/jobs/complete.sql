@@ -1,24 +1,5 @@
 -- complete: lease → succeeded.
 
--- It has its own settings: those of complete_many suit nothing but its one statement.
-create or replace function dibs._return_after_success(held dibs.holding[], prints bytea[], ids uuid[], at timestamptz) returns void
-language plpgsql volatile
-set enable_nestloop = on
-set enable_mergejoin = off
-as $$
-begin
-  if held is not null then
-    perform dibs._return_holdings(held, at);
-  end if;
-  if prints is not null then
-    perform dibs._free_dedup_keys(prints, ids, true);
-  end if;
-end
-$$;
-
-comment on function dibs._return_after_success is
-'Give back what runs that succeeded held: units of limits, turns of their groups, and the dedup keys of these jobs.';
-
 create or replace function dibs._complete_one(id uuid, token uuid, result jsonb) returns boolean
 language plpgsql volatile
 as $$
@@ -31,7 +12,8 @@ begin
     perform dibs._check_json('a result', result, 'result');
   end if;
   delete from dibs.lease as l where l.id = _complete_one.id and l.token = _complete_one.token
-  returning l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, l.group_key, l.group_hold, l.limit_ids, l.limit_units
+  returning l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress,
+    case when l.group_hold > 'none' or l.limit_ids is not null then array[dibs._holding(l, l.group_hold, false)] end as holdings
   into v_run;
   if not found then
     return false;
@@ -40,11 +22,9 @@ begin
   select _complete_one.id, _complete_one.token, v_run.claimed_at, v_now, v_run.queue_id, v_run.run, v_run.worker,
     _complete_one.result, v_run.progress
   from dibs.queue as q where q.id = v_run.queue_id and coalesce(v_run.history, q.history) = 'all';
-  if v_run.group_hold > 'none' or v_run.limit_ids is not null or v_run.fingerprint is not null then
-    perform dibs._return_after_success(
-      case when v_run.group_hold > 'none' or v_run.limit_ids is not null then
-        array[row(v_run.group_key, v_run.group_hold, v_run.queue_id, v_run.limit_ids, v_run.limit_units)::dibs.holding] end,
-      case when v_run.fingerprint is not null then array[v_run.fingerprint] end, array[_complete_one.id], v_now);
+  if v_run.holdings is not null or v_run.fingerprint is not null then
+    perform dibs._return_holdings(v_run.holdings, v_now,
+      case when v_run.fingerprint is not null then array[v_run.fingerprint] end, array[_complete_one.id], true);
   end if;
   return true;
 end
@@ -69,8 +49,8 @@ declare
   v_now timestamptz := dibs.now();
   v_ended uuid[];
   v_tokens uuid[];
-  v_prints bytea[];
-  v_held dibs.holding[];
+  v_hashes bytea[];
+  v_holdings dibs.holding[];
 begin
   perform dibs._check_batch('complete', ids, tokens, cardinality(results));
   if cardinality(ids) = 1 and follow_ups is null and dibs._complete_one(ids[1], tokens[1], results[1]) then
@@ -89,8 +69,7 @@ begin
     delete from dibs.lease as l using unnest(ids, tokens, results) as a (id, token, result)
     where l.id = a.id and l.token is not distinct from a.token and l.id = any (ids)
     returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, a.result,
-      case when l.group_hold > 'none' or l.limit_ids is not null
-        then row(l.group_key, l.group_hold, l.queue_id, l.limit_ids, l.limit_units)::dibs.holding end as held
+      case when l.group_hold > 'none' or l.limit_ids is not null then dibs._holding(l, l.group_hold, false) end as holding
   ), quiet as (  -- One lookup for each queue, not for each job.
     select q.id from (select distinct g.queue_id from gone as g) as n
     cross join lateral (select q.id from dibs.queue as q where q.id = n.queue_id and q.history <> 'all' offset 0) as q
@@ -100,10 +79,10 @@ begin
     where case when g.history is null then g.queue_id not in (select q.id from quiet as q) else g.history = 'all' end
   )
   select array_agg(g.id), array_agg(g.token), case when count(g.fingerprint) > 0 then array_agg(g.fingerprint) end,
-    array_agg(g.held) filter (where g.held is distinct from null)
-  into v_ended, v_tokens, v_prints, v_held from gone as g;
-  if num_nonnulls(v_held, v_prints) > 0 then
-    perform dibs._return_after_success(v_held, v_prints, v_ended, v_now);
+    array_agg(g.holding) filter (where g.holding is distinct from null)
+  into v_ended, v_tokens, v_hashes, v_holdings from gone as g;
+  if num_nonnulls(v_holdings, v_hashes) > 0 then
+    perform dibs._return_holdings(v_holdings, v_now, v_hashes, v_ended, true);
   end if;
   if follow_ups is not null then
     perform dibs._enqueue_follow_ups(ids, tokens, v_ended, v_tokens, follow_ups);

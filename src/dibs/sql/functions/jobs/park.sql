@@ -17,7 +17,8 @@ begin
       select l.* from dibs.lease as l where l.id = a.id and l.token = a.token and l.cancel is null for update) as l
     cross join lateral (select j.kind, j.due_at from dibs.job as j where j.id = l.id offset 0) as j
   ), gone as (
-    delete from dibs.lease as l using held as h where l.id between h.id and h.id returning h.*
+    delete from dibs.lease as l using held as h where l.id between h.id and h.id
+    returning h.*, dibs._holding(l, case when l.group_hold = 'exclusive' then 'none' else l.group_hold end, false) as holding
   ), waiting as (
     -- In strict order the group waits with its job.
     insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history, fingerprint,
@@ -28,7 +29,7 @@ begin
     from gone as g
   )
   select array_agg(g.id), array_agg(g.token), array_agg(g.queue_id), array_agg(g.kind),
-    array_agg(row(g.group_key, case when g.group_hold = 'exclusive' then 'none' else g.group_hold end, g.queue_id, g.limit_ids, g.limit_units)::dibs.holding)
+    array_agg(g.holding)
   into parked, held_by, v_queues, v_kinds, v_holdings from gone as g;
   if parked is null then
     return;

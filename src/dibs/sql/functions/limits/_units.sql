@@ -100,17 +100,3 @@ end
 $$;
 
 comment on function dibs._drop_units is 'Take the free units of a limit away; what a claim brings back later is collected by repair_limits.';
-
-create or replace function dibs._return_holdings(holdings dibs.holding[], at timestamptz) returns void
-language plpgsql volatile
-as $$
-begin
-  perform dibs._return_units(u.id, sum(u.units)::integer, at, true)
-  from unnest(holdings) as h cross join lateral unnest(h.limit_ids, h.limit_units) as u (id, units)
-  group by u.id order by u.id;
-  perform dibs._end_group_runs(array_agg(h.group_key), array_agg(h.group_hold), array_agg(h.queue_id), null, at)
-  from unnest(holdings) as h where h.group_hold > 'none' having count(*) > 0;
-end
-$$;
-
-comment on function dibs._return_holdings is 'Give back what leases that ended held of limits, and of their groups'' turns.';
