@@ -163,7 +163,7 @@ create table dibs.bell (
 comment on table dibs.bell is
 'A row for each queue, to be locked by the transaction that rings for it. Never updated, so a lock leaves no dead row.';
 
-create function dibs._hang_bell() returns trigger
+create function dibs._add_bell() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -177,10 +177,10 @@ begin
 end
 $$;
 
-comment on function dibs._hang_bell is
+comment on function dibs._add_bell is
 'Give a new queue its bell. Refuses a queue made in a snapshot older than the last change of a setting, with 40001.';
 
-create trigger queue_bell after insert on dibs.queue for each row execute function dibs._hang_bell();
+create trigger queue_bell after insert on dibs.queue for each row execute function dibs._add_bell();
 
 create type dibs.ticket_count as (
   queue_id integer,

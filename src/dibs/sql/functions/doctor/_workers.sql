@@ -6,7 +6,7 @@ begin atomic
   select 'no-worker', 'error',
     format('no live worker says that it serves queue %s, whose oldest job has been due for %s', q.name, dibs._duration_text(at - o.ready)),
     'Its jobs wait until they expire.', format('dibs worker MODULE:APP --queue %s; dibs workers shows who is alive', q.name), q.name
-  from dibs.queue as q cross join lateral dibs._oldest(q.id, at) as o
+  from dibs.queue as q cross join lateral dibs._find_oldest_ready(q.id, at) as o
   where q.shard_of is null and q.paused_at is null and o.ready < at - interval '1 minute'
     and not exists (select from dibs._workers_of(q.id, at))
   order by q.name;
@@ -37,10 +37,10 @@ begin atomic
     select q.id, q.name, a.per_second, o.ready
     from (
       select dibs._shown_queue(a.queue_id) as queue_id, sum(a.per_second) as per_second
-      from dibs._arrivals(at - interval '10 minutes', at) as a group by 1
+      from dibs._enqueue_rates(at - interval '10 minutes', at) as a group by 1
     ) as a
     join dibs.queue as q on q.id = a.queue_id and q.paused_at is null
-    cross join lateral dibs._oldest(q.id, at) as o
+    cross join lateral dibs._find_oldest_ready(q.id, at) as o
     where o.ready < at - interval '5 minutes'
   )
   select 'backlog', 'warning',
@@ -49,7 +49,7 @@ begin atomic
     'Jobs start ever later, and expire in the end.',
     format('add workers, or --concurrency; bound what may wait: dibs queues set %s --max-depth N', l.name), l.name
   from late as l
-  join dibs._departures(array(select l.id from late as l), at - interval '10 minutes', at) as d on d.queue_id = l.id
+  join dibs._end_rates(array(select l.id from late as l), at - interval '10 minutes', at) as d on d.queue_id = l.id
   where l.per_second > d.per_second
   order by l.name;
 end;

@@ -50,7 +50,7 @@ begin
     (select distinct n.queue_id, n.group_key, true, 0, null::uuid, null::double precision
      from dibs._next_groups(array(select -k from unnest(ids) as k), at, _groups_to_show.max) as n)
     union all
-    (select s.queue_id, s.group_key, false, 0, null::uuid, sum(s.jobs) from dibs._sample('ready', at) as s
+    (select s.queue_id, s.group_key, false, 0, null::uuid, sum(s.jobs) from dibs._sample_tickets('ready', at) as s
      where s.queue_id = any (ids) and s.group_key is not null group by 1, 2 order by sum(s.jobs) desc, 2 limit _groups_to_show.max)
   ) as f
   group by 1, 2;
@@ -99,9 +99,9 @@ begin
   end if;
   return query
   select j.group_name, l.running,
-    case when w.jobs > c_counted then greatest(w.jobs, dibs._rounded(l.sampled)) else w.jobs end,
+    case when w.jobs > c_counted then greatest(w.jobs, dibs._round_to_three_digits(l.sampled)) else w.jobs end,
     case when w.jobs > 0 then greatest(v_now - w.oldest, interval '0') end, l.noisy, coalesce(p.weight, 1), p.concurrency, p.rate,
-    w.jobs > c_counted and dibs._pages_per_sample('ready') > 1
+    w.jobs > c_counted and dibs._sampling_step('ready') > 1
   from dibs._groups_to_show(v_ids, v_now, groups.max) as l
   cross join lateral dibs._waiting_of(l.queue_id, l.group_key, v_now, c_counted) as w
   cross join lateral (select j.group_name from dibs.job as j where j.id = coalesce(w.id, l.id) offset 0) as j

@@ -8,14 +8,14 @@ return 10000;
 comment on function dibs._count_bound is
 'Up to how many tickets of a state are counted one by one in a look; the queues that it looks at share them.';
 
-create or replace function dibs._source_of(state text) returns text
+create or replace function dibs._ticket_table(state text) returns text
 language sql immutable parallel safe
 return case state when 'ready' then 'ready' when 'scheduled' then 'ready' when 'blocked' then 'blocked'
   when 'running' then 'lease' else 'dead' end;
 
-comment on function dibs._source_of is 'The table that has the tickets of a state.';
+comment on function dibs._ticket_table is 'The table that has the tickets of a state.';
 
-create or replace function dibs._count_plain(queue integer, at timestamptz, max integer, by_priority boolean)
+create or replace function dibs._count_ungrouped(queue integer, at timestamptz, max integer, by_priority boolean)
 returns setof dibs.ticket_count
 language plpgsql stable
 as $$
@@ -43,11 +43,11 @@ begin
 end
 $$;
 
-comment on function dibs._count_plain is
+comment on function dibs._count_ungrouped is
 'The waiting jobs of a queue that have no group, by priority and state: up to `max` of a state are counted, the highest priorities first,
 or if what counts are the priorities, as many of each. A state without jobs has a row, too.';
 
-create or replace function dibs._count_others(queue integer, at timestamptz, max integer, sources text[])
+create or replace function dibs._count_grouped_blocked_dead(queue integer, at timestamptz, max integer, sources text[])
 returns setof dibs.ticket_count
 language plpgsql stable
 set enable_seqscan = off
@@ -68,18 +68,18 @@ begin
     union all
     (select d.state, d.priority from dibs.dead as d where 'dead' = any (sources) and d.queue_id = any (v_ids) limit max + 1)
   ), counted as materialized (
-    select dibs._source_of(f.state) as source, count(*) as jobs from found as f group by 1
+    select dibs._ticket_table(f.state) as source, count(*) as jobs from found as f group by 1
   )
-  select queue, s.state, count(f.state)::double precision, coalesce(max(c.jobs) > _count_others.max, false), null::timestamptz,
+  select queue, s.state, count(f.state)::double precision, coalesce(max(c.jobs) > _count_grouped_blocked_dead.max, false), null::timestamptz,
     f.priority, null::uuid
   from unnest(array['ready', 'scheduled', 'blocked', 'failed', 'exhausted', 'expired', 'cancelled']) as s (state)
   left join found as f on f.state = s.state
-  left join counted as c on c.source = dibs._source_of(s.state)
-  where dibs._source_of(s.state) = any (sources) group by s.state, f.priority;
+  left join counted as c on c.source = dibs._ticket_table(s.state)
+  where dibs._ticket_table(s.state) = any (sources) group by s.state, f.priority;
 end
 $$;
 
-comment on function dibs._count_others is
+comment on function dibs._count_grouped_blocked_dead is
 'The waiting jobs of a queue that have a group, the blocked and the dead ones, by priority and state; up to `max` of each of the three are
 counted. A state without jobs has a row, too.';
 
@@ -102,26 +102,26 @@ $$;
 comment on function dibs._count_leases is
 'The running jobs of queues, by priority; up to `max` leases of all queues are counted. A queue without any has a row, too.';
 
-create or replace function dibs._sampled_pages() returns integer
+create or replace function dibs._max_sampled_pages() returns integer
 language sql immutable parallel safe
 return 256;
 
-comment on function dibs._sampled_pages is 'How many pages of a table an estimate reads; a table that has no more of them is counted.';
+comment on function dibs._max_sampled_pages is 'How many pages of a table an estimate reads; a table that has no more of them is counted.';
 
-create or replace function dibs._pages_per_sample(source text) returns double precision
+create or replace function dibs._sampling_step(source text) returns double precision
 language sql stable
 return greatest(pg_relation_size(to_regclass('dibs.' || source))::double precision
-  / current_setting('block_size')::integer / dibs._sampled_pages(), 1);
+  / current_setting('block_size')::integer / dibs._max_sampled_pages(), 1);
 
-comment on function dibs._pages_per_sample is 'For how many pages of a table each page stands that an estimate reads.';
+comment on function dibs._sampling_step is 'For how many pages of a table each page stands that an estimate reads.';
 
-create or replace function dibs._sample(source text, at timestamptz) returns setof dibs.ticket_count
+create or replace function dibs._sample_tickets(source text, at timestamptz) returns setof dibs.ticket_count
 language plpgsql stable
 as $$
 declare
-  v_step constant double precision := dibs._pages_per_sample(source);
+  v_step constant double precision := dibs._sampling_step(source);
   v_pages constant integer :=
-    least(pg_relation_size('dibs.' || source) / current_setting('block_size')::integer, dibs._sampled_pages());
+    least(pg_relation_size('dibs.' || source) / current_setting('block_size')::integer, dibs._max_sampled_pages());
   v_page bigint;
   v_from tid;
   v_to tid;
@@ -153,14 +153,14 @@ begin
 end
 $$;
 
-comment on function dibs._sample is
+comment on function dibs._sample_tickets is
 'The jobs on pages that are spread evenly over a table, each for as many as it stands for; all of them if it has few pages.';
 
-create or replace function dibs._rounded(jobs double precision) returns bigint
+create or replace function dibs._round_to_three_digits(jobs double precision) returns bigint
 language sql immutable strict parallel safe
 return case when jobs < 1000 then jobs else round(jobs::numeric, 2 - floor(log(jobs))::integer) end;
 
-comment on function dibs._rounded is 'An estimate, to three digits.';
+comment on function dibs._round_to_three_digits is 'An estimate, to three digits.';
 
 create or replace function dibs._count_states(
   queues integer[], at timestamptz, sources text[] default '{ready,blocked,lease,dead}', by_priority boolean default false)
@@ -171,9 +171,9 @@ as $$
 declare
   v_max constant integer := greatest(dibs._count_bound() / greatest(cardinality(queues), 1), 10);
   v_counts constant dibs.ticket_count[] := array(
-    select c from unnest(queues) as q (id) cross join lateral dibs._count_plain(q.id, at, v_max, by_priority) as c
+    select c from unnest(queues) as q (id) cross join lateral dibs._count_ungrouped(q.id, at, v_max, by_priority) as c
     where 'ready' = any (sources)
-    union all select c from unnest(queues) as q (id) cross join lateral dibs._count_others(q.id, at, v_max, sources) as c
+    union all select c from unnest(queues) as q (id) cross join lateral dibs._count_grouped_blocked_dead(q.id, at, v_max, sources) as c
     union all select c from dibs._count_leases(queues, 2 * dibs._count_bound()) as c where 'lease' = any (sources));
 begin
   return query
@@ -183,8 +183,8 @@ begin
     select false as is_sample, c.queue_id, c.priority, c.state, c.jobs, c.is_cut, c.since from unnest(v_counts) as c
     union all
     select true, p.id, s.priority, s.state, s.jobs, null, s.since
-    from (select distinct dibs._source_of(c.state) as name from unnest(v_counts) as c where c.is_cut) as t
-    cross join lateral dibs._sample(t.name, at) as s join part as p on p.part = s.queue_id
+    from (select distinct dibs._ticket_table(c.state) as name from unnest(v_counts) as c where c.is_cut) as t
+    cross join lateral dibs._sample_tickets(t.name, at) as s join part as p on p.part = s.queue_id
   ), summed as (
     select t.queue_id, case when by_priority then t.priority end as priority, t.state, min(t.since) as since,
       -- What only the sample has was not reached by the counting.
@@ -194,9 +194,9 @@ begin
   )
   select s.queue_id, s.priority, s.state,
     case when not s.is_cut then s.counted::bigint when w.is_whole then s.sampled::bigint
-      else dibs._rounded(greatest(s.counted, s.sampled)) end,
+      else dibs._round_to_three_digits(greatest(s.counted, s.sampled)) end,
     s.since, s.is_cut and not w.is_whole
-  from summed as s cross join lateral (select dibs._pages_per_sample(dibs._source_of(s.state)) = 1 as is_whole) as w;
+  from summed as s cross join lateral (select dibs._sampling_step(dibs._ticket_table(s.state)) = 1 as is_whole) as w;
 end
 $$;
 
@@ -204,7 +204,7 @@ comment on function dibs._count_states is
 'How many jobs of queues are in each state whose tickets are in one of some tables, in all or by priority: counted one by one up to a
 bound that they share, and estimated beyond it.';
 
-create or replace function dibs._oldest(
+create or replace function dibs._find_oldest_ready(
   queue integer, at timestamptz, out ready timestamptz, out untried timestamptz, out is_estimate boolean)
 language plpgsql stable
 as $$
@@ -252,6 +252,6 @@ begin
 end
 $$;
 
-comment on function dibs._oldest is
+comment on function dibs._find_oldest_ready is
 'Since when the oldest ready job of a queue is due, and the oldest of those that never ran; an estimate when too many would have
 to be looked at.';

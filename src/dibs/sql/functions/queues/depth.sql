@@ -39,7 +39,7 @@ begin atomic
       || array(select t.name from unnest(array['oldest_ready', 'oldest_untried']) as t (name) where o.is_estimate)
   from asked as a cross join asked_at as n
   left join counted as c on c.queue_id = a.id
-  cross join lateral dibs._oldest(a.id, n.at) as o;
+  cross join lateral dibs._find_oldest_ready(a.id, n.at) as o;
 end;
 
 comment on function dibs.depth is

@@ -20,7 +20,7 @@ begin
   waiting := (
     select sum(c.jobs) from dibs._count_states(array[v_queue.id], v_now, '{ready,blocked}') as c where c.state in ('ready', 'blocked'));
   arriving := dibs._arriving(dibs._queue_numbers(v_queue.id), v_from, v_now);
-  leaving := (select d.per_second from dibs._departures(array[v_queue.id], v_from, v_now) as d);
+  leaving := (select d.per_second from dibs._end_rates(array[v_queue.id], v_from, v_now) as d);
   drained_in := case when waiting = 0 then interval '0'
     when leaving > arriving then least(waiting / (leaving - arriving), 315360000) * interval '1 second' end;
   return next;

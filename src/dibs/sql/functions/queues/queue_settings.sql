@@ -1,19 +1,19 @@
 -- queue_settings: a queue's policy, and where each value comes from.
 
-create or replace function dibs._set_by(queue text) returns table (setting text, who text, at timestamptz)
+create or replace function dibs._find_last_setters(queue text) returns table (setting text, who text, at timestamptz)
 language sql stable
 begin atomic
   select distinct on (k.name) k.name, coalesce(a.actor, a.role), a.at
   from (
-    select a.* from dibs.audit as a where a.verb = 'set_queue' and a.queue = _set_by.queue order by a.id desc limit 1000
+    select a.* from dibs.audit as a where a.verb = 'set_queue' and a.queue = _find_last_setters.queue order by a.id desc limit 1000
   ) as a
   cross join lateral jsonb_object_keys(a.detail -> 'policy') as k (name)
   order by k.name, a.id desc;
 end;
 
-comment on function dibs._set_by is 'Who last named each setting of a queue, as far as the newest 1,000 changes of it say.';
+comment on function dibs._find_last_setters is 'Who last named each setting of a queue, as far as the newest 1,000 changes of it say.';
 
-create or replace function dibs._plain_policy(policy jsonb) returns jsonb
+create or replace function dibs._policy_in_seconds(policy jsonb) returns jsonb
 language sql stable
 begin atomic
   select jsonb_object_agg(p.key, case when a.atttypid = 'interval'::regtype and p.value <> 'null'
@@ -22,7 +22,7 @@ begin atomic
   join pg_catalog.pg_attribute as a on a.attrelid = 'dibs.queue_policy'::regclass and a.attname = p.key;
 end;
 
-comment on function dibs._plain_policy is 'The settings in a row of a queue, with times in seconds.';
+comment on function dibs._policy_in_seconds is 'The settings in a row of a queue, with times in seconds.';
 
 create or replace function dibs.queue_settings(queue text)
 returns table (setting text, value jsonb, standard jsonb, source text, set_by text, set_at timestamptz, tasks jsonb)
@@ -31,8 +31,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id constant integer := dibs._queue_number(queue);
-  v_now constant jsonb := (select dibs._plain_policy(to_jsonb(q)) from dibs.queue as q where q.id = v_id);
-  v_made constant jsonb := (select dibs._plain_policy(d.policy) from dibs.default_policy as d);
+  v_now constant jsonb := (select dibs._policy_in_seconds(to_jsonb(q)) from dibs.queue as q where q.id = v_id);
+  v_made constant jsonb := (select dibs._policy_in_seconds(d.policy) from dibs.default_policy as d);
 begin
   return query
   select n.name, v_now -> n.name, v_made -> n.name,
@@ -42,7 +42,7 @@ begin
         select t.kind, t.options from dibs.task as t
         where t.queue = queue_settings.queue and t.options -> n.name <> 'null' order by t.kind limit 20) as t), '{}')
   from unnest(dibs._field_names('dibs.queue_policy')) with ordinality as n (name, place)
-  left join dibs._set_by(queue) as b on b.setting = n.name
+  left join dibs._find_last_setters(queue) as b on b.setting = n.name
   order by n.place;
 end
 $$;

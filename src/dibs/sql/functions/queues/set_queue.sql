@@ -1,12 +1,12 @@
 -- A queue's policy, and whether queues must be made before they are used.
 
-create or replace function dibs._spelled(policy jsonb) returns jsonb
+create or replace function dibs._audited_policy(policy jsonb) returns jsonb
 language sql immutable strict parallel safe
 begin atomic
   select coalesce(jsonb_object_agg(p.key, case when p.value = 'null' then '"none"' else p.value end), '{}') from jsonb_each(policy) as p;
 end;
 
-comment on function dibs._spelled is 'A policy as the audit keeps it, which keeps no nulls: what was taken away is `none`.';
+comment on function dibs._audited_policy is 'A policy as the audit keeps it, which keeps no nulls: what was taken away is `none`.';
 
 create or replace function dibs.set_queue(name text, policy jsonb default '{}') returns void
 language plpgsql volatile security definer
@@ -62,8 +62,8 @@ begin
   perform dibs._make_shards(q.id) from dibs.queue as q where q.name = set_queue.name;
   select to_jsonb(q) into v_new from dibs.queues as q where q.name = set_queue.name;
   if v_new is distinct from v_old then
-    perform dibs._audit('set_queue', set_queue.name, detail => jsonb_build_object('policy', dibs._spelled(policy), 'before', (
-      select dibs._spelled(jsonb_object_agg(k, v_old -> k)) from jsonb_object_keys(policy) as k where v_old is not null)));
+    perform dibs._audit('set_queue', set_queue.name, detail => jsonb_build_object('policy', dibs._audited_policy(policy), 'before', (
+      select dibs._audited_policy(jsonb_object_agg(k, v_old -> k)) from jsonb_object_keys(policy) as k where v_old is not null)));
   end if;
 end
 $$;

@@ -48,7 +48,7 @@ begin
     from dibs._count_states(v_ids, v_now, '{ready,blocked,lease}') as c group by c.queue_id
   ), arrivals as materialized (
     select dibs._shown_queue(a.queue_id) as queue_id, sum(a.per_second) as arriving
-    from dibs._arrivals(v_now - interval '5 minutes', v_now) as a group by 1
+    from dibs._enqueue_rates(v_now - interval '5 minutes', v_now) as a group by 1
   )
   select q.name, least(ceil(w.at_once / e.jobs), q.shards, 1000000)::integer, coalesce(l.workers, 0)::integer, c.ready, c.blocked,
     c.running, coalesce(a.arriving, 0), m.seconds * interval '1 second', e.jobs,
