@@ -541,7 +541,7 @@ def test_a_delete_of_failed_jobs_leaves_one_that_succeeded_meanwhile(
 ) -> None:
     [id] = enqueue(client, 1)
     client.fail(client.claim("q")[0], "no", final=True)
-    with halted(db, "_counted"):
+    with halted(db, "_find_deletable"):
         delete = later.start(connect(), """select done from dibs.delete('{"queue": "q", "states": ["failed"]}')""")
         client.retry({"ids": [id]})
         client.complete(client.claim("q")[0])
@@ -559,7 +559,7 @@ def test_a_retry_leaves_alone_what_was_changed_since_it_was_found(
     client.fail(client.claim("q")[0], "no", final=True)
     client.upkeep.roll_up()
     statement = """select matched, done, refused from dibs.retry('{"queue": "q", "states": ["failed"]}')"""
-    with halted(db, "_hold_dead"):
+    with halted(db, "_lock_dead"):
         retry = later.start(connect(), statement)
         if change == "moved":
             client.move({"queue": "q"}, "to")

@@ -123,7 +123,7 @@ def test_a_filter_that_makes_no_sense_is_refused(
 
 
 def test_a_step_looks_at_so_many_and_says_where_it_stopped(db: psycopg.Connection[Any], client: dibs.Client) -> None:
-    header = "create or replace function dibs._most_looked_at(filter dibs.job_filter default null) returns integer"
+    header = "create or replace function dibs._max_scanned(filter dibs.job_filter default null) returns integer"
     db.execute(f"{header} language sql immutable parallel safe return 3")
     bury(client, 4)
     bury(client, 4, queue="other")
@@ -150,7 +150,7 @@ def test_a_search_finds_the_newest_and_says_how_far_it_looked(
     assert [job.id for job in client.find_jobs(limit=9, before=first.next).jobs] == everything[2:]
     assert [job.id for job in client.find_jobs({"states": ["scheduled", "succeeded"]}).jobs] == everything[:3]
     assert {job.id for job in client.find_jobs({"payload": {"user": {"id": 1}}}).jobs} == {waiting, dead[1]}
-    header = "create or replace function dibs._most_looked_at(filter dibs.job_filter default null) returns integer"
+    header = "create or replace function dibs._max_scanned(filter dibs.job_filter default null) returns integer"
     db.execute(f"{header} language sql immutable parallel safe return 2")
     far = client.find_jobs({"queue": "q", "states": ["failed", "succeeded"]}, limit=1, within=0)
     assert (far.jobs, far.looked) == ([], 2)

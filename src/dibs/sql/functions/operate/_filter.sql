@@ -31,11 +31,11 @@ $$;
 comment on function dibs._read_filter is
 'A filter from JSON, for a verb that takes jobs in those states; refuses what makes no sense.';
 
-create or replace function dibs._most_looked_at(filter dibs.job_filter default null) returns integer
+create or replace function dibs._max_scanned(filter dibs.job_filter default null) returns integer
 language sql immutable parallel safe
 return case when filter.failure is null then 10000 else 2000 end;
 
-comment on function dibs._most_looked_at is 'How many jobs one step of an operator''s verb looks at: it ends soon, however many there are. To group an error takes a while.';
+comment on function dibs._max_scanned is 'How many jobs one step of an operator''s verb looks at: it ends soon, however many there are. To group an error takes a while.';
 
 create or replace function dibs._may_show() returns boolean
 language sql stable
@@ -48,7 +48,7 @@ end;
 
 comment on function dibs._may_show is 'Whether the caller may see payloads and whole errors; others see the first line of an error.';
 
-create or replace function dibs._walk(filter dibs.job_filter, after uuid, upto uuid, at timestamptz, most integer)
+create or replace function dibs._next_candidates(filter dibs.job_filter, after uuid, upto uuid, at timestamptz, most integer)
 returns table (id uuid, queue_id integer, state text, reason text, ended_at timestamptz)
 language sql stable
 begin atomic
@@ -78,7 +78,7 @@ begin atomic
   order by t.id, t.state = 'succeeded' limit most;
 end;
 
-comment on function dibs._walk is
+comment on function dibs._next_candidates is
 'The next `most` jobs after an id, by their tickets; one that is here as succeeded may have a ticket.';
 
 create or replace function dibs._walk_back(filter dibs.job_filter, after uuid, upto uuid, at timestamptz, most integer)
@@ -112,7 +112,7 @@ end;
 
 comment on function dibs._walk_back is 'The same backwards, from another id on.';
 
-create or replace function dibs._match(
+create or replace function dibs._match_next(
   filter dibs.job_filter, after uuid, before uuid, max integer, at timestamptz, most integer, backwards boolean,
   out ids uuid[], out looked bigint, out next uuid)
 language plpgsql stable
@@ -133,7 +133,7 @@ declare
   v_last uuid;
 begin
   with seen as materialized (
-    select s.* from dibs._walk(filter, v_after, v_upto, at, most) as s where not backwards
+    select s.* from dibs._next_candidates(filter, v_after, v_upto, at, most) as s where not backwards
     union all
     select s.* from dibs._walk_back(filter, v_after, v_upto, at, most) as s where backwards
   ), found as materialized (
@@ -171,16 +171,16 @@ begin
 end
 $$;
 
-comment on function dibs._match is
+comment on function dibs._match_next is
 'The jobs between two ids that a filter chooses, `max` at most of the next `most`, in order or backwards: how many were looked at, and where the next
 step goes on; null if this was the last.';
 
-create or replace function dibs._search(
+create or replace function dibs._find_matching(
   filter dibs.job_filter, place uuid, max integer, at timestamptz, backwards boolean, out ids uuid[], out looked bigint, out next uuid)
 language plpgsql stable
 as $$
 declare
-  v_most integer := least(2 * max, dibs._most_looked_at(filter));  -- Few at first: mostly that is enough.
+  v_most integer := least(2 * max, dibs._max_scanned(filter));  -- Few at first: mostly that is enough.
   v_step record;
 begin
   ids := '{}';
@@ -188,16 +188,16 @@ begin
   next := place;
   loop
     select m.* into v_step
-    from dibs._match(filter, case when not backwards then next end, case when backwards then next end, max - cardinality(ids), at,
+    from dibs._match_next(filter, case when not backwards then next end, case when backwards then next end, max - cardinality(ids), at,
       v_most, backwards) as m;
     ids := ids || v_step.ids;
     looked := looked + v_step.looked;
     next := v_step.next;
-    v_most := dibs._most_looked_at(filter) - looked;
+    v_most := dibs._max_scanned(filter) - looked;
     exit when next is null or cardinality(ids) >= max or v_most <= 0;
   end loop;
 end
 $$;
 
-comment on function dibs._search is
+comment on function dibs._find_matching is
 'The next jobs that a filter chooses, after an id or backwards before it: `max` at most, or as many as one step can look at.';

@@ -25,7 +25,7 @@ return case
 
 comment on function dibs._retry_filter is 'A filter of a retry: without ids and states it leaves cancelled jobs alone.';
 
-create or replace function dibs._hold_dead(ids uuid[], filter dibs.job_filter) returns table (id uuid, fits boolean)
+create or replace function dibs._lock_dead(ids uuid[], filter dibs.job_filter) returns table (id uuid, fits boolean)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -40,7 +40,7 @@ begin
 end
 $$;
 
-comment on function dibs._hold_dead is
+comment on function dibs._lock_dead is
 'Lock the dead among these jobs, in that order, but for what others hold; and whether each still `fits`: one may have come back and ended
 otherwise, or have been moved, since it was found.';
 
@@ -88,7 +88,7 @@ comment on function dibs._revive is
 'Bring dead jobs back that the caller has locked after it retook their keys, in that order, the first after `delay` and `rate` of them per second, and with `keeps_due` none before it was due.
 Those whose dedup key another job holds now stay dead. Returns the others.';
 
-create or replace function dibs._refused(ids uuid[], locked uuid[], chosen uuid[], back uuid[]) returns jsonb
+create or replace function dibs._refused_jobs(ids uuid[], locked uuid[], chosen uuid[], back uuid[]) returns jsonb
 language sql stable
 return (
   select coalesce(jsonb_agg(jsonb_build_object('id', r.id, 'reason', r.reason) order by r.id), '[]') from (
@@ -98,5 +98,5 @@ return (
     cross join lateral (select from dibs.dead as d where d.id = k.id offset 0) as d
   ) as r);
 
-comment on function dibs._refused is
+comment on function dibs._refused_jobs is
 'The jobs of a step that stay dead: `duplicate` if another job has the dedup key, `busy` if another transaction holds the job.';

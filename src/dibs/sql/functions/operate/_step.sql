@@ -9,13 +9,13 @@ declare
   v_filter dibs.job_filter := dibs._read_filter(verb, filter, states);
 begin
   perform dibs._check_isolation(verb), dibs._check_count(verb, max), dibs._check_continues(verb, continues);
-  select s.ids, s.next into ids, next from dibs._search(v_filter, after, max, at, false) as s;
+  select s.ids, s.next into ids, next from dibs._find_matching(v_filter, after, max, at, false) as s;
 end
 $$;
 
 comment on function dibs._begin_step is 'Check what a verb was given, and find the jobs of this step.';
 
-create or replace function dibs._forget_jobs(ids uuid[]) returns bigint
+create or replace function dibs._delete_jobs(ids uuid[]) returns bigint
 language plpgsql volatile
 as $$
 declare
@@ -31,9 +31,9 @@ begin
 end
 $$;
 
-comment on function dibs._forget_jobs is 'Delete jobs that have no ticket, with all that is known of them. Returns how many.';
+comment on function dibs._delete_jobs is 'Delete jobs that have no ticket, with all that is known of them. Returns how many.';
 
-create or replace function dibs._counted(ids uuid[]) returns uuid[]
+create or replace function dibs._find_deletable(ids uuid[]) returns uuid[]
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -52,5 +52,5 @@ begin
 end
 $$;
 
-comment on function dibs._counted is
+comment on function dibs._find_deletable is
 'Those of the jobs whose runs are in the statistics, after an attempt to bring them there: the others cannot be deleted yet.';

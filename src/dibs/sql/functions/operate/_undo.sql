@@ -1,21 +1,21 @@
 -- What it takes to undo, noted before a change and kept for an hour.
 
-create or replace function dibs._undo_time() returns interval
+create or replace function dibs._undo_period() returns interval
 language sql immutable parallel safe
 return interval '1 hour';
 
-comment on function dibs._undo_time is 'How long an operation can be undone.';
+comment on function dibs._undo_period is 'How long an operation can be undone.';
 
-create or replace function dibs._undo_of_dead(ids uuid[]) returns dibs.undo_job[]
+create or replace function dibs._snapshot_dead(ids uuid[]) returns dibs.undo_job[]
 language sql stable
 return array(
   select row(0, d.id, dibs.now(), d.run, d.charged, d.losses, d.due_at, null, d.ended_at, d.state, d.reason)::dibs.undo_job
   from unnest(ids) as k (id)
   cross join lateral (select d.* from dibs.dead as d where d.id = k.id offset 0) as d);
 
-comment on function dibs._undo_of_dead is 'What dead jobs are before they are brought back.';
+comment on function dibs._snapshot_dead is 'What dead jobs are before they are brought back.';
 
-create or replace function dibs._expiries(ids uuid[]) returns jsonb
+create or replace function dibs._expiry_times(ids uuid[]) returns jsonb
 language sql stable
 return (
   select jsonb_object_agg(w.id, w.expire_at) from unnest(ids) as k (id)
@@ -24,9 +24,9 @@ return (
     union all
     select b.id, b.expire_at from dibs.blocked as b where b.id = k.id) as w);
 
-comment on function dibs._expiries is 'When waiting jobs expire, by id: a dead ticket does not say it.';
+comment on function dibs._expiry_times is 'When waiting jobs expire, by id: a dead ticket does not say it.';
 
-create or replace function dibs._undo_of_cancelled(ids uuid[], expiries jsonb) returns dibs.undo_job[]
+create or replace function dibs._snapshot_cancelled(ids uuid[], expiries jsonb) returns dibs.undo_job[]
 language sql volatile
 return array(
   select row(0, d.id, dibs.now(), d.run, d.charged, d.losses, d.due_at, coalesce((expiries ->> d.id::text)::timestamptz,
@@ -36,21 +36,21 @@ return array(
   left join lateral (select j.ttl, j.deadline from dibs.job as j where j.id = d.id offset 0) as j on true
   left join dibs.queue as q on q.id = d.queue_id);
 
-comment on function dibs._undo_of_cancelled is
+comment on function dibs._snapshot_cancelled is
 'What jobs were before they were cancelled, by their dead tickets. A job may have run between the moment it was chosen and the moment it was
 cancelled, so what it was when it was chosen does not count.';
 
-create or replace function dibs._keep_undo(operation bigint, jobs dibs.undo_job[], changed uuid[]) returns void
+create or replace function dibs._save_undo(operation bigint, jobs dibs.undo_job[], changed uuid[]) returns void
 language sql volatile
 begin atomic
   insert into dibs.undo_job (operation, id, at, run, charged, losses, due_at, expire_at, ended_at, state, reason)
-  select _keep_undo.operation, u.id, u.at, u.run, u.charged, u.losses, u.due_at, u.expire_at,
+  select _save_undo.operation, u.id, u.at, u.run, u.charged, u.losses, u.due_at, u.expire_at,
     coalesce((select d.ended_at from dibs.dead as d where d.id = u.id), u.ended_at), u.state, u.reason
   from unnest(jobs) as u where u.id = any (changed)
   on conflict on constraint undo_job_pkey do nothing;
 end;
 
-comment on function dibs._keep_undo is 'Keep what jobs were before an operation, those of them that it changed; of those that are dead since, when they ended.';
+comment on function dibs._save_undo is 'Keep what jobs were before an operation, those of them that it changed; of those that are dead since, when they ended.';
 
 create or replace function dibs._forget_undo() returns bigint
 language plpgsql volatile
@@ -60,7 +60,7 @@ declare
 begin
   with gone as (
     delete from dibs.undo_job as u where u.ctid = any (array(
-      select o.ctid from dibs.undo_job as o where o.at < dibs.now() - dibs._undo_time() order by o.at limit 10000 for update skip locked))
+      select o.ctid from dibs.undo_job as o where o.at < dibs.now() - dibs._undo_period() order by o.at limit 10000 for update skip locked))
     returning 1)
   select count(*) into v_gone from gone;
   return v_gone;

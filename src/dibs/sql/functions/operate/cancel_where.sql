@@ -24,13 +24,13 @@ begin
     operation := cancel_where.continues;
     return;
   end if;
-  v_expiries := dibs._expiries(v_ids);
+  v_expiries := dibs._expiry_times(v_ids);
   select array_agg(c.id) filter (where c.answer = 'cancelled'), count(*) filter (where c.answer in ('cancelled', 'requested'))
   into v_dead, done from dibs._cancel_batch(v_ids, cancel_where.reason, true,
     'running' = any ((dibs._read_filter('cancel_where', cancel_where.filter, v_states)).states)) as c;
   operation := dibs._audit('cancel_where', cancel_where.filter ->> 'queue', cancel_where.filter, done,
     jsonb_build_object('reason', cancel_where.reason), cancel_where.continues);
-  perform dibs._keep_undo(operation, dibs._undo_of_cancelled(v_dead, v_expiries), v_dead);
+  perform dibs._save_undo(operation, dibs._snapshot_cancelled(v_dead, v_expiries), v_dead);
 end
 $$;
 

@@ -24,7 +24,7 @@ begin
   end if;
   v_filter := dibs._read_filter('delete', delete.filter, v_states);
   v_queues := case when v_filter.queue is not null then dibs._queue_numbers(dibs._queue_number(v_filter.queue)) end;
-  v_ids := dibs._counted(v_ids);
+  v_ids := dibs._find_deletable(v_ids);
   -- One that is locked may be about to come back; what came back since has another ticket, and may have succeeded. All of them stay, and so
   -- does what was moved away.
   v_dead := array(
@@ -34,7 +34,7 @@ begin
       where d.id = k.id and d.state = any (v_filter.states) and (v_queues is null or d.queue_id = any (v_queues))
       for update skip locked) as d);
   delete from dibs.dead as d where d.id = any (v_dead);
-  done := dibs._forget_jobs(array(
+  done := dibs._delete_jobs(array(
     select k from unnest(v_ids) as k
     where (k = any (v_dead) or 'succeeded' = any (v_filter.states)) and not exists (select from dibs.ready as r where r.id = k) and not exists (select from dibs.blocked as b where b.id = k)
       and not exists (select from dibs.lease as l where l.id = k) and not exists (select from dibs.dead as d where d.id = k)

@@ -1,6 +1,6 @@
 -- drop_queue: a queue that nobody needs any more.
 
-create or replace function dibs._in_use(name text, queues integer[], since timestamptz) returns text
+create or replace function dibs._find_drop_obstacle(name text, queues integer[], since timestamptz) returns text
 language sql stable
 return case
   when exists (select from dibs.ready as r where r.queue_id = any (queues))
@@ -9,20 +9,20 @@ return case
   when exists (select from dibs.dead as d where d.queue_id = any (queues)) then 'dead jobs'
   when exists (select from dibs.job as j where j.queue_id = any (queues) and (since is null or j.id >= dibs._id_floor(since)))
     then 'jobs that have succeeded and are kept'
-  when exists (select from dibs.schedule as s where s.job ->> 'queue' = _in_use.name) then 'a schedule'
+  when exists (select from dibs.schedule as s where s.job ->> 'queue' = _find_drop_obstacle.name) then 'a schedule'
   when exists (
     select from dibs.confinement as c where c.queue_id = any (queues) and not exists (
       select from dibs.confinement as o where o.role = c.role and o.queue_id <> all (queues)))
     then 'a role that is confined to it alone, and would be confined no more'
 end;
 
-comment on function dibs._in_use is 'What a queue still has, of jobs enqueued since a time; null if nothing.';
+comment on function dibs._find_drop_obstacle is 'What a queue still has, of jobs enqueued since a time; null if nothing.';
 
-create or replace function dibs._refuse_drop(name text, queues integer[], since timestamptz) returns void
+create or replace function dibs._check_droppable(name text, queues integer[], since timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
-  v_has text := dibs._in_use(name, queues, since);
+  v_has text := dibs._find_drop_obstacle(name, queues, since);
 begin
   if v_has is not null then
     raise exception using errcode = 'DI062', message = format('queue %L still has %s', name, v_has),
@@ -31,7 +31,7 @@ begin
 end
 $$;
 
-comment on function dibs._refuse_drop is 'Raise DI062 if a queue still has something.';
+comment on function dibs._check_droppable is 'Raise DI062 if a queue still has something.';
 
 create or replace function dibs.drop_queue(name text) returns boolean
 language plpgsql volatile security definer
@@ -47,11 +47,11 @@ begin
   v_id := dibs._queue_number(name);
   v_ids := dibs._queue_numbers(v_id);
   -- Everything kept is looked at before anybody has to wait for us.
-  perform dibs._refuse_drop(name, v_ids, null);
+  perform dibs._check_droppable(name, v_ids, null);
   -- A producer that is about to enqueue there has read the queue's row, and holds this until its transaction ends.
   lock table dibs.queue in access exclusive mode;
   v_ids := dibs._queue_numbers(v_id);  -- It may have got shards meanwhile.
-  perform dibs._refuse_drop(name, v_ids, v_now - interval '1 day');
+  perform dibs._check_droppable(name, v_ids, v_now - interval '1 day');
   perform dibs._audit('drop_queue', q.name, detail => to_jsonb(q))
   from dibs.queues as q where q.name = drop_queue.name;
   perform dibs._drop_limit('queue', drop_queue.name, v_now);

@@ -15,7 +15,7 @@ begin
     raise exception using errcode = '42501', message = format('role %I may not see payloads, nor look for jobs by them', session_user),
       hint = 'leave payload and headers out of the filter';
   end if;
-  select s.* into ids, looked, next from dibs._search(v_filter, before, max, dibs.now(), true) as s;
+  select s.* into ids, looked, next from dibs._find_matching(v_filter, before, max, dibs.now(), true) as s;
 end
 $$;
 

@@ -1,12 +1,12 @@
 -- move: waiting and dead jobs to another queue.
 
-create or replace function dibs._moved(ticket dibs.waiting_ticket, job dibs.job, queue dibs.queue, at timestamptz) returns dibs.waiting_ticket
+create or replace function dibs._ticket_in_queue(ticket dibs.waiting_ticket, job dibs.job, queue dibs.queue, at timestamptz) returns dibs.waiting_ticket
 language sql stable
 return row((ticket).id, greatest((ticket).due_at, at), (ticket).expire_at, (queue).id, (ticket).run, (ticket).charged, (ticket).losses,
   (ticket).priority, dibs._job_lease((job).lease, (job).lease_growth, (job).lease_cap, queue, (ticket).charged + 1),
   (ticket).history, (ticket).fingerprint, dibs._group_key((queue).id, (job).group_name), (ticket).cost, 'none')::dibs.waiting_ticket;
 
-comment on function dibs._moved is 'A ticket as it is in another queue. It is due no earlier than now: claims there do not look further back.';
+comment on function dibs._ticket_in_queue is 'A ticket as it is in another queue. It is due no earlier than now: claims there do not look further back.';
 
 create or replace function dibs._shard_of_job(id uuid, queue_id integer, shards integer) returns integer
 language sql stable
@@ -53,7 +53,7 @@ begin
   v_ids := array(select g.id from unnest(v_gone) as g) || v_dead;
   update dibs.job as j set queue_id = case when v_shards > 1 then dibs._shard_of_job(j.id, to_queue, v_shards) else to_queue end where j.id = any (v_ids);
   v_tickets := array(
-    select dibs._moved(g, j, q, at) from unnest(v_gone) as g
+    select dibs._ticket_in_queue(g, j, q, at) from unnest(v_gone) as g
     join dibs.job as j on j.id = g.id join dibs.queue as q on q.id = j.queue_id order by g.id);
   perform dibs._check_moved(coalesce(cardinality(v_gone), 0), cardinality(v_tickets)), dibs._return_tickets(v_tickets, at);
   return coalesce(cardinality(v_ids), 0);

@@ -25,9 +25,9 @@ begin
     return;
   end if;
   -- Not what was moved to another queue since.
-  v_gone := dibs._withdraw_tickets(dibs._counted(v_ids), v_now, queues => dibs._queue_numbers(dibs._queue_number(purge.queue)));
+  v_gone := dibs._withdraw_tickets(dibs._find_deletable(v_ids), v_now, queues => dibs._queue_numbers(dibs._queue_number(purge.queue)));
   perform dibs._free_dedup_keys(array_agg(g.fingerprint), array_agg(g.id)) from unnest(v_gone) as g;
-  done := dibs._forget_jobs(array(select g.id from unnest(v_gone) as g));
+  done := dibs._delete_jobs(array(select g.id from unnest(v_gone) as g));
   operation := dibs._audit('purge', purge.queue, v_filter, done, continues => purge.continues);
 end
 $$;

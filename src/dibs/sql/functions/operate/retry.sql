@@ -35,14 +35,14 @@ begin
   -- Keys before tickets, as in every verb: an edit that holds a key may wait for the ticket.
   perform dibs._retake_dedup_keys(v_ids, v_now);
   select array_agg(h.id order by h.id), coalesce(array_agg(h.id order by h.id) filter (where h.fits), '{}') into v_locked, v_chosen
-  from dibs._hold_dead(v_ids, dibs._read_filter('retry', v_filter, v_states)) as h;
-  v_undo := dibs._undo_of_dead(v_chosen);
+  from dibs._lock_dead(v_ids, dibs._read_filter('retry', v_filter, v_states)) as h;
+  v_undo := dibs._snapshot_dead(v_chosen);
   v_back := dibs._revive(v_chosen, retry.rate, coalesce(retry.delay, interval '0'), retry.now is not true, v_now);
   done := cardinality(v_back);
-  refused := dibs._refused(v_ids, v_locked, v_chosen, v_back);
+  refused := dibs._refused_jobs(v_ids, v_locked, v_chosen, v_back);
   operation := dibs._audit('retry', retry.filter ->> 'queue', retry.filter, done,
     jsonb_build_object('rate', retry.rate), retry.continues);
-  perform dibs._keep_undo(operation, v_undo, v_back);
+  perform dibs._save_undo(operation, v_undo, v_back);
 end
 $$;
 

@@ -57,9 +57,9 @@ begin
     raise exception using errcode = 'DI010', message = format('operation %s is a %s, which cannot be undone', operation, verb),
       hint = 'cancel_where and retry can';
   end if;
-  if began <= at - dibs._undo_time() then
+  if began <= at - dibs._undo_period() then
     raise exception using errcode = 'DI010', message = format('operation %s is of %s, and can no longer be undone', operation, dibs._utc_text(began)),
-      hint = format('that is possible for %s', dibs._undo_time());
+      hint = format('that is possible for %s', dibs._undo_period());
   end if;
 end
 $$;
