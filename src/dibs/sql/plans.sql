@@ -11,8 +11,8 @@ begin
     from (values
       -- Take the first few rows in the order of an index: never read all that is due and sort it.
       ('index order', '{enable_seqscan=off,enable_bitmapscan=off,enable_sort=off,plan_cache_mode=force_generic_plan,jit=off}'::text[], '
-        _ahead_note _check_group_depths _count_ungrouped _first_blocked _measure_pressure _next_groups _offer_again _find_oldest_ready
-        _take_tokens _take_units _unblock_limit _unpark _untried_jobs _waiting_of claim next_due'),
+        _ahead_note _check_group_depths _count_ungrouped _first_blocked _measure_pressure _next_groups _unpark_due _find_oldest_ready
+        _take_tokens _take_units _unblock_limit _unpark_for_worker _untried_jobs _waiting_of claim next_due'),
       -- Find rows by their ids, one by one: never read a whole table to join it.
       ('by id', '{enable_seqscan=off,enable_hashjoin=off,enable_mergejoin=off,plan_cache_mode=force_generic_plan,jit=off}', '
         _cancel_batch _expire_batch _lost_jobs extend_many fail_many fire hold_shards park_many progress_many
@@ -22,8 +22,8 @@ begin
         _enqueue_batch _sample_tickets complete enqueue'),
       -- Planned at each call with the real arguments, but never by reading a whole table.
       ('indexed', '{enable_seqscan=off,jit=off}', '
-        _enqueue_rates _clear_day _death_rate _delete_old _end_rates _relatives_of _has_more_runs _lock_dedup_keys _most_at_once
-        _note_chore _read_chore _restore_jobs _run_means _state _take_chore begin_delivery bury_unreadable cancel_key
+        _enqueue_rates _clear_day _death_rate _delete_old _end_rates _relatives_of _has_more_runs _lock_dedup_keys _concurrency_cap
+        _note_chore _read_chore _restore_jobs _mean_run_times _state _take_chore begin_delivery bury_unreadable cancel_key
         cancel_where clone delete edit move payloads purge record_delivery resume status_many supervise undo'),
       -- Rare, or over small tables: any plan will do, as long as it is not compiled.
       ('any', '{jit=off}', '

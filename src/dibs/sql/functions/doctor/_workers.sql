@@ -8,7 +8,7 @@ begin atomic
     'Its jobs wait until they expire.', format('dibs worker MODULE:APP --queue %s; dibs workers shows who is alive', q.name), q.name
   from dibs.queue as q cross join lateral dibs._find_oldest_ready(q.id, at) as o
   where q.shard_of is null and q.paused_at is null and o.ready < at - interval '1 minute'
-    and not exists (select from dibs._workers_of(q.id, at))
+    and not exists (select from dibs._workers_of_queue(q.id, at))
   order by q.name;
 end;
 
@@ -17,12 +17,12 @@ comment on function dibs._find_unserved_queues is 'Queues with jobs that have be
 create or replace function dibs._find_unknown_kinds(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
-  select 'unknown-kind', 'error', format('%s, and jobs of it wait there', dibs._unserved(q.id, q.name, p.kind, at)),
+  select 'unknown-kind', 'error', format('%s, and jobs of it wait there', dibs._why_unserved(q.id, q.name, p.kind, at)),
     'They wait until they expire. The workers run older code, or the task was renamed.',
     'deploy workers that know the task, or dibs move the jobs to a queue whose workers do; dibs workers tasks shows who knows what',
     q.name
   from dibs.parked_kind as p join dibs.queue as q on q.id = p.queue_id
-  where dibs._unserved(q.id, q.name, p.kind, at) is not null
+  where dibs._why_unserved(q.id, q.name, p.kind, at) is not null
     and exists (select from dibs.blocked as b where b.queue_id = p.queue_id and b.kind = p.kind)
   order by q.name, p.kind;
 end;

@@ -41,7 +41,7 @@ begin
       else format('It has been due for %s and waits for a worker: %s%s.', dibs._duration_text(v_now - v_job.due_at),
         coalesce(dibs._why_limited(v_job.queue_id, v_job.queue, v_job.group_name, v_job.group_key, v_now),
           dibs._ahead_note(why.id)),
-        dibs._shard_note(v_job.queue_id, v_now) || coalesce('; ' || dibs._unserved(v_job.queue_id, v_job.queue, v_job.kind, v_now), ''))
+        dibs._shard_note(v_job.queue_id, v_now) || coalesce('; ' || dibs._why_unserved(v_job.queue_id, v_job.queue, v_job.kind, v_now), ''))
       end
     when 'blocked' then coalesce(dibs._why_parked(v_job.blocked, v_job.queue, v_now),
       dibs._why_blocked(v_job.limit_id, v_job.waits_for, why.id))

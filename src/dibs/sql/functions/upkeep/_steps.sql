@@ -41,7 +41,7 @@ begin
       select jsonb_object_agg(r.state, r.jobs), sum(r.jobs) >= 1000 into counts, more
       from (
         select r.state, count(*) as jobs from dibs.rescue(1000) as r group by 1
-        union all select 'offered', dibs._offer_again(1000)) as r
+        union all select 'offered', dibs._unpark_due(1000)) as r
       where r.jobs > 0;
     when 'schedule' then
       select r.counts, r.more, r.wait, r.cron into counts, more, wait, cron from dibs._run_schedules() as r;

@@ -9,34 +9,34 @@ end;
 
 comment on function dibs._live_workers is 'The workers that have been seen lately.';
 
-create or replace function dibs._workers_of(queue_id integer, at timestamptz) returns setof dibs.worker
+create or replace function dibs._workers_of_queue(queue_id integer, at timestamptz) returns setof dibs.worker
 language sql stable
 begin atomic
   select w.* from dibs._live_workers(at) as w
   where w.facts -> 'queues' ? (
     select coalesce(whole.name, q.name) from dibs.queue as q left join dibs.queue as whole on whole.id = q.shard_of
-    where q.id = _workers_of.queue_id);
+    where q.id = _workers_of_queue.queue_id);
 end;
 
-comment on function dibs._workers_of is 'The live workers that say they serve a queue.';
+comment on function dibs._workers_of_queue is 'The live workers that say they serve a queue.';
 
-create or replace function dibs._unserved(queue_id integer, queue text, kind text, at timestamptz) returns text
+create or replace function dibs._why_unserved(queue_id integer, queue text, kind text, at timestamptz) returns text
 language sql stable
 begin atomic
   select case
     when count(*) = 0 then format('no live worker says that it serves queue %L', queue)
-    when not bool_or(coalesce(_unserved.kind = any (w.kinds), true)) then format('no live worker of queue %L runs kind %L', queue, kind)
+    when not bool_or(coalesce(_why_unserved.kind = any (w.kinds), true)) then format('no live worker of queue %L runs kind %L', queue, kind)
   end
-  from dibs._workers_of(queue_id, at) as w;
+  from dibs._workers_of_queue(queue_id, at) as w;
 end;
 
-comment on function dibs._unserved is 'Why no worker may ever come for a job, as far as workers say; null if one may.';
+comment on function dibs._why_unserved is 'Why no worker may ever come for a job, as far as workers say; null if one may.';
 
 create or replace function dibs._why_parked(ticket dibs.blocked, queue text, at timestamptz) returns text
 language sql stable
 begin atomic
   select format('It is due, but a worker that claimed it does not run kind %L; %s. It is offered to all again at %s.', (ticket).kind,
-    coalesce(dibs._unserved((ticket).queue_id, queue, (ticket).kind, at), 'it waits for one that does'), dibs._utc_text((ticket).again_at))
+    coalesce(dibs._why_unserved((ticket).queue_id, queue, (ticket).kind, at), 'it waits for one that does'), dibs._utc_text((ticket).again_at))
   where (ticket).kind is not null;
 end;
 

@@ -1,6 +1,6 @@
 -- What workers_wanted reckons with: who is there, how long a run takes, and how many jobs may run at once.
 
-create or replace function dibs._capacity(at timestamptz) returns table (queue text, workers bigint, slots double precision)
+create or replace function dibs._slots_by_queue(at timestamptz) returns table (queue text, workers bigint, slots double precision)
 language sql stable
 begin atomic
   -- What a worker says of itself may be anything.
@@ -13,27 +13,27 @@ begin atomic
   group by q.name;
 end;
 
-comment on function dibs._capacity is
+comment on function dibs._slots_by_queue is
 'How many live workers say they serve each queue, and how many jobs each of them runs at once, on average; null if they do not say.';
 
-create or replace function dibs._run_means(queues integer[], at timestamptz) returns table (queue_id integer, seconds double precision)
+create or replace function dibs._mean_run_times(queues integer[], at timestamptz) returns table (queue_id integer, seconds double precision)
 language sql stable
 begin atomic
   select s.queue_id, coalesce(
     sum(s.run_us) filter (where s.grain = 'hour')::double precision / nullif(sum(s.runs) filter (where s.grain = 'hour'), 0),
     sum(s.run_us) filter (where s.grain = 'ever')::double precision / nullif(sum(s.runs) filter (where s.grain = 'ever'), 0)) / 1000000
   from (
-    select h.queue_id, h.grain, h.runs, h.run_us from dibs.stat as h where h.grain = 'hour' and h.at > _run_means.at - interval '2 hours'
+    select h.queue_id, h.grain, h.runs, h.run_us from dibs.stat as h where h.grain = 'hour' and h.at > _mean_run_times.at - interval '2 hours'
     union all
     select e.queue_id, e.grain, e.runs, e.run_us from dibs.stat as e where e.grain = 'ever'
   ) as s
   where s.queue_id = any (queues) group by s.queue_id;
 end;
 
-comment on function dibs._run_means is
+comment on function dibs._mean_run_times is
 'How long a run of each queue took on average, in seconds: in this hour and the one before, or ever; null if none was measured.';
 
-create or replace function dibs._most_at_once(queue dibs.queue, run double precision, running bigint) returns double precision
+create or replace function dibs._concurrency_cap(queue dibs.queue, run double precision, running bigint) returns double precision
 language plpgsql stable
 as $$
 declare
@@ -53,11 +53,11 @@ begin
 end
 $$;
 
-comment on function dibs._most_at_once is
+comment on function dibs._concurrency_cap is
 'How many jobs of a queue its limit, its rate or the concurrency of its groups let run at once, if a run takes that many seconds; null
 for any number.';
 
-create or replace function dibs._at_once(
+create or replace function dibs._wanted_concurrency(
   queue dibs.queue, ready bigint, blocked bigint, running bigint, arriving double precision, run double precision,
   target double precision, out load double precision, out at_once double precision)
 language plpgsql stable
@@ -66,10 +66,10 @@ begin
   -- What waits for a limit is let go by what ends, so it needs no more than somebody who comes for it.
   load := case when (queue).paused_at is not null or ready + blocked + running = 0 then 0
     else greatest((arriving + ready / target) * run, (blocked > 0)::integer) end;
-  at_once := greatest(least(load, dibs._most_at_once(queue, run, running)), running);
+  at_once := greatest(least(load, dibs._concurrency_cap(queue, run, running)), running);
 end
 $$;
 
-comment on function dibs._at_once is
+comment on function dibs._wanted_concurrency is
 'How many jobs of a queue should run at once: what keeps up with what comes and does what is due within the target (load), as far as
 limits allow, and never fewer than already run, since to stop those would be to run them again.';

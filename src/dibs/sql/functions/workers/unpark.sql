@@ -1,6 +1,6 @@
 -- unpark: blocked → ready, for jobs whose kind a worker runs.
 
-create or replace function dibs._unpark(of_worker dibs.worker, most integer) returns integer
+create or replace function dibs._unpark_for_worker(of_worker dibs.worker, most integer) returns integer
 language plpgsql volatile
 as $$
 declare
@@ -21,7 +21,7 @@ begin
 end
 $$;
 
-comment on function dibs._unpark is 'Bring parked jobs back that a worker runs; how many came.';
+comment on function dibs._unpark_for_worker is 'Bring parked jobs back that a worker runs; how many came.';
 
 create or replace function dibs.unpark(worker uuid, max integer default 100) returns integer
 language plpgsql volatile security definer
@@ -32,7 +32,7 @@ begin
   if not exists (select from dibs.parked_kind) then
     return 0;
   end if;
-  return (select dibs._unpark(w, unpark.max) from dibs.worker as w where w.id = dibs._worker_number(unpark.worker));
+  return (select dibs._unpark_for_worker(w, unpark.max) from dibs.worker as w where w.id = dibs._worker_number(unpark.worker));
 end
 $$;
 
@@ -40,7 +40,7 @@ comment on function dibs.unpark is
 'Worker protocol: bring up to `max` parked jobs of the queues and kinds that a worker registered with back to ready, by priority and due time; how many came.
 A worker that has room calls it, and then claims.';
 
-create or replace function dibs._offer_again(most integer) returns bigint
+create or replace function dibs._unpark_due(most integer) returns bigint
 language plpgsql volatile
 as $$
 declare
@@ -52,7 +52,7 @@ begin
 end
 $$;
 
-comment on function dibs._offer_again is 'Bring parked jobs back to ready whose pause is over: some claimers do not say what they run. How many came.';
+comment on function dibs._unpark_due is 'Bring parked jobs back to ready whose pause is over: some claimers do not say what they run. How many came.';
 
 create or replace function dibs._forget_parked_kinds() returns void
 language plpgsql volatile

@@ -56,11 +56,11 @@ begin
   from unnest(v_asked) as q
   join counted as c on c.queue_id = q.id
   left join arrivals as a on a.queue_id = q.id
-  left join dibs._capacity(v_now) as l on l.queue = q.name
-  left join dibs._run_means(v_ids, v_now) as s on s.queue_id = q.id
+  left join dibs._slots_by_queue(v_now) as l on l.queue = q.name
+  left join dibs._mean_run_times(v_ids, v_now) as s on s.queue_id = q.id
   cross join lateral (select coalesce(extract(epoch from run_time), s.seconds) as seconds) as m
   cross join lateral (select coalesce(workers_wanted.slots, l.slots, 100) as jobs) as e
-  cross join lateral dibs._at_once(q, c.ready, c.blocked, c.running, coalesce(a.arriving, 0), greatest(coalesce(m.seconds, 1), 0.001), v_target)
+  cross join lateral dibs._wanted_concurrency(q, c.ready, c.blocked, c.running, coalesce(a.arriving, 0), greatest(coalesce(m.seconds, 1), 0.001), v_target)
     as w
   order by q.name;
 end
