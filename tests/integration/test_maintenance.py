@@ -57,7 +57,7 @@ def test_python_and_sql_know_the_same_chores(db: psycopg.Connection[Any]) -> Non
     assert [name for (name,) in rows] == list(CHORES)
     [(body, comment)] = db.execute(
         "select string_agg(prosrc, ' '), obj_description('dibs.maintain'::regproc) from pg_proc"
-        " where proname in ('_do_step', '_expire_far', '_run_schedules')"
+        " where proname in ('_run_chore_step', '_expire_batches', '_run_schedule_round')"
     ).fetchall()
     verbs = set(re.split(r",\s", comment.partition(": ")[2].partition(".")[0]))
     assert verbs == (set(CHORES) - {"schedule"}) | {"run_schedules"}, "the function's comment names them"

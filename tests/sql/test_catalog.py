@@ -67,7 +67,7 @@ THROTTLED = {
     "_take_units",
     "_first_blocked",
     "do_chore",
-    "_note_chore",
+    "_record_chore_step",
     "_find_dead_rows",
     "_find_late_chores",
 }

@@ -419,7 +419,7 @@ def test_two_repairs_at_once_restore_a_job_once(
     long_kept(db, "mail")
     made = client.enqueue("mail", "k")
     db.execute("delete from dibs.ready")
-    [late] = db.execute("select ids from (select (dibs._lost_jobs(dibs._nil_id(), 10)).ids) as l").fetchall()
+    [late] = db.execute("select ids from (select (dibs._next_lost_jobs(dibs._nil_id(), 10)).ids) as l").fetchall()
     assert late == ([made.id],)
     assert client.upkeep.repair_jobs() == 1
     client.complete(client.claim("mail")[0])

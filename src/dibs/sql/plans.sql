@@ -15,7 +15,7 @@ begin
         _take_tokens _take_units _unblock_limit _unpark_for_worker _untried_jobs _waiting_of claim next_due'),
       -- Find rows by their ids, one by one: never read a whole table to join it.
       ('by id', '{enable_seqscan=off,enable_hashjoin=off,enable_mergejoin=off,plan_cache_mode=force_generic_plan,jit=off}', '
-        _cancel_batch _expire_batch _lost_jobs extend_many fail_many fire hold_shards park_many progress_many
+        _cancel_batch _expire_batch _next_lost_jobs extend_many fail_many fire hold_shards park_many progress_many
         release_many rescue run_schedules snooze_many'),
       -- Few joins, called often: no planning after the first call of a connection.
       ('generic', '{enable_seqscan=off,plan_cache_mode=force_generic_plan,jit=off}', '
@@ -23,7 +23,7 @@ begin
       -- Planned at each call with the real arguments, but never by reading a whole table.
       ('indexed', '{enable_seqscan=off,jit=off}', '
         _enqueue_rates _clear_day _death_rate _delete_old _end_rates _relatives_of _has_more_runs _lock_dedup_keys _concurrency_cap
-        _note_chore _read_chore _restore_jobs _mean_run_times _state _take_chore begin_delivery bury_unreadable cancel_key
+        _record_chore_step _read_chore _restore_jobs _mean_run_times _state _lock_chore begin_delivery bury_unreadable cancel_key
         cancel_where clone delete edit move payloads purge record_delivery resume status_many supervise undo'),
       -- Rare, or over small tables: any plan will do, as long as it is not compiled.
       ('any', '{jit=off}', '

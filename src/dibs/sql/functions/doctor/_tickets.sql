@@ -10,7 +10,7 @@ declare
   v_ids uuid[];
 begin
   -- The newest jobs, and some from anywhere: after a few looks all are seen.
-  v_ids := (dibs._lost_jobs(v_newest, c_most)).ids || (dibs._lost_jobs(dibs._id_floor(dibs.now() - random() * v_span), c_most)).ids;
+  v_ids := (dibs._next_lost_jobs(v_newest, c_most)).ids || (dibs._next_lost_jobs(dibs._id_floor(dibs.now() - random() * v_span), c_most)).ids;
   return query
   select 'lost-job', 'error', format('%s of %s jobs that were looked at have no ticket, and no run of theirs succeeded, such as job %s',
       count(distinct k), 2 * c_most, min(k::text)),
@@ -28,7 +28,7 @@ begin atomic
   select 'gone-queue', 'error', format('jobs wait, run or are dead in queue number %s, which is gone', g),
     'Nobody can claim or find them.', 'select * from dibs.repair_jobs(); then move them out of the queue it makes, or resume it',
     'queue number ' || g
-  from unnest(dibs._gone_queues()) as g;
+  from unnest(dibs._find_missing_queues()) as g;
 end;
 
 comment on function dibs._find_gone_queues is 'Tickets and pointers of queues that are gone.';

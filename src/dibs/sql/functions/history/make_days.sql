@@ -13,7 +13,7 @@ begin
   if ahead is null or ahead not between 1 and 366 then
     raise exception using errcode = 'DI010', message = format('days are made 1 to 366 ahead, not %s', ahead);
   end if;
-  if (dibs._take_chore('make_days')).name is null then
+  if (dibs._lock_chore('make_days')).name is null then
     return query select t, 'locked' from unnest(array['job', 'attempt']) as t;
     return;
   end if;

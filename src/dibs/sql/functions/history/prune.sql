@@ -16,7 +16,7 @@ declare
 begin
   perform dibs._check_isolation('prune');
   perform dibs._check_count('prune', prune.max);
-  v_chore := dibs._take_chore('prune');
+  v_chore := dibs._lock_chore('prune');
   if v_chore.name is null then
     return query select t, 'locked', null::bigint from unnest(array['job', 'attempt']) as t;
     return;

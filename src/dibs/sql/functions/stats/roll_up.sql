@@ -19,7 +19,7 @@ begin
   perform dibs._check_count('roll_up', roll_up.max);
   counted := 0;
   more := false;
-  if (dibs._take_chore('roll_up')).name is null then
+  if (dibs._lock_chore('roll_up')).name is null then
     counted := null;
     return;
   end if;

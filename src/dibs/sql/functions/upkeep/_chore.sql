@@ -17,28 +17,28 @@ $$;
 
 comment on function dibs._read_chore is 'The row of a chore.';
 
-create or replace function dibs._take_chore(name text) returns dibs.chore
+create or replace function dibs._lock_chore(name text) returns dibs.chore
 language plpgsql volatile
 as $$
 declare
   v_chore dibs.chore;
 begin
-  select c.* into v_chore from dibs.chore as c where c.name = _take_chore.name order by c.done_at desc limit 1
+  select c.* into v_chore from dibs.chore as c where c.name = _lock_chore.name order by c.done_at desc limit 1
   for update skip locked;
   return v_chore;
 end
 $$;
 
-comment on function dibs._take_chore is
+comment on function dibs._lock_chore is
 'Lock the row of a chore to the end of the transaction and return it; without a name when another does it now.';
 
-create or replace function dibs._is_due(chore dibs.chore, at timestamptz) returns boolean
+create or replace function dibs._is_chore_due(chore dibs.chore, at timestamptz) returns boolean
 language sql immutable
 return at >= (chore).due_at or at < (chore).done_at;
 
-comment on function dibs._is_due is 'Whether a chore is due: its time has come, or the clock was stepped back since it was done.';
+comment on function dibs._is_chore_due is 'Whether a chore is due: its time has come, or the clock was stepped back since it was done.';
 
-create or replace function dibs._note_chore(
+create or replace function dibs._record_chore_step(
   chore dibs.chore, began timestamptz, more boolean, wait interval, place uuid, failures integer, error text) returns interval
 language plpgsql volatile
 as $$
@@ -54,12 +54,12 @@ declare
     else (chore).every end;
 begin
   update dibs.chore as c
-  set done_at = v_now, due_at = v_now + v_wait, took = v_took, place = _note_chore.place, failures = _note_chore.failures,
-    error = _note_chore.error
+  set done_at = v_now, due_at = v_now + v_wait, took = v_took, place = _record_chore_step.place, failures = _record_chore_step.failures,
+    error = _record_chore_step.error
   where c.name = (chore).name and c.done_at = (chore).done_at;
   return v_wait;
 end
 $$;
 
-comment on function dibs._note_chore is
+comment on function dibs._record_chore_step is
 'Write down how a step of a chore went, and return how long until the next. What looks at everything rests after it.';

@@ -1,7 +1,7 @@
 -- Jobs that no claim will ever find: without a ticket, or in a queue that is gone. None of this should ever happen.
 
 -- Volatile: if it waits for a day that is made, it must not look with a snapshot from before.
-create or replace function dibs._lost_jobs(after uuid, most integer, out ids uuid[], out next uuid)
+create or replace function dibs._next_lost_jobs(after uuid, most integer, out ids uuid[], out next uuid)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -9,7 +9,7 @@ begin
   -- One statement sees each ticket in one place. Only a history that is kept says whether a run succeeded: of jobs whose ids, which may be
   -- an hour ahead, are of a time when it was.
   with looked as materialized (
-    select j.id, j.queue_id, j.history from dibs.job as j where j.id > _lost_jobs.after order by j.id limit most
+    select j.id, j.queue_id, j.history from dibs.job as j where j.id > _next_lost_jobs.after order by j.id limit most
   ), kept as materialized (
     select q.id, q.history,
       dibs._id_floor(greatest(dibs.now() - q.history_retention, q.history_since + interval '1 hour')) as since
@@ -27,7 +27,7 @@ begin
 end
 $$;
 
-comment on function dibs._lost_jobs is
+comment on function dibs._next_lost_jobs is
 'Those of the next `most` jobs after an id that have no ticket, and so read as succeeded, though no run of theirs succeeded; and where to go on.
 Jobs whose history is not kept are left out: nothing says how they ended.';
 
@@ -62,7 +62,7 @@ $$;
 
 comment on function dibs._restore_jobs is 'Let jobs wait again that lost their tickets, with the attempts that their history shows; how many do.';
 
-create or replace function dibs._next_queue(after integer) returns integer
+create or replace function dibs._next_queue_in_tickets(after integer) returns integer
 language sql stable
 return least(
   (select t.queue_id from dibs.ready as t where t.group_key is null and t.queue_id > after order by t.queue_id limit 1),
@@ -71,9 +71,9 @@ return least(
   (select t.queue_id from dibs.dead as t where t.queue_id > after order by t.queue_id limit 1),
   (select t.queue_id from dibs.group_pointer as t where t.queue_id > after order by t.queue_id limit 1));
 
-comment on function dibs._next_queue is 'The next number of a queue that stands on a ticket or a pointer; null after the last.';
+comment on function dibs._next_queue_in_tickets is 'The next number of a queue that stands on a ticket or a pointer; null after the last.';
 
-create or replace function dibs._gone_queues() returns integer[]
+create or replace function dibs._find_missing_queues() returns integer[]
 language plpgsql stable
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -81,7 +81,7 @@ set enable_sort = off
 set jit = off
 as $$
 declare
-  v_id integer := dibs._next_queue(0);
+  v_id integer := dibs._next_queue_in_tickets(0);
   v_gone integer[] := array(
     select distinct l.queue_id from (select l.queue_id from dibs.lease as l limit 2 * dibs._count_bound()) as l
     where not exists (select from dibs.queue as q where q.id = l.queue_id));
@@ -90,11 +90,11 @@ begin
     if not exists (select from dibs.queue as q where q.id = v_id) then
       v_gone := v_gone || v_id;
     end if;
-    v_id := dibs._next_queue(v_id);
+    v_id := dibs._next_queue_in_tickets(v_id);
   end loop;
   return array(select distinct g from unnest(v_gone) as g order by g);
 end
 $$;
 
-comment on function dibs._gone_queues is
+comment on function dibs._find_missing_queues is
 'The numbers of queues that are gone, though tickets or pointers name them. It reads one entry of each index for a queue, and 20,000 leases.';

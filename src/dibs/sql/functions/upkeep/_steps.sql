@@ -1,6 +1,6 @@
 -- What each chore does: one step, which ends soon however much there is to do.
 
-create or replace function dibs._expire_far(place uuid, out expired bigint, out next uuid)
+create or replace function dibs._expire_batches(place uuid, out expired bigint, out next uuid)
 language sql volatile
 begin atomic
   with recursive walk as (
@@ -12,9 +12,9 @@ begin atomic
   select sum(w.expired)::bigint, (array_agg(w.next order by w.n desc))[1] from walk as w;
 end;
 
-comment on function dibs._expire_far is 'End waiting jobs past their time among half a million, from a place on; where to go on, if there are more.';
+comment on function dibs._expire_batches is 'End waiting jobs past their time among half a million, from a place on; where to go on, if there are more.';
 
-create or replace function dibs._run_schedules(
+create or replace function dibs._run_schedule_round(
   out counts jsonb, out more boolean, out wait interval, out cron jsonb)
 language sql volatile
 begin atomic
@@ -26,10 +26,10 @@ begin atomic
   from dibs.run_schedules(100) as r;
 end;
 
-comment on function dibs._run_schedules is
+comment on function dibs._run_schedule_round is
 'A round of schedules, and how long until the next: until a slot comes, and a second at most, to notice the ends of runs.';
 
-create or replace function dibs._do_step(
+create or replace function dibs._run_chore_step(
   chore text, place uuid, out counts jsonb, out next uuid, out more boolean, out wait interval, out cron jsonb)
 language plpgsql volatile
 as $$
@@ -44,9 +44,9 @@ begin
         union all select 'offered', dibs._unpark_due(1000)) as r
       where r.jobs > 0;
     when 'schedule' then
-      select r.counts, r.more, r.wait, r.cron into counts, more, wait, cron from dibs._run_schedules() as r;
+      select r.counts, r.more, r.wait, r.cron into counts, more, wait, cron from dibs._run_schedule_round() as r;
     when 'expire' then
-      select e.expired, e.next into v_count, next from dibs._expire_far(place) as e;
+      select e.expired, e.next into v_count, next from dibs._expire_batches(place) as e;
       counts := jsonb_build_object('expired', v_count);
       more := next is not null;
     when 'roll_up' then
@@ -78,6 +78,6 @@ begin
 end
 $$;
 
-comment on function dibs._do_step is
+comment on function dibs._run_chore_step is
 'Do one step of a chore: what it counted, where the next step goes on (next), whether there is more to do now, how long to wait if
 not as long as usual, and which cron expressions the client has to read.';

@@ -19,14 +19,14 @@ begin
   more := false;
   cron := '[]';
   -- Read before it is locked: a lock costs a transaction id.
-  if v_forced or dibs._is_due(v_chore, v_began) then
-    v_chore := dibs._take_chore(v_chore.name);
+  if v_forced or dibs._is_chore_due(v_chore, v_began) then
+    v_chore := dibs._lock_chore(v_chore.name);
   end if;
   if v_chore.name is null then
     outcome := 'busy';
     wait := interval '1 second';
     return;
-  elsif not v_forced and not dibs._is_due(v_chore, v_began) then
+  elsif not v_forced and not dibs._is_chore_due(v_chore, v_began) then
     outcome := 'early';
     -- A little later than the one that did it last, so that not all come at the same moment.
     wait := v_chore.due_at - v_began + random() * interval '0.2 seconds';
@@ -34,7 +34,7 @@ begin
   end if;
   begin
     select coalesce(s.counts, '{}'), coalesce(s.more, false), s.wait, coalesce(s.cron, '[]'), s.next
-    into counts, more, wait, cron, v_next from dibs._do_step(v_chore.name, v_chore.place) as s;
+    into counts, more, wait, cron, v_next from dibs._run_chore_step(v_chore.name, v_chore.place) as s;
     outcome := 'done';
     failures := 0;
   exception when others or query_canceled then
@@ -44,7 +44,7 @@ begin
     error := sqlerrm;
     wait := least(v_chore.every * 2 ^ least(v_chore.failures, 5), interval '30 seconds');
   end;
-  wait := dibs._note_chore(v_chore, v_began, more, wait, v_next, failures, error);
+  wait := dibs._record_chore_step(v_chore, v_began, more, wait, v_next, failures, error);
   -- The error may be about any queue.
   if error is not null and dibs.confined_to() is not null then
     error := 'the view chores says why, to those who may see every queue';

@@ -13,15 +13,15 @@ begin
   perform dibs._check_isolation('repair_jobs'), dibs._refuse_confined('repair_jobs looks at all'),
     dibs._check_count('repair_jobs', repair_jobs.max);
   restored := 0;
-  queues := array(select 'recovered-' || g from unnest(dibs._gone_queues()) as g);
-  select l.ids, l.next into v_ids, repair_jobs.next from dibs._lost_jobs(coalesce(repair_jobs.after, dibs._nil_id()), repair_jobs.max) as l;
+  queues := array(select 'recovered-' || g from unnest(dibs._find_missing_queues()) as g);
+  select l.ids, l.next into v_ids, repair_jobs.next from dibs._next_lost_jobs(coalesce(repair_jobs.after, dibs._nil_id()), repair_jobs.max) as l;
   lost := coalesce(cardinality(v_ids), 0);
   if repair_jobs.dry_run then
     return;
   end if;
   -- What its jobs need of a claim is not known, so everything is looked for.
   insert into dibs.queue (id, name, paused_at, has_groups, has_job_limits, has_large) overriding system value
-  select g, 'recovered-' || g, v_now, true, true, true from unnest(dibs._gone_queues()) as g on conflict do nothing;
+  select g, 'recovered-' || g, v_now, true, true, true from unnest(dibs._find_missing_queues()) as g on conflict do nothing;
   perform dibs._note_priorities(array_agg(r.queue_id), array_agg(r.priority)) from (
     select distinct r.queue_id, r.priority from dibs.queue as q join dibs.ready as r on r.queue_id = q.id
     where q.name = any (queues) and r.priority <> q.priority) as r having count(*) > 0;
