@@ -30,7 +30,7 @@ TAKERS = {
     "_complete_one": "the run has succeeded",
     "complete_many": "the runs have succeeded",
     "delete": "the jobs are forgotten",
-    "_delete_old": "the jobs are forgotten",
+    "_delete_past_retention": "the jobs are forgotten",
     "_drop_day": "the jobs are dropped with their day",
 }
 """Functions that delete tickets and insert none, and who puts the tickets somewhere, or why nobody has to."""

@@ -9,7 +9,7 @@ begin atomic
   from (values ('job'), ('attempt')) as p (parent)
   cross join lateral (
     select (at at time zone 'UTC')::date + n as day from generate_series(0, 1) as n) as d
-  where not exists (select from dibs._days(p.parent) as made where made.day = d.day);
+  where not exists (select from dibs._day_partitions(p.parent) as made where made.day = d.day);
 end;
 
 comment on function dibs._find_missing_days is 'Days, today and tomorrow, that have no partition.';
@@ -22,7 +22,7 @@ begin atomic
     'It holds what has no day. It is trimmed row by row, and a new day has to look through it under a lock.',
     'see that days are made ahead: select * from dibs.make_days(); old rows leave by: select * from dibs.prune();', p.parent
   from (values ('job'), ('attempt')) as p (parent)
-  where dibs._is_full(p.parent);
+  where dibs._is_default_large(p.parent);
 end;
 
 comment on function dibs._find_full_default_partitions is 'Default partitions that fill up.';
@@ -37,7 +37,7 @@ begin atomic
   from (
     select 'job' as parent, max(q.retention) as keep from dibs.queue as q
     union all select 'attempt', max(q.history_retention) from dibs.queue as q) as p
-  cross join lateral dibs._days(p.parent) as d
+  cross join lateral dibs._day_partitions(p.parent) as d
   where dibs._day_start(d.day + 3) <= at - p.keep
   group by p.parent;
 end;

@@ -14,23 +14,23 @@ return parent || '_' || lpad(extract(year from day)::text, 4, '0')
 
 comment on function dibs._day_name is 'The name of a day''s partition.';
 
-create or replace function dibs._day_of(name text) returns date
+create or replace function dibs._partition_day(name text) returns date
 language sql immutable strict parallel safe
 return make_date(left(right(name, 8), 4)::integer, substr(right(name, 8), 5, 2)::integer, right(name, 2)::integer);
 
-comment on function dibs._day_of is 'The day in the name of a partition.';
+comment on function dibs._partition_day is 'The day in the name of a partition.';
 
-create or replace function dibs._days(parent text) returns table (name text, day date)
+create or replace function dibs._day_partitions(parent text) returns table (name text, day date)
 language sql stable
 begin atomic
-  select c.relname::text, dibs._day_of(c.relname::text)
+  select c.relname::text, dibs._partition_day(c.relname::text)
   from pg_catalog.pg_inherits as i
   join pg_catalog.pg_class as c on c.oid = i.inhrelid
   where i.inhparent = ('dibs.' || parent)::regclass and c.relname ~ '_[0-9]{8}$'
   order by 2;
 end;
 
-comment on function dibs._days is 'The daily partitions of a table, oldest first.';
+comment on function dibs._day_partitions is 'The daily partitions of a table, oldest first.';
 
 create or replace function dibs._make_day(parent text, day date) returns text
 language plpgsql volatile
@@ -43,7 +43,7 @@ declare
   v_to uuid := dibs._id_floor(dibs._day_start(day + 1));
   v_early bigint;
 begin
-  if exists (select from dibs._days(parent) as d where d.day = _make_day.day) then
+  if exists (select from dibs._day_partitions(parent) as d where d.day = _make_day.day) then
     return 'exists';
   end if;
   execute format('select count(*) from (select from dibs.%I where id >= $1 and id < $2 limit $3) as e',
@@ -73,23 +73,23 @@ comment on function dibs._make_day is
 'Make a day''s partition and move its rows there from the default one. Answers `made`, `exists`, `locked` (try again
 later) or `crowded` (more than 10,000 rows; they stay in the default partition and are trimmed there).';
 
-create or replace function dibs._is_full(parent text) returns boolean
+create or replace function dibs._is_default_large(parent text) returns boolean
 language sql stable
 return pg_relation_size(to_regclass('dibs.' || parent || '_default')) > pg_size_bytes('8 MB');
 
-comment on function dibs._is_full is 'Whether a default partition is so large that reading all of it takes time.';
+comment on function dibs._is_default_large is 'Whether a default partition is so large that reading all of it takes time.';
 
-create or replace function dibs._is_live(id uuid, at timestamptz) returns boolean
+create or replace function dibs._is_live_job(id uuid, at timestamptz) returns boolean
 language sql stable
-return exists (select from dibs.ready as r where r.id = _is_live.id)
-  or exists (select from dibs.lease as l where l.id = _is_live.id)
-  or exists (select from dibs.blocked as b where b.id = _is_live.id)
+return exists (select from dibs.ready as r where r.id = _is_live_job.id)
+  or exists (select from dibs.lease as l where l.id = _is_live_job.id)
+  or exists (select from dibs.blocked as b where b.id = _is_live_job.id)
   or exists (select from dibs.dead as d join dibs.queue as q on q.id = d.queue_id
-             where d.id = _is_live.id and d.ended_at > at - q.retention);
+             where d.id = _is_live_job.id and d.ended_at > at - q.retention);
 
-comment on function dibs._is_live is 'Whether a job still waits, runs, or is dead within its queue''s retention.';
+comment on function dibs._is_live_job is 'Whether a job still waits, runs, or is dead within its queue''s retention.';
 
-create or replace function dibs._live_in(from_id uuid, to_id uuid, at timestamptz, max integer) returns uuid[]
+create or replace function dibs._find_live_jobs(from_id uuid, to_id uuid, at timestamptz, max integer) returns uuid[]
 language sql stable
 return array(
   select t.id from (
@@ -100,7 +100,7 @@ return array(
     where d.id >= from_id and d.id < to_id and d.ended_at > at - q.retention
   ) as t limit max);
 
-comment on function dibs._live_in is 'The live jobs in a range of ids, up to `max` of them.';
+comment on function dibs._find_live_jobs is 'The live jobs in a range of ids, up to `max` of them.';
 
 create or replace function dibs._drop_day(parent text, name text, at timestamptz) returns text
 language plpgsql volatile
@@ -108,18 +108,18 @@ set lock_timeout = '50ms'
 as $$
 declare
   c_max constant integer := 1000;  -- To move more would hold the lock too long.
-  v_day date := dibs._day_of(name);
+  v_day date := dibs._partition_day(name);
   v_from uuid := dibs._id_floor(dibs._day_start(v_day));
   v_to uuid := dibs._id_floor(dibs._day_start(v_day + 1));
   v_live uuid[] := '{}'::uuid[];
 begin
-  if parent = 'job' and cardinality(dibs._live_in(v_from, v_to, at, c_max + 1)) > c_max then
+  if parent = 'job' and cardinality(dibs._find_live_jobs(v_from, v_to, at, c_max + 1)) > c_max then
     return 'crowded';
   end if;
   execute format('lock table dibs.%I in access exclusive mode', parent);
   if parent = 'job' then
     -- Look again, now that nobody can write a job: what is alive moves to the default partition.
-    v_live := dibs._live_in(v_from, v_to, at, null);
+    v_live := dibs._find_live_jobs(v_from, v_to, at, null);
     delete from dibs.dead as d where d.id >= v_from and d.id < v_to and d.id <> all (v_live);
   end if;
   execute format('alter table dibs.%I detach partition dibs.%I', parent, name);

@@ -6,7 +6,7 @@ return dibs._day_start(((at - retention) at time zone 'UTC')::date);
 
 comment on function dibs._kept_since is 'The start of the oldest day that a retention keeps.';
 
-create or replace function dibs._delete_old(ids uuid[], at timestamptz) returns bigint
+create or replace function dibs._delete_past_retention(ids uuid[], at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 declare
@@ -18,14 +18,14 @@ begin
   -- One whose dead row was locked may be about to come back: it stays, and so does one that came back since.
   with gone as (
     delete from dibs.job as j
-    where j.id = any (ids) and not dibs._is_live(j.id, at) and not exists (select from dibs.dead as d where d.id = j.id)
+    where j.id = any (ids) and not dibs._is_live_job(j.id, at) and not exists (select from dibs.dead as d where d.id = j.id)
     returning 1)
   select count(*) into v_deleted from gone;
   return v_deleted;
 end
 $$;
 
-comment on function dibs._delete_old is
+comment on function dibs._delete_past_retention is
 'Delete those of the jobs that are past their queue''s retention, with their dead tickets. Returns how many.';
 
 create or replace function dibs._trim_jobs(at timestamptz, after uuid, max integer, out trimmed bigint, out next uuid)
@@ -49,14 +49,14 @@ begin
     select l.id, k.retention from looked as l join kept as k on k.id = l.queue_id and l.id < k.since order by l.id
   ), old as materialized (
     select l.id from late as l
-    where not dibs._is_live(l.id, at)
+    where not dibs._is_live_job(l.id, at)
       -- A job that outlived its day is kept for its retention from its last attempt on.
       and not exists (select from dibs.attempt as a where a.id = l.id and a.ended_at > at - l.retention)
     limit _trim_jobs.max
   )
   select array(select o.id from old as o order by o.id), (select count(*) from looked), (select l.id from looked as l order by l.id desc limit 1)
   into v_old, v_looked, v_last;
-  trimmed := dibs._delete_old(v_old, at);
+  trimmed := dibs._delete_past_retention(v_old, at);
   next := case when cardinality(v_old) = _trim_jobs.max then v_old[_trim_jobs.max]
     when v_looked = 10 * _trim_jobs.max then v_last end;
 end
@@ -105,7 +105,7 @@ comment on function dibs._trim_attempts is
 'Delete up to `max` attempts past their queue''s history retention that leave with no day. Looks at ten times as many after an id; where
 to go on, if there are more.';
 
-create or replace function dibs._clear_day(day date, at timestamptz, max integer) returns bigint
+create or replace function dibs._delete_dead_of_day(day date, at timestamptz, max integer) returns bigint
 language plpgsql volatile
 as $$
 declare
@@ -113,14 +113,14 @@ declare
     select d.id from (
       select d.id, d.queue_id, d.ended_at from dibs.dead as d
       where d.id >= dibs._id_floor(dibs._day_start(day)) and d.id < dibs._id_floor(dibs._day_start(day + 1))
-      order by d.id limit 2 * _clear_day.max) as d
+      order by d.id limit 2 * _delete_dead_of_day.max) as d
     join dibs.queue as q on q.id = d.queue_id where d.ended_at <= at - q.retention
-    order by d.id limit _clear_day.max);
+    order by d.id limit _delete_dead_of_day.max);
 begin
   -- A few go with their day.
-  return case when cardinality(v_old) = _clear_day.max then dibs._delete_old(v_old, at) else 0 end;
+  return case when cardinality(v_old) = _delete_dead_of_day.max then dibs._delete_past_retention(v_old, at) else 0 end;
 end
 $$;
 
-comment on function dibs._clear_day is
+comment on function dibs._delete_dead_of_day is
 'Delete the first `max` dead jobs of a day that are past their retention, if it has as many: while a day is dropped, everyone waits.';

@@ -23,7 +23,7 @@ begin
       outcome := dibs._make_day(v_parent, v_today + n);
       return next;
       -- Attaching a day scans the whole default partition under lock; when that is large, make one day per call.
-      exit when outcome = 'locked' or outcome = 'made' and dibs._is_full(v_parent);
+      exit when outcome = 'locked' or outcome = 'made' and dibs._is_default_large(v_parent);
     end loop;
   end loop;
 end

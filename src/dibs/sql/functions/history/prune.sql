@@ -28,9 +28,9 @@ begin
     union all select 'job', max(q.retention) from dibs.queue as q
   loop
     for name in
-      select d.name from dibs._days(v_parent) as d where dibs._day_start(d.day + 1) <= v_now - v_keep
+      select d.name from dibs._day_partitions(v_parent) as d where dibs._day_start(d.day + 1) <= v_now - v_keep
     loop
-      trimmed := case when v_parent = 'job' then dibs._clear_day(dibs._day_of(name), v_now, 10 * prune.max) end;
+      trimmed := case when v_parent = 'job' then dibs._delete_dead_of_day(dibs._partition_day(name), v_now, 10 * prune.max) end;
       outcome := case when trimmed > 0 then 'trimmed' else dibs._drop_day(v_parent, name, v_now) end;
       trimmed := nullif(trimmed, 0);
       v_busy := v_busy or outcome <> 'crowded';
