@@ -26,7 +26,7 @@ create index audit_operation_idx on dibs.audit (operation);
 create index audit_policy_idx on dibs.audit (queue, id) where verb = 'set_queue';
 create index audit_job_idx on dibs.audit (job_id) where job_id is not null;
 
-create function dibs._keep_audit() returns trigger
+create function dibs._protect_audit() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -41,9 +41,9 @@ begin
 end
 $$;
 
-comment on function dibs._keep_audit is 'Refuse to change the audit, but for rows past their retention, which may be deleted.';
+comment on function dibs._protect_audit is 'Refuse to change the audit, but for rows past their retention, which may be deleted.';
 
 create trigger audit_kept before update or truncate on dibs.audit
-for each statement execute function dibs._keep_audit();
+for each statement execute function dibs._protect_audit();
 create trigger audit_row_kept before delete on dibs.audit
-for each row execute function dibs._keep_audit();
+for each row execute function dibs._protect_audit();

@@ -30,7 +30,7 @@ end;
 
 comment on function dibs._audit is 'Write down a change, or the next step of one (`continues`). Returns the number of the operation.';
 
-create or replace function dibs._audit_acting(
+create or replace function dibs._audit_if_acting(
   verb text, queue text default null, jobs bigint default null, detail jsonb default null) returns void
 language plpgsql volatile
 as $$
@@ -41,7 +41,7 @@ begin
 end
 $$;
 
-comment on function dibs._audit_acting is
+comment on function dibs._audit_if_acting is
 'Write down a change by a verb that applications call as well, if somebody says who acts.';
 
 create or replace function dibs._check_continues(verb text, continues bigint) returns void

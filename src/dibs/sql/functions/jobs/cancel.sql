@@ -78,7 +78,7 @@ as $$
 #variable_conflict use_column
 begin
   return query select c.item, c.id, c.answer from dibs._cancel_batch(ids, cancel_many.reason, true) as c;
-  perform dibs._audit_acting('cancel', jobs => cardinality(ids),
+  perform dibs._audit_if_acting('cancel', jobs => cardinality(ids),
     detail => jsonb_build_object('reason', cancel_many.reason, 'ids', case when cardinality(ids) <= 100 then to_jsonb(ids) end));
 end
 $$;

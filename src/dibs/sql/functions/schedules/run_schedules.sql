@@ -147,7 +147,7 @@ begin
     answer := case when job_id is null then 'duplicate' else 'triggered' end;
   end if;
   s := dibs._plan_after_run(s, v_now);
-  perform dibs._save_schedule(s), dibs._audit_acting('trigger', s.job ->> 'queue', detail => jsonb_build_object('schedule', s.name));
+  perform dibs._save_schedule(s), dibs._audit_if_acting('trigger', s.job ->> 'queue', detail => jsonb_build_object('schedule', s.name));
 end
 $$;
 
