@@ -109,7 +109,7 @@ def test_roles_of_actions_may_do_what_the_docs_say(db: psycopg.Connection[Any]) 
         for verb in re.findall(r"\w+", verbs.partition(", and all")[0])
     }
     assert documented == set(granted)
-    assert db.execute("select dibs._roles()").fetchall() == [(list(sql.ROLES),)]
+    assert db.execute("select dibs._dibs_roles()").fetchall() == [(list(sql.ROLES),)]
 
 
 def test_settings_of_a_queue_are_documented(db: psycopg.Connection[Any]) -> None:

@@ -105,7 +105,7 @@ def test_without_confined_roles_nothing_is_looked_up(db: psycopg.Connection[Any]
     client.enqueue("q", "k")
     assert db.execute("select bool_or(is_confined) from dibs.queue").fetchone() == (False,)
     db.execute("revoke all on function dibs.confined_to from public")
-    db.execute("create or replace function dibs._check_queues(names text[]) returns void language plpgsql stable"
+    db.execute("create or replace function dibs._check_queue_access(names text[]) returns void language plpgsql stable"
                " as $$ begin raise exception 'looked up'; end $$")  # fmt: skip
     client.enqueue("q", "k")
     assert client.claim("q")

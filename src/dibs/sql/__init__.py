@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = files(__name__)
 
 ROLES = ("dibs_producer", "dibs_worker", "dibs_observer", "dibs_admin", *(f"dibs_{action}" for action in ACTIONS))
-"""The roles of dibs: four for logins, and one for each action of a person; ``dibs._roles()`` has the same."""
+"""The roles of dibs: four for logins, and one for each action of a person; ``dibs._dibs_roles()`` has the same."""
 
 TABLES = (
     "values", "queues", "jobs", "dedup", "backpressure", "groups", "limits", "claiming", "shards", "schedules",

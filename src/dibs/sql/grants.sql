@@ -10,7 +10,7 @@ do $roles$
 declare
   v_role text;
 begin
-  foreach v_role in array dibs._roles() loop
+  foreach v_role in array dibs._dibs_roles() loop
     if not exists (select from pg_catalog.pg_roles where rolname = v_role) then
       -- Another database's install may be making it; nobody waits behind us for a role that is not there yet.
       set local lock_timeout = '10s';
@@ -37,7 +37,7 @@ begin
   for v_grant in
     select r.rolname as role, m.rolname as member
     from pg_catalog.pg_roles as r join pg_catalog.pg_roles as m on m.rolname in ('dibs_admin', current_user)
-    where r.rolname = any ((dibs._roles())[5:]) and not pg_has_role(m.oid, r.oid,
+    where r.rolname = any ((dibs._dibs_roles())[5:]) and not pg_has_role(m.oid, r.oid,
       case when current_setting('server_version_num')::integer < 160000 then 'member' else 'set' end)
   loop
     begin

@@ -16,7 +16,7 @@ begin atomic
     select d.step, d.detail, (
       select b.step from dibs.delivery as b where b.job_id = d.job_id and b.seq < d.seq
       order by b.seq desc limit 1) as before
-    from dibs.delivery as d where d.job_id = dibs._seen_job(delivery_stage.id) order by d.seq desc limit 1) as d on true;
+    from dibs.delivery as d where d.job_id = dibs._visible_job(delivery_stage.id) order by d.seq desc limit 1) as d on true;
 end;
 
 comment on function dibs.delivery_stage is

@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 begin atomic
   select dibs._check_name('a source', coalesce(append_error.source, 'sql'));
   insert into dibs.error (at, job_id, source, message)
-  values (dibs.now(), dibs._seen_job(append_error.job_id), coalesce(append_error.source, 'sql'),
+  values (dibs.now(), dibs._visible_job(append_error.job_id), coalesce(append_error.source, 'sql'),
     dibs._clip_error(coalesce(append_error.message, 'an error that said nothing')))
   returning id;
 end;

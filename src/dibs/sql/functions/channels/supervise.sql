@@ -61,7 +61,7 @@ begin atomic
     select case when s.state in ('scheduled', 'ready', 'blocked', 'running') then s.state end
     from dibs.supervised_process as p join dibs.queue as q on q.id = p.queue_id
     cross join lateral (select dibs._state(p.job_id) as state) as s
-    where q.name = supervised.queue and p.name = supervised.name and dibs._sees(q.name)), 'none');
+    where q.name = supervised.queue and p.name = supervised.name and dibs._may_see_queue(q.name)), 'none');
 end;
 
 comment on function dibs.supervised is

@@ -29,7 +29,7 @@ begin
   foreach v_queue in array v_found loop
     -- All names at once, and before a shard of another queue can say that it is there.
     if v_queue.is_confined and not v_checked then
-      perform dibs._check_queues(queues);
+      perform dibs._check_queue_access(queues);
       v_checked := true;
     end if;
     if v_queue.shards is not null or v_queue.shard_of is not null then
@@ -37,7 +37,7 @@ begin
     end if;
   end loop;
   if cardinality(v_found) = 0 and dibs._is_confined() then
-    perform dibs._check_queues(queues);
+    perform dibs._check_queue_access(queues);
   end if;
   return v_found;
 end

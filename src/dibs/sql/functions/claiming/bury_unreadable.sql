@@ -12,7 +12,7 @@ declare
   v_bad record;
 begin
   perform dibs._check_isolation('bury_unreadable');
-  perform dibs._check_queues(dibs._check_items('bury_unreadable', queues, 'names'));
+  perform dibs._check_queue_access(dibs._check_items('bury_unreadable', queues, 'names'));
   v_queues := array(select q.id from dibs.queue as q where q.name = any (queues));
   -- A hundred at a time, in about the order of claims: what stops them is usually at the front.
   for v_ids in

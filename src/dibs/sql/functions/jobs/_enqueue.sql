@@ -9,7 +9,7 @@ declare
 begin
   if needs.ids > 0 and not fresh then
     v_batch.same := dibs._find_existing_ids(jobs);
-    perform dibs._refuse_hidden(v_batch.same);
+    perform dibs._refuse_hidden_ids(v_batch.same);
   end if;
   if needs.resources > 0 then
     perform dibs._check_resources(jobs);

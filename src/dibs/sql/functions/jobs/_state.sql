@@ -4,7 +4,7 @@ create or replace function dibs._state(id uuid) returns text
 language sql volatile
 begin atomic
   select case
-    when (select s.confined from dibs.setting as s) and dibs._is_hidden(_state.id) then 'unknown'
+    when (select s.confined from dibs.setting as s) and dibs._is_hidden_job(_state.id) then 'unknown'
     else coalesce(
       (select case when r.due_at > dibs.now() then 'scheduled' else 'ready' end from dibs.ready as r where r.id = _state.id),
       (select 'blocked' from dibs.blocked as b where b.id = _state.id),

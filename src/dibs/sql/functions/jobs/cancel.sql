@@ -30,7 +30,7 @@ declare
 begin
   perform dibs._check_isolation('cancel');
   if guarded and dibs._is_confined() then
-    v_left := array(select k from unnest(v_left) as k where not dibs._is_hidden(k) order by k);
+    v_left := array(select k from unnest(v_left) as k where not dibs._is_hidden_job(k) order by k);
   end if;
   -- A ticket may move while we look for it, so look again for those that still have one.
   loop
@@ -58,7 +58,7 @@ begin
     case
       when k.id = any (v_dead) then 'cancelled'
       when k.id = any (v_asked) then 'requested'
-      when guarded and (select s.confined from dibs.setting as s) and dibs._is_hidden(k.id) then 'unknown'
+      when guarded and (select s.confined from dibs.setting as s) and dibs._is_hidden_job(k.id) then 'unknown'
       when (select true from dibs.job as j where j.id = k.id) then 'ended'
       else 'unknown'
     end

@@ -51,7 +51,7 @@ as $$
 begin
   select e.expired, e.next into expire.expired, expire.next from dibs._expire_batch(chunk, after) as e;
   -- Where to go on is the id of a job, of whatever queue.
-  expire.next := dibs._seen_job(expire.next);
+  expire.next := dibs._visible_job(expire.next);
 end
 $$;
 

@@ -20,7 +20,7 @@ begin
     order by l.id limit rescue.max for update skip locked
   ) as l;
   return query
-  select case when not (v_guarded and dibs._is_hidden(p.id)) then p.id end, p.state from dibs._end_runs('lost', v_ids, v_tokens,
+  select case when not (v_guarded and dibs._is_hidden_job(p.id)) then p.id end, p.state from dibs._end_runs('lost', v_ids, v_tokens,
     array_fill('the lease ran out: its worker died, hung or lost the database'::text,
                array[coalesce(cardinality(v_ids), 0)]), null, null, v_now) as p;
 end

@@ -36,7 +36,7 @@ begin atomic
       select s.result from dibs.attempt as s where s.id = k.id and s.outcome is null order by s.run desc limit 1) end
   from unnest(dibs._check_items('status_many', ids, 'batch')) with ordinality as g (id, n)
   cross join lateral (
-    select case when (select s.confined from dibs.setting as s) and dibs._is_hidden(g.id) then null else g.id end as id
+    select case when (select s.confined from dibs.setting as s) and dibs._is_hidden_job(g.id) then null else g.id end as id
   ) as k
   left join lateral (select j.* from dibs.job as j where j.id = k.id offset 0) as j on true
   left join dibs.queue as q on q.id = j.queue_id

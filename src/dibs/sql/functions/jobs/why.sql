@@ -24,7 +24,7 @@ begin
   left join dibs.lease as l on l.id = j.id left join dibs.worker as w on w.id = l.worker
   left join dibs.dead as d on d.id = j.id
   where j.id = why.id;
-  v_state := case when (select s.confined from dibs.setting as s) and dibs._is_hidden(why.id) then 'unknown'
+  v_state := case when (select s.confined from dibs.setting as s) and dibs._is_hidden_job(why.id) then 'unknown'
     else coalesce(v_job.state, 'unknown') end;
   return case v_state
     when 'unknown' then format('There is no job %s: it was never committed, or it was pruned.', why.id)

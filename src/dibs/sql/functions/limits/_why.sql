@@ -4,7 +4,7 @@ create or replace function dibs._describe_holders(of_limit integer) returns text
 language sql stable
 return (
   select case when count(*) = 0 then 'nobody holds it' else format('%s hold%s it: %s%s', count(*), case count(*) when 1 then 's' else '' end,
-    string_agg(coalesce(dibs._seen_job(l.id)::text, 'a job of another queue') || coalesce(' (worker ' || l.worker || ')', ''), ', '
+    string_agg(coalesce(dibs._visible_job(l.id)::text, 'a job of another queue') || coalesce(' (worker ' || l.worker || ')', ''), ', '
       order by l.claimed_at) filter (where l.n <= 3),
     case when count(*) > 3 then ', …' else '' end) end
   from (

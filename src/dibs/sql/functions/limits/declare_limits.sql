@@ -39,7 +39,7 @@ comment on function dibs._check_declared is 'Refuse what declare_limits does not
 create or replace function dibs._is_in_force(kind text, most integer, rate double precision) returns boolean
 language sql stable
 begin atomic
-  select (not dibs._is_confined() or exists (select from dibs.task as t where t.kind = _is_in_force.kind and dibs._sees(t.queue)))
+  select (not dibs._is_confined() or exists (select from dibs.task as t where t.kind = _is_in_force.kind and dibs._may_see_queue(t.queue)))
     and exists (
       select from dibs.limit_rule as b
       where b.is_set and b.scope = 'kind' and b.name = _is_in_force.kind

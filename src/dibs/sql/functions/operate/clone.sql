@@ -10,7 +10,7 @@ declare
   v_queue text;
   v_clone uuid;
 begin
-  select j.* into v_job from dibs.job as j where j.id = dibs._seen_job(clone.id);
+  select j.* into v_job from dibs.job as j where j.id = dibs._visible_job(clone.id);
   if not found then
     perform dibs._no_such_job(clone.id);
   end if;

@@ -73,7 +73,7 @@ declare
   v_state text;
 begin
   perform dibs._check_isolation('edit');
-  if dibs._seen_job(edit.id) is null or not exists (select from dibs.job as j where j.id = edit.id) then
+  if dibs._visible_job(edit.id) is null or not exists (select from dibs.job as j where j.id = edit.id) then
     perform dibs._no_such_job(edit.id);
   end if;
   perform dibs._lock_dedup_keys(array[edit.id]);

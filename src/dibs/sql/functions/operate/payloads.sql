@@ -14,9 +14,9 @@ begin
   with sized as materialized (
     select k.id, k.n, sum(coalesce(j.size, dibs._small_job_bytes())) over (order by k.n) - coalesce(j.size, dibs._small_job_bytes()) as before
     from unnest(payloads.ids) with ordinality as k (id, n)
-    left join lateral (select j.size from dibs.job as j where j.id = dibs._seen_job(k.id) offset 0) as j on true)
+    left join lateral (select j.size from dibs.job as j where j.id = dibs._visible_job(k.id) offset 0) as j on true)
   select s.id, j.payload, j.headers, j.content_type, j.body from sized as s
-  left join lateral (select j.* from dibs.job as j where j.id = dibs._seen_job(s.id) offset 0) as j on true
+  left join lateral (select j.* from dibs.job as j where j.id = dibs._visible_job(s.id) offset 0) as j on true
   where s.before < c_most order by s.n;
 end
 $$;

@@ -14,12 +14,12 @@ declare
 begin
   perform dibs._check_isolation('undo'), dibs._check_count('undo', undo.max), dibs._check_continues('undo', undo.continues);
   select a.verb, a.at, a.queue into v_what from dibs.audit as a
-  where a.id = undo.operation and a.operation = a.id and (a.role = session_user or dibs._sees(a.queue));
+  where a.id = undo.operation and a.operation = a.id and (a.role = session_user or dibs._may_see_queue(a.queue));
   perform dibs._check_undo(undo.operation, v_what.verb, v_what.at, v_now);
   v_jobs := array(
     select u from dibs.undo_job as u
     where u.operation = undo.operation and u.id > coalesce(undo.after, dibs._nil_id())
-      and not (dibs._is_confined() and dibs._is_hidden(u.id))
+      and not (dibs._is_confined() and dibs._is_hidden_job(u.id))
     order by u.id limit undo.max);
   matched := cardinality(v_jobs);
   done := 0;

@@ -9,7 +9,7 @@ declare
   v_id integer := (select q.id from dibs.queue as q where q.name = _queue_number.name);
 begin
   if dibs._is_confined() then
-    perform dibs._check_queues(array[name]);
+    perform dibs._check_queue_access(array[name]);
   end if;
   if v_id is null then
     perform dibs._refuse_unknown('DI011', format('there is no queue %L', name), name,
@@ -39,7 +39,7 @@ begin
     return;
   end if;
   if guarded then
-    perform dibs._check_queues(v_missing);
+    perform dibs._check_queue_access(v_missing);
   end if;
   v_missing := array(
     select m from unnest(v_missing) as m

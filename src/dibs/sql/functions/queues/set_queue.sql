@@ -23,7 +23,7 @@ declare
   v_new jsonb;
 begin
   if dibs._is_confined() then
-    perform dibs._check_queues(array[name]);
+    perform dibs._check_queue_access(array[name]);
   end if;
   if policy ? 'exclusive' then
     policy := policy - 'exclusive'

@@ -4,9 +4,9 @@ create or replace function dibs._may_change_schedule(s dibs.schedule) returns bo
 language plpgsql stable
 as $$
 begin
-  return dibs._sees(s.job ->> 'queue') and (
+  return dibs._may_see_queue(s.job ->> 'queue') and (
     dibs._may_call('set_schedule')
-    or coalesce(dibs._roles_of(session_user) && dibs._roles_of(s.declared_by), true));
+    or coalesce(dibs._roles_inherited_by(session_user) && dibs._roles_inherited_by(s.declared_by), true));
 end
 $$;
 
@@ -19,7 +19,7 @@ language plpgsql stable
 as $$
 begin
   if job is not null and dibs._is_confined() then
-    perform dibs._check_queues(array[coalesce(job ->> 'queue', '')]);
+    perform dibs._check_queue_access(array[coalesce(job ->> 'queue', '')]);
   end if;
   if old.id is not null and not dibs._may_change_schedule(old) then
     -- Names are shared by all queues, so this much cannot be hidden.

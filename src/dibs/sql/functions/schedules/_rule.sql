@@ -6,10 +6,10 @@ as $$
 declare
   s dibs.schedule;
 begin
-  select x.* into s from dibs.schedule as x where x.name = _lock_schedule.name and dibs._sees(x.job ->> 'queue') for update;
+  select x.* into s from dibs.schedule as x where x.name = _lock_schedule.name and dibs._may_see_queue(x.job ->> 'queue') for update;
   if not found then
     perform dibs._refuse_unknown('DI050', format('there is no schedule %L', name), name,
-      array(select x.name from dibs.schedule as x where dibs._sees(x.job ->> 'queue')),
+      array(select x.name from dibs.schedule as x where dibs._may_see_queue(x.job ->> 'queue')),
       'a schedule exists from dibs.set_schedule, or once a worker of the app that declares it has started');
   end if;
   return s;

@@ -29,7 +29,7 @@ begin
     -- What people changed by hand stays until the code changes.
     answer := case
       when found and s.declared = v_declared.whole and s.app = declare_schedules.app and s.retired_at is null
-        and dibs._sees(s.job ->> 'queue')
+        and dibs._may_see_queue(s.job ->> 'queue')
       then 'unchanged'
       when not v_may then 'refused'
       else dibs._upsert_schedule(v_declared.name, v_declared.whole -> 'rule', v_declared.whole -> 'job',

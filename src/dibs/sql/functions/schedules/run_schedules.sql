@@ -38,7 +38,7 @@ begin
       troubled := troubled + 1;
     end;
     if s.rule = 'cron' and s.paused_at is null and s.retired_at is null and s.tick_at <= v_now
-      and dibs._sees(s.job ->> 'queue') then
+      and dibs._may_see_queue(s.job ->> 'queue') then
       cron := cron || jsonb_build_object('name', s.name, 'cron', s.cron, 'zone', s.zone, 'after', s.handled_until,
         'until', v_now, 'revision', s.revision + (s is distinct from v_old)::integer);
     end if;
@@ -53,7 +53,7 @@ begin
   known := v_looked > 0 or exists (select from dibs.schedule);
   wait := (select min(x.tick_at) from dibs.schedule as x
            where x.tick_at is not null and x.paused_at is null and x.retired_at is null
-             and (x.rule <> 'cron' or x.tick_at > v_now or dibs._sees(x.job ->> 'queue'))) - v_now;
+             and (x.rule <> 'cron' or x.tick_at > v_now or dibs._may_see_queue(x.job ->> 'queue'))) - v_now;
 end
 $$;
 
@@ -77,7 +77,7 @@ declare
 begin
   perform dibs._check_isolation('fire');
   fired := 0; skipped := 0; missed := 0;
-  select x.* into v_old from dibs.schedule as x where x.name = fire.name and dibs._sees(x.job ->> 'queue')
+  select x.* into v_old from dibs.schedule as x where x.name = fire.name and dibs._may_see_queue(x.job ->> 'queue')
   for update skip locked;
   if v_old.id is null or v_old.revision is distinct from fire.revision or v_old.rule <> 'cron'
     or v_old.paused_at is not null or v_old.retired_at is not null then

@@ -10,7 +10,7 @@ declare
 begin
   perform dibs._check_count('preview_schedule', preview_schedule.count);
   select x.* into s from dibs.schedule as x
-  where x.name = preview_schedule.name and dibs._sees(x.job ->> 'queue');
+  where x.name = preview_schedule.name and dibs._may_see_queue(x.job ->> 'queue');
   if not found then
     perform dibs._lock_schedule(preview_schedule.name);
   end if;

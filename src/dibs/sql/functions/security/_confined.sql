@@ -1,6 +1,6 @@
 -- What holds a role to its queues. The session's own user counts: in a definer function the current user is its owner.
 
-create or replace function dibs._check_queues(names text[]) returns void
+create or replace function dibs._check_queue_access(names text[]) returns void
 language plpgsql stable
 as $$
 declare
@@ -18,7 +18,7 @@ begin
 end
 $$;
 
-comment on function dibs._check_queues is 'Refuse queues that the caller, being confined, may not use.';
+comment on function dibs._check_queue_access is 'Refuse queues that the caller, being confined, may not use.';
 
 create or replace function dibs._refuse_confined(because text) returns void
 language plpgsql stable
@@ -34,7 +34,7 @@ $$;
 
 comment on function dibs._refuse_confined is 'Refuse a caller that is confined to some queues, because of what it asks for.';
 
-create or replace function dibs._sees(queue text) returns boolean
+create or replace function dibs._may_see_queue(queue text) returns boolean
 language plpgsql stable
 as $$
 declare
@@ -48,16 +48,16 @@ begin
 end
 $$;
 
-comment on function dibs._sees is 'Whether the caller may know of a queue: it is not confined, or confined to that.';
+comment on function dibs._may_see_queue is 'Whether the caller may know of a queue: it is not confined, or confined to that.';
 
-create or replace function dibs._roles() returns text[]
+create or replace function dibs._dibs_roles() returns text[]
 language sql immutable parallel safe
 return '{dibs_producer,dibs_worker,dibs_observer,dibs_admin,
   dibs_read,dibs_retry,dibs_cancel,dibs_delete,dibs_edit,dibs_pause,dibs_schedules}'::text[];
 
-comment on function dibs._roles is 'The roles of dibs: four for logins, and one for each action of a person.';
+comment on function dibs._dibs_roles is 'The roles of dibs: four for logins, and one for each action of a person.';
 
-create or replace function dibs._roles_of(login name) returns oid[]
+create or replace function dibs._roles_inherited_by(login name) returns oid[]
 language sql stable
 begin atomic
   with recursive held (oid) as (
@@ -66,19 +66,19 @@ begin atomic
     select m.roleid from held join pg_catalog.pg_auth_members as m on m.member = held.oid
   )
   select array_agg(h.oid) from held as h join pg_catalog.pg_roles as r on r.oid = h.oid
-  where r.rolname <> all (dibs._roles()) and r.rolname !~ '^pg_';
+  where r.rolname <> all (dibs._dibs_roles()) and r.rolname !~ '^pg_';
 end;
 
-comment on function dibs._roles_of is 'A role and those it is a member of, without the roles that everyone has; null if it is gone.';
+comment on function dibs._roles_inherited_by is 'A role and those it is a member of, without the roles that everyone has; null if it is gone.';
 
-create or replace function dibs._refuse_hidden(ids uuid[]) returns void
+create or replace function dibs._refuse_hidden_ids(ids uuid[]) returns void
 language plpgsql stable
 as $$
 declare
   v_id uuid;
 begin
   if dibs._is_confined() then
-    select k into v_id from unnest(ids) as k where dibs._is_hidden(k) limit 1;
+    select k into v_id from unnest(ids) as k where dibs._is_hidden_job(k) limit 1;
     if v_id is not null then
       raise exception using errcode = '42501', message = format('a job cannot have the id %s', v_id),
         hint = 'make ids with dibs.make_id(), or give none';
@@ -87,7 +87,7 @@ begin
 end
 $$;
 
-comment on function dibs._refuse_hidden is
+comment on function dibs._refuse_hidden_ids is
 'Refuse ids of jobs in queues that the caller, being confined, may not use. An id is taken for all queues, so this much cannot be
 hidden; which queue it is in, and how the job fares, is.';
 

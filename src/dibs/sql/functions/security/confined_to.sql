@@ -18,19 +18,19 @@ end;
 comment on function dibs.confined_to is
 'The queues the caller is confined to, through its login and every role that is a member of; null when it is not.';
 
-create or replace function dibs._is_hidden(id uuid) returns boolean
+create or replace function dibs._is_hidden_job(id uuid) returns boolean
 language sql stable
 begin atomic
   select coalesce((
     select not (j.queue_id = any (m.mine))
     from (select dibs.confined_to() as mine) as m, dibs.job as j
-    where j.id = _is_hidden.id and m.mine is not null), false);
+    where j.id = _is_hidden_job.id and m.mine is not null), false);
 end;
 
-comment on function dibs._is_hidden is 'Whether a job is in a queue that the caller, being confined, may not use.';
+comment on function dibs._is_hidden_job is 'Whether a job is in a queue that the caller, being confined, may not use.';
 
-create or replace function dibs._seen_job(id uuid) returns uuid
+create or replace function dibs._visible_job(id uuid) returns uuid
 language sql stable
-return case when not (dibs._is_confined() and dibs._is_hidden(id)) then id end;
+return case when not (dibs._is_confined() and dibs._is_hidden_job(id)) then id end;
 
-comment on function dibs._seen_job is 'A job, unless it is hidden from the caller.';
+comment on function dibs._visible_job is 'A job, unless it is hidden from the caller.';

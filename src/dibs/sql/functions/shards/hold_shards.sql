@@ -18,7 +18,7 @@ begin
   end if;
   v_worker := dibs._worker_number(hold_shards.worker);
   if dibs._is_confined() then
-    perform dibs._check_queues(queues);
+    perform dibs._check_queue_access(queues);
   end if;
   for v_queue in
     select q.* from dibs.queue as q where q.name = any (queues) and q.shards is not null order by q.id
@@ -62,7 +62,7 @@ declare
 begin
   perform dibs._check_isolation('release_shards');
   if dibs._is_confined() then
-    perform dibs._check_queues(queues);
+    perform dibs._check_queue_access(queues);
   end if;
   delete from dibs.puller as p where p.worker = v_worker and p.parent = any (v_parents);
   with held as materialized (

@@ -12,15 +12,15 @@ begin
   perform from dibs.task as t
   where exists (
     select from jsonb_to_recordset(tasks) as n (kind text, queue text)
-    where n.kind = t.kind and n.queue <> t.queue and dibs._sees(n.queue) and dibs._sees(t.queue))
+    where n.kind = t.kind and n.queue <> t.queue and dibs._may_see_queue(n.queue) and dibs._may_see_queue(t.queue))
   order by t.kind, t.queue for update;
   with asked as materialized (
     select n.kind, n.queue, coalesce(nullif(n.arguments, 'null'), '[]') as arguments,
       coalesce(nullif(n.options, 'null'), '{}') as options
-    from jsonb_to_recordset(tasks) as n (kind text, queue text, arguments jsonb, options jsonb) where dibs._sees(n.queue)
+    from jsonb_to_recordset(tasks) as n (kind text, queue text, arguments jsonb, options jsonb) where dibs._may_see_queue(n.queue)
   ), moved as (
     delete from dibs.task as t using asked as a
-    where t.kind = a.kind and t.queue <> a.queue and dibs._sees(t.queue) returning t.kind, t.first_at
+    where t.kind = a.kind and t.queue <> a.queue and dibs._may_see_queue(t.queue) returning t.kind, t.first_at
   )
   insert into dibs.task as t (kind, queue, arguments, options, first_at, set_at)
   select a.kind, a.queue, a.arguments, a.options,
@@ -48,10 +48,10 @@ as $$
 begin
   return query
   select t.queue, t.arguments, t.options from dibs.task as t
-  where t.kind = find_task.kind and dibs._sees(t.queue) order by t.first_at, t.queue limit 1;
+  where t.kind = find_task.kind and dibs._may_see_queue(t.queue) order by t.first_at, t.queue limit 1;
   if not found then
     perform dibs._refuse_unknown('DI015', format('no worker has registered a task %L', find_task.kind), find_task.kind,
-      array(select t.kind from dibs.task as t where dibs._sees(t.queue)), 'a worker registers its tasks when it starts');
+      array(select t.kind from dibs.task as t where dibs._may_see_queue(t.queue)), 'a worker registers its tasks when it starts');
   end if;
 end
 $$;
