@@ -33,9 +33,9 @@ class BoundedClient(AsyncClient):
     ) -> None:
         super().__init__(dsn, pool_size=pool_size, patience=patience)
         self._bound = calls.schema.bound(timeout, read_only)
-        self._database.before = self._before
+        self._database.leading_calls = self._leading_calls
 
-    def _before(self) -> Sequence[Call[Any]]:
+    def _leading_calls(self) -> Sequence[Call[Any]]:
         return [self._bound, *calls.operate.acting()]
 
     async def preview(self, change: Call[Any], look: Call[R]) -> R:
@@ -68,12 +68,12 @@ class ActingClient(BoundedClient):
         finally:
             ACTION.reset(token)
 
-    def _before(self) -> Sequence[Call[Any]]:
+    def _leading_calls(self) -> Sequence[Call[Any]]:
         action = ACTION.get() if self._write else "read"
         if action is None:
             raise NotPermitted("nothing may be changed, since no action was allowed")
         # The role comes last: what is set before may need rights that it has not.
-        return [*super()._before(), calls.schema.take_role(action)]
+        return [*super()._leading_calls(), calls.schema.take_role(action)]
 
 
 class _TakenBack(Exception):

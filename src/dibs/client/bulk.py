@@ -1,4 +1,4 @@
-"""Many jobs on their way in, in chunks: encoded while the server works on those before."""
+"""Bulk enqueues: jobs are sent in chunks, and each is encoded while the server works on those before."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from dibs.job import NewJob
 
 CHUNK = 1000
-"""How many jobs one statement of a bulk enqueue carries."""
+"""Jobs in one statement of a bulk enqueue."""
 
 IN_MEMORY = 16_000_000
-"""How many bytes of encoded jobs are kept in memory; the rest is kept in a temporary file."""
+"""Bytes of encoded jobs kept in memory; more are kept in a temporary file."""
 
 
 class Noted:
-    """Jobs that are read one by one, and the queue and kind of each that was read."""
+    """Jobs that are read one by one, and the queue and kind of each job read so far."""
 
     def __init__(self, jobs: Iterable[NewJob]) -> None:
         self.jobs = map(self._note, new_jobs(jobs))
@@ -39,22 +39,22 @@ class Noted:
 
     def _note(self, job: NewJob) -> NewJob:
         names = (job.queue, job.kind)
-        self.names.append(self._known.setdefault(names, names))  # Not one more tuple for each job.
+        self.names.append(self._known.setdefault(names, names))  # One tuple for all jobs of a queue and kind.
         return job
 
 
 class Chunk(msgspec.Struct):
-    """Some of the jobs, encoded."""
+    """A part of the jobs, encoded."""
 
     jobs: list[str]
     bodies: list[bytes | None] | None
     ids: list[str | None] | None
-    """Those that the caller gave."""
+    """The ids that the caller gave."""
     has_key: bool
 
     @classmethod
     def of(cls, jobs: Sequence[NewJob]) -> Chunk:
-        """These jobs, encoded."""
+        """Encode these jobs."""
         ids = [None if job.id is None else job.id.hex for job in jobs]
         return cls(
             [encode(job) for job in jobs],
@@ -65,10 +65,10 @@ class Chunk(msgspec.Struct):
 
 
 class _Sent(msgspec.Struct):
-    """What is remembered of a chunk: 16 bytes for each of its ids, and whether the caller gave one of them."""
+    """The ids of a chunk, 16 bytes each, and whether the caller gave one of them."""
 
     ids: bytes
-    given: bool
+    any_id_given: bool
 
     def digits(self) -> list[str]:
         digits = self.ids.hex()
@@ -76,7 +76,7 @@ class _Sent(msgspec.Struct):
 
 
 class Bulk:
-    """Jobs that can be sent again, under the same ids: they are read once, and what was read is kept encoded."""
+    """The jobs of a bulk enqueue, which can be sent again under the same ids. They are read once and kept encoded."""
 
     def __init__(self, jobs: Iterator[NewJob], ids: IdMaker) -> None:
         self._unread = jobs
@@ -87,51 +87,53 @@ class Bulk:
         self._length = 0
 
     def close(self) -> None:
-        """Forget what was kept."""
+        """Delete the encoded jobs."""
         self._kept.close()
 
     @property
     def has_given_ids(self) -> bool:
-        """Whether the caller gave the id of a job."""
-        return any(sent.given for sent in self._sent)
+        """True if the caller gave the id of a job."""
+        return any(sent.any_id_given for sent in self._sent)
 
     def read_all(self) -> None:
-        """Read all jobs, so that what is wrong with one is known before the first is sent."""
+        """Read all jobs, so that an error in one is raised before the first is sent."""
         for _ in self._chunks():
             pass
 
     def calls(self, *, first: bool) -> Iterator[Call[Any]]:
-        """What to send; not for the ``first`` time, ids may be known to the server."""
+        """Make the calls that send the jobs. If it is not the ``first`` time, the server may know the ids."""
         if not first:
             self.read_all()
-        # Two jobs of one key are told apart from a repeat of both only if they come in one statement.
+        # Across statements, a repeat cannot tell its own first job from another with the same key: send all in one.
         if not first and self._has_key:
             yield self._in_one()
         else:
             for chunk, sent in self._chunks():
-                yield calls.jobs.enqueue_many(chunk.jobs, sent.digits(), chunk.bodies, fresh=first and not sent.given)
+                yield calls.jobs.enqueue_many(
+                    chunk.jobs, sent.digits(), chunk.bodies, fresh=first and not sent.any_id_given
+                )
 
     def make_ids_again(self, ids: IdMaker) -> None:
-        """Give the jobs other ids: those were out of range."""
+        """Give the jobs other ids, because these were out of range."""
         self._maker = ids
         for sent in self._sent:
             sent.ids = ids.make_bytes(len(sent.ids) // 16)
 
     def answers(self, rows: Iterable[Sequence[tuple[int, UUID, str]]]) -> LazyList[Enqueued]:
-        """What was answered for each job, from the rows of each call."""
-        told: dict[int, Enqueued] = {}
+        """Return the answer for each job. A job without a row was simply enqueued."""
+        others: dict[int, Enqueued] = {}
         for n, part in enumerate(rows):
             for item, id, outcome in part:
-                place = n * CHUNK + item - 1
-                # A repeat that finds the first try's job has done what was asked.
-                found = outcome == Answer.DUPLICATE and id == self._id(place)
-                if not found or self._sent[place // CHUNK].given:
-                    told[place] = Enqueued(id, Answer(outcome))
-        return LazyList(self._length, lambda place: told.get(place) or Enqueued(self._id(place), Answer.ENQUEUED))
+                index = n * CHUNK + item - 1
+                # A repeat that finds the job of the first try has succeeded, unless the caller gave the id.
+                is_our_own = outcome == Answer.DUPLICATE and id == self._id(index)
+                if not is_our_own or self._sent[index // CHUNK].any_id_given:
+                    others[index] = Enqueued(id, Answer(outcome))
+        return LazyList(self._length, lambda index: others.get(index) or Enqueued(self._id(index), Answer.ENQUEUED))
 
-    def _id(self, place: int) -> UUID:
-        at = place % CHUNK * 16
-        return UUID(bytes=self._sent[place // CHUNK].ids[at : at + 16])
+    def _id(self, index: int) -> UUID:
+        at = index % CHUNK * 16
+        return UUID(bytes=self._sent[index // CHUNK].ids[at : at + 16])
 
     def _in_one(self) -> Call[Any]:
         chunks = list(self._chunks())
@@ -140,7 +142,7 @@ class Bulk:
         return calls.jobs.enqueue_many(jobs, [id for _, sent in chunks for id in sent.digits()], bodies, fresh=False)
 
     def _chunks(self) -> Iterator[tuple[Chunk, _Sent]]:
-        """Those that were read before, and then the others."""
+        """Yield the chunks that were read before, then read the others."""
         self._kept.seek(0)
         for sent in self._sent:
             size = int.from_bytes(self._kept.read(8))

@@ -89,7 +89,7 @@ class AsyncEnqueuer:
             return False
         self._ids = None
         if conn is not None:
-            self._database.forget_time()
+            self._database.recheck()
             return False
         await self._database.learn_time()
         return True

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.db.calls import Call
-    from dibs.db.calls.operate import Place
+    from dibs.db.calls.operate import StepArgs
     from dibs.operation import Audit, Changed, JobFilter, Step, Steps
     from dibs.policy import JobChanges, Seconds
     from dibs.states import Answer
@@ -40,11 +40,11 @@ class Operating(ABC):
 
     def delete(self, filter: JobFilter, **steps: Unpack[Steps]) -> Changed:
         """Delete jobs that have succeeded or are dead, with their attempts."""
-        return in_steps(self._run, lambda place, _: calls.operate.delete(filter, place), **steps)
+        return in_steps(self._run, lambda args, _: calls.operate.delete(filter, args), **steps)
 
     def move(self, filter: JobFilter, to: str, **steps: Unpack[Steps]) -> Changed:
         """Put jobs that wait or are dead into the queue ``to``."""
-        return in_steps(self._run, lambda place, _: calls.operate.move(filter, to, place), **steps)
+        return in_steps(self._run, lambda args, _: calls.operate.move(filter, to, args), **steps)
 
     def retry(
         self,
@@ -61,9 +61,9 @@ class Operating(ABC):
         unless ``now``. Jobs that stay dead are in ``refused`` of the answer.
         """
 
-        def ask(place: Place, matched: int) -> Call[Step]:
+        def ask(args: StepArgs, matched: int) -> Call[Step]:
             wait = seconds(delay) + (matched / rate if rate and matched else 0.0)
-            return calls.operate.retry(filter, rate, wait, now, place)
+            return calls.operate.retry(filter, rate, wait, now, args)
 
         return in_steps(self._run, ask, **steps)
 
@@ -71,16 +71,16 @@ class Operating(ABC):
         self, filter: JobFilter, *, reason: str = "cancelled by request", **steps: Unpack[Steps]
     ) -> Changed:
         """Cancel jobs that wait, and ask the holders of those that run to stop."""
-        return in_steps(self._run, lambda place, _: calls.operate.cancel_where(filter, reason, place), **steps)
+        return in_steps(self._run, lambda args, _: calls.operate.cancel_where(filter, reason, args), **steps)
 
     def undo(self, operation: int, **steps: Unpack[Steps]) -> Changed:
         """Undo a ``cancel_where`` or a ``retry`` of the last hour, where nothing ran since."""
-        return in_steps(self._run, lambda place, _: calls.operate.undo(operation, place), **steps)
+        return in_steps(self._run, lambda args, _: calls.operate.undo(operation, args), **steps)
 
     def count_jobs(self, filter: JobFilter | None = None, **steps: Unpack[Steps]) -> Changed:
         """Count jobs by a filter, newest first; nothing is changed."""
         steps["dry_run"] = True
-        return in_steps(self._run, lambda place, _: calls.operate.count_jobs(filter or {}, place), **steps)
+        return in_steps(self._run, lambda args, _: calls.operate.count_jobs(filter or {}, args), **steps)
 
     def export(
         self, filter: JobFilter | None = None, *, payloads: bool = True, before: UUID | None = None
@@ -89,19 +89,19 @@ class Operating(ABC):
 
         With ``payloads`` only for those who may see them. A part may have no jobs, and there may still be more.
         """
-        place, is_more = before, True
+        after, is_more = before, True
         while is_more:
-            page = self._run(calls.operate.export_page(filter or {}, STEP, place))
-            place, is_more = page.next, page.next is not None
+            page = self._run(calls.operate.export_page(filter or {}, STEP, after))
+            after, is_more = page.next, page.next is not None
             jobs, looked = page.jobs, page.looked
             while payloads and jobs:
                 carried = self._run(calls.operate.payloads([job["id"] for job in jobs]))
                 ready, jobs = jobs[: len(carried)], jobs[len(carried) :]
-                filled = [{**job, **told} for job, told in zip(ready, carried, strict=True)]
-                yield Exported(filled, looked, ready[-1]["id"] if jobs else place)
+                filled = [{**job, **payload} for job, payload in zip(ready, carried, strict=True)]
+                yield Exported(filled, looked, ready[-1]["id"] if jobs else after)
                 looked = 0
             if looked or jobs:
-                yield Exported(jobs, looked, place)
+                yield Exported(jobs, looked, after)
 
     def clone(self, id: UUID) -> UUID:
         """Enqueue a job once more, due now, with the same payload and options; its id. Raises UnknownJob."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dibs.client.noun import Run
     from dibs.db.calls import Call
-    from dibs.db.calls.operate import Place
+    from dibs.db.calls.operate import StepArgs
     from dibs.operation import Step, Steps
 
 STEP, LOOK = 1000, 10_000
@@ -23,7 +23,7 @@ REFUSED = 1000
 """How many of the jobs that stay dead an answer lists."""
 
 
-def in_steps(run: Run, ask: Callable[[Place, int], Call[Step]], **steps: Unpack[Steps]) -> Changed:
+def in_steps(run: Run, ask: Callable[[StepArgs, int], Call[Step]], **steps: Unpack[Steps]) -> Changed:
     """Repeat a step until no job is left, or until ``max`` or ``within`` ends it."""
     max, within, dry_run = steps.get("max"), steps.get("within"), steps.get("dry_run", False)
     until = math.inf if within is None else time.monotonic() + within

@@ -43,14 +43,14 @@ def reachable(dsn: str, patience: float) -> str:
     return make_conninfo(dsn, **timeouts)
 
 
-class Silent(psycopg.OperationalError):
+class NoAnswer(psycopg.OperationalError):
     """Nothing was heard of the server for too long."""
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection that is closed when the server is silent for ``silence`` seconds while we wait for it."""
+    """A connection that is closed when the server is silent for ``answer_timeout`` seconds while we wait for it."""
 
-    silence: float | None = None
+    answer_timeout: float | None = None
 
     @cached_property
     def _cursor(self) -> psycopg.Cursor[TupleRow]:
@@ -66,11 +66,11 @@ class Connection(psycopg.Connection[Any]):
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Wait for the server's answer."""
-        if self.silence is None:
+        if self.answer_timeout is None:
             return super().wait(gen, *args, **options)
         try:
-            return super().wait(_heard(gen, self.silence), *args, **options)
-        except Silent:
+            return super().wait(_with_timeout(gen, self.answer_timeout), *args, **options)
+        except NoAnswer:
             with suppress(psycopg.Error):
                 self.cancel_safe()
             self.pgconn.finish()
@@ -85,7 +85,7 @@ class Connection(psycopg.Connection[Any]):
 class AsyncConnection(psycopg.AsyncConnection[Any]):
     """The same, for an event loop."""
 
-    silence: float | None = None
+    answer_timeout: float | None = None
 
     @cached_property
     def _cursor(self) -> psycopg.AsyncCursor[TupleRow]:
@@ -101,11 +101,11 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
 
     async def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Wait for the server's answer."""
-        if self.silence is None:
+        if self.answer_timeout is None:
             return await super().wait(gen, *args, **options)
         try:
-            return await super().wait(_heard(gen, self.silence), *args, **options)
-        except Silent:
+            return await super().wait(_with_timeout(gen, self.answer_timeout), *args, **options)
+        except NoAnswer:
             with suppress(psycopg.Error):
                 await self.cancel_safe()
             self.pgconn.finish()
@@ -117,17 +117,17 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
             await super().cancel_safe(timeout=min(timeout, CANCEL))
 
 
-def _heard(gen: Any, silence: float) -> Generator[Any, Any, Any]:
+def _with_timeout(gen: Any, timeout: float) -> Generator[Any, Any, Any]:
     """The same steps, as long as the server is heard now and then: psycopg wakes them up without news, too."""
-    until = time.monotonic() + silence
+    until = time.monotonic() + timeout
     try:
         wanted = next(gen)
         while True:
             ready = yield wanted
             if ready:
-                until = time.monotonic() + silence
+                until = time.monotonic() + timeout
             elif time.monotonic() > until:
-                raise Silent(f"the server did not answer for {silence:.1f} s")
+                raise NoAnswer(f"the server did not answer for {timeout:.1f} s")
             wanted = gen.send(ready)
     except StopIteration as done:
         return done.value

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 ISOLATION: LiteralString = "set default_transaction_isolation = 'read committed'"
-FORGET: LiteralString = f"""
+RESET_SESSION: LiteralString = f"""
 reset session authorization; reset role; reset all; {ISOLATION};
 close all; unlisten *; select pg_advisory_unlock_all(); discard sequences; discard temp
 """
-"""What DISCARD ALL does, but for prepared statements: making them again is what costs."""
+"""All that DISCARD ALL does, except that prepared statements stay: preparing them again is expensive."""
 SLOW = 60.0
-"""How many seconds a slow call may take at least before it is given up."""
-UNWATCHED = 5.0
-"""How many seconds to wait for an answer to what the pool itself asks, while connections are made or reset."""
+"""Seconds that a slow call may take at least."""
+POOL_ANSWER_TIMEOUT = 5.0
+"""Seconds to wait for an answer to a statement of the pool itself, when it makes or resets a connection."""
 CLOSING = 1.0
-"""How many seconds connections that are being made have to be done when the pool is closed."""
+"""Seconds to wait for connections that are still being made when the pool is closed."""
 
 
 class Database:
@@ -60,7 +60,7 @@ class Database:
         self, locate: str | Callable[[], str], *, pool_size: int = 10, patience: float = 30.0, reset: bool = False
     ) -> None:
         self.patience = patience
-        self._reset = reset
+        self._resets_sessions = reset
         self._pooled = False
         self._locate = locate
         self._conninfo = ""
@@ -71,15 +71,16 @@ class Database:
         self._closed = False
         self._pid = os.getpid()
         self._parents: object = None
-        self._fits = False
+        self._is_checked = False
         self.ahead = 0.0
-        self.before: Callable[[], Sequence[Call[Any]]] = tuple
-        """Makes what goes before the calls of each transaction, and binds them."""
+        self.leading_calls: Callable[[], Sequence[Call[Any]]] = tuple
+        """Makes the calls that begin each transaction, such as one that sets a time limit."""
 
     def another(self, *, pool_size: int, patience: float | None = None) -> Database:
         """The same database with a separate pool, where nothing waits for what is done here."""
         database = Database(self.dsn, pool_size=pool_size, patience=patience or self.patience)
-        database._fits, database.ahead, database.before = True, self.ahead, self.before
+        database._is_checked, database.ahead = True, self.ahead
+        database.leading_calls = self.leading_calls
         return database
 
     @property
@@ -103,14 +104,14 @@ class Database:
                 self._locate = self._locate()
             self._locate = read(self._locate)
             self._conninfo = reachable(self._locate, self.patience)
-            if not self._fits:
+            if not self._is_checked:
                 self._check_schema()
             pool = ConnectionPool(
                 self._conninfo,
                 connection_class=Connection,
                 kwargs={"autocommit": True},
                 configure=self._configure,
-                reset=self._forget if self._reset else None,
+                reset=self._reset_session if self._resets_sessions else None,
                 min_size=0,  # With one, the first call would not wait for it, and make another.
                 max_size=self._pool_size,
                 open=False,
@@ -132,7 +133,7 @@ class Database:
         return self._pooled
 
     def _configure(self, conn: Connection) -> None:
-        conn.silence = UNWATCHED
+        conn.answer_timeout = POOL_ANSWER_TIMEOUT
         set_json_loads(msgspec.json.decode, conn)
         cursor = conn.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')")
         pid, isolation = cursor.fetchone() or (0, "")
@@ -143,29 +144,29 @@ class Database:
         elif isolation != "read committed":
             conn.execute(ISOLATION)
 
-    def _forget(self, conn: Connection) -> None:
+    def _reset_session(self, conn: Connection) -> None:
         conn.row_factory, conn.cursor_factory = tuple_row, psycopg.Cursor
-        conn.silence = UNWATCHED
+        conn.answer_timeout = POOL_ANSWER_TIMEOUT
         if not self._pooled:  # Behind a pooler the session is not ours.
-            conn.execute(FORGET, prepare=False)
+            conn.execute(RESET_SESSION, prepare=False)
 
     def _check_schema(self) -> None:
         with translated():
             with self._connect() as conn:
                 try:
-                    self._check(_send_one(conn, calls.schema.installed(), self.before()))
+                    self._check(_send_one(conn, calls.schema.installed(), self.leading_calls()))
                 except psycopg.Error as error:
                     raise missing(error) from error
 
     def check_on(self, conn: TheirConnection) -> None:
         """Check once that the schema fits, and learn the database's time, on a caller's connection: none is opened."""
-        if not self._fits:
+        if not self._is_checked:
             self._check(join(conn, calls.schema.installed()))
 
     def _check(self, installed: Installed) -> None:
         check_fit(installed.version, installed.oldest_client)
         self._learn(installed.now)
-        self._fits = True
+        self._is_checked = True
 
     def _connect(self) -> Connection:
         """A connection outside of the pool. A server that refuses us is not asked again: that would not help."""
@@ -173,16 +174,16 @@ class Database:
             conn = Connection.connect(self._conninfo, autocommit=True)
         except psycopg.OperationalError as error:
             raise refused(error, self._conninfo) from error
-        conn.silence = max(1.0, self.patience)
+        conn.answer_timeout = max(1.0, self.patience)
         return conn
 
     def learn_time(self) -> None:
         """Learn again how far the database's clock is ahead of ours."""
         self._learn(self.run(calls.schema.now()))
 
-    def forget_time(self) -> None:
-        """Learn the database's time again before it is next needed."""
-        self._fits = False
+    def recheck(self) -> None:
+        """Check the schema and the database's time again before the next enqueue on a caller's connection."""
+        self._is_checked = False
 
     def _learn(self, now: datetime) -> None:
         self.ahead = now.timestamp() - time.time()
@@ -193,7 +194,7 @@ class Database:
         while True:
             try:
                 answer: R = self._try(
-                    lambda first: call if first else repeat(), patience, again=call.again, slow=call.slow
+                    lambda first: call if first else repeat(), patience, repeatable=call.repeatable, slow=call.slow
                 )
             except DibsError as error:
                 if call.cure is None or not _of_data(error) or not self.run(call.cure(), patience=patience):
@@ -203,63 +204,65 @@ class Database:
 
     def run_together(self, these: Sequence[Call[Any]]) -> list[Any]:
         """Run calls in one transaction, in order; repeat all if the connection is lost and all may be repeated."""
-        again, slow = all(call.again for call in these), any(call.slow for call in these)
-        done: list[Any] = self._try(lambda _: iter(these), None, again=again, slow=slow)
+        repeatable, slow = all(call.repeatable for call in these), any(call.slow for call in these)
+        done: list[Any] = self._try(lambda _: iter(these), None, repeatable=repeatable, slow=slow)
         return done
 
-    def run_each(self, make: Callable[[bool], Iterator[Call[Any]]]) -> list[Any]:
+    def run_each(self, make_calls: Callable[[bool], Iterator[Call[Any]]]) -> list[Any]:
         """Run calls that may be repeated in one transaction, each sent as soon as it is made; repeat all if it is lost.
 
-        ``make`` makes them, and is told whether it is for the first time.
+        ``make_calls(first)`` makes them: with False if they may have been sent before.
         """
-        done: list[Any] = self._try(make, None, again=True, slow=False)
+        done: list[Any] = self._try(make_calls, None, repeatable=True, slow=False)
         return done
 
     def _try(
         self,
-        make: Callable[[bool], Call[Any] | Iterator[Call[Any]]],
+        make_calls: Callable[[bool], Call[Any] | Iterator[Call[Any]]],
         patience: float | None,
         *,
-        again: bool,
+        repeatable: bool,
         slow: bool,
     ) -> Any:
         end = time.monotonic() + (self.patience if patience is None else patience)
         tries = 0
         while True:
             try:
-                return self._send(make(tries == 0), end, again=again, slow=slow)
+                return self._send(make_calls(tries == 0), end, repeatable=repeatable, slow=slow)
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                may_repeat = again if isinstance(error, ConnectionLost) else _passing(error)
+                may_repeat = repeatable if isinstance(error, ConnectionLost) else _passing(error)
                 if left <= 0 or not may_repeat:
                     raise
                 time.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    def _send(self, asked: Call[Any] | Iterator[Call[Any]], end: float, *, again: bool, slow: bool) -> Any:
+    def _send(self, asked: Call[Any] | Iterator[Call[Any]], end: float, *, repeatable: bool, slow: bool) -> Any:
         """Send a call, or several in one transaction, on a connection of the pool."""
         pool = self._pool
         if pool is None or self._closed or self._pid != os.getpid():
             pool = self._reopen()
-        before = self.before()
+        leading = self.leading_calls()
         try:
             conn = pool.getconn(max(end - time.monotonic(), 0.1))
             self._lent.add(conn)
             try:
-                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
+                conn.answer_timeout = _answer_timeout(
+                    end - time.monotonic(), repeatable=repeatable, slow=slow or bool(leading)
+                )
                 if isinstance(asked, calls.Call):
-                    return _send_one(conn, asked, before)
-                return _send_all(conn, asked, before)
+                    return _send_one(conn, asked, leading)
+                return _send_all(conn, asked, leading)
             finally:
                 self._lent.discard(conn)
                 pool.putconn(conn)
         except (PoolTimeout, PoolClosed) as error:
             raise self._unobtained(error) from error
         except psycopg.Error as error:
-            told = translate(error)
-            if isinstance(told, ConnectionLost) and self._pool is not None:
+            lost = translate(error)
+            if isinstance(lost, ConnectionLost) and self._pool is not None:
                 self._pool.drain()  # The others are from before it, too, and a check of them might be silent.
-            raise told from error
+            raise lost from error
 
     def _reopen(self) -> ConnectionPool[Connection]:
         if self._closed:
@@ -281,10 +284,10 @@ class Database:
         try:
             with self._pool.connection(timeout=self.patience) as conn:
                 self._lent.add(conn)
-                conn.silence = None  # The statements are a handler's own, and may take as long as they like.
+                conn.answer_timeout = None  # The statements are a handler's own, and may take as long as they like.
                 try:
                     with conn.transaction():
-                        for call in self.before():
+                        for call in self.leading_calls():
                             run_on(conn, call)
                         yield conn
                 finally:
@@ -302,31 +305,31 @@ class Database:
         return ConnectionLost(f"no connection to the database: {error}")
 
 
-def _silence(left: float, *, again: bool, slow: bool) -> float:
+def _answer_timeout(left: float, *, repeatable: bool, slow: bool) -> float:
     """For how many seconds to wait for an answer: for calls that may be repeated, there is time to do so."""
     if slow:
         return max(SLOW, left)
-    return max(1.0, left / 3 if again else left)
+    return max(1.0, left / 3 if repeatable else left)
 
 
-def _send_one(conn: Connection, call: Call[Any], before: Sequence[Call[Any]] = ()) -> Any:
-    """Send a call: alone, or in a transaction after those that come before it."""
-    if before:
-        return (_send_all(conn, iter([call]), before))[0]
+def _send_one(conn: Connection, call: Call[Any], leading: Sequence[Call[Any]] = ()) -> Any:
+    """Send a call: alone, or after leading calls in one transaction."""
+    if leading:
+        return (_send_all(conn, iter([call]), leading))[0]
     reach("database.before_send")
     answer = call.read(conn.fetch(call.sql, call.args, binary=call.binary))
     reach("database.after_send")
     return answer
 
 
-def _send_all(conn: Connection, these: Iterator[Call[Any]], before: Sequence[Call[Any]]) -> list[Any]:
+def _send_all(conn: Connection, these: Iterator[Call[Any]], leading: Sequence[Call[Any]]) -> list[Any]:
     begin = list(islice(these, 2))
     if not begin:
         return []
-    if len(begin) == 1 and not before:
+    if len(begin) == 1 and not leading:
         return [_send_one(conn, begin[0])]
     reach("database.before_send")
-    done = (_run_together(conn, chain(before, begin, these)))[len(before) :]
+    done = (_run_together(conn, chain(leading, begin, these)))[len(leading) :]
     reach("database.after_send")
     return done
 

@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 ISOLATION: LiteralString = "set default_transaction_isolation = 'read committed'"
-FORGET: LiteralString = f"""
+RESET_SESSION: LiteralString = f"""
 reset session authorization; reset role; reset all; {ISOLATION};
 close all; unlisten *; select pg_advisory_unlock_all(); discard sequences; discard temp
 """
-"""What DISCARD ALL does, but for prepared statements: making them again is what costs."""
+"""All that DISCARD ALL does, except that prepared statements stay: preparing them again is expensive."""
 SLOW = 60.0
-"""How many seconds a slow call may take at least before it is given up."""
-UNWATCHED = 5.0
-"""How many seconds to wait for an answer to what the pool itself asks, while connections are made or reset."""
+"""Seconds that a slow call may take at least."""
+POOL_ANSWER_TIMEOUT = 5.0
+"""Seconds to wait for an answer to a statement of the pool itself, when it makes or resets a connection."""
 CLOSING = 1.0
-"""How many seconds connections that are being made have to be done when the pool is closed."""
+"""Seconds to wait for connections that are still being made when the pool is closed."""
 
 
 class AsyncDatabase:
@@ -59,7 +59,7 @@ class AsyncDatabase:
         self, locate: str | Callable[[], str], *, pool_size: int = 10, patience: float = 30.0, reset: bool = False
     ) -> None:
         self.patience = patience
-        self._reset = reset
+        self._resets_sessions = reset
         self._pooled = False
         self._locate = locate
         self._conninfo = ""
@@ -70,15 +70,16 @@ class AsyncDatabase:
         self._closed = False
         self._pid = os.getpid()
         self._parents: object = None
-        self._fits = False
+        self._is_checked = False
         self.ahead = 0.0
-        self.before: Callable[[], Sequence[Call[Any]]] = tuple
-        """Makes what goes before the calls of each transaction, and binds them."""
+        self.leading_calls: Callable[[], Sequence[Call[Any]]] = tuple
+        """Makes the calls that begin each transaction, such as one that sets a time limit."""
 
     def another(self, *, pool_size: int, patience: float | None = None) -> AsyncDatabase:
         """The same database with a separate pool, where nothing waits for what is done here."""
         database = AsyncDatabase(self.dsn, pool_size=pool_size, patience=patience or self.patience)
-        database._fits, database.ahead, database.before = True, self.ahead, self.before
+        database._is_checked, database.ahead = True, self.ahead
+        database.leading_calls = self.leading_calls
         return database
 
     @property
@@ -102,14 +103,14 @@ class AsyncDatabase:
                 self._locate = await asyncio.to_thread(self._locate)
             self._locate = read(self._locate)
             self._conninfo = reachable(self._locate, self.patience)
-            if not self._fits:
+            if not self._is_checked:
                 await self._check_schema()
             pool = AsyncConnectionPool(
                 self._conninfo,
                 connection_class=AsyncConnection,
                 kwargs={"autocommit": True},
                 configure=self._configure,
-                reset=self._forget if self._reset else None,
+                reset=self._reset_session if self._resets_sessions else None,
                 min_size=0,  # With one, the first call would not wait for it, and make another.
                 max_size=self._pool_size,
                 open=False,
@@ -131,7 +132,7 @@ class AsyncDatabase:
         return self._pooled
 
     async def _configure(self, conn: AsyncConnection) -> None:
-        conn.silence = UNWATCHED
+        conn.answer_timeout = POOL_ANSWER_TIMEOUT
         set_json_loads(msgspec.json.decode, conn)
         cursor = await conn.execute("select pg_backend_pid(), current_setting('default_transaction_isolation')")
         pid, isolation = await cursor.fetchone() or (0, "")
@@ -142,29 +143,29 @@ class AsyncDatabase:
         elif isolation != "read committed":
             await conn.execute(ISOLATION)
 
-    async def _forget(self, conn: AsyncConnection) -> None:
+    async def _reset_session(self, conn: AsyncConnection) -> None:
         conn.row_factory, conn.cursor_factory = tuple_row, psycopg.AsyncCursor
-        conn.silence = UNWATCHED
+        conn.answer_timeout = POOL_ANSWER_TIMEOUT
         if not self._pooled:  # Behind a pooler the session is not ours.
-            await conn.execute(FORGET, prepare=False)
+            await conn.execute(RESET_SESSION, prepare=False)
 
     async def _check_schema(self) -> None:
         with translated():
             async with await self._connect() as conn:
                 try:
-                    self._check(await _send_one(conn, calls.schema.installed(), self.before()))
+                    self._check(await _send_one(conn, calls.schema.installed(), self.leading_calls()))
                 except psycopg.Error as error:
                     raise missing(error) from error
 
     async def check_on(self, conn: TheirConnection) -> None:
         """Check once that the schema fits, and learn the database's time, on a caller's connection: none is opened."""
-        if not self._fits:
+        if not self._is_checked:
             self._check(await join(conn, calls.schema.installed()))
 
     def _check(self, installed: Installed) -> None:
         check_fit(installed.version, installed.oldest_client)
         self._learn(installed.now)
-        self._fits = True
+        self._is_checked = True
 
     async def _connect(self) -> AsyncConnection:
         """A connection outside of the pool. A server that refuses us is not asked again: that would not help."""
@@ -172,16 +173,16 @@ class AsyncDatabase:
             conn = await AsyncConnection.connect(self._conninfo, autocommit=True)
         except psycopg.OperationalError as error:
             raise await asyncio.to_thread(refused, error, self._conninfo) from error
-        conn.silence = max(1.0, self.patience)
+        conn.answer_timeout = max(1.0, self.patience)
         return conn
 
     async def learn_time(self) -> None:
         """Learn again how far the database's clock is ahead of ours."""
         self._learn(await self.run(calls.schema.now()))
 
-    def forget_time(self) -> None:
-        """Learn the database's time again before it is next needed."""
-        self._fits = False
+    def recheck(self) -> None:
+        """Check the schema and the database's time again before the next enqueue on a caller's connection."""
+        self._is_checked = False
 
     def _learn(self, now: datetime) -> None:
         self.ahead = now.timestamp() - time.time()
@@ -192,7 +193,7 @@ class AsyncDatabase:
         while True:
             try:
                 answer: R = await self._try(
-                    lambda first: call if first else repeat(), patience, again=call.again, slow=call.slow
+                    lambda first: call if first else repeat(), patience, repeatable=call.repeatable, slow=call.slow
                 )
             except DibsError as error:
                 if call.cure is None or not _of_data(error) or not await self.run(call.cure(), patience=patience):
@@ -202,63 +203,65 @@ class AsyncDatabase:
 
     async def run_together(self, these: Sequence[Call[Any]]) -> list[Any]:
         """Run calls in one transaction, in order; repeat all if the connection is lost and all may be repeated."""
-        again, slow = all(call.again for call in these), any(call.slow for call in these)
-        done: list[Any] = await self._try(lambda _: iter(these), None, again=again, slow=slow)
+        repeatable, slow = all(call.repeatable for call in these), any(call.slow for call in these)
+        done: list[Any] = await self._try(lambda _: iter(these), None, repeatable=repeatable, slow=slow)
         return done
 
-    async def run_each(self, make: Callable[[bool], Iterator[Call[Any]]]) -> list[Any]:
+    async def run_each(self, make_calls: Callable[[bool], Iterator[Call[Any]]]) -> list[Any]:
         """Run calls that may be repeated in one transaction, each sent as soon as it is made; repeat all if it is lost.
 
-        ``make`` makes them, and is told whether it is for the first time.
+        ``make_calls(first)`` makes them: with False if they may have been sent before.
         """
-        done: list[Any] = await self._try(make, None, again=True, slow=False)
+        done: list[Any] = await self._try(make_calls, None, repeatable=True, slow=False)
         return done
 
     async def _try(
         self,
-        make: Callable[[bool], Call[Any] | Iterator[Call[Any]]],
+        make_calls: Callable[[bool], Call[Any] | Iterator[Call[Any]]],
         patience: float | None,
         *,
-        again: bool,
+        repeatable: bool,
         slow: bool,
     ) -> Any:
         end = time.monotonic() + (self.patience if patience is None else patience)
         tries = 0
         while True:
             try:
-                return await self._send(make(tries == 0), end, again=again, slow=slow)
+                return await self._send(make_calls(tries == 0), end, repeatable=repeatable, slow=slow)
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                may_repeat = again if isinstance(error, ConnectionLost) else _passing(error)
+                may_repeat = repeatable if isinstance(error, ConnectionLost) else _passing(error)
                 if left <= 0 or not may_repeat:
                     raise
                 await asyncio.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    async def _send(self, asked: Call[Any] | Iterator[Call[Any]], end: float, *, again: bool, slow: bool) -> Any:
+    async def _send(self, asked: Call[Any] | Iterator[Call[Any]], end: float, *, repeatable: bool, slow: bool) -> Any:
         """Send a call, or several in one transaction, on a connection of the pool."""
         pool = self._pool
         if pool is None or self._closed or self._pid != os.getpid():
             pool = await self._reopen()
-        before = self.before()
+        leading = self.leading_calls()
         try:
             conn = await pool.getconn(max(end - time.monotonic(), 0.1))
             self._lent.add(conn)
             try:
-                conn.silence = _silence(end - time.monotonic(), again=again, slow=slow or bool(before))
+                conn.answer_timeout = _answer_timeout(
+                    end - time.monotonic(), repeatable=repeatable, slow=slow or bool(leading)
+                )
                 if isinstance(asked, calls.Call):
-                    return await _send_one(conn, asked, before)
-                return await _send_all(conn, asked, before)
+                    return await _send_one(conn, asked, leading)
+                return await _send_all(conn, asked, leading)
             finally:
                 self._lent.discard(conn)
                 await pool.putconn(conn)
         except (PoolTimeout, PoolClosed) as error:
             raise self._unobtained(error) from error
         except psycopg.Error as error:
-            told = translate(error)
-            if isinstance(told, ConnectionLost) and self._pool is not None:
+            lost = translate(error)
+            if isinstance(lost, ConnectionLost) and self._pool is not None:
                 await self._pool.drain()  # The others are from before it, too, and a check of them might be silent.
-            raise told from error
+            raise lost from error
 
     async def _reopen(self) -> AsyncConnectionPool[AsyncConnection]:
         if self._closed:
@@ -280,10 +283,10 @@ class AsyncDatabase:
         try:
             async with self._pool.connection(timeout=self.patience) as conn:
                 self._lent.add(conn)
-                conn.silence = None  # The statements are a handler's own, and may take as long as they like.
+                conn.answer_timeout = None  # The statements are a handler's own, and may take as long as they like.
                 try:
                     async with conn.transaction():
-                        for call in self.before():
+                        for call in self.leading_calls():
                             await run_on(conn, call)
                         yield conn
                 finally:
@@ -301,31 +304,31 @@ class AsyncDatabase:
         return ConnectionLost(f"no connection to the database: {error}")
 
 
-def _silence(left: float, *, again: bool, slow: bool) -> float:
+def _answer_timeout(left: float, *, repeatable: bool, slow: bool) -> float:
     """For how many seconds to wait for an answer: for calls that may be repeated, there is time to do so."""
     if slow:
         return max(SLOW, left)
-    return max(1.0, left / 3 if again else left)
+    return max(1.0, left / 3 if repeatable else left)
 
 
-async def _send_one(conn: AsyncConnection, call: Call[Any], before: Sequence[Call[Any]] = ()) -> Any:
-    """Send a call: alone, or in a transaction after those that come before it."""
-    if before:
-        return (await _send_all(conn, iter([call]), before))[0]
+async def _send_one(conn: AsyncConnection, call: Call[Any], leading: Sequence[Call[Any]] = ()) -> Any:
+    """Send a call: alone, or after leading calls in one transaction."""
+    if leading:
+        return (await _send_all(conn, iter([call]), leading))[0]
     reach("database.before_send")
     answer = call.read(await conn.fetch(call.sql, call.args, binary=call.binary))
     reach("database.after_send")
     return answer
 
 
-async def _send_all(conn: AsyncConnection, these: Iterator[Call[Any]], before: Sequence[Call[Any]]) -> list[Any]:
+async def _send_all(conn: AsyncConnection, these: Iterator[Call[Any]], leading: Sequence[Call[Any]]) -> list[Any]:
     begin = list(islice(these, 2))
     if not begin:
         return []
-    if len(begin) == 1 and not before:
+    if len(begin) == 1 and not leading:
         return [await _send_one(conn, begin[0])]
     reach("database.before_send")
-    done = (await _run_together(conn, chain(before, begin, these)))[len(before) :]
+    done = (await _run_together(conn, chain(leading, begin, these)))[len(leading) :]
     reach("database.after_send")
     return done
 

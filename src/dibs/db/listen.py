@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LONGEST_BREAK = 5.0
 _QUIET = 30.0
 """After so many seconds without a ring the server is asked whether it is still there."""
-_SILENCE = 5.0
+_ANSWER_TIMEOUT = 5.0
 """How many seconds it has to answer."""
 _ENDING = 1.0
 """How many seconds to wait until nobody listens any more."""
@@ -113,8 +113,8 @@ class Bell(_Rings):
         tries = 0
         while not self._stopping.is_set():
             with contextlib.suppress(psycopg.Error):
-                with Connection.connect(reachable(self._dsn, _SILENCE), autocommit=True) as conn:
-                    conn.silence = _SILENCE
+                with Connection.connect(reachable(self._dsn, _ANSWER_TIMEOUT), autocommit=True) as conn:
+                    conn.answer_timeout = _ANSWER_TIMEOUT
                     if conn.execute(_WHO).fetchone() != (conn.info.backend_pid,):
                         self._listening.set()
                         return
@@ -130,12 +130,12 @@ class Bell(_Rings):
 
     def _hear(self, conn: Connection) -> None:
         """Hear a ring; after a while without one, ask whether the server is still there."""
-        conn.silence = None
+        conn.answer_timeout = None
         rung: list[str] = []
         until = time.monotonic() + _QUIET
         while not rung and time.monotonic() < until and not self._stopping.is_set():
             rung = [note.payload for note in conn.notifies(timeout=0.2, stop_after=1)]
-        conn.silence = _SILENCE
+        conn.answer_timeout = _ANSWER_TIMEOUT
         if not rung:
             conn.execute(_WHO)
         rung = self._of_queues(rung)
@@ -186,8 +186,10 @@ class AsyncBell(_Rings):
         tries = 0
         while True:
             with contextlib.suppress(psycopg.Error):
-                async with await AsyncConnection.connect(reachable(self._dsn, _SILENCE), autocommit=True) as conn:
-                    conn.silence = _SILENCE
+                async with await AsyncConnection.connect(
+                    reachable(self._dsn, _ANSWER_TIMEOUT), autocommit=True
+                ) as conn:
+                    conn.answer_timeout = _ANSWER_TIMEOUT
                     if await (await conn.execute(_WHO)).fetchone() != (conn.info.backend_pid,):
                         self._listening.set()
                         return
@@ -203,9 +205,9 @@ class AsyncBell(_Rings):
 
     async def _hear(self, conn: AsyncConnection) -> None:
         """Hear a ring; after a while without one, ask whether the server is still there."""
-        conn.silence = None
+        conn.answer_timeout = None
         rung = [note.payload async for note in conn.notifies(timeout=_QUIET, stop_after=1)]
-        conn.silence = _SILENCE
+        conn.answer_timeout = _ANSWER_TIMEOUT
         if not rung:
             await conn.execute(_WHO)
         rung = self._of_queues(rung)

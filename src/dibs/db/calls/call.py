@@ -36,16 +36,16 @@ class Call(msgspec.Struct, Generic[R], frozen=True):
     sql: str
     args: tuple[Any, ...]
     read: Callable[[list[Row]], R]
-    again: bool = True
-    """Whether it may be repeated when its answer was lost: true if that does no more than once would have."""
+    repeatable: bool = True
+    """True if it may be sent again when its answer was lost, because that does no more than sending it once."""
     repeat: Callable[[], Call[R]] | None = None
-    """Makes what to send when its answer was lost, if not the same again."""
+    """Makes the call to send when the answer was lost, unless it is this one again."""
     slow: bool = False
-    """Whether it may take long though all is well, as upkeep and reports do: the server may be silent for longer."""
+    """True if it may take long though all is well, as upkeep and reports do: the server may be silent for longer."""
     cure: Callable[[], Call[Any]] | None = None
-    """Makes what to run when it met data that cannot be read; if that did something, the call is tried again."""
+    """Makes a call to run when data cannot be read. If that returns anything, this one is tried again."""
     binary: bool = False
-    """Whether the answer is to come in binary, where the driver can choose: quicker for many bytes and numbers."""
+    """True to get the answer in binary, where the driver can choose: quicker for many bytes and numbers."""
 
 
 def first(rows: list[Row]) -> Any:

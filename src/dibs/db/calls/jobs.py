@@ -80,11 +80,13 @@ CLAIM = (
 def claim(queues: Sequence[str], max: int, worker: UUID | None, lease: Seconds | None) -> Call[list[Claimed]]:
     """Take up to ``max`` due jobs, under a token made here; repeated, it returns what that token holds."""
     asked = (list(queues), max, worker, in_seconds(lease), uuid4())
-    return _claim(asked, again=False, repeat=lambda: _claim(asked, again=True), cure=lambda: bury_unreadable(queues))
+    return _claim(
+        asked, is_repeat=False, repeat=lambda: _claim(asked, is_repeat=True), cure=lambda: bury_unreadable(queues)
+    )
 
 
-def _claim(asked: tuple[Any, ...], *, again: bool, **otherwise: Any) -> Call[list[Claimed]]:
-    return Call(CLAIM, (*asked, again), lambda rows: [Claimed(*row) for row in rows], binary=True, **otherwise)
+def _claim(asked: tuple[Any, ...], *, is_repeat: bool, **otherwise: Any) -> Call[list[Claimed]]:
+    return Call(CLAIM, (*asked, is_repeat), lambda rows: [Claimed(*row) for row in rows], binary=True, **otherwise)
 
 
 def bury_unreadable(queues: Sequence[str]) -> Call[list[Row]]:
@@ -212,7 +214,7 @@ def cancel_many(ids: Sequence[UUID], reason: str) -> Call[list[Answered]]:
 
 def cancel(id: UUID, reason: str) -> Call[Answer]:
     """Cancel one job; an unknown or ended one raises."""
-    return Call("select dibs.cancel(%s, %s)", (id, reason), one_answer, again=False)
+    return Call("select dibs.cancel(%s, %s)", (id, reason), one_answer, repeatable=False)
 
 
 def cancel_key(queue: str, dedup_key: str, reason: str) -> Call[Answered | None]:
@@ -221,7 +223,7 @@ def cancel_key(queue: str, dedup_key: str, reason: str) -> Call[Answered | None]
         "select id, answer from dibs.cancel_key(%s, %s, %s)",
         (queue, dedup_key, reason),
         lambda rows: all_answers(rows)[0] if rows else None,
-        again=False,
+        repeatable=False,
     )
 
 

@@ -29,7 +29,7 @@ def drop_limit(target: Mapping[str, str | None]) -> Call[bool]:
         "select dibs.drop_limit(%s, %s, %s)",
         (target["queue"], target["kind"], target["resource"]),
         first,
-        again=False,
+        repeatable=False,
         slow=True,
     )
 

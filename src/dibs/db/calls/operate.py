@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from dibs.policy import Seconds
 
-Place = tuple[int, "UUID | None", "int | None", bool]
-"""What every step takes: how many at most, after which job, which operation it continues, whether it is a dry run."""
+StepArgs = tuple[int, "UUID | None", "int | None", bool]
+"""The arguments of every step: the most jobs, the job to go on after, the operation to continue, and dry run."""
 
-PLACE = "max => %s, after => %s, continues => %s, dry_run => %s"
+STEP_ARGS = "max => %s, after => %s, continues => %s, dry_run => %s"
 
 
 def acting() -> list[Call[str]]:
@@ -48,44 +48,47 @@ def _retried(rows: list[Row]) -> Step:
     return Step(matched, done, next, operation, stay)
 
 
-def delete(filter: JobFilter, place: Place) -> Call[Step]:
+def delete(filter: JobFilter, args: StepArgs) -> Call[Step]:
     """Delete ended jobs."""
-    return Call(f"select * from dibs.delete(%s::jsonb, {PLACE})", (_filter(filter), *place), _step, slow=True)
+    return Call(f"select * from dibs.delete(%s::jsonb, {STEP_ARGS})", (_filter(filter), *args), _step, slow=True)
 
 
-def purge(queue: str, place: Place) -> Call[Step]:
+def purge(queue: str, args: StepArgs) -> Call[Step]:
     """Delete a queue's waiting jobs."""
-    return Call(f"select * from dibs.purge(%s, {PLACE})", (queue, *place), _step, slow=True)
+    return Call(f"select * from dibs.purge(%s, {STEP_ARGS})", (queue, *args), _step, slow=True)
 
 
-def move(filter: JobFilter, to: str, place: Place) -> Call[Step]:
+def move(filter: JobFilter, to: str, args: StepArgs) -> Call[Step]:
     """Put waiting and dead jobs into another queue."""
-    return Call(f"select * from dibs.move(%s::jsonb, %s, {PLACE})", (_filter(filter), to, *place), _step, slow=True)
+    return Call(f"select * from dibs.move(%s::jsonb, %s, {STEP_ARGS})", (_filter(filter), to, *args), _step, slow=True)
 
 
-def retry(filter: JobFilter, rate: float | None, delay: float, now: bool, place: Place) -> Call[Step]:
+def retry(filter: JobFilter, rate: float | None, delay: float, now: bool, args: StepArgs) -> Call[Step]:
     """Bring dead jobs back."""
     return Call(
         "select matched, done, next, operation, refused::text"
-        f" from dibs.retry(%s::jsonb, rate => %s, delay => {SPAN}, now => %s, {PLACE})",
-        (_filter(filter), rate, delay, now, *place),
+        f" from dibs.retry(%s::jsonb, rate => %s, delay => {SPAN}, now => %s, {STEP_ARGS})",
+        (_filter(filter), rate, delay, now, *args),
         _retried,
         # A second step would bring back others, or say that there are none.
-        again=place[-1],
+        repeatable=args[-1],
         slow=True,
     )
 
 
-def cancel_where(filter: JobFilter, reason: str, place: Place) -> Call[Step]:
+def cancel_where(filter: JobFilter, reason: str, args: StepArgs) -> Call[Step]:
     """Cancel jobs by filter."""
     return Call(
-        f"select * from dibs.cancel_where(%s::jsonb, %s, {PLACE})", (_filter(filter), reason, *place), _step, slow=True
+        f"select * from dibs.cancel_where(%s::jsonb, %s, {STEP_ARGS})",
+        (_filter(filter), reason, *args),
+        _step,
+        slow=True,
     )
 
 
-def undo(operation: int, place: Place) -> Call[Step]:
+def undo(operation: int, args: StepArgs) -> Call[Step]:
     """Undo an operation."""
-    return Call(f"select * from dibs.undo(%s, {PLACE})", (operation, *place), _step, slow=True)
+    return Call(f"select * from dibs.undo(%s, {STEP_ARGS})", (operation, *args), _step, slow=True)
 
 
 FIND = (
@@ -105,11 +108,11 @@ def find_jobs(filter: JobFilter, limit: int, before: UUID | None) -> Call[Found]
     return Call(FIND.format(wanted), (_filter(filter), limit, before), read, slow=True)
 
 
-def count_jobs(filter: JobFilter, place: Place) -> Call[Step]:
+def count_jobs(filter: JobFilter, args: StepArgs) -> Call[Step]:
     """Count jobs by filter, newest first."""
     return Call(
         "select cardinality(ids), 0, next, null from dibs.find_jobs(%s::jsonb, %s, %s)",
-        (_filter(filter), *place[:2]),
+        (_filter(filter), *args[:2]),
         _step,
         slow=True,
     )
@@ -157,7 +160,7 @@ def _json(text: str | None) -> Any:
 
 def clone(id: UUID) -> Call[UUID]:
     """Enqueue a job once more."""
-    return Call("select dibs.clone(%s)", (id,), first, again=False)
+    return Call("select dibs.clone(%s)", (id,), first, repeatable=False)
 
 
 def edit(id: UUID, changes: Mapping[str, Any]) -> Call[Answer]:
@@ -170,7 +173,7 @@ def edit(id: UUID, changes: Mapping[str, Any]) -> Call[Answer]:
 
 def drop_queue(name: str) -> Call[bool]:
     """Take an empty queue away."""
-    return Call("select dibs.drop_queue(%s)", (name,), first, again=False, slow=True)
+    return Call("select dibs.drop_queue(%s)", (name,), first, repeatable=False, slow=True)
 
 
 def audits(limit: int, before: int | None) -> Call[list[Audit]]:

@@ -19,7 +19,7 @@ def set_strict(strict: bool) -> Call[None]:
 
 def pause(queue: str) -> Call[bool]:
     """Stop handing out a queue's jobs."""
-    return Call("select dibs.pause(%s)", (queue,), first, again=False)
+    return Call("select dibs.pause(%s)", (queue,), first, repeatable=False)
 
 
 def resume(queue: str, extend: Seconds | None) -> Call[Resumed]:
@@ -28,7 +28,7 @@ def resume(queue: str, extend: Seconds | None) -> Call[Resumed]:
         f"select paused_at, late, extended from dibs.resume(%s, {SPAN})",
         (queue, in_seconds(extend)),
         lambda rows: Resumed(*rows[0]),
-        again=False,
+        repeatable=False,
         slow=True,
     )
 

@@ -71,17 +71,17 @@ def set_schedule(name: str, rule: dict[str, Any], job: NewJob | None) -> Call[An
 
 def drop_schedule(name: str) -> Call[None]:
     """Remove a schedule."""
-    return Call("select dibs.drop_schedule(%s)", (name,), nothing, again=False)
+    return Call("select dibs.drop_schedule(%s)", (name,), nothing, repeatable=False)
 
 
 def pause_schedule(name: str, reason: str) -> Call[bool]:
     """Let a schedule make no jobs for now."""
-    return Call("select dibs.pause_schedule(%s, %s)", (name, reason), first, again=False)
+    return Call("select dibs.pause_schedule(%s, %s)", (name, reason), first, repeatable=False)
 
 
 def resume_schedule(name: str) -> Call[bool]:
     """Let it go on."""
-    return Call("select dibs.resume_schedule(%s)", (name,), first, again=False)
+    return Call("select dibs.resume_schedule(%s)", (name,), first, repeatable=False)
 
 
 def trigger(name: str, force: bool) -> Call[Triggered]:
@@ -90,7 +90,7 @@ def trigger(name: str, force: bool) -> Call[Triggered]:
         "select job_id, answer from dibs.trigger(%s, %s)",
         (name, force),
         lambda rows: Triggered(rows[0][0], Answer(rows[0][1])),
-        again=False,
+        repeatable=False,
     )
 
 
