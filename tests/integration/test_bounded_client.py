@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import psycopg
 import pytest
 
 import dibs
 from dibs.client.bounded import BoundedClient
-
-if TYPE_CHECKING:
-    import psycopg
 
 
 async def test_the_database_refuses_what_would_change_something(dsn: str, client: dibs.Client) -> None:
@@ -36,3 +34,23 @@ async def test_the_database_stops_what_takes_too_long(
                 await bounded.find_jobs()
             assert stopped.value.sqlstate == "57014"
             assert time.monotonic() - began < 5
+
+
+async def test_the_actor_is_set_once_for_each_change(
+    dsn: str, client: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    executed = psycopg.AsyncCursor.execute
+
+    async def execute(self: Any, query: Any, *args: Any, **options: Any) -> Any:
+        sent.append(str(query))
+        return await executed(self, query, *args, **options)
+
+    made = client.enqueue("q", "k")
+    async with BoundedClient(dsn, timeout=5, read_only=False) as bounded:
+        await bounded.now()
+        monkeypatch.setattr(psycopg.AsyncCursor, "execute", execute)
+        with dibs.acting_as("erin"):
+            await bounded.cancel(made.id)
+    assert sum("dibs.actor" in query for query in sent) == 1
+    assert [audit.actor for audit in client.audit()] == ["erin"]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dibs.client.client_async import AsyncClient
 from dibs.db import calls
+from dibs.db.adapters.client_async import join
 from dibs.errors import NotPermitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dibs.db.adapters.detect import AsyncConnection
     from dibs.db.calls import Call
     from dibs.operation import Action
 
@@ -37,6 +39,10 @@ class BoundedClient(AsyncClient):
 
     def _leading_calls(self) -> Sequence[Call[Any]]:
         return [self._bound, *calls.operate.acting()]
+
+    async def _run(self, call: Call[R], conn: AsyncConnection | None = None) -> R:
+        # The leading calls set the actor, so the call needs none before it.
+        return await (self._database.run(call) if conn is None else join(conn, call))
 
     async def preview(self, change: Call[Any], look: Call[R]) -> R:
         """What a look would show after a change. The change is checked as always, and then taken back."""
