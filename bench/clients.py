@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rate(stage: Stage, script: str, *, clients: int, seconds: int, durable: bool = True) -> float:
-    """How often per second the clients together ran the script, with statements prepared."""
+    """Return how often per second the clients together ran the script, with prepared statements."""
     program = (stage.binaries or find_binaries())["pgbench"]
     dsn = stage.dsn if durable else make_conninfo(stage.dsn, options="-c synchronous_commit=off")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Where a job's microseconds go: CPU of the server, of the producer, and of a worker that drains 30,000 no-op tasks.
+"""CPU time per job: of the server, of the producer, and of a worker that drains 30,000 no-op tasks.
 
 The server's part is what pg_stat_statements saw in the two verbs. The worker's is its CPU time, divided among its
 parts as cProfile saw them.

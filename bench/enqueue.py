@@ -78,7 +78,7 @@ def _typed(stage: Stage) -> dict[str, float]:
 
 
 def _enqueue_typed(dsn: str) -> tuple[float, float]:
-    """How many calls per second go in, and the most memory that this process had."""
+    """Return the calls per second, and the peak memory of this process."""
     app = dibs.App(dsn, queue="tasks")
 
     @app.task(name="noop")

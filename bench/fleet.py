@@ -1,4 +1,4 @@
-"""The same 50,000 no-op tasks, run by one worker process and by a fleet of two, in turns; timed by the history.
+"""Run 50,000 no-op tasks by one worker process and by a fleet of two, in turns; the history has the times.
 
 How much of the processors one process and its server already use says what a second one can add at best.
 """
@@ -67,6 +67,6 @@ def _wait(conn: psycopg.Connection[Any], parent: Popen[bytes], question: Literal
 
 
 def _ticks() -> tuple[int, int]:
-    """What the processors counted since boot: while idle, and in all."""
+    """Return the ticks of the processors since boot: idle, and in all."""
     times = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return times[3] + times[4], sum(times)

@@ -1,4 +1,4 @@
-"""What the scenarios about groups and limits share."""
+"""The shared part of the scenarios about groups and limits."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def one_run(stage: Stage, conn: psycopg.Connection[Any]) -> tuple[Rounds, Rounds
 
 
 def busy_round(stage: Stage) -> tuple[int, float]:
-    """How many runs, and seconds; each has a heartbeat, and a fifth of the first ones fail and are tried again."""
+    """Return runs and seconds; each run has a heartbeat, and a fifth of the first ones fail and are tried again."""
     with stage.connect() as conn:
         conn.execute("vacuum (analyze) dibs.ready, dibs.lease")
         stage.fill(conn, BUSY_JOBS)

@@ -1,4 +1,4 @@
-"""What a claim costs the server when there is nothing to claim."""
+"""The server's cost of a claim that finds nothing."""
 
 from __future__ import annotations
 

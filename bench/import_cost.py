@@ -1,4 +1,4 @@
-"""What `import dibs` adds to `import psycopg`, and what `dibs --help` costs beside it, in CPU time.
+"""CPU time that `import dibs` adds to `import psycopg`, and that `dibs --help` takes.
 
 Each is a fresh interpreter; they run in turns, so that a busy machine slows all of them. Bytecode is compiled before.
 """
@@ -46,7 +46,7 @@ def run(_: Stage) -> dict[str, float]:
 
 
 def cpu_time(arguments: tuple[str, ...], environment: Mapping[str, str]) -> float:
-    """How many seconds of a processor an interpreter took, in user and system mode."""
+    """Return the CPU seconds of an interpreter, in user and system mode."""
     process = subprocess.Popen([sys.executable, *arguments], env=environment, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -1,4 +1,4 @@
-"""How many instructions the server executes for each job, counted by callgrind in a single-user server.
+"""Instructions that the server executes for each job, counted by callgrind in a single-user server.
 
 A count is the same however busy the machine is, so a change of one percent shows. Needs Debian's package valgrind. The
 short path of a claim of one job, which is open for 20 ms after such a claim, is rarely taken here: callgrind is slow.
@@ -35,7 +35,7 @@ STATEMENTS = {
     "claim_complete_one": (1, f"with c as materialized (select * from dibs.claim('{{q}}', 1)) {COMPLETE}"),
     "claim_limited": (100, "select count(*) from dibs.claim('{limited}', 100)"),
 }
-"""How many jobs a statement is about, and the statement, on one line."""
+"""Return the number of jobs in a statement, and the statement on one line."""
 
 
 def run(stage: Stage) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How soon a waiting receive has a job in hand after its enqueue was committed."""
+"""The time from the commit of an enqueue until a waiting receive returns its job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As horizon, for a newest-first queue: rounds on top of an old backlog, in two halves, so that holes come and go."""
+"""The scenario `horizon` for a newest-first queue: rounds on an old backlog, in two halves, to make holes."""
 
 from __future__ import annotations
 

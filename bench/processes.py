@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def workers(dsn: str, count: int, *options: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """So many of them, that are stopped in the end."""
+    """Start this many of them, and stop them at the end."""
     command = [
         sys.executable,
         "-m",
@@ -50,6 +50,6 @@ def wait_for_workers(client: dibs.Client, count: int) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """How much of a core a process has used so far."""
+    """Return the CPU seconds that a process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

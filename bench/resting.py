@@ -1,4 +1,4 @@
-"""What an idle worker costs: its share of a core, and the server's for it."""
+"""The cost of an idle worker: its share of a core, and the server's."""
 
 from __future__ import annotations
 

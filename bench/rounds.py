@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Rounds:
-    """How many jobs per second each round had, and how many blocks the server read for each job after its enqueue.
+    """The jobs per second of each round, and the blocks that the server read for each job after its enqueue.
 
     Machines are noisy, and a fifth slower at one time than at another. Blocks are exact: a scan over dead rows, or a
     plan that flips, shows in them.
@@ -32,16 +32,16 @@ class Rounds:
 
     @property
     def ratio(self) -> float:
-        """How fast the last rounds are as a part of how fast the first are."""
+        """The speed of the last rounds relative to the first."""
         return _last_to_first(self.rates)
 
     @property
     def blocks_ratio(self) -> float:
-        """The same, by the blocks that were read."""
+        """The blocks read in the first rounds relative to the last."""
         return 1 / _last_to_first(self.blocks)
 
     def measured(self, name: str = "") -> dict[str, Any]:
-        """What a scenario shows of them."""
+        """Return the figures of a scenario."""
         return {
             f"{name}rounds": self.rates,
             f"{name}first": self.rates[0],

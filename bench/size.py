@@ -97,7 +97,7 @@ def _empty(dsn: str) -> Iterator[Connection]:
 
 
 def _looks() -> dict[str, tuple[str, tuple[Any, ...]]]:
-    """What people, the metrics and the dashboard look at."""
+    """The reads of people, metrics and dashboard."""
     found: dict[str, Call[Any]] = {
         "depth": calls.queues.depth("bulk"),
         "depth of a small queue": calls.queues.depth("small-1"),
@@ -125,7 +125,7 @@ def _time(conn: Connection, statement: str, args: tuple[Any, ...] = ()) -> float
 
 
 def _compare(large: Connection, empty: Connection) -> dict[str, float]:
-    """How fast each hot verb is in the large database, as a part of how fast it is in the empty one."""
+    """Return the speed of each hot verb in the large database relative to the empty one."""
     spent: dict[Any, list[float]] = {(name, verb): [] for name in ("large", "empty") for verb in VERBS}
     for _ in range(ROUNDS + 1):
         for name, conn in (("large", large), ("empty", empty)):

@@ -1,4 +1,4 @@
-"""Where a scenario is measured: a fresh database with dibs on a separate server."""
+"""The stage of a scenario: a fresh database with dibs on a separate server."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Stage:
         return float(row[0]), int(row[1])
 
     def blocks_since(self) -> int:
-        """How many blocks the server has read since the last look, in whatever is not an enqueue."""
+        """Return the blocks that the server has read since the last call, except for enqueues."""
         with self.connect() as conn:
             row = conn.execute(
                 "select coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0) from pg_stat_statements as s"

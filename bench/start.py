@@ -1,4 +1,4 @@
-"""How soon an idle worker calls the handler of a job, after its enqueue was committed."""
+"""The time from the commit of an enqueue until an idle worker calls its handler."""
 
 from __future__ import annotations
 

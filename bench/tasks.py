@@ -15,5 +15,5 @@ async def noop(user_id: int, lang: str = "en") -> None: ...
 
 @app.task(name="stamp")
 async def stamp() -> float:
-    """When it began, by the clock that all processes of a machine share."""
+    """The time of its start, by the clock that all processes of a machine share."""
     return time.monotonic()

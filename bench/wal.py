@@ -1,4 +1,4 @@
-"""How much WAL a whole life writes: enqueue, claim, complete, with a small payload and its history kept."""
+"""The WAL of a whole life: enqueue, claim and complete, with a small payload and its history kept."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ WANTED = {"slowest_page_ms": ("≤", 100)}
 JOBS = 10_000_000
 GROUPS = 100_000
 FIRST, LOOKS = 1, 5
-"""How often a page is asked before and while it is measured."""
+"""The number of requests of a page before and while it is measured."""
 BATCH = 1000
 
 QUERIES: dict[str, tuple[str, ...]] = {
@@ -48,11 +48,11 @@ QUERIES: dict[str, tuple[str, ...]] = {
     "/schedule": ("?name=schedule-7",),
     "/deliveries": ("", "?interrupted=yes"),
 }  # fmt: skip
-"""What a page is asked."""
+"""The parameters of a page."""
 OTHERS = ("?name=bulk",)
-"""What those are asked that are not here."""
+"""The parameters of all other pages."""
 STREAMED = {"/jobs/export"}
-"""What is no page but a file, and takes as long as there is something to send."""
+"""The addresses that return a file, and take as long as there is something to send."""
 
 FURNISH = (
     "select dibs.set_limit(queue => 'bulk', concurrency => 1000)",
@@ -64,7 +64,7 @@ FURNISH = (
     "select dibs.append_error('smtp: 451 later', null, 'smtp') from generate_series(1, 200)",
     "select from generate_series(1, 20) as n, dibs.register_worker('shop:app', '{\"queues\": [\"bulk\"]}')",
 )
-"""What there is in a database in use besides jobs."""
+"""The content of a database in use besides jobs."""
 
 GROUPED = """
 select count(*) from dibs.enqueue_many((
@@ -78,7 +78,7 @@ from (select id, token from dibs.claim(%s, 100) offset 80) as h
 
 
 class Answer(NamedTuple):
-    """How an address was answered."""
+    """The answer of an address."""
 
     page: str
     ms: float
@@ -133,7 +133,7 @@ def _pages(conn: Connection) -> list[str]:
 
 
 async def _ask(dsn: str, pages: list[str]) -> list[Answer]:
-    """How each page is answered by a dashboard that has shown it before.
+    """Measure each page of a dashboard that has shown it before.
 
     As in use, what the doctor found is shown for a while; but the page of the doctor itself asks it each time.
     """

@@ -56,7 +56,7 @@ def sales() -> dict[str, Any]:
 
 
 def create_app() -> Flask:
-    """What `flask run` calls: a worker imports this module too, and needs neither the tables nor the pool."""
+    """Make the app for `flask run`: a worker imports this module too, and needs neither the tables nor the pool."""
     pool.open()
     with pool.connection() as conn:
         conn.execute(TABLES)

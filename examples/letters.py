@@ -64,7 +64,7 @@ async def transaction() -> AsyncIterator[Connection]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a letter; of the attempt without an outcome, the state of its job."""
+    """The facts of a letter; an attempt without an outcome has the state of its job."""
 
     failures: int
     waited: timedelta | None
@@ -99,7 +99,7 @@ async def look(conn: Connection, letter_id: int) -> Facts:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done."""
+    """The next step of a letter."""
 
     what: Literal["nothing", "wait", "try", "give up", "count as failed"]
     delay: timedelta = timedelta(0)
@@ -208,7 +208,7 @@ async def send(letter_id: int, attempt_id: int) -> None:
 
 @functools.cache
 def provider() -> Provider:
-    """Who sends: whatever the environment says."""
+    """The provider that the environment names."""
     made = email(Environment())
     if made is None:
         raise dibs.InvalidArgument("no e-mail provider is configured", hint="set DIBS_SMTP_HOST")

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Mailbox:
-    """What an SMTP server did: each message accepted, by its Message-ID."""
+    """The record of an SMTP server: each message accepted, by its Message-ID."""
 
     messages: list[EmailMessage] = field(default_factory=list)
     recipients: list[list[str]] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
-    """What to answer to the next messages, before all are accepted."""
+    """The answers to the next messages; after them, all are accepted."""
     failing: float = 0.0
     """The share of messages that are turned away for the time being, at random."""
     turned_away: int = 0
@@ -38,7 +38,7 @@ class Mailbox:
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each message was accepted."""
+        """Return how often each message was accepted."""
         return Counter(str(m["Message-ID"]) for m in self.messages)
 
     async def handle_RCPT(  # noqa: N802
@@ -89,7 +89,7 @@ class MailServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a channel needs to know to speak to it, without TLS."""
+        """Return the settings with which a channel connects to it, without TLS."""
         return {
             "DIBS_SMTP_HOST": "127.0.0.1", "DIBS_SMTP_PORT": str(self.port), "DIBS_SMTP_TLS": "none",
             "DIBS_EMAIL_FROM": "shop@example.org", "DIBS_SMTP_TIMEOUT": "5",

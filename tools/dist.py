@@ -36,7 +36,7 @@ def sources() -> set[str]:
 
 
 def wheel_differs(wheel: Path) -> list[str]:
-    """What the wheel has too little or too much."""
+    """Return the files that the wheel lacks or has too many of."""
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     missing = [f"the wheel lacks {name}" for name in sorted(sources() - packed)]
@@ -44,7 +44,7 @@ def wheel_differs(wheel: Path) -> list[str]:
 
 
 def sdist_differs(sdist: Path) -> list[str]:
-    """What the sdist lacks."""
+    """Return the files that the sdist lacks."""
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     tests = {str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("*.py")}
@@ -56,7 +56,7 @@ def try_out(wheel: Path) -> None:
     """Import the core with none of its extras, and watch the demo with those it needs."""
     with tempfile.TemporaryDirectory(prefix="dibs-dist-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # As root, the demo's PostgreSQL runs as another user.
+        folder.chmod(0o755)  # Under root, the demo's PostgreSQL runs as another user.
         venv.create(folder / "venv", with_pip=True)
         python = folder / "venv" / "bin" / "python"
         pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -24,7 +24,7 @@ NOT_FOR_US = {
 """Rules of squawk that are off, each with its reason."""
 
 DYNAMIC = {"_days.sql", "grants.sql", "plans.sql", "run_function.sql"}
-"""Where a statement may be built as text: names of partitions, of roles and of functions cannot be parameters."""
+"""The files that may build a statement as text: names of partitions, roles and functions cannot be parameters."""
 
 HOT = {"enqueue", "claim", "extend", "complete", "fail", "snooze", "release", "cancel"}
 """Verbs of the hot path: an EXCEPTION block there costs a subtransaction for each call."""

@@ -36,7 +36,7 @@ def files() -> list[Path]:
 
 
 def findings(name: str, text: str) -> list[str]:
-    """What is wrong with a file."""
+    """Return the errors of a file."""
     try:
         list(yaml.load_all(text, Reader))
     except yaml.YAMLError as error:

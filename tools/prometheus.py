@@ -8,7 +8,7 @@ from tools.debian import install
 
 
 def program(name: str) -> str:
-    """Where ``prometheus`` or ``promtool`` is."""
+    """Return the path of ``prometheus`` or ``promtool``."""
     if shutil.which(name) is None:
         install(["prometheus"])
     found = shutil.which(name)

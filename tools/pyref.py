@@ -98,7 +98,7 @@ def annotation(of: object) -> str:
 
 
 def signature(name: str, of: Any, *, bound: bool = False) -> str:
-    """How it is called, on one line if that fits."""
+    """Return the signature, on one line if that fits."""
     found = inspect.signature(of)
     given = [
         p.replace(
@@ -137,7 +137,7 @@ def default(value: object) -> str:
 
 
 def alias_docs(*modules: ModuleType) -> dict[str, str]:
-    """What is written below each type that is only a name for others."""
+    """Return the lines below each type that is only a name for others."""
     found = {}
     for module in modules:
         body = ast.parse(inspect.getsource(module)).body
@@ -180,7 +180,7 @@ def members(cls: type) -> dict[str, Any]:
 
 
 def is_made(value: object) -> bool:
-    """Whether a default of a struct is made for each of its values."""
+    """True if the default of a struct's field is made for each value."""
     return repr(value) == "<factory>"
 
 
@@ -206,7 +206,7 @@ def field_rows(cls: type) -> list[tuple[str, str, str]]:
 
 
 def code(text: str) -> str:
-    """As code in a cell of a table."""
+    """Return a text as code in a cell of a table."""
     return f"`{text}`".replace("|", r"\|") if text else ""
 
 
@@ -281,7 +281,7 @@ def public(module: ModuleType) -> dict[str, Any]:
 
 
 def page_of(of: Any) -> Page:
-    """Where a name of ``dibs`` is told."""
+    """Return the page and heading of a name of ``dibs``."""
     home = getattr(of, "__module__", "")
     part = home.removeprefix(CLIENT).removesuffix("_async")
     if home.startswith(CLIENT) and part in PARTS:

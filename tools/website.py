@@ -21,7 +21,7 @@ MAP = ROOT / "docs/index.md"
 LOOK = ROOT / "tools/website.toml"
 PROJECT = [{"Contributing": "CONTRIBUTING.md"}, {"Security policy": "SECURITY.md"}, {"Changes": "CHANGELOG.md"}]
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src"}
-"""What a browser fetches without being asked to."""
+"""The attributes by which a browser fetches without a click."""
 
 
 def navigation() -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def stage(folder: Path) -> None:
 
 
 class Fetches(HTMLParser):
-    """What a page loads from elsewhere."""
+    """Return the addresses of other sites that a page loads from."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -41,11 +41,11 @@ GENERATED = re.compile(r"docs/reference/(python|sql)(-\w+)?\.md")
 OUTPUT = {"text", "console"}
 ONE_LINK = re.compile(r"\s*(?:[-*] |\d+\. )?(?:!?\[[^\]]*\]\(\S+\)|\[[^\]]+\]: \S+|<?https?://\S+>?)[.,;]?\s*")
 LONG_LINES = 593
-"""How many lines of pages may be longer than WIDTH; may only go down."""
+"""The number of lines of pages that may be longer than WIDTH; may only go down."""
 
 HEADLESS = re.compile(r"\s*(?:What|Who|Those|Whoever|Whatever)\b")
 HEADLESS_COMMENTS = 388
-"""How many comments in src/ may begin with one of these words; may only go down."""
+"""The number of comments in src/ that may begin with one of these words; may only go down."""
 
 
 def pattern() -> str:

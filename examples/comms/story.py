@@ -29,7 +29,7 @@ FIRST_DELAY, LONGEST_DELAY = 0.5, 4.0
 
 @dataclass
 class Report:
-    """What the facts, the deliveries and the mail server say."""
+    """The facts, the deliveries and the counts of the mail server."""
 
     mails: int
     seconds: float
@@ -50,7 +50,7 @@ class Report:
 
     @property
     def wrong(self) -> list[str]:
-        """What must not be."""
+        """Return a sentence for each fact that must not be."""
         checks = {
             "every process ends in exactly one terminal fact": self.sent + self.given_up == self.mails,
             "nothing is stuck": self.stuck == 0,
@@ -68,7 +68,7 @@ class Report:
 
 
 def install(dsn: str) -> None:
-    """What the README says, done by a program."""
+    """Do by program the steps of the README."""
     command = [str(find_binaries()["psql"]), "-q", "-v", "ON_ERROR_STOP=1", "-f", str(HERE / "install.sql"), dsn]
     subprocess.run(command, check=True, capture_output=True, text=True)
 
@@ -132,7 +132,7 @@ def play(server: Server, *, mails: int, kills: int = 0, restarts: int = 0, timeo
 
 
 def as_worker(dsn: str) -> str:
-    """The same database for a login that is a worker and nothing else: it cannot enqueue, and has no table."""
+    """Return the DSN for a login that is only a worker: it cannot enqueue, and owns no table."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         with contextlib.suppress(psycopg.errors.DuplicateObject):
             conn.execute("create role comms_worker login in role dibs_worker")

@@ -35,15 +35,15 @@ log = logging.getLogger("dibs.channels")
 SETTLED = {"accepted", "refused", "done"}
 FRESH = calls.channels.Stage("none", None)
 WAIT = 30.0
-"""How long a throttled message waits when the provider did not say."""
+"""Seconds that a throttled message waits if the provider names no time."""
 TOLD = 500
-"""How much of what a provider said of an error is kept."""
+"""The number of characters kept of a provider's error."""
 LONGEST = 60.0
-"""How long an outcome waits at most until its handler is told again."""
+"""Seconds after which an outcome is reported to its handler again, at most."""
 
 
 class Order(msgspec.Struct):
-    """What a job's payload asks of a channel; everything else in it is for the handlers."""
+    """The fields of a payload that are for the channel; all others are for the handlers."""
 
     task_type: str | None = None
     message: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""Where settings and secrets come from: the environment. What is secret is remembered, to be struck out of texts."""
+"""Settings and secrets from the environment. Secrets are remembered, so that they can be struck out of texts."""
 
 from __future__ import annotations
 
@@ -108,6 +108,6 @@ def _forms(secret: str) -> set[str]:
 
 
 def _in_base64(secret: bytes, offset: int) -> str:
-    """What is the same in the base64 of every text that has the secret this many bytes after a multiple of three."""
+    """Return the part that all base64 texts share which have the secret this many bytes after a multiple of three."""
     whole = b64encode(bytes(offset) + secret).decode()
     return whole[(0, 2, 3)[offset] : (offset + len(secret)) * 8 // 6]

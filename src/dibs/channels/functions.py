@@ -29,7 +29,7 @@ class Failed(Exception):
 
 
 class Invalid(Exception):
-    """What was asked can never work, says the function; nothing is wrong with the worker."""
+    """The function says that this job can never work; nothing is wrong with the worker."""
 
 
 class Functions:

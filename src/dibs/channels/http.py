@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 THREADS = 20
 LARGEST = 1_000_000
-"""How much of an answer is read."""
+"""The number of bytes of an answer that are read."""
 LONGEST_WAIT = 86400.0
 
 
@@ -38,7 +38,7 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back."""
+    """An answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -139,7 +139,7 @@ class _Until(io.RawIOBase):
 
 
 def _parts(url: str, what: str) -> tuple[bool, str, int | None, str]:
-    """Whether an address is encrypted, its host, its port, and what is asked for there."""
+    """Split an address: whether it is encrypted, its host, its port, and its path."""
     wrong = InvalidArgument(f"{what} is not an address of HTTP", hint="write https://host/path")
     try:
         parts = urlsplit(url)
@@ -155,7 +155,7 @@ def _parts(url: str, what: str) -> tuple[bool, str, int | None, str]:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is this machine."""
+    """True if a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What can be sent, read strictly: a message that does not fit is refused, with the field."""
+"""Messages, read strictly: one that does not fit is refused, and the error names the field."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _DOMAIN = re.compile(r"(?!-)[a-z0-9-]+(\.[a-z0-9-]+)*|\[(ipv6:)?[0-9a-f.:]+\]", 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What an SMTP server is told: who it is from, whom to, and the bytes."""
+    """A message for an SMTP server: sender, recipients, and bytes."""
 
     sender: str
     recipients: tuple[str, ...]

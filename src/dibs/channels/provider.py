@@ -1,4 +1,4 @@
-"""What a channel needs of a provider that sends its messages."""
+"""The interface of a provider, which sends the messages of a channel."""
 
 from __future__ import annotations
 

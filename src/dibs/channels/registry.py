@@ -1,4 +1,4 @@
-"""Which channels there are: ours, and those of others."""
+"""The channels: built-in ones, and those of other packages."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Channels:
             raise GiveUp(str(error)) from None
 
     def delivery(self, kind: str) -> Delivery:
-        """What sends the messages of a kind."""
+        """The sender of the messages of a kind."""
         if kind not in self._deliveries:
             self._deliveries[kind] = Delivery(kind, self.providers[kind], self.functions(), self._environment)
         return self._deliveries[kind]

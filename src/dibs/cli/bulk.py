@@ -1,4 +1,4 @@
-"""What the commands that change many jobs have in common: a dry run first, a bar while they work, what was done."""
+"""The shared part of the commands that change many jobs: a dry run first, a progress bar, and a report."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ OPTIONS = (
     click.option("-y", "--yes", is_flag=True, help="Do it. Without this nothing is changed."),
 )
 UNDONE = {"retry", "cancel"}
-"""What ``dibs undo`` can take back."""
+"""The verbs that ``dibs undo`` can take back."""
 SHOWN = 20
-"""How many of the jobs that stay dead are shown."""
+"""The number of jobs that stay dead and are listed."""
 STAYS = {
     Answer.DUPLICATE: "another job has its dedup key now",
     Answer.BUSY: "another transaction holds it; try again",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 NEAR = 0.7
-"""How alike a word and a command of a group are at least: prune is not purge."""
+"""The least similarity of a word and a command that is suggested for it: prune is not purge."""
 
 
 def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -56,7 +56,7 @@ def _shared() -> list[click.Parameter]:
 limit_option = click.option(
     "-n", "--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most this many."
 )
-"""How long a list is."""
+"""The greatest length of a list."""
 
 
 class Documented(click.Command):
@@ -114,7 +114,7 @@ class Group(Documented, click.Group):
         return super().resolve_command(ctx, args)
 
     def nearest(self, ctx: click.Context, word: str) -> str:
-        """What a word was meant to be: a command, or one of a group of commands."""
+        """Guess the command that a misspelled word stands for: of this group, or of a group in it."""
         names = self.list_commands(ctx)
         inner: dict[str, list[str]] = {}
         for name in names:
@@ -149,7 +149,7 @@ class Listing(Group):
         super().__init__(*args, callback=listing, invoke_without_command=True, **kwargs)
 
     def nearest(self, ctx: click.Context, word: str) -> str:
-        """What a word was meant to be; the list itself has no name."""
+        """Guess the command that a misspelled word stands for. The list itself has no name."""
         return f"; {ctx.command_path} alone lists them" if word == "list" else super().nearest(ctx, word)
 
 

@@ -1,4 +1,4 @@
-"""What the exit codes mean."""
+"""Exit codes and their meaning."""
 
 from __future__ import annotations
 

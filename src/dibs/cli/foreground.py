@@ -34,7 +34,7 @@ FOLDER = "DIBS_METRICS_FOLDER"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Where a worker shows how it is."""
+    """The places where a worker shows its health and metrics."""
 
     host: str
     health: int | None = None
@@ -43,7 +43,7 @@ class Shown:
 
     @property
     def is_probed(self) -> bool:
-        """Whether anybody asks for its health."""
+        """True if the health is shown anywhere."""
         return self.health is not None or self.health_file is not None
 
     @asynccontextmanager
@@ -112,7 +112,7 @@ def _stop_orphan(worker: Worker, guard: Guard) -> None:
 
 
 def _stopping(worker: Worker, guard: Guard) -> Callable[[], None]:
-    """What stops a worker as SIGTERM does, from any thread."""
+    """Return a function that stops a worker as SIGTERM does, from any thread."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

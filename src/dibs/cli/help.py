@@ -1,4 +1,4 @@
-"""What the help says beside each command's own words: where it belongs, and an example."""
+"""The help of each command besides its own docstring: its section and an example."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ EXAMPLES = {
     "embedded stop": "dibs embedded stop",
     "uninstall": "dibs uninstall",
 }
-"""How each command is used."""
+"""An example of each command."""
 
 SHORT = {
     "demo": "Watch a few hundred jobs live their lives.",
@@ -123,4 +123,4 @@ SHORT = {
     "embedded": "Start or stop the private PostgreSQL for development.",
     "uninstall": "Drop dibs and all its jobs; a dry run unless --yes.",
 }
-"""What each command does, in a line. Help and completion read it here, so they import no command."""
+"""A line about each command. Help and completion read it here, so they import no command."""

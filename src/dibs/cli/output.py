@@ -1,4 +1,4 @@
-"""What people and programs read: text and tables, or one JSON document."""
+"""Output for people and programs: text and tables, or one JSON document."""
 
 from __future__ import annotations
 
@@ -181,5 +181,5 @@ def plain(value: Any) -> Any:
 
 
 def first_line(text: str | None) -> str | None:
-    """What an error says; its trace is left out."""
+    """Return the message of an error without its traceback."""
     return said(text) if text else text

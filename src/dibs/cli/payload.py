@@ -1,4 +1,4 @@
-"""Where a payload comes from: the argument, a file, or standard input."""
+"""Read a payload from the argument, a file or standard input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_payload(argument: str | None, file: BinaryIO | None, *, raw: bool) -> A
 
 
 def as_json(content: bytes) -> Any:
-    """What JSON holds; refuses anything else in words."""
+    """Decode JSON; refuse anything else with a readable error."""
     try:
         return JSON.convert(content.decode(), None, None)
     except UnicodeDecodeError:

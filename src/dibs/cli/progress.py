@@ -1,4 +1,4 @@
-"""How far a long command has come: a bar on a terminal, a line now and then in a pipe."""
+"""Progress of a long command: a bar on a terminal, a line every few seconds in a pipe."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def counting(output: Output, what: str, total: int | None = None) -> Iterator[Ca
 
 
 def following(advance: Callable[[int], None]) -> Callable[[Changed], None]:
-    """What is told the steps of a verb, and advances by them."""
+    """Return a listener to the steps of a verb that calls ``advance``."""
     seen = 0
 
     def tell(so_far: Changed) -> None:
@@ -63,7 +63,7 @@ def following(advance: Callable[[int], None]) -> Callable[[Changed], None]:
 
 
 def counted(output: Output, ask: Callable[[Steps], Changed], most: int | None, after: UUID | None = None) -> int | None:
-    """How many jobs a verb is going to meet, ``most`` at most; None if that takes too long to count."""
+    """Count the jobs that a verb will change, ``most`` at most; None if counting takes too long."""
     with counting(output, "found") as advance:
         steps: Steps = {"max": most, "after": after, "dry_run": True, "within": COUNTING}
         found = ask({**steps, "on_step": following(advance)})
@@ -81,7 +81,7 @@ class Lines:
         self._began = self._said = time.monotonic()
 
     def advance(self, count: int) -> None:
-        """So many more are done."""
+        """Add ``count`` to the jobs that are done."""
         self._done += count
         now = time.monotonic()
         if now - self._said >= EVERY:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dibs.cli.session import Session
 
 MOST = 10_000
-"""How many rows one step deletes at most."""
+"""The number of rows that one step deletes at most."""
 
 
 def prune(session: Session) -> Exit:

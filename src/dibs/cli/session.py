@@ -1,4 +1,4 @@
-"""What one invocation knows: how to speak, and which database to speak to."""
+"""The state of one invocation: its output and its database."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_SHOWN = 3
-"""How many jobs are named when it is not clear which one is meant."""
+"""The number of jobs that are named when an id is ambiguous."""
 
 PATIENCE = 5.0
-"""How long a command waits for a database that is away, in seconds."""
+"""Seconds that a command waits for a database that is away."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Session:
 
     @cached_property
     def output(self) -> Output:
-        """Where answers go."""
+        """The output of the command."""
         from dibs.cli.output import Output
 
         return Output()
 
     @property
     def as_json(self) -> bool:
-        """Whether a program reads the answer."""
+        """True if a program reads the answer."""
         return self.output.as_json
 
     def warn(self) -> None:
@@ -121,7 +121,7 @@ class Session:
         )
 
     def complete(self, call: Call[list[str]]) -> list[str]:
-        """What a shell can complete a word to; nothing if that cannot be asked at once."""
+        """Return the completions of a word; an empty list if the database does not answer at once."""
         with suppress(DibsError):
             if dsn := configured_dsn(self.dsn):
                 with dibs.Client(dsn, patience=1.0, pool_size=1) as client:

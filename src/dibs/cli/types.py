@@ -1,4 +1,4 @@
-"""What the options take: durations, times, ids, states, JSON."""
+"""Types of options: durations, times, ids, states, JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who the server runs as: we ourselves, or, since PostgreSQL refuses root, someone lesser."""
+"""The account the server runs as: our own or, since PostgreSQL refuses root, an unprivileged one."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class Account:
             os.chown(target, self.uid, self.gid)
 
     def can_enter(self, folder: Path) -> bool:
-        """Whether each folder on the way, and the last one, lets them through."""
+        """True if each folder on the way, and the last one, lets the account through."""
         return not self.drops or self._succeeds("test", "-x", str(folder))
 
     def can_run(self, program: str) -> bool:
-        """Whether a program and its libraries can be reached by them."""
+        """True if the account can reach a program and its libraries."""
         return not self.drops or self._succeeds(program, "--version")
 
     def _succeeds(self, *argv: str) -> bool:
@@ -86,7 +86,7 @@ class Account:
 
 
 def account_for(data_dir: Path | None = None) -> Account:
-    """Who runs the server of a data folder: we, or, if we are root, the folder's owner."""
+    """Return the account that runs the server of a data folder: ours, or as root the folder's owner."""
     us = os.geteuid()
     if us != 0:
         return Account(_name(us), us, os.getegid(), drops=False)

@@ -1,4 +1,4 @@
-"""Which PostgreSQL to run, and where its programs are."""
+"""The PostgreSQL to run, and the location of its programs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Binaries:
 
     @property
     def pkglibdir(self) -> Path:
-        """Where its loadable modules are."""
+        """The folder of its loadable modules."""
         pg_config = self.folder / "pg_config"
         if pg_config.exists():
             return Path(_output([str(pg_config), "--pkglibdir"]))

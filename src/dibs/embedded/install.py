@@ -75,7 +75,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _vendored(source: Path) -> list[Path]:
-    """Where wheels keep the libraries their programs link, by a path relative to the programs."""
+    """The places where wheels keep the libraries of their programs, relative to the programs."""
     package = source.parent
     places = (package.with_name(f"{package.name}.libs"), package / ".dylibs")
     return [place for place in places if place.is_dir()]

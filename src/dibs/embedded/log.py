@@ -42,7 +42,7 @@ def trim(log: int) -> None:
 
 
 def since(log: int, start: int) -> str:
-    """What was written after a place in it."""
+    """Return the log after a position."""
     end = os.fstat(log).st_size
     start = max(start, end - KEPT)
     return os.pread(log, end - start, start).decode(errors="replace")

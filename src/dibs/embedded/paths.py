@@ -1,4 +1,4 @@
-"""Where things lie: data folders, sockets, temporary folders."""
+"""Paths of data folders, sockets and temporary folders."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from dibs.embedded.account import Account
 
 LONGEST_SOCKET_PATH = 103
-"""What macOS takes; Linux takes 107."""
+"""The limit of macOS; that of Linux is 107."""
 LONGEST_SOCKET_DIR = LONGEST_SOCKET_PATH - len(f"/.s.PGSQL.{PORT}")
 PLAIN = re.compile(r"[\w/. +@-]+")
-"""What unix_socket_directories takes as it is."""
+"""The characters that unix_socket_directories takes without quotes."""
 LONGEST_TEMP = 48
 """Leaves room for what we put below."""
 MEMORY = Path("/dev/shm")  # noqa: S108
@@ -93,7 +93,7 @@ def temp_base(account: Account) -> Path:
 
 
 def memory_base(account: Account) -> Path:
-    """The same in memory, if there is such a folder with room enough; else like ``temp_base``."""
+    """Like ``temp_base``, but in memory if there is such a folder with enough room."""
     try:
         roomy = shutil.disk_usage(MEMORY).free >= ROOM and os.access(MEMORY, os.W_OK)
     except OSError:

@@ -25,7 +25,7 @@ POLL = 0.02
 
 @dataclass(frozen=True)
 class Postmaster:
-    """What a living postmaster says of itself."""
+    """The facts that a living postmaster writes about itself."""
 
     pid: int
     started: int
@@ -88,7 +88,7 @@ def _lines(data_dir: Path) -> list[str]:
 
 
 def _serves(pid: int, data_dir: Path) -> bool:
-    """Whether the process is of this folder: a pid alone may be another's by now, or a zombie's."""
+    """True if the process serves this folder: the pid alone may belong to another process by now, or to a zombie."""
     try:
         return _working_folder(pid) == os.path.realpath(data_dir)
     except OSError:

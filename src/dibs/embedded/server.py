@@ -107,7 +107,7 @@ class Server:
             )
 
     def status(self) -> ServerStatus:
-        """What is true of it right now."""
+        """The present status of the server."""
         with self._explained():
             found = postmaster.find(self.data_dir)
         return ServerStatus(
@@ -149,7 +149,7 @@ class Server:
     def _socket_dir(self) -> Path:
         with self._explained():
             found = postmaster.find(self.data_dir)
-            # Where it is, not where we would put it: our TMPDIR need not be the starter's.
+            # The socket's real folder, which may differ from ours: the starter may have had another TMPDIR.
             return (found and found.socket_dir) or paths.socket_dir(self.data_dir, self._account)
 
     @contextmanager

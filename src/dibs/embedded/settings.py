@@ -1,4 +1,4 @@
-"""What the server is configured with: a file of ours that postgresql.conf includes."""
+"""The server's configuration: our own file, which postgresql.conf includes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def include(data_dir: Path) -> None:
 
 
 def is_included(data_dir: Path) -> bool:
-    """Whether it does: without our settings the server would listen on the network."""
+    """True if postgresql.conf includes our file. Without it the server would listen on the network."""
     return INCLUDE in (data_dir / "postgresql.conf").read_text().splitlines()
 
 

@@ -80,7 +80,7 @@ class Start:
         return socket_dir
 
     def _will_pass(self, said: str, until: float) -> bool:
-        """Whether waiting helps: against a slow recovery, and orphans of a killed server."""
+        """True if waiting helps: against a slow recovery, and orphans of a killed server."""
         if postmaster.find(self.data_dir):
             return True
         return bool(re.search(explain.ORPHANS, said)) and time.monotonic() < until

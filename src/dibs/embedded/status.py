@@ -1,4 +1,4 @@
-"""What is true of a server, and where clients find it."""
+"""The status of a server, and the ways to connect to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """What is true of a server right now."""
+    """The present status of a server."""
 
     running: bool
     pid: int | None
@@ -31,13 +31,13 @@ class ServerStatus:
 
 
 def url(socket_dir: Path, dbname: str) -> str:
-    """What libpq, and so psycopg, connects by."""
+    """A connection string for libpq, and so for psycopg."""
     where = {"host": socket_dir, "port": PORT, "user": SUPERUSER}
     return f"postgresql:///{quote(dbname, safe='')}?{urlencode(where)}"
 
 
 def environment(socket_dir: Path) -> dict[str, str]:
-    """The same for programs that take it from their environment."""
+    """The connection as environment variables, for programs that read those."""
     return {
         "PGHOST": str(socket_dir),
         "PGPORT": str(PORT),

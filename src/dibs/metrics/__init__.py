@@ -1,4 +1,4 @@
-"""What listens to the events: logs, Prometheus, OpenTelemetry, and your own collector.
+"""Listeners to the events: logs, Prometheus, OpenTelemetry, and your own collector.
 
 ``Tracing`` is in :mod:`dibs.metrics.tracing`, because it needs the extra ``otel``.
 """

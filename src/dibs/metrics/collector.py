@@ -22,7 +22,7 @@ class MetricsCollector(Protocol):
         """It is over: for each call of ``inc_busy_workers`` this is called once."""
 
     def measure_task_duration(self, queue: str, kind: str, outcome: Outcome, seconds: float) -> None:
-        """How it ended, and how long it took."""
+        """A run ended: its outcome and its duration."""
 
 
 def collect(events: Events, collector: MetricsCollector) -> None:

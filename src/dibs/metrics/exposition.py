@@ -101,7 +101,7 @@ class Counter(Gauge):
 
 
 class Bins:
-    """How many observations fell between which bounds, and their sum."""
+    """A histogram: the number of observations between each two bounds, and their sum."""
 
     __slots__ = ("_bounds", "counts", "sum")
 
@@ -116,13 +116,13 @@ class Bins:
         self.sum += value
 
     def replace(self, counts: Sequence[int], sum: float) -> None:
-        """What somebody else has counted, from the first bound on."""
+        """Take the counts of another histogram, from the first bound on."""
         self.counts[:] = [*counts, *[0] * (len(self._bounds) + 1 - len(counts))]
         self.sum = sum
 
 
 class Histogram(Family):
-    """How many observations were at most so large, for some sizes."""
+    """Return the number of observations up to each of some bounds."""
 
     type = "histogram"
 

@@ -24,7 +24,7 @@ QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class DepthFamilies:
-    """What is in the queues. Every worker and the dashboard show the same, since all read it from the database."""
+    """The content of the queues. Every worker and the dashboard show equal numbers, since they are the database's."""
 
     def __init__(self) -> None:
         self.jobs = Gauge("dibs_jobs", "Jobs now, by state.", "queue", "state")
@@ -126,12 +126,12 @@ class KindFamilies:
         self._labels = (queue, kind)
 
     def ran(self, outcome: str) -> Bins:
-        """How long the runs took that ended so."""
+        """Return the durations of the runs with this outcome."""
         return self._ran.get(outcome) or self._ran.setdefault(
             outcome, self._families.run_seconds.of(*self._labels, outcome)
         )
 
     def ended(self, outcome: str, state: str) -> Cell:
-        """How many runs ended so, and their jobs there."""
+        """Return the counter of runs with this outcome, whose jobs have this state."""
         key = (outcome, state)
         return self._ended.get(key) or self._ended.setdefault(key, self._families.runs.of(*self._labels, *key))

@@ -71,14 +71,14 @@ class FleetFamilies(DepthFamilies):
         self.table_dead_rows = Gauge("dibs_table_dead_rows", "Dead rows that vacuum has not removed.", "table")
 
     def note_wanted(self, queues: list[WorkersWanted]) -> None:
-        """How many workers each queue needs, and has."""
+        """Set the number of workers that each queue needs, and has."""
         for queue in queues:
             self.workers_wanted.set(queue.workers, queue.queue)
             self.queue_workers.set(queue.live, queue.queue)
             self.arriving.set(queue.arriving, queue.queue)
 
     def note_counters(self, kinds: list[Counters]) -> None:
-        """What happened since the install."""
+        """Set the counts since the install."""
         for kind in kinds:
             labels = (kind.queue, kind.kind)
             for outcome in OUTCOMES:
@@ -94,7 +94,7 @@ class FleetFamilies(DepthFamilies):
                 gauge.set(vital.value, *vital.labels)
 
     def note_findings(self, findings: list[Finding]) -> None:
-        """What the doctor found."""
+        """Set the findings of the doctor."""
         for finding in findings:
             self.findings.add(1, finding.name, finding.level)
 

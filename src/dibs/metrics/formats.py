@@ -1,4 +1,4 @@
-"""How a line of a log is written: for people, or as JSON for machines; and which run it was written in."""
+"""Formats of a log line: text for people, JSON for machines; both name the run that wrote it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _encode(document: dict[str, Any]) -> str:
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    """What is known of a record: of an event its facts, of others the run they were made in."""
+    """Return the facts of a record: those of its event, or the run in which it was logged."""
     facts: dict[str, Any] | None = record.__dict__.get("dibs")
     if facts is None:
         here = running()

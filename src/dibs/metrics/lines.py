@@ -1,4 +1,4 @@
-"""What each event says in a log: how serious it is, a sentence for people, and the facts for machines."""
+"""The log line of each event: its level, a sentence for people, and the facts for machines."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logg
 
 
 LONGEST = 2000
-"""How many characters a log shows of an error's first line."""
+"""The number of characters of an error's first line in a log."""
 LONGEST_TRACE = 8000
-"""How many characters a log shows of a traceback: its beginning and, mostly, its end."""
+"""The number of characters of a traceback in a log: its beginning and, mostly, its end."""
 
 
 class Line(NamedTuple):
@@ -57,12 +57,12 @@ class Line(NamedTuple):
 
 
 def line_of(event: Event) -> Line:
-    """What an event says."""
+    """Return the log line of an event."""
     return _LINES[type(event)](event)
 
 
 def first_line(text: str) -> str:
-    """What an error says in one line, which is all a log shows of it, and not more than a page of that."""
+    """Return the first line of an error, cut to the length that a log shows."""
     line = said(text.strip()).rstrip()
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
@@ -81,7 +81,7 @@ def named(error: BaseException) -> str:
 
 
 def facts_of(job: Claimed) -> dict[str, Any]:
-    """What identifies a run."""
+    """Return the facts that identify a run."""
     return {"job_id": _id(job), "kind": job.kind, "queue": job.queue, "attempt": job.attempt}
 
 
@@ -253,4 +253,4 @@ LEVELS: dict[type[Event], int] = {
     **dict.fromkeys((WorkerStarted, WorkerStopping, WorkerStopped, UpkeepDone, ChildStarted, CodeChanged), INFO),
     **dict.fromkeys((RunEnded, NotInForce, OutageBegan, ChildDied), ERROR),
 }
-"""How serious an event can be at most: a log that shows only more serious ones does not subscribe to it."""
+"""The highest level of each event: a log that shows only higher ones does not subscribe to it."""

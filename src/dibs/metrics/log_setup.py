@@ -21,7 +21,7 @@ INI = {".ini", ".cfg", ".conf"}
 
 
 class LogSetup(msgspec.Struct, frozen=True):
-    """How a worker logs: everything in one format, unless the app has set up logging, or as a file says."""
+    """The logging of a worker: one format for all, unless the app has set up logging or a file configures it."""
 
     format: Literal["text", "json", "none"] = "text"
     level: str = "info"
@@ -38,7 +38,7 @@ class LogSetup(msgspec.Struct, frozen=True):
 
 
 begun: list[LogSetup] = []
-"""How this process logs, if dibs has set it up."""
+"""The logging of this process, if dibs has set it up."""
 
 
 @cache

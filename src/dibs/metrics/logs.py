@@ -146,7 +146,7 @@ class _Seldom:
         self._unsaid: dict[Hashable, int] = {}
 
     def now(self, what: Hashable, every: float) -> int | None:
-        """How often it was held back since it was said last, if it may be said now; else None."""
+        """Return the number of lines held back since the last one if a line may be written now, else None."""
         now = time.monotonic()
         if now - self._said.get(what, float("-inf")) < every:
             self._unsaid[what] = self._unsaid.get(what, 0) + 1

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 
 _NUMBER = re.compile(r"\b\d+ ?")
-"""What a place must not have in a label: each number would become a separate series."""
+"""A pattern for the parts of a place that must not become a label: each number would make a separate series."""
 
 
 class HasDepths(Protocol):
@@ -195,6 +195,6 @@ class Prometheus:
 
 
 def _others() -> str:
-    """What handlers count with the official client library, if it is imported: they have no other page."""
+    """The metrics that handlers record with the official client library, if it is imported: they have no other page."""
     library: Any = sys.modules.get("prometheus_client")
     return "" if library is None else library.generate_latest().decode()

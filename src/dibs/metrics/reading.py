@@ -1,4 +1,4 @@
-"""What is read from the database on demand, and not too often."""
+"""Numbers that are read from the database on demand, and not too often."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 2.0
 """Seconds to wait for its answer. One that comes later is kept for the next request."""
 
 STALE = 6
-"""How many times older than it should be an answer is when it is not good enough any more."""
+"""An answer this many times older than its period is too old to be shown."""
 
 log = logging.getLogger("dibs.metrics")
 

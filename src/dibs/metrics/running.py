@@ -1,4 +1,4 @@
-"""Which runs have begun here and not ended, so that whatever goes up comes down once."""
+"""The runs that have begun in this process and not ended, so that each gauge that goes up comes down once."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class Running:
         self._began[job._key, job.run] = time.monotonic()
 
     def ended(self, job: Claimed) -> float | None:
-        """How many seconds ago this run began; None if it never began here, or is over already."""
+        """Return the seconds since this run began; None if it did not begin here or has ended."""
         began = self._began.pop((job._key, job.run), None)
         return None if began is None else time.monotonic() - began

@@ -42,7 +42,7 @@ class Shared:
 
 
 async def gather(folder: Path) -> dict[str, str]:
-    """What the processes currently share, by process id."""
+    """The metrics that the processes currently share, by process id."""
     paths = _sockets(folder)
     texts = await asyncio.gather(*(_read(path) for path in paths))
     return {path.stem: text for path, text in zip(paths, texts, strict=True) if text}

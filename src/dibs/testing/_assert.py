@@ -48,11 +48,11 @@ class Seen:
     enqueued_at: datetime
     due_at: datetime
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What else it was given: ``group``, ``ttl`` and so on; durations in seconds."""
+    """The other options of the enqueue: ``group``, ``ttl`` and so on; durations in seconds."""
 
     @property
     def delay(self) -> float:
-        """How many seconds after its enqueue it was due, or is due now if it was put back."""
+        """Seconds from its enqueue until it was due; after it was put back, until its new due time."""
         return (self.due_at - self.enqueued_at).total_seconds()
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to look for: a kind, arguments of it, and options. What is not named may be anything."""
+    """A wanted job: a kind, arguments and options. A part that is not named may be anything."""
 
     kind: str
     arguments: Mapping[str, Any]
@@ -69,7 +69,7 @@ class Wanted:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def differences(self, job: Seen) -> list[str]:
-        """What about a job is not as wanted, in words."""
+        """Say in words how a job differs from the wanted one."""
         if job.kind != self.kind:
             return [f"its kind is {job.kind}, not {self.kind}", *self._differing_options(job)]
         return [*self._differing_arguments(job), *self._differing_options(job)]
@@ -95,7 +95,7 @@ class Wanted:
         ]
 
     def likeness(self, job: Seen) -> tuple[float, int]:
-        """How near a job is to what was wanted: by its kind first."""
+        """Return a sort key for the similarity of a job and the wanted one: the kind counts first."""
         return SequenceMatcher(None, self.kind, job.kind).ratio(), -len(self.differences(job))
 
     def __str__(self) -> str:

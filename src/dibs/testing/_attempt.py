@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of an attempt, what it raised, and the jobs that follow it."""
+    """The result of an attempt: its outcome, its error, and the jobs that follow it."""
 
     end: RunEnd
     error: Exception | None = None
@@ -54,7 +54,7 @@ class Begun:
 
     @property
     def limit(self) -> float | None:
-        """How many seconds the handler may take."""
+        """Seconds that the handler may take."""
         return self.task.settings.timeout
 
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a worker process ended: its exit code, or minus the signal that killed it, and what it wrote."""
+    """The end of a worker process: its exit code, or minus the signal that killed it, and its output."""
 
     status: int
     output: str
 
     @property
     def crashed(self) -> bool:
-        """Whether it was killed, as it is at a crash point."""
+        """True if it was killed, as it is at a crash point."""
         return self.status < 0
 
 

@@ -37,7 +37,7 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What a drain did: the jobs that ended, those that still wait, and how far it moved the clock, in seconds."""
+    """The result of a drain: the jobs that ended, those that still wait, and the seconds it moved the clock by."""
 
     ended: tuple[JobSummary, ...]
     left: tuple[JobSummary, ...]
@@ -45,7 +45,7 @@ class Drained:
 
     @property
     def by_state(self) -> dict[str, int]:
-        """How many jobs ended in which state; only states that occurred."""
+        """The number of jobs by the state they ended in; only states that occurred."""
         return dict(Counter(job.state for job in self.ended))
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ async def adrain(
     slots: int = 1,
     timeout: float = 60.0,
 ) -> Drained:
-    """The same as :func:`drain`, on the running event loop: handlers share it with the test."""
+    """Drain as :func:`drain` does, on the running event loop: handlers share it with the test."""
     if schedules and include_scheduled and within is None:
         raise InvalidArgument("schedules go on forever", hint="give within=, the seconds to move the clock at most")
     work = _Drain(app, queues, slots, asyncio.get_running_loop().time() + timeout, schedules)

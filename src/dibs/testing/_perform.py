@@ -27,12 +27,12 @@ _OUTCOMES = {
 }
 
 DEFAULT_ATTEMPTS = 5
-"""What a queue allows unless it was told otherwise."""
+"""The settings of a queue by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """What came of one attempt.
+    """The result of one attempt.
 
     ``error`` is what the handler raised, ``final`` whether that ends the job for good, and ``delay`` after how many
     seconds it asked to be run again, if it did. ``follow_ups`` are the jobs that would be enqueued with its completion.

@@ -1,4 +1,4 @@
-"""What :func:`dibs.testing.run_worker` runs: a worker of an app in a separate process, until nothing is due."""
+"""The process that :func:`dibs.testing.run_worker` starts: a worker of an app that runs until nothing is due."""
 
 from __future__ import annotations
 

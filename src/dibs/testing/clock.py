@@ -20,11 +20,11 @@ class Clock:
         execute(self._dsn, (files(__package__) / "clock.sql").read_text(encoding="utf-8"))
 
     def is_installed(self) -> bool:
-        """Whether this database's clock can be moved."""
+        """True if this database's clock can be moved."""
         return bool(fetch(self._dsn, "select to_regclass('dibs.test_clock') is not null"))
 
     def now(self) -> datetime:
-        """What time it is in the database."""
+        """The time in the database."""
         now: datetime = fetch(self._dsn, "select dibs.now()")
         return now
 

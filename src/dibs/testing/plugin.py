@@ -42,7 +42,7 @@ APP_HELP = "the dibs.App that the fixture dibs_app points at the test's database
 
 
 class RunWorker(Protocol):
-    """What the fixture ``dibs_worker`` is."""
+    """The class of the fixture ``dibs_worker``."""
 
     def __call__(
         self, app: str, *, crash: str | None = None, nth: int = 1, queues: Sequence[str] = (), timeout: float = 60.0

@@ -1,4 +1,4 @@
-"""Who may do what: an access for each request, and ways to find it out."""
+"""Access to the dashboard: the permissions of a request, and the ways to determine them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who asks, and what they may do; without ``read``, nothing at all."""
+    """The user of a request and their permissions; without ``read``, none."""
 
     who: str
     actions: frozenset[Action] = field(default_factory=lambda: frozenset[Action](("read",)))
@@ -44,7 +44,7 @@ class Access:
         return cls(who, ACTIONS) if write else cls(who)
 
     def may(self, action: Action) -> bool:
-        """Whether this access allows an action."""
+        """True if this access allows an action."""
         return action in self.actions and "read" in self.actions
 
 
@@ -53,7 +53,7 @@ Authorize = Callable[[Request], Access | Awaitable[Access | None] | None]
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether an address is of this machine alone."""
+    """True if an address belongs to this machine alone."""
     try:
         return host is not None and ip_address(host).is_loopback
     except ValueError:

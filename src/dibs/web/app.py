@@ -100,7 +100,7 @@ def app(
 
 
 def under(prefix: str, dashboard: ASGIApp) -> ASGIApp:
-    """The same under a prefix, behind a proxy that passes the prefix on or strips it."""
+    """Wrap the app so that it runs under a prefix, behind a proxy that passes the prefix on or strips it."""
     root = "/" + prefix.strip("/")
 
     async def prefixed(scope: Scope, receive: Receive, send: Send) -> None:

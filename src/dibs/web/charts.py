@@ -23,7 +23,7 @@ SLOT, HEIGHT = 10.0, 100.0
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """How far back a chart looks, and how long its periods are."""
+    """The span of time of a chart and the length of its periods."""
 
     name: str
     since: timedelta
@@ -31,11 +31,11 @@ class Range:
 
     @property
     def slots(self) -> int:
-        """How many periods there are."""
+        """The number of periods."""
         return self.since // self.every
 
     def starts(self, now: datetime) -> list[datetime]:
-        """When each period began, the current one last."""
+        """The beginning of each period, the current one last."""
         last = ORIGIN + (now - ORIGIN) // self.every * self.every
         return [last - n * self.every for n in reversed(range(self.slots))]
 

@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"\d{1,2}")
 
 
 def rule_in_words(schedule: Schedule) -> str:
-    """When a schedule runs."""
+    """Say in words when a schedule runs."""
     if schedule.cron is not None:
         return cron_in_words(schedule.cron)
     if schedule.once is not None:

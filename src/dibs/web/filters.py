@@ -1,4 +1,4 @@
-"""Which jobs are meant: read from an address or a form, and written back into one."""
+"""Filters of jobs: read from an address or a form, and written back into one."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from dibs.web.settings import Settings
 
 STATES = {"waiting": WAITING, "dead": DEAD, **{s.value: {s} for s in State if s is not State.UNKNOWN}}
-"""What can be asked for: a state, or a word for several."""
+"""The choices of a state: one state, or a word for several."""
 
 
 DEEPEST = 100
-"""How deep a path into a payload may go."""
+"""The greatest depth of a path into a payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody looks for, in their own words; what is empty is not asked."""
+    """A search as the user typed it; empty fields are ignored."""
 
     state: tuple[str, ...] = ()
     queue: str = ""
@@ -47,30 +47,30 @@ class Asked:
 
     @classmethod
     def read(cls, given: ImmutableMultiDict[str, Any]) -> Asked:
-        """What an address or a form asks for."""
+        """Read the search of an address or a form."""
         texts = {f.name: str(given.get(f.name, "")).strip() for f in fields(cls) if f.name not in {"state", "id"}}
         state, id = (tuple(v for v in given.getlist(name) if v) for name in ("state", "id"))
         return cls(state, **texts, id=id)
 
     @property
     def given(self) -> dict[str, Any]:
-        """What is not empty, as it is written into an address or a form."""
+        """Return the fields that are not empty, for an address or a form."""
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name))}
 
     @property
     def is_special(self) -> bool:
-        """Whether more than a state, a queue and a kind is asked for."""
+        """True if more is given than a state, a queue and a kind."""
         return bool(self.given.keys() - {"state", "queue", "kind"})
 
     def filter(self, now: datetime, settings: Settings) -> JobFilter:
-        """The same as the client takes it. What is covered cannot be looked for: that would tell what it is."""
+        """Return the filter of the client. Masked values cannot be searched, because a match would reveal them."""
         found: JobFilter = {}
         if self.state:
             found["states"] = sorted({s.value for name in self.state for s in _states(name)})
         if self.id:
             found["ids"] = [id_of(id) for id in self.id]
         if self.error:
-            # What is meant as it stands: % and _ are no wildcards here.
+            # The text is meant literally: % and _ are no wildcards.
             found["reason"] = "%" + self.error.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_") + "%"
         if self.within:
             found["enqueued_after"] = now - span_of(self.within)

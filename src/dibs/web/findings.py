@@ -1,4 +1,4 @@
-"""What is wrong, from the doctor: asked now and then however many people look, with the page that tells more."""
+"""Findings of the doctor: read now and then for all users together, with a link to the page that shows more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMITS = {"closed-limit", "lost-unit"}
 
 
 class Findings:
-    """What the doctor found last."""
+    """The latest findings of the doctor."""
 
     def __init__(self, client: BoundedClient, poll: float) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class Findings:
         self._until = 0.0
 
     async def now(self) -> list[Finding]:
-        """What is wrong, worst first; of things equally bad, those with a page that tells more first."""
+        """Return the findings, worst first; of equal severity, those with a page first."""
         async with self._asking:
             if time.monotonic() >= self._until:
                 found = await self._client.doctor()

@@ -1,4 +1,4 @@
-"""What stands before every page: who asks, where a change comes from, and what the browser may load."""
+"""The checks before every page: the user, the origin of a change, and the content a browser may load."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Guard:
 
 
 def is_same_origin(request: Request) -> bool:
-    """Whether a page of this dashboard sent the request, as far as the browser tells."""
+    """True if a page of this dashboard sent the request, as far as the browser says."""
     if site := request.headers.get("sec-fetch-site"):
         return site == "same-origin"
     scheme, _, place = request.headers.get("origin", "").partition("://")

@@ -1,4 +1,4 @@
-"""How many guesses of a password or a token may be made: from one address, and from all together."""
+"""Limits on guesses of a password or token: for one address, and for all together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dibs.web.access import Access, Authorize, Proxies
 
 MOST = 10_000
-"""How many addresses are remembered; the oldest are forgotten."""
+"""The number of addresses that are remembered; the oldest are forgotten."""
 
 log = logging.getLogger("dibs.web")
 
@@ -42,7 +42,7 @@ class Meter:
         """Until when each key would have to wait for all it has used to come back."""
 
     def wait(self, key: str, now: float) -> float:
-        """How many seconds until it may happen again; 0 or less if it may now."""
+        """Seconds until the next guess is allowed; 0 or less if it is allowed now."""
         return self._used.get(key, now) + self._step - self._per - now
 
     def add(self, key: str, now: float, count: int) -> None:
@@ -91,7 +91,7 @@ class Guesses:
 
 
 def limited(authorize: Authorize, proxies: Proxies, guesses: Guesses | None = None) -> Authorize:
-    """The same, but who is wrong too often has to wait. Only what has an ``Authorization`` is a guess."""
+    """Limit the wrong guesses of an ``authorize``. Only a request with an ``Authorization`` header is a guess."""
     counted = guesses or Guesses()
 
     async def limit(request: Request) -> Access | None:
@@ -107,7 +107,7 @@ def limited(authorize: Authorize, proxies: Proxies, guesses: Guesses | None = No
 
 
 def place_of(request: Request, proxies: Proxies) -> str:
-    """Where a request is from: its peer, or, if that is one of our proxies, the last address that is none of them."""
+    """Return the client's address: the peer, or behind our proxies the last address that is none of them."""
     way = [request.client.host if request.client else ""]
     if way[0] in proxies:
         passed_on = ",".join(request.headers.getlist("x-forwarded-for"))

@@ -48,7 +48,7 @@ _templates.globals |= {"charts": charts, "moment": words.moment, "time_of": word
 
 
 class Look:
-    """What one request reads. What takes too long is left out, and the page says so."""
+    """The reads of one request. A read that takes too long is left out, and the page says so."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -57,7 +57,7 @@ class Look:
         self.late: list[str] = []
 
     async def at(self, what: str, reading: Awaitable[R], otherwise: R) -> R:
-        """What was read; or ``otherwise``, if that takes too long."""
+        """Return the answer, or ``otherwise`` if it takes too long."""
         try:
             return await reading
         except ServerError as error:
@@ -102,7 +102,7 @@ def render(request: Request, template: str, *, http_status: int = 200, **context
 
 
 def _told(request: Request) -> dict[str, Any]:
-    """What comes with what was done: numbers, and what it takes to go on."""
+    """The facts in the answer to an action: numbers, and the cursor to go on from."""
     query = request.query_params
     numbers = {name: int(n) for name in ("n", "operation") if (n := query.get(name, "")).isdecimal() and len(n) < 19}
     rest = {name: query.get(name, "") for name in ("after", "so_far", "rate", "to")}
@@ -122,7 +122,7 @@ def render_error(request: Request, error: DibsError, status: int) -> Response:
 
 
 def public(request: Request, error: DibsError) -> str:
-    """What may be said of an error. What the server says may name hosts, logins and statements: that is for the log."""
+    """Return the public part of an error. The text of the server may name hosts, logins and statements: log it only."""
     if isinstance(error, ConnectionLost):
         told = "The database cannot be reached."
     elif isinstance(error, LoginRefused):

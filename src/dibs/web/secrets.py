@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HASHES = ("$2a$", "$2b$", "$2y$", "$5$", "$6$", "$y$", "$apr1$", "$argon2", "{SHA}", "{SSHA}")
-"""How hashes of passwords begin, as other programs write them."""
+"""The prefixes of password hashes that other programs write."""
 
 log = logging.getLogger("dibs.web")
 
@@ -28,7 +28,7 @@ class Secret:
     digest: bytes
 
     def is_same(self, text: str) -> bool:
-        """Whether this is it; it takes as long if it is not."""
+        """True if this is the secret. A wrong one takes equally long."""
         return hmac.compare_digest(_digest(text), self.digest)
 
 
@@ -54,7 +54,7 @@ class SecretFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether others than its owner may read the file."""
+        """True if others than its owner may read the file."""
         return bool(self._seen[0] & (stat.S_IRGRP | stat.S_IROTH))
 
     def _current(self) -> list[Secret]:

@@ -1,4 +1,4 @@
-"""What can be set of a dashboard."""
+"""The settings of a dashboard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dibs.mask import HIDDEN, covered
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is shown, and how long a page may take."""
+    """The content of the pages, and the time that a page may take."""
 
     mask: frozenset[str] = frozenset()
     hide_payloads: bool = False

@@ -12,7 +12,7 @@ from dibs.traces import said
 from dibs.units import spoken
 
 LONGEST = 20_000
-"""How many characters of a payload or an error a page shows; the rest is in the raw document."""
+"""The number of characters of a payload or an error on a page; the raw document has the rest."""
 NOTHING = "\u2013"
 
 
@@ -42,7 +42,7 @@ def moment(value: datetime | str | None) -> datetime | None:
 
 
 def when(value: datetime | str | None, now: datetime) -> Markup:
-    """How long ago a time was, or how far ahead it is, with the time itself to point at."""
+    """Say how long ago a time was, or how far ahead it is; the time itself is a tooltip."""
     at = moment(value)
     if at is None:
         return Markup('<span class="none">{}</span>').format(NOTHING)
@@ -76,7 +76,7 @@ def clipped(text: str, longest: int = LONGEST) -> str:
 
 
 def first_line(text: str | None) -> str:
-    """What an error says; its trace is left out."""
+    """Return the message of an error without its traceback."""
     return said(text or "")
 
 
@@ -86,7 +86,7 @@ def state(name: str) -> Markup:
 
 
 def bar(progress: Any) -> Markup:
-    """How far a run has come, as a bar; nothing if it does not say."""
+    """Return the progress of a run as a bar; empty if it reports none."""
     told = progress if isinstance(progress, dict) else {}
     done, of = told.get("done"), told.get("of")
     if not isinstance(done, int | float) or not isinstance(of, int | float) or of <= 0:

@@ -1,4 +1,4 @@
-"""Who sends messages: each provider is a file; the environment says which one."""
+"""The providers that send messages: each is a file, and the environment chooses one."""
 
 from __future__ import annotations
 

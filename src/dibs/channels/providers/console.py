@@ -28,4 +28,4 @@ class Console:
         return {"id": key}
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
 KEPT = 10
-"""How many idle connections are kept."""
+"""The number of idle connections that are kept."""
 _SLOW_DOWN = re.compile(r"\b4\.7\.\d")
 """The enhanced status of "not now, by policy": greylisting and rate limits."""
 

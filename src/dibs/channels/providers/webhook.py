@@ -20,7 +20,7 @@ _PLACE = re.compile(r"\{(\w+)\}")
 
 
 class Template(msgspec.Struct, forbid_unknown_fields=True):
-    """What a request looks like.
+    """A template of requests.
 
     ``{name}`` stands for a field of the message, ``{key}`` for the idempotency key, ``{message}`` for the whole;
     ``${NAME}`` in the address and the headers for a variable of the environment.
@@ -100,7 +100,7 @@ def fill(template: Any, values: dict[str, Any]) -> Any:
 
 
 def find(answer: Any, pointer: str | None) -> Any:
-    """What a pointer such as ``/data/id`` names in an answer, if it is there."""
+    """Return the value at a pointer such as ``/data/id`` in an answer, if it is there."""
     for step in (pointer or "").strip("/").split("/") if pointer else ():
         if isinstance(answer, list) and step.isdigit() and int(step) < len(answer):
             answer = answer[int(step)]

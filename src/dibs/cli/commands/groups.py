@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COLUMNS = ("queue", ">running", ">waiting", ">oldest due", "noisy", "?>weight", "?>concurrency", "?>rate", "group")
 NAME = click.argument("name", metavar="GROUP")
 EVERY = "*"
-"""What stands for every group without its own settings."""
+"""The name that stands for every group without its own settings."""
 
 
 @click.group(cls=Listing)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "queue", "kind", "state", "?>attempts", "?due", "?expires", "?>priority", "?progress", "reason")
 
 SOON = timedelta(days=2)
-"""When jobs expire is told if one of those listed does within this time."""
+"""The list has a column with the expiry if one of its jobs expires within this time."""
 
 PATIENCE = 10.0
 """Seconds after which a search that found too few says where it stopped."""

@@ -101,7 +101,7 @@ class Log:
             self._line("done", chore=fact.chore, **{k: v for k, v in fact.counts.items() if v})
 
     def outages(self) -> Events:
-        """What to tell outages of the database to."""
+        """Return the listener of outages of the database."""
         events = Events()
         events.on(OutageBegan, lambda event: self._line("trouble", error=line_of(event).text))
         events.on(OutageEnded, lambda event: self._line("recovered", after=round(event.after, 1)))
@@ -120,7 +120,7 @@ class Log:
         self._line("waiting", error=first_line(str(error)))
 
     def table(self, done: Sequence[ChoreDone | ChoreFailed]) -> None:
-        """What one round of everything did."""
+        """Report one round of all chores."""
         if self._output.as_json:
             self._output.json({d.chore: _as_json(d) for d in done})
         else:

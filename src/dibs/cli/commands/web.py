@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dibs.web.secrets import SecretFile
 
 CROWD = 1000
-"""How many may be connected at once; the others are told to come back."""
+"""The number of connections that may be open at once; others get a 503."""
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -69,7 +69,7 @@ def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) 
 
 
 def authorize(session: Session, host: str, options: dict[str, Any]) -> Authorize:
-    """Who is let in: anyone who can connect, if that is this machine alone and nothing else was asked for."""
+    """Return the ways to get in. Without any, everyone gets in, and only from this machine."""
     from dibs.web.access import Proxies, by_header, by_password, by_token, first_of, from_this_machine, is_loopback
     from dibs.web.guesses import limited
 
@@ -158,7 +158,7 @@ def server_of(dashboard: ASGIApp) -> uvicorn.Server:
     """A web server of a dashboard."""
     import uvicorn
 
-    # Who asks is decided by the peer's own address, so no header may change it.
+    # Access depends on the peer's own address, so no header may change it.
     return uvicorn.Server(
         uvicorn.Config(
             dashboard,

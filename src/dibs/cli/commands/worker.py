@@ -227,7 +227,7 @@ def _import(module: str) -> ModuleType:
 
 
 def _place(error: Exception) -> str:
-    """Where an import failed: the last line of a file that was run for it."""
+    """Return the place where an import failed: the last line that ran of a source file."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 SPAN = 120.0
 """Over how many seconds rates are taken. Statistics are a few seconds late."""
 MOST = 200
-"""How many rows of a list are asked for."""
+"""The number of rows that are read of a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many runs of a queue ended well and badly, per second."""
+    """Runs of a queue that ended well and badly, per second."""
 
     succeeded: float = 0.0
     failed: float = 0.0
@@ -30,7 +30,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What there was at one moment."""
+    """A snapshot of queues, runs, workers and dead jobs."""
 
     at: datetime
     depths: list[Depth]

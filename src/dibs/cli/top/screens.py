@@ -1,4 +1,4 @@
-"""What lies above the page: one job, and a question before something is changed."""
+"""The screens above the page: one job, and a question before a change."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ Row = tuple[str, tuple[Any, ...]]
 """A row's key, and the values of its columns."""
 
 BAR = 8
-"""How wide a progress bar is."""
+"""The width of a progress bar."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Count:
-    """How many, and how that is shown: it may be an estimate."""
+    """A number and its text, which differ for an estimate."""
 
     number: int
     told: str = field(compare=False)
@@ -80,7 +80,7 @@ VIEWS = (
 
 
 def bar(progress: dict[str, Any] | None) -> str:
-    """How far a run has come; a bar, if the end is known."""
+    """Return the progress of a run: a bar if the total is known."""
     done, of = (progress or {}).get("done"), (progress or {}).get("of")
     if done is None or not of:
         return "" if done is None else f"{done:g}"
@@ -99,5 +99,5 @@ def cell(value: Any) -> str:
 
 
 def order(value: Any) -> tuple[bool, Any]:
-    """What a column is sorted by: what is missing comes last."""
+    """Return the sort key of a value; missing values come last."""
     return value is None, str(value).casefold() if isinstance(value, str) else value or 0

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     ActOf = Callable[[Request, ActingClient, FormData], Awaitable[Response]]
 
 LARGEST = 1_000_000
-"""How many bytes a form may have."""
+"""The number of bytes that a form may have."""
 SLOWEST = 20.0
-"""How many seconds it may take to arrive."""
+"""Seconds that a form may take to arrive."""
 
 
 def with_form(act: Act) -> Callable[[Request], Awaitable[Response]]:

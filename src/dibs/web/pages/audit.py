@@ -15,7 +15,7 @@ PAGE = 50
 
 
 async def audit(request: Request) -> Response:
-    """What operators changed; ``before`` goes on after the last one of a page."""
+    """Show the changes by operators. ``before`` is the last entry of the page before."""
     look = Look(request)
     before = number_of(request.query_params.get("before"))
     found = await look.at("the audit", look.client.audit(before=before, limit=PAGE + 1), [])

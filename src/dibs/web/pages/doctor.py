@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 LOOKS = {"error": "failed", "warning": "running", "note": "ready"}
-"""How bad something is, in the colours of states."""
+"""The state whose colour stands for each severity."""
 
 
 async def doctor(request: Request) -> Response:

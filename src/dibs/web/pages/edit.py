@@ -37,7 +37,7 @@ async def known(look: Look, id: UUID) -> dict[str, Any]:
 
 
 def is_hidden(look: Look, job: dict[str, Any]) -> bool:
-    """Whether something of the payload is covered: what is not seen whole would be overwritten."""
+    """True if a part of the payload is masked: saving would overwrite it."""
     return bool(look.settings.shown(job["payload"]) != job["payload"]) or job["body"] is not None
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FACTS = ("shard", "priority", "max_attempts", "losses", "cost", "content_type")
 MOMENTS = ("deadline", "expire_at")
-"""What is told of a job besides its life, where there is something to tell."""
+"""Facts of a job besides its life, shown if they are set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def masked(look: Look, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def concerns(limit: Limit, job: dict[str, Any]) -> bool:
-    """Whether a limit holds this job."""
+    """True if a limit blocks this job."""
     if limit.concurrency is None and limit.rate is None:
         return False
     queue, group = job["queue"], job["group"]

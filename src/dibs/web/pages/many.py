@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from dibs.operation import Action, Changed, JobFilter, Steps
 
 MOST, SECONDS = 10_000, 10.0
-"""How many jobs one request changes, and for how many seconds it goes on; the rest, the next."""
+"""The number of jobs that one request changes, and its seconds at most; the next request goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What can be done with many jobs: its access, and words for the question and the button."""
+    """An action on many jobs: the permission it needs, and the words of its question and button."""
 
     name: str
     action: Action
@@ -52,7 +52,7 @@ ACTS = {
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What else a form says: where jobs go, how many come back in a time, and where and after how many to go on."""
+    """The other fields of a form: the target queue, the rate, and the cursor and count of a change that goes on."""
 
     to: str = ""
     rate: str = ""
@@ -61,7 +61,7 @@ class Wish:
 
     @classmethod
     def read(cls, form: FormData) -> Wish:
-        """What a form says."""
+        """Read the other fields of a form."""
         to, rate, after, so_far = (str(form.get(name, "")).strip() for name in ("to", "rate", "after", "so_far"))
         return cls(to, rate, id_of(after) if after else None, number_of(so_far) or 0)
 
@@ -107,7 +107,7 @@ async def _change(client: ActingClient, name: str, filter: JobFilter, wish: Wish
     steps: Steps = {"max": MOST, "within": SECONDS, "after": wish.after, "dry_run": dry_run}
     match name:
         case "retry":
-            # Those of the steps before are due first.
+            # Jobs of the steps before are due first.
             rate = wish.per_second
             return await client.retry(filter, rate=rate, delay=wish.so_far / rate if rate else 0, **steps)
         case "cancel":

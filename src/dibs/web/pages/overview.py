@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dibs.stats import Statistics
 
 PACE = Range("pace", timedelta(minutes=30), timedelta(minutes=2))
-"""What the sparklines of queues show."""
+"""The period of the sparklines of queues."""
 LOST = timedelta(minutes=1)
 """A worker that was not seen for this long has died, hangs or lost its database."""
 
@@ -39,12 +39,12 @@ class Line:
 
     @property
     def ended(self) -> int:
-        """How many runs ended lately."""
+        """The number of runs that ended lately."""
         return sum(good + bad for good, bad in self.spark)
 
     @property
     def empty_in(self) -> timedelta | None:
-        """How long it takes at the present pace to do what waits; None if nothing moves."""
+        """The time to work off the backlog at the present rate; None if nothing moves."""
         waiting = self.depth.ready + self.depth.blocked
         if not waiting:
             return timedelta()
@@ -53,7 +53,7 @@ class Line:
 
 
 async def overview(request: Request) -> Response:
-    """How everything is."""
+    """Show the state of the whole system."""
     look = Look(request)
     client = look.client
     chosen = RANGES.get(request.query_params.get("range", ""), RANGES["hour"])
@@ -99,7 +99,7 @@ def total(lines: Iterable[Line], name: str) -> str:
 
 
 async def concerns(look: Look) -> list[Finding] | None:
-    """What is wrong now; None if it is not known, because our role is confined to some queues or it takes too long."""
+    """Return the findings; None if they are not known, because the role sees some queues only or it takes too long."""
     try:
         return await look.at("what is wrong", look.request.app.state.findings.now(), None)
     except NotPermitted:
@@ -107,5 +107,5 @@ async def concerns(look: Look) -> list[Finding] | None:
 
 
 def is_urgent(finding: Finding) -> bool:
-    """Whether it belongs on the first page: what is broken, and what has a page where something can be done."""
+    """True if a finding belongs on the first page: errors, and findings with a page where something can be done."""
     return finding.level == "error" or (finding.level == "warning" and page_of(finding)[0] != "doctor")

@@ -26,7 +26,7 @@ CAUTIONS = {
     "history_retention": "Attempts that are older are deleted by the upkeep.",
     "history": "What is not kept is missing in the statistics and on the pages of jobs.",
 }
-"""What cannot be taken back."""
+"""The settings that cannot be taken back."""
 
 
 async def policy_page(request: Request) -> Response:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STATES = ("scheduled", "ready", "blocked", "running", "failed", "exhausted", "expired", "cancelled")
 SHOWN = 10
-"""How many groups, and how many holders of a limit, the page shows."""
+"""The number of groups, and of holders of a limit, that the page shows."""
 ORDERS = ("busiest", "longest waiting", "noisy")
 
 

@@ -1,4 +1,4 @@
-"""What other programs read: the metrics of the fleet, and how many workers a queue needs."""
+"""Pages for programs: metrics of the fleet, and the number of workers that a queue needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ async def metrics(request: Request) -> Response:
 
 
 async def workers_wanted(request: Request) -> Response:
-    """How many workers a queue needs, as JSON; of ``name``, with ``target``, ``slots`` and ``run_time``."""
+    """Return the number of workers that a queue needs, as JSON.
+
+    Takes ``name`` of the queue, ``target``, ``slots`` and ``run_time``.
+    """
     for_machines(request)
     asked = request.query_params
     look = Look(request)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dibs.info import RunningJob
 
 MOST = 500
-"""How many running jobs the page shows."""
+"""The number of running jobs that the page shows."""
 
 
 async def workers(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What flows through a queue: pause it, purge it, see when its backlog is gone and who holds its shards."""
+"""Commands for the jobs in a queue: pause, resume, purge, estimate the end of the backlog, list holders of shards."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("queue", "?paused", ">scheduled", ">ready", "?>blocked", ">running", ">dead", ">oldest ready")
 LISTED = (*COLUMNS, ">today")
-"""What succeeded since midnight comes last."""
+"""The columns of a table of queues. The number of jobs that succeeded since midnight comes last."""
 
 
 @click.group(cls=Listing)
@@ -38,7 +38,7 @@ def queues(session: Session) -> None:
 
 
 def _today(client: Client) -> Counter[str]:
-    """What succeeded since midnight, in UTC, as far as it is counted."""
+    """Count the jobs that succeeded since midnight in UTC, as far as they are rolled up."""
     midnight = client.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     day = timedelta(days=1)
     found = client.stats.statistics(by="queue", since=day, every=day)
@@ -46,11 +46,11 @@ def _today(client: Client) -> Counter[str]:
 
 
 def row(d: Depth) -> tuple[Any, ...]:
-    """What is in a queue, as a line of a table."""
+    """Return the counts of a queue as a row of the table."""
     told = (d.told(state) for state in ("scheduled", "ready", "blocked", "running", "dead"))
     return (d.queue, d.paused, *told, d.oldest_ready if d.ready else None)
 
 
 def counts(d: Depth) -> dict[str, Any]:
-    """What is in a queue, as JSON."""
+    """Return the counts of a queue as JSON."""
     return {**asdict(d), "waiting": d.waiting, "dead": d.dead}
