@@ -1,4 +1,5 @@
--- Recurring work: what to enqueue, when, and how it has been going. Small tables, updated in place.
+-- Recurring work: the job to enqueue, the rule that says when, and the health of its runs. Small tables, updated in
+-- place.
 
 create table dibs.schedule (
   id integer generated always as identity constraint schedule_pkey primary key,
@@ -58,10 +59,35 @@ create table dibs.schedule (
   constraint schedule_on_failure_known check (on_failure in ('retry', 'next')),
   constraint schedule_pause_after_range check (pause_after between 1 and 10000)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-comment on table dibs.schedule is 'Recurring work and its health.';
+comment on table dibs.schedule is 'Schedules: the job to enqueue, the rule, the progress, and the health of the runs.';
+comment on column dibs.schedule.revision is 'Raised by each change of the row. `fire` with an older one does nothing.';
+comment on column dibs.schedule.app is 'The app that declares the schedule; null if it was set by hand.';
+comment on column dibs.schedule.declared is
+'The declaration as the app last sent it. Changes by hand stay until it differs.';
+comment on column dibs.schedule.declared_by is 'The login that owns the schedule.';
+comment on column dibs.schedule.retired_at is 'When the app stopped to declare the schedule. It makes no jobs since.';
+comment on column dibs.schedule.every is 'The duration of an interval, fixed_rate or fixed_delay rule.';
+comment on column dibs.schedule.catch_up is 'How many of the late slots are made up for.';
+comment on column dibs.schedule.grace is 'A slot is late if it is handled this long after its time.';
+comment on column dibs.schedule.pause_after is 'Pause after so many failed runs in a row; null for never.';
+comment on column dibs.schedule.anchor is 'The first slot of a fixed rate; the others follow at multiples of `every`.';
+comment on column dibs.schedule.handled_until is 'Slots up to this time are decided.';
+comment on column dibs.schedule.next_scheduled is
+'The next slot. Null once the schedule has ended, while a fixed delay waits for its run to end, and until a client has
+read a new cron expression.';
+comment on column dibs.schedule.tick_at is
+'When run_schedules looks at the schedule next: at the next slot, or earlier to read cron or to try a slot again.';
+comment on column dibs.schedule.upcoming is 'The next slots of a cron schedule, which a client computed.';
+comment on column dibs.schedule.held is 'Due slots that wait for the open run to end.';
+comment on column dibs.schedule.failed_attempts is 'Failed attempts since the last run that succeeded.';
+comment on column dibs.schedule.failed_runs is 'Runs that failed, in a row, since the last run that succeeded.';
+comment on column dibs.schedule.fired is 'How many jobs were made, also by `trigger`.';
+comment on column dibs.schedule.skipped is
+'How many slots made no job: because of the overlap policy, a pause, or a duplicate dedup key.';
+comment on column dibs.schedule.missed is 'How many slots came too late and were not made up for.';
 create index schedule_tick_idx on dibs.schedule (tick_at) where tick_at is not null;
 
--- The key on the slot is what makes one job of it, however many schedulers there are.
+-- The unique index on the slot makes sure that it gets one job, however many schedulers there are.
 create table dibs.schedule_run (
   id uuid not null constraint schedule_run_pkey primary key,
   schedule_id integer not null,
@@ -73,7 +99,12 @@ create table dibs.schedule_run (
   ended_at timestamptz,
   duration interval
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
-comment on table dibs.schedule_run is 'The jobs made for schedules: one for each slot, and one for each trigger.';
+comment on table dibs.schedule_run is
+'Runs: the jobs made for schedules, one for each slot that fired and one for each trigger.';
+comment on column dibs.schedule_run.id is 'The id of the job.';
+comment on column dibs.schedule_run.failures is 'How many failed attempts of the job are already counted.';
+comment on column dibs.schedule_run.ended_at is 'When the job ended. Null while it has not, as far as a tick has seen.';
+comment on column dibs.schedule_run.duration is 'How long its last attempt ran.';
 create unique index schedule_run_slot_key on dibs.schedule_run (schedule_id, slot) where not triggered;
 create index schedule_run_open_idx on dibs.schedule_run (schedule_id, slot) where ended_at is null;
 create index schedule_run_ended_idx on dibs.schedule_run (schedule_id, ended_at);

@@ -1,4 +1,4 @@
--- What people may look at of schedules: no payloads.
+-- Schedules and their runs, without payloads.
 
 create or replace view dibs.schedule_runs with (security_barrier) as
 select s.name as schedule, r.slot, r.id, r.triggered, r.fired_at, r.failures, r.outcome, r.ended_at, r.duration
@@ -7,7 +7,8 @@ where (select dibs.confined_to()) is null or exists (
   select from dibs.queue as q where q.name = s.job ->> 'queue' and q.id = any ((select dibs.confined_to())::integer[]));
 
 comment on view dibs.schedule_runs is
-'The jobs made for schedules in the last 8 days; outcome and end are empty until a scheduler has seen that it ended.';
+'The jobs that schedules made, for 8 days after they ended. `outcome` and `ended_at` are null until a scheduler has seen
+that the job ended.';
 
 create or replace view dibs.schedules with (security_barrier) as
 select s.name, s.app, s.declared_by::text as declared_by, s.job ->> 'queue' as queue, s.job ->> 'kind' as kind,
@@ -44,5 +45,5 @@ where (select dibs.confined_to()) is null or exists (
   select from dibs.queue as q where q.name = s.job ->> 'queue' and q.id = any ((select dibs.confined_to())::integer[]));
 
 comment on view dibs.schedules is
-'Every schedule: its rule, its next slot (next_scheduled, which no failure moves) and its next attempt (a retry of a run
-that failed, or that slot), and its health.';
+'All schedules: rule, next slot (next_scheduled, which no failure moves), next attempt (next_attempt: that slot, or the
+retry of a failed run, whichever comes first) and health.';

@@ -1,4 +1,4 @@
--- Whose a schedule is.
+-- The owner of a schedule: the login that declared it.
 
 create or replace function dibs._may_change_schedule(s dibs.schedule) returns boolean
 language plpgsql stable
@@ -11,8 +11,9 @@ end
 $$;
 
 comment on function dibs._may_change_schedule is
-'Whether the caller may change a schedule: an administrator, the login that declared it, and logins that have a role in common with
-it, beside those of dibs; anyone if that login is gone. A confined one only within its queues.';
+'True if the caller may change a schedule: an administrator, the login that declared it, or a login that shares a role
+with that one (roles of dibs do not count). If that login was dropped, anyone may. A confined caller must also have the
+queue.';
 
 create or replace function dibs._check_schedule_owner(old dibs.schedule, name text, job jsonb) returns void
 language plpgsql stable
@@ -22,11 +23,12 @@ begin
     perform dibs._check_queue_access(array[coalesce(job ->> 'queue', '')]);
   end if;
   if old.id is not null and not dibs._may_change_schedule(old) then
-    -- Names are shared by all queues, so this much cannot be hidden.
+    -- Names are unique across all queues, so a confined caller has to learn that this one is taken.
     raise exception using errcode = '42501', message = format('schedule %L belongs to somebody else', name),
       hint = 'give yours another name, or let an administrator change it';
   end if;
 end
 $$;
 
-comment on function dibs._check_schedule_owner is 'Refuse a schedule for a queue that the caller may not use, or in place of another''s.';
+comment on function dibs._check_schedule_owner is
+'Refuse a job in a queue that the caller may not use, or the change of a schedule that belongs to another login.';

@@ -1,11 +1,12 @@
--- When a schedule is due next.
+-- The next slot of a schedule, and the writing of its row.
 
-create or replace function dibs._set_next_slot(s dibs.schedule, next timestamptz, upcoming timestamptz[], at timestamptz)
+create or replace function dibs._set_next_slot(
+  s dibs.schedule, next_slot timestamptz, upcoming timestamptz[], at timestamptz)
 returns dibs.schedule
 language plpgsql immutable
 as $$
 begin
-  s.next_scheduled := case when next <= coalesce(s.end_at, 'infinity') then next end;
+  s.next_scheduled := case when next_slot <= coalesce(s.end_at, 'infinity') then next_slot end;
   s.upcoming := array(select u from unnest(upcoming) as u where u <= coalesce(s.end_at, 'infinity') order by u);
   s.tick_at := s.next_scheduled;
   s.ended_at := case when s.next_scheduled is null then at end;
@@ -14,7 +15,8 @@ end
 $$;
 
 comment on function dibs._set_next_slot is
-'A schedule with its next slot, or ended if that is past its end or there is none.';
+'Set the next slot of a schedule. If it is null or after `end_at`, the schedule has ended. `upcoming`: the slots after
+it that a client has computed from a cron expression; empty for other rules.';
 
 create or replace function dibs._plan_from_now(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql stable
@@ -24,7 +26,7 @@ begin
   s.handled_until := greatest(at, s.start_at - interval '1 microsecond');
   s.held := '{}';
   if s.rule = 'cron' then
-    -- Only a client can read cron: the next tick asks it to.
+    -- Only a client can read cron. Be due at once, so that the next tick asks one for the slots.
     s.next_scheduled := null;
     s.upcoming := '{}';
     s.ended_at := null;
@@ -39,25 +41,26 @@ end
 $$;
 
 comment on function dibs._plan_from_now is
-'A schedule planned again from now on: what was due before is no longer awaited.';
+'Compute the next slot of a schedule from now on, and forget slots that were due or held before.';
 
 create or replace function dibs._save_schedule(s dibs.schedule) returns void
 language sql volatile
 begin atomic
   update dibs.schedule as x
-  set revision = s.revision + 1, app = s.app, declared = s.declared, declared_by = s.declared_by, retired_at = s.retired_at, job = s.job,
-    rule = s.rule, cron = s.cron, every = s.every, once = s.once, zone = s.zone, start_at = s.start_at,
-    end_at = s.end_at, jitter = s.jitter, overlap = s.overlap, catch_up = s.catch_up, grace = s.grace, on_failure = s.on_failure,
-    pause_after = s.pause_after, anchor = s.anchor, handled_until = s.handled_until, next_scheduled = s.next_scheduled,
-    tick_at = s.tick_at, upcoming = s.upcoming, held = s.held, paused_at = s.paused_at, pause_reason = s.pause_reason,
-    ended_at = s.ended_at, last_slot = s.last_slot, last_job = s.last_job, last_attempt = s.last_attempt,
-    last_success = s.last_success, failed_attempts = s.failed_attempts, failed_runs = s.failed_runs, fired = s.fired,
-    succeeded = s.succeeded, skipped = s.skipped, missed = s.missed, last_duration = s.last_duration,
-    total_duration = s.total_duration, status_message = s.status_message
+  set revision = s.revision + 1, app = s.app, declared = s.declared, declared_by = s.declared_by, retired_at =
+    s.retired_at, job = s.job, rule = s.rule, cron = s.cron, every = s.every, once = s.once, zone = s.zone, start_at
+    = s.start_at, end_at = s.end_at, jitter = s.jitter, overlap = s.overlap, catch_up = s.catch_up, grace = s.grace,
+    on_failure = s.on_failure, pause_after = s.pause_after, anchor = s.anchor, handled_until = s.handled_until,
+    next_scheduled = s.next_scheduled, tick_at = s.tick_at, upcoming = s.upcoming, held = s.held, paused_at =
+    s.paused_at, pause_reason = s.pause_reason, ended_at = s.ended_at, last_slot = s.last_slot, last_job =
+    s.last_job, last_attempt = s.last_attempt, last_success = s.last_success, failed_attempts = s.failed_attempts,
+    failed_runs = s.failed_runs, fired = s.fired, succeeded = s.succeeded, skipped = s.skipped, missed = s.missed,
+    last_duration = s.last_duration, total_duration = s.total_duration, status_message = s.status_message
   where x.id = s.id;
 end;
 
-comment on function dibs._save_schedule is 'Write a schedule back under a new revision; its row is locked by us.';
+comment on function dibs._save_schedule is
+'Write the row of a schedule and raise its revision. The caller has locked the row.';
 
 create or replace function dibs._upsert_schedule(
   name text, rule jsonb, job jsonb, app text, declared jsonb, at timestamptz)
@@ -70,12 +73,12 @@ declare
     "on_failure": "retry", "start_at": null, "end_at": null, "pause_after": null}'::jsonb;
   s dibs.schedule;
   v_old dibs.schedule;
-  v_bare dibs.schedule;
+  v_without_payload dibs.schedule;
 begin
   perform dibs._check_schedule_rule(_upsert_schedule.rule);
   select x.* into v_old from dibs.schedule as x where x.name = _upsert_schedule.name for update;
   perform dibs._check_schedule_owner(v_old, _upsert_schedule.name, _upsert_schedule.job);
-  -- What code declares is declared whole; what is set by hand changes what it names.
+  -- A declaration is complete: settings that it leaves out get their defaults. A change by hand keeps them.
   s := jsonb_populate_record(v_old,
     case when v_old.id is null or _upsert_schedule.declared is not null then v_default else '{}' end
     || dibs._rule_columns(_upsert_schedule.rule));
@@ -90,7 +93,7 @@ begin
     s.declared := _upsert_schedule.declared;
     s.declared_by := session_user;
     s.retired_at := null;
-  elsif v_old.retired_at is not null then  -- Setting it by hand takes it over.
+  elsif v_old.retired_at is not null then  -- A retired schedule that is set by hand no longer belongs to the app.
     s.app := null;
     s.declared := null;
     s.retired_at := null;
@@ -99,13 +102,13 @@ begin
     insert into dibs.schedule (name, created_at, job, rule, cron, every, once, anchor, handled_until)
     values (_upsert_schedule.name, at, '{}', s.rule, s.cron, s.every, s.once, at, at)
     on conflict do nothing
-    returning id, name, declared_by, created_at, revision, failed_attempts, failed_runs, fired, succeeded, skipped, missed,
-      total_duration
+    returning id, name, declared_by, created_at, revision, failed_attempts, failed_runs, fired, succeeded, skipped,
+      missed, total_duration
     into s.id, s.name, s.declared_by, s.created_at, s.revision, s.failed_attempts, s.failed_runs, s.fired, s.succeeded,
       s.skipped, s.missed, s.total_duration;
-    if not found then  -- Another one has just made it: change that.
-      return dibs._upsert_schedule(_upsert_schedule.name, _upsert_schedule.rule, _upsert_schedule.job, _upsert_schedule.app,
-        _upsert_schedule.declared, at);
+    if not found then  -- Another session has just inserted it: change that row.
+      return dibs._upsert_schedule(_upsert_schedule.name, _upsert_schedule.rule, _upsert_schedule.job,
+        _upsert_schedule.app, _upsert_schedule.declared, at);
     end if;
   end if;
   if v_old.id is null or v_old.retired_at is distinct from s.retired_at
@@ -116,14 +119,16 @@ begin
   if v_old is not distinct from s then
     return 'unchanged';
   end if;
-  -- A row that breaks a constraint is printed into the server's log: the payload comes when all else was accepted.
-  v_bare := s;
-  v_bare.job := '{}';
-  v_bare.declared := null;
-  perform dibs._save_schedule(v_bare);
+  -- PostgreSQL logs a row that breaks a constraint. So check the row without its payload first.
+  v_without_payload := s;
+  v_without_payload.job := '{}';
+  v_without_payload.declared := null;
+  perform dibs._save_schedule(v_without_payload);
   perform dibs._save_schedule(s);
   return case when v_old.id is null then 'created' else 'changed' end;
 end
 $$;
 
-comment on function dibs._upsert_schedule is 'Make or change a schedule, set by hand or declared by an app.';
+comment on function dibs._upsert_schedule is
+'Insert or change a schedule. `declared`: the whole declaration by the app `app`; null if the schedule is set by hand.
+Returns `created`, `changed` or `unchanged`.';

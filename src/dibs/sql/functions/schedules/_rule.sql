@@ -1,4 +1,4 @@
--- What a schedule is, read and checked.
+-- The rule and the job of a schedule: lookup, checks, and the arithmetic of slots.
 
 create or replace function dibs._lock_schedule(name text) returns dibs.schedule
 language plpgsql volatile
@@ -6,7 +6,9 @@ as $$
 declare
   s dibs.schedule;
 begin
-  select x.* into s from dibs.schedule as x where x.name = _lock_schedule.name and dibs._may_see_queue(x.job ->> 'queue') for update;
+  select x.* into s from dibs.schedule as x
+  where x.name = _lock_schedule.name and dibs._may_see_queue(x.job ->> 'queue')
+  for update;
   if not found then
     perform dibs._refuse_unknown('DI050', format('there is no schedule %L', name), name,
       array(select x.name from dibs.schedule as x where dibs._may_see_queue(x.job ->> 'queue')),
@@ -16,22 +18,25 @@ begin
 end
 $$;
 
-comment on function dibs._lock_schedule is 'The schedule of a name, locked; raises DI050 when there is none.';
+comment on function dibs._lock_schedule is
+'Lock the schedule with this name and return its row. Raises DI050 if there is none.';
 
-create or replace function dibs._next_rate_slot(anchor timestamptz, every interval, after timestamptz) returns timestamptz
+create or replace function dibs._next_rate_slot(anchor timestamptz, every interval, after timestamptz)
+returns timestamptz
 language sql stable strict
 return dibs._from_micros(dibs._micros(anchor) + dibs._micros('epoch'::timestamptz + every)
   * greatest(floor((dibs._micros(after) - dibs._micros(anchor))::numeric
     / dibs._micros('epoch'::timestamptz + every)) + 1, 0)::bigint);
 
-comment on function dibs._next_rate_slot is 'The first slot after a time, of those a fixed rate makes from its anchor on.';
+comment on function dibs._next_rate_slot is
+'The first slot after `after` of a fixed rate: the slots are anchor + n * every, with n from 0.';
 
 create or replace function dibs._check_time_zone(zone text) returns void
 language plpgsql stable
 as $$
 begin
   if zone <> 'UTC' and not exists (select from pg_timezone_names as z where z.name = zone) then
-    -- Compared within its continent, whose name would otherwise make them all alike.
+    -- Look for a similar name within the continent only: its name would make all of its zones look similar.
     perform dibs._refuse_unknown('DI051', format('there is no time zone %L', zone), zone,
       array[split_part(zone, '/', 1) || '/' || dibs._nearest_word(split_part(zone, '/', 2), array(
         select split_part(z.name, '/', 2) from pg_timezone_names as z
@@ -86,7 +91,9 @@ begin
 end
 $$;
 
-comment on function dibs._check_schedule_rule is 'Refuse a schedule''s rule that makes no sense, with a sentence that says why.';
+comment on function dibs._check_schedule_rule is
+'Refuse an invalid rule: more than one kind of rule, unknown settings, null where it is not allowed, months in a
+duration, or a malformed cron expression.';
 
 create or replace function dibs._check_schedule_times(times timestamptz[]) returns void
 language plpgsql stable
@@ -102,7 +109,8 @@ begin
 end
 $$;
 
-comment on function dibs._check_schedule_times is 'Refuse times that not every client can read: one schedule would hide all others.';
+comment on function dibs._check_schedule_times is
+'Refuse times that a client could not read. One such time would make the list of all schedules unreadable.';
 
 create or replace function dibs._check_schedule_job(job jsonb) returns void
 language plpgsql stable
@@ -125,7 +133,8 @@ begin
 end
 $$;
 
-comment on function dibs._check_schedule_job is 'Refuse a job that a schedule cannot make again and again.';
+comment on function dibs._check_schedule_job is
+'Refuse a job that cannot be made for each slot: one without a queue or kind, or with its own id or due time.';
 
 create or replace function dibs._rule_columns(rule jsonb) returns jsonb
 language sql immutable
@@ -139,4 +148,5 @@ return (rule - '{interval,fixed_rate,fixed_delay}'::text[])
              make_interval(secs => extract(epoch from (rule ->> k)::interval)::double precision)) end
     from unnest('{cron,interval,fixed_rate,fixed_delay,once}'::text[]) as k where rule -> k <> 'null'), '{}');
 
-comment on function dibs._rule_columns is 'A rule as the columns of dibs.schedule.';
+comment on function dibs._rule_columns is
+'Translate a rule into columns of dibs.schedule: {"interval": 60} becomes rule = interval, every = 60 seconds.';

@@ -1,4 +1,4 @@
--- One round of one schedule, and what it leaves behind.
+-- One tick of one schedule, and the deletion of old runs.
 
 create or replace function dibs._plan_after_run(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
@@ -15,7 +15,8 @@ end
 $$;
 
 comment on function dibs._plan_after_run is
-'A schedule with a fixed delay, planned again if its run has ended. The one that notes that end does this: no later round looks.';
+'Set the next slot of a fixed-delay schedule whose run has ended: `every` after that end. Call it after
+_record_run_outcomes, because a tick looks only at schedules that are due or have open runs.';
 
 create or replace function dibs._tick_schedule(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
@@ -33,11 +34,12 @@ begin
   if s.paused_at is not null or s.rule = 'cron' or s.next_scheduled is null or s.tick_at > at then
     return s;
   end if;
-  if s.next_scheduled > at then  -- Looked at before its time, because a slot held back had been refused.
+  if s.next_scheduled > at then  -- Ticked early, to try a held slot again that had failed to fire.
     s.tick_at := s.next_scheduled;
     return s;
   end if;
   if s.rule = 'fixed_rate' then
+    -- List only the slots that the catch-up policy can still want, and count the earlier ones as missed.
     v_last := dibs._next_rate_slot(s.anchor, s.every, at) - s.every;
     v_first := greatest(s.next_scheduled, v_last - s.every
       * (s.catch_up + ceil(extract(epoch from s.grace) / extract(epoch from s.every))));
@@ -47,7 +49,7 @@ begin
   end if;
   s := dibs._handle_due_slots(s, array[s.next_scheduled], 0, at);
   if s.rule = 'fixed_delay' and dibs._has_open_run(s.id) then
-    s.next_scheduled := null;  -- planned when the run has ended
+    s.next_scheduled := null;  -- _plan_after_run sets it when the run has ended.
     s.tick_at := null;
     return s;
   end if;
@@ -56,15 +58,21 @@ end
 $$;
 
 comment on function dibs._tick_schedule is
-'One look at a schedule: what happened to its jobs, what was held back, and, unless it is cron, what is due now.';
+'Do one tick of a schedule: record how its runs ended, fire held slots, and, unless it is cron, fire the slots that are
+due now.';
 
-create or replace function dibs._retry_tick_later(s dibs.schedule, message text, at timestamptz) returns dibs.schedule
-language sql stable
-return jsonb_populate_record(s, jsonb_build_object(
-  'status_message', 'the slot could not be fired: ' || dibs._clip_error(message), 'tick_at', at + interval '10 seconds'));
+create or replace function dibs._retry_tick_later(s dibs.schedule, error text, at timestamptz) returns dibs.schedule
+language plpgsql immutable
+as $$
+begin
+  s.status_message := 'the slot could not be fired: ' || dibs._clip_error(error);
+  s.tick_at := at + interval '10 seconds';
+  return s;
+end
+$$;
 
 comment on function dibs._retry_tick_later is
-'A schedule whose slot could not be fired this time: its slot stays, and is tried again soon.';
+'Keep a slot that could not fire: note the error, and tick the schedule again after 10 seconds.';
 
 create or replace function dibs._delete_old_schedule_runs() returns void
 language sql volatile
@@ -73,4 +81,4 @@ begin atomic
   where r.schedule_id = s.id and r.ended_at < dibs.now() - interval '8 days';
 end;
 
-comment on function dibs._delete_old_schedule_runs is 'Delete the records of runs that ended more than 8 days ago.';
+comment on function dibs._delete_old_schedule_runs is 'Delete runs that ended more than 8 days ago.';

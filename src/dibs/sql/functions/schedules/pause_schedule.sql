@@ -1,4 +1,4 @@
--- A schedule stops and goes on.
+-- Pausing and resuming a schedule.
 
 create or replace function dibs.pause_schedule(name text, reason text default 'paused by request') returns boolean
 language plpgsql volatile security definer
@@ -12,14 +12,15 @@ begin
   end if;
   s.paused_at := dibs.now();
   s.pause_reason := reason;
-  perform dibs._save_schedule(s), dibs._audit_schedule('pause_schedule', name, jsonb_build_object('reason', reason));
+  perform dibs._save_schedule(s);
+  perform dibs._audit_schedule('pause_schedule', name, jsonb_build_object('reason', reason));
   return true;
 end
 $$;
 
 comment on function dibs.pause_schedule is
-'Let a schedule make no jobs until `resume_schedule`; the ones it has made go on. Returns whether it was running
-before.';
+'Pause a schedule: it makes no jobs until `resume_schedule`. Jobs it has already made go on. Returns false if it was
+paused before.';
 
 create or replace function dibs.resume_schedule(name text) returns boolean
 language plpgsql volatile security definer
@@ -37,7 +38,8 @@ begin
   s.failed_runs := 0;
   s.skipped := s.skipped + cardinality(s.held);
   s.held := '{}';
-  -- The slots of the pause are gone. A rule that counts from the last run goes on, or is due at once.
+  -- Slots that came during the pause are dropped. Rules that count from the last run (interval, fixed_delay) keep
+  -- their next slot; if it has come, they are due at once.
   if coalesce(s.next_scheduled, v_now) <= v_now and s.rule = 'cron' and s.ended_at is null then
     s.handled_until := v_now;
     s.next_scheduled := null;
@@ -52,4 +54,5 @@ end
 $$;
 
 comment on function dibs.resume_schedule is
-'Let a paused schedule go on from now; the slots of the pause are not made up for. Returns whether it was paused.';
+'Resume a paused schedule from now on. Slots that came during the pause are not made up for. Returns false if it was not
+paused.';

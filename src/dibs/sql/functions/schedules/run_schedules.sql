@@ -1,5 +1,4 @@
--- Slots become jobs. The row of the schedule is locked, its revision says whether it is still as it was read, and the
--- key of schedule_run keeps a second job of a slot out.
+-- Make the jobs of due slots: the tick, the answer of a client that read cron, and the trigger.
 
 create or replace function dibs.run_schedules(max integer default 100,
   out fired bigint, out skipped bigint, out missed bigint, out troubled bigint,
@@ -11,8 +10,8 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := dibs.now();
-  v_looked integer := 0;
-  v_ticked integer := 0;
+  v_locked integer := 0;
+  v_due integer := 0;
   v_old dibs.schedule;
   s dibs.schedule;
 begin
@@ -27,13 +26,13 @@ begin
       || array(select distinct r.schedule_id from dibs.schedule_run as r where r.ended_at is null))
     order by x.id for update skip locked
   loop
-    v_looked := v_looked + 1;
-    v_ticked := v_ticked + coalesce(v_old.tick_at <= v_now and v_old.paused_at is null, false)::integer;
+    v_locked := v_locked + 1;
+    v_due := v_due + coalesce(v_old.tick_at <= v_now and v_old.paused_at is null, false)::integer;
     begin
       s := dibs._tick_schedule(v_old, v_now);
     exception when others then
-      -- One schedule whose job is refused, or waits for a producer of its key or for a handler that completes its last run, must
-      -- not stop the others: its slot stays and is tried again soon.
+      -- An error of one schedule must not stop the others: its job may be refused, or it may have waited too long for
+      -- a producer of the same dedup key, or for a handler that completes the run to be cancelled.
       s := dibs._retry_tick_later(v_old, sqlerrm, v_now);
       troubled := troubled + 1;
     end;
@@ -49,8 +48,8 @@ begin
       missed := missed + s.missed - v_old.missed;
     end if;
   end loop;
-  more := v_ticked >= run_schedules.max;
-  known := v_looked > 0 or exists (select from dibs.schedule);
+  more := v_due >= run_schedules.max;
+  known := v_locked > 0 or exists (select from dibs.schedule);
   wait := (select min(x.tick_at) from dibs.schedule as x
            where x.tick_at is not null and x.paused_at is null and x.retired_at is null
              and (x.rule <> 'cron' or x.tick_at > v_now or dibs._may_see_queue(x.job ->> 'queue'))) - v_now;
@@ -58,10 +57,12 @@ end
 $$;
 
 comment on function dibs.run_schedules is
-'Worker protocol: one round of all schedules: learn what happened to their jobs, and make the jobs of the slots that have come, for up to
-`max` schedules. Any number of processes may do so at once: each slot gets one job. Cron is read by the client: `cron`
-lists the schedules that wait for it, to be answered by `fire`; to a role that is confined to some queues, only those of its queues. Also says what it did, whether there are schedules at
-all (`known`), whether there may be more to do, and how long it is until the next slot.';
+'Worker protocol: do one round over the schedules: record how their jobs ended, and make the jobs of due slots, for up
+to `max` due schedules. Any number of processes may call it at once: each slot gets one job. A client must read cron:
+`cron` lists the cron schedules that are due, to be answered with `fire`; a role that is confined to some queues gets
+only theirs. Returns how many slots were `fired`, `skipped` and `missed`, how many schedules were `troubled` by an
+error, whether any schedule exists (`known`), whether there may be `more` to do, and the time until the next slot
+(`wait`, null if there is none).';
 
 create or replace function dibs.fire(name text, revision bigint, slots timestamptz[], upcoming timestamptz[],
   trouble text default null, out answer text, out fired bigint, out skipped bigint, out missed bigint)
@@ -85,7 +86,7 @@ begin
     return;
   end if;
   perform dibs._check_schedule_times(dibs._check_items('fire', upcoming, 'names'));
-  -- No cron expression rests for longer: the 29th of February is missing for 8 years at most.
+  -- The longest gap of a cron expression: February 29th may be missing for 8 years.
   if fire.trouble is null and coalesce(upcoming[1] > v_now + interval '8 years 1 day', upcoming = '{}') then
     fire.trouble := 'it has no slot within 8 years';
   end if;
@@ -119,10 +120,11 @@ end
 $$;
 
 comment on function dibs.fire is
-'Worker protocol: make the jobs of the slots of a cron schedule that have come, and remember its next ones. Answers
-`ok`; `stale` when the schedule is no longer as `run_schedules` told it, because another process was faster or somebody
-changed it (nothing was done); `troubled` when the job was refused, or the client says by `trouble` that it cannot read
-the cron expression: the slot stays and is tried again soon.';
+'Worker protocol: make the jobs of the due slots of a cron schedule, and store its next slots. `slots`: all slots after
+the `after` that `run_schedules` returned, up to now; `upcoming`: the ones that follow; `trouble`: why the client cannot
+read the expression. Answers `ok`; `stale` if the schedule has another revision or is being changed, because another
+process was faster or somebody changed it (nothing was done); `troubled` if the job was refused or `trouble` was given:
+the slot stays, and is tried again after 10 seconds.';
 
 create or replace function dibs.trigger(name text, force boolean default false, out job_id uuid, out answer text)
 language plpgsql volatile security definer
@@ -147,11 +149,12 @@ begin
     answer := case when job_id is null then 'duplicate' else 'triggered' end;
   end if;
   s := dibs._plan_after_run(s, v_now);
-  perform dibs._save_schedule(s), dibs._audit_if_acting('trigger', s.job ->> 'queue', detail => jsonb_build_object('schedule', s.name));
+  perform dibs._save_schedule(s);
+  perform dibs._audit_if_acting('trigger', s.job ->> 'queue', detail => jsonb_build_object('schedule', s.name));
 end
 $$;
 
 comment on function dibs.trigger is
-'Make a job of a schedule now, also while it is paused; its slots stay as they are. Answers `triggered` and the job''s
-id; `skipped` when a run has not ended yet and the overlap policy is skip or queue, unless it is forced; `duplicate`
-when its dedup key is taken.';
+'Make a job of a schedule now, even while it is paused. Its slots do not change. Answers `triggered` and the id of the
+job; `skipped` if a run has not ended yet and the overlap policy is skip or queue (`force` overrides that); `duplicate`
+if its dedup key is taken.';

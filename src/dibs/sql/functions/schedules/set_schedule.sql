@@ -1,4 +1,4 @@
--- Making, changing, stopping and removing schedules.
+-- Creating, changing and dropping a schedule.
 
 create or replace function dibs.set_schedule(name text, rule jsonb default '{}', job jsonb default null) returns text
 language plpgsql volatile security definer
@@ -17,12 +17,12 @@ end
 $$;
 
 comment on function dibs.set_schedule is
-'Make a schedule, or change it while it runs; what is not named stays as it is. `rule` is a JSON object with one of cron
-(five fields, or six with seconds in front; a dibs process must run to read it), interval, fixed_rate, fixed_delay
-(durations in seconds or as intervals) and once (a time); and zone (an IANA name), start_at, end_at, jitter, overlap
-(skip, queue, allow, cancel), catch_up (none, last, or up to how many), grace, on_failure (retry, next) and pause_after.
-`job` is a JSON object as `enqueue_many` takes it: queue, kind, payload and options. Answers `created`, `changed` or
-`unchanged`; raises DI051 when the rule makes no sense.';
+'Create a schedule, or change it while it runs: settings that are left out stay as they are. `rule` is a JSON object
+with one of cron (five fields, or six with seconds in front; a dibs process must run to read it), interval, fixed_rate,
+fixed_delay (durations in seconds or as intervals) and once (a time); and zone (an IANA name), start_at, end_at, jitter,
+overlap (skip, queue, allow, cancel), catch_up (none, last, or a maximum), grace, on_failure (retry, next) and
+pause_after. `job` is a JSON object for `enqueue_many`: queue, kind, payload and options. Answers `created`, `changed`
+or `unchanged`; raises DI051 if the rule is invalid.';
 
 create or replace function dibs.drop_schedule(name text) returns void
 language plpgsql volatile security definer
@@ -39,4 +39,5 @@ end
 $$;
 
 comment on function dibs.drop_schedule is
-'Remove a schedule and its records; the jobs it has made stay. Raises DI050 when there is none of that name.';
+'Delete a schedule and the record of its runs. Jobs it has made stay. Raises DI050 if there is no schedule of that
+name.';

@@ -1,4 +1,4 @@
--- What a schedule will do, and has done.
+-- The next slots of a schedule, and everything known of one.
 
 create or replace function dibs.preview_schedule(name text, count integer default 10) returns setof timestamptz
 language plpgsql volatile security definer
@@ -27,8 +27,8 @@ end
 $$;
 
 comment on function dibs.preview_schedule is
-'The next slots of a schedule, as far as they are known: of cron up to 10 that the last scheduler wrote down, of an
-interval as if each were fired in time, of a fixed delay one.';
+'The next slots of a schedule, up to `count`. For cron: up to 10, which the last scheduler has stored. For an interval:
+as if each slot fired in time. For a fixed delay and once: one slot, if it is known.';
 
 create or replace function dibs.show_schedule(name text) returns jsonb
 language sql volatile security definer
@@ -43,4 +43,5 @@ begin atomic
 end;
 
 comment on function dibs.show_schedule is
-'Everything known of a schedule as one JSON document, with its job and its last 10 runs; null when there is none.';
+'A schedule as one JSON document: its row of the view `schedules`, its job and its last 10 runs. Null if there is none
+of that name.';
