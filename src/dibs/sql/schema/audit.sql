@@ -1,4 +1,4 @@
--- Who changed what. Rows are inserted, and leave when their time is over; the triggers hold for the owner, too.
+-- The audit: every change that was made by hand. The triggers bind the owner of the table, too.
 
 create sequence dibs.audit_id_seq;
 create table dibs.audit (
@@ -16,12 +16,15 @@ create table dibs.audit (
   before jsonb
 );
 alter sequence dibs.audit_id_seq owned by dibs.audit.id;
-comment on table dibs.audit is 'Who changed what, and when: a row for each step of a change. Insert only; rows past setting.audit_retention leave.';
-comment on column dibs.audit.operation is 'The row of its first step: a change of many jobs is made in several.';
+comment on table dibs.audit is
+'Every change by an operator: a row for each step. Rows are only inserted, and deleted past setting.audit_retention.';
+comment on column dibs.audit.operation is
+'The id of the row of the first step: a change of many jobs is made in several.';
 comment on column dibs.audit.role is 'The login.';
-comment on column dibs.audit.actor is 'Who said to act, by the setting dibs.actor; null if nobody did.';
-comment on column dibs.audit.jobs is 'How many jobs this step changed; null if it was not about jobs.';
-comment on column dibs.audit.job_id is 'The job that was edited; `before` is what it had.';
+comment on column dibs.audit.actor is
+'The person for whom the session acted, from its setting dibs.actor; null if it named none.';
+comment on column dibs.audit.jobs is 'How many jobs this step changed; null for a change that is not about jobs.';
+comment on column dibs.audit.job_id is 'The job that was edited; `before` holds its old values.';
 create index audit_operation_idx on dibs.audit (operation);
 create index audit_policy_idx on dibs.audit (queue, id) where verb = 'set_queue';
 create index audit_job_idx on dibs.audit (job_id) where job_id is not null;
@@ -41,7 +44,8 @@ begin
 end
 $$;
 
-comment on function dibs._protect_audit is 'Refuse to change the audit, but for rows past their retention, which may be deleted.';
+comment on function dibs._protect_audit is
+'Trigger: raise 42501 for every change of the audit except the deletion of a row past its retention.';
 
 create trigger audit_kept before update or truncate on dibs.audit
 for each statement execute function dibs._protect_audit();

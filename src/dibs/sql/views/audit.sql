@@ -1,4 +1,4 @@
--- Who changed what.
+-- The audit, one row for each operation.
 
 create or replace view dibs.audits with (security_barrier) as
 select a.operation, a.at, s.until, a.role, a.actor, a.verb, a.queue, a.filter, s.jobs, a.detail, a.job_id
@@ -8,7 +8,8 @@ cross join lateral (
   select max(s.at) as until, sum(s.jobs)::bigint as jobs from dibs.audit as s where s.operation = a.operation) as s
 where a.id = a.operation
   and ((select dibs.confined_to()) is null or q.id = any ((select dibs.confined_to())::integer[]))
--- As in the view jobs: a barrier keeps the caller's order out of the plan.
+-- A security barrier keeps the caller's ORDER BY out of the plan, so the view orders by the index itself.
 order by a.operation desc;
 
-comment on view dibs.audits is 'Every change that somebody made: who, what, by which filter, how many jobs, from when until when; newest first.';
+comment on view dibs.audits is
+'Every change that was made by hand: who, what, by which filter, how many jobs, from when until when; newest first.';

@@ -1,4 +1,4 @@
--- Write down a change.
+-- Insert rows into the audit.
 
 create or replace function dibs._audited_filter(filter jsonb) returns jsonb
 language sql immutable parallel safe
@@ -6,13 +6,14 @@ return case when jsonb_typeof(filter -> 'ids') is distinct from 'array' then fil
   when jsonb_array_length(filter -> 'ids') > 100
   then jsonb_set(filter, '{ids}', to_jsonb(jsonb_array_length(filter -> 'ids'))) else filter end;
 
-comment on function dibs._audited_filter is 'A filter as it is kept: of more than 100 ids only how many there were.';
+comment on function dibs._audited_filter is 'Shorten a filter for the audit: more than 100 ids become their number.';
 
 create or replace function dibs._actor() returns text
 language sql stable
 return nullif(left(current_setting('dibs.actor', true), dibs._bound('name')), '');
 
-comment on function dibs._actor is 'Who acts, as the session says it; null if it says nothing.';
+comment on function dibs._actor is
+'Return the person for whom the session acts, from its setting dibs.actor; null if it names none.';
 
 create or replace function dibs._audit(
   verb text, queue text default null, filter jsonb default null, jobs bigint default null, detail jsonb default null,
@@ -28,7 +29,9 @@ begin atomic
   returning operation;
 end;
 
-comment on function dibs._audit is 'Write down a change, or the next step of one (`continues`). Returns the number of the operation.';
+comment on function dibs._audit is
+'Insert a row into the audit, for a change or for the next step of one. `continues` is the operation that the step
+belongs to; null begins a new one. Return the number of the operation, which is the id of its first row.';
 
 create or replace function dibs._audit_if_acting(
   verb text, queue text default null, jobs bigint default null, detail jsonb default null) returns void
@@ -42,7 +45,7 @@ end
 $$;
 
 comment on function dibs._audit_if_acting is
-'Write down a change by a verb that applications call as well, if somebody says who acts.';
+'Audit a change by a verb that applications call as well as people: only if the session names an actor.';
 
 create or replace function dibs._check_continues(verb text, continues bigint) returns void
 language plpgsql stable
@@ -51,13 +54,15 @@ begin
   if continues is not null and not exists (
     select from dibs.audit as a
     where a.id = continues and a.operation = a.id and a.verb = _check_continues.verb and a.role = session_user) then
-    raise exception using errcode = 'DI010', message = format('there is no operation %s of %s that this could continue', continues, verb),
+    raise exception using errcode = 'DI010',
+      message = format('there is no operation %s of %s that this could continue', continues, verb),
       hint = 'give the operation that the first step answered with, or none';
   end if;
 end
 $$;
 
-comment on function dibs._check_continues is 'Refuse to continue what another login or another verb began.';
+comment on function dibs._check_continues is
+'Raise DI010 unless `continues` is null, or an operation that the same verb began for the same login.';
 
 create or replace function dibs._audit_schedule(verb text, name text, detail jsonb default '{}') returns bigint
 language plpgsql volatile
@@ -68,4 +73,5 @@ begin
 end
 $$;
 
-comment on function dibs._audit_schedule is 'Write down a change of a schedule, as one of its queue.';
+comment on function dibs._audit_schedule is
+'Audit a change of a schedule under the queue of its jobs. Return the number of the operation.';

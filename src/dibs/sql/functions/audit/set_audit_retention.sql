@@ -1,4 +1,4 @@
--- How long the audit is kept, which only the owner decides.
+-- set_audit_retention: only the owner decides how long the audit is kept.
 
 create or replace function dibs._forget_audit(at timestamptz) returns bigint
 language plpgsql volatile
@@ -6,7 +6,7 @@ as $$
 declare
   v_gone bigint;
 begin
-  -- The oldest are looked at, and no others: there is no index by time.
+  -- Ids grow with time, so the oldest rows come first. There is no index by time.
   with gone as (
     delete from dibs.audit as a
     where a.id in (
@@ -18,7 +18,8 @@ begin
 end
 $$;
 
-comment on function dibs._forget_audit is 'Delete rows of the audit past their retention, up to 10,000.';
+comment on function dibs._forget_audit is
+'Delete rows of the audit past their retention, among the 10,000 oldest. Return how many.';
 
 create or replace function dibs.set_audit_retention(keep interval) returns void
 language sql volatile security definer
@@ -29,4 +30,5 @@ begin atomic
 end;
 
 comment on function dibs.set_audit_retention is
-'How long the audit is kept, from 30 days to 100 years; 400 days at first. `forget` deletes what is older. Only the owner of the schema may call it.';
+'Set how long the audit is kept, from 30 days to 100 years; 400 days at first. `forget` deletes older rows. Only the
+owner of the schema may call it.';
