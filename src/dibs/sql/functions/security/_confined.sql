@@ -1,24 +1,26 @@
--- What holds a role to its queues. The session's own user counts: in a definer function the current user is its owner.
+-- Check what a confined role may use. The session's user counts: in a SECURITY DEFINER function the current user is the
+-- owner of the schema.
 
 create or replace function dibs._check_queue_access(names text[]) returns void
 language plpgsql stable
 as $$
 declare
-  v_mine integer[] := dibs.confined_to();
-  v_other text := (
+  v_allowed integer[] := dibs.confined_to();
+  v_forbidden text := (
     select n from unnest(names) as n
-    where not exists (select from dibs.queue as q where q.name = n and q.id = any (v_mine)) limit 1);
+    where not exists (select from dibs.queue as q where q.name = n and q.id = any (v_allowed)) limit 1);
 begin
-  if v_mine is not null and v_other is not null then
+  if v_allowed is not null and v_forbidden is not null then
     raise exception using errcode = '42501',
-      message = format('role %I is confined to other queues and may not use %L', session_user, v_other),
+      message = format('role %I is confined to other queues and may not use %L', session_user, v_forbidden),
       hint = format('it may use %s', (
-        select string_agg(q.name, ', ' order by q.name) from dibs.queue as q where q.id = any (v_mine)));
+        select string_agg(q.name, ', ' order by q.name) from dibs.queue as q where q.id = any (v_allowed)));
   end if;
 end
 $$;
 
-comment on function dibs._check_queue_access is 'Refuse queues that the caller, being confined, may not use.';
+comment on function dibs._check_queue_access is
+'Raise 42501 if the caller is confined and one of these queues is not its own.';
 
 create or replace function dibs._refuse_confined(because text) returns void
 language plpgsql stable
@@ -32,23 +34,25 @@ begin
 end
 $$;
 
-comment on function dibs._refuse_confined is 'Refuse a caller that is confined to some queues, because of what it asks for.';
+comment on function dibs._refuse_confined is
+'Raise 42501 if the caller is confined. `because` ends the sentence: what it asked for.';
 
 create or replace function dibs._may_see_queue(queue text) returns boolean
 language plpgsql stable
 as $$
 declare
-  v_mine integer[];
+  v_allowed integer[];
 begin
   if not dibs._is_confined() then
     return true;
   end if;
-  v_mine := dibs.confined_to();
-  return v_mine is null or exists (select from dibs.queue as q where q.name = queue and q.id = any (v_mine));
+  v_allowed := dibs.confined_to();
+  return v_allowed is null or exists (select from dibs.queue as q where q.name = queue and q.id = any (v_allowed));
 end
 $$;
 
-comment on function dibs._may_see_queue is 'Whether the caller may know of a queue: it is not confined, or confined to that.';
+comment on function dibs._may_see_queue is
+'True if the caller may know of a queue: it is not confined, or this queue is one of its own.';
 
 create or replace function dibs._dibs_roles() returns text[]
 language sql immutable parallel safe
@@ -60,16 +64,18 @@ comment on function dibs._dibs_roles is 'The roles of dibs: four for logins, and
 create or replace function dibs._roles_inherited_by(login name) returns oid[]
 language sql stable
 begin atomic
-  with recursive held (oid) as (
+  with recursive inherited (oid) as (
     select r.oid from pg_catalog.pg_roles as r where r.rolname = login
     union
-    select m.roleid from held join pg_catalog.pg_auth_members as m on m.member = held.oid
+    select m.roleid from inherited as i join pg_catalog.pg_auth_members as m on m.member = i.oid
   )
-  select array_agg(h.oid) from held as h join pg_catalog.pg_roles as r on r.oid = h.oid
+  select array_agg(i.oid) from inherited as i join pg_catalog.pg_roles as r on r.oid = i.oid
   where r.rolname <> all (dibs._dibs_roles()) and r.rolname !~ '^pg_';
 end;
 
-comment on function dibs._roles_inherited_by is 'A role and those it is a member of, without the roles that everyone has; null if it is gone.';
+comment on function dibs._roles_inherited_by is
+'A role and all roles it is a member of, directly or not, without PostgreSQL''s and dibs'' own roles; null if it does
+not exist.';
 
 create or replace function dibs._refuse_hidden_ids(ids uuid[]) returns void
 language plpgsql stable
@@ -88,15 +94,17 @@ end
 $$;
 
 comment on function dibs._refuse_hidden_ids is
-'Refuse ids of jobs in queues that the caller, being confined, may not use. An id is taken for all queues, so this much cannot be
-hidden; which queue it is in, and how the job fares, is.';
+'Raise 42501 if a job with one of these ids is in a queue that the caller, being confined, may not use. Ids are unique
+across queues, so it cannot be hidden that an id is taken; the queue and the state of that job are.';
 
 create or replace function dibs._may_call(verb text) returns boolean
 language sql stable
 begin atomic
   select exists (
     select from pg_catalog.pg_proc as p
-    where p.pronamespace = 'dibs'::regnamespace and p.proname = verb and has_function_privilege(session_user, p.oid, 'execute'));
+    where p.pronamespace = 'dibs'::regnamespace and p.proname = verb
+      and has_function_privilege(session_user, p.oid, 'execute'));
 end;
 
-comment on function dibs._may_call is 'Whether the caller may call a verb itself, for verbs that do more for those who may.';
+comment on function dibs._may_call is
+'True if the caller may call a verb itself. Some verbs do more for callers who may.';

@@ -1,4 +1,4 @@
--- confine: hold a role to some queues.
+-- confine: let a role use only some queues.
 
 create or replace function dibs.confine(role regrole, queues text[]) returns void
 language plpgsql volatile security definer
@@ -16,7 +16,8 @@ begin
     raise exception using errcode = 'DI010', message = 'confine needs the names of the queues that the role may use',
       hint = 'null, and not an empty list, lets it use all queues again';
   end if;
-  -- Queues being made are finished first, and those made later see that they are to be guarded. Readers go on.
+  -- Wait for transactions that make a queue. A queue made after this lock sees `confined` and is checked, too. Readers
+  -- go on.
   lock table dibs.queue in share row exclusive mode;
   update dibs.setting as s set confined = true where not s.confined;
   perform dibs._ensure_queues(coalesce(queues, '{}'));
@@ -30,4 +31,4 @@ $$;
 
 comment on function dibs.confine is
 'Confine a role, and every role that is a member of it, to these queues: it cannot enqueue to others, claim from them,
-cancel their jobs or see them. Replaces what it was confined to; null lifts it.';
+cancel their jobs or see them. Replaces an earlier confinement; null as `queues` ends it.';
