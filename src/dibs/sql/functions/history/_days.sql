@@ -1,18 +1,18 @@
--- Days of job and attempt: made ahead, dropped behind. Statements are built as text here, with the names of partitions.
--- DDL waits at most 50 ms for its lock, because everybody else queues behind a DDL that waits.
+-- Daily partitions of job and attempt. Statements are built as text here, from the names of partitions. DDL waits at most
+-- 50 ms for its lock, because every other statement on the table queues behind a DDL that waits.
 
 create or replace function dibs._day_start(day date) returns timestamptz
 language sql immutable strict parallel safe
 return day::timestamp at time zone 'UTC';
 
-comment on function dibs._day_start is 'When a day begins; days are days of UTC.';
+comment on function dibs._day_start is 'The moment when a day begins, in UTC.';
 
 create or replace function dibs._day_name(parent text, day date) returns text
 language sql immutable strict parallel safe
 return parent || '_' || lpad(extract(year from day)::text, 4, '0')
   || lpad(extract(month from day)::text, 2, '0') || lpad(extract(day from day)::text, 2, '0');
 
-comment on function dibs._day_name is 'The name of a day''s partition.';
+comment on function dibs._day_name is 'The name of a day''s partition, such as job_20260131.';
 
 create or replace function dibs._partition_day(name text) returns date
 language sql immutable strict parallel safe
@@ -30,7 +30,8 @@ begin atomic
   order by 2;
 end;
 
-comment on function dibs._day_partitions is 'The daily partitions of a table, oldest first.';
+comment on function dibs._day_partitions is
+'The daily partitions of `job` or `attempt`, oldest first, without the default partition.';
 
 create or replace function dibs._make_day(parent text, day date) returns text
 language plpgsql volatile
@@ -41,26 +42,27 @@ declare
   v_name text := dibs._day_name(parent, day);
   v_from uuid := dibs._id_floor(dibs._day_start(day));
   v_to uuid := dibs._id_floor(dibs._day_start(day + 1));
-  v_early bigint;
+  v_in_default bigint;
 begin
   if exists (select from dibs._day_partitions(parent) as d where d.day = _make_day.day) then
     return 'exists';
   end if;
-  execute format('select count(*) from (select from dibs.%I where id >= $1 and id < $2 limit $3) as e',
-                 parent || '_default') into v_early using v_from, v_to, c_max + 1;
-  if v_early > c_max then
+  execute format('select count(*) from (select from dibs.%I where id >= $1 and id < $2 limit $3) as r',
+                 parent || '_default') into v_in_default using v_from, v_to, c_max + 1;
+  if v_in_default > c_max then
     return 'crowded';
   end if;
-  -- A statement that was planned before knows only the default partition. If rows have to leave that, or may still come to it, everyone has to
-  -- wait and plan again: it would find no row, or be refused to insert one.
-  if v_early > 0 or day <= (dibs.now() at time zone 'UTC')::date then
+  -- A plan made before this day has its partition knows only the default partition: it would miss rows that moved, and
+  -- its inserts would be refused. If the day has rows already, or may get some now, lock the parent, so that everyone
+  -- waits and then plans again.
+  if v_in_default > 0 or day <= (dibs.now() at time zone 'UTC')::date then
     execute format('lock table dibs.%I in access exclusive mode', parent);
   end if;
   execute format('create table dibs.%I (like dibs.%I including all)', v_name, parent);
   execute format('lock table dibs.%I in access exclusive mode', parent || '_default');
   execute format(
-    'with early as (delete from dibs.%I where id >= $1 and id < $2 returning *)
-     insert into dibs.%I select * from early', parent || '_default', v_name) using v_from, v_to;
+    'with moved as (delete from dibs.%I where id >= $1 and id < $2 returning *)
+     insert into dibs.%I select * from moved', parent || '_default', v_name) using v_from, v_to;
   execute format('alter table dibs.%I attach partition dibs.%I for values from (%L) to (%L)',
                  parent, v_name, v_from, v_to);
   return 'made';
@@ -70,14 +72,16 @@ end
 $$;
 
 comment on function dibs._make_day is
-'Make a day''s partition and move its rows there from the default one. Answers `made`, `exists`, `locked` (try again
-later) or `crowded` (more than 10,000 rows; they stay in the default partition and are trimmed there).';
+'Create the partition of a day and move the day''s rows there from the default partition. Return `made`, `exists`,
+`locked` (no lock within 50 ms: try again later) or `crowded` (more than 10,000 rows: they stay in the default
+partition, and `prune` deletes them row by row).';
 
 create or replace function dibs._is_default_large(parent text) returns boolean
 language sql stable
 return pg_relation_size(to_regclass('dibs.' || parent || '_default')) > pg_size_bytes('8 MB');
 
-comment on function dibs._is_default_large is 'Whether a default partition is so large that reading all of it takes time.';
+comment on function dibs._is_default_large is
+'True if the default partition has more than 8 MB, so that a scan of it takes time.';
 
 create or replace function dibs._is_live_job(id uuid, at timestamptz) returns boolean
 language sql stable
@@ -87,7 +91,7 @@ return exists (select from dibs.ready as r where r.id = _is_live_job.id)
   or exists (select from dibs.dead as d join dibs.queue as q on q.id = d.queue_id
              where d.id = _is_live_job.id and d.ended_at > at - q.retention);
 
-comment on function dibs._is_live_job is 'Whether a job still waits, runs, or is dead within its queue''s retention.';
+comment on function dibs._is_live_job is 'True if a job waits, runs, or is dead within its queue''s retention.';
 
 create or replace function dibs._find_live_jobs(from_id uuid, to_id uuid, at timestamptz, max integer) returns uuid[]
 language sql stable
@@ -100,7 +104,8 @@ return array(
     where d.id >= from_id and d.id < to_id and d.ended_at > at - q.retention
   ) as t limit max);
 
-comment on function dibs._find_live_jobs is 'The live jobs in a range of ids, up to `max` of them.';
+comment on function dibs._find_live_jobs is
+'The live jobs (_is_live_job) with from_id <= id < to_id: up to `max` of them, or all if `max` is null.';
 
 create or replace function dibs._drop_day(parent text, name text, at timestamptz) returns text
 language plpgsql volatile
@@ -118,7 +123,7 @@ begin
   end if;
   execute format('lock table dibs.%I in access exclusive mode', parent);
   if parent = 'job' then
-    -- Look again, now that nobody can write a job: what is alive moves to the default partition.
+    -- Look again, now that no job can change. Live jobs move to the default partition.
     v_live := dibs._find_live_jobs(v_from, v_to, at, null);
     delete from dibs.dead as d where d.id >= v_from and d.id < v_to and d.id <> all (v_live);
   end if;
@@ -135,5 +140,5 @@ end
 $$;
 
 comment on function dibs._drop_day is
-'Drop a day''s partition; what is still alive in it moves to the default one. Answers `dropped`, `locked` (try again
-later) or `crowded` (more than 1,000 are alive).';
+'Drop the partition of a day. Its live jobs move to the default partition. Return `dropped`, `locked` (no lock within 50
+ms: try again later) or `crowded` (more than 1,000 live jobs).';

@@ -1,4 +1,4 @@
--- Rows past their retention that go before their day is dropped, or have none.
+-- Delete rows past their retention one by one, where no whole day can be dropped.
 
 create or replace function dibs._kept_since(at timestamptz, retention interval) returns timestamptz
 language sql stable parallel safe
@@ -15,10 +15,11 @@ begin
   delete from dibs.dead as d where d.id = any (array(
     select o.id from dibs.dead as o join dibs.queue as q on q.id = o.queue_id
     where o.id = any (ids) and o.ended_at <= at - q.retention order by o.id for update of o skip locked));
-  -- One whose dead row was locked may be about to come back: it stays, and so does one that came back since.
+  -- A dead ticket that is locked may be about to be retried: keep its job. Keep jobs that were retried meanwhile, too.
   with gone as (
     delete from dibs.job as j
-    where j.id = any (ids) and not dibs._is_live_job(j.id, at) and not exists (select from dibs.dead as d where d.id = j.id)
+    where j.id = any (ids) and not dibs._is_live_job(j.id, at)
+      and not exists (select from dibs.dead as d where d.id = j.id)
     returning 1)
   select count(*) into v_deleted from gone;
   return v_deleted;
@@ -26,7 +27,7 @@ end
 $$;
 
 comment on function dibs._delete_past_retention is
-'Delete those of the jobs that are past their queue''s retention, with their dead tickets. Returns how many.';
+'Delete those of the jobs that are not live, with their dead tickets. Return how many.';
 
 create or replace function dibs._trim_jobs(at timestamptz, after uuid, max integer, out trimmed bigint, out next uuid)
 language plpgsql volatile
@@ -36,7 +37,8 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
-  v_since constant uuid := (select max(dibs._id_floor(dibs._kept_since(at, q.retention))::text) from dibs.queue as q)::uuid;
+  v_before constant uuid := (
+    select max(dibs._id_floor(dibs._kept_since(at, q.retention))::text) from dibs.queue as q)::uuid;
   v_looked bigint;
   v_last uuid;
   v_old uuid[];
@@ -44,17 +46,19 @@ begin
   with kept as materialized (
     select q.id, q.retention, dibs._id_floor(dibs._kept_since(at, q.retention)) as since from dibs.queue as q
   ), looked as materialized (
-    select j.id, j.queue_id from dibs.job as j where j.id > after and j.id < v_since order by j.id limit 10 * _trim_jobs.max
+    select j.id, j.queue_id from dibs.job as j where j.id > after and j.id < v_before
+    order by j.id limit 10 * _trim_jobs.max
   ), late as materialized (
     select l.id, k.retention from looked as l join kept as k on k.id = l.queue_id and l.id < k.since order by l.id
   ), old as materialized (
     select l.id from late as l
     where not dibs._is_live_job(l.id, at)
-      -- A job that outlived its day is kept for its retention from its last attempt on.
+      -- The retention of a job that ran later than its day begins with its last attempt.
       and not exists (select from dibs.attempt as a where a.id = l.id and a.ended_at > at - l.retention)
     limit _trim_jobs.max
   )
-  select array(select o.id from old as o order by o.id), (select count(*) from looked), (select l.id from looked as l order by l.id desc limit 1)
+  select array(select o.id from old as o order by o.id), (select count(*) from looked),
+    (select l.id from looked as l order by l.id desc limit 1)
   into v_old, v_looked, v_last;
   trimmed := dibs._delete_past_retention(v_old, at);
   next := case when cardinality(v_old) = _trim_jobs.max then v_old[_trim_jobs.max]
@@ -63,9 +67,9 @@ end
 $$;
 
 comment on function dibs._trim_jobs is
-'Delete up to `max` jobs past their queue''s retention that leave with no day: those in the default partition, in days
-too crowded to drop, and of queues with a shorter retention than others. Looks at ten times as many after an id; where to go on, if there
-are more.';
+'Delete up to `max` jobs past their queue''s retention whose day is not dropped: jobs in the default partition, in
+crowded days, and of queues that keep jobs for a shorter time than others. Reads the next 10 * max jobs after an id.
+`next` is where to go on, null after the last.';
 
 create or replace function dibs._trim_attempts(at timestamptz, after uuid, max integer, out trimmed bigint, out next uuid)
 language plpgsql volatile
@@ -75,7 +79,8 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
-  v_since constant uuid := (select max(dibs._id_floor(dibs._kept_since(at, q.history_retention))::text) from dibs.queue as q)::uuid;
+  v_before constant uuid := (
+    select max(dibs._id_floor(dibs._kept_since(at, q.history_retention))::text) from dibs.queue as q)::uuid;
   v_looked bigint;
   v_last uuid;
   v_old bigint;
@@ -87,7 +92,7 @@ begin
     from dibs.queue as q
   ), looked as materialized (
     select a.id, a.run, a.queue_id, a.ended_at from dibs.attempt as a
-    where a.id > after and a.id < v_since order by a.id, a.run limit 10 * _trim_attempts.max
+    where a.id > after and a.id < v_before order by a.id, a.run limit 10 * _trim_attempts.max
   ), old as materialized (
     select l.id, l.run from looked as l join kept as k on k.id = l.queue_id and l.id < k.since and l.ended_at < k.until
     order by l.id, l.run limit _trim_attempts.max
@@ -102,8 +107,8 @@ end
 $$;
 
 comment on function dibs._trim_attempts is
-'Delete up to `max` attempts past their queue''s history retention that leave with no day. Looks at ten times as many after an id; where
-to go on, if there are more.';
+'Delete up to `max` attempts past their queue''s history retention whose day is not dropped. Reads the next 10 * max
+attempts after the id of a job. `next` is where to go on, null after the last.';
 
 create or replace function dibs._delete_dead_of_day(day date, at timestamptz, max integer) returns bigint
 language plpgsql volatile
@@ -117,10 +122,11 @@ declare
     join dibs.queue as q on q.id = d.queue_id where d.ended_at <= at - q.retention
     order by d.id limit _delete_dead_of_day.max);
 begin
-  -- A few go with their day.
+  -- A few are quickly deleted while the day is dropped; while many are, every enqueue waits.
   return case when cardinality(v_old) = _delete_dead_of_day.max then dibs._delete_past_retention(v_old, at) else 0 end;
 end
 $$;
 
 comment on function dibs._delete_dead_of_day is
-'Delete the first `max` dead jobs of a day that are past their retention, if it has as many: while a day is dropped, everyone waits.';
+'Delete the first `max` dead jobs of a day that are past their retention, and return how many. Delete none if there are
+fewer: so few go when the day is dropped.';

@@ -1,4 +1,4 @@
--- make_days: partitions for the days ahead.
+-- make_days: create the partitions of the days ahead.
 
 create or replace function dibs.make_days(ahead integer default 7)
 returns table (name text, outcome text)
@@ -22,7 +22,7 @@ begin
       name := dibs._day_name(v_parent, v_today + n);
       outcome := dibs._make_day(v_parent, v_today + n);
       return next;
-      -- Attaching a day scans the whole default partition under lock; when that is large, make one day per call.
+      -- Attaching a partition scans the whole default partition under its lock. While that is large, one per call.
       exit when outcome = 'locked' or outcome = 'made' and dibs._is_default_large(v_parent);
     end loop;
   end loop;
@@ -30,6 +30,6 @@ end
 $$;
 
 comment on function dibs.make_days is
-'Worker protocol: make the daily partitions of `job` and `attempt` from yesterday to `ahead` days from now; when the default partition is
-large, one in a call. Answers for each day it came to: `made`, `exists`, `locked` or `crowded`. An enqueue never needs
-them: without its day a job goes to the default partition.';
+'Worker protocol: create the daily partitions of `job` and `attempt`, from yesterday to `ahead` days from now; only one
+in a call while the default partition is large. Returns a row for each day it came to: `made`, `exists`, `locked` (try
+again later) or `crowded`. An enqueue never needs a day: without it, a job goes to the default partition.';

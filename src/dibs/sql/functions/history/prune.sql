@@ -1,4 +1,4 @@
--- prune: old days are dropped.
+-- prune: drop days past every retention, and delete single rows past theirs.
 
 create or replace function dibs.prune(max integer default 1000)
 returns table (name text, outcome text, trimmed bigint)
@@ -9,7 +9,7 @@ declare
   v_now timestamptz := dibs.now();
   v_parent text;
   v_keep interval;
-  v_busy boolean := false;
+  v_has_old_day boolean := false;
   v_chore dibs.chore;
   v_jobs record;
   v_attempts record;
@@ -21,8 +21,8 @@ begin
     return query select t, 'locked', null::bigint from unnest(array['job', 'attempt']) as t;
     return;
   end if;
-  -- A dropped day's lock lasts until the transaction ends, so nothing else is done in it; and rows of a day that is
-  -- dropped need not be trimmed.
+  -- The lock of a dropped day lasts until the transaction ends, so nothing else is done after one. Rows are not deleted
+  -- one by one while a day can be dropped: some of them would have gone with it.
   for v_parent, v_keep in
     select 'attempt', max(q.history_retention) from dibs.queue as q
     union all select 'job', max(q.retention) from dibs.queue as q
@@ -33,28 +33,30 @@ begin
       trimmed := case when v_parent = 'job' then dibs._delete_dead_of_day(dibs._partition_day(name), v_now, 10 * prune.max) end;
       outcome := case when trimmed > 0 then 'trimmed' else dibs._drop_day(v_parent, name, v_now) end;
       trimmed := nullif(trimmed, 0);
-      v_busy := v_busy or outcome <> 'crowded';
+      v_has_old_day := v_has_old_day or outcome <> 'crowded';
       return next;
       exit when outcome <> 'crowded';
     end loop;
   end loop;
-  if v_busy then
+  if v_has_old_day then
     return;
   end if;
   v_jobs := dibs._trim_jobs(v_now, coalesce(v_chore.place, dibs._nil_id()), prune.max);
   v_attempts := dibs._trim_attempts(v_now, coalesce(v_chore.place, dibs._nil_id()), prune.max);
-  -- The two walk side by side. Where they are is kept, so that no step looks at what the one before has seen.
+  -- Keep the place in the chore's row, so that no step reads rows again. Both tables go on from the lower of the two.
   update dibs.chore as c set place = least(v_jobs.next, v_attempts.next)
   where c.name = 'prune' and c.done_at = v_chore.done_at and c.place is distinct from least(v_jobs.next, v_attempts.next);
   return query
   select t.name, case when t.trimmed > 0 then 'trimmed' else 'looked' end, t.trimmed
-  from (values ('job', v_jobs.trimmed, v_jobs.next), ('attempt', v_attempts.trimmed, v_attempts.next)) as t (name, trimmed, next)
+  from (values ('job', v_jobs.trimmed, v_jobs.next), ('attempt', v_attempts.trimmed, v_attempts.next))
+    as t (name, trimmed, next)
   where t.trimmed > 0 or t.next is not null;
 end
 $$;
 
 comment on function dibs.prune is
-'Worker protocol: drop a day of each table that is past every queue''s retention; when there is none, delete up to `max` rows past
-retention that leave with no day. Each call is a short step: call it again while it answers anything. What still waits, runs, or is dead within its
-retention stays. Answers for each day it came to: `dropped`, `locked` (in use; the next prune tries again) or `crowded`
-(its rows are trimmed instead); how many rows were `trimmed`; and `looked` where it found none to trim and there are more to look at.';
+'Worker protocol: drop a day of `job` and one of `attempt` that are past the retention of every queue; if there is none,
+delete up to `max` rows that are past their retention in days that stay. Each call is a short step: call it again while
+it returns rows. Jobs that wait, run, or are dead within their retention are kept. `outcome` is `dropped`, `locked` (in
+use; the next call tries again), `crowded` (the day stays, and its rows are deleted one by one), `trimmed` (`trimmed`
+rows were deleted), or `looked` (nothing to delete among the rows read, but there are more to read).';
