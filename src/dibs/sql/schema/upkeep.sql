@@ -1,7 +1,7 @@
--- What has to be done because time passes: a row for each chore, taken by the first that finds it due.
+-- Chores: work that has to be done because time passes. The first process that finds one due does it.
 
--- done_at is a part of the key so that the newest version of a row comes first in the index: while the horizon is held
--- back, every round leaves a dead one.
+-- done_at is part of the key so that the newest version of a row comes first in the index: while an old transaction
+-- holds the vacuum horizon back, every round leaves a dead version.
 create table dibs.chore (
   name text not null,
   every interval not null,
@@ -13,11 +13,14 @@ create table dibs.chore (
   error text,
   constraint chore_pkey primary key (name, done_at)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-comment on table dibs.chore is 'What the upkeep does, how often, and how it went the last time. Locked by the one that does it.';
-comment on column dibs.chore.done_at is 'When it was last done or tried, by the real clock; due_at is when it is next.';
+comment on table dibs.chore is
+'Each chore of the upkeep: how often it is done, and how the last round went. The process that does a chore locks its
+row.';
+comment on column dibs.chore.done_at is
+'When a step was last done or tried, by the real clock; due_at is when the next is due.';
 comment on column dibs.chore.took is 'How long the last round took, all its steps together.';
-comment on column dibs.chore.place is 'Where the next step goes on, if the round is not over.';
-comment on column dibs.chore.failures is 'How often in a row it failed; error says why.';
+comment on column dibs.chore.place is 'Where the next step goes on; null if it begins a new round.';
+comment on column dibs.chore.failures is 'How often in a row it has failed; `error` says why.';
 insert into dibs.chore (name, every) values
   ('rescue', interval '1 second'),
   ('schedule', interval '1 second'),

@@ -1,5 +1,5 @@
--- Daily partitions of job and attempt. Statements are built as text here, from the names of partitions. DDL waits at most
--- 50 ms for its lock, because every other statement on the table queues behind a DDL that waits.
+-- Daily partitions of job and attempt. Statements are built as text here, from the names of partitions. DDL waits at
+-- most 50 ms for its lock, because every other statement on the table queues behind a DDL that waits.
 
 create or replace function dibs._day_start(day date) returns timestamptz
 language sql immutable strict parallel safe

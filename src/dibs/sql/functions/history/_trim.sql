@@ -71,7 +71,8 @@ comment on function dibs._trim_jobs is
 crowded days, and of queues that keep jobs for a shorter time than others. Reads the next 10 * max jobs after an id.
 `next` is where to go on, null after the last.';
 
-create or replace function dibs._trim_attempts(at timestamptz, after uuid, max integer, out trimmed bigint, out next uuid)
+create or replace function dibs._trim_attempts(
+  at timestamptz, after uuid, max integer, out trimmed bigint, out next uuid)
 language plpgsql volatile
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -99,7 +100,8 @@ begin
   ), gone as (
     delete from dibs.attempt as a using old as o where a.id = o.id and a.run = o.run returning 1
   )
-  select (select count(*) from gone), (select count(*) from old), (select o.id from old as o order by o.id desc limit 1),
+  select (select count(*) from gone),
+    (select count(*) from old), (select o.id from old as o order by o.id desc limit 1),
     (select count(*) from looked), (select l.id from looked as l order by l.id desc limit 1)
   into trimmed, v_old, v_last_old, v_looked, v_last;
   next := case when v_old = _trim_attempts.max then v_last_old when v_looked = 10 * _trim_attempts.max then v_last end;

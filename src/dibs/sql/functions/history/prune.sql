@@ -13,6 +13,7 @@ declare
   v_chore dibs.chore;
   v_jobs record;
   v_attempts record;
+  v_place uuid;
 begin
   perform dibs._check_isolation('prune');
   perform dibs._check_count('prune', prune.max);
@@ -30,7 +31,8 @@ begin
     for name in
       select d.name from dibs._day_partitions(v_parent) as d where dibs._day_start(d.day + 1) <= v_now - v_keep
     loop
-      trimmed := case when v_parent = 'job' then dibs._delete_dead_of_day(dibs._partition_day(name), v_now, 10 * prune.max) end;
+      trimmed := case when v_parent = 'job'
+        then dibs._delete_dead_of_day(dibs._partition_day(name), v_now, 10 * prune.max) end;
       outcome := case when trimmed > 0 then 'trimmed' else dibs._drop_day(v_parent, name, v_now) end;
       trimmed := nullif(trimmed, 0);
       v_has_old_day := v_has_old_day or outcome <> 'crowded';
@@ -44,8 +46,9 @@ begin
   v_jobs := dibs._trim_jobs(v_now, coalesce(v_chore.place, dibs._nil_id()), prune.max);
   v_attempts := dibs._trim_attempts(v_now, coalesce(v_chore.place, dibs._nil_id()), prune.max);
   -- Keep the place in the chore's row, so that no step reads rows again. Both tables go on from the lower of the two.
-  update dibs.chore as c set place = least(v_jobs.next, v_attempts.next)
-  where c.name = 'prune' and c.done_at = v_chore.done_at and c.place is distinct from least(v_jobs.next, v_attempts.next);
+  v_place := least(v_jobs.next, v_attempts.next);
+  update dibs.chore as c set place = v_place
+  where c.name = 'prune' and c.done_at = v_chore.done_at and c.place is distinct from v_place;
   return query
   select t.name, case when t.trimmed > 0 then 'trimmed' else 'looked' end, t.trimmed
   from (values ('job', v_jobs.trimmed, v_jobs.next), ('attempt', v_attempts.trimmed, v_attempts.next))

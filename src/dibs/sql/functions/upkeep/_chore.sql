@@ -1,4 +1,4 @@
--- The row of a chore: read, taken, and whether it is due.
+-- The row of a chore: read it, lock it, record a step in it.
 
 create or replace function dibs._read_chore(name text) returns dibs.chore
 language plpgsql stable
@@ -15,7 +15,7 @@ begin
 end
 $$;
 
-comment on function dibs._read_chore is 'The row of a chore.';
+comment on function dibs._read_chore is 'Return the row of a chore; raise DI010 if there is no such chore.';
 
 create or replace function dibs._lock_chore(name text) returns dibs.chore
 language plpgsql volatile
@@ -30,22 +30,26 @@ end
 $$;
 
 comment on function dibs._lock_chore is
-'Lock the row of a chore to the end of the transaction and return it; without a name when another does it now.';
+'Lock the row of a chore until the end of the transaction and return it. All fields are null if another transaction
+holds it, or if it has changed since it was read.';
 
 create or replace function dibs._is_chore_due(chore dibs.chore, at timestamptz) returns boolean
 language sql immutable
 return at >= (chore).due_at or at < (chore).done_at;
 
-comment on function dibs._is_chore_due is 'Whether a chore is due: its time has come, or the clock was stepped back since it was done.';
+comment on function dibs._is_chore_due is
+'True if a chore is due: its time has come, or the clock was set back since it was done.';
 
 create or replace function dibs._record_chore_step(
-  chore dibs.chore, began timestamptz, more boolean, wait interval, place uuid, failures integer, error text) returns interval
+  chore dibs.chore, began timestamptz, more boolean, wait interval, place uuid, failures integer, error text)
+returns interval
 language plpgsql volatile
 as $$
 declare
   v_now timestamptz := clock_timestamp();
-  -- A round that is not over goes on at once: its steps count together.
-  v_took interval := v_now - began + case when (chore).due_at <= (chore).done_at then (chore).took else interval '0' end;
+  -- If the last step left more to do, this one belongs to the same round: add up their times.
+  v_took interval := v_now - began
+    + case when (chore).due_at <= (chore).done_at then (chore).took else interval '0' end;
   v_wait interval := case
     when wait is not null then wait
     when more then interval '0'
@@ -54,12 +58,14 @@ declare
     else (chore).every end;
 begin
   update dibs.chore as c
-  set done_at = v_now, due_at = v_now + v_wait, took = v_took, place = _record_chore_step.place, failures = _record_chore_step.failures,
-    error = _record_chore_step.error
+  set done_at = v_now, due_at = v_now + v_wait, took = v_took, place = _record_chore_step.place,
+    failures = _record_chore_step.failures, error = _record_chore_step.error
   where c.name = (chore).name and c.done_at = (chore).done_at;
   return v_wait;
 end
 $$;
 
 comment on function dibs._record_chore_step is
-'Write down how a step of a chore went, and return how long until the next. What looks at everything rests after it.';
+'Record a step of a chore in its row, and return how long until the next. A `wait` that is not null decides; otherwise
+none if there is `more` to do, otherwise the period of the chore. A chore that reads whole tables rests at least 20
+times as long as its round took.';

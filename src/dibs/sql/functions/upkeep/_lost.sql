@@ -1,13 +1,14 @@
--- Jobs that no claim will ever find: without a ticket, or in a queue that is gone. None of this should ever happen.
+-- Find and restore jobs that no claim would ever find: without a ticket, or in a queue that is gone. Neither should
+-- ever happen.
 
--- Volatile: if it waits for a day that is made, it must not look with a snapshot from before.
+-- Volatile: it may wait for the lock of make_days, and must then look with a new snapshot.
 create or replace function dibs._next_lost_jobs(after uuid, most integer, out ids uuid[], out next uuid)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 begin
-  -- One statement sees each ticket in one place. Only a history that is kept says whether a run succeeded: of jobs whose ids, which may be
-  -- an hour ahead, are of a time when it was.
+  -- All in one statement, which sees each ticket in exactly one table. Only a kept history says whether a run
+  -- succeeded, so jobs count only from history_since on; an hour later, because ids may be an hour ahead of the clock.
   with looked as materialized (
     select j.id, j.queue_id, j.history from dibs.job as j where j.id > _next_lost_jobs.after order by j.id limit most
   ), kept as materialized (
@@ -28,8 +29,9 @@ end
 $$;
 
 comment on function dibs._next_lost_jobs is
-'Those of the next `most` jobs after an id that have no ticket, and so read as succeeded, though no run of theirs succeeded; and where to go on.
-Jobs whose history is not kept are left out: nothing says how they ended.';
+'Among the next `most` jobs after an id, find those that have no ticket, and therefore read as succeeded, although no
+run of theirs succeeded. `next` is where to go on, null after the last. Jobs of which no history is kept are left out:
+nothing says how they ended.';
 
 create or replace function dibs._restore_jobs(ids uuid[], at timestamptz) returns bigint
 language plpgsql volatile
@@ -38,7 +40,8 @@ declare
   v_tickets dibs.waiting_ticket[];
 begin
   perform from dibs.job as j where j.id = any (ids) order by j.id for update;
-  -- In a later statement: another repair may have put their tickets back meanwhile, and they may have run.
+  -- In a second statement: while this one waited, another repair may have restored the tickets and the jobs may have
+  -- run.
   v_tickets := array(
     select row(j.id, at, dibs._expiry(at, coalesce(j.ttl, q.ttl), case when j.deadline > at then j.deadline end), j.queue_id, a.run, a.charged,
       a.losses, j.priority, dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, a.charged::integer + 1), j.history,
@@ -47,7 +50,8 @@ begin
     from dibs.job as j join dibs.queue as q on q.id = j.queue_id
     cross join lateral (
       select coalesce(max(a.run), 0) as run, count(*) filter (where a.outcome in ('failed', 'lost')) as charged,
-        count(*) filter (where a.outcome = 'lost') as losses, coalesce(bool_or(a.outcome is null), false) as has_succeeded
+        count(*) filter (where a.outcome = 'lost') as losses,
+        coalesce(bool_or(a.outcome is null), false) as has_succeeded
       from dibs.attempt as a where a.id = j.id) as a
     where j.id = any (ids) and not a.has_succeeded
       and (select true from dibs.ready as t where t.id = j.id) is null
@@ -60,18 +64,22 @@ begin
 end
 $$;
 
-comment on function dibs._restore_jobs is 'Let jobs wait again that lost their tickets, with the attempts that their history shows; how many do.';
+comment on function dibs._restore_jobs is
+'Make jobs that lost their tickets ready again, with the attempts that their history shows. Return how many.';
 
 create or replace function dibs._next_queue_in_tickets(after integer) returns integer
 language sql stable
 return least(
-  (select t.queue_id from dibs.ready as t where t.group_key is null and t.queue_id > after order by t.queue_id limit 1),
-  (select t.queue_id from dibs.ready as t where t.group_key is not null and t.queue_id > after order by t.queue_id limit 1),
-  (select t.queue_id from dibs.blocked as t where t.queue_id > after order by t.queue_id limit 1),
-  (select t.queue_id from dibs.dead as t where t.queue_id > after order by t.queue_id limit 1),
-  (select t.queue_id from dibs.group_pointer as t where t.queue_id > after order by t.queue_id limit 1));
+  (select r.queue_id from dibs.ready as r where r.group_key is null and r.queue_id > after
+   order by r.queue_id limit 1),
+  (select r.queue_id from dibs.ready as r where r.group_key is not null and r.queue_id > after
+   order by r.queue_id limit 1),
+  (select b.queue_id from dibs.blocked as b where b.queue_id > after order by b.queue_id limit 1),
+  (select d.queue_id from dibs.dead as d where d.queue_id > after order by d.queue_id limit 1),
+  (select p.queue_id from dibs.group_pointer as p where p.queue_id > after order by p.queue_id limit 1));
 
-comment on function dibs._next_queue_in_tickets is 'The next number of a queue that stands on a ticket or a pointer; null after the last.';
+comment on function dibs._next_queue_in_tickets is
+'The lowest queue id above `after` in any ticket or pointer; null if there is none. One index lookup for each table.';
 
 create or replace function dibs._find_missing_queues() returns integer[]
 language plpgsql stable
@@ -97,4 +105,5 @@ end
 $$;
 
 comment on function dibs._find_missing_queues is
-'The numbers of queues that are gone, though tickets or pointers name them. It reads one entry of each index for a queue, and 20,000 leases.';
+'The ids of queues that do not exist although tickets or pointers name them. Reads one index entry for each queue, and
+up to 20,000 leases, which have no index by queue.';

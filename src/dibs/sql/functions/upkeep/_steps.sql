@@ -1,4 +1,4 @@
--- What each chore does: one step, which ends soon however much there is to do.
+-- One step of each chore, which ends soon however much there is to do.
 
 create or replace function dibs._expire_batches(place uuid, out expired bigint, out next uuid)
 language sql volatile
@@ -12,7 +12,9 @@ begin atomic
   select sum(w.expired)::bigint, (array_agg(w.next order by w.n desc))[1] from walk as w;
 end;
 
-comment on function dibs._expire_batches is 'End waiting jobs past their time among half a million, from a place on; where to go on, if there are more.';
+comment on function dibs._expire_batches is
+'Expire waiting jobs whose time is over, among the next 500,000 from `place` on (null: from the first). `next` is where
+to go on, null after the last.';
 
 create or replace function dibs._run_schedule_round(
   out counts jsonb, out more boolean, out wait interval, out cron jsonb)
@@ -27,7 +29,8 @@ begin atomic
 end;
 
 comment on function dibs._run_schedule_round is
-'A round of schedules, and how long until the next: until a slot comes, and a second at most, to notice the ends of runs.';
+'Run schedules once. `wait` is the time until the next slot, and at most a second, because a schedule may also wait for
+the end of a run; `cron` are expressions that only the client can read.';
 
 create or replace function dibs._run_chore_step(
   chore text, place uuid, out counts jsonb, out next uuid, out more boolean, out wait interval, out cron jsonb)
@@ -66,18 +69,22 @@ begin
           when bool_or(p.outcome = 'locked') then interval '10 seconds' end
       into counts, more, wait
       from (
-        select p.outcome, sum(coalesce(p.trimmed, 1)) as rows, bool_or(p.trimmed >= 1000 or p.outcome = 'looked') as is_full
+        select p.outcome, sum(coalesce(p.trimmed, 1)) as rows,
+          bool_or(p.trimmed >= 1000 or p.outcome = 'looked') as is_full
         from dibs.prune(1000) as p group by 1) as p;
       next := (select c.place from dibs.chore as c where c.name = 'prune' order by c.done_at desc limit 1);
       more := more or next is not null;
     when 'make_days' then
-      select jsonb_object_agg(d.outcome, d.days), max(interval '30 seconds') filter (where d.outcome in ('made', 'locked'))
+      select jsonb_object_agg(d.outcome, d.days),
+        max(interval '30 seconds') filter (where d.outcome in ('made', 'locked'))
       into counts, wait
-      from (select d.outcome, count(*) as days from dibs.make_days() as d where d.outcome <> 'exists' group by 1) as d;
+      from (
+        select d.outcome, count(*) as days from dibs.make_days() as d where d.outcome <> 'exists' group by 1) as d;
   end case;
 end
 $$;
 
 comment on function dibs._run_chore_step is
-'Do one step of a chore: what it counted, where the next step goes on (next), whether there is more to do now, how long to wait if
-not as long as usual, and which cron expressions the client has to read.';
+'Do one step of a chore. `place` and `next` say where this step begins and where the next one does, null for the start;
+`more` is true if there is more to do now; `wait` is null for the usual pause; `cron` are expressions that only the
+client can read.';

@@ -1,4 +1,4 @@
--- do_chore: what has to be done now and then, by the first that finds it due. There is no leader whose death would matter.
+-- do_chore: do a step of a chore, if no other process does. There is no leader whose death would matter.
 
 create or replace function dibs.do_chore(
   name text, force boolean default false, out outcome text, out counts jsonb, out more boolean, out wait interval,
@@ -18,7 +18,7 @@ begin
   counts := '{}';
   more := false;
   cron := '[]';
-  -- Read before it is locked: a lock costs a transaction id.
+  -- Read the row before locking it: a lock costs a transaction id.
   if v_forced or dibs._is_chore_due(v_chore, v_began) then
     v_chore := dibs._lock_chore(v_chore.name);
   end if;
@@ -28,7 +28,7 @@ begin
     return;
   elsif not v_forced and not dibs._is_chore_due(v_chore, v_began) then
     outcome := 'early';
-    -- A little later than the one that did it last, so that not all come at the same moment.
+    -- Random, so that not all processes come at the same moment.
     wait := v_chore.due_at - v_began + random() * interval '0.2 seconds';
     return;
   end if;
@@ -38,14 +38,15 @@ begin
     outcome := 'done';
     failures := 0;
   exception when others or query_canceled then
-    -- It must not keep others from being done, nor be tried again at once; a timeout is no exception to that.
+    -- A failure must not stop other chores, nor be repeated at once. That includes a statement timeout, which OTHERS
+    -- does not catch.
     outcome := 'failed';
     failures := v_chore.failures + 1;
     error := sqlerrm;
     wait := least(v_chore.every * 2 ^ least(v_chore.failures, 5), interval '30 seconds');
   end;
   wait := dibs._record_chore_step(v_chore, v_began, more, wait, v_next, failures, error);
-  -- The error may be about any queue.
+  -- A confined caller must not see the error: it may name any queue.
   if error is not null and dibs.confined_to() is not null then
     error := 'the view chores says why, to those who may see every queue';
   end if;
@@ -53,7 +54,8 @@ end
 $$;
 
 comment on function dibs.do_chore is
-'Worker protocol: do one step of a chore of the upkeep, if it is due or forced and nobody else is doing it. Any number of processes may ask: the
-outcome is `done`, `early` (it is not due), `busy` (another is doing it) or `failed` (`error` says why; it was noted, and is tried
-again soon). `wait` is when to ask again, and `more` whether there is more to do now. `cron` are expressions that only a client
-can read, to be answered by `fire`.';
+'Worker protocol: do one step of a chore of the upkeep, if it is due (or forced) and no other process does it at that
+moment. Any number of processes may ask: `outcome` is `done`, `early` (it is not due), `busy` (another process does it)
+or `failed` (`error` says why; the error is recorded, and the chore is tried again soon). `wait` is when to ask again,
+and `more` is true if there is more to do now. `cron` are expressions that only a client can read, to be answered by
+`fire`.';

@@ -1,4 +1,4 @@
--- forget: small rows that nobody needs any more.
+-- forget: delete small rows that are no longer needed.
 
 create or replace function dibs.forget() returns bigint
 language plpgsql volatile security definer
@@ -30,6 +30,6 @@ end
 $$;
 
 comment on function dibs.forget is
-'Worker protocol: delete old hints of where to scan, workers not seen for 7 days, dedup keys whose time is over, errors past their
-retention, the deliveries and the parents of jobs that are gone, processes nobody looks at any more, and what the audit need not keep. Returns how many
-rows went.';
+'Worker protocol: delete old hints of where to scan, workers not seen for 7 days, dedup keys whose time is over, errors
+and rows of the audit past their retention, deliveries and parents of jobs that are gone, processes that no supervisor
+watches any more, and operations that can no longer be undone. Returns how many rows were deleted.';

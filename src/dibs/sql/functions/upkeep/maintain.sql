@@ -1,4 +1,4 @@
--- maintain: everything that has to be done now and then, in one call, for those without a running dibs.
+-- maintain: all chores in one call, for installs without a running worker.
 
 create or replace function dibs.maintain() returns table (chore text, counts jsonb, note text)
 language plpgsql volatile security definer
@@ -9,14 +9,15 @@ declare
   v_done record;
 begin
   perform dibs._check_isolation('maintain');
-  -- Days come last, because their locks last until the transaction ends.
+  -- By period, so days come last: their locks last until the transaction ends.
   for chore in select c.name from dibs.chore as c order by c.every, c.name loop
     v_done := dibs.do_chore(chore, true);
     counts := v_done.counts;
     note := case
       when v_done.outcome = 'busy' then 'skipped: another process is doing it'
       when v_done.outcome = 'failed' then 'failed: ' || v_done.error
-      when v_done.cron <> '[]' then format('%s schedules wait for a process that can read cron', jsonb_array_length(v_done.cron))
+      when v_done.cron <> '[]'
+      then format('%s schedules wait for a process that can read cron', jsonb_array_length(v_done.cron))
       when v_done.more then 'there is more to do' end;
     return next;
   end loop;
@@ -24,6 +25,7 @@ end
 $$;
 
 comment on function dibs.maintain is
-'One step of every chore: rescue, run_schedules, expire, roll_up, repair_groups, repair_limits, forget, prune, make_days. For cron
-or pg_cron where neither a worker nor `dibs maintain` runs; call it every few seconds. Returns what each counted, and a note
-where it was skipped because another process is doing it, failed, or is not finished. One that fails stops no other.';
+'Do one step of every chore: rescue, run_schedules, expire, roll_up, repair_groups, repair_limits, forget, prune,
+make_days. For cron or pg_cron where neither a worker nor `dibs maintain` runs: call it every few seconds. Returns what
+each chore counted, and a note if it was skipped because another process does it, failed, or has more to do. A chore
+that fails stops no other.';

@@ -1,4 +1,4 @@
--- repair_jobs: what the doctor found lost.
+-- repair_jobs: restore jobs and queues that the doctor found lost.
 
 create or replace function dibs.repair_jobs(
   max integer default 10000, after uuid default null, dry_run boolean default false,
@@ -14,24 +14,28 @@ begin
     dibs._check_count('repair_jobs', repair_jobs.max);
   restored := 0;
   queues := array(select 'recovered-' || g from unnest(dibs._find_missing_queues()) as g);
-  select l.ids, l.next into v_ids, repair_jobs.next from dibs._next_lost_jobs(coalesce(repair_jobs.after, dibs._nil_id()), repair_jobs.max) as l;
+  select l.ids, l.next into v_ids, repair_jobs.next
+  from dibs._next_lost_jobs(coalesce(repair_jobs.after, dibs._nil_id()), repair_jobs.max) as l;
   lost := coalesce(cardinality(v_ids), 0);
   if repair_jobs.dry_run then
     return;
   end if;
-  -- What its jobs need of a claim is not known, so everything is looked for.
+  -- Set every switch: nothing says what the jobs of a lost queue need.
   insert into dibs.queue (id, name, paused_at, has_groups, has_job_limits, has_large) overriding system value
-  select g, 'recovered-' || g, v_now, true, true, true from unnest(dibs._find_missing_queues()) as g on conflict do nothing;
+  select g, 'recovered-' || g, v_now, true, true, true from unnest(dibs._find_missing_queues()) as g
+  on conflict do nothing;
   perform dibs._note_priorities(array_agg(r.queue_id), array_agg(r.priority)) from (
     select distinct r.queue_id, r.priority from dibs.queue as q join dibs.ready as r on r.queue_id = q.id
     where q.name = any (queues) and r.priority <> q.priority) as r having count(*) > 0;
   restored := case when lost > 0 then dibs._restore_jobs(v_ids, v_now) else 0 end;
-  perform dibs._audit('repair_jobs', jobs => restored, detail => jsonb_build_object('queues', queues)) where restored > 0 or queues <> '{}';
+  perform dibs._audit('repair_jobs', jobs => restored, detail => jsonb_build_object('queues', queues))
+  where restored > 0 or queues <> '{}';
 end
 $$;
 
 comment on function dibs.repair_jobs is
-'Mend what the doctor calls `lost-job` and `gone-queue`: a step of up to `max` jobs after an id. Jobs that have no ticket, though no run of theirs
-succeeded, are ready again (`restored` of the `lost`). Queues that are gone and still have tickets are made again, paused, under the names in `queues`:
-move their jobs elsewhere, or resume them. Go on with `next` as `after` until it is null. A dry run only counts. It finds nothing unless something
-went wrong.';
+'Repair the findings `lost-job` and `gone-queue` of the doctor: a step of up to `max` jobs after an id. Jobs that have
+no ticket although no run of theirs succeeded become ready again: `lost` were found, `restored` were repaired. Queues
+that are gone although tickets name them are created again, paused, under the names in `queues`: move their jobs
+elsewhere, or resume them. Go on with `next` as `after` until it is null. A dry run only counts. In a sound database it
+finds nothing.';
