@@ -20,7 +20,7 @@ end
 $$;
 
 comment on function dibs._check_queue_access is
-'Raise 42501 if the caller is confined and one of these queues is not its own.';
+'Raise 42501 if the caller is confined and may not use one of these queues.';
 
 create or replace function dibs._refuse_confined(because text) returns void
 language plpgsql stable
@@ -52,7 +52,7 @@ end
 $$;
 
 comment on function dibs._may_see_queue is
-'True if the caller may know of a queue: it is not confined, or this queue is one of its own.';
+'True if the caller may know of a queue: it is not confined, or it is confined to this queue among others.';
 
 create or replace function dibs._dibs_roles() returns text[]
 language sql immutable parallel safe
