@@ -112,7 +112,7 @@ _HOMES = {
     "exponential": "dibs.policy",
     "progressive": "dibs.policy",
 }
-"""Where each name comes from; the others are modules."""
+"""The module that each name comes from. The other names are modules."""
 
 
 if not TYPE_CHECKING:

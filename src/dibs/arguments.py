@@ -1,4 +1,4 @@
-"""A task's arguments as JSON: checked against its signature when enqueued, and again when run."""
+"""A task's arguments as JSON. They are checked against its signature at the enqueue, and again at the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class Arguments:
-    """What a function takes, as a type that JSON is read into."""
+    """The parameters of a function, as a type that JSON is read into."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -45,11 +45,11 @@ class Arguments:
 
     @property
     def signature(self) -> inspect.Signature:
-        """What a call of the task takes."""
+        """The signature of the task."""
         return self._signature
 
     def describe(self) -> list[dict[str, Any]]:
-        """The arguments' names, types as written, and whether each must be given."""
+        """Return the arguments' names, their types as written, and True for those that are required."""
         empty = inspect.Parameter.empty
         return [
             {
@@ -61,7 +61,7 @@ class Arguments:
         ]
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of a call as JSON can hold them; what does not fit the signature is refused."""
+        """Convert the arguments of a call to JSON values. Refuse a call that does not fit the signature."""
         given = self._bind(args, kwargs)
         try:
             packed: dict[str, Any] = msgspec.to_builtins(given, enc_hook=_encode)
@@ -71,16 +71,16 @@ class Arguments:
         return packed
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by their names, in order."""
+        """Return the arguments by name, in order."""
         if not kwargs and self._least <= len(args) <= len(self._positional):
             return dict(zip(self._positional, args, strict=False))
-        try:  # Slower, with a sentence about whatever is wrong.
+        try:  # Slower, but its error names the mistake.
             return self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise InvalidArgument(f"task {self.name}: {error}{self._near(kwargs)}", hint=self._takes) from None
 
     def _near(self, kwargs: Mapping[str, Any]) -> str:
-        """The argument that was probably meant by the first unknown name."""
+        """Return a hint: the argument that the first unknown name probably meant."""
         unknown = next((name for name in kwargs if name not in self._signature.parameters), None)
         from difflib import get_close_matches
 
@@ -92,7 +92,7 @@ class Arguments:
         return f"it takes {self._signature}"
 
     def _unfit(self, given: Mapping[str, Any], error: Exception) -> InvalidArgument:
-        """Says which argument cannot be JSON, and where in it."""
+        """Make the error that names the argument that cannot be JSON, and the place in it."""
         name = next((name for name, value in given.items() if _cannot_be_kept(value)), "")
         if isinstance(error, RecursionError):
             why = "is nested too deeply to be kept as JSON"
@@ -104,7 +104,7 @@ class Arguments:
         return InvalidArgument(f"task {self.name}: argument {name!r} {why}", hint=self._takes)
 
     def unpack(self, payload: Any) -> dict[str, Any]:
-        """The arguments to call the function with; a payload that does not fit is refused, with the field."""
+        """Return the arguments to call the function with. The error for a payload that does not fit names the field."""
         return msgspec.structs.asdict(self._check({} if payload is None else payload))
 
     def _check(self, payload: Any) -> Any:
@@ -114,7 +114,7 @@ class Arguments:
             raise InvalidArgument(f"task {self.name}: {error}", hint=self._takes) from None
 
     def read(self, raw: str | None) -> dict[str, Any]:
-        """The arguments to call the function with, from a payload as JSON text."""
+        """Return the arguments to call the function with, from a payload as JSON text."""
         try:
             return msgspec.structs.asdict(self._decoder.decode("{}" if raw is None or raw == "null" else raw))
         except msgspec.MsgspecError as error:
@@ -124,7 +124,7 @@ class Arguments:
 
 
 class ItemArguments(Arguments):
-    """What a batch handler takes for each job: one item of the list that is its only parameter."""
+    """The argument of one job of a batch handler: an item of the list that is its only parameter."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         super().__init__(name, function)
@@ -144,7 +144,7 @@ class ItemArguments(Arguments):
 
 
 class WholePayload(Arguments):
-    """What a raw task takes: the payload as it is, whatever it holds, as its only argument."""
+    """The argument of a raw task: its whole payload, unchanged."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -155,7 +155,7 @@ class WholePayload(Arguments):
             raise InvalidArgument(f"raw task {name} takes {len(self._names)} arguments; it gets one, the whole payload")
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The one argument, as JSON can hold it."""
+        """Convert the one argument to a JSON value."""
         given = [*args, *kwargs.values()]
         if len(given) != 1 or not kwargs.keys() <= set(self._names):
             raise InvalidArgument(f"task {self.name} takes one argument, its payload; it got {len(given)}")
@@ -165,11 +165,11 @@ class WholePayload(Arguments):
             raise self._unfit({self._names[0]: given[0]}, error) from None
 
     def unpack(self, payload: Any) -> dict[str, Any]:
-        """The payload, under the argument's name."""
+        """Return the payload, under the argument's name."""
         return {self._names[0]: payload}
 
     def read(self, raw: str | None) -> dict[str, Any]:
-        """The payload from JSON text, under the argument's name."""
+        """Return the payload from JSON text, under the argument's name."""
         try:
             return self.unpack(None if raw is None else msgspec.json.decode(raw))
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -186,7 +186,7 @@ class _Written(str):
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """A function's signature, without quotes around annotations that are text."""
+    """Return a function's signature, without quotes around annotations that are text."""
     found = inspect.signature(function)
     parameters = [p.replace(annotation=_written(p.annotation)) for p in found.parameters.values()]
     return found.replace(parameters=parameters, return_annotation=_written(found.return_annotation))
@@ -228,13 +228,13 @@ def _hints_if_known(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _returned(hints: dict[str, Any]) -> Any:
-    """The type that a result has; Any where none is known, or where the handler returns None and may set another."""
+    """Return the type of a result; Any if it is unknown, or if the handler returns None and may set a result."""
     known = hints.get("return", Any)
     return Any if known is type(None) else known
 
 
 def _returned_for_each(hints: dict[str, Any]) -> Any:
-    """The type of the result of one job of a batch: that of an outcome which is no exception."""
+    """Return the type of the result of one job of a batch: of an outcome that is not an exception."""
     kinds = [kind for kind in _options(hints.get("return", Any)) if kind is not type(None)]
     outcomes = _options((get_args(kinds[0]) or (Any,))[0]) if len(kinds) == 1 else (Any,)
     results = [kind for kind in outcomes if not (isinstance(kind, type) and issubclass(kind, BaseException))]

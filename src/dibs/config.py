@@ -1,4 +1,4 @@
-"""Where the database is: told, from the environment, or embedded."""
+"""The DSN: given, from the environment, or none for the embedded PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dibs.errors import InvalidArgument
 
 
 def configured_dsn(dsn: str | None = None) -> str | None:
-    """The DSN given, else ``DIBS_DSN``, else none: then the embedded PostgreSQL is used."""
+    """Return the DSN given, or that of ``DIBS_DSN``, or None: then the embedded PostgreSQL is used."""
     found = os.environ.get("DIBS_DSN") if dsn is None else dsn
     if found is not None and not found.strip():
         named = "DIBS_DSN" if dsn is None else "the DSN"

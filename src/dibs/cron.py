@@ -32,7 +32,7 @@ NAMES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-"""What the short names stand for."""
+"""The expressions that the short names stand for."""
 
 _SECOND = timedelta(seconds=1)
 _DAY = timedelta(days=1)
@@ -84,7 +84,7 @@ class Cron:
             yield self._moment(wall)
 
     def _moment(self, wall: datetime) -> datetime:
-        """When a wall clock first shows this time; at the jump, if it never does."""
+        """Return the moment when a wall clock first shows this time; that of the jump, if it never does."""
         before, then = (wall.replace(tzinfo=self._zone, fold=fold).utcoffset() for fold in (0, 1))
         assert before is not None
         assert then is not None

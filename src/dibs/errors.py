@@ -3,14 +3,14 @@
 ::
 
     DibsError
-    ├── JobError                      what you asked of a job cannot be done
+    ├── JobError                      a request about a job cannot be carried out
     │   ├── LeaseLost        DI001    the token is not the one that holds the job
     │   ├── UnknownJob       DI002    no such job: never committed, or pruned
     │   ├── JobEnded         DI003    the job has already ended
     │   ├── JobRunning       DI004    the job runs now, so it cannot be changed
     │   ├── UnexpectedResult          the result does not have the type that the task returns
     │   └── WaitTimeout               the job had not ended when a wait for it did; also a TimeoutError
-    ├── Refused                       what you sent was not accepted; nothing was changed
+    ├── Refused                       the request was not accepted; nothing was changed
     │   ├── InvalidArgument  DI010    a value is out of range or malformed; also a ValueError
     │   ├── InvalidPolicy    23514    a policy breaks a named constraint
     │   ├── UnknownQueue     DI011    no such queue, where there must be one
@@ -71,7 +71,7 @@ class DibsError(Exception):
 
 
 class JobError(DibsError):
-    """What was asked of a job cannot be done."""
+    """A request about a job cannot be carried out."""
 
 
 class LeaseLost(JobError):
@@ -107,7 +107,7 @@ class WaitTimeout(JobError, TimeoutError):
 
 
 class Refused(DibsError):
-    """What was sent was not accepted, and nothing was changed."""
+    """The request was not accepted, and nothing was changed."""
 
 
 class InvalidArgument(Refused, ValueError):
@@ -307,11 +307,11 @@ class BlocksLoop(RuntimeWarning):
 
 
 DATA = ("22", "23", "54")
-"""The classes of SQLSTATEs that blame what was sent: data exceptions, broken constraints, exceeded limits."""
+"""The classes of SQLSTATEs that blame the data sent: data exceptions, broken constraints, exceeded limits."""
 
 
 def blames_data(error: BaseException) -> bool:
-    """Whether an error is due to what was sent, so that it comes again however often that is sent.
+    """Return True if the data sent caused the error, so that sending it again fails again.
 
     Any other may pass: a lost connection, a lock or a timeout, a full disk, a server that is read-only for a while.
     """
@@ -327,4 +327,4 @@ def _leaves(root: type[DibsError]) -> list[type[DibsError]]:
 
 
 BY_SQLSTATE: dict[str, type[DibsError]] = {cls.sqlstate: cls for cls in _leaves(DibsError) if cls.sqlstate}
-"""Which exception stands for which SQLSTATE."""
+"""The exception of each SQLSTATE."""

@@ -1,7 +1,7 @@
-"""What dibs tells about itself: one list of events, for logs, metrics, traces and your own code.
+"""The events that dibs reports, for logs, metrics, traces and your own code.
 
-An event is a fact that has just happened. Subscribers of its class are called with it, where it happened: on the
-event loop or in a worker's thread. A subscriber should be quick; one that raises is reported and changes nothing.
+An event is a fact that has just happened. Subscribers of its class are called with it in the same place: on the
+event loop or in a worker's thread. A subscriber should be quick. If it raises, the error is logged and ignored.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class KindUnknown(Event, frozen=True):
 
 
 class NotInForce(Event, frozen=True):
-    """What the code declares is not in force: a ``limit``, until then its task is not run here, or a ``schedule``.
+    """A declaration of the code is not in force: a ``limit``, whose task is not run until it is, or a ``schedule``.
 
-    ``reason`` is a sentence that says which right is missing and what helps; it is told once.
+    ``reason`` is a sentence that names the missing right and the remedy. Each is reported once.
     """
 
     what: str
@@ -136,7 +136,7 @@ class UpkeepDone(Event, frozen=True):
 
 
 class Trouble(Event, frozen=True):
-    """Something failed and will be tried again: ``where`` says what, ``error`` why."""
+    """A step failed and will be tried again: ``where`` names the step, ``error`` is the reason."""
 
     where: str
     error: BaseException
@@ -205,7 +205,7 @@ class Events:
         self._subscribers[kind] = tuple(s for s in self._subscribers.get(kind, ()) if s != subscriber)
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody subscribed; an event that nobody wants need not be made."""
+        """Return True if the class has subscribers: otherwise the event need not be made."""
         return bool(self._subscribers.get(kind))
 
     def tell(self, event: Event) -> None:

@@ -24,11 +24,11 @@ class IdMaker:
         return [uuid.UUID(bytes=made[n : n + 16]) for n in range(0, len(made), 16)]
 
     def make_digits(self) -> str:
-        """One id as 32 hexadecimal digits, which is quicker."""
+        """Make one id, as 32 hex digits: quicker than a UUID."""
         return self.make_bytes(1).hex()
 
     def make_bytes(self, count: int) -> bytes:
-        """Ids as 16 bytes each, one after the other."""
+        """Make ids, as 16 bytes each."""
         first = self._take(count)
         halves = array("Q", bytes(16 * count))
         halves[::2] = array("Q", [tick >> 12 << 16 | 7 << 12 | tick & 0xFFF for tick in range(first, first + count)])
@@ -38,7 +38,7 @@ class IdMaker:
         return halves.tobytes()
 
     def _take(self, count: int) -> int:
-        """The first of so many ticks of 1/4096 ms that were not taken before."""
+        """Take the next ticks of 1/4096 ms. Return the first."""
         us = time.time_ns() // 1000 + self._ahead_us
         with self._lock:
             first = max(us // 1000 * 4096 + us % 1000 * 4096 // 1000, self._last + 1)
@@ -47,5 +47,5 @@ class IdMaker:
 
 
 def id_time(id: uuid.UUID) -> float:
-    """When an id was made, in seconds since 1970."""
+    """Return the time when an id was made, in seconds since 1970."""
     return (id.int >> 80) / 1000

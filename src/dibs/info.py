@@ -1,4 +1,4 @@
-"""What there is in a database, and what its upkeep did, as values."""
+"""The contents of a database and the results of its upkeep, as values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SettingInfo(msgspec.Struct, frozen=True):
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
-    """A group of a queue: what runs and waits of it, how long its oldest job has been due, and what was set for it.
+    """A group of a queue: how many of its jobs run and wait, how long its oldest has been due, and its settings.
 
     A noisy one has had more than its share, and is served last. With ``is_estimate``, ``waiting`` is one.
     """
@@ -94,7 +94,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
 
 class RunningJob(msgspec.Struct, frozen=True):
-    """A job that is held: by which worker, since when, until when, and how far it has come."""
+    """A running job: its worker, its lease, and its progress."""
 
     id: UUID
     queue: str
@@ -122,9 +122,9 @@ _SUMS = {"waiting": ("scheduled", "ready", "blocked"), "dead": ("failed", "exhau
 
 
 class Depth(msgspec.Struct, frozen=True):
-    """How many jobs of a queue are in each state, and how long the oldest has waited and run.
+    """The number of jobs of a queue in each state, and how long the oldest has waited and run.
 
-    ``estimated`` names what is an estimate, because there were too many to count one by one.
+    ``estimated`` names the numbers that are estimates, because there were too many to count one by one.
     """
 
     queue: str
@@ -144,12 +144,12 @@ class Depth(msgspec.Struct, frozen=True):
 
     @property
     def waiting(self) -> int:
-        """Everything that has still to run."""
+        """The number of jobs that have still to run."""
         return self.scheduled + self.ready + self.blocked
 
     @property
     def dead(self) -> int:
-        """Everything that ended badly."""
+        """The number of jobs that ended badly."""
         return self.failed + self.exhausted + self.expired + self.cancelled
 
     def told(self, name: str) -> str:
@@ -158,7 +158,7 @@ class Depth(msgspec.Struct, frozen=True):
 
 
 class PriorityDepth(msgspec.Struct, frozen=True):
-    """How many jobs of a queue with one priority wait and run; ``estimated`` names what is an estimate."""
+    """The number of jobs of one priority that wait and run; ``estimated`` names the numbers that are estimates."""
 
     priority: int
     scheduled: int
@@ -178,7 +178,7 @@ def told(count: int, *, estimate: bool) -> str:
 
 
 class DrainEstimate(msgspec.Struct, frozen=True):
-    """How many jobs are due, how many come and go per second, and when none is left; None if they do not get fewer."""
+    """The number of due jobs, how many arrive and leave per second, and when none is left; None if that is never."""
 
     waiting: int
     arriving: float
@@ -187,7 +187,7 @@ class DrainEstimate(msgspec.Struct, frozen=True):
 
 
 class WorkersWanted(msgspec.Struct, frozen=True):
-    """How many workers a queue needs, how many are alive, and what that is reckoned from.
+    """The number of workers a queue needs, how many are alive, and the numbers this is computed from.
 
     ``arriving`` is in jobs per second; ``run_mean`` is None if no run was measured, and then counts as one second;
     ``jobs_each`` is how many jobs a worker runs at once. If ``limited``, a limit, groups or shards allow no more.
@@ -227,7 +227,7 @@ class JobSummary(msgspec.Struct, frozen=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A limit that was set, and what is used of it. A group without a name stands for every group of its queue.
+    """A limit that was set, and how much of it is used. A group without a name stands for every group of its queue.
 
     ``blocked`` is counted up to 10,000; with ``blocked_more`` there are more.
     """
@@ -250,7 +250,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """What a resume found: since when the queue was paused, and how many jobs are past their time."""
+    """The result of a resume: since when the queue was paused, and how many jobs are past their time."""
 
     paused_at: datetime | None
     late: int
@@ -272,7 +272,7 @@ class MadeDay(msgspec.Struct, frozen=True):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """What was done with old rows: a partition's name, ``dropped``, ``trimmed`` and so on, and how many rows went.
+    """The result of pruning: a partition's name, ``dropped``, ``trimmed`` and so on, and how many rows were deleted.
 
     ``looked`` means that there was nothing to trim so far, and that there is more to look at.
     """
@@ -287,9 +287,9 @@ SEVERITIES = ("error", "warning", "note")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something the doctor found: the name of the check, how bad it is, what is wrong, why it matters, what to do.
+    """A finding of the doctor: the name of the check, its severity, the problem, why it matters, and the remedy.
 
-    ``subject`` is the name of what it is about: a queue, a schedule, a table. With ``name`` it tells findings apart,
+    ``subject`` is the name of the queue, schedule or table that it is about. With ``name`` it tells findings apart,
     while the numbers in ``message`` change.
     """
 

@@ -1,4 +1,4 @@
-"""Jobs as values: what is asked, what is held, what was answered."""
+"""Jobs as values: new jobs, claimed jobs, and the answers of verbs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_key(self) -> bool:
-        """Whether it has a dedup key, given or made of its payload."""
+        """True if it has a dedup key, given or made from its payload."""
         return self.dedup_key is not None or bool(self.dedup)
 
     @property
@@ -61,7 +61,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         return bytes(self.payload) if isinstance(self.payload, BYTES) else None
 
     def as_json(self, id: UUID | None, *, inline: bool = False) -> dict[str, Any]:
-        """The form ``enqueue_many`` takes, with the id it is to have; ``inline`` puts bytes into it in base64."""
+        """Return the JSON object that ``enqueue_many`` takes, with this id; ``inline`` adds bytes to it in base64."""
         asked: dict[str, Any] = {"queue": self.queue, "kind": self.kind}
         if id is not None:
             asked["id"] = id
@@ -82,7 +82,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_jobs(given: Iterable[Any]) -> Iterator[NewJob]:
-    """What a bulk enqueue was given, one by one; anything but jobs is refused."""
+    """Yield the jobs given to a bulk enqueue. Anything that is not a job is refused."""
     if isinstance(given, NewJob) or not isinstance(given, Iterable):
         raise InvalidArgument(
             f"enqueue_many takes many jobs, and was given one {type(given).__name__}", hint="give it a list of jobs"
@@ -113,12 +113,12 @@ class Enqueued(msgspec.Struct, frozen=True):
 
     @property
     def is_new(self) -> bool:
-        """Whether this call made the job."""
+        """True if this call made the job."""
         return self.outcome != Answer.DUPLICATE
 
 
 class Held(Protocol):
-    """Whatever has an id and the token that proves its lease."""
+    """A job under a lease: its id, and the token that proves the lease."""
 
     @property
     def id(self) -> UUID: ...  # noqa: D102
@@ -130,7 +130,7 @@ class Held(Protocol):
 class Claimed(msgspec.Struct, frozen=True):
     """A job held under a lease."""
 
-    # Claims are large and most of a job is never looked at, so ids and times stay as the database sent them until then.
+    # Claims are large and most fields are never read, so ids and times are converted on access.
 
     _key: bytes
     _token: bytes
@@ -158,12 +158,12 @@ class Claimed(msgspec.Struct, frozen=True):
 
     @property
     def _run_key(self) -> bytes:
-        """Tells this run from another of the same job, which the same worker may have in hand if the lease was lost."""
+        """Identifies the run: after a lost lease, a worker may have two runs of one job in hand."""
         return self._key + self._token
 
     @property
     def _mark(self) -> str:
-        """By this a ring names the run: every login may listen, and only who holds the run knows it by this."""
+        """The name of the run in a ring. Every login may listen, but only the holder of the run can compute it."""
         return sha256(self._run_key).hexdigest()[:16]
 
     @property
@@ -173,42 +173,42 @@ class Claimed(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> UUID:
-        """What proves that the lease is ours."""
+        """The token that proves the lease."""
         return UUID(bytes=self._token)
 
     @property
     def due_at(self) -> datetime:
-        """When it was due."""
+        """The time when it was due."""
         return read_time(self._due_at)
 
     @property
     def deadline(self) -> datetime | None:
-        """When it must have started, if it has a deadline."""
+        """The time by which it must have started, if it has a deadline."""
         return None if self._deadline is None else read_time(self._deadline)
 
     @property
     def claimed_at(self) -> datetime:
-        """When this run began, by the database's clock."""
+        """The time when this run began, by the database's clock."""
         return read_time(self._claimed_at)
 
     @property
     def lease_until(self) -> datetime:
-        """When the lease ends unless it is renewed, by the database's clock."""
+        """The time when the lease ends unless it is renewed, by the database's clock."""
         return read_time(self._lease_until)
 
     @property
     def lease(self) -> float:
-        """How many seconds the lease lasts."""
+        """The duration of the lease in seconds."""
         return _seconds_between(self._claimed_at, self._lease_until)
 
     @property
     def waited(self) -> float:
-        """How many seconds it had been due when this run began."""
+        """The seconds between its due time and the beginning of this run."""
         return _seconds_between(self._due_at, self._claimed_at)
 
     @property
     def payload(self) -> Any:
-        """What the JSON held. Read on access, so that one that cannot be read does not spoil a claim."""
+        """The payload as JSON. It is read on access, so that one unreadable payload does not fail a whole claim."""
         return None if self._payload is None else _read(self._payload)
 
     @property
@@ -218,12 +218,12 @@ class Claimed(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> Any:
-        """The payload: bytes if bytes were sent, otherwise what the JSON held."""
+        """The payload: bytes if bytes were sent, otherwise JSON."""
         return self.payload if self.body is None else self.body
 
     @property
     def is_last_attempt(self) -> bool:
-        """Whether a failure of this attempt would exhaust the job."""
+        """True if a failure of this attempt exhausts the job."""
         return self.attempt >= self.max_attempts
 
 
@@ -231,7 +231,7 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def read_time(raw: bytes) -> datetime:
-    """A time as PostgreSQL sends it: in microseconds since the year 2000."""
+    """Read a time as PostgreSQL sends it: in microseconds since the year 2000."""
     return _EPOCH + timedelta(microseconds=int.from_bytes(raw, signed=True))
 
 
@@ -240,7 +240,7 @@ def _seconds_between(earlier: bytes, later: bytes) -> float:
 
 
 def write_time(time: datetime) -> bytes:
-    """A time as PostgreSQL sends it."""
+    """Write a time as PostgreSQL sends it."""
     return ((time - _EPOCH) // timedelta(microseconds=1)).to_bytes(8, signed=True)
 
 
@@ -252,14 +252,14 @@ def _read(text: str) -> Any:
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What a batch answered for one of its jobs."""
+    """The answer for one job of a batch."""
 
     id: UUID
     answer: Answer
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """Where a job went after a failed run; nowhere if the answer is ``lost``."""
+    """The state of a job after a failed run; None if the answer is ``lost``."""
 
     state: State | None
     due_at: datetime | None
@@ -278,12 +278,12 @@ __all__ = [
 
 
 def no_such_job(id: UUID) -> UnknownJob:
-    """The error that says so."""
+    """Make the error for a job that does not exist."""
     return UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")
 
 
 def job_id(value: UUID | str) -> UUID:
-    """A job's id from what somebody gives for one."""
+    """Read a job's id."""
     if isinstance(value, UUID):
         return value
     try:

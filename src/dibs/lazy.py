@@ -1,4 +1,4 @@
-"""A list whose items are made when they are asked for, for answers about very many jobs."""
+"""A list whose items are made on access, for answers about very many jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class LazyList(Sequence[T_co]):
-    """As long as it is said to be; ``make`` makes the item at a place."""
+    """A list of ``length`` items; ``make`` makes the item at an index."""
 
     def __init__(self, length: int, make: Callable[[int], T_co]) -> None:
         self._places = range(length)

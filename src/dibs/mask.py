@@ -1,4 +1,4 @@
-"""Covering secrets in what people look at."""
+"""Covers secrets in values shown to people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 HIDDEN = "•••"
 SECRET = ("payload", "headers", "body", "result", "progress")
-"""What of a job or a run may hold a secret."""
+"""The fields of a job or a run that may hold a secret."""
 
 
 def read_keys(text: str) -> frozenset[str]:
@@ -22,9 +22,9 @@ def read_keys(text: str) -> frozenset[str]:
 
 
 def covered(value: Any, keys: Collection[str]) -> Any:
-    """The value with what stands under these keys covered, at any depth.
+    """Return the value with the values of these keys covered, at any depth.
 
-    What is nested too deeply to be looked through is covered whole.
+    A value that is nested too deeply is covered whole.
 
     >>> covered({"to": "ann", "Token": 7}, {"token"})
     {'to': 'ann', 'Token': '•••'}
@@ -36,7 +36,7 @@ def covered(value: Any, keys: Collection[str]) -> Any:
 
 
 def cover_secrets(row: Mapping[str, Any], cover: Callable[[Any], Any]) -> dict[str, Any]:
-    """A job or a run with ``cover`` applied to all in it that may hold a secret."""
+    """Return a job or a run with ``cover`` applied to every field that may hold a secret."""
     return {**row, **{name: cover(row[name]) for name in SECRET if name in row}}
 
 

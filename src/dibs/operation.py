@@ -1,4 +1,4 @@
-"""What operators do with many jobs at once: which jobs are meant, and what happened to them."""
+"""Operations on many jobs at once: their filters, steps and results."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from dibs.states import Answer
 
 Action = Literal["read", "retry", "cancel", "delete", "edit", "pause", "schedules"]
-"""What a person may be allowed to do; the database has a role for each."""
+"""The actions that a person may be allowed; the database has a role for each."""
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
 ACTOR: ContextVar[str | None] = ContextVar("dibs.actor", default=None)
-"""Who acts, as the audit is told."""
+"""The actor that the audit records."""
 
 
 class JobFilter(TypedDict, total=False):
-    """Which jobs are meant: all that is given has to hold.
+    """A choice of jobs: they have to match every field that is given.
 
-    ``reason`` is a LIKE pattern for what a dead job died of, or for the last error of another; ``failure`` is a
+    ``reason`` is a LIKE pattern for the reason of a dead job, or for the last error of another; ``failure`` is a
     fingerprint of :class:`ErrorGroup`. ``payload`` and ``headers`` have to be contained in the job's.
     """
 
@@ -48,10 +48,10 @@ class JobFilter(TypedDict, total=False):
 
 
 class Steps(TypedDict, total=False):
-    """How far a verb on many jobs goes, which is done in steps, each a short transaction.
+    """The options of a verb on many jobs, which works in steps, each a short transaction.
 
-    ``max`` is how many jobs it takes at most and ``within`` after how many seconds it stops; ``after`` is the job after
-    which it begins, to go on where one stopped. ``dry_run`` only counts, and ``on_step`` is told how far it has come.
+    It stops after ``max`` jobs or ``within`` seconds, and begins after the job ``after``, to continue a call that
+    stopped. ``dry_run`` only counts. ``on_step`` is called with the sums so far.
     """
 
     max: int | None
@@ -82,7 +82,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """How many jobs were found and how many of them were changed; ``operation`` is the number in the audit.
+    """The number of jobs found and the number of them changed; ``operation`` is the number in the audit.
 
     Fewer are changed than found when others hold some, or, with a dry run, none. ``more`` says that it stopped, by
     ``max`` or ``within``, before everything was looked at; then ``next`` is the job ``after`` which to go on.
@@ -121,7 +121,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """Who changed what, and when; ``jobs`` is how many, if it was about jobs."""
+    """An entry of the audit: who changed what, and when; ``jobs`` is the number of jobs, if it was about jobs."""
 
     operation: int
     at: datetime
@@ -137,7 +137,7 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 class FailureGroup(msgspec.Struct, frozen=True):
-    """Failures that are alike: in their exception, their message without numbers and ids, and where it was raised."""
+    """Similar failures: the same exception, message without numbers and ids, and place where it was raised."""
 
     fingerprint: str
     error: str
@@ -151,7 +151,7 @@ class FailureGroup(msgspec.Struct, frozen=True):
 
 
 class FailureHour(msgspec.Struct, frozen=True):
-    """How many failures of a group happened in the hour that began ``at``."""
+    """The number of failures of a group in the hour that began ``at``."""
 
     fingerprint: str
     at: datetime
@@ -160,7 +160,7 @@ class FailureHour(msgspec.Struct, frozen=True):
 
 @contextmanager
 def acting_as(actor: str) -> Iterator[None]:
-    """Say who acts in this block: every change that a client makes in it is written into the audit, with that name.
+    """Set the actor for this block: the audit records it for every change that a client makes in the block.
 
     The audit keeps the database's login as well; the name is for a program that serves many people.
     """

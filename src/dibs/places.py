@@ -1,4 +1,4 @@
-"""Where in a value something is that does not fit, for error messages."""
+"""Locates the unfit part of a value, for error messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DEEPEST = 50
-"""How far down to look: a value may hold itself."""
+"""The greatest depth to look at: a value may hold itself."""
 
 
 def place_of(value: Any, is_unfit: Callable[[Any], bool], root: str = "$") -> tuple[str, Any]:
-    """The innermost part that is unfit, and its place, such as ``$.lines[2].amount``.
+    """Return the place of the innermost unfit part, such as ``$.lines[2].amount``, and the part.
 
     >>> place_of({"lines": [1, {"amount": None}]}, lambda part: "None" in repr(part))
     ('$.lines[1].amount', None)

@@ -17,23 +17,23 @@ Seconds = float | timedelta
 """A duration: seconds, or a timedelta."""
 
 History = Literal["all", "failures", "none"]
-"""Which attempts are kept."""
+"""The attempts that are kept."""
 
 DedupScope = Literal["waiting", "unfinished", "window"]
-"""How long a job holds its dedup key: until it is claimed, until it has ended, or for a time."""
+"""The time for which a job holds its dedup key: until it is claimed, until it has ended, or a window."""
 
 OnDuplicate = Literal["keep", "refuse", "replace"]
-"""What an enqueue does when another job holds the key."""
+"""The result of an enqueue when another job holds the key."""
 
 WhenFull = Literal["refuse", "sideline"]
-"""What an enqueue to a full queue does."""
+"""The result of an enqueue to a full queue."""
 
 FOREVER = timedelta(days=3600)
 """A TTL this long never ends: PostgreSQL's 10 years of 12 months of 30 days."""
 
 
 def seconds(duration: Seconds) -> float:
-    """A duration as seconds; one that is not finite is refused."""
+    """Convert a duration to seconds; it has to be finite."""
     number = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
     if not math.isfinite(number):
         raise InvalidArgument(f"a duration is a finite number of seconds, not {number}")
@@ -41,7 +41,7 @@ def seconds(duration: Seconds) -> float:
 
 
 def lifetime(ttl: Seconds | None) -> float:
-    """A TTL in seconds, None being one that never ends; one that is not above 0 is refused."""
+    """Convert a TTL to seconds. None never ends; others have to be above 0."""
     span = seconds(FOREVER if ttl is None else ttl)
     if span <= 0:
         raise InvalidArgument(f"a ttl is above 0 seconds, not {span:g}", hint="give None for jobs that never expire")
@@ -49,7 +49,7 @@ def lifetime(ttl: Seconds | None) -> float:
 
 
 def moment(name: str, value: datetime, error: type[DibsError] = InvalidArgument) -> datetime:
-    """A time that is the same everywhere: without a zone it would be another one on each machine."""
+    """Check that a time has a zone: without one it would mean another moment on each machine."""
     if not isinstance(value, datetime):
         raise error(f"{name} is a datetime, not a {type(value).__name__}")
     if value.utcoffset() is None:
@@ -58,7 +58,7 @@ def moment(name: str, value: datetime, error: type[DibsError] = InvalidArgument)
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """How long to wait after each failed attempt: made by ``constant``, ``progressive`` or ``exponential``."""
+    """The delays after failed attempts: made by ``constant``, ``progressive`` or ``exponential``."""
 
     kind: Literal["constant", "list", "exponential"]
     delays: tuple[float, ...]
@@ -67,7 +67,7 @@ class Backoff(msgspec.Struct, frozen=True):
     jitter: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """The form the SQL functions take."""
+        """Return the form that the SQL functions take."""
         return {
             "kind": self.kind,
             "delays": self.delays,
@@ -90,13 +90,13 @@ def progressive(delays: Sequence[Seconds], *, jitter: float = 0.0) -> Backoff:
 def exponential(base: Seconds = 1.0, *, factor: float = 2.0, cap: Seconds = 3600.0, jitter: float = 0.1) -> Backoff:
     """Wait ``base``, then ``factor`` times longer after each failure, up to ``cap``; up to ``jitter`` of it less.
 
-    Without arguments it is what a queue has that was not told otherwise.
+    Without arguments it is the default of a queue.
     """
     return Backoff("exponential", (seconds(base),), factor, seconds(cap), jitter)
 
 
 class QueuePolicy(TypedDict, total=False):
-    """The settings of a queue; what is left out stays as it is."""
+    """The settings of a queue. Omitted settings stay as they are."""
 
     priority: int
     lease: Seconds
@@ -122,7 +122,7 @@ class QueuePolicy(TypedDict, total=False):
 
 
 class JobOptions(TypedDict, total=False):
-    """The options of one job; what is left out is the queue's."""
+    """The options of one job. Those of its queue apply for omitted ones."""
 
     content_type: str
     headers: dict[str, Any]
@@ -149,7 +149,7 @@ class JobOptions(TypedDict, total=False):
 
 
 class GroupPolicy(TypedDict, total=False):
-    """The settings of a group; what is left out stays as it is, and None takes a limit away."""
+    """The settings of a group. Omitted settings stay as they are; None removes a limit."""
 
     weight: int
     concurrency: int | None
@@ -160,7 +160,7 @@ class GroupPolicy(TypedDict, total=False):
 
 
 class JobChanges(TypedDict, total=False):
-    """What can be changed of a job that waits or is dead; what is left out stays as it is."""
+    """The changes to a job that waits or is dead. Omitted options stay as they are."""
 
     payload: Any
     priority: int

@@ -1,4 +1,4 @@
-"""How far a job has come, as values."""
+"""The status and progress of a job, as values."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def progress_json(
     message: str | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The one shape progress has: ``0.3`` of 1, or ``3`` of ``10``; ``of=None`` if the end is not known.
+    """Make the JSON of progress: ``0.3`` of 1, or ``3`` of ``10``; ``of=None`` if the end is not known.
 
     >>> progress_json(3, 10, message="resizing")
     {'done': 3, 'of': 10, 'message': 'resizing'}
     """
-    told = {
+    members = {
         "done": done,
         "of": None if done is None else of,
         "message": message,
         "data": None if data is None else {**data},
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in members.items() if value is not None}
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What a job is now, how far its run has come, and its result.
+    """The state of a job, the progress of its run, and its result.
 
     ``result`` is that of the last successful run; None before that, where no history is kept, and for roles that
     may not read results.
@@ -54,37 +54,37 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def done(self) -> float | None:
-        """How much of it is done."""
+        """The amount that is done."""
         return (self.progress or {}).get("done")
 
     @property
     def of(self) -> float | None:
-        """How much there is to do, if that is known."""
+        """The whole amount, if it is known."""
         return (self.progress or {}).get("of")
 
     @property
     def fraction(self) -> float | None:
-        """How much of it is done, from 0 to 1, if that is known."""
+        """The part that is done, from 0 to 1, if it is known."""
         return None if self.done is None or self.of is None else self.done / self.of
 
     @property
     def message(self) -> str | None:
-        """What the handler says it is doing."""
+        """The message of the handler."""
         return (self.progress or {}).get("message")
 
     @property
     def data(self) -> dict[str, Any]:
-        """Whatever else the handler says."""
+        """Other data of the handler."""
         return (self.progress or {}).get("data") or {}
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will come."""
+        """True if the status changes no more."""
         return self.state.has_ended or self.state is State.UNKNOWN
 
 
 def spoken(progress: Mapping[str, Any] | None) -> str | None:
-    """Progress in a few words.
+    """Describe progress in a few words.
 
     >>> spoken({"done": 3, "of": 10, "message": "resizing"})
     '3/10 resizing'

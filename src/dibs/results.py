@@ -1,4 +1,4 @@
-"""A handler's result as JSON can hold it."""
+"""A handler's result as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dibs.errors import InvalidArgument, UnexpectedResult
 
 
 def result_of(value: Any) -> Any:
-    """The result as JSON can hold it; what cannot be kept is refused."""
+    """Convert a result to a JSON value."""
     if value is None or type(value) in {str, int, bool}:
         return value
     try:
@@ -28,7 +28,7 @@ def _encode(value: Any) -> Any:
 
 
 def read_result(value: Any, kind: Any) -> Any:
-    """A kept result as the type that its task returns."""
+    """Convert a kept result to the type that its task returns."""
     if value is None or kind is Any:
         return value
     try:

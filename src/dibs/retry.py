@@ -1,4 +1,4 @@
-"""What a handler may raise, and when a task is tried again."""
+"""The exceptions a handler may raise about its job, and the rules for trying again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RetryAfter(Exception):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """How often and how soon a task is tried again.
+    """The rules for trying a task again: how often and how soon.
 
     ``never`` lists exceptions that end the job at once; ``after`` gives some their own delay. The most specific rule
     wins.
@@ -45,11 +45,11 @@ class Retry(msgspec.Struct, frozen=True):
     after: Mapping[type[BaseException], Seconds] = {}
 
     def ends(self, error: BaseException) -> bool:
-        """Whether an error ends the job at once."""
+        """Return True if an error ends the job at once."""
         return isinstance(error, GiveUp) or (isinstance(error, self.never) and self.delay(error) is None)
 
     def delay(self, error: BaseException) -> float | None:
-        """The delay an error asks for, if it does."""
+        """Return the delay an error asks for, if it does."""
         if isinstance(error, RetryAfter):
             return error.delay
         rules: list[Any] = [cls for cls in type(error).__mro__ if cls in self.after or cls in self.never]

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from dibs.states import Answer
 
 Overlap = Literal["skip", "queue", "allow", "cancel"]
-"""What to do when a slot comes while an earlier run goes on."""
+"""The rule for a slot that comes while an earlier run goes on."""
 
 CatchUp = Literal["none", "last"] | int
-"""How many of the slots that were missed are made up for."""
+"""The number of missed slots to make up for."""
 
 OnFailure = Literal["retry", "next"]
-"""Whether a failed run is tried again, or left for the next slot."""
+"""The rule for a failed run: try it again, or leave it to the next slot."""
 
 RULES = ("cron", "interval", "fixed_rate", "fixed_delay", "once")
 _DURATIONS = frozenset({"interval", "fixed_rate", "fixed_delay", "jitter", "grace"})
@@ -32,7 +32,7 @@ _MOMENTS = frozenset({"once", "start_at", "end_at"})
 
 
 class ScheduleRule(TypedDict, total=False):
-    """The settings of a schedule: one rule, and how to follow it. What is left out stays as it is."""
+    """The settings of a schedule: one rule, and how to follow it. Omitted settings stay as they are."""
 
     cron: str
     interval: Seconds
@@ -51,7 +51,7 @@ class ScheduleRule(TypedDict, total=False):
 
 
 def rule_json(rule: ScheduleRule) -> dict[str, Any]:
-    """The form ``set_schedule`` takes; a cron expression or a zone that cannot be read is refused here."""
+    """Return the form that ``set_schedule`` takes. Refuse a cron expression or a zone that cannot be read."""
     if "cron" in rule:
         Cron(rule["cron"], rule.get("zone", "UTC"))
     return {name: _plain(name, value) for name, value in rule.items()}
@@ -73,7 +73,7 @@ class Declared(msgspec.Struct, frozen=True):
     job: NewJob
 
     def as_json(self) -> dict[str, Any]:
-        """The form ``declare_schedules`` takes."""
+        """Return the form that ``declare_schedules`` takes."""
         return {"name": self.name, "rule": self.rule, "job": self.job.as_json(None, inline=True)}
 
 

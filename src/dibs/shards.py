@@ -1,4 +1,4 @@
-"""Who pulls from what, as values."""
+"""Exclusive queues, shards and their holders, as values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What a worker may pull from: ``name`` is what to claim from, for ``lasts`` seconds, as soon as it is claimable.
+    """A worker's hold of a queue or shard: it may claim from ``name`` for ``lasts`` seconds, once it is claimable.
 
-    An ordinary queue has no shard and is held forever. A queue of which we hold nothing has no name. ``again``
-    is in how many seconds to ask again.
+    An ordinary queue has no shard and is held forever. A queue of which we hold nothing has no name. Ask
+    again in ``again`` seconds.
     """
 
     queue: str

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What a job is now, as shown to people."""
+    """The state of a job, as shown to people."""
 
     SCHEDULED = "scheduled"  # due later: its first time, a retry, or a snooze
     READY = "ready"  # due now, waiting for a worker
@@ -21,12 +21,12 @@ class State(StrEnum):
 
     @property
     def is_dead(self) -> bool:
-        """Whether the job ended badly and can come back."""
+        """True if the job ended badly and can come back."""
         return self in DEAD
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job is over: dead or succeeded."""
+        """True if the job is dead or has succeeded."""
         return self is State.SUCCEEDED or self in DEAD
 
 
@@ -35,7 +35,7 @@ DEAD = frozenset({State.FAILED, State.EXHAUSTED, State.EXPIRED, State.CANCELLED}
 
 
 class Outcome(StrEnum):
-    """How one run ended, as the history keeps it."""
+    """The end of one run, as the history keeps it."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -46,7 +46,7 @@ class Outcome(StrEnum):
 
 
 class Answer(StrEnum):
-    """What a verb says of one job or schedule, which is not a state."""
+    """The answer of a verb for one job or schedule; it is not a state."""
 
     OK = "ok"
     ALREADY = "already"  # the same token did that before

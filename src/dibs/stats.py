@@ -69,7 +69,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """What happened to one kind of job since the install, in numbers that only rise.
+    """Counters of one kind of job since the install: numbers that only rise.
 
     The buckets say how many runs, or waits for a first run, took up to 1.6 ms, then up to four times as long each; the
     thirteenth has the rest. Empty ones at the end are left out.

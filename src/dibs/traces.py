@@ -1,4 +1,4 @@
-"""What an error says in one line. ``dibs._error_line`` does the same in SQL; a test compares them."""
+"""Errors in one line. ``dibs._error_line`` does the same in SQL; a test compares them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SAID = re.compile(r'\n +File "[^\n]*\n(?: [^\n]*\n)*([^ \n][^\n]*)')
 
 
 def said(error: str) -> str:
-    """The first line of an error; of a trace that comes first, the line after its last frame."""
+    """Return the first line of an error. If it begins with a trace, return the line after the last frame."""
     if error.startswith(TRACE) and (found := SAID.findall(error[-8000:])):
         line: str = found[-1]
         return line

@@ -1,4 +1,4 @@
-"""How a worker works, as values: the arguments of ``App.run_worker`` and the options of ``dibs worker``."""
+"""The settings of a worker: the arguments of ``App.run_worker`` and the options of ``dibs worker``."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
-    """How a worker works.
+    """The settings of a worker.
 
     ``queues`` are their names, or a mapping of names to their :class:`Share`. ``slots`` is how many handlers run
     at once; of these, at most ``threads`` are plain functions, ``pool`` run in separate processes, and
     ``connections`` are inside ``context().transaction()``. ``grace`` is how many seconds they have to finish after a
     stop. With ``drain`` the worker ends when nothing is left to do. ``upkeep`` runs the maintenance beside it, and
-    ``poll`` is how many seconds pass between looks for work that no ring announced. ``name`` is shown by
+    ``poll`` is the number of seconds between looks for work that no ring announced. ``name`` is shown by
     ``dibs workers``.
     """
 
