@@ -1,6 +1,6 @@
--- Who is alive, and which tasks they run.
+-- Workers that are alive, and the tasks they run.
 
--- One row for each process start, so a re-used name never hides an orphan.
+-- A row for each start of a process: if a name is used again, the leases of the old process stay visible as another's.
 create table dibs.worker (
   id bigint generated always as identity constraint worker_pkey primary key,
   secret uuid not null default gen_random_uuid() constraint worker_secret_key unique,
@@ -17,14 +17,16 @@ create table dibs.worker (
   constraint worker_cpu_range check (cpu between 0 and 10000),
   constraint worker_memory_range check (memory >= 0)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-comment on table dibs.worker is 'Who is alive: one row for each process start.';
-comment on column dibs.worker.secret is 'What a worker is called by in every verb; its number is only shown.';
-comment on column dibs.worker.kinds is 'The kinds it runs; null if it did not say.';
-comment on column dibs.worker.cpu is 'How many processors it kept busy since its last heartbeat; null if it did not say.';
-comment on column dibs.worker.memory is 'How many bytes of memory it uses; null if it did not say.';
-comment on column dibs.worker.stop_asked_at is 'Since when it is asked to stop; null if it is not.';
+comment on table dibs.worker is 'Workers: one row for each start of a process.';
+comment on column dibs.worker.secret is
+'The id of a worker in every verb. Only the worker knows it; other people see its number.';
+comment on column dibs.worker.kinds is 'The kinds it runs; null if it did not report them.';
+comment on column dibs.worker.cpu is
+'How many processors it kept busy since its last heartbeat; null if it did not report it.';
+comment on column dibs.worker.memory is 'How many bytes of memory it uses; null if it did not report it.';
+comment on column dibs.worker.stop_asked_at is 'When it was asked to stop; null if it was not.';
 
--- So that a producer can enqueue by name, without the code.
+-- Producers that do not have the code of a task enqueue by its name.
 create table dibs.task (
   kind text not null,
   queue text not null,
@@ -36,4 +38,4 @@ create table dibs.task (
   constraint task_arguments_array check (jsonb_typeof(arguments) = 'array'),
   constraint task_options_object check (jsonb_typeof(options) = 'object')
 );
-comment on table dibs.task is 'Tasks that a worker runs: kind, queue, arguments and options.';
+comment on table dibs.task is 'Tasks that workers have registered: kind, queue, arguments and options.';

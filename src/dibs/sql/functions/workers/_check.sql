@@ -1,4 +1,4 @@
--- What workers may say of themselves.
+-- Check what workers report.
 
 create or replace function dibs._check_facts(facts jsonb) returns void
 language plpgsql stable
@@ -12,7 +12,7 @@ begin
 end
 $$;
 
-comment on function dibs._check_facts is 'Refuse facts of a worker that are no object, or too long.';
+comment on function dibs._check_facts is 'Raise DI010 unless the facts of a worker are a JSON object within its size.';
 
 create or replace function dibs._check_kinds(kinds text[]) returns void
 language plpgsql stable
@@ -23,7 +23,7 @@ begin
 end
 $$;
 
-comment on function dibs._check_kinds is 'Refuse kinds of a worker that are too many, or no names.';
+comment on function dibs._check_kinds is 'Raise DI010 if the kinds of a worker are too many, or one is not a name.';
 
 create or replace function dibs._check_tasks(tasks jsonb) returns void
 language plpgsql stable
@@ -41,7 +41,8 @@ begin
     select t.task, t.task ->> 'kind' as kind, count(*) over (partition by t.task ->> 'kind') as times
     from jsonb_array_elements(tasks) as t (task)
   loop
-    perform dibs._check_name('a task''s kind', v_task.kind), dibs._check_name('a task''s queue', v_task.task ->> 'queue');
+    perform dibs._check_name('a task''s kind', v_task.kind),
+      dibs._check_name('a task''s queue', v_task.task ->> 'queue');
     perform dibs._check_json(format('task %L', v_task.kind), v_task.task, 'task');
     if v_task.times > 1 then
       raise exception using errcode = 'DI010', message = format('set_tasks was given the task %L twice', v_task.kind);
@@ -55,4 +56,5 @@ begin
 end
 $$;
 
-comment on function dibs._check_tasks is 'Refuse tasks that are not what set_tasks takes, with a sentence that says why.';
+comment on function dibs._check_tasks is
+'Raise DI010 unless `tasks` is what set_tasks takes: a JSON array of tasks, each kind once.';

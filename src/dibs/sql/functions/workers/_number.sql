@@ -1,4 +1,4 @@
--- A worker by its secret.
+-- Find a worker by its secret.
 
 create or replace function dibs._worker_number(secret uuid) returns bigint
 language plpgsql stable
@@ -14,4 +14,4 @@ begin
 end
 $$;
 
-comment on function dibs._worker_number is 'The number of a worker by its secret; raises DI014 when there is none.';
+comment on function dibs._worker_number is 'The number of the worker with this secret; raise DI014 if there is none.';

@@ -1,13 +1,13 @@
--- Who would run a job, as far as workers say.
+-- Which workers would run a job, by what they report.
 
 create or replace function dibs._live_workers(at timestamptz) returns setof dibs.worker
 language sql stable
 begin atomic
-  -- Three heartbeats may be missing.
+  -- A worker may miss three heartbeats.
   select w.* from dibs.worker as w where w.seen_at > at - interval '30 seconds';
 end;
 
-comment on function dibs._live_workers is 'The workers that have been seen lately.';
+comment on function dibs._live_workers is 'The workers that were seen in the last 30 seconds.';
 
 create or replace function dibs._workers_of_queue(queue_id integer, at timestamptz) returns setof dibs.worker
 language sql stable
@@ -18,7 +18,7 @@ begin atomic
     where q.id = _workers_of_queue.queue_id);
 end;
 
-comment on function dibs._workers_of_queue is 'The live workers that say they serve a queue.';
+comment on function dibs._workers_of_queue is 'The live workers that report that they serve a queue.';
 
 create or replace function dibs._why_unserved(queue_id integer, queue text, kind text, at timestamptz) returns text
 language sql stable
@@ -30,7 +30,9 @@ begin atomic
   from dibs._workers_of_queue(queue_id, at) as w;
 end;
 
-comment on function dibs._why_unserved is 'Why no worker may ever come for a job, as far as workers say; null if one may.';
+comment on function dibs._why_unserved is
+'A sentence that says why no live worker would take a job of this queue and kind, by what workers report; null if one
+may.';
 
 create or replace function dibs._why_parked(ticket dibs.blocked, queue text, at timestamptz) returns text
 language sql stable
@@ -40,4 +42,5 @@ begin atomic
   where (ticket).kind is not null;
 end;
 
-comment on function dibs._why_parked is 'Explain what a parked job waits for; null if it waits for something else.';
+comment on function dibs._why_parked is
+'A sentence that says what a parked job waits for; null if the blocked ticket is not parked.';

@@ -13,15 +13,16 @@ declare
       select (-b.priority) as rank, b.due_at, b.id from dibs.blocked as b
       where b.queue_id = p.queue_id and b.kind = p.kind and b.kind is not null
       order by (-b.priority), b.due_at, b.id limit most) as b
-    where p.kind = any (of_worker.kinds) and of_worker.facts -> 'queues' ? coalesce(whole.name, q.name) and q.paused_at is null
-      and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true))
+    where p.kind = any (of_worker.kinds) and of_worker.facts -> 'queues' ? coalesce(whole.name, q.name)
+      and q.paused_at is null and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true))
     order by b.rank, b.due_at, b.id limit most);
 begin
   return (select coalesce(cardinality(u.back), 0) from dibs._unblock_tickets(v_ids, v_now, false, v_now) as u);
 end
 $$;
 
-comment on function dibs._unpark_for_worker is 'Bring parked jobs back that a worker runs; how many came.';
+comment on function dibs._unpark_for_worker is
+'Unblock up to `most` parked jobs whose queue and kind a worker serves, by priority and due time. Return how many.';
 
 create or replace function dibs.unpark(worker uuid, max integer default 100) returns integer
 language plpgsql volatile security definer
@@ -37,8 +38,8 @@ end
 $$;
 
 comment on function dibs.unpark is
-'Worker protocol: bring up to `max` parked jobs of the queues and kinds that a worker registered with back to ready, by priority and due time; how many came.
-A worker that has room calls it, and then claims.';
+'Worker protocol: make up to `max` parked jobs ready again whose queue and kind this worker registered, by priority and
+due time. Returns how many. A worker with free slots calls it, and then claims.';
 
 create or replace function dibs._unpark_due(most integer) returns bigint
 language plpgsql volatile
@@ -52,7 +53,9 @@ begin
 end
 $$;
 
-comment on function dibs._unpark_due is 'Bring parked jobs back to ready whose pause is over: some claimers do not say what they run. How many came.';
+comment on function dibs._unpark_due is
+'Unblock up to `most` parked jobs whose pause is over, whatever their kind: claims by callers that are not registered
+may take any kind. Return how many.';
 
 create or replace function dibs._forget_parked_kinds() returns void
 language plpgsql volatile
@@ -60,7 +63,7 @@ as $$
 declare
   v_idle dibs.parked_kind[];
 begin
-  -- Locked before they are looked at again: a job may be parked meanwhile, and its kind is noted already.
+  -- Lock the rows, then look again: `park` locks the same row before it parks a job of that kind.
   v_idle := array(
     select p from dibs.parked_kind as p
     where not exists (select from dibs.blocked as b where b.kind = p.kind and b.queue_id = p.queue_id) for update skip locked);
@@ -70,4 +73,4 @@ begin
 end
 $$;
 
-comment on function dibs._forget_parked_kinds is 'Delete the kinds of which no job is parked any more.';
+comment on function dibs._forget_parked_kinds is 'Delete rows of parked_kind of which no job is parked any more.';

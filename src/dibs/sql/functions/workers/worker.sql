@@ -1,4 +1,4 @@
--- Who is alive. A worker is one process start: the same name twice is two workers.
+-- Register workers, keep them alive, stop them. A worker is one start of a process: the same name twice is two workers.
 
 create or replace function dibs.register_worker(
   name text, facts jsonb default '{}', kinds text[] default null, out worker uuid, out number bigint)
@@ -14,9 +14,10 @@ begin atomic
 end;
 
 comment on function dibs.register_worker is
-'Worker protocol: register a process start. Returns `worker`, a secret by which the other verbs know it, such as `claim`; and its number, for people
-to read. `facts` is a JSON object (host, pid, version, …), of which `queues` are those it serves; `kinds` are those it runs. With both, `why` can say
-that nobody serves a job, and `unpark` knows what to bring.';
+'Worker protocol: register the start of a process. Returns `worker`, a secret that other verbs such as `claim` take, and
+its `number`, for people to read. `facts` is a JSON object (host, pid, version, …) in which `queues` are the queues it
+serves; `kinds` are the kinds it runs. With both, `why` can explain that no worker serves a job, and `unpark` knows
+which jobs to make ready.';
 
 create or replace function dibs.beat_worker(
   worker uuid, kinds text[] default null, cpu real default null, memory bigint default null) returns boolean
@@ -31,7 +32,7 @@ begin
     cpu = coalesce(beat_worker.cpu, w.cpu), memory = coalesce(beat_worker.memory, w.memory)
   where w.id = dibs._worker_number(beat_worker.worker)
   returning w.stop_asked_at is not null into v_asked;
-  if not found then  -- It was forgotten, or retired, at this moment.
+  if not found then  -- `forget` or `retire_worker` has just deleted its row: raise DI014.
     perform dibs._worker_number(beat_worker.worker);
   end if;
   return v_asked;
@@ -39,8 +40,9 @@ end
 $$;
 
 comment on function dibs.beat_worker is
-'Worker protocol: say that a worker is alive, which kinds it runs if that has changed, how many processors it kept busy since the last time (`cpu`), and how many
-bytes of memory it uses. Returns whether it was asked to stop; raises DI014 when it is not registered.';
+'Worker protocol: report that a worker is alive, the kinds it runs if they have changed, how many processors it kept
+busy since the last heartbeat (`cpu`) and how many bytes of memory it uses. Null leaves a value as it is. Returns true
+if the worker was asked to stop; raises DI014 if it is not registered.';
 
 create or replace function dibs.stop_worker(number bigint) returns text
 language plpgsql volatile security definer
@@ -51,7 +53,7 @@ declare
   v_worker record;
 begin
   update dibs.worker as w set stop_asked_at = coalesce(w.stop_asked_at, dibs.now())
-  -- Only what the caller sees.
+  -- The view shows only workers that the caller may see.
   where w.id = (select v.id from dibs.workers as v where v.id = stop_worker.number)
   returning w.name, w.secret into v_worker;
   if not found then
@@ -65,8 +67,9 @@ end
 $$;
 
 comment on function dibs.stop_worker is
-'Ask a worker to stop, by its number: it takes no more jobs, lets those that run finish within its grace time, gives the others back and ends, as
-on SIGTERM. It learns of it by a ring that only it can read, or with its next heartbeat. Returns `requested`; raises DI014 when there is no such worker.';
+'Ask a worker to stop, by its number: it claims no more jobs, lets running jobs finish within its grace time, releases
+the others and exits, as on SIGTERM. A notification tells it at once, and its next heartbeat in any case. Returns
+`requested`; raises DI014 if there is no such worker.';
 
 create or replace function dibs.retire_worker(worker uuid) returns void
 language sql volatile security definer
@@ -75,4 +78,4 @@ begin atomic
   delete from dibs.worker as w where w.secret = retire_worker.worker;
 end;
 
-comment on function dibs.retire_worker is 'Worker protocol: strike a worker that stopped by itself off the list.';
+comment on function dibs.retire_worker is 'Worker protocol: delete the row of a worker that has stopped by itself.';
