@@ -53,7 +53,7 @@ WORDS = {
     "asynccontextmanager": "contextmanager",
     "AsyncIterator": "Iterator",
     "asyncio.to_thread(self._locate)": "self._locate()",
-    "self._claim_shielded(ask())": "self._run(ask())",
+    "self._claim_shielded(make_call())": "self._run(make_call())",
     "asyncio.to_thread(refused, error, self._conninfo)": "refused(error, self._conninfo)",
     "asyncio.sleep": "time.sleep",
     "asyncio.Lock": "threading.Lock",

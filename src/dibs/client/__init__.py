@@ -1,1 +1,1 @@
-"""For application code: the client and the plain queue, sync and async."""
+"""The client for application code, sync and async: jobs, tasks and the SQS-like queue."""

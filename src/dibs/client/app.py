@@ -1,4 +1,4 @@
-"""Python functions as jobs: the app knows them and their database."""
+"""The app: Python functions as tasks, and the clients of their database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dibs.arguments import Arguments, ItemArguments, WholePayload
 from dibs.client.bulk import Noted
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
-from dibs.client.find import told_place
+from dibs.client.find import describe_database
 from dibs.client.handle import Job
 from dibs.client.handle_async import AsyncJob
 from dibs.client.middleware import hooks, walk
@@ -48,9 +48,9 @@ E = TypeVar("E", bound=Event)
 class App:
     """The tasks of an application, and its database.
 
-    ``name`` tells its schedules from those of other apps; without one they go by the module the app is made in.
-    ``ttl`` is how long the jobs of its tasks may wait, for tasks without their own ``ttl``; None is forever, and
-    without it the queue's policy applies.
+    ``name`` distinguishes its schedules from those of other apps; it defaults to the module that makes the app.
+    ``ttl`` is how long the jobs of tasks without their own ``ttl`` may wait; None is forever, and without it the
+    queue's policy applies.
 
     >>> app = App("postgresql:///shop")
     >>> @app.task(queue="mail")
@@ -77,7 +77,7 @@ class App:
 
     def __repr__(self) -> str:
         count = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"
-        return f"<App {self.schedules.app} at {told_place(self.dsn)}: {count}>"
+        return f"<App {self.schedules.app} at {describe_database(self.dsn)}: {count}>"
 
     @overload
     def task(self, function: Callable[P, Untold], /) -> Task[P, Any]: ...  # type: ignore[overload-overlap]
@@ -118,7 +118,7 @@ class App:
         raw: bool = False,
         **given: Any,
     ) -> Any:
-        """Make a function a task: it stays callable, and can be enqueued.
+        """Make a function a task. It stays callable, and can be enqueued.
 
         ``timeout`` is how many seconds a run may take; after ``soft_timeout`` seconds ``context().should_stop`` is
         true, so that it can end by itself before that. With ``process`` it runs in a separate process, which is
@@ -152,7 +152,7 @@ class App:
         kwargs: Mapping[str, Any] | None = None,
         **rule: Unpack[ScheduleRule],
     ) -> ScheduleDecorator:
-        """Run a task on a schedule, or a function that becomes one; a worker tells the database when it starts."""
+        """Run a task on a schedule; a function becomes a task. A worker declares the schedule when it starts."""
         whole: ScheduleRule = rule if cron is None else {**rule, "cron": cron}
         made = self.schedules.decorator(whole, name=name, args=args, kwargs=kwargs, as_task=self.task)
         return cast("ScheduleDecorator", made)
@@ -194,11 +194,11 @@ class App:
         return made
 
     def remote(self, kind: str, *, queue: str | None = None) -> RemoteTask:
-        """A task whose code is elsewhere, to be enqueued by name, with the arguments that a worker has registered."""
+        """Return a task whose code is elsewhere. It is enqueued by name, with the arguments a worker registered."""
         return RemoteTask(self, kind, queue)
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Wrap this around every enqueue and run from now on, inside of what was added before."""
+        """Wrap this around every enqueue and run from now on, inside of the middleware added before."""
         self.middleware = (*self.middleware, middleware)
 
     def on(self, kind: type[E]) -> Callable[[Callable[[E], None]], Callable[[E], None]]:
@@ -216,7 +216,7 @@ class App:
         """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none."""
         client, around, noted = self.client, hooks(self.middleware, "enqueue"), Noted(jobs)
         made = walk(around, noted.jobs, lambda these: client.enqueue_many(these, conn=conn))
-        self._tell(noted, made)
+        self._report(noted, made)
         return LazyList(len(made), lambda n: Job(client, *self._handle(noted, made, n)))
 
     async def aenqueue_many(
@@ -225,7 +225,7 @@ class App:
         """Enqueue jobs made by :meth:`Task.call`, from async code."""
         client, around, noted = self.async_client(), hooks(self.middleware, "aenqueue"), Noted(jobs)
         made = await walk(around, noted.jobs, lambda these: client.enqueue_many(these, conn=conn))
-        self._tell(noted, made)
+        self._report(noted, made)
         return LazyList(len(made), lambda n: AsyncJob(client, *self._handle(noted, made, n)))
 
     def _enqueue_one(self, job: NewJob, kind: str, conn: Connection | None) -> Job[Any]:
@@ -242,22 +242,22 @@ class App:
         return AsyncJob(client, made.id, made.is_new, made.outcome, self._returns(kind))
 
     def job(self, id: UUID | str) -> Job[Any]:
-        """A handle on a job that is known by its id, from a URL for example; nothing is asked yet."""
+        """Return a handle on a job by its id, such as from a URL. It makes no query yet."""
         return self.client.job(id)
 
     def ajob(self, id: UUID | str) -> AsyncJob[Any]:
-        """The same for async code."""
+        """Return a handle on a job by its id, for async code."""
         return self.async_client().job(id)
 
     def _handle(self, noted: Noted, made: Sequence[Enqueued], n: int) -> tuple[UUID, bool, Answer, Any]:
-        """What a handle says of a job; a middleware may have enqueued more than were given."""
+        """Return the fields of a handle. A middleware may have enqueued more jobs than it was given."""
         kind = noted.names[n][1] if n < len(noted.names) else None
         return made[n].id, made[n].is_new, made[n].outcome, self._returns(kind)
 
     def _returns(self, kind: str | None) -> Any:
         return self.tasks[kind].arguments.returns if kind in self.tasks else Any
 
-    def _tell(self, noted: Noted, made: Sequence[Enqueued]) -> None:
+    def _report(self, noted: Noted, made: Sequence[Enqueued]) -> None:
         if self.events.wants(JobEnqueued):
             for (queue, kind), answer in zip(noted.names, made, strict=False):
                 self.events.tell(JobEnqueued(answer.id, queue, kind, answer.outcome))
@@ -265,11 +265,11 @@ class App:
     # Working
 
     def run_worker(self, **settings: Unpack[WorkerOptions]) -> int:
-        """Run the app's tasks until SIGTERM or Ctrl-C, or with ``drain`` until none is left; how many jobs ended.
+        """Run the app's tasks until SIGTERM or Ctrl-C, or with ``drain`` until none is left; return how many ended.
 
-        Takes the fields of :class:`WorkerSettings`; without ``queues`` it works on those of the app's tasks. After the
-        first signal no more jobs are taken and those that run have ``grace`` seconds to finish; after a second one they
-        are given back at once. Signals reach it in the main thread only.
+        Takes the fields of :class:`WorkerSettings`; ``queues`` defaults to those of the app's tasks. After the first
+        signal it takes no more jobs, and running jobs have ``grace`` seconds to finish; after a second signal they are
+        given back at once. Signals reach it in the main thread only.
         """
         from dibs.worker.launch import run_worker
 
@@ -278,7 +278,7 @@ class App:
     async def arun_worker(self, **settings: Unpack[WorkerOptions]) -> int:
         """Run the app's tasks on the running event loop until cancelled; takes what :meth:`run_worker` takes.
 
-        Cancel it to stop: it returns when the jobs that run are done or the grace time is over. Signals stay yours.
+        Cancel it to stop: it returns when the running jobs are done or the grace time is over. It handles no signals.
         """
         from dibs.worker.launch import arun_worker
 
@@ -304,7 +304,7 @@ class App:
             self.client.close()
 
     async def aclose(self) -> None:
-        """Close what was added to ``closing``, and the async client of the running event loop, if there is one."""
+        """Run the closers in ``closing``, and close the async client of the running event loop, if there is one."""
         for close in self.closing:
             await close()
         client = self._async.pop(asyncio.get_running_loop(), None)

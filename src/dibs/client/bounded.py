@@ -1,4 +1,4 @@
-"""A client for requests of people: each call has a time limit, and the database lets it do no more than it should."""
+"""Clients for requests of people: each call has a time limit, and the rights of one action only."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 ACTION: ContextVar[Action | None] = ContextVar("dibs.action", default=None)
-"""What is being done."""
+"""The action that is being done."""
 
 
 class BoundedClient(AsyncClient):
     """An ``AsyncClient`` whose calls the database stops after ``timeout`` seconds.
 
-    With ``read_only`` the database refuses whatever would change something.
+    With ``read_only`` the database refuses every change.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class BoundedClient(AsyncClient):
         return await (self._database.run(call) if conn is None else join(conn, call))
 
     async def preview(self, change: Call[Any], look: Call[R]) -> R:
-        """What a look would show after a change. The change is checked as always, and then taken back."""
+        """Return the answer of ``look`` after ``change``, then roll the change back."""
         try:
             async with self._database.transaction() as conn:
                 await self._run(change, conn)
@@ -58,7 +58,7 @@ class BoundedClient(AsyncClient):
 class ActingClient(BoundedClient):
     """A ``BoundedClient`` that takes the role of an action for each transaction, and so can do nothing else.
 
-    It only reads, unless it is made to change things; then it does so within :meth:`limited_to` alone.
+    Unless ``write`` is set it only reads. With it, it needs a block of :meth:`limited_to`.
     """
 
     def __init__(self, dsn: str | None = None, *, timeout: float, write: bool, patience: float = 3.0) -> None:
@@ -67,7 +67,7 @@ class ActingClient(BoundedClient):
 
     @contextmanager
     def limited_to(self, action: Action) -> Iterator[Self]:
-        """Whatever is called in this block is called with the rights for this action, and no others."""
+        """Make the calls in this block with the rights for this action, and no others."""
         token = ACTION.set(action)
         try:
             yield self
@@ -78,7 +78,7 @@ class ActingClient(BoundedClient):
         action = ACTION.get() if self._write else "read"
         if action is None:
             raise NotPermitted("nothing may be changed, since no action was allowed")
-        # The role comes last: what is set before may need rights that it has not.
+        # The role comes last: it may lack the rights for the settings before it.
         return [*super()._leading_calls(), calls.schema.take_role(action)]
 
 

@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from client_async.py: change that and run `make sync`.
-"""The client: every verb as a method, thin over the SQL functions."""
+"""The client: each verb is a method that calls its SQL function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from dibs.client.channels import Channels
 from dibs.client.enqueue import Enqueuer
 from dibs.client.failures import Failures
-from dibs.client.find import find_database, told_place
+from dibs.client.find import describe_database, find_database
 from dibs.client.groups import Groups
 from dibs.client.handle import Job
 from dibs.client.limits import Limits
@@ -49,15 +49,15 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 WATCH = 0.05
-"""How soon a watch looks again after a change; then less and less often."""
+"""Seconds until a watch looks again after a change. The pauses grow from there."""
 
 
 class Client(Operating):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.
-    ``patience`` is how many seconds a call waits for a database that went away or does not answer, ``poll`` how often
-    a waiting claim looks for work that no ring announced.
+    ``patience`` is how many seconds a call waits for a database that is away or does not answer, ``poll`` how many
+    seconds a waiting claim lets pass between looks for work that no ring announced.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Client(Operating):
     ) -> None:
         self._database = Database(lambda: find_database(dsn), pool_size=pool_size, patience=patience)
         self._enqueuer = Enqueuer(self._database)
-        self._given = dsn
+        self._dsn = dsn
         self._bell: Bell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
@@ -85,7 +85,7 @@ class Client(Operating):
         self.upkeep = Upkeep(self._database)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} at {told_place(self._given)}>"
+        return f"<{type(self).__name__} at {describe_database(self._dsn)}>"
 
     def __enter__(self) -> Self:
         self._database.connect()
@@ -107,11 +107,11 @@ class Client(Operating):
 
     @property
     def dsn(self) -> str:
-        """Where the database is; it is found now if it was not given."""
+        """The DSN of the database; found now if none was given."""
         return self._database.dsn
 
     def message_queue(self, name: str) -> MessageQueue:
-        """A queue in the words of SQS: send, receive, ack."""
+        """Return a queue with the verbs of SQS: send, receive, ack."""
         return MessageQueue(self, name)
 
     def _run(self, call: Call[R], conn: Connection | None = None) -> R:
@@ -142,9 +142,9 @@ class Client(Operating):
         return self._enqueuer.enqueue(job, conn)
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Connection | None = None) -> Sequence[Enqueued]:
-        """Put many jobs in, all or none; the answers are in their order.
+        """Enqueue many jobs, all or none. The answers are in the same order.
 
-        What an iterator gives is sent while it goes on, so a million jobs need no memory for all of them.
+        Jobs of an iterator are sent while it is read, so a million jobs need not fit in memory.
         """
         return self._enqueuer.enqueue_many(new_jobs(jobs), conn)
 
@@ -160,25 +160,25 @@ class Client(Operating):
         """Take up to ``max`` due jobs under a lease; with none due, wait up to ``wait`` seconds for one."""
         names = [queues] if isinstance(queues, str) else list(queues)
 
-        def ask() -> Call[list[Claimed]]:
+        def make_call() -> Call[list[Claimed]]:
             return calls.jobs.claim(names, max, worker, lease)
 
         end = time.monotonic() + wait
-        found = self._run(ask())
+        found = self._run(make_call())
         if found or wait <= 0:
             return found
         if self._bell is None or self._bell.pid != os.getpid():
             self._bell = Bell(self._database.dsn)
         self._bell.start(min(wait, 1.0))
-        return self._claim_within(ask, names, end, self._bell)
+        return self._claim_within(make_call, names, end, self._bell)
 
     def _claim_within(
-        self, ask: Callable[[], Call[list[Claimed]]], names: list[str], end: float, bell: Bell
+        self, make_call: Callable[[], Call[list[Claimed]]], names: list[str], end: float, bell: Bell
     ) -> list[Claimed]:
         fast: Iterator[float] = iter(())
         while True:
             heard = bell.heard(names)
-            found = self._run(ask())
+            found = self._run(make_call())
             now = time.monotonic()
             if found or now >= end:
                 return found
@@ -188,14 +188,14 @@ class Client(Operating):
                 fast = iter(FAST_POLLS)
 
     def _nap(self, names: list[str], now: float) -> float:
-        """How long to wait for a ring: until the next job is due, or until the next poll."""
+        """Return for how many seconds to wait for a ring: until the next job is due, or until the next poll."""
         self._rescue_now_and_then(now)
         due = self._run(calls.jobs.wait_hint(names))
         return self._poll if due is None else min(self._poll, due)
 
     def _rescue_now_and_then(self, now: float) -> None:
-        # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. That is
-        # expensive where vacuum cannot keep up, so it rests after each round.
+        # As in SQS, a message whose lease expired becomes visible again. The rescue is expensive where vacuum cannot
+        # keep up, so it rests after each round.
         if now >= self._rescue_at:
             self.upkeep.rescue(100)
             took = time.monotonic() - now
@@ -225,12 +225,12 @@ class Client(Operating):
         message: str | None = None,
         data: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """Say how far a run has come: ``0.3``, or ``3`` of ``10``; ``ok``, ``cancel`` or ``busy``; raises LeaseLost."""
+        """Report progress: ``0.3``, or ``3`` of ``10``. Answers ``ok``, ``cancel`` or ``busy``; raises LeaseLost."""
         sent = progress_json(done, of, message=message, data=data)
         return _one("progress", self._run(calls.jobs.progress_many([held], [sent])))
 
     def progress_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answered]:
-        """Say how far many runs have come; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
+        """Report the progress of many runs; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
         return self._run(calls.jobs.progress_many(held, progress))
 
     def complete(
@@ -268,7 +268,7 @@ class Client(Operating):
         final: bool = False,
         delay: Seconds | None = None,
     ) -> Failed:
-        """Report a run as failed: says where the job went; raises LeaseLost."""
+        """Report a run as failed. Return the job's new state; raises LeaseLost."""
         failed = (self.fail_many([held], [error], finals=[final], delays=[delay]))[0]
         if failed.answer is Answer.LOST:
             raise _lost("fail", held.id)
@@ -282,7 +282,7 @@ class Client(Operating):
         finals: Sequence[bool] | None = None,
         delays: Sequence[Seconds | None] | None = None,
     ) -> list[Failed]:
-        """Report many runs as failed; each answer says ``ok``, ``already`` or ``lost`` and where the job went."""
+        """Report many runs as failed. Return ``ok``, ``already`` or ``lost`` for each, and the job's new state."""
         return self._run(
             calls.jobs.fail_many(held, errors, finals or [False] * len(held), delays or [None] * len(held))
         )
@@ -320,23 +320,23 @@ class Client(Operating):
         return self._run(calls.schema.now())
 
     def doctor(self) -> list[Finding]:
-        """What is wrong with the install, the queues and the server, worst first; ``dibs doctor`` looks at more."""
+        """Return the problems of the install, the queues and the server, worst first; ``dibs doctor`` checks more."""
         return self._run(calls.doctor.doctor())
 
     def job(self, id: UUID | str) -> Job[Any]:
-        """A handle on a job that is known by its id; nothing is asked yet."""
+        """Return a handle on a job by its id. It makes no query yet."""
         return Job(self, job_id(id))
 
     def status(self, id: UUID) -> Status:
-        """Return what a job is now, how far its run has come, and its result."""
+        """Return the state of a job, the progress of its run, and its result."""
         return self._run(calls.jobs.status(id))
 
     def status_many(self, ids: Sequence[UUID]) -> list[Status]:
-        """Return what many jobs are now, read in one snapshot."""
+        """Return the status of many jobs, read in one snapshot."""
         return self._run(calls.jobs.status_many(ids))
 
     def watch(self, id: UUID, *, poll: float = 0.5) -> Iterator[Status]:
-        """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.
+        """Yield a job's status now and after each change, until the job has ended; raises UnknownJob.
 
         It looks at least every ``poll`` seconds, and more often after a change. A change that is undone in
         between is not seen.
@@ -355,11 +355,11 @@ class Client(Operating):
                 pause *= 1.5
 
     def why(self, id: UUID) -> str:
-        """Explain in words what a job waits for, who holds it, or how it ended."""
+        """Explain in words why a job waits, who holds it, or how it ended."""
         return self._run(calls.jobs.why(id))
 
     def show(self, id: UUID) -> dict[str, Any] | None:
-        """Everything known of a job, with its payload and its attempts."""
+        """Return all data about a job, with its payload and its attempts."""
         return self._run(calls.jobs.show(id))
 
 

@@ -1,4 +1,4 @@
-"""The client: every verb as a method, thin over the SQL functions."""
+"""The client: each verb is a method that calls its SQL function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from dibs.client.channels_async import AsyncChannels
 from dibs.client.enqueue_async import AsyncEnqueuer
 from dibs.client.failures_async import AsyncFailures
-from dibs.client.find import find_database, told_place
+from dibs.client.find import describe_database, find_database
 from dibs.client.groups_async import AsyncGroups
 from dibs.client.handle_async import AsyncJob
 from dibs.client.limits_async import AsyncLimits
@@ -49,15 +49,15 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 WATCH = 0.05
-"""How soon a watch looks again after a change; then less and less often."""
+"""Seconds until a watch looks again after a change. The pauses grow from there."""
 
 
 class AsyncClient(AsyncOperating):
     """A client of one database.
 
     ``dsn`` is the database; without it ``DIBS_DSN`` is used, and without that an embedded PostgreSQL is started.
-    ``patience`` is how many seconds a call waits for a database that went away or does not answer, ``poll`` how often
-    a waiting claim looks for work that no ring announced.
+    ``patience`` is how many seconds a call waits for a database that is away or does not answer, ``poll`` how many
+    seconds a waiting claim lets pass between looks for work that no ring announced.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class AsyncClient(AsyncOperating):
     ) -> None:
         self._database = AsyncDatabase(lambda: find_database(dsn), pool_size=pool_size, patience=patience)
         self._enqueuer = AsyncEnqueuer(self._database)
-        self._given = dsn
+        self._dsn = dsn
         self._bell: AsyncBell | None = None
         self._poll = poll
         self._rescue_at = time.monotonic() + poll
@@ -85,7 +85,7 @@ class AsyncClient(AsyncOperating):
         self.upkeep = AsyncUpkeep(self._database)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} at {told_place(self._given)}>"
+        return f"<{type(self).__name__} at {describe_database(self._dsn)}>"
 
     async def __aenter__(self) -> Self:
         await self._database.connect()
@@ -107,11 +107,11 @@ class AsyncClient(AsyncOperating):
 
     @property
     def dsn(self) -> str:
-        """Where the database is; it is found now if it was not given."""
+        """The DSN of the database; found now if none was given."""
         return self._database.dsn
 
     def message_queue(self, name: str) -> AsyncMessageQueue:
-        """A queue in the words of SQS: send, receive, ack."""
+        """Return a queue with the verbs of SQS: send, receive, ack."""
         return AsyncMessageQueue(self, name)
 
     async def _run(self, call: Call[R], conn: AsyncConnection | None = None) -> R:
@@ -142,9 +142,9 @@ class AsyncClient(AsyncOperating):
         return await self._enqueuer.enqueue(job, conn)
 
     async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: AsyncConnection | None = None) -> Sequence[Enqueued]:
-        """Put many jobs in, all or none; the answers are in their order.
+        """Enqueue many jobs, all or none. The answers are in the same order.
 
-        What an iterator gives is sent while it goes on, so a million jobs need no memory for all of them.
+        Jobs of an iterator are sent while it is read, so a million jobs need not fit in memory.
         """
         return await self._enqueuer.enqueue_many(new_jobs(jobs), conn)
 
@@ -160,21 +160,21 @@ class AsyncClient(AsyncOperating):
         """Take up to ``max`` due jobs under a lease; with none due, wait up to ``wait`` seconds for one."""
         names = [queues] if isinstance(queues, str) else list(queues)
 
-        def ask() -> Call[list[Claimed]]:
+        def make_call() -> Call[list[Claimed]]:
             return calls.jobs.claim(names, max, worker, lease)
 
         end = time.monotonic() + wait
-        found = await self._claim_shielded(ask())
+        found = await self._claim_shielded(make_call())
         if found or wait <= 0:
             return found
         if self._bell is None or self._bell.pid != os.getpid():
             self._bell = AsyncBell(self._database.dsn)
         await self._bell.start(min(wait, 1.0))
-        return await self._claim_within(ask, names, end, self._bell)
+        return await self._claim_within(make_call, names, end, self._bell)
 
     # async only
     async def _claim_shielded(self, call: Call[list[Claimed]]) -> list[Claimed]:
-        """What was claimed. A claim cancelled halfway goes on to its end, and what it took is given back."""
+        """Send a claim. If it is cancelled halfway it still runs to its end, and its jobs are given back."""
         claiming = asyncio.ensure_future(self._run(call))
         try:
             return await asyncio.shield(claiming)
@@ -184,12 +184,12 @@ class AsyncClient(AsyncOperating):
             raise
 
     async def _claim_within(
-        self, ask: Callable[[], Call[list[Claimed]]], names: list[str], end: float, bell: AsyncBell
+        self, make_call: Callable[[], Call[list[Claimed]]], names: list[str], end: float, bell: AsyncBell
     ) -> list[Claimed]:
         fast: Iterator[float] = iter(())
         while True:
             heard = bell.heard(names)
-            found = await self._claim_shielded(ask())
+            found = await self._claim_shielded(make_call())
             now = time.monotonic()
             if found or now >= end:
                 return found
@@ -199,14 +199,14 @@ class AsyncClient(AsyncOperating):
                 fast = iter(FAST_POLLS)
 
     async def _nap(self, names: list[str], now: float) -> float:
-        """How long to wait for a ring: until the next job is due, or until the next poll."""
+        """Return for how many seconds to wait for a ring: until the next job is due, or until the next poll."""
         await self._rescue_now_and_then(now)
         due = await self._run(calls.jobs.wait_hint(names))
         return self._poll if due is None else min(self._poll, due)
 
     async def _rescue_now_and_then(self, now: float) -> None:
-        # A waiting receiver does what SQS does by itself: an expired lease becomes visible again. That is
-        # expensive where vacuum cannot keep up, so it rests after each round.
+        # As in SQS, a message whose lease expired becomes visible again. The rescue is expensive where vacuum cannot
+        # keep up, so it rests after each round.
         if now >= self._rescue_at:
             await self.upkeep.rescue(100)
             took = time.monotonic() - now
@@ -236,12 +236,12 @@ class AsyncClient(AsyncOperating):
         message: str | None = None,
         data: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """Say how far a run has come: ``0.3``, or ``3`` of ``10``; ``ok``, ``cancel`` or ``busy``; raises LeaseLost."""
+        """Report progress: ``0.3``, or ``3`` of ``10``. Answers ``ok``, ``cancel`` or ``busy``; raises LeaseLost."""
         sent = progress_json(done, of, message=message, data=data)
         return _one("progress", await self._run(calls.jobs.progress_many([held], [sent])))
 
     async def progress_many(self, held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> list[Answered]:
-        """Say how far many runs have come; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
+        """Report the progress of many runs; answers ``ok``, ``cancel``, ``busy`` or ``lost`` for each."""
         return await self._run(calls.jobs.progress_many(held, progress))
 
     async def complete(
@@ -279,7 +279,7 @@ class AsyncClient(AsyncOperating):
         final: bool = False,
         delay: Seconds | None = None,
     ) -> Failed:
-        """Report a run as failed: says where the job went; raises LeaseLost."""
+        """Report a run as failed. Return the job's new state; raises LeaseLost."""
         failed = (await self.fail_many([held], [error], finals=[final], delays=[delay]))[0]
         if failed.answer is Answer.LOST:
             raise _lost("fail", held.id)
@@ -293,7 +293,7 @@ class AsyncClient(AsyncOperating):
         finals: Sequence[bool] | None = None,
         delays: Sequence[Seconds | None] | None = None,
     ) -> list[Failed]:
-        """Report many runs as failed; each answer says ``ok``, ``already`` or ``lost`` and where the job went."""
+        """Report many runs as failed. Return ``ok``, ``already`` or ``lost`` for each, and the job's new state."""
         return await self._run(
             calls.jobs.fail_many(held, errors, finals or [False] * len(held), delays or [None] * len(held))
         )
@@ -331,23 +331,23 @@ class AsyncClient(AsyncOperating):
         return await self._run(calls.schema.now())
 
     async def doctor(self) -> list[Finding]:
-        """What is wrong with the install, the queues and the server, worst first; ``dibs doctor`` looks at more."""
+        """Return the problems of the install, the queues and the server, worst first; ``dibs doctor`` checks more."""
         return await self._run(calls.doctor.doctor())
 
     def job(self, id: UUID | str) -> AsyncJob[Any]:
-        """A handle on a job that is known by its id; nothing is asked yet."""
+        """Return a handle on a job by its id. It makes no query yet."""
         return AsyncJob(self, job_id(id))
 
     async def status(self, id: UUID) -> Status:
-        """Return what a job is now, how far its run has come, and its result."""
+        """Return the state of a job, the progress of its run, and its result."""
         return await self._run(calls.jobs.status(id))
 
     async def status_many(self, ids: Sequence[UUID]) -> list[Status]:
-        """Return what many jobs are now, read in one snapshot."""
+        """Return the status of many jobs, read in one snapshot."""
         return await self._run(calls.jobs.status_many(ids))
 
     async def watch(self, id: UUID, *, poll: float = 0.5) -> AsyncIterator[Status]:
-        """A job's status now and each time it has changed, until the job has ended; raises UnknownJob.
+        """Yield a job's status now and after each change, until the job has ended; raises UnknownJob.
 
         It looks at least every ``poll`` seconds, and more often after a change. A change that is undone in
         between is not seen.
@@ -366,11 +366,11 @@ class AsyncClient(AsyncOperating):
                 pause *= 1.5
 
     async def why(self, id: UUID) -> str:
-        """Explain in words what a job waits for, who holds it, or how it ended."""
+        """Explain in words why a job waits, who holds it, or how it ended."""
         return await self._run(calls.jobs.why(id))
 
     async def show(self, id: UUID) -> dict[str, Any] | None:
-        """Everything known of a job, with its payload and its attempts."""
+        """Return all data about a job, with its payload and its attempts."""
         return await self._run(calls.jobs.show(id))
 
 

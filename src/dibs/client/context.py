@@ -1,4 +1,4 @@
-"""What a handler may know about its attempt, and do besides returning."""
+"""The context of a handler: facts about its attempt, progress, follow-ups and transactions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 StopReason = Literal["timeout", "stopping", "cancelled", "lost"]
-"""Why a run should stop: its soft timeout is over, its worker stops, it was cancelled, or its lease was lost."""
+"""The reason why a run should stop: its soft timeout, its worker stops, a cancel, or a lost lease."""
 
 _current: ContextVar[Context] = ContextVar("dibs_context")
 
 
 class Context:
-    """One attempt, as its handler sees it; of a batch handler the first, with all of them in ``batch``."""
+    """One attempt, as its handler sees it. A batch handler sees its first attempt, and all of them in ``batch``."""
 
     __slots__ = (
         "_batch", "_began", "_databases", "_note", "_send_stop", "_stop_reason",
@@ -61,31 +61,31 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1."""
+        """The number of this attempt, from 1."""
         return self.job.attempt
 
     @property
     def is_last_attempt(self) -> bool:
-        """Whether a failure of this attempt would exhaust the job."""
+        """True if a failure of this attempt exhausts the job."""
         return self.job.is_last_attempt
 
     @property
     def deadline(self) -> datetime | None:
-        """When the job must have ended, if it must."""
+        """The time by which the job must have started, if it has a deadline."""
         return self.job.deadline
 
     @property
     def should_stop(self) -> bool:
-        """Whether this run should end soon; ``stop_reason`` says why.
+        """True if this run should end soon; ``stop_reason`` is the reason.
 
-        Look at it now and then: a plain function cannot be interrupted. ``raise dibs.Snooze(0)`` to give the job back
-        uncharged; a job that was cancelled ends as cancelled, unless its handler returns.
+        Check it now and then: a plain function cannot be interrupted. ``raise dibs.Snooze(0)`` to give the job back
+        uncharged. A cancelled job ends as cancelled, unless its handler returns.
         """
         return self._stop_reason is not None
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why this run should stop, if it should: ``timeout``, ``stopping``, ``cancelled`` or ``lost``."""
+        """The reason to stop, if there is one: ``timeout``, ``stopping``, ``cancelled`` or ``lost``."""
         return self._stop_reason
 
     def enqueue(self, job: NewJob) -> None:
@@ -101,9 +101,9 @@ class Context:
         message: str | None = None,
         data: Mapping[str, Any] | None = None,
     ) -> None:
-        """Say how far this run has come: ``0.3`` of 1, or ``3`` of ``10``; it is sent within a second.
+        """Report progress: ``0.3`` of 1, or ``3`` of ``10``. It is sent within a second.
 
-        Of several only the last is sent. Anybody can watch it: see ``Job.watch``.
+        Of several reports only the last is sent. See ``Job.watch`` to follow it.
         """
         if self._note is not None:
             self._note(self.job, progress_json(done, of, message=message, data=data))
@@ -115,12 +115,12 @@ class Context:
     def transaction(self, conn: T) -> Transaction[T, T]: ...
 
     def transaction(self, conn: Any = None) -> Transaction[Any, Any]:
-        """A transaction whose commit also completes the job, for ``async with`` or ``with``.
+        """Return a transaction whose commit also completes the job, for ``async with`` or ``with``.
 
         It is on ``conn``, a connection or session of SQLAlchemy, Django, asyncpg or psycopg; without it, on a psycopg
-        connection of the worker's. What is written there happens exactly once: if the lease was lost meanwhile, all of
-        it is rolled back and ``LeaseLost`` is raised. Set ``result`` before the block ends to keep one; what the
-        handler returns later is not kept, because the job has ended then.
+        connection of the worker's. Its writes happen exactly once: if the lease was lost meanwhile, they are rolled
+        back and ``LeaseLost`` is raised. To keep a result, set ``result`` before the block ends; the handler's return
+        value is ignored, because the job has ended by then.
         """
         from dibs.client.transaction import Transaction
 
@@ -137,7 +137,7 @@ class Context:
 
 
 def context() -> Context:
-    """The attempt that is running here."""
+    """Return the context of the running attempt."""
     try:
         return _current.get()
     except LookupError:
@@ -145,16 +145,16 @@ def context() -> Context:
 
 
 def running() -> Context | None:
-    """The attempt that is running here, if one is."""
+    """Return the context of the running attempt, if there is one."""
     return _current.get(None)
 
 
 enter: Callable[[Context], Any] = _current.set
-"""Begin an attempt here: in this task, or in this thread."""
+"""Make a context the current one of this task or thread."""
 
 
 def tell_stop(here: Context, why: StopReason) -> None:
-    """Tell a run that it should stop, wherever its handler runs; the last reason counts."""
+    """Ask a run to stop, wherever its handler runs. The last reason counts."""
     here._stop_reason = why
     if here._send_stop is not None:
         here._send_stop(why)

@@ -1,4 +1,4 @@
-"""What the decorators of an app make of a function, for type checkers: a task that knows what its jobs result in."""
+"""The types of an app's decorators, so that a task knows the type of its results."""
 
 from __future__ import annotations
 

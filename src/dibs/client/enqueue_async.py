@@ -1,4 +1,4 @@
-"""Enqueueing: the ids of new jobs, the statements that carry them, and what a repeat may say."""
+"""Enqueues: makes ids, sends jobs, and reads the answers of repeats."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class AsyncEnqueuer:
-    """Puts jobs in under ids made here, so that repeating after a lost answer adds nothing."""
+    """Enqueues jobs under ids made here, so that a repeat after a lost answer adds nothing."""
 
     def __init__(self, database: AsyncDatabase) -> None:
         self._database = database
         self._ids: IdMaker | None = None
 
     async def enqueue(self, job: NewJob, conn: AsyncConnection | None = None) -> Enqueued:
-        """Put one job in; an id that is out of range is made again by the database's time of now."""
+        """Enqueue one job. If its id is out of range, learn the database's time and make another."""
         await self._connect(conn)
         try:
             return await self._enqueue(job, self._id_of(job), conn)
@@ -46,12 +46,12 @@ class AsyncEnqueuer:
         reach("enqueue.before_send")
         made = await (self._database.run(call) if conn is None else join(conn, call))
         reach("enqueue.after_send")
-        # A repeat that finds the first try's job has done what was asked.
-        found = made.outcome is Answer.DUPLICATE and made.id.hex == id
-        return Enqueued(made.id, Answer.ENQUEUED) if found and job.id is None else made
+        # A repeat that finds the job of the first try has succeeded.
+        is_our_own = made.outcome is Answer.DUPLICATE and made.id.hex == id and job.id is None
+        return Enqueued(made.id, Answer.ENQUEUED) if is_our_own else made
 
     async def enqueue_many(self, jobs: Iterator[NewJob], conn: AsyncConnection | None = None) -> Sequence[Enqueued]:
-        """Put jobs in, all or none; ids that are out of range are made again by the database's time of now."""
+        """Enqueue jobs, all or none. If an id is out of range, learn the database's time and make others."""
         begin = list(islice(jobs, 2))
         if len(begin) == 1:
             return [await self.enqueue(begin[0], conn)]
@@ -80,11 +80,11 @@ class AsyncEnqueuer:
     async def _connect(self, conn: AsyncConnection | None) -> None:
         # sync only: if conn is None:
         # sync only:     expect_no_loop()
-        # With a connection of the caller's no other is opened: a pooler may have none left.
+        # If the caller gave a connection, open no other: a pooler may have none left.
         await (self._database.connect() if conn is None else self._database.check_on(conn))
 
     async def _learn_time(self, conn: AsyncConnection | None, *, given: bool) -> bool:
-        """Learn the database's time again; whether new ids can be tried: not if ids or transaction are the caller's."""
+        """Learn the database's time again. Return True if ids and transaction are ours, so that new ids help."""
         if given:
             return False
         self._ids = None

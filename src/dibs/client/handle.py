@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from handle_async.py: change that and run `make sync`.
-"""A job that was enqueued: look at it, wait for it, cancel it."""
+"""Handles on jobs: read the status of a job, wait for it, cancel it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", covariant=True)
 
 SOONEST, LATEST = 0.01, 0.25
-"""A wait for a job's end looks again after this many seconds, at first and at last."""
+"""Seconds between the looks of a wait for a job's end, at first and at last."""
 
 
 class Job(msgspec.Struct, Generic[R_co], frozen=True):
-    """A job that was enqueued, with what its task returns; ``is_new`` is false if it was there already."""
+    """A handle on a job, and the type of its result; ``is_new`` is false if it was there already."""
 
     client: Client
     id: UUID
@@ -39,11 +39,11 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True):
         return f"<{type(self).__name__} {self.id}{'' if self.outcome is Answer.ENQUEUED else f' {self.outcome}'}>"
 
     def status(self) -> Status:
-        """Return what it is now, how often it was tried, how far its run has come, and its result as JSON."""
+        """Return its state, attempts and progress, and its result as JSON."""
         return self.client.status(self.id)
 
     def result(self) -> R_co | None:
-        """Return what its last successful run returned; None before that, and where no history is kept.
+        """Return the result of its last successful run; None before that, and where no history is kept.
 
         Raises UnknownJob if there is no such job, or none that is committed.
         """
@@ -73,7 +73,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True):
         return cast("R_co", self._read(status))
 
     def watch(self, *, poll: float = 0.5) -> Iterator[Status]:
-        """Its status now and each time it has changed, until it has ended."""
+        """Yield its status now and after each change, until it has ended."""
         return self.client.watch(self.id, poll=poll)
 
     def cancel(self, reason: str = "cancelled by request") -> Answer:

@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from limits_async.py: change that and run `make sync`.
-"""``client.limits``: how many jobs run at once, and how many start per second."""
+"""``client.limits``: limits of the jobs that run at once, or that start per second."""
 
 from __future__ import annotations
 

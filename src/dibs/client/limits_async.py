@@ -1,4 +1,4 @@
-"""``client.limits``: how many jobs run at once, and how many start per second."""
+"""``client.limits``: limits of the jobs that run at once, or that start per second."""
 
 from __future__ import annotations
 

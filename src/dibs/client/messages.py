@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from messages_async.py: change that and run `make sync`.
-"""The plain queue, for those who want SQS: send, receive, ack."""
+"""A queue with the verbs of SQS: send, receive, ack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KIND = "message"
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A message received: yours until its visibility timeout, which is its lease."""
+    """A received message. It is yours until its visibility timeout, which is its lease."""
 
     client: Client
     job: Claimed
@@ -36,12 +36,12 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> UUID:
-        """What proves that the message is yours; with the id, SQS's receipt handle."""
+        """The token that proves that the message is yours; with the id, SQS's receipt handle."""
         return self.job.token
 
     @property
     def body(self) -> Any:
-        """What was sent: bytes, or what the JSON held."""
+        """The message: bytes if bytes were sent, otherwise JSON."""
         return self.job.content
 
     @property
@@ -51,23 +51,23 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def receive_count(self) -> int:
-        """How often it was received, this time included."""
+        """The number of receives, with this one."""
         return self.job.run
 
     def ack(self, result: Any = None) -> Answer:
-        """It is done; never deliver it again. Raises LeaseLost if it is no longer yours."""
+        """End the message, so that it is never delivered again. Raises LeaseLost if it is no longer yours."""
         return self.client.complete(self.job, result)
 
     def extend(self, visibility: Seconds | None = None) -> Answer:
-        """Keep it for longer, from now on."""
+        """Renew its visibility timeout from now."""
         return self.client.extend(self.job, visibility)
 
     def release(self, delay: Seconds | None = None) -> Answer:
-        """Let others have it, now or after a delay, without counting this receive as an attempt."""
+        """Let others receive it, now or after a delay, without counting this receive as an attempt."""
         return self.client.release(self.job, delay)
 
     def fail(self, error: str | None = None, *, final: bool = False) -> Failed:
-        """It did not work: try again by the policy, or never if ``final``."""
+        """Report a failure: deliver it again by the queue's policy, or never if ``final``."""
         return self.client.fail(self.job, error, final=final)
 
 
@@ -91,5 +91,5 @@ class MessageQueue(msgspec.Struct, frozen=True):
         return [Message(self.client, job) for job in claimed]
 
     def depth(self) -> Depth:
-        """How many messages are in each state, and how old the oldest is; zeros for an empty queue."""
+        """Count the messages in each state, and the age of the oldest; zeros for an empty queue."""
         return self.client.queues.depth(self.name)

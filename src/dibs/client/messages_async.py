@@ -1,4 +1,4 @@
-"""The plain queue, for those who want SQS: send, receive, ack."""
+"""A queue with the verbs of SQS: send, receive, ack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KIND = "message"
 
 
 class AsyncMessage(msgspec.Struct, frozen=True):
-    """A message received: yours until its visibility timeout, which is its lease."""
+    """A received message. It is yours until its visibility timeout, which is its lease."""
 
     client: AsyncClient
     job: Claimed
@@ -35,12 +35,12 @@ class AsyncMessage(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> UUID:
-        """What proves that the message is yours; with the id, SQS's receipt handle."""
+        """The token that proves that the message is yours; with the id, SQS's receipt handle."""
         return self.job.token
 
     @property
     def body(self) -> Any:
-        """What was sent: bytes, or what the JSON held."""
+        """The message: bytes if bytes were sent, otherwise JSON."""
         return self.job.content
 
     @property
@@ -50,23 +50,23 @@ class AsyncMessage(msgspec.Struct, frozen=True):
 
     @property
     def receive_count(self) -> int:
-        """How often it was received, this time included."""
+        """The number of receives, with this one."""
         return self.job.run
 
     async def ack(self, result: Any = None) -> Answer:
-        """It is done; never deliver it again. Raises LeaseLost if it is no longer yours."""
+        """End the message, so that it is never delivered again. Raises LeaseLost if it is no longer yours."""
         return await self.client.complete(self.job, result)
 
     async def extend(self, visibility: Seconds | None = None) -> Answer:
-        """Keep it for longer, from now on."""
+        """Renew its visibility timeout from now."""
         return await self.client.extend(self.job, visibility)
 
     async def release(self, delay: Seconds | None = None) -> Answer:
-        """Let others have it, now or after a delay, without counting this receive as an attempt."""
+        """Let others receive it, now or after a delay, without counting this receive as an attempt."""
         return await self.client.release(self.job, delay)
 
     async def fail(self, error: str | None = None, *, final: bool = False) -> Failed:
-        """It did not work: try again by the policy, or never if ``final``."""
+        """Report a failure: deliver it again by the queue's policy, or never if ``final``."""
         return await self.client.fail(self.job, error, final=final)
 
 
@@ -94,5 +94,5 @@ class AsyncMessageQueue(msgspec.Struct, frozen=True):
         return [AsyncMessage(self.client, job) for job in claimed]
 
     async def depth(self) -> Depth:
-        """How many messages are in each state, and how old the oldest is; zeros for an empty queue."""
+        """Count the messages in each state, and the age of the oldest; zeros for an empty queue."""
         return await self.client.queues.depth(self.name)

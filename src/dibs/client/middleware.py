@@ -1,4 +1,4 @@
-"""Hooks around enqueue and run, for what every task needs: tenants, traces, a framework's connections."""
+"""Hooks around enqueues and runs: for tenants, traces, or a framework's connections."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ if TYPE_CHECKING:
 
 
 class Middleware:
-    """Subclass it, override what you need, and add it: ``app.add_middleware(Mine())``. The first is the outermost.
+    """The base of middleware. Override its hooks and add it: ``app.add_middleware(Mine())``. The first is outermost.
 
-    Sync code is wrapped by the sync hooks, where it runs (a handler's thread or process); async code by the async ones.
-    ``proceed`` goes on; what it returns is yours to change, and what it raises is yours to catch.
+    Sync hooks wrap sync code, in the handler's thread or process; async hooks wrap async code. Call ``proceed`` to
+    continue. A hook may change its arguments and result, and catch its exceptions.
     """
 
     def enqueue(
         self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Sequence[Enqueued]]
     ) -> Sequence[Enqueued]:
-        """Around an enqueue from sync code."""
+        """Wrap an enqueue from sync code."""
         return proceed(jobs)
 
     async def aenqueue(
         self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[Sequence[Enqueued]]]
     ) -> Sequence[Enqueued]:
-        """Around an enqueue from async code."""
+        """Wrap an enqueue from async code."""
         return await proceed(jobs)
 
     def run(self, context: Context, proceed: Callable[[], Any]) -> Any:  # noqa: ARG002
-        """Around a ``def`` handler; ``context`` is its attempt."""
+        """Wrap a run of a ``def`` handler; ``context`` is its attempt."""
         return proceed()
 
     async def arun(self, context: Context, proceed: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG002
-        """Around an ``async def`` handler."""
+        """Wrap a run of an ``async def`` handler."""
         return await proceed()
 
 
 def hooks(middleware: Sequence[Middleware], name: str) -> list[Any]:
-    """The hooks of one name that are overridden, the innermost first; those that only pass on cost nothing."""
+    """Return the overridden hooks of one name, the innermost first. Others are left out, so that they cost nothing."""
     plain = getattr(Middleware, name)
     return [getattr(m, name) for m in reversed(middleware) if getattr(type(m), name) is not plain]
 
 
 def walk(hooks: Sequence[Any], jobs: Iterable[NewJob], enqueue: Callable[[Iterable[NewJob]], Any]) -> Any:
-    """Pass jobs through enqueue hooks, the innermost given first, and on to the enqueue itself."""
+    """Pass jobs through enqueue hooks, of which the outermost is last, and then to the enqueue."""
     if not hooks:
         return enqueue(jobs)
     return hooks[-1](list(jobs), lambda changed: walk(hooks[:-1], changed, enqueue))

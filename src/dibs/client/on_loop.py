@@ -1,4 +1,4 @@
-"""Blocking calls on an event loop: said once, since they work and only everything else stands still."""
+"""Warnings about blocking calls on an event loop. They work, but all other tasks of the loop wait."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _INSTEAD = {
     "MessageQueue.send": "the message queue of a dibs.AsyncClient",
     "MessageQueue.send_many": "the message queue of a dibs.AsyncClient",
 }
-"""The ways in, and what to call in their place on an event loop."""
+"""The blocking methods, and the async method to call instead on an event loop."""
 
 _told: set[str] = set()
 
 
 def expect_no_loop() -> None:
-    """Warn of an enqueue that keeps an event loop waiting, once in this process for each way in."""
+    """Warn of an enqueue that blocks an event loop, once in this process for each blocking method."""
     if _get_running_loop() is not None:
         _warn()
 
@@ -39,7 +39,7 @@ def _warn() -> None:
 
 
 def _way_in() -> tuple[str, int]:
-    """The method that was called from outside, and how many frames above the warning its caller is."""
+    """Return the method that the application called, and its caller's distance in frames from the warning."""
     way, level = "Client.enqueue", 2
     frame, depth = sys._getframe(1), 1
     while frame.f_back is not None and not str(frame.f_globals.get("__name__")).startswith("asyncio."):

@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from operate_async.py: change that and run `make sync`.
-"""The client's verbs for operators: on many jobs at once, on queues, and what the audit says."""
+"""The client's verbs for operators: on many jobs at once, on single jobs, and the audit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 PAGE = 10_000
-"""How many jobs one step of a search returns at most."""
+"""The most jobs that one step of a search returns."""
 
 
 class Operating(ABC):
@@ -85,9 +85,9 @@ class Operating(ABC):
     def export(
         self, filter: JobFilter | None = None, *, payloads: bool = True, before: UUID | None = None
     ) -> Iterator[Exported]:
-        """Every job that a filter chooses, newest first, in parts that fit in memory; raises NotPermitted.
+        """Yield all jobs that a filter chooses, newest first, in parts that fit in memory; raises NotPermitted.
 
-        With ``payloads`` only for those who may see them. A part may have no jobs, and there may still be more.
+        ``payloads`` needs the right to see payloads. A part may have no jobs although there are more.
         """
         after, is_more = before, True
         while is_more:
@@ -104,7 +104,7 @@ class Operating(ABC):
                 yield Exported(jobs, looked, after)
 
     def clone(self, id: UUID) -> UUID:
-        """Enqueue a job once more, due now, with the same payload and options; its id. Raises UnknownJob."""
+        """Enqueue a copy of a job, due now, with the same payload and options. Return its id; raises UnknownJob."""
         return self._run(calls.operate.clone(id))
 
     def edit(self, id: UUID, **changes: Unpack[JobChanges]) -> Answer:

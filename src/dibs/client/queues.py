@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from queues_async.py: change that and run `make sync`.
-"""``client.queues``: policies, pauses, and how much is in a queue."""
+"""``client.queues``: queues, their policies, pauses and depths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``client.queues``: policies, pauses, and how much is in a queue."""
+"""``client.queues``: queues, their policies, pauses and depths."""
 
 from __future__ import annotations
 

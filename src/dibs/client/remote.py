@@ -1,4 +1,4 @@
-"""Tasks whose code is elsewhere: enqueued by name, from what a worker has registered."""
+"""Tasks whose code is elsewhere, enqueued by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class RemoteTask:
     """A task known by its name. Its arguments are checked by name here, and by type where it runs.
 
-    What its worker registered is asked for once, before the first job; its queue and options are taken from there.
+    Before the first job it reads the queue, arguments and options that a worker has registered.
     """
 
     def __init__(self, app: App, kind: str, queue: str | None = None, options: JobOptions | None = None) -> None:
@@ -37,7 +37,7 @@ class RemoteTask:
         return f"<RemoteTask {self.kind}{'' if self._queue is None else f' on queue {self._queue}'}>"
 
     def using(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> RemoteTask:
-        """The same task with other options."""
+        """Return this task with other options."""
         changed: Any = {**self._options, **options}
         made = RemoteTask(self._app, self.kind, queue or self._queue, changed)
         made._facts = self._facts

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dibs.states import Answer
 
 WRITTEN = 10
-"""How many of the next slots of a new cron schedule are written down at once."""
+"""The number of slots of a new cron schedule that are computed ahead."""
 
 
 class Schedules(Noun):
@@ -38,7 +38,7 @@ class Schedules(Noun):
         return found[0]
 
     def show(self, name: str) -> dict[str, Any]:
-        """Return everything known of a schedule, with its job and its last runs; raises UnknownSchedule."""
+        """Return all data about a schedule, with its job and its last runs; raises UnknownSchedule."""
         self.get(name)
         return self._run(calls.schedules.show_schedule(name)) or {}
 

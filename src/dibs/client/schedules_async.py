@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dibs.states import Answer
 
 WRITTEN = 10
-"""How many of the next slots of a new cron schedule are written down at once."""
+"""The number of slots of a new cron schedule that are computed ahead."""
 
 
 class AsyncSchedules(AsyncNoun):
@@ -37,7 +37,7 @@ class AsyncSchedules(AsyncNoun):
         return found[0]
 
     async def show(self, name: str) -> dict[str, Any]:
-        """Return everything known of a schedule, with its job and its last runs; raises UnknownSchedule."""
+        """Return all data about a schedule, with its job and its last runs; raises UnknownSchedule."""
         await self.get(name)
         return await self._run(calls.schedules.show_schedule(name)) or {}
 

@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from stats_async.py: change that and run `make sync`.
-"""``client.stats``: how many jobs ran, how they ended, and how long they took and waited."""
+"""``client.stats``: numbers of runs by outcome, run times and wait times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stats(Noun):
         """Sum up the last ``since`` seconds by queue and kind.
 
         ``by`` may name one of the two, or none (``()``) for everything in one sum. ``every`` splits it into periods;
-        a period in which nothing happened is left out.
+        periods without a run are left out.
         """
         return self._run(calls.statistics.statistics(queue, kind, by, since, every))
 
@@ -40,7 +40,7 @@ class Stats(Noun):
         return self._run(calls.statistics.totals(queue, kind))
 
     def counters(self) -> list[Counters]:
-        """Return what happened since the install, by queue and kind, in numbers that only rise."""
+        """Return counters since the install, by queue and kind: numbers that only rise."""
         return self._run(calls.statistics.counters())
 
     def vitals(self) -> list[Vital]:

@@ -1,4 +1,4 @@
-"""``client.stats``: how many jobs ran, how they ended, and how long they took and waited."""
+"""``client.stats``: numbers of runs by outcome, run times and wait times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AsyncStats(AsyncNoun):
         """Sum up the last ``since`` seconds by queue and kind.
 
         ``by`` may name one of the two, or none (``()``) for everything in one sum. ``every`` splits it into periods;
-        a period in which nothing happened is left out.
+        periods without a run are left out.
         """
         return await self._run(calls.statistics.statistics(queue, kind, by, since, every))
 
@@ -39,7 +39,7 @@ class AsyncStats(AsyncNoun):
         return await self._run(calls.statistics.totals(queue, kind))
 
     async def counters(self) -> list[Counters]:
-        """Return what happened since the install, by queue and kind, in numbers that only rise."""
+        """Return counters since the install, by queue and kind: numbers that only rise."""
         return await self._run(calls.statistics.counters())
 
     async def vitals(self) -> list[Vital]:

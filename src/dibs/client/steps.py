@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from dibs.operation import Step, Steps
 
 STEP, LOOK = 1000, 10_000
-"""How many jobs one step changes at most, and how many one step counts that changes nothing."""
+"""The most jobs that one step changes, and the most that one step of a dry run counts."""
 REFUSED = 1000
-"""How many of the jobs that stay dead an answer lists."""
+"""The most jobs that stay dead that an answer lists."""
 
 
 def in_steps(run: Run, ask: Callable[[StepArgs, int], Call[Step]], **steps: Unpack[Steps]) -> Changed:

@@ -1,4 +1,4 @@
-"""A function that can be called as it is, or enqueued."""
+"""Tasks: functions that can be called, or enqueued."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ C_co = TypeVar("C_co", covariant=True)
 T = TypeVar("T")
 
 REPEATED_KEY = "dibs-dedup-key"
-"""The header in which a job that repeats carries its dedup key along: elsewhere only a hash of it is kept."""
+"""The header with the dedup key of a job that repeats: the database itself keeps only a hash of the key."""
 
 
 OWN = ("timeout", "soft_timeout", "process", "memory", "repeat", "batch", "concurrency", "rate")
-"""What a task is given that is not an option of its jobs."""
+"""The settings of a task that are not options of its jobs."""
 
 
 class Batch(Struct, frozen=True):
-    """How many jobs a batch handler takes at once: up to ``max``, or what came ``within`` that many seconds."""
+    """The size of a batch: up to ``max`` jobs, or those that arrive ``within`` that many seconds."""
 
     max: int = 100
     within: float = 0.1
@@ -50,7 +50,7 @@ class Batch(Struct, frozen=True):
 
 
 class TaskSettings(Struct, frozen=True):
-    """How a task's jobs are enqueued and run."""
+    """The settings for enqueueing and running a task's jobs."""
 
     queue: str
     retry: Retry
@@ -65,11 +65,11 @@ class TaskSettings(Struct, frozen=True):
     rate: float | None = None
     conn: Any = None
     changed: frozenset[str] = frozenset()
-    """What ``using`` was given."""
+    """The names of the options that ``using`` was given."""
 
     @property
     def is_bounded(self) -> bool:
-        """Whether a run has a process, or a limit of its time."""
+        """True if a run has its own process or a time limit."""
         return self.process or self.timeout is not None or self.soft_timeout is not None
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class TaskSettings(Struct, frozen=True):
 
 
 class Task(Generic[P, R_co]):
-    """A function that can be called as it is, or enqueued; ``R_co`` is the type that a job of it results in."""
+    """A function that can be called, or enqueued; ``R_co`` is the type of its jobs' results."""
 
     def __init__(
         self, app: App, function: Callable[..., Any], name: str, settings: TaskSettings, arguments: Arguments
@@ -113,11 +113,11 @@ class Task(Generic[P, R_co]):
         return f"<Task {self.name} on queue {self.settings.queue}: {self.arguments.signature}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call the function here and now."""
+        """Call the function directly."""
         return self.function(*args, **kwargs)
 
     def using(self, *, queue: str | None = None, conn: Any = None, **options: Unpack[JobOptions]) -> Self:
-        """The same task with other options, or in the transaction of ``conn``."""
+        """Return this task with other options, or for enqueues in the transaction of ``conn``."""
         check_options(options)
         changed = replace(
             self.settings,
@@ -129,7 +129,7 @@ class Task(Generic[P, R_co]):
         return type(self)(self.app, self.function, self.name, changed, self.arguments)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """The call as a job to be enqueued: for bulk enqueues and follow-ups."""
+        """Return the call as a job to be enqueued: for bulk enqueues and follow-ups."""
         return self._encoder.job(self.arguments.pack(args, kwargs))
 
     def job_of(self, payload: Any) -> NewJob:
@@ -158,17 +158,17 @@ class Task(Generic[P, R_co]):
         return await self.app._aenqueue_one(self.call(*args, **kwargs), self.name, self.settings.conn)
 
     def job(self, id: UUID | str) -> Job[R_co]:
-        """A handle on a job of this task that is known by its id: its result has the type that the task returns."""
+        """Return a handle on a job of this task by its id. Its result has the type that the task returns."""
         return replace(self.app.job(id), returns=self.arguments.returns)
 
     def ajob(self, id: UUID | str) -> AsyncJob[R_co]:
-        """The same for async code."""
+        """Return a handle on a job of this task by its id, for async code."""
         return replace(self.app.ajob(id), returns=self.arguments.returns)
 
     def enqueue_many(self, calls: Iterable[NewJob]) -> Sequence[Job[R_co]]:
         """Enqueue many calls, made by :meth:`call`, all or none.
 
-        Options of :meth:`using` are for all of them, except where a call has been given its own.
+        Options of :meth:`using` apply to all of them, except calls that have their own.
         """
         return self.app.enqueue_many(self._with_options(calls), self.settings.conn)
 
@@ -181,11 +181,11 @@ class Task(Generic[P, R_co]):
         if not names:
             return calls
         if "dedup_key" in names and self.settings.repeat is not None:
-            names |= {"headers"}  # In which such a job carries its key along.
+            names |= {"headers"}  # They hold the key.
         return (replace(job, **{name: getattr(mine, name) for name in names - _own(job)}) for job in new_jobs(calls))
 
     def facts(self) -> dict[str, Any]:
-        """What a producer without this code needs to know to enqueue it."""
+        """Return the facts that a producer without this code needs to enqueue it."""
         options = {k: v for k, v in self._encoder.bare.as_json(None).items() if k not in {"queue", "kind", "payload"}}
         return {
             "kind": self.name,
@@ -196,12 +196,12 @@ class Task(Generic[P, R_co]):
 
 
 class AsyncTask(Task[P, R_co]):
-    """A task that is an ``async def``: calling it here and now gives a coroutine."""
+    """A task that is an ``async def``: calling it returns a coroutine."""
 
     if TYPE_CHECKING:
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
-            """Call the function here and now."""
+            """Call the function directly."""
 
 
 class PlainTask(Task[P, R_co]):
@@ -210,31 +210,31 @@ class PlainTask(Task[P, R_co]):
     if TYPE_CHECKING:
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-            """Call the function here and now."""
+            """Call the function directly."""
 
 
 class BatchTask(Task[[T], R_co], Generic[T, R_co, C_co]):
-    """A task whose jobs run in batches: it is enqueued with one item; ``C_co`` is what its function answers."""
+    """A task whose jobs run in batches. It is enqueued with one item; ``C_co`` is the type its function returns."""
 
     def __call__(self, item: T) -> C_co:
-        """Call the function here and now, with a list of one item."""
+        """Call the function directly, with a list of one item."""
         return cast("C_co", self.function([item]))
 
 
 def _own(job: NewJob) -> frozenset[str]:
-    """The options a job has been given for itself: all that are set, if no task made it."""
+    """Return the options given for this job alone: all that are set, if no task made it."""
     if isinstance(job, TaskCall):
         return job.encoder.own
     return frozenset(name for name in job.__struct_fields__ if getattr(job, name) is not None)
 
 
 def kind_of(function: Callable[..., Any]) -> str:
-    """The kind a function's jobs have when none is named."""
+    """Return the default kind of a function's jobs."""
     return f"{_module_of(function)}.{function.__qualname__}".replace("<locals>.", "")
 
 
 def _module_of(function: Callable[..., Any]) -> str:
-    """The module's name as others import it: a script that is run calls itself ``__main__``."""
+    """Return the name under which others import the module: in a script it is ``__main__``."""
     names = getattr(function, "__globals__", {})
     if function.__module__ not in {"__main__", "__mp_main__"}:
         return function.__module__
@@ -244,7 +244,7 @@ def _module_of(function: Callable[..., Any]) -> str:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse what is no option of a job, with the one that was probably meant."""
+    """Refuse unknown options, and name the one that was probably meant."""
     for name in options.keys() - JobOptions.__annotations__.keys():
         from difflib import get_close_matches
 
@@ -256,14 +256,14 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise InvalidArgument("a task's ttl is a number of seconds or a timedelta, not None", hint=hint)
 
 
-def settings_of(app: App, queue: str | None, retry: Retry, given: Mapping[str, Any]) -> TaskSettings:
-    """A task's settings from what its decorator was given."""
+def settings_of(app: App, queue: str | None, retry: Retry, arguments: Mapping[str, Any]) -> TaskSettings:
+    """Make a task's settings from the arguments of its decorator."""
     if not isinstance(retry, Retry):
         raise InvalidArgument(f"a task's retry is a dibs.Retry, not {retry!r}", hint="write dibs.Retry(max_attempts=3)")
-    options = {name: value for name, value in given.items() if name not in OWN}
+    options = {name: value for name, value in arguments.items() if name not in OWN}
     check_options(options)
-    kept: dict[str, Any] = {name: value for name, value in given.items() if name in OWN and value is not None}
+    own: dict[str, Any] = {name: value for name, value in arguments.items() if name in OWN and value is not None}
     for name in ("timeout", "soft_timeout", "repeat"):
-        if name in kept:
-            kept[name] = seconds(cast("Seconds", kept[name]))
-    return TaskSettings(queue or app.queue, retry, options=cast("JobOptions", {**app.options, **options}), **kept)
+        if name in own:
+            own[name] = seconds(cast("Seconds", own[name]))
+    return TaskSettings(queue or app.queue, retry, options=cast("JobOptions", {**app.options, **options}), **own)

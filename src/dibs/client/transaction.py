@@ -27,7 +27,7 @@ S = TypeVar("S")
 
 
 class Databases:
-    """Where handlers' transactions take their connections from: separate pools, opened when first asked."""
+    """The connection pools of handlers' transactions, opened at their first use."""
 
     def __init__(self, dsn: str, size: int) -> None:
         self.sync = Database(dsn, pool_size=size, reset=True)
@@ -40,7 +40,7 @@ class Databases:
 
 
 class Transaction(Generic[A, S]):
-    """A transaction whose last statement is the completion, fenced by the token; on ``conn`` if one is given."""
+    """A transaction whose last statement completes the job by its token; on ``conn`` if one is given."""
 
     def __init__(self, context: Context, databases: Databases | None, conn: Any = None) -> None:
         self._context = context
@@ -95,7 +95,7 @@ class Transaction(Generic[A, S]):
 
     def _check(self, answer: Answer) -> None:
         if answer is Answer.ALREADY:
-            # A commit whose answer was lost: what it wrote is there, so this must not be written once more.
+            # The answer of an earlier commit was lost. Its writes are there, so these must not be added.
             raise LeaseLost(f"job {self._context.id} was completed by an earlier transaction of this attempt")
 
     def _completion(self) -> Call[Answer]:

@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from upkeep_async.py: change that and run `make sync`.
-"""The verbs of the upkeep: what workers do by themselves, for those who run none."""
+"""The verbs of the upkeep, for databases without workers: workers do it by themselves."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Upkeep:
         self._database = database
 
     def rescue(self, max: int = 1000) -> list[Rescued]:
-        """Take back leases that were not renewed in time; each job and its state now."""
+        """Take back leases that were not renewed in time. Return each job and its state now."""
         return self._database.run(calls.upkeep.rescue(max))
 
     def expire(self) -> int:
-        """End every waiting job past its TTL or deadline; how many there were."""
+        """End every waiting job past its TTL or deadline. Return how many there were."""
         expired = 0
         after: UUID | None = UUID(int=0)
         while after is not None:
@@ -36,19 +36,19 @@ class Upkeep:
         return expired
 
     def forget(self) -> int:
-        """Delete hints and workers that are no longer needed; how many rows."""
+        """Delete hints and workers that are no longer needed. Return the number of rows."""
         return self._database.run(calls.upkeep.forget())
 
     def make_days(self, ahead: int = 7) -> list[MadeDay]:
-        """Make the days' partitions ahead of time; the name and outcome of each."""
+        """Make the days' partitions ahead of time. Return the name and outcome of each."""
         return self._database.run(calls.upkeep.make_days(ahead))
 
     def prune(self, max: int = 1000) -> list[Pruned]:
-        """Drop days past retention; the name, outcome and rows of each."""
+        """Drop days past retention. Return the name, outcome and rows of each."""
         return self._database.run(calls.upkeep.prune(max))
 
     def roll_up(self) -> int | None:
-        """Bring the statistics up to date; how many runs were counted, or None when another process is doing so.
+        """Bring the statistics up to date. Return how many runs were counted, or None if another process is doing so.
 
         The upkeep does so every few seconds.
         """
@@ -59,13 +59,13 @@ class Upkeep:
         return counted
 
     def repair_groups(self) -> int:
-        """Bring groups back to the present after the database's clock was set back; how many had to be."""
+        """Repair groups after the database's clock was set back. Return how many needed it."""
         return self._database.run(calls.groups.repair_groups())
 
     def repair_jobs(self) -> int:
-        """Mend what the doctor calls lost jobs and gone queues; how many jobs wait again.
+        """Repair the jobs that the doctor reports as lost jobs and gone queues. Return how many wait again.
 
-        That is none, unless something went wrong.
+        It is 0 unless something went wrong.
         """
         restored, after = 0, None
         while True:
@@ -75,14 +75,14 @@ class Upkeep:
                 return restored
 
     def repair_limits(self) -> int:
-        """See that each limit has all its units; how many had to be repaired."""
+        """Repair limits that lack units. Return how many did."""
         return self._database.run(calls.limits.repair_limits())
 
     def hold_shards(self, worker: UUID, queues: str | Sequence[str]) -> list[Hold]:
-        """Take, renew and rebalance a worker's hold on exclusive queues and shards; what it may claim from now."""
+        """Take, renew and rebalance a worker's holds of exclusive queues and shards. Return its claimable names."""
         names = [queues] if isinstance(queues, str) else queues
         return self._database.run(calls.shards.hold_shards(worker, names))
 
     def release_shards(self, worker: UUID, queues: Sequence[str] | None = None) -> int:
-        """Let go of what a worker holds, of these queues or of all; how many shards that were."""
+        """Release a worker's holds, of these queues or of all. Return the number of shards released."""
         return self._database.run(calls.shards.release_shards(worker, queues))

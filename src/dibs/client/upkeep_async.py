@@ -1,4 +1,4 @@
-"""The verbs of the upkeep: what workers do by themselves, for those who run none."""
+"""The verbs of the upkeep, for databases without workers: workers do it by themselves."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class AsyncUpkeep:
         self._database = database
 
     async def rescue(self, max: int = 1000) -> list[Rescued]:
-        """Take back leases that were not renewed in time; each job and its state now."""
+        """Take back leases that were not renewed in time. Return each job and its state now."""
         return await self._database.run(calls.upkeep.rescue(max))
 
     async def expire(self) -> int:
-        """End every waiting job past its TTL or deadline; how many there were."""
+        """End every waiting job past its TTL or deadline. Return how many there were."""
         expired = 0
         after: UUID | None = UUID(int=0)
         while after is not None:
@@ -35,19 +35,19 @@ class AsyncUpkeep:
         return expired
 
     async def forget(self) -> int:
-        """Delete hints and workers that are no longer needed; how many rows."""
+        """Delete hints and workers that are no longer needed. Return the number of rows."""
         return await self._database.run(calls.upkeep.forget())
 
     async def make_days(self, ahead: int = 7) -> list[MadeDay]:
-        """Make the days' partitions ahead of time; the name and outcome of each."""
+        """Make the days' partitions ahead of time. Return the name and outcome of each."""
         return await self._database.run(calls.upkeep.make_days(ahead))
 
     async def prune(self, max: int = 1000) -> list[Pruned]:
-        """Drop days past retention; the name, outcome and rows of each."""
+        """Drop days past retention. Return the name, outcome and rows of each."""
         return await self._database.run(calls.upkeep.prune(max))
 
     async def roll_up(self) -> int | None:
-        """Bring the statistics up to date; how many runs were counted, or None when another process is doing so.
+        """Bring the statistics up to date. Return how many runs were counted, or None if another process is doing so.
 
         The upkeep does so every few seconds.
         """
@@ -58,13 +58,13 @@ class AsyncUpkeep:
         return counted
 
     async def repair_groups(self) -> int:
-        """Bring groups back to the present after the database's clock was set back; how many had to be."""
+        """Repair groups after the database's clock was set back. Return how many needed it."""
         return await self._database.run(calls.groups.repair_groups())
 
     async def repair_jobs(self) -> int:
-        """Mend what the doctor calls lost jobs and gone queues; how many jobs wait again.
+        """Repair the jobs that the doctor reports as lost jobs and gone queues. Return how many wait again.
 
-        That is none, unless something went wrong.
+        It is 0 unless something went wrong.
         """
         restored, after = 0, None
         while True:
@@ -74,14 +74,14 @@ class AsyncUpkeep:
                 return restored
 
     async def repair_limits(self) -> int:
-        """See that each limit has all its units; how many had to be repaired."""
+        """Repair limits that lack units. Return how many did."""
         return await self._database.run(calls.limits.repair_limits())
 
     async def hold_shards(self, worker: UUID, queues: str | Sequence[str]) -> list[Hold]:
-        """Take, renew and rebalance a worker's hold on exclusive queues and shards; what it may claim from now."""
+        """Take, renew and rebalance a worker's holds of exclusive queues and shards. Return its claimable names."""
         names = [queues] if isinstance(queues, str) else queues
         return await self._database.run(calls.shards.hold_shards(worker, names))
 
     async def release_shards(self, worker: UUID, queues: Sequence[str] | None = None) -> int:
-        """Let go of what a worker holds, of these queues or of all; how many shards that were."""
+        """Release a worker's holds, of these queues or of all. Return the number of shards released."""
         return await self._database.run(calls.shards.release_shards(worker, queues))

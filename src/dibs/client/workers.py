@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from workers_async.py: change that and run `make sync`.
-"""``client.workers``: the processes that run jobs, what they run, and how many are needed."""
+"""``client.workers``: the processes that run jobs, their tasks, and how many are needed."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Workers(Noun):
         slots: int | None = None,
         run_time: Seconds | None = None,
     ) -> builtins.list[WorkersWanted]:
-        """Compute how many workers a queue needs, or each queue, to finish what is due within ``target`` seconds.
+        """Compute how many workers a queue needs, or each queue, to finish its due jobs within ``target`` seconds.
 
-        ``slots`` is how many jobs one worker runs at once, ``run_time`` how long a run takes; by default, what the live
-        workers report and what was measured.
+        ``slots`` is how many jobs one worker runs at once, ``run_time`` how long a run takes; by default as
+        the live workers report, and as measured.
         """
         return self._run(calls.queues.workers_wanted(queue, target, slots, run_time))
 
@@ -53,5 +53,5 @@ class Workers(Noun):
         return self._run(calls.jobs.running(worker, limit))
 
     def held(self, ids: Sequence[UUID]) -> builtins.list[RunningJob]:
-        """Return those of the jobs that run now."""
+        """Return the given jobs that run now."""
         return self._run(calls.jobs.held(ids))
