@@ -566,7 +566,7 @@ def test_a_retry_leaves_alone_what_was_changed_since_it_was_found(
         elif change == "deleted":
             assert client.delete({"ids": [id]}).done == 1
         else:
-            db.execute("select dibs._revive(array[%s], null, '0', true, dibs.now())", (id,))
+            db.execute("select dibs._retry_jobs(array[%s], null, '0', true, dibs.now())", (id,))
             if change == "claimed":
                 assert len(client.claim("q")) == 1
             else:

@@ -25,8 +25,9 @@ TAKERS = {
     "_take_gap": "claim",
     "_take_pointers": "claim",
     "_take_tickets": "claim",
-    "_withdraw_tickets": "_return_tickets, _end_waiting_jobs and _end_again; purge forgets the jobs",
-    "_wait_again": "_return_tickets",
+    "_withdraw_tickets": "_return_tickets, _end_waiting_jobs and _undo_retry; purge forgets the jobs",
+    "_undo_cancel": "_return_tickets",
+    "_retry_jobs": "_return_tickets",
     "_complete_one": "the run has succeeded",
     "complete_many": "the runs have succeeded",
     "delete": "the jobs are forgotten",
@@ -68,6 +69,10 @@ def flaws(name: str, text: str) -> Iterator[str]:
     """What is wrong with the inserts of tickets in a function."""
     statements = text.split(";")
     for statement in statements:
+        if DELETE.search(statement) and "dibs._ticket" in statement and "_return_tickets(" in text:
+            read = source(statement[statement.rfind("\n  select array_agg(") :])
+            if not re.fullmatch(r"from gone as \w+", read):
+                yield f"{name} hands over {read!r} instead of all that it deletes"
         for found in INSERT.finditer(statement):
             read = source(part(statement, found.start()))
             if re.search(r"\bjoin (?!unnest\()", read):
@@ -100,10 +105,13 @@ def test_the_rules_read_all_functions() -> None:
         "_unblock_tickets",
         "_end_runs",
     }
-    assert moving >= {"_return_tickets", "_end_waiting_jobs", "_end_again", "_revive", "_park", "_put_tickets_back"}
+    assert moving >= {"_return_tickets", "_end_waiting_jobs", "_undo_retry", "_park", "_put_tickets_back"}
 
 
 BAD = {
+    "hands over": "with gone as (delete from dibs.dead as d returning d.*)\n"
+    "  select array_agg(dibs._ticket(id => g.id))"
+    " into v_tickets from gone as g where g.n > 0; perform dibs._return_tickets(v_tickets, at);",
     "joins": "insert into dibs.blocked (id) select t.id from unnest(a) as t join dibs.limit_rule as b on b.id = t.n;"
     " perform dibs._check_moved(1, 2);",
     "filters": "insert into dibs.ready (id) select t.id from unnest(a) as t where t.n > 0;"

@@ -28,24 +28,6 @@ create type dibs.job_change as (
 );
 comment on type dibs.job_change is 'What `edit` changes of a job.';
 
-create type dibs.waiting_ticket as (
-  id uuid,
-  due_at timestamptz,
-  expire_at timestamptz,
-  queue_id integer,
-  run integer,
-  charged smallint,
-  losses smallint,
-  priority smallint,
-  own_lease interval,
-  history text,
-  fingerprint bytea,
-  group_key uuid,
-  cost integer,
-  group_hold dibs.group_hold
-);
-comment on type dibs.waiting_ticket is 'A ticket that was taken out of ready or blocked.';
-
 -- Kept for an hour. For a job that was cancelled: when, and until when it may wait. For one that was brought back: what it had
 -- died of.
 create table dibs.undo_job (

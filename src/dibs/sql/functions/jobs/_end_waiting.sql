@@ -6,7 +6,7 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_gone dibs.waiting_ticket[] := dibs._withdraw_tickets(ids, at);
+  v_gone dibs.ready[] := dibs._withdraw_tickets(ids, at);
   v_buried uuid[];
   v_prints bytea[];
   v_any boolean;

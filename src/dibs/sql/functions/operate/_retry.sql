@@ -44,15 +44,16 @@ comment on function dibs._lock_dead is
 'Lock the dead among these jobs, in that order, but for what others hold; and whether each still `fits`: one may have come back and ended
 otherwise, or have been moved, since it was found.';
 
-create or replace function dibs._revive(ids uuid[], rate double precision, delay interval, keeps_due boolean, at timestamptz) returns uuid[]
+create or replace function dibs._retry_jobs(ids uuid[], rate double precision, delay interval, keeps_due boolean, at timestamptz) returns uuid[]
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
   v_back uuid[];
+  v_tickets dibs.ready[];
 begin
   with chosen as materialized (
-    select d.*, q.ring, j.group_name, j.cost, coalesce(j.ttl, q.ttl) as alive,
+    select d.*, j.group_name, j.cost, coalesce(j.ttl, q.ttl) as alive,
       case when j.deadline > at then j.deadline end as deadline,
       row_number() over (order by k.n) as place,
       dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, 1) as own_lease,
@@ -67,24 +68,17 @@ begin
     returning c.*, greatest(
       case when keeps_due then c.due_at end,
       at + delay + coalesce((c.place - 1) / rate * interval '1 second', interval '0')) as due
-  ), waiting as (
-    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease,
-      history, fingerprint, group_key, cost)
-    select g.id, g.due, dibs._expiry(g.due, g.alive, g.deadline), g.queue_id, g.run, 0, 0, g.priority,
-      g.ring and row_number() over (partition by g.queue_id order by g.due, g.id) = 1, g.own_lease, g.history, g.fingerprint, dibs._group_key(g.queue_id, g.group_name), g.cost
-    from gone as g
   )
-  select array_agg(g.id) into v_back from gone as g;
-  perform dibs._add_pointers(ids, at);
-  -- A dead job may have been edited, or moved to a queue that has never had its priority.
-  perform dibs._note_priorities(array_agg(r.queue_id), array_agg(r.priority)) from unnest(ids) as k (id)
-  cross join lateral (select r.queue_id, r.priority from dibs.ready as r where r.id = k.id offset 0) as r
-  join dibs.queue as q on q.id = r.queue_id and q.priority <> r.priority having count(*) > 0;
+  select array_agg(g.id), array_agg(dibs._ticket(id => g.id, due_at => g.due, expire_at => dibs._expiry(g.due, g.alive, g.deadline),
+    queue_id => g.queue_id, run => g.run, charged => 0, losses => 0, priority => g.priority, own_lease => g.own_lease,
+    history => g.history, fingerprint => g.fingerprint, group_key => dibs._group_key(g.queue_id, g.group_name), cost => g.cost))
+  into v_back, v_tickets from gone as g;
+  perform dibs._return_tickets(v_tickets, at);
   return coalesce(v_back, '{}');
 end
 $$;
 
-comment on function dibs._revive is
+comment on function dibs._retry_jobs is
 'Bring dead jobs back that the caller has locked after it retook their keys, in that order, the first after `delay` and `rate` of them per second, and with `keeps_due` none before it was due.
 Those whose dedup key another job holds now stay dead. Returns the others.';
 

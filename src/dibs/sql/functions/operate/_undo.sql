@@ -69,12 +69,12 @@ $$;
 
 comment on function dibs._forget_undo is 'Delete what was kept for operations that can no longer be undone.';
 
-create or replace function dibs._wait_again(jobs dibs.undo_job[], at timestamptz) returns bigint
+create or replace function dibs._undo_cancel(jobs dibs.undo_job[], at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 declare
   v_ids uuid[];
-  v_tickets dibs.waiting_ticket[];
+  v_tickets dibs.ready[];
 begin
   -- Keys before tickets, as in every verb: an edit that holds a key may wait for the ticket.
   perform dibs._retake_dedup_keys(array(
@@ -86,9 +86,10 @@ begin
       select d.id from dibs.dead as d where d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at
       for update skip locked) as d);
   v_tickets := array(
-    select row(d.id, d.due_at, u.expire_at, d.queue_id, d.run, d.charged, d.losses, d.priority,
-      dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, d.charged + 1), d.history, d.fingerprint,
-      dibs._group_key(d.queue_id, j.group_name), j.cost, 'none')::dibs.waiting_ticket
+    select dibs._ticket(id => d.id, due_at => d.due_at, expire_at => u.expire_at, queue_id => d.queue_id, run => d.run,
+      charged => d.charged, losses => d.losses, priority => d.priority,
+      own_lease => dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, d.charged + 1), history => d.history,
+      fingerprint => d.fingerprint, group_key => dibs._group_key(d.queue_id, j.group_name), cost => j.cost)
     from unnest(jobs) as u join dibs.dead as d on d.id = u.id and d.id = any (v_ids)
     join dibs.job as j on j.id = d.id join dibs.queue as q on q.id = d.queue_id
     left join dibs.fingerprint as f on f.hash = d.fingerprint
@@ -100,15 +101,15 @@ begin
 end
 $$;
 
-comment on function dibs._wait_again is
+comment on function dibs._undo_cancel is
 'Let cancelled jobs wait as before, unless they have come back since, or another job has their dedup key. Returns how many do.';
 
-create or replace function dibs._end_again(jobs dibs.undo_job[], at timestamptz) returns bigint
+create or replace function dibs._undo_retry(jobs dibs.undo_job[], at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 declare
   v_ids uuid[];
-  v_gone dibs.waiting_ticket[];
+  v_gone dibs.ready[];
   v_put bigint;
 begin
   v_ids := array(
@@ -130,4 +131,4 @@ begin
 end
 $$;
 
-comment on function dibs._end_again is 'Let jobs that were brought back be dead as before, unless one has run since. Returns how many are.';
+comment on function dibs._undo_retry is 'Let jobs that were brought back be dead as before, unless one has run since. Returns how many are.';

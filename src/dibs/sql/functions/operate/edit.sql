@@ -32,7 +32,7 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_gone dibs.waiting_ticket[];
+  v_gone dibs.ready[];
   v_state text;
 begin
   -- A ticket may move while we wait for it, so look again for as long as there is one that can be changed.
@@ -43,6 +43,7 @@ begin
       v_gone[1].priority := coalesce(change.priority, v_gone[1].priority);
       v_gone[1].expire_at := v_gone[1].expire_at + greatest(change.due_at - v_gone[1].due_at, interval '0');
       v_gone[1].due_at := coalesce(change.due_at, v_gone[1].due_at);
+      v_gone[1].ring := true;
       perform dibs._return_tickets(v_gone, at);
       return null;
     end if;

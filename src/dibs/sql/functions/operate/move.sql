@@ -1,10 +1,14 @@
 -- move: waiting and dead jobs to another queue.
 
-create or replace function dibs._ticket_in_queue(ticket dibs.waiting_ticket, job dibs.job, queue dibs.queue, at timestamptz) returns dibs.waiting_ticket
+create or replace function dibs._ticket_in_queue(ticket dibs.ready, job dibs.job, queue dibs.queue, at timestamptz)
+returns dibs.ready
 language sql stable
-return row((ticket).id, greatest((ticket).due_at, at), (ticket).expire_at, (queue).id, (ticket).run, (ticket).charged, (ticket).losses,
-  (ticket).priority, dibs._job_lease((job).lease, (job).lease_growth, (job).lease_cap, queue, (ticket).charged + 1),
-  (ticket).history, (ticket).fingerprint, dibs._group_key((queue).id, (job).group_name), (ticket).cost, 'none')::dibs.waiting_ticket;
+return dibs._ticket(id => (ticket).id, due_at => greatest((ticket).due_at, at), expire_at => (ticket).expire_at,
+  queue_id => (queue).id, run => (ticket).run, charged => (ticket).charged, losses => (ticket).losses,
+  priority => (ticket).priority,
+  own_lease => dibs._job_lease((job).lease, (job).lease_growth, (job).lease_cap, queue, (ticket).charged + 1),
+  history => (ticket).history, fingerprint => (ticket).fingerprint,
+  group_key => dibs._group_key((queue).id, (job).group_name), cost => (ticket).cost);
 
 comment on function dibs._ticket_in_queue is 'A ticket as it is in another queue. It is due no earlier than now: claims there do not look further back.';
 
@@ -23,11 +27,11 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_gone dibs.waiting_ticket[];
+  v_gone dibs.ready[];
   v_dead uuid[];
   v_ids uuid[];
   v_shards integer := (select q.shards from dibs.queue as q where q.id = to_queue);
-  v_tickets dibs.waiting_ticket[];
+  v_tickets dibs.ready[];
 begin
   -- Queues first, then keys, then tickets, as producers lock them.
   update dibs.queue as q set has_groups = q.has_groups or n.groups, has_job_limits = q.has_job_limits or n.resources,

@@ -11,7 +11,7 @@ declare
   v_now timestamptz := dibs.now();
   v_filter jsonb := jsonb_build_object('queue', purge.queue);
   v_ids uuid[];
-  v_gone dibs.waiting_ticket[];
+  v_gone dibs.ready[];
 begin
   if purge.queue is null then
     perform dibs._queue_number(purge.queue);

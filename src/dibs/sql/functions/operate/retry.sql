@@ -37,7 +37,7 @@ begin
   select array_agg(h.id order by h.id), coalesce(array_agg(h.id order by h.id) filter (where h.fits), '{}') into v_locked, v_chosen
   from dibs._lock_dead(v_ids, dibs._read_filter('retry', v_filter, v_states)) as h;
   v_undo := dibs._snapshot_dead(v_chosen);
-  v_back := dibs._revive(v_chosen, retry.rate, coalesce(retry.delay, interval '0'), retry.now is not true, v_now);
+  v_back := dibs._retry_jobs(v_chosen, retry.rate, coalesce(retry.delay, interval '0'), retry.now is not true, v_now);
   done := cardinality(v_back);
   refused := dibs._refused_jobs(v_ids, v_locked, v_chosen, v_back);
   operation := dibs._audit('retry', retry.filter ->> 'queue', retry.filter, done,

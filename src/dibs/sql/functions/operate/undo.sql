@@ -28,7 +28,7 @@ begin
   if undo.dry_run or matched = 0 then
     return;
   end if;
-  done := case when v_what.verb = 'cancel_where' then dibs._wait_again(v_jobs, v_now) else dibs._end_again(v_jobs, v_now) end;
+  done := case when v_what.verb = 'cancel_where' then dibs._undo_cancel(v_jobs, v_now) else dibs._undo_retry(v_jobs, v_now) end;
   -- A job that is still as the operation left it was held by another transaction, or by its key: undo can be repeated for it.
   delete from dibs.undo_job as u where u.operation = undo.operation and u.id = any (array(select j.id from unnest(v_jobs) as j))
     and not exists (select from dibs.dead as d

@@ -37,20 +37,23 @@ create or replace function dibs._restore_jobs(ids uuid[], at timestamptz) return
 language plpgsql volatile
 as $$
 declare
-  v_tickets dibs.waiting_ticket[];
+  v_tickets dibs.ready[];
 begin
   perform from dibs.job as j where j.id = any (ids) order by j.id for update;
   -- In a second statement: while this one waited, another repair may have restored the tickets and the jobs may have
   -- run.
   v_tickets := array(
-    select row(j.id, at, dibs._expiry(at, coalesce(j.ttl, q.ttl), case when j.deadline > at then j.deadline end), j.queue_id, a.run, a.charged,
-      a.losses, j.priority, dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, a.charged::integer + 1), j.history,
-      (select f.hash from dibs.fingerprint as f where f.hash = j.fingerprint and f.id = j.id),
-      dibs._group_key(j.queue_id, j.group_name), j.cost, 'none')::dibs.waiting_ticket
+    select dibs._ticket(id => j.id, due_at => at,
+      expire_at => dibs._expiry(at, coalesce(j.ttl, q.ttl), case when j.deadline > at then j.deadline end),
+      queue_id => j.queue_id, run => a.run, charged => a.charged, losses => a.losses, priority => j.priority,
+      own_lease => dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, a.charged + 1), history => j.history,
+      fingerprint => (select f.hash from dibs.fingerprint as f where f.hash = j.fingerprint and f.id = j.id),
+      group_key => dibs._group_key(j.queue_id, j.group_name), cost => j.cost)
     from dibs.job as j join dibs.queue as q on q.id = j.queue_id
     cross join lateral (
-      select coalesce(max(a.run), 0) as run, count(*) filter (where a.outcome in ('failed', 'lost')) as charged,
-        count(*) filter (where a.outcome = 'lost') as losses,
+      select coalesce(max(a.run), 0) as run,
+        count(*) filter (where a.outcome in ('failed', 'lost'))::integer as charged,
+        count(*) filter (where a.outcome = 'lost')::integer as losses,
         coalesce(bool_or(a.outcome is null), false) as has_succeeded
       from dibs.attempt as a where a.id = j.id) as a
     where j.id = any (ids) and not a.has_succeeded
@@ -59,7 +62,7 @@ begin
       and (select true from dibs.lease as t where t.id = j.id) is null
       and (select true from dibs.dead as t where t.id = j.id) is null
     order by j.id);
-  perform dibs._return_tickets(v_tickets, at) where v_tickets <> '{}';
+  perform dibs._return_tickets(v_tickets, at);
   return cardinality(v_tickets);
 end
 $$;
