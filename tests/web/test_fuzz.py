@@ -15,7 +15,7 @@ from starlette.datastructures import ImmutableMultiDict
 
 from dibs import InvalidArgument, NotPermitted
 from dibs.db.calls.call import to_json
-from dibs.web.filters import Asked
+from dibs.web.filters import JobSearch
 from dibs.web.pages import ROUTES
 from dibs.web.settings import Settings
 
@@ -37,7 +37,7 @@ ODD = [
 """What people, scanners and broken links send."""
 
 NAMES = [
-    *(f.name for f in fields(Asked)), "before", "name", "range", "source", "interrupted", "did", "n", "operation",
+    *(f.name for f in fields(JobSearch)), "before", "name", "range", "source", "interrupted", "did", "n", "operation",
     "more", "act", "to", "sure", "priority", "number", "rate", "format",
 ]  # fmt: skip
 """Whatever any page reads, and some that it does not."""
@@ -46,11 +46,11 @@ RAW = re.compile(r"psycopg|Traceback|syntax error at|invalid input|DETAIL:|LINE 
 """What only the driver or PostgreSQL says."""
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(Asked)])
+@pytest.mark.parametrize("name", [f.name for f in fields(JobSearch)])
 def test_what_is_no_filter_is_refused(name: str) -> None:
     for value in ODD:
         with suppress(InvalidArgument, NotPermitted):
-            found = Asked.read(ImmutableMultiDict([(name, value)])).filter(datetime.now(UTC), Settings())
+            found = JobSearch.read(ImmutableMultiDict([(name, value)])).filter(datetime.now(UTC), Settings())
             to_json(found)
 
 

@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 import dibs
 from dibs.web import app
-from dibs.web.access import Proxies, by_header, by_password, by_token, first_of, from_this_machine, settled
-from dibs.web.guesses import MOST, Guesses, TooManyGuesses, limited, place_of
+from dibs.web.access import Proxies, by_header, by_password, by_token, first_of, from_this_machine, resolved
+from dibs.web.guesses import MOST, GuessLimit, TooManyGuesses, client_address, limit_guesses
 from dibs.web.secrets import SecretFile
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def ways(folder: Path) -> Authorize:
     ],
 )
 async def test_passwords_tokens_and_headers(headers: list[tuple[str, str]], who: str | None, tmp_path: Path) -> None:
-    access = await settled(ways(tmp_path)(request(*headers)))
+    access = await resolved(ways(tmp_path)(request(*headers)))
     assert (access and access.who) == who
 
 
@@ -157,10 +157,10 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path, caplog: pytest.LogCap
 
 async def test_one_address_may_guess_ten_times_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Time()
-    known = limited(by_password(kept(tmp_path, "ana:right"), write=False), Proxies([]), Guesses(clock=clock))
+    known = limit_guesses(by_password(kept(tmp_path, "ana:right"), write=False), Proxies([]), GuessLimit(clock=clock))
 
     async def guess(password: str, peer: str = "10.0.0.1") -> bool:
-        return await settled(known(request(basic(f"ana:{password}"), peer=peer))) is not None
+        return await resolved(known(request(basic(f"ana:{password}"), peer=peer))) is not None
 
     assert [await guess(str(n)) for n in range(10)] == [False] * 10
     assert "from 10.0.0.1" in caplog.text
@@ -169,7 +169,7 @@ async def test_one_address_may_guess_ten_times_a_minute(tmp_path: Path, caplog: 
             await guess(password)
         assert 0 < slowed.value.wait <= 6
     assert await guess("right", peer="10.0.0.2")
-    assert await settled(known(request(peer="10.0.0.1"))) is None, "who does not guess is only asked who they are"
+    assert await resolved(known(request(peer="10.0.0.1"))) is None, "who does not guess is only asked who they are"
     clock.now += 6
     assert await guess("right")
     assert [await guess("right") for _ in range(50)] == [True] * 50, "what is right does not count"
@@ -177,10 +177,12 @@ async def test_one_address_may_guess_ten_times_a_minute(tmp_path: Path, caplog: 
 
 async def test_all_together_may_guess_a_hundred_times_and_who_was_right_gets_in(tmp_path: Path) -> None:
     clock = Time()
-    known = limited(by_token(kept(tmp_path, "right", named=False), write=False), Proxies([]), Guesses(clock=clock))
+    known = limit_guesses(
+        by_token(kept(tmp_path, "right", named=False), write=False), Proxies([]), GuessLimit(clock=clock)
+    )
 
     async def guess(token: str, peer: str) -> bool:
-        return await settled(known(request(bearer(token), peer=peer))) is not None
+        return await resolved(known(request(bearer(token), peer=peer))) is not None
 
     assert await guess("right", "10.0.0.1")
     assert not any([await guess("wrong", f"10.1.{n}.1") for n in range(100)])
@@ -194,15 +196,15 @@ async def test_all_together_may_guess_a_hundred_times_and_who_was_right_gets_in(
 
 def test_what_is_remembered_of_guesses_is_bounded() -> None:
     clock = Time()
-    guesses = Guesses(each=2, together=10**9, clock=clock)
+    guesses = GuessLimit(each=2, together=10**9, clock=clock)
     for n in range(MOST + 500):
-        guesses.begin(f"network {n}")
-        guesses.right(f"friend {n}")
-    assert len(guesses._each._used) <= MOST
+        guesses.count_guess(f"network {n}")
+        guesses.take_back(f"friend {n}")
+    assert len(guesses._each._empty_at) <= MOST
     assert len(guesses._right) <= MOST
     clock.now += 100
-    guesses.begin("one more")
-    assert len(guesses._each._used) == 1, "what is past is forgotten"
+    guesses.count_guess("one more")
+    assert len(guesses._each._empty_at) == 1, "what is past is forgotten"
 
 
 @pytest.mark.parametrize(
@@ -221,14 +223,14 @@ def test_what_is_remembered_of_guesses_is_bounded() -> None:
 )
 def test_where_a_guess_is_from(peer: str, passed_on: str | None, place: str) -> None:
     headers = [("X-Forwarded-For", passed_on)] if passed_on else []
-    assert place_of(request(*headers, peer=peer), Proxies(["10.9.9.9", "10.9.9.8"])) == place
+    assert client_address(request(*headers, peer=peer), Proxies(["10.9.9.9", "10.9.9.8"])) == place
 
 
 def test_who_guesses_too_often_is_told_how_long_to_wait(tmp_path: Path) -> None:
-    guesses = Guesses(each=1, clock=Time())
+    guesses = GuessLimit(each=1, clock=Time())
     served = app(
         "postgresql://127.0.0.1:1/x",
-        authorize=limited(by_password(kept(tmp_path, "x"), write=True), Proxies([]), guesses),
+        authorize=limit_guesses(by_password(kept(tmp_path, "x"), write=True), Proxies([]), guesses),
     )
     with TestClient(served, client=("10.0.0.1", 1)) as asking:
         first = asking.get("/", auth=("a", "b"))

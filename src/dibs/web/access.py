@@ -40,7 +40,7 @@ class Access:
 
     @classmethod
     def to(cls, who: str, *, write: bool) -> Access:
-        """To everything, or only to read."""
+        """Return an access to everything, or only to read."""
         return cls(who, ACTIONS) if write else cls(who)
 
     def may(self, action: Action) -> bool:
@@ -49,7 +49,7 @@ class Access:
 
 
 Authorize = Callable[[Request], Access | Awaitable[Access | None] | None]
-"""Says what a request may do; None if it is not known who asks."""
+"""A function that returns the access of a request; None if the user is unknown."""
 
 
 def is_loopback(host: str | None) -> bool:
@@ -61,7 +61,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a text is, if it is one; an IPv4 address that comes as IPv6 is itself."""
+    """Parse an address; None if it is none. An IPv4 address mapped to IPv6 becomes IPv4."""
     try:
         found = ip_address(host)
     except ValueError:
@@ -84,10 +84,10 @@ class Proxies:
 
 
 def from_this_machine(*, write: bool) -> Authorize:
-    """Anyone who asks from this machine under a local name.
+    """Let in requests from this machine under a local host name.
 
-    The name is looked at because a page of another site can point its own name here and read the answers. A request
-    that a proxy passed on is not from here.
+    The host name is checked because another site can point its own name to this machine and read the answers (DNS
+    rebinding). A request that a proxy passed on is not from here.
     """
 
     def authorize(request: Request) -> Access | None:
@@ -101,7 +101,7 @@ def from_this_machine(*, write: bool) -> Authorize:
 
 
 def by_password(file: SecretFile, *, write: bool) -> Authorize:
-    """Anyone who gives a password of the file; a line is ``NAME:PASSWORD``, or a password for any name."""
+    """Let in users with a password of the file. A line is ``NAME:PASSWORD``, or a password for any name."""
 
     def authorize(request: Request) -> Access | None:
         name, password = _basic(request)
@@ -111,7 +111,7 @@ def by_password(file: SecretFile, *, write: bool) -> Authorize:
 
 
 def by_token(file: SecretFile, *, write: bool) -> Authorize:
-    """Anyone who sends ``Authorization: Bearer`` with a token of the file."""
+    """Let in requests with ``Authorization: Bearer`` and a token of the file."""
 
     def authorize(request: Request) -> Access | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -123,34 +123,34 @@ def by_token(file: SecretFile, *, write: bool) -> Authorize:
 
 
 def by_header(name: str, proxies: Proxies, *, write: bool) -> Authorize:
-    """Anyone whom one of these proxies names in a header.
+    """Let in the user whom one of these proxies names in a header.
 
-    Twice the same header is none: the proxy may have added its own to what somebody sent.
+    A request with the header twice is refused: the proxy may have added its own to one that the client sent.
     """
 
     def authorize(request: Request) -> Access | None:
-        told = [who.strip() for who in request.headers.getlist(name)]
-        if len(told) == 1 and told[0] and request.client is not None and request.client.host in proxies:
-            return Access.to(told[0], write=write)
+        names = [who.strip() for who in request.headers.getlist(name)]
+        if len(names) == 1 and names[0] and request.client is not None and request.client.host in proxies:
+            return Access.to(names[0], write=write)
         return None
 
     return authorize
 
 
 def first_of(ways: Sequence[Authorize]) -> Authorize:
-    """The first way that knows who asks."""
+    """Return an ``authorize`` that tries each way, and takes the first access."""
 
     async def authorize(request: Request) -> Access | None:
         for way in ways:
-            if access := await settled(way(request)):
+            if access := await resolved(way(request)):
                 return access
         return None
 
     return authorize
 
 
-async def settled(access: Access | Awaitable[Access | None] | None) -> Access | None:
-    """An access that may have to be awaited."""
+async def resolved(access: Access | Awaitable[Access | None] | None) -> Access | None:
+    """Await the access, if it must be."""
     return access if access is None or isinstance(access, Access) else await access
 
 

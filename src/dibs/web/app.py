@@ -1,4 +1,4 @@
-"""The ASGI app: its routes, its clients, and what happens when a page cannot be made."""
+"""The ASGI app: its routes, its clients, and its answers to errors."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ UNKNOWN = (UnknownJob, UnknownQueue, UnknownSchedule, UnknownWorker)
 class Dashboard(Starlette):
     """The dashboard of one database.
 
-    Served alone, it closes its connections when the server stops. Mounted in another app, which does not tell it, call
-    :meth:`aclose`.
+    Served alone, it closes its connections when the server stops. Mounted in another app, it is not told of the stop:
+    call :meth:`aclose`.
     """
 
     def __init__(self, dsn: str | None, authorize: Authorize, settings: Settings) -> None:
@@ -62,7 +62,7 @@ class Dashboard(Starlette):
             exception_handlers={DibsError: _failed, HTTPException: _refused, RecursionError: _too_deep},
             lifespan=_lifespan,
         )
-        # A redirect would repeat whatever name the request has for us.
+        # A redirect would repeat the host name of the request, which a stranger may have chosen.
         self.router.redirect_slashes = False
         self.state.settings = settings
         self.state.reads = ActingClient(dsn, timeout=settings.timeout, write=False)
@@ -87,13 +87,13 @@ def app(
     poll: float = 3.0,
     target: float = 300.0,
 ) -> Dashboard:
-    """A dashboard, as an ASGI app to serve or to mount under any prefix.
+    """Return a dashboard: an ASGI app to serve, or to mount under any prefix.
 
-    ``authorize`` takes a request and returns (or awaits) its :class:`Access`, or None if it is not known who asks.
-    Without it only requests from this machine are answered, and only to read. ``mask`` are keys whose values are
-    covered in payloads, results and headers; ``hide_payloads`` covers them whole. ``timeout`` is how many seconds a
-    statement may take, ``poll`` how often an open page looks again; ``target`` is within how many seconds what is due
-    should be done, for the metric of how many workers a queue needs.
+    ``authorize`` takes a request and returns (or awaits) its :class:`Access`, or None for an unknown user. Without
+    it only requests from this machine are answered, and they may only read. ``mask`` names the keys whose values are
+    covered in payloads, results and headers; ``hide_payloads`` covers all of them. ``timeout`` is the number of
+    seconds that a statement may take, and ``poll`` the seconds between two updates of an open page. ``target`` is the
+    number of seconds within which due jobs should be done, for the metric of workers wanted.
     """
     settings = Settings(frozenset(key.casefold() for key in mask), hide_payloads, timeout, poll, target)
     return Dashboard(dsn, authorize or from_this_machine(write=False), settings)
@@ -152,6 +152,6 @@ async def _too_deep(request: Request, error: Exception) -> Response:  # noqa: AR
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    told = {404: "There is no such page.", 405: "That cannot be asked of this page."}
-    message = told.get(error.status_code, error.detail)
+    messages = {404: "There is no such page.", 405: "This page does not take that method."}
+    message = messages.get(error.status_code, error.detail)
     return render_error(request, DibsError(message), error.status_code)

@@ -1,4 +1,4 @@
-"""Charts as SVG, made of numbers on the server: no script, no style, only classes that the stylesheet colours."""
+"""Charts as SVG, drawn on the server: no script, no style, only classes that the stylesheet colours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dibs.stats import Statistics
 
 ORIGIN = datetime(2000, 1, 1, tzinfo=UTC)
-"""From where `dibs.statistics` counts its periods."""
+"""The time from which `dibs.statistics` counts its periods."""
 SLOT, HEIGHT = 10.0, 100.0
 """The width of a slot and the height of a chart; the page stretches both."""
 
@@ -65,7 +65,7 @@ class Period:
 
 
 def filled(found: Iterable[Statistics], range: Range, now: datetime) -> list[Period]:
-    """A period for each slot, empty where nothing happened."""
+    """Return a period for each slot, empty where nothing happened."""
     known = {
         s.at: Period(s.at, s.succeeded, s.failed, s.lost, s.run_p50, s.run_p95, s.wait_p50, s.wait_p95)
         for s in found
@@ -75,7 +75,7 @@ def filled(found: Iterable[Statistics], range: Range, now: datetime) -> list[Per
 
 
 def throughput(periods: Sequence[Period]) -> Markup:
-    """Runs that succeeded, with those that failed on top."""
+    """Draw the runs that succeeded, and on top those that failed."""
     bars = [(p.at, float(p.succeeded), float(p.failed + p.lost)) for p in periods]
     top = max((good + bad for _, good, bad in bars), default=0) or 1
     drawn = Markup().join(_stack(n, bar, top) for n, bar in enumerate(bars))
@@ -84,7 +84,7 @@ def throughput(periods: Sequence[Period]) -> Markup:
 
 def _stack(place: int, bar: tuple[datetime, float, float], top: float) -> Markup:
     at, good, bad = bar
-    told = f"{at:%a %H:%M} UTC: {number(good)} succeeded, {number(bad)} failed"
+    title = f"{at:%a %H:%M} UTC: {number(good)} succeeded, {number(bad)} failed"
     high, higher = HEIGHT * good / top, HEIGHT * bad / top
     x = place * SLOT + 1
     return Markup(
@@ -92,12 +92,12 @@ def _stack(place: int, bar: tuple[datetime, float, float], top: float) -> Markup
         '<rect class="good" x="{:.1f}" y="{:.2f}" width="{:.1f}" height="{:.2f}"/>'
         '<rect class="bad" x="{:.1f}" y="{:.2f}" width="{:.1f}" height="{:.2f}"/></g>'
     ).format(
-        told, place * SLOT, SLOT, HEIGHT, x, HEIGHT - high, SLOT - 2, high, x, HEIGHT - high - higher, SLOT - 2, higher
+        title, place * SLOT, SLOT, HEIGHT, x, HEIGHT - high, SLOT - 2, high, x, HEIGHT - high - higher, SLOT - 2, higher
     )  # fmt: skip
 
 
 def durations(periods: Sequence[Period], what: str) -> Markup:
-    """The median and the 95th percentile of ``run`` or ``wait``, as lines."""
+    """Draw the median and the 95th percentile of ``run`` or ``wait``, as lines."""
     middle = [getattr(p, f"{what}_p50") for p in periods]
     most = [getattr(p, f"{what}_p95") for p in periods]
     top = max((s.total_seconds() for s in most if s is not None), default=0) or 1
@@ -119,7 +119,7 @@ def _hit(place: int) -> Markup:
 
 
 def _line(name: str, values: Sequence[timedelta | None], top: float) -> Markup:
-    """A line through what is known; a value that stands alone is a short stroke."""
+    """Draw a line through the known values; a single value is a short stroke."""
     steps: list[str] = []
     for n, value in enumerate(values):
         if value is None:
@@ -131,7 +131,7 @@ def _line(name: str, values: Sequence[timedelta | None], top: float) -> Markup:
 
 
 def sparkline(values: Sequence[tuple[int, int]]) -> Markup:
-    """A tiny chart of what succeeded and failed."""
+    """Draw a tiny chart of runs that succeeded and failed."""
     top = max((good + bad for good, bad in values), default=0) or 1
     drawn = Markup()
     for n, (good, bad) in enumerate(values):

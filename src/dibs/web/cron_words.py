@@ -25,12 +25,12 @@ def rule_in_words(schedule: Schedule) -> str:
         return cron_in_words(schedule.cron)
     if schedule.once is not None:
         return f"once, at {time_of(schedule.once).striptags()}"
-    told = {"interval": "every {}", "fixed_rate": "every {}", "fixed_delay": "{} after each run"}
-    return told.get(schedule.rule, "{}").format(span(schedule.every))
+    phrases = {"interval": "every {}", "fixed_rate": "every {}", "fixed_delay": "{} after each run"}
+    return phrases.get(schedule.rule, "{}").format(span(schedule.every))
 
 
 def cron_in_words(expression: str) -> str:
-    """A cron expression in words, or as it is if words would be longer than helpful.
+    """Return a cron expression in words, or unchanged if words would be too long.
 
     >>> cron_in_words("30 2 * * 1-5")
     'at 02:30, Monday to Friday'

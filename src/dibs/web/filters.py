@@ -30,7 +30,7 @@ DEEPEST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JobSearch:
     """A search as the user typed it; empty fields are ignored."""
 
     state: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Asked:
     id: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, given: ImmutableMultiDict[str, Any]) -> Asked:
+    def read(cls, given: ImmutableMultiDict[str, Any]) -> JobSearch:
         """Read the search of an address or a form."""
         texts = {f.name: str(given.get(f.name, "")).strip() for f in fields(cls) if f.name not in {"state", "id"}}
         state, id = (tuple(v for v in given.getlist(name) if v) for name in ("state", "id"))
@@ -75,22 +75,22 @@ class Asked:
         if self.within:
             found["enqueued_after"] = now - span_of(self.within)
         if self.payload:
-            found["payload"] = _seen(_contained(self.payload), settings)
+            found["payload"] = _unmasked(_contained(self.payload), settings)
         if self.header:
-            found["headers"] = _seen(_contained(self.header), settings)
-        plain = {
+            found["headers"] = _unmasked(_contained(self.header), settings)
+        texts = {
             "queue": self.queue,
             "kind": self.kind,
             "group": self.group,
             "dedup_key": self.key,
             "failure": self.alike,
         }
-        found.update({name: text for name, text in plain.items() if text})  # type: ignore[typeddict-item]
+        found.update({name: text for name, text in texts.items() if text})  # type: ignore[typeddict-item]
         return found
 
 
 def id_of(text: str) -> UUID:
-    """A job's id out of an address."""
+    """Parse a job's id."""
     try:
         return UUID(text)
     except ValueError:
@@ -104,7 +104,7 @@ def _states(name: str) -> Set[State]:
 
 
 def span_of(text: str) -> timedelta:
-    """A duration out of an address, such as ``5m``."""
+    """Parse a duration such as ``5m``."""
     try:
         return duration(text)
     except ValueError as error:
@@ -112,7 +112,7 @@ def span_of(text: str) -> timedelta:
 
 
 def _contained(text: str) -> Any:
-    """``user.id=42`` as ``{"user": {"id": 42}}``; or JSON as it is."""
+    """Parse ``user.id=42`` to ``{"user": {"id": 42}}``; or JSON."""
     if text.startswith(("{", "[")):
         return read_json(text)
     path, sign, value = text.partition("=")
@@ -127,9 +127,9 @@ def _contained(text: str) -> Any:
     return found
 
 
-def _seen(value: Any, settings: Settings) -> Any:
+def _unmasked(value: Any, settings: Settings) -> Any:
     if settings.shown(value) != value:
-        raise NotPermitted("what is covered cannot be looked for")
+        raise NotPermitted("masked values cannot be searched")
     return value
 
 
@@ -141,10 +141,10 @@ def _value(text: str) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """JSON that somebody has typed."""
+    """Parse JSON that a user typed."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise InvalidArgument(f"this is not JSON: {error}", hint="go back, and mend it") from None
+        raise InvalidArgument(f"this is not JSON: {error}", hint="go back, and correct it") from None
     except RecursionError:
         raise InvalidArgument("this JSON is nested too deeply") from None

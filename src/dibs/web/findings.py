@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from dibs.info import Finding
 
 KEPT = 3
-"""An answer of the doctor's is shown for as long as an open page takes to look so many times."""
+"""Findings are kept for this many polls of an open page."""
 
 QUEUES = {"paused", "expiring", "past-ttl", "lost-lease", "no-worker", "unknown-kind", "backlog"}
 SCHEDULES = {"schedule-failing", "schedule-late"}
 WORKERS = {"clock", "lost-worker"}
 DEAD = {"dead-jobs"}
 LIMITS = {"closed-limit", "lost-unit"}
-"""Checks whose findings are about a queue, a schedule, a worker, a queue's dead jobs, and a limit."""
+"""Checks by the page of their findings: a queue, a schedule, workers, dead jobs of a queue, a limit."""
 
 
 class Findings:
@@ -44,7 +44,7 @@ class Findings:
 
 
 def page_of(finding: Finding) -> tuple[str, dict[str, str]]:
-    """The page that tells more of it, and its filters."""
+    """Return the page that shows more of a finding, and its query."""
     about = finding.subject or ""
     if finding.name in DEAD:
         return "jobs", {"queue": about, "state": "dead"}

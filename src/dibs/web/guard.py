@@ -8,7 +8,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from dibs.web.access import settled
+from dibs.web.access import resolved
 from dibs.web.guesses import TooManyGuesses, seconds
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ FOREIGN = "A change has to come from a page of this dashboard: Sec-Fetch-Site or
 
 
 class Guard:
-    """Lets only those in who may read, and changes only from our own pages."""
+    """Middleware that lets in users who may read, and changes that come from our own pages."""
 
     def __init__(self, app: ASGIApp, authorize: Authorize) -> None:
         self._app = app
@@ -41,7 +41,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, and pass it on."""
-        if scope["type"] == "websocket":  # There are none here, and nobody was asked who they are.
+        if scope["type"] == "websocket":  # There are none here, and nobody was asked to log in.
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http":
@@ -61,7 +61,7 @@ class Guard:
 
     async def _refusal(self, request: Request) -> PlainTextResponse | None:
         try:
-            access = await settled(self._authorize(request))
+            access = await resolved(self._authorize(request))
         except TooManyGuesses as error:
             return PlainTextResponse(SLOWER, 429, {"Retry-After": seconds(error.wait)})
         if access is None:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from ipaddress import IPv6Address, ip_network
 from typing import TYPE_CHECKING
 
-from dibs.web.access import address_of, settled
+from dibs.web.access import address_of, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,48 +25,48 @@ log = logging.getLogger("dibs.web")
 
 
 class TooManyGuesses(Exception):
-    """Somebody guesses; ``wait`` is how many seconds they have to."""
+    """An address has guessed too often; it must wait ``wait`` seconds."""
 
     def __init__(self, wait: float) -> None:
         super().__init__(f"too many guesses: the next one in {wait:.0f} s")
         self.wait = wait
 
 
-class Meter:
-    """Lets ``most`` of something happen in ``per`` seconds, for each key; what was used comes back little by little."""
+class RateLimit:
+    """A leaky bucket for each key: it holds ``most`` guesses and drains within ``per`` seconds."""
 
     def __init__(self, most: int, per: float) -> None:
         self._step = per / most
         self._per = per
-        self._used: OrderedDict[str, float] = OrderedDict()
-        """Until when each key would have to wait for all it has used to come back."""
+        self._empty_at: OrderedDict[str, float] = OrderedDict()
+        """The time at which the bucket of each key is empty again."""
 
     def wait(self, key: str, now: float) -> float:
         """Seconds until the next guess is allowed; 0 or less if it is allowed now."""
-        return self._used.get(key, now) + self._step - self._per - now
+        return self._empty_at.get(key, now) + self._step - self._per - now
 
     def add(self, key: str, now: float, count: int) -> None:
-        """It happened, or, with a count of -1, did not count."""
-        self._used[key] = max(self._used.pop(key, now), now) + count * self._step
-        while self._used and (len(self._used) > MOST or next(iter(self._used.values())) <= now):
-            self._used.popitem(last=False)
+        """Add a guess; with a count of -1, take one back."""
+        self._empty_at[key] = max(self._empty_at.pop(key, now), now) + count * self._step
+        while self._empty_at and (len(self._empty_at) > MOST or next(iter(self._empty_at.values())) <= now):
+            self._empty_at.popitem(last=False)
 
 
-class Guesses:
-    """Counts what is tried and wrong.
+class GuessLimit:
+    """Counts wrong guesses of each address, and of all together.
 
-    When too much is wrong from everywhere, addresses that were right before still get in.
+    Addresses that were right before still get in when all together have guessed too often.
     """
 
     def __init__(
         self, each: int = 10, together: int = 100, per: float = 60.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._each, self._together = Meter(each, per), Meter(together, per)
+        self._each, self._together = RateLimit(each, per), RateLimit(together, per)
         self._right: OrderedDict[str, None] = OrderedDict()
         self._clock = clock
 
-    def begin(self, address: str) -> None:
-        """Somebody tries; refused if they tried too often. It counts as wrong until it is found right."""
+    def count_guess(self, address: str) -> None:
+        """Count a guess as wrong, until :meth:`take_back`. Raise if the address has guessed too often."""
         now = self._clock()
         wait = self._each.wait(address, now)
         if address not in self._right:
@@ -77,8 +77,8 @@ class Guesses:
         if self._each.wait(address, now) > 0:
             log.warning("too many wrong passwords or tokens from %s", address)
 
-    def right(self, address: str) -> None:
-        """It was right after all."""
+    def take_back(self, address: str) -> None:
+        """Take the last guess back: it was right."""
         self._count(address, self._clock(), -1)
         self._right[address] = None
         self._right.move_to_end(address)
@@ -90,33 +90,33 @@ class Guesses:
         self._together.add("", now, count)
 
 
-def limited(authorize: Authorize, proxies: Proxies, guesses: Guesses | None = None) -> Authorize:
+def limit_guesses(authorize: Authorize, proxies: Proxies, guesses: GuessLimit | None = None) -> Authorize:
     """Limit the wrong guesses of an ``authorize``. Only a request with an ``Authorization`` header is a guess."""
-    counted = guesses or Guesses()
+    counted = guesses or GuessLimit()
 
     async def limit(request: Request) -> Access | None:
         if "authorization" not in request.headers:
-            return await settled(authorize(request))
-        address = place_of(request, proxies)
-        counted.begin(address)
-        if access := await settled(authorize(request)):
-            counted.right(address)
+            return await resolved(authorize(request))
+        address = client_address(request, proxies)
+        counted.count_guess(address)
+        if access := await resolved(authorize(request)):
+            counted.take_back(address)
         return access
 
     return limit
 
 
-def place_of(request: Request, proxies: Proxies) -> str:
+def client_address(request: Request, proxies: Proxies) -> str:
     """Return the client's address: the peer, or behind our proxies the last address that is none of them."""
-    way = [request.client.host if request.client else ""]
-    if way[0] in proxies:
+    path = [request.client.host if request.client else ""]
+    if path[0] in proxies:
         passed_on = ",".join(request.headers.getlist("x-forwarded-for"))
-        way += [address.strip() for address in reversed(passed_on.split(","))]
-    return _place(next((address for address in way if address not in proxies), way[-1]))
+        path += [address.strip() for address in reversed(passed_on.split(","))]
+    return _key(next((address for address in path if address not in proxies), path[-1]))
 
 
-def _place(address: str) -> str:
-    """An address as it is counted: a whole network of IPv6, which one person may have, is one place."""
+def _key(address: str) -> str:
+    """Return the key of an address. A network of IPv6 has one key, since one person may have all of it."""
     known = address_of(address)
     if isinstance(known, IPv6Address):
         return str(ip_network(f"{known}/64", strict=False))
@@ -124,5 +124,5 @@ def _place(address: str) -> str:
 
 
 def seconds(wait: float) -> str:
-    """A wait as HTTP tells it: whole, and not too short."""
+    """Return a wait for the header Retry-After: whole seconds, rounded up."""
     return str(max(1, math.ceil(wait)))

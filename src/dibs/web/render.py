@@ -1,4 +1,4 @@
-"""Pages from templates: whole, or only the part that is fetched again while somebody watches."""
+"""Pages from templates: whole, or only the live part, which an open page fetches again."""
 
 from __future__ import annotations
 
@@ -47,47 +47,47 @@ _templates.filters |= {
 _templates.globals |= {"charts": charts, "moment": words.moment, "time_of": words.time_of, "spoken": spoken}
 
 
-class Look:
-    """The reads of one request. A read that takes too long is left out, and the page says so."""
+class Page:
+    """The page of one request. A read that takes too long is left out, and the page names it in ``left_out``."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.client: ActingClient = request.app.state.reads
         self.settings: Settings = request.app.state.settings
-        self.late: list[str] = []
+        self.left_out: list[str] = []
 
-    async def at(self, what: str, reading: Awaitable[R], otherwise: R) -> R:
+    async def read(self, name: str, reading: Awaitable[R], otherwise: R) -> R:
         """Return the answer, or ``otherwise`` if it takes too long."""
         try:
             return await reading
         except ServerError as error:
             if error.sqlstate != TIMEOUT:
                 raise
-            self.late.append(what)
+            self.left_out.append(name)
             return otherwise
 
-    async def page(self, template: str, **context: Any) -> HTMLResponse:
-        """The page, or its live part."""
+    async def render(self, template: str, **context: Any) -> HTMLResponse:
+        """Render the page, or its live part."""
         now = context.pop("now", None) or await self.client.now()
-        return render(self.request, template, now=now, late=self.late, **context)
+        return render(self.request, template, now=now, left_out=self.left_out, **context)
 
 
 def link(request: Request, path: str, **query: Any) -> str:
-    """A link to a page, under whatever prefix the dashboard is mounted; what is None or empty is left out."""
-    asked = [(name, value) for name, value in query.items() if value not in (None, "", (), [])]
+    """Return a link to a page, with the prefix of the dashboard. Parameters that are None or empty are left out."""
+    given = [(name, value) for name, value in query.items() if value not in (None, "", (), [])]
     root = quote(request.scope.get("root_path", "").rstrip("/"), safe="/")
-    return f"{root}/{path}" + (f"?{urlencode(asked, doseq=True)}" if asked else "")
+    return f"{root}/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
 
 
 def render(request: Request, template: str, *, http_status: int = 200, **context: Any) -> HTMLResponse:
-    """A page of a template."""
+    """Render a template."""
     known = {
-        "late": [],
+        "left_out": [],
         "did": request.query_params.get("did"),
-        "told": _told(request),
+        "outcome": _outcome(request),
         "access": request.state.access,
         "settings": request.app.state.settings,
-        # The answer to a form, or a form itself, is no page to look at again.
+        # A form, or the answer to one, is not fetched again.
         "poll": 0 if request.method == "POST" or template.endswith("edit.html") else request.app.state.settings.poll,
         "theme": request.cookies.get("dibs-theme", ""),
         "link": lambda path, **query: link(request, path, **query),
@@ -101,7 +101,7 @@ def render(request: Request, template: str, *, http_status: int = 200, **context
     return HTMLResponse(text, http_status, {"Cache-Control": "no-store", "Vary": FRAGMENT})
 
 
-def _told(request: Request) -> dict[str, Any]:
+def _outcome(request: Request) -> dict[str, Any]:
     """The facts in the answer to an action: numbers, and the cursor to go on from."""
     query = request.query_params
     numbers = {name: int(n) for name in ("n", "operation") if (n := query.get(name, "")).isdecimal() and len(n) < 19}
@@ -110,12 +110,12 @@ def _told(request: Request) -> dict[str, Any]:
 
 
 def for_machines(request: Request) -> None:
-    """Answer this request in plain text if something goes wrong: no person reads the page."""
+    """Answer this request in plain text if it fails: a program reads it."""
     request.state.for_machines = True
 
 
 def render_error(request: Request, error: DibsError, status: int) -> Response:
-    """A page that says what went wrong, and goes on by itself when it is over."""
+    """Render the page of an error. It fetches itself again, and so recovers."""
     if getattr(request.state, "for_machines", False):
         return PlainTextResponse(f"{error}\n", status)
     return render(request, "error.html", http_status=status, error=error)
@@ -124,12 +124,13 @@ def render_error(request: Request, error: DibsError, status: int) -> Response:
 def public(request: Request, error: DibsError) -> str:
     """Return the public part of an error. The text of the server may name hosts, logins and statements: log it only."""
     if isinstance(error, ConnectionLost):
-        told = "The database cannot be reached."
+        message = "The database cannot be reached."
     elif isinstance(error, LoginRefused):
-        told = "The database does not let the dashboard in."
+        message = "The database does not let the dashboard in."
     elif isinstance(error, ServerError):
-        told = "This took longer than a page may." if error.sqlstate == TIMEOUT else "The database could not do this."
+        late = error.sqlstate == TIMEOUT
+        message = "This took longer than a page may." if late else "The database could not do this."
     else:
         return error.message
     log.warning("%r: %s", request.scope["path"], error)
-    return told
+    return message

@@ -1,4 +1,4 @@
-"""Files of secrets: read with care, and again when they change."""
+"""Files of secrets: checked for their permissions, and read again when they change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("dibs.web")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret, and whose it is; anyone's if it has no name. The secret itself is not kept."""
+    """A secret and the user it belongs to; without a name, any user. Only its digest is kept."""
 
     name: str
     digest: bytes
@@ -33,9 +33,9 @@ class Secret:
 
 
 class SecretFile:
-    """The secrets of a file: one on each line, or with ``named``, ``NAME:SECRET``; empty lines and # are left out.
+    """The secrets of a file: one on each line, with ``named`` as ``NAME:SECRET``. Empty lines and # are skipped.
 
-    When the file changes it is read again. If that fails, what was known stays in force.
+    When the file changes it is read again. If that fails, the secrets read before stay in force.
     """
 
     def __init__(self, file: Path, *, named: bool) -> None:
@@ -45,7 +45,7 @@ class SecretFile:
         self._secrets = self._read()
 
     def find(self, name: str, text: str) -> Secret | None:
-        """The secret that was given, if there is one. All are looked at, so that time tells nothing."""
+        """Return the secret that was given, or None. All are compared, so that the time reveals nothing."""
         found = None
         for secret in self._current():
             if secret.is_same(text) and secret.name in {"", name}:

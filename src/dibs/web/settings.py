@@ -10,7 +10,7 @@ from dibs.mask import HIDDEN, covered
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The content of the pages, and the time that a page may take."""
+    """The masked keys, and times in seconds: of a statement, between two polls, and the target of due jobs."""
 
     mask: frozenset[str] = frozenset()
     hide_payloads: bool = False
@@ -19,7 +19,7 @@ class Settings:
     target: float = 300.0
 
     def shown(self, value: Any) -> Any:
-        """A payload, result or the like as people may see it: hidden, or with the masked keys covered."""
+        """Cover a payload, result or the like: all of it, or the values of masked keys."""
         if self.hide_payloads and value is not None:
             return HIDDEN
         return covered(value, self.mask)

@@ -1,4 +1,4 @@
-"""Values as people read them."""
+"""Values in words, for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING = "\u2013"
 
 
 def number(value: float | None) -> str:
-    """A count with its thousands set apart.
+    """Format a count with separated thousands.
 
     >>> number(1234567)
     '1,234,567'
@@ -26,7 +26,7 @@ def number(value: float | None) -> str:
 
 
 def span(value: timedelta | float | None) -> str:
-    """A duration in its one or two largest units.
+    """Format a duration in its one or two largest units.
 
     >>> span(5400.0)
     '1h 30m'
@@ -37,7 +37,7 @@ def span(value: timedelta | float | None) -> str:
 
 
 def moment(value: datetime | str | None) -> datetime | None:
-    """A time, also where a JSON document has it as text."""
+    """Return a time, which a JSON document has as text."""
     return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
@@ -46,29 +46,29 @@ def when(value: datetime | str | None, now: datetime) -> Markup:
     at = moment(value)
     if at is None:
         return Markup('<span class="none">{}</span>').format(NOTHING)
-    told = span(abs(now - at))
-    words = f"in {told}" if at > now else "now" if told == "0s" else f"{told} ago"
+    distance = span(abs(now - at))
+    words = f"in {distance}" if at > now else "now" if distance == "0s" else f"{distance} ago"
     return time_of(at, words)
 
 
 def time_of(at: datetime, words: str | None = None) -> Markup:
-    """A time in words, with the exact one to point at."""
+    """Return a time in words; the exact time is a tooltip."""
     exact = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), exact, words or exact)
 
 
 def pretty(value: Any) -> str:
-    """A JSON value, indented."""
+    """Format a JSON value with indentation; a string as it is."""
     return value if isinstance(value, str) else pretty_json(value)
 
 
 def pretty_json(value: Any) -> str:
-    """A JSON value, indented, that can be read again."""
+    """Format a JSON value with indentation, as JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def clipped(text: str, longest: int = LONGEST) -> str:
-    """The beginning and the end of a text, if it is very long."""
+    """Cut the middle out of a very long text."""
     if len(text) <= longest:
         return text
     half = longest // 2
@@ -81,14 +81,14 @@ def first_line(text: str | None) -> str:
 
 
 def state(name: str) -> Markup:
-    """A state as a coloured word."""
+    """Return a state as a coloured word."""
     return Markup('<span class="state {0}">{0}</span>').format(escape(name))
 
 
 def bar(progress: Any) -> Markup:
     """Return the progress of a run as a bar; empty if it reports none."""
-    told = progress if isinstance(progress, dict) else {}
-    done, of = told.get("done"), told.get("of")
+    known = progress if isinstance(progress, dict) else {}
+    done, of = known.get("done"), known.get("of")
     if not isinstance(done, int | float) or not isinstance(of, int | float) or of <= 0:
         return Markup()
     return Markup('<progress value="{}" max="{}"></progress>').format(done, of)

@@ -71,7 +71,7 @@ def web(session: Session, /, host: str, port: int, prefix: str, **options: Any) 
 def authorize(session: Session, host: str, options: dict[str, Any]) -> Authorize:
     """Return the ways to get in. Without any, everyone gets in, and only from this machine."""
     from dibs.web.access import Proxies, by_header, by_password, by_token, first_of, from_this_machine, is_loopback
-    from dibs.web.guesses import limited
+    from dibs.web.guesses import limit_guesses
 
     write, proxies = options["write"], Proxies(options["trusted_proxy"])
     ways: list[Authorize] = []
@@ -84,7 +84,7 @@ def authorize(session: Session, host: str, options: dict[str, Any]) -> Authorize
             raise InvalidArgument("--user-header needs the address of the proxy", hint="add: --trusted-proxy ADDRESS")
         ways.append(by_header(options["user_header"], proxies, write=write))
     if ways:
-        return limited(first_of(ways), proxies)
+        return limit_guesses(first_of(ways), proxies)
     if not is_loopback(host):
         raise InvalidArgument(
             f"anyone who reaches {host} would see your jobs", hint="add --password-file, --token-file or --user-header"

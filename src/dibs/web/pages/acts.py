@@ -1,4 +1,4 @@
-"""Actions: each checks that it is allowed, does one thing, and goes back to the page it came from."""
+"""Actions on one job, queue, worker or schedule: each checks the permission, acts, and goes back to its page."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from starlette.responses import RedirectResponse
 
 from dibs.operation import acting_as
 from dibs.web.filters import read_json
-from dibs.web.pages.edit import is_hidden, known, read_whole
+from dibs.web.pages.edit import existing_job, is_hidden, read_whole
 from dibs.web.pages.errors import number_of
 from dibs.web.pages.job import id_in
-from dibs.web.render import Look, link
+from dibs.web.render import Page, link
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -40,7 +40,7 @@ SLOWEST = 20.0
 
 
 def with_form(act: Act) -> Callable[[Request], Awaitable[Response]]:
-    """An action that gets the form that was sent."""
+    """Read the form of a request for an action."""
 
     @wraps(act)
     async def handler(request: Request) -> Response:
@@ -51,9 +51,9 @@ def with_form(act: Act) -> Callable[[Request], Awaitable[Response]]:
 
 @contextmanager
 def allowed(request: Request, action: Action) -> Iterator[ActingClient]:
-    """The client of an action, for those who may do it: the only way to change anything.
+    """Yield a client that may do this action and no other: the only way to change anything.
 
-    The database holds it to that action, and the audit gets the name of who does it.
+    The database enforces that, and the audit gets the name of the user.
     """
     access = request.state.access
     if not access.may(action):
@@ -63,7 +63,7 @@ def allowed(request: Request, action: Action) -> Iterator[ActingClient]:
 
 
 def needs(action: Action) -> Callable[[ActOf], Callable[[Request], Awaitable[Response]]]:
-    """An action for those who may do this."""
+    """Give an action the client that it needs."""
 
     def wrap(act: ActOf) -> Callable[[Request], Awaitable[Response]]:
         @wraps(act)
@@ -97,7 +97,7 @@ async def _body(request: Request) -> bytearray:
 
 
 def redirect(request: Request, path: str, did: str, **query: Any) -> Response:
-    """Go to a page that says what was done."""
+    """Redirect to a page that says what was done."""
     return RedirectResponse(link(request, path, did=did, **query), 303)
 
 
@@ -115,7 +115,7 @@ async def cancel(request: Request, client: ActingClient, form: FormData) -> Resp
 
 @needs("retry")
 async def retry(request: Request, client: ActingClient, form: FormData) -> Response:  # noqa: ARG001
-    """Bring a dead job back, due now."""
+    """Retry a dead job, due now."""
     id = id_in(request)
     changed = await client.retry({"ids": [id]}, now=True)
     stays = changed.refused[0].reason.value if changed.refused else "nothing"
@@ -136,8 +136,8 @@ async def edit(request: Request, client: ActingClient, form: FormData) -> Respon
     id = id_in(request)
     changes: JobChanges = {}
     if "payload" in form:
-        look = Look(request)
-        if is_hidden(look, await known(look, id)):
+        page = Page(request)
+        if is_hidden(page, await existing_job(page, id)):
             raise HTTPException(403, "A part of this payload is hidden, so it cannot be replaced.")
         changes["payload"] = read_json(_text(form, "payload"))
     if form.get("priority"):
@@ -148,7 +148,7 @@ async def edit(request: Request, client: ActingClient, form: FormData) -> Respon
 
 @needs("edit")
 async def clone(request: Request, client: ActingClient, form: FormData) -> Response:  # noqa: ARG001
-    """Enqueue the same once more, due now."""
+    """Enqueue a copy of a job, due now."""
     made = await client.clone(id_in(request))
     return redirect(request, f"jobs/{made}", "cloned")
 
@@ -181,7 +181,7 @@ async def stop_worker(request: Request, client: ActingClient, form: FormData) ->
 
 @needs("schedules")
 async def run_schedule(request: Request, client: ActingClient, form: FormData) -> Response:
-    """Make a job of a schedule now."""
+    """Enqueue a job of a schedule now."""
     name = _text(form, "name")
     triggered = await client.schedules.trigger(name)
     return redirect(request, "schedule", triggered.answer.value, name=name)
@@ -189,7 +189,7 @@ async def run_schedule(request: Request, client: ActingClient, form: FormData) -
 
 @needs("schedules")
 async def pause_schedule(request: Request, client: ActingClient, form: FormData) -> Response:
-    """Let a schedule make no jobs."""
+    """Pause a schedule."""
     name = _text(form, "name")
     await client.schedules.pause(name, f"paused by {request.state.access.who}")
     return redirect(request, "schedule", "paused", name=name)
@@ -197,7 +197,7 @@ async def pause_schedule(request: Request, client: ActingClient, form: FormData)
 
 @needs("schedules")
 async def resume_schedule(request: Request, client: ActingClient, form: FormData) -> Response:
-    """Let a schedule go on."""
+    """Resume a schedule."""
     name = _text(form, "name")
     await client.schedules.resume(name)
     return redirect(request, "schedule", "resumed", name=name)

@@ -1,11 +1,11 @@
-"""Deliveries and processes: what the channels sent, and what supervisors will look at."""
+"""Deliveries of channels, and processes under supervisors."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from dibs.web.render import Look
+from dibs.web.render import Page
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -15,11 +15,13 @@ PAGE = 50
 
 
 async def deliveries(request: Request) -> Response:
-    """The newest deliveries, and processes under a supervisor."""
-    look = Look(request)
+    """List the newest deliveries, and the processes under a supervisor."""
+    page = Page(request)
     interrupted = request.query_params.get("interrupted") == "yes"
     found, processes = await asyncio.gather(
-        look.at("deliveries", look.client.channels.deliveries(interrupted=interrupted, limit=PAGE), []),
-        look.at("processes", look.client.channels.supervised(limit=PAGE), []),
+        page.read("deliveries", page.client.channels.deliveries(interrupted=interrupted, limit=PAGE), []),
+        page.read("processes", page.client.channels.supervised(limit=PAGE), []),
     )
-    return await look.page("deliveries.html", deliveries=found, processes=processes, interrupted=interrupted, page=PAGE)
+    return await page.render(
+        "deliveries.html", deliveries=found, processes=processes, interrupted=interrupted, page=PAGE
+    )

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 
 from dibs.errors import InvalidArgument, UnknownJob
 from dibs.web.pages.job import id_in
-from dibs.web.render import Look
+from dibs.web.render import Page
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 
 
 async def edit_page(request: Request) -> Response:
-    """The form."""
+    """Show the form."""
     if not request.state.access.may("edit"):
         raise HTTPException(403, "You may not do this: it needs 'edit'.")
-    look = Look(request)
+    page = Page(request)
     id = id_in(request)
-    found = await known(look, id)
-    hidden = is_hidden(look, found)
-    return await look.page("edit.html", id=id, job=found, payload=None if hidden else found["payload"], hidden=hidden)
+    found = await existing_job(page, id)
+    hidden = is_hidden(page, found)
+    return await page.render("edit.html", id=id, job=found, payload=None if hidden else found["payload"], hidden=hidden)
 
 
-async def known(look: Look, id: UUID) -> dict[str, Any]:
-    """Everything known of a job that has to be there."""
-    found = await look.client.show(id)
+async def existing_job(page: Page, id: UUID) -> dict[str, Any]:
+    """Return everything known of a job; raise if there is no such job."""
+    found = await page.client.show(id)
     if found is None:
         raise UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")
     return found
 
 
-def is_hidden(look: Look, job: dict[str, Any]) -> bool:
+def is_hidden(page: Page, job: dict[str, Any]) -> bool:
     """True if a part of the payload is masked: saving would overwrite it."""
-    return bool(look.settings.shown(job["payload"]) != job["payload"]) or job["body"] is not None
+    return bool(page.settings.shown(job["payload"]) != job["payload"]) or job["body"] is not None
 
 
 def read_whole(name: str, text: str) -> int:
-    """A whole number that somebody has typed."""
+    """Parse a whole number that a user typed."""
     try:
         return int(text) if len(text) < 12 else int("")
     except ValueError:

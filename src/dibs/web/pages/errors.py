@@ -1,4 +1,4 @@
-"""Errors: failures that are alike, and what went wrong outside of jobs' own runs."""
+"""Errors: groups of similar failures, and the error log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dibs.errors import InvalidArgument
 from dibs.web.charts import Range
-from dibs.web.render import Look
+from dibs.web.render import Page
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -20,22 +20,22 @@ DAY = Range("day", timedelta(days=1), timedelta(hours=1))
 
 
 async def errors(request: Request) -> Response:
-    """Failures in groups, and the error log."""
-    look = Look(request)
+    """Show groups of failures, and the error log."""
+    page = Page(request)
     query = request.query_params
     queue, source, before = query.get("queue", ""), query.get("source", ""), number_of(query.get("before"))
     now, groups, hours, logged = await asyncio.gather(
-        look.client.now(),
-        look.at("failures", look.client.failures.list(queue=queue or None, limit=PAGE), []),
-        look.at("their charts", look.client.failures.by_hour(since=DAY.since), []),
-        look.at("the log", look.client.channels.error_log(source=source or None, before=before, limit=PAGE + 1), []),
+        page.client.now(),
+        page.read("failures", page.client.failures.list(queue=queue or None, limit=PAGE), []),
+        page.read("their charts", page.client.failures.by_hour(since=DAY.since), []),
+        page.read("the log", page.client.channels.error_log(source=source or None, before=before, limit=PAGE + 1), []),
     )
     starts = {at: n for n, at in enumerate(DAY.starts(now))}
     sparks: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)] * DAY.slots)
     for hour in hours:
         if (n := starts.get(hour.at)) is not None:
             sparks[hour.fingerprint][n] = (0, hour.failures)
-    return await look.page(
+    return await page.render(
         "errors.html",
         now=now,
         groups=groups,
@@ -49,7 +49,7 @@ async def errors(request: Request) -> Response:
 
 
 def number_of(text: str | None) -> int | None:
-    """A number out of an address."""
+    """Parse a number of an address; None if there is none."""
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 18:

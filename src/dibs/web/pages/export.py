@@ -13,8 +13,8 @@ from dibs.db.calls.operate import CARRIED, EXPORTED
 from dibs.errors import DibsError, NotPermitted
 from dibs.export import csv_lines, lines
 from dibs.mask import cover_secrets
-from dibs.web.filters import Asked, id_of
-from dibs.web.render import Look, public
+from dibs.web.filters import JobSearch, id_of
+from dibs.web.render import Page, public
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 
 FORMS: dict[Form, str] = {"csv": "text/csv", "jsonl": "application/x-ndjson"}
 MOST, SECONDS = 100_000, 60.0
-"""After how many jobs, and how many seconds, an export stops and says so."""
+"""The number of jobs, and of seconds, after which an export stops and says so."""
 
 
 async def export(request: Request) -> Response:
-    """The jobs that match, as a file."""
-    look = Look(request)
+    """Return the jobs that match, as a file."""
+    page = Page(request)
     form: Form | None = next((form for form in FORMS if form == request.query_params.get("as", "csv")), None)
     if form is None:
         raise HTTPException(400, f"There is no such form: there are {' and '.join(FORMS)}.")
-    asked = Asked.read(request.query_params)
+    search = JobSearch.read(request.query_params)
     before = id_of(start) if (start := request.query_params.get("before")) else None
-    first, parts, names = await _begin(look, asked.filter(await look.client.now(), look.settings), before)
+    first, parts, names = await _begin(page, search.filter(await page.client.now(), page.settings), before)
     return StreamingResponse(
-        _written(look, form, names, first, parts),
+        _written(page, form, names, first, parts),
         media_type=FORMS[form],
         headers={"Cache-Control": "no-store", "Content-Disposition": f'attachment; filename="dibs-jobs.{form}"'},
     )
 
 
 async def _begin(
-    look: Look, filter: JobFilter, before: UUID | None
+    page: Page, filter: JobFilter, before: UUID | None
 ) -> tuple[Exported | None, AsyncGenerator[Exported], Sequence[str]]:
-    """The first part, so that what is wrong is said before anything is sent; without payloads if they are hidden."""
-    hidden = look.settings.hide_payloads
+    """Read the first part before anything is sent, so that an error can be shown. Leave out hidden payloads."""
+    hidden = page.settings.hide_payloads
     for payloads in (True, False)[hidden:]:
-        parts: Any = look.client.export(filter, payloads=payloads, before=before)
+        parts: Any = page.client.export(filter, payloads=payloads, before=before)
         try:
             return await anext(parts, None), parts, (*EXPORTED, *CARRIED) if payloads else EXPORTED
         except NotPermitted:
@@ -63,7 +63,7 @@ async def _begin(
 
 
 async def _written(
-    look: Look, form: Form, names: Sequence[str], part: Exported | None, parts: AsyncGenerator[Exported]
+    page: Page, form: Form, names: Sequence[str], part: Exported | None, parts: AsyncGenerator[Exported]
 ) -> AsyncIterator[str]:
     count, until, place = 0, time.monotonic() + SECONDS, None
     if form == "csv":
@@ -71,20 +71,20 @@ async def _written(
     async with aclosing(parts):
         try:
             while part is not None:
-                yield lines(form, (cover_secrets(job, look.settings.shown) for job in part.jobs), names)
+                yield lines(form, (cover_secrets(job, page.settings.shown) for job in part.jobs), names)
                 count, place = count + len(part.jobs), part.next
                 if place is not None and (count >= MOST or time.monotonic() >= until):
                     yield _stopped(form, f"stopped after {count}, and there may be more", place)
                     return
                 part = await anext(parts, None)
         except DibsError as error:
-            yield _stopped(form, f"stopped after {count}: {public(look.request, error)}", place)
+            yield _stopped(form, f"stopped after {count}: {public(page.request, error)}", place)
         except RecursionError:
             yield _stopped(form, f"stopped after {count}: JSON is nested too deeply to be read", place)
 
 
 def _stopped(form: Form, why: str, place: UUID | None) -> str:
-    """The last line of an export that is not whole."""
+    """Return the last line of an incomplete export."""
     if form == "csv":
         return csv_lines([[f"# {why}; go on with before={place}"]])
     return lines(form, [{"stopped": why, "before": place}], ())

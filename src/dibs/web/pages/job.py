@@ -1,4 +1,4 @@
-"""Job: its life as a timeline, why it is where it is, what it was asked, and what came of it."""
+"""Job: its life as a timeline, the reason for its state, its payload and its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dibs.errors import NotPermitted, UnknownJob
 from dibs.mask import cover_secrets
 from dibs.states import DEAD, WAITING, State
 from dibs.web.filters import id_of
-from dibs.web.render import Look
+from dibs.web.render import Page
 from dibs.web.words import moment
 
 if TYPE_CHECKING:
@@ -36,25 +36,25 @@ class Step:
     name: str
     at: datetime | None
     style: str = ""
-    told: str = ""
+    outcome: str = ""
     took: timedelta | None = None
     worker: int | None = None
 
 
 async def job(request: Request) -> Response:
-    """One job."""
-    look = Look(request)
+    """Show one job."""
+    page = Page(request)
     id = id_in(request)
     now, shown, why, status, limits = await asyncio.gather(
-        look.client.now(),
-        shown_job(look, id),
-        look.client.why(id),
-        look.client.status(id),
-        look.at("limits", look.client.limits.list(), []),
+        page.client.now(),
+        shown_job(page, id),
+        page.client.why(id),
+        page.client.status(id),
+        page.read("limits", page.client.limits.list(), []),
     )
     if status.state is State.UNKNOWN:
         raise UnknownJob(f"there is no job {id}", hint="it was never committed, or it was pruned")
-    return await look.page(
+    return await page.render(
         "job.html",
         now=now,
         id=id,
@@ -63,7 +63,7 @@ async def job(request: Request) -> Response:
         status=status,
         steps=steps(shown, status.state) if shown else [],
         facts=[(name, shown[name]) for name in FACTS if shown and shown.get(name) is not None],
-        limits=[limit for limit in limits if shown and concerns(limit, shown)],
+        limits=[limit for limit in limits if shown and applies(limit, shown)],
         moments=[(name, shown[name]) for name in MOMENTS if shown and shown.get(name) is not None],
         can_cancel=status.state in WAITING or status.state is State.RUNNING,
         can_retry=status.state in DEAD,
@@ -72,46 +72,46 @@ async def job(request: Request) -> Response:
 
 
 async def raw_job(request: Request) -> Response:
-    """Everything known of a job, as JSON."""
-    found = await shown_job(Look(request), id_in(request))
+    """Return everything known of a job, as JSON."""
+    found = await shown_job(Page(request), id_in(request))
     if found is None:
         raise UnknownJob("there is no such job, or this role may not see it whole")
     return JSONResponse(found, headers={"Cache-Control": "no-store"})
 
 
-async def shown_job(look: Look, id: UUID) -> dict[str, Any] | None:
-    """Everything known of a job, as far as it may be seen; None if our role may not read payloads."""
+async def shown_job(page: Page, id: UUID) -> dict[str, Any] | None:
+    """Return everything known of a job, masked; None if the role may not read payloads."""
     try:
-        found = await look.client.show(id)
+        found = await page.client.show(id)
     except NotPermitted:
         return None
-    return found and masked(look, found)
+    return found and masked(page, found)
 
 
-def masked(look: Look, found: dict[str, Any]) -> dict[str, Any]:
-    """The document without what is to be hidden."""
-    shown = look.settings.shown
+def masked(page: Page, found: dict[str, Any]) -> dict[str, Any]:
+    """Cover the hidden parts of a job."""
+    shown = page.settings.shown
     attempts = [cover_secrets(attempt, shown) for attempt in found["attempts"]]
     changes = [{**change, "before": shown(change["before"])} for change in found["changes"]]
     return {**cover_secrets(found, shown), "attempts": attempts, "changes": changes}
 
 
-def concerns(limit: Limit, job: dict[str, Any]) -> bool:
-    """True if a limit blocks this job."""
+def applies(limit: Limit, job: dict[str, Any]) -> bool:
+    """True if a limit applies to this job."""
     if limit.concurrency is None and limit.rate is None:
         return False
     queue, group = job["queue"], job["group"]
-    held = {
+    subjects = {
         "queue": [(queue, queue)],
         "kind": [(None, job["kind"])],
         "group": [] if group is None else [(queue, group), (queue, None)],
         "resource": [(None, name) for name in job["resources"] or ()],
     }
-    return (limit.queue, limit.name) in held[limit.scope]
+    return (limit.queue, limit.name) in subjects[limit.scope]
 
 
 def steps(job: dict[str, Any], state: State) -> list[Step]:
-    """A job's life in order."""
+    """Return the life of a job, step by step."""
     made = moment(job["enqueued_at"])
     life = [Step("enqueued", made)]
     due = moment(job["due_at"])

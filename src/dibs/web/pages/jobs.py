@@ -1,4 +1,4 @@
-"""Jobs: a list by filters that are all in its address, in pages by key."""
+"""Jobs: a list in pages. The address holds its filter and its cursor."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dibs.operation import Found
-from dibs.web.filters import STATES, Asked, id_of
+from dibs.web.filters import STATES, JobSearch, id_of
 from dibs.web.pages.many import ACTS
-from dibs.web.render import Look
+from dibs.web.render import Page
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -19,23 +19,23 @@ NONE = Found([], 0, None)
 
 
 async def jobs(request: Request) -> Response:
-    """The jobs that match."""
-    look = Look(request)
-    asked = Asked.read(request.query_params)
+    """List the jobs that match."""
+    page = Page(request)
+    search = JobSearch.read(request.query_params)
     before = id_of(start) if (start := request.query_params.get("before")) else None
-    now = await look.client.now()
+    now = await page.client.now()
     found, queues = await asyncio.gather(
-        look.at(
+        page.read(
             "the jobs",
-            look.client.find_jobs(asked.filter(now, look.settings), limit=PAGE, before=before, within=0),
+            page.client.find_jobs(search.filter(now, page.settings), limit=PAGE, before=before, within=0),
             NONE,
         ),
-        look.client.queues.list(),
+        page.client.queues.list(),
     )
-    return await look.page(
+    return await page.render(
         "jobs.html",
         now=now,
-        asked=asked,
+        search=search,
         before=before,
         found=found,
         more=found.next,

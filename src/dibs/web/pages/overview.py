@@ -1,4 +1,4 @@
-"""Overview: how much goes through, how long it takes, what each queue has, and what is wrong now."""
+"""Overview: throughput, durations, queues, and urgent findings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from dibs.errors import NotPermitted
 from dibs.web.charts import RANGES, Range, filled
 from dibs.web.findings import page_of
-from dibs.web.pages.doctor import LOOKS
-from dibs.web.render import Look
+from dibs.web.pages.doctor import SEVERITY_STATES
+from dibs.web.render import Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,8 +31,8 @@ LOST = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A queue in the list: what is in it, what ended in it lately, and when it will be empty at that pace."""
+class QueueRow:
+    """A queue in the list: its depth, and its recent runs as (succeeded, failed)."""
 
     depth: Depth
     spark: list[tuple[int, int]]
@@ -54,18 +54,18 @@ class Line:
 
 async def overview(request: Request) -> Response:
     """Show the state of the whole system."""
-    look = Look(request)
-    client = look.client
+    page = Page(request)
+    client = page.client
     chosen = RANGES.get(request.query_params.get("range", ""), RANGES["hour"])
     now, periods, ended, depths, workers, found = await asyncio.gather(
         client.now(),
-        look.at("the charts", client.stats.statistics(by=(), since=chosen.since, every=chosen.every), []),
-        look.at("the pace of queues", client.stats.statistics(by="queue", since=PACE.since, every=PACE.every), []),
-        look.at("what is in the queues", client.queues.depths(), []),
-        look.at("workers", client.workers.list(), []),
-        concerns(look),
+        page.read("the charts", client.stats.statistics(by=(), since=chosen.since, every=chosen.every), []),
+        page.read("the pace of queues", client.stats.statistics(by="queue", since=PACE.since, every=PACE.every), []),
+        page.read("what is in the queues", client.queues.depths(), []),
+        page.read("workers", client.workers.list(), []),
+        findings(page),
     )
-    return await look.page(
+    return await page.render(
         "overview.html",
         now=now,
         chosen=chosen,
@@ -77,31 +77,31 @@ async def overview(request: Request) -> Response:
         concerns=[f for f in found or () if is_urgent(f)],
         others=sum(not is_urgent(f) for f in found or ()),
         page_of=page_of,
-        looks=LOOKS,
+        severity_states=SEVERITY_STATES,
     )
 
 
-def lines(depths: Iterable[Depth], ended: Iterable[Statistics], now: datetime) -> list[Line]:
-    """The queues, each with its last half hour."""
+def lines(depths: Iterable[Depth], ended: Iterable[Statistics], now: datetime) -> list[QueueRow]:
+    """Return the queues, each with its runs of the last half hour."""
     starts = {at: n for n, at in enumerate(PACE.starts(now))}
     sparks: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)] * PACE.slots)
     for s in ended:
         if s.queue is not None and s.at is not None and (n := starts.get(s.at)) is not None:
             sparks[s.queue][n] = (s.succeeded, s.failed + s.lost)
-    return [Line(depth, sparks[depth.queue]) for depth in depths]
+    return [QueueRow(depth, sparks[depth.queue]) for depth in depths]
 
 
-def total(lines: Iterable[Line], name: str) -> str:
-    """A number of all queues together, marked if some of it is an estimate."""
+def total(lines: Iterable[QueueRow], name: str) -> str:
+    """Return a count of all queues together, marked if it contains an estimate."""
     depths = [line.depth for line in lines]
     mark = "≈ " if any(d.told(name).startswith("≈") for d in depths) else ""
     return mark + f"{sum(getattr(d, name) for d in depths):,}"
 
 
-async def concerns(look: Look) -> list[Finding] | None:
+async def findings(page: Page) -> list[Finding] | None:
     """Return the findings; None if they are not known, because the role sees some queues only or it takes too long."""
     try:
-        return await look.at("what is wrong", look.request.app.state.findings.now(), None)
+        return await page.read("what is wrong", page.request.app.state.findings.now(), None)
     except NotPermitted:
         return None
 

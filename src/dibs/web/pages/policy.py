@@ -10,7 +10,7 @@ from dibs.db import calls
 from dibs.errors import DibsError, Refused
 from dibs.queue_settings import SETTINGS
 from dibs.web.pages.acts import needs, redirect
-from dibs.web.render import Look
+from dibs.web.render import Page
 
 if TYPE_CHECKING:
     from starlette.datastructures import FormData
@@ -26,48 +26,48 @@ CAUTIONS = {
     "history_retention": "Attempts that are older are deleted by the upkeep.",
     "history": "What is not kept is missing in the statistics and on the pages of jobs.",
 }
-"""The settings that cannot be taken back."""
+"""Warnings about settings whose effect cannot be undone."""
 
 
 async def policy_page(request: Request) -> Response:
-    """The form."""
+    """Show the form."""
     if not request.state.access.may("edit"):
         raise HTTPException(403, "You may not do this: it needs 'edit'.")
-    look = Look(request)
+    page = Page(request)
     name = request.query_params.get("name", "")
-    return await show_form(look, written(await look.client.queues.settings(name)), name)
+    return await show_form(page, as_texts(await page.client.queues.settings(name)), name)
 
 
 @needs("edit")
 async def change_policy(request: Request, client: ActingClient, form: FormData) -> Response:
-    """Say what would be different; change it if that was confirmed."""
-    name, look = str(form.get("name", "")), Look(request)
+    """Show the difference; make the change if the user has confirmed it."""
+    name, page = str(form.get("name", "")), Page(request)
     was, typed = (
-        written(await look.client.queues.settings(name)),
+        as_texts(await page.client.queues.settings(name)),
         {key: str(form[key]).strip() for key in NAMED if key in form},
     )
     changed = {key: text for key, text in typed.items() if text != form.get(f"was-{key}")}
     values, wrong = read(changed)
     if wrong or not changed or form.get("again"):
-        told = None if wrong or changed else DibsError("Nothing is different.")
-        return await show_form(look, {**was, **typed}, name, was=was, wrong=wrong, error=told)
+        error = None if wrong or changed else DibsError("Nothing is different.")
+        return await show_form(page, {**was, **typed}, name, was=was, wrong=wrong, error=error)
     try:
         after = await client.preview(calls.queues.set_queue(name, values), calls.queues.queue_settings(name))
-    except Refused as error:
-        return await show_form(look, {**was, **typed}, name, was=was, error=error)
+    except Refused as refused:
+        return await show_form(page, {**was, **typed}, name, was=was, error=refused)
     moved = any(form.get(f"was-{key}", was[key]) != was[key] for key in changed)
     if form.get("sure") == "yes" and not moved:
         await client.queues.set(name, **values)
         return redirect(request, "queue", "policy", name=name)
-    then = written(after)
+    then = as_texts(after)
     differences = [(NAMED[key], was[key], then[key]) for key in NAMED if was[key] != then[key]]
-    return await look.page(
+    return await page.render(
         "policy.html", name=name, differences=differences, changed=changed, was=was, moved=moved, cautions=CAUTIONS
     )
 
 
 async def show_form(
-    look: Look,
+    page: Page,
     texts: dict[str, str],
     name: str,
     *,
@@ -75,9 +75,9 @@ async def show_form(
     wrong: dict[str, str] | None = None,
     error: DibsError | None = None,
 ) -> Response:
-    """The form with what was typed, and what is wrong with it."""
+    """Show the form with the typed texts and their errors."""
     bad = bool(wrong) or isinstance(error, Refused)
-    return await look.page(
+    return await page.render(
         "policy_edit.html",
         name=name,
         settings=SETTINGS,
@@ -89,13 +89,13 @@ async def show_form(
     )
 
 
-def written(settings: list[SettingInfo]) -> dict[str, str]:
-    """The policy of a queue as it is typed."""
+def as_texts(settings: list[SettingInfo]) -> dict[str, str]:
+    """Return the policy of a queue as the texts of the form."""
     return {one.setting: NAMED[one.setting].write(one.value) for one in settings}
 
 
 def read(texts: dict[str, str]) -> tuple[Any, dict[str, str]]:
-    """The values that were typed, and what is wrong with the others."""
+    """Parse typed texts. Return the values, and the errors of the others."""
     values, wrong = {}, {}
     for name, text in texts.items():
         try:

@@ -1,4 +1,4 @@
-"""Queue: what is in it, what went through it, its groups, its limits, and its policy."""
+"""Queue: its counts, its charts, its groups, its limits and its policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dibs.errors import UnknownQueue
 from dibs.info import Depth, GroupInfo, QueueInfo, SettingInfo
 from dibs.queue_settings import SETTINGS, Setting
 from dibs.web.charts import RANGES, filled
-from dibs.web.render import Look
+from dibs.web.render import Page
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -25,9 +25,9 @@ ORDERS = ("busiest", "longest waiting", "noisy")
 
 
 async def queue(request: Request) -> Response:
-    """One queue."""
-    look = Look(request)
-    client = look.client
+    """Show one queue."""
+    page = Page(request)
+    client = page.client
     name = request.query_params.get("name", "")
     chosen = RANGES.get(request.query_params.get("range", ""), RANGES["hour"])
     order = request.query_params.get("groups", "")
@@ -35,21 +35,21 @@ async def queue(request: Request) -> Response:
         asyncio.gather(
             client.now(),
             client.queues.get(name),
-            look.at("what is in the queue", client.queues.depth(name), Depth(name)),
-            look.at("its priorities", client.queues.depth_by_priority(name), []),
-            look.at("when it will be empty", client.queues.drain_estimate(name), None),
+            page.read("what is in the queue", client.queues.depth(name), Depth(name)),
+            page.read("its priorities", client.queues.depth_by_priority(name), []),
+            page.read("when it will be empty", client.queues.drain_estimate(name), None),
         ),
         asyncio.gather(
-            look.at("the charts", client.stats.statistics(name, by=(), since=chosen.since, every=chosen.every), []),
-            look.at("limits", held(look, name), []),
-            look.at("groups", client.groups.list(name, limit=SHOWN), []),
-            look.at("its policy", client.queues.settings(name), []),
+            page.read("the charts", client.stats.statistics(name, by=(), since=chosen.since, every=chosen.every), []),
+            page.read("limits", limits_with_holders(page, name), []),
+            page.read("groups", client.groups.list(name, limit=SHOWN), []),
+            page.read("its policy", client.queues.settings(name), []),
         ),
     )
-    return await look.page(
+    return await page.render(
         "queue.html",
         now=now,
-        queue=there(known, name),
+        queue=existing(known, name),
         own=[pair for pair in policy(settings) if pair[1].source != "default" or pair[1].tasks],
         defaults=[pair for pair in policy(settings) if pair[1].source == "default" and not pair[1].tasks],
         depth=depth,
@@ -66,22 +66,22 @@ async def queue(request: Request) -> Response:
     )
 
 
-def there(known: QueueInfo | None, name: str) -> QueueInfo:
-    """A queue that has to be there."""
+def existing(known: QueueInfo | None, name: str) -> QueueInfo:
+    """Return the queue; raise if there is none."""
     if known is None:
         raise UnknownQueue(f"there is no queue {name!r}", hint="the overview lists them")
     return known
 
 
-async def held(look: Look, queue: str) -> list[tuple[Limit, list[RunningJob]]]:
-    """The limits of a queue, each with the jobs that hold its units."""
-    limits = await look.client.limits.list(queue, limit=SHOWN)
-    jobs = {job.id: job for job in await look.client.workers.held([id for limit in limits for id in limit.holders])}
+async def limits_with_holders(page: Page, queue: str) -> list[tuple[Limit, list[RunningJob]]]:
+    """Return the limits of a queue, each with the jobs that hold its units."""
+    limits = await page.client.limits.list(queue, limit=SHOWN)
+    jobs = {job.id: job for job in await page.client.workers.held([id for limit in limits for id in limit.holders])}
     return [(limit, [jobs[id] for id in limit.holders if id in jobs]) for limit in limits]
 
 
 def ordered(groups: list[GroupInfo], order: str) -> list[GroupInfo]:
-    """The groups that are asked for, in their order."""
+    """Return the groups in the chosen order."""
     if order == "noisy":
         return [g for g in groups if g.noisy]
     if order == "longest waiting":
@@ -90,6 +90,6 @@ def ordered(groups: list[GroupInfo], order: str) -> list[GroupInfo]:
 
 
 def policy(settings: list[SettingInfo]) -> list[tuple[Setting, SettingInfo]]:
-    """The settings of a queue, each with how it is written."""
+    """Return the settings of a queue, each with its definition."""
     sorts = {setting.name: setting for setting in SETTINGS}
     return [(sorts[one.setting], one) for one in settings]

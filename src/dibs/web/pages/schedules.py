@@ -1,4 +1,4 @@
-"""Schedules: when each runs next, how it has gone, and its rule in words."""
+"""Schedules: their rules in words, next runs, last runs and health."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from dibs.errors import NotPermitted
 from dibs.web.cron_words import rule_in_words
-from dibs.web.render import Look
+from dibs.web.render import Page
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -20,40 +20,40 @@ NEXT = 5
 
 
 async def schedules(request: Request) -> Response:
-    """Every schedule."""
-    look = Look(request)
-    found = await look.at("schedules", look.client.schedules.list(), [])
-    return await look.page("schedules.html", schedules=[(s, rule_in_words(s)) for s in found])
+    """List the schedules."""
+    page = Page(request)
+    found = await page.read("schedules", page.client.schedules.list(), [])
+    return await page.render("schedules.html", schedules=[(s, rule_in_words(s)) for s in found])
 
 
 async def schedule(request: Request) -> Response:
-    """One schedule."""
-    look = Look(request)
+    """Show one schedule."""
+    page = Page(request)
     name = request.query_params.get("name", "")
-    found = await look.client.schedules.get(name)
+    found = await page.client.schedules.get(name)
     now, upcoming, shown = await asyncio.gather(
-        look.client.now(),
-        look.at("the next runs", look.client.schedules.preview(name, NEXT), []),
-        _shown(look, name),
+        page.client.now(),
+        page.read("the next runs", page.client.schedules.preview(name, NEXT), []),
+        _shown(page, name),
     )
-    return await look.page(
+    return await page.render(
         "schedule.html",
         now=now,
         schedule=found,
         words=rule_in_words(found),
         upcoming=[(at, at.astimezone(ZoneInfo(found.zone))) for at in upcoming],
         runs=runs(shown),
-        payload=look.settings.shown(shown["job"].get("payload")) if shown else None,
+        payload=page.settings.shown(shown["job"].get("payload")) if shown else None,
     )
 
 
-async def _shown(look: Look, name: str) -> dict[str, Any] | None:
+async def _shown(page: Page, name: str) -> dict[str, Any] | None:
     try:
-        return await look.client.schedules.show(name)
+        return await page.client.schedules.show(name)
     except NotPermitted:
         return None
 
 
 def runs(shown: dict[str, Any] | None) -> list[dict[str, datetime | Any]]:
-    """The last runs; none if our role may not see them."""
+    """Return the last runs; none if the role may not see them."""
     return list(shown["runs"]) if shown else []

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from dibs.errors import InvalidArgument
 from dibs.web.filters import span_of
-from dibs.web.render import Look, for_machines
+from dibs.web.render import Page, for_machines
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -18,7 +18,7 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 async def metrics(request: Request) -> Response:
-    """Everything Prometheus may know, as far as it can be read."""
+    """Return the metrics of the fleet."""
     page = await request.app.state.fleet.page()
     return Response(page.body, page.status, {**FRESH, "Content-Type": page.content_type})
 
@@ -29,19 +29,19 @@ async def workers_wanted(request: Request) -> Response:
     Takes ``name`` of the queue, ``target``, ``slots`` and ``run_time``.
     """
     for_machines(request)
-    asked = request.query_params
-    look = Look(request)
-    if not asked.get("name"):
+    query = request.query_params
+    page = Page(request)
+    if not query.get("name"):
         raise InvalidArgument("which queue?", hint="?name=mail&target=5m")
-    [found] = await look.client.workers.wanted(
-        asked["name"],
-        target=span_of(asked["target"]) if "target" in asked else look.settings.target,
-        slots=_number(asked["slots"]) if "slots" in asked else None,
-        run_time=span_of(asked["run_time"]) if "run_time" in asked else None,
+    [found] = await page.client.workers.wanted(
+        query["name"],
+        target=span_of(query["target"]) if "target" in query else page.settings.target,
+        slots=_number(query["slots"]) if "slots" in query else None,
+        run_time=span_of(query["run_time"]) if "run_time" in query else None,
     )
-    told: dict[str, Any] = asdict(found)
-    told["run_mean"] = None if found.run_mean is None else found.run_mean.total_seconds()
-    return JSONResponse(told, headers=FRESH)
+    answer: dict[str, Any] = asdict(found)
+    answer["run_mean"] = None if found.run_mean is None else found.run_mean.total_seconds()
+    return JSONResponse(answer, headers=FRESH)
 
 
 def _number(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Workers: who is alive, what each runs, and what was lost."""
+"""Workers: alive or lost, with their running jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from dibs.web.pages.overview import LOST
-from dibs.web.render import Look
+from dibs.web.render import Page
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -20,22 +20,22 @@ MOST = 500
 
 
 async def workers(request: Request) -> Response:
-    """Every worker."""
-    look = Look(request)
+    """List the workers."""
+    page = Page(request)
     now, found, running = await asyncio.gather(
-        look.client.now(),
-        look.at("workers", look.client.workers.list(), []),
-        look.at("what runs", look.client.workers.running(limit=MOST), []),
+        page.client.now(),
+        page.read("workers", page.client.workers.list(), []),
+        page.read("what runs", page.client.workers.running(limit=MOST), []),
     )
-    held: dict[int | None, list[RunningJob]] = defaultdict(list)
+    jobs_of: dict[int | None, list[RunningJob]] = defaultdict(list)
     for job in running:
-        held[job.worker].append(job)
+        jobs_of[job.worker].append(job)
     known = {w.id for w in found}
-    return await look.page(
+    return await page.render(
         "workers.html",
         now=now,
         workers=sorted(((w, now - w.seen_at < LOST) for w in found), key=lambda pair: (not pair[1], pair[0].id)),
-        held=held,
-        others=[job for worker, jobs in held.items() if worker not in known for job in jobs],
+        jobs_of=jobs_of,
+        others=[job for worker, jobs in jobs_of.items() if worker not in known for job in jobs],
         most=MOST if len(running) == MOST else None,
     )
