@@ -1,4 +1,4 @@
--- What the doctor finds, and what it compares the code with.
+-- Findings of the doctor, numbers of vitals, and the digests of the installed code.
 
 create type dibs.finding as (
   name text,
@@ -9,18 +9,21 @@ create type dibs.finding as (
   subject text
 );
 comment on type dibs.finding is
-'Something the doctor found: the name of the check, `error`, `warning` or `note`, what is wrong, why it matters, what to do, and the
-name of what it is about: the queue, schedule, worker, table or setting.';
+'A problem that the doctor found: the name of the check, the level (`error`, `warning` or `note`), a message, the reason
+why it matters, a fix, and its subject: the name of the queue, schedule, worker, table or setting it is about.';
 
 create type dibs.vital as (
   name text,
   labels text[],
   value double precision
 );
-comment on type dibs.vital is 'A number for monitoring: the name of its metric without `dibs_`, the values of its labels, and the value.';
+comment on type dibs.vital is
+'A number for monitoring: the name of its metric without `dibs_`, the values of its labels, and the value.';
 
 create table dibs.installed_code (
   name text not null constraint installed_code_pkey primary key,
   digest text not null
 );
-comment on table dibs.installed_code is 'What each function, view, table, index and trigger was when it was installed; functions and views with their owner and grants.';
+comment on table dibs.installed_code is
+'A digest of the definition of each function, view, table, index and trigger as it was installed; of functions and views
+with owner and grants.';

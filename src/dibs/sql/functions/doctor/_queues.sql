@@ -1,4 +1,4 @@
--- Queues that stand still: paused, without a worker, behind.
+-- Queues whose jobs do not run or will expire, closed limits, and schedules that fail.
 
 create or replace function dibs._find_paused_queues(at timestamptz) returns setof dibs.finding
 language sql stable
@@ -12,13 +12,13 @@ begin atomic
   order by q.name;
 end;
 
-comment on function dibs._find_paused_queues is 'Queues that were paused and forgotten.';
+comment on function dibs._find_paused_queues is 'Find queues that have been paused for an hour and have jobs.';
 
 create or replace function dibs._find_unexpired_jobs(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
   select 'past-ttl', 'warning', format('jobs of queue %s are past their TTL or deadline and still wait', q.name),
-    'They are never handed out. Until the upkeep buries them they are counted as waiting.',
+    'No claim returns them. Until the upkeep buries them they are counted as waiting.',
     'see that a worker does the upkeep; by hand: select dibs.expire();', q.name
   from dibs.queue as q
   where q.paused_at is null and exists (
@@ -29,7 +29,8 @@ begin atomic
   order by q.name;
 end;
 
-comment on function dibs._find_unexpired_jobs is 'Queues whose oldest jobs should have expired.';
+comment on function dibs._find_unexpired_jobs is
+'Find queues whose oldest jobs are past their expiry by 10 minutes or more.';
 
 create or replace function dibs._untried_jobs(queue integer, due_before timestamptz, max integer)
 returns table (due_at timestamptz, expire_at timestamptz)
@@ -47,7 +48,7 @@ begin
     where r.queue_id = q.id and r.priority = p.priority and r.group_key is null and r.due_at <= due_before
     order by r.due_at, r.id limit max) as h
   where q.id = any (v_ids) and h.charged = 0;
-  -- The index of groups has no order by due time across them.
+  -- Tickets of groups have no index by due time across groups, so look at any of them.
   return query
   select r.due_at, r.expire_at
   from (select r.* from dibs.ready as r where r.queue_id = any (v_ids) and r.group_key is not null limit max) as r
@@ -59,21 +60,25 @@ end
 $$;
 
 comment on function dibs._untried_jobs is
-'Jobs of a queue that wait for their first attempt since before a time: of each priority the oldest `max` are looked at, and as many of
-groups and of those that are blocked.';
+'Jobs of a queue that were due before a time and still wait for their first attempt. It looks at the oldest `max`
+tickets of each priority, at `max` tickets of groups and at `max` blocked ones.';
 
 create or replace function dibs._find_expiring_jobs(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
-  -- The last quarter of a time to live, but no more than 6 hours. Below an hour it is short on purpose.
+  -- Warn in the last quarter of a TTL, but at most 6 hours ahead. A TTL below an hour is short on purpose.
   select 'expiring', 'warning',
     format('%s of queue %s expire%s within %s without a first attempt; the oldest has been due for %s',
-      case when e.jobs = 1 then 'a job' when e.jobs >= e.most then e.most || ' jobs or more' else e.jobs || ' jobs' end, q.name,
+      case when e.jobs = 1 then 'a job' when e.jobs >= e.most then e.most || ' jobs or more' else e.jobs || ' jobs' end,
+      q.name,
       case when e.jobs = 1 then 's' else '' end, dibs._duration_text(e.last - at), dibs._duration_text(at - e.since)),
     'A job that waits past its time to live ends as expired, and does not run.',
-    format('start workers: dibs worker MODULE:APP --queue %s. To keep these jobs until then: dibs pause %s; dibs resume %s --extend 1d.'
-      ' To let later ones wait for longer: dibs queues set %s --ttl 7d, or dibs.App(ttl=…)', q.name, q.name, q.name, q.name), q.name
-  from (select least(greatest(dibs._count_bound() / greatest(count(*), 1), 100), 1000)::integer as most from dibs.queue) as n
+    format('start workers: dibs worker MODULE:APP --queue %s. To keep these jobs until then: dibs pause %s; dibs resume'
+      ' %s --extend 1d. To let later ones wait for longer: dibs queues set %s --ttl 7d, or dibs.App(ttl=…)',
+      q.name, q.name, q.name, q.name), q.name
+  from (
+    select least(greatest(dibs._count_bound() / greatest(count(*), 1), 100), 1000)::integer as most from dibs.queue
+  ) as n
   cross join dibs.queue as q
   cross join lateral (
     select count(*) as jobs, min(u.due_at) as since, max(u.expire_at) as last, n.most
@@ -85,14 +90,15 @@ begin atomic
   order by q.name;
 end;
 
-comment on function dibs._find_expiring_jobs is 'Queues with jobs that will soon expire, and wait for their first attempt.';
+comment on function dibs._find_expiring_jobs is 'Find queues with jobs that will soon expire without a first attempt.';
 
 create or replace function dibs._find_unrescued_leases(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
   select 'lost-lease', 'error',
-    format('%s of queue %s ran out up to %s ago, and nobody took their jobs back', case count(*) when 1 then 'a lease' else count(*) || ' leases' end,
-      min(q.name), dibs._duration_text(at - min(l.lease_until))),
+    format('%s of queue %s ran out up to %s ago, and nobody took their jobs back',
+      case count(*) when 1 then 'a lease' else count(*) || ' leases' end, min(q.name),
+      dibs._duration_text(at - min(l.lease_until))),
     'Their workers are gone. The jobs run again only after a rescue.',
     'see that a worker does the upkeep; by hand: select * from dibs.rescue();', min(q.name)
   from dibs.lease as l join dibs.queue as q on q.id = l.queue_id
@@ -100,7 +106,8 @@ begin atomic
   group by l.queue_id order by l.queue_id;
 end;
 
-comment on function dibs._find_unrescued_leases is 'Leases that ran out and were not rescued.';
+comment on function dibs._find_unrescued_leases is
+'Find leases that ran out a minute ago or more and were not rescued.';
 
 create or replace function dibs._find_closed_limits() returns setof dibs.finding
 language sql stable
@@ -113,36 +120,42 @@ begin atomic
   union all
   select 'lost-unit', 'error',
     format('the limit of %s %s is %s, but it has %s units', r.scope, r.name, r.concurrency, u.units),
-    case when u.units < r.concurrency then 'Fewer' else 'More' end || ' jobs run at once than may.', 'select dibs.repair_limits();',
+    case when u.units < r.concurrency then 'Fewer' else 'More' end || ' jobs run at once than may.',
+    'select dibs.repair_limits();',
     r.scope || ' ' || r.name
   from dibs.limit_rule as r
   left join (
     select h.id, sum(h.units) as units
-    from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as h (id, units) group by h.id) as h on h.id = r.id
+    from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as h (id, units)
+    group by h.id) as h on h.id = r.id
   cross join lateral (
-    select coalesce(h.units, 0) + coalesce(sum(f.units), 0) - r.debt as units from dibs.limit_unit as f where f.limit_id = r.id) as u
+    select coalesce(h.units, 0) + coalesce(sum(f.units), 0) - r.debt as units
+    from dibs.limit_unit as f where f.limit_id = r.id) as u
   where u.units <> r.concurrency;
 end;
 
-comment on function dibs._find_closed_limits is 'Limits that let nothing run, and those whose units do not add up.';
+comment on function dibs._find_closed_limits is
+'Find limits of 0, and limits with more or fewer units than they should have.';
 
 create or replace function dibs._find_bad_schedules(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
   select 'schedule-failing', 'warning',
     format('schedule %s failed %s', s.name, coalesce(': ' || s.status_message, s.failed_runs || ' runs in a row')),
-    'What it should do has not been done.',
+    'Its work has not been done.',
     format('dibs schedules show %s; then dibs channels error-log, dibs jobs --dead', s.name),
     s.name
   from dibs.schedule as s
   where s.retired_at is null and s.paused_at is null and s.ended_at is null
     and (s.failed_runs > 0 or s.status_message is not null)
   union all
-  select 'schedule-late', 'error', format('schedule %s should have fired %s ago', s.name, dibs._duration_text(at - s.tick_at)),
+  select 'schedule-late', 'error',
+    format('schedule %s should have fired %s ago', s.name, dibs._duration_text(at - s.tick_at)),
     'Nobody fires schedules.', 'run a worker without --no-upkeep, or dibs maintain; cron needs Python', s.name
   from dibs.schedule as s
   where s.retired_at is null and s.paused_at is null and s.tick_at < at - interval '5 minutes'
   order by 3;
 end;
 
-comment on function dibs._find_bad_schedules is 'Schedules that fail or are late.';
+comment on function dibs._find_bad_schedules is
+'Find schedules whose runs fail, and schedules that should have fired 5 minutes ago or more.';

@@ -1,4 +1,4 @@
--- Roles with more rights than they need, and code that is not what was installed.
+-- Roles with more rights than they need, and code that was changed since the install.
 
 create or replace function dibs._find_strong_roles() returns setof dibs.finding
 language sql stable
@@ -20,19 +20,20 @@ begin atomic
       where m.member = r.oid and d.rolname in ('dibs_worker', 'dibs_producer'))
   union all
   select 'roles', 'warning', format('%s is a member of %s, which dibs belongs to', r.rolname, current_user),
-    'It may change every table of dibs past all checks.', format('revoke %I from %I;', current_user, r.rolname), r.rolname
+    'It may change every table of dibs past all checks.', format('revoke %I from %I;', current_user, r.rolname),
+    r.rolname
   from pg_catalog.pg_auth_members as m join pg_catalog.pg_roles as r on r.oid = m.member
   where m.roleid = current_user::regrole and not r.rolsuper and r.rolcanlogin;
 end;
 
-comment on function dibs._find_strong_roles is 'Roles that have more rights than they need.';
+comment on function dibs._find_strong_roles is 'Find roles that have more rights than they need.';
 
 create or replace function dibs._code_digests() returns table (name text, digest text)
 language sql stable
 begin atomic
   select 'function ' || p.oid::regprocedure::text,
-    md5(concat_ws('|', p.prosrc, pg_get_function_sqlbody(p.oid), p.proconfig, p.prosecdef, p.provolatile, pg_get_userbyid(p.proowner), (
-      select string_agg(g::text, ',' order by g::text) from unnest(p.proacl) as g)))
+    md5(concat_ws('|', p.prosrc, pg_get_function_sqlbody(p.oid), p.proconfig, p.prosecdef, p.provolatile,
+      pg_get_userbyid(p.proowner), (select string_agg(g::text, ',' order by g::text) from unnest(p.proacl) as g)))
   from pg_catalog.pg_proc as p where p.pronamespace = 'dibs'::regnamespace
   union all
   select 'view ' || c.oid::regclass::text,
@@ -41,17 +42,19 @@ begin atomic
   from pg_catalog.pg_class as c where c.relnamespace = 'dibs'::regnamespace and c.relkind = 'v';
 end;
 
-comment on function dibs._code_digests is 'Every function and view of dibs, with a digest of what it does and who may use it.';
+comment on function dibs._code_digests is
+'All functions and views of dibs, each with a digest of its definition, owner and grants.';
 
 create or replace function dibs._table_digests() returns table (name text, digest text)
 language sql stable
 begin atomic
-  -- Without days, which come and go, and without storage settings, which are for everyone to choose.
+  -- Leave out daily partitions, which come and go, and storage settings, which administrators may change.
   with ours as (
     select c.oid from pg_catalog.pg_class as c
     where c.relnamespace = 'dibs'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition)
   select 'table ' || o.oid::regclass::text, md5(concat_ws('|', (
-      select string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull), ',' order by a.attnum)
+      select string_agg(
+        concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull), ',' order by a.attnum)
       from pg_catalog.pg_attribute as a where a.attrelid = o.oid and a.attnum > 0 and not a.attisdropped), (
       select string_agg(pg_get_constraintdef(k.oid), ',' order by k.conname)
       from pg_catalog.pg_constraint as k where k.conrelid = o.oid and k.contype <> 'n')))
@@ -60,21 +63,26 @@ begin atomic
   select 'index ' || i.indexrelid::regclass::text, md5(concat_ws('|', pg_get_indexdef(i.indexrelid), i.indisvalid))
   from ours as o join pg_catalog.pg_index as i on i.indrelid = o.oid
   union all
-  select format('trigger %s on %s', t.tgname, o.oid::regclass), md5(concat_ws('|', pg_get_triggerdef(t.oid), t.tgenabled))
+  select format('trigger %s on %s', t.tgname, o.oid::regclass),
+    md5(concat_ws('|', pg_get_triggerdef(t.oid), t.tgenabled))
   from ours as o join pg_catalog.pg_trigger as t on t.tgrelid = o.oid where not t.tgisinternal;
 end;
 
-comment on function dibs._table_digests is 'Every table of dibs, its indexes and triggers, with a digest of how it is made.';
+comment on function dibs._table_digests is
+'All tables, indexes and triggers of dibs, each with a digest of its definition.';
 
 create or replace function dibs._record_installed_code() returns void
 language sql volatile
 begin atomic
   delete from dibs.installed_code;
   insert into dibs.installed_code (name, digest)
-  select c.name, c.digest from dibs._code_digests() as c union all select t.name, t.digest from dibs._table_digests() as t;
+  select c.name, c.digest from dibs._code_digests() as c
+  union all
+  select t.name, t.digest from dibs._table_digests() as t;
 end;
 
-comment on function dibs._record_installed_code is 'Remember what was installed, at the end of an install.';
+comment on function dibs._record_installed_code is
+'Write the digests of all code and tables into installed_code. The install calls it at its end.';
 
 create or replace function dibs._find_drift() returns setof dibs.finding
 language sql stable
@@ -83,9 +91,10 @@ begin atomic
     format('%s %s since dibs was installed', coalesce(c.name, i.name),
       case when i.name is null then 'was added' when c.name is null then 'was dropped'
         when c.name ~ '^(function|view) ' then 'or its grants were changed' else 'was changed' end),
-    'What was changed by hand is not what was tested, and the next migration overwrites it or fails.',
+    'A change by hand was not tested, and the next migration overwrites it or fails.',
     case when coalesce(c.name, i.name) ~ '^(function|view) '
-      then 'dibs migrate --repair installs the functions, views and grants again; keep your own things in another schema'
+      then 'dibs migrate --repair installs the functions, views and grants again; keep your own things in another'
+        ' schema'
       else 'change it back by hand; dibs sql shows how it is made' end,
     coalesce(c.name, i.name)
   from dibs.installed_code as i
@@ -94,4 +103,5 @@ begin atomic
   order by 3 limit 20;
 end;
 
-comment on function dibs._find_drift is 'What was changed by hand since the install.';
+comment on function dibs._find_drift is
+'Find functions, views, tables, indexes and triggers that were changed by hand since the install.';

@@ -1,4 +1,4 @@
--- Dead rows, bloat, and the queue of notifications.
+-- Dead rows, bloated indexes, and the notification queue of the server.
 
 create or replace function dibs._find_dead_rows() returns setof dibs.finding
 language sql stable
@@ -6,19 +6,19 @@ begin atomic
   select 'dead-rows', 'warning',
     format('dibs.%s has %s dead rows beside %s; it was vacuumed %s', s.relname, s.n_dead_tup, s.n_live_tup,
       coalesce(dibs._duration_text(clock_timestamp() - greatest(s.last_vacuum, s.last_autovacuum)) || ' ago', 'never')),
-    'Autovacuum starts at a few thousand. It is switched off, cannot keep up, or something holds the horizon back.',
+    'Autovacuum starts at a few thousand. It is off, cannot keep up, or an old transaction keeps the rows.',
     format('vacuum (verbose) dibs.%s; and see what else is found here', s.relname), s.relname
   from pg_catalog.pg_stat_user_tables as s
   where s.schemaname = 'dibs' and s.n_dead_tup > greatest(50000, s.n_live_tup)
   order by s.n_dead_tup desc;
 end;
 
-comment on function dibs._find_dead_rows is 'Tables with far more dead rows than autovacuum should leave.';
+comment on function dibs._find_dead_rows is 'Find tables with far more dead rows than autovacuum should leave.';
 
 create or replace function dibs._find_bloat() returns setof dibs.finding
 language sql stable
 begin atomic
-  -- An entry takes 16 to 64 bytes, so that ten times 100 bytes each is mostly empty pages.
+  -- An index entry takes 16 to 64 bytes. At 1,000 bytes for each row, most pages are empty.
   select 'bloat', 'warning',
     format('the index dibs.%s has %s for %s rows', i.relname, pg_size_pretty(s.size), greatest(t.reltuples, 0)::bigint),
     'Empty pages stay in an index after a large backlog. They cost memory, and time for each vacuum.',
@@ -31,7 +31,7 @@ begin atomic
   order by s.size desc;
 end;
 
-comment on function dibs._find_bloat is 'Indexes that are mostly empty.';
+comment on function dibs._find_bloat is 'Find indexes that are mostly empty.';
 
 create or replace function dibs._find_full_notify_queue(used double precision) returns setof dibs.finding
 language sql stable
@@ -44,4 +44,5 @@ begin atomic
   where used > 0.1;
 end;
 
-comment on function dibs._find_full_notify_queue is 'Whether the cluster''s queue of notifications fills up.';
+comment on function dibs._find_full_notify_queue is
+'Find a notification queue that fills up. `used`: how full it is, from 0 to 1.';

@@ -1,4 +1,4 @@
--- What vitals measures: the name of a measure, the values of its labels, and the number.
+-- The measures of vitals: each row is the name of a metric, the values of its labels, and the number.
 
 create or replace function dibs._measure_tables() returns setof dibs.vital
 language sql stable
@@ -16,7 +16,8 @@ begin atomic
   order by m.name, t.name;
 end;
 
-comment on function dibs._measure_tables is 'How large each table is, with its days and indexes, and how many dead rows it has.';
+comment on function dibs._measure_tables is
+'Measure the size of each table, with its partitions and indexes, and its dead rows.';
 
 create or replace function dibs._measure_horizon(at timestamptz) returns setof dibs.vital
 language sql stable
@@ -24,20 +25,23 @@ begin atomic
   with holder as materialized (
     select a.xact_start as since, greatest(age(a.backend_xmin), age(a.backend_xid)) as behind
     from pg_catalog.pg_stat_activity as a
-    where a.datname = current_database() and a.pid <> pg_backend_pid() and num_nonnulls(a.backend_xmin, a.backend_xid) > 0
+    where a.datname = current_database() and a.pid <> pg_backend_pid()
+      and num_nonnulls(a.backend_xmin, a.backend_xid) > 0
     union all
     select p.prepared, age(p.transaction) from pg_catalog.pg_prepared_xacts as p where p.database = current_database()
     union all
     select null, greatest(age(s.xmin), age(s.catalog_xmin)) from pg_catalog.pg_replication_slots as s
   )
-  select 'horizon_age_seconds', '{}'::text[], greatest(coalesce(extract(epoch from max(at - h.since)), 0), 0)::double precision from holder as h
+  select 'horizon_age_seconds', '{}'::text[],
+    greatest(coalesce(extract(epoch from max(at - h.since)), 0), 0)::double precision
+  from holder as h
   union all
   select 'horizon_transactions', '{}', coalesce(max(h.behind), 0) from holder as h;
 end;
 
 comment on function dibs._measure_horizon is
-'How long the oldest transaction that holds vacuum back has been open, and how many transactions have begun since, also by what a
-replication slot holds back.';
+'Measure how long the oldest transaction that holds vacuum back has been open, and how many transactions have begun
+since. The second number also counts what replication slots hold back.';
 
 create or replace function dibs._measure_server() returns setof dibs.vital
 language sql stable
@@ -49,7 +53,7 @@ begin atomic
   select 'connections_max', '{}', current_setting('max_connections')::integer;
 end;
 
-comment on function dibs._measure_server is 'What the server has only so much of.';
+comment on function dibs._measure_server is 'Measure the notification queue and the connections of the server.';
 
 create or replace function dibs._measure_workers(at timestamptz) returns setof dibs.vital
 language sql stable
@@ -66,7 +70,8 @@ begin atomic
   select 'chore_failures', array[c.name], c.failures from dibs.chore as c;
 end;
 
-comment on function dibs._measure_workers is 'How many workers are alive and how many were lost, and how the upkeep is doing.';
+comment on function dibs._measure_workers is
+'Measure how many workers are alive and how many were lost, and how late each chore is and how often it has failed.';
 
 create or replace function dibs._measure_schedules(at timestamptz) returns setof dibs.vital
 language sql stable
@@ -81,17 +86,18 @@ begin atomic
 end;
 
 comment on function dibs._measure_schedules is
-'How many schedules there are by their health, and by how much each should have fired already: the 1,000 that are due first.';
+'Measure how many schedules have each status, and how late each schedule is, for the 1,000 that are due first.';
 
 create or replace function dibs._measure_limits() returns setof dibs.vital
 language sql stable
 begin atomic
-  with held as materialized (
-    select u.id, sum(u.units) as units from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as u (id, units)
+  with used as materialized (
+    select u.id, sum(u.units) as units
+    from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as u (id, units)
     group by u.id
   )
   select m.name, array[r.scope, r.name], m.value
-  from dibs.limit_rule as r left join held as h on h.id = r.id
+  from dibs.limit_rule as r left join used as h on h.id = r.id
   cross join lateral (
     values ('limit_concurrency', r.concurrency::double precision), ('limit_used', coalesce(h.units, 0)),
       ('limit_blocked', (
@@ -102,4 +108,5 @@ begin atomic
 end;
 
 comment on function dibs._measure_limits is
-'What is used of each limit and how many jobs wait for it, up to 10,000; of 1,000 limits or so, and not of groups.';
+'Measure the concurrency of each limit, its use, and how many jobs wait for it (up to 10,000), for about 1,000 limits.
+Groups are left out.';

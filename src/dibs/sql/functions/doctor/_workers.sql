@@ -1,25 +1,29 @@
--- Queues that nobody serves, kinds that nobody runs, backlogs that grow.
+-- Queues that no worker serves, kinds that no worker runs, backlogs that grow, and lost workers.
 
 create or replace function dibs._find_unserved_queues(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
   select 'no-worker', 'error',
-    format('no live worker says that it serves queue %s, whose oldest job has been due for %s', q.name, dibs._duration_text(at - o.ready)),
-    'Its jobs wait until they expire.', format('dibs worker MODULE:APP --queue %s; dibs workers shows who is alive', q.name), q.name
+    format('no live worker says that it serves queue %s, whose oldest job has been due for %s', q.name,
+      dibs._duration_text(at - o.ready)),
+    'Its jobs wait until they expire.',
+    format('dibs worker MODULE:APP --queue %s; dibs workers shows who is alive', q.name), q.name
   from dibs.queue as q cross join lateral dibs._find_oldest_ready(q.id, at) as o
   where q.shard_of is null and q.paused_at is null and o.ready < at - interval '1 minute'
     and not exists (select from dibs._workers_of_queue(q.id, at))
   order by q.name;
 end;
 
-comment on function dibs._find_unserved_queues is 'Queues with jobs that have been due for a minute, and no worker.';
+comment on function dibs._find_unserved_queues is
+'Find queues without a live worker whose oldest job has been due for a minute.';
 
 create or replace function dibs._find_unknown_kinds(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
   select 'unknown-kind', 'error', format('%s, and jobs of it wait there', dibs._why_unserved(q.id, q.name, p.kind, at)),
     'They wait until they expire. The workers run older code, or the task was renamed.',
-    'deploy workers that know the task, or dibs move the jobs to a queue whose workers do; dibs workers tasks shows who knows what',
+    'deploy workers that know the task, or dibs move the jobs to a queue whose workers do; dibs workers tasks shows who'
+      ' knows what',
     q.name
   from dibs.parked_kind as p join dibs.queue as q on q.id = p.queue_id
   where dibs._why_unserved(q.id, q.name, p.kind, at) is not null
@@ -27,12 +31,12 @@ begin atomic
   order by q.name, p.kind;
 end;
 
-comment on function dibs._find_unknown_kinds is 'Kinds of parked jobs that no live worker runs.';
+comment on function dibs._find_unknown_kinds is 'Find kinds of parked jobs that no live worker runs.';
 
 create or replace function dibs._find_backlogs(at timestamptz) returns setof dibs.finding
 language sql stable
 begin atomic
-  -- A queue into which nothing comes does not grow.
+  -- Only queues with arrivals can grow.
   with late as materialized (
     select q.id, q.name, a.per_second, o.ready
     from (
@@ -44,8 +48,8 @@ begin atomic
     where o.ready < at - interval '5 minutes'
   )
   select 'backlog', 'warning',
-    format('queue %s grows: %s jobs come and %s go per second, and the oldest has been due for %s', l.name, round(l.per_second::numeric, 1),
-      round(d.per_second::numeric, 1), dibs._duration_text(at - l.ready)),
+    format('queue %s grows: %s jobs come and %s go per second, and the oldest has been due for %s', l.name,
+      round(l.per_second::numeric, 1), round(d.per_second::numeric, 1), dibs._duration_text(at - l.ready)),
     'Jobs start ever later, and expire in the end.',
     format('add workers, or --concurrency; bound what may wait: dibs queues set %s --max-depth N', l.name), l.name
   from late as l
@@ -54,7 +58,8 @@ begin atomic
   order by l.name;
 end;
 
-comment on function dibs._find_backlogs is 'Queues into which more comes than goes out, with jobs that have been due for 5 minutes.';
+comment on function dibs._find_backlogs is
+'Find queues with more arrivals than departures whose oldest job has been due for 5 minutes.';
 
 create or replace function dibs._find_dead_jobs(at timestamptz) returns setof dibs.finding
 language sql stable
@@ -67,7 +72,8 @@ begin atomic
   from dibs.queue as q
   cross join lateral (
     select least(count(*), 1000) as jobs from (
-      select d.state from dibs.dead as d where d.queue_id = any (dibs._queue_numbers(q.id)) and d.ended_at > at - interval '1 hour'
+      select d.state from dibs.dead as d
+      where d.queue_id = any (dibs._queue_numbers(q.id)) and d.ended_at > at - interval '1 hour'
       order by d.ended_at desc limit 10000) as d
     where d.state <> 'cancelled') as d
   cross join lateral (
@@ -77,7 +83,8 @@ begin atomic
   order by d.jobs desc, q.name limit 20;
 end;
 
-comment on function dibs._find_dead_jobs is 'Queues of whose jobs more than one in a hundred died in the last hour.';
+comment on function dibs._find_dead_jobs is
+'Find queues in which more than one job in a hundred died in the last hour.';
 
 create or replace function dibs._find_lost_workers(at timestamptz) returns setof dibs.finding
 language sql stable
@@ -90,4 +97,4 @@ begin atomic
   order by w.seen_at desc limit 20;
 end;
 
-comment on function dibs._find_lost_workers is 'Workers that were lost in the last hour.';
+comment on function dibs._find_lost_workers is 'Find workers that were lost in the last hour.';

@@ -1,4 +1,4 @@
--- doctor: what is wrong now, why it matters, and what to do.
+-- doctor: problems found now, why they matter, and how to fix them.
 
 create or replace function dibs.doctor() returns setof dibs.finding
 language plpgsql stable security definer
@@ -44,10 +44,13 @@ begin
     union all select * from dibs._find_strong_roles()
     union all select * from dibs._find_drift()
   ) as f
+  -- The severities, worst first. Python has the same list; a test compares them.
   order by array_position(array['error', 'warning', 'note'], f.level);
 end
 $$;
 
 comment on function dibs.doctor is
-'What is wrong with the install, the queues and the server, worst first: the name of the check, `error`, `warning` or `note`, what was
-found, why it matters, what to do, and the name of what it is about, which stays the same while the numbers in the message change. It looks at much, so ask it now and then, not for each request.';
+'Find what is wrong with the install, the queues and the server, worst first. Each finding has the name of its check,
+its level (`error`, `warning` or `note`), a message, the reason why it matters, a fix, and its subject: the name of what
+it is about, which stays the same while the numbers in the message change. Call it every minute or so, not for each
+request.';

@@ -1,4 +1,4 @@
--- vitals: numbers that tell how the whole is doing, for monitoring.
+-- vitals: numbers of the whole database, for monitoring.
 
 create or replace function dibs.vitals() returns setof dibs.vital
 language plpgsql stable security definer
@@ -19,5 +19,6 @@ end
 $$;
 
 comment on function dibs.vitals is
-'Worker protocol: numbers of the whole database, for monitoring: workers, chores, schedules, limits, sizes and dead rows of tables, how old the horizon is,
-the queue of notifications, connections. Each has the name of its metric without `dibs_`, the values of its labels, and the number.';
+'Worker protocol: numbers of the whole database, for monitoring: workers, chores, schedules, limits, sizes and dead rows
+of tables, the age of the oldest transaction, the notification queue and connections. Each row has the name of a metric
+without `dibs_`, the values of its labels, and the number.';
