@@ -370,7 +370,7 @@ def test_a_round_with_nothing_new_reads_only_the_last_pages(
     ("asked", "says"),
     [
         ({"since": 1}, "1 minute to 10 years"),
-        ({"every": 1}, "each minute or longer"),
+        ({"every": 1}, "a minute or longer"),
         ({"since": 60, "every": 120}, "within the time asked for"),
     ],
 )
@@ -476,10 +476,10 @@ def test_hours_are_read_for_long_periods_and_when_minutes_are_gone(
 @pytest.mark.parametrize(
     ("by", "says", "hint"),
     [
-        ("color", "not told by 'color'", "the choices are queue and kind"),
-        (("queue", "knid"), "not told by 'knid'", "did you mean 'kind'"),
+        ("color", "cannot be grouped by 'color'", "the choices are queue and kind"),
+        (("queue", "knid"), "cannot be grouped by 'knid'", "did you mean 'kind'"),
         (("kind", "kind"), '"by" names kind more than once', "the choices are queue and kind"),
-        ((None,), "not told by null", "the choices are queue and kind"),
+        ((None,), "cannot be grouped by null", "the choices are queue and kind"),
     ],
 )
 def test_what_statistics_cannot_be_grouped_by_is_refused(

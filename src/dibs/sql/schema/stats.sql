@@ -1,5 +1,5 @@
--- What happened, in numbers: counts and durations by queue and kind, of each minute, of each hour and of all time.
--- `roll_up` reads them out of attempt, so that a completion writes nothing for them.
+-- Counts and durations of runs by queue and kind, for each minute, each hour and all time. `roll_up` computes them from
+-- the table attempt, so that a completion writes nothing for them.
 
 create table dibs.stat (
   queue_id integer not null,
@@ -26,11 +26,16 @@ create table dibs.stat (
   constraint stat_pkey primary key (queue_id, kind, grain, at),
   constraint stat_grain_known check (grain in ('minute', 'hour', 'ever'))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-comment on table dibs.stat is 'Counts and durations by queue and kind: of each minute, of each hour, and of all time.';
-comment on column dibs.stat.runs is 'How many runs were timed: those that succeeded or failed.';
-comment on column dibs.stat.waits is 'How many waits were timed: those for a job''s first run.';
+comment on table dibs.stat is
+'Counts and durations of runs by queue and kind: for each minute, each hour, and all time.';
+comment on column dibs.stat.grain is 'The length of time that the row counts: `minute`, `hour` or `ever`.';
+comment on column dibs.stat.at is 'The start of the minute or hour; the epoch for `ever`.';
+comment on column dibs.stat.runs is
+'How many runs were timed: those that succeeded or failed. run_us is their sum in microseconds.';
+comment on column dibs.stat.waits is
+'How many waits for the first run of a job were timed. wait_us is their sum in microseconds.';
 comment on column dibs.stat.last_at is 'When the last timed run ended; last_us is how long it took.';
-comment on column dibs.stat.run_counts is 'A histogram: how many runs fell into each bar.';
+comment on column dibs.stat.run_counts is 'A histogram of the timed runs: element n counts those in bar n.';
 create index stat_age_idx on dibs.stat (grain, at);
 
 create table dibs.stat_mark (
@@ -41,13 +46,14 @@ create table dibs.stat_mark (
   ended_at timestamptz not null default '-infinity',
   since timestamptz not null default '-infinity'
 );
-comment on table dibs.stat_mark is 'How far `attempt` was counted: one row.';
-comment on column dibs.stat_mark.relation is 'The oid of `attempt`; another one after a restore from a dump.';
+comment on table dibs.stat_mark is 'How far the table attempt is counted: one row.';
+comment on column dibs.stat_mark.relation is
+'The oid of the table attempt. It differs after a restore from a dump, which is how a restore is noticed.';
 comment on column dibs.stat_mark.next is 'Runs of transactions below this number are counted, except those of `open`.';
-comment on column dibs.stat_mark.open is 'Transactions below `next` that had not ended when the last round looked.';
+comment on column dibs.stat_mark.open is 'Transactions below `next` that were in progress at the last round.';
 comment on column dibs.stat_mark.ended_at is 'The latest end of a run that is counted.';
 comment on column dibs.stat_mark.since is
-'Runs that ended up to here came from a dump and were counted before it, whatever their transaction''s number is.';
+'Runs that ended up to this time came from a dump and were counted before it, whatever their transaction is.';
 insert into dibs.stat_mark (relation, next) values ('dibs.attempt'::regclass, txid_current());
 
 create table dibs.stat_unrun (
@@ -59,7 +65,9 @@ create table dibs.stat_unrun (
 );
 comment on table dibs.stat_unrun is 'Jobs that ended without a run, until they are counted.';
 
--- Runs (or jobs without one) that are counted together, because they ended alike and took equally long.
 create type dibs.run_group as (
   queue_id integer, kind text, minute timestamptz, state text, run_bar integer, wait_bar integer, times bigint,
   run_us bigint, run_max_us bigint, wait_us bigint, wait_max_us bigint, ended_at timestamptz, last_us bigint);
+comment on type dibs.run_group is
+'Runs, or jobs without a run, that are counted together: of one queue, kind, minute and outcome (`state`), and with
+durations in the same bars. `times` is how many they are; `ended_at` and `last_us` are of the last one.';

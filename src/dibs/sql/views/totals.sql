@@ -1,4 +1,4 @@
--- Each kind of job in a line: totals, the last run, and averages.
+-- Totals, the last run and averages for each kind of job.
 
 create or replace view dibs.totals with (security_barrier) as
 select q.name as queue, t.kind, t.succeeded, t.failed, t.lost, t.snoozed, t.released, t.cancelled, t.expired,
@@ -29,5 +29,5 @@ cross join lateral (
 where t.grain = 'ever' and (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.totals is
-'Each kind of job with its totals, its last run, and how long its runs took and were waited for on average, ever and in
-the last hour, day and week.';
+'One row for each queue and kind: totals since the install, the last run, and the mean duration of runs and of waits for
+the first run: of all time and of the last hour, day and week.';

@@ -1,15 +1,16 @@
--- Which runs are new: by the number of the transaction that ended each one, compared with the last round's mark.
+-- Runs that are not counted yet, found by the transaction that ended them and the mark of the last round.
 
 create or replace function dibs._open_transactions(out next bigint, out open bigint[])
 language sql volatile
 begin atomic
-  -- We may have ended runs ourselves, and may yet: our own transaction, which no snapshot of ours lists, is open, too.
+  -- Add our own transaction, which our snapshot does not list: it may have ended runs, or end some later.
   select txid_snapshot_xmax(s), array(select txid_snapshot_xip(s)) || txid_current()
   from txid_current_snapshot() as s;
 end;
 
 comment on function dibs._open_transactions is
-'The transactions that have not ended, and the number from which on none has.';
+'The transactions in progress (`open`), and the first number that no transaction has yet (`next`). Transactions below
+`next` that are not open have ended.';
 
 create or replace function dibs._read_mark(next bigint, open bigint[]) returns dibs.stat_mark
 language plpgsql volatile
@@ -20,8 +21,8 @@ begin
   if v_mark.relation = 'dibs.attempt'::regclass and v_mark.next <= _read_mark.next then
     return v_mark;
   end if;
-  -- Restored from a dump: the numbers in it are another server's. Some may lie ahead here, and only the time tells that
-  -- those runs are counted.
+  -- Restored from a dump: its transaction numbers are another server's, and may be larger than ours. So take runs as
+  -- counted by their end, up to the latest end that was counted before the dump.
   v_mark.relation := 'dibs.attempt'::regclass;
   v_mark.since := v_mark.ended_at;
   v_mark.next := (select least(_read_mark.next, min(o.xact), (
@@ -33,9 +34,11 @@ end
 $$;
 
 comment on function dibs._read_mark is
-'How far the runs were counted. In a database restored from a dump: the first run that is not counted.';
+'The mark of the last round. After a restore from a dump, a new mark that begins with the first run that is not
+counted.';
 
-create or replace function dibs._uncounted_runs(mark dibs.stat_mark, upto bigint, open bigint[]) returns setof dibs.attempt
+create or replace function dibs._uncounted_runs(mark dibs.stat_mark, upto bigint, open bigint[])
+returns setof dibs.attempt
 language sql stable
 begin atomic
   select a.* from dibs.attempt as a
@@ -43,4 +46,5 @@ begin atomic
     and a.ended_at > mark.since;
 end;
 
-comment on function dibs._uncounted_runs is 'The runs that are not counted yet, of transactions that have ended and whose number is below `upto`.';
+comment on function dibs._uncounted_runs is
+'Runs that are not counted yet: of transactions below `upto` that have ended. `open`: transactions in progress.';

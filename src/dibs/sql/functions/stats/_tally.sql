@@ -1,4 +1,4 @@
--- Runs are counted: grouped by what they have in common, summed by minute, hour and ever, and added to stat.
+-- Counting: group the new runs, sum the groups up by minute, hour and all time, and add the sums to stat.
 
 create or replace function dibs._group_runs(mark dibs.stat_mark, upto bigint, open bigint[])
 returns setof dibs.run_group
@@ -16,7 +16,8 @@ begin
     max(t.wait_us), max(t.ended_at), (max(array[dibs._micros_between('epoch', t.ended_at), t.run_us]))[2]
   from (
     select a.queue_id, coalesce(j.kind, '') as kind, coalesce(a.outcome, 'succeeded') as outcome, a.ended_at,
-      case when a.outcome is null or a.outcome = 'failed' then dibs._micros_between(a.claimed_at, a.ended_at) end as run_us,
+      case when a.outcome is null or a.outcome = 'failed'
+        then dibs._micros_between(a.claimed_at, a.ended_at) end as run_us,
       case when a.run = 1 then greatest(dibs._micros_between(j.due_at, a.claimed_at), 0) end as wait_us
     from dibs._uncounted_runs(mark, upto, _group_runs.open) as a
     left join lateral (select j.kind, j.due_at from dibs.job as j where j.id = a.id offset 0) as j on true
@@ -27,8 +28,8 @@ end
 $$;
 
 comment on function dibs._group_runs is
-'The runs that are not counted yet, of transactions that have ended and whose number is below `upto`, grouped. A run is
-timed if it succeeded or failed, its wait if it was the first.';
+'Group the uncounted runs of transactions below `upto`. A run counts for the durations if it succeeded or failed, and
+its wait if it was the first run of its job.';
 
 create or replace function dibs._has_more_runs(first bigint, upto bigint, max integer) returns boolean
 language plpgsql stable
@@ -38,7 +39,8 @@ begin
 end
 $$;
 
-comment on function dibs._has_more_runs is 'Whether a range of transactions has ended more than `max` runs.';
+comment on function dibs._has_more_runs is
+'True if the transactions from `first` to before `upto` ended more than `max` runs.';
 
 create or replace function dibs._take_unrun_groups() returns setof dibs.run_group
 language sql volatile
@@ -51,7 +53,7 @@ begin atomic
   from gone as u group by 1, 2, 3, 4;
 end;
 
-comment on function dibs._take_unrun_groups is 'Take the jobs that ended without a run, grouped.';
+comment on function dibs._take_unrun_groups is 'Delete the rows of stat_unrun, and return them as run groups.';
 
 create or replace function dibs._sum_run_groups(groups dibs.run_group[], at timestamptz) returns setof dibs.stat
 language sql stable
@@ -70,7 +72,8 @@ begin atomic
     coalesce(sum(g.wait_us), 0)::bigint, coalesce(max(g.wait_max_us), 0),
     max(g.ended_at) filter (where g.run_bar is not null),
     (max(array[dibs._micros_between('epoch', g.ended_at), g.last_us]) filter (where g.run_bar is not null))[2],
-    dibs._histogram(array_agg(g.run_bar), array_agg(g.times)), dibs._histogram(array_agg(g.wait_bar), array_agg(g.times))
+    dibs._histogram(array_agg(g.run_bar), array_agg(g.times)),
+    dibs._histogram(array_agg(g.wait_bar), array_agg(g.times))
   from dibs.setting as o, unnest(groups) as g
   cross join lateral (values
     ('minute', g.minute, o.stat_minutes), ('hour', date_trunc('hour', g.minute, 'UTC'), o.stat_hours),
@@ -79,7 +82,8 @@ begin atomic
   group by 1, 2, 3, 4;
 end;
 
-comment on function dibs._sum_run_groups is 'Sum up groups of runs by minute, by hour and ever, as far as those are kept.';
+comment on function dibs._sum_run_groups is
+'Sum up run groups for each minute, each hour and all time. Minutes and hours that are no longer kept are left out.';
 
 create or replace function dibs._add_run_groups(groups dibs.run_group[], at timestamptz) returns bigint
 language plpgsql volatile
@@ -101,8 +105,7 @@ begin
 end
 $$;
 
-comment on function dibs._add_run_groups is
-'Add groups of runs to the statistics. Returns how many runs and jobs they have.';
+comment on function dibs._add_run_groups is 'Add run groups to dibs.stat. Return how many runs and jobs they have.';
 
 create or replace function dibs._record_unrun_jobs(ids uuid[], state text, at timestamptz) returns void
 language sql volatile
@@ -114,4 +117,5 @@ begin atomic
   group by 1, 2;
 end;
 
-comment on function dibs._record_unrun_jobs is 'Note jobs that ended without a run, for the next roll_up.';
+comment on function dibs._record_unrun_jobs is
+'Record jobs that ended without a run in stat_unrun, for the next roll_up.';

@@ -1,11 +1,12 @@
--- roll_up: from attempt to stat, by one process at a time, each run once.
+-- roll_up: count the runs of attempt into stat, each run once, by one process at a time.
 
 create or replace function dibs.roll_up(max integer default 100000, out counted bigint, out more boolean)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  c_step constant bigint := 20000;  -- Transactions in a step, so that a long history is not summed up at once.
+  -- Transactions in a step. A long history takes several steps, so that none needs much memory.
+  c_step constant bigint := 20000;
   c_steps constant integer := 50;
   v_size bigint;
   v_now timestamptz := dibs.now();
@@ -23,12 +24,12 @@ begin
     counted := null;
     return;
   end if;
-  -- Read before the runs are: what is below v_next and not open has ended, and the statements that follow see it.
+  -- Read the open transactions before the runs: all others below v_next have ended, so later statements see their runs.
   select t.next, t.open into v_next, v_open from dibs._open_transactions() as t;
   v_mark := dibs._read_mark(v_next, v_open);
   for step in 1 .. c_steps loop
     v_size := least(c_step, roll_up.max);
-    -- A transaction may have ended any number of runs.
+    -- A transaction may have ended any number of runs, so make the step smaller if there are too many.
     while v_size > 1 and dibs._has_more_runs(v_mark.next, least(v_mark.next + v_size, v_next), roll_up.max) loop
       v_size := v_size / 8;
     end loop;
@@ -54,9 +55,9 @@ end
 $$;
 
 comment on function dibs.roll_up is
-'Worker protocol: count the runs that ended since the last time, and the jobs that ended without one, into the statistics, and failures by their group. Stops after
-`max` runs or so; those of one transaction are counted together. Returns how many it counted, and whether there are more. One caller does so at a time; for others,
-`counted` is null.';
+'Worker protocol: add the runs that ended since the last call, and the jobs that ended without one, to the statistics,
+and count failures by their group. Stops after about `max` runs; those of one transaction are counted together. Returns
+how many it counted, and whether there are more. One caller does so at a time; for others `counted` is null.';
 
 create or replace function dibs.set_stat_retention(minutes interval default null, hours interval default null)
 returns void
@@ -71,5 +72,5 @@ begin atomic
 end;
 
 comment on function dibs.set_stat_retention is
-'How long statistics are kept minute by minute (2 hours to 1 year) and hour by hour (8 days to 10 years). Null leaves
-one as it is. Totals are kept forever.';
+'Set how long statistics are kept minute by minute (2 hours to 1 year) and hour by hour (8 days to 10 years). Null
+leaves that one as it is. Totals are kept forever.';
