@@ -5,7 +5,8 @@ language plpgsql stable
 as $$
 begin
   if jsonb_typeof(facts) <> 'object' then
-    raise exception using errcode = 'DI010', message = format('facts are a JSON object, not a JSON %s', jsonb_typeof(facts)),
+    raise exception using errcode = 'DI010',
+      message = format('facts are a JSON object, not a JSON %s', jsonb_typeof(facts)),
       hint = 'such as: {"host": "web-1", "pid": 4711}';
   end if;
   perform dibs._check_json('facts', facts, 'facts');

@@ -25,7 +25,8 @@ language sql stable
 begin atomic
   select case
     when count(*) = 0 then format('no live worker says that it serves queue %L', queue)
-    when not bool_or(coalesce(_why_unserved.kind = any (w.kinds), true)) then format('no live worker of queue %L runs kind %L', queue, kind)
+    when not bool_or(coalesce(_why_unserved.kind = any (w.kinds), true))
+    then format('no live worker of queue %L runs kind %L', queue, kind)
   end
   from dibs._workers_of_queue(queue_id, at) as w;
 end;
@@ -37,8 +38,10 @@ may.';
 create or replace function dibs._why_parked(ticket dibs.blocked, queue text, at timestamptz) returns text
 language sql stable
 begin atomic
-  select format('It is due, but a worker that claimed it does not run kind %L; %s. It is offered to all again at %s.', (ticket).kind,
-    coalesce(dibs._why_unserved((ticket).queue_id, queue, (ticket).kind, at), 'it waits for one that does'), dibs._utc_text((ticket).again_at))
+  select format('It is due, but a worker that claimed it does not run kind %L; %s. It is offered to all again at %s.',
+    (ticket).kind,
+    coalesce(dibs._why_unserved((ticket).queue_id, queue, (ticket).kind, at), 'it waits for one that does'),
+    dibs._utc_text((ticket).again_at))
   where (ticket).kind is not null;
 end;
 

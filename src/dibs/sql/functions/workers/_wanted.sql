@@ -1,6 +1,7 @@
 -- The numbers behind workers_wanted: live workers, mean run times, and how many jobs may run at once.
 
-create or replace function dibs._slots_by_queue(at timestamptz) returns table (queue text, workers bigint, slots double precision)
+create or replace function dibs._slots_by_queue(at timestamptz)
+returns table (queue text, workers bigint, slots double precision)
 language sql stable
 begin atomic
   -- A worker may report anything: ignore slots that are not a number, and bound the others.
@@ -18,12 +19,15 @@ comment on function dibs._slots_by_queue is
 'For each queue that a live worker serves: how many live workers do, and how many jobs one of them runs at once, on
 average; `slots` is null if none reports it.';
 
-create or replace function dibs._mean_run_times(queues integer[], at timestamptz) returns table (queue_id integer, seconds double precision)
+create or replace function dibs._mean_run_times(queues integer[], at timestamptz)
+returns table (queue_id integer, seconds double precision)
 language sql stable
 begin atomic
   select s.queue_id, coalesce(
-    sum(s.run_us) filter (where s.grain = 'hour')::double precision / nullif(sum(s.runs) filter (where s.grain = 'hour'), 0),
-    sum(s.run_us) filter (where s.grain = 'ever')::double precision / nullif(sum(s.runs) filter (where s.grain = 'ever'), 0)) / 1000000
+    sum(s.run_us) filter (where s.grain = 'hour')::double precision
+      / nullif(sum(s.runs) filter (where s.grain = 'hour'), 0),
+    sum(s.run_us) filter (where s.grain = 'ever')::double precision
+      / nullif(sum(s.runs) filter (where s.grain = 'ever'), 0)) / 1000000
   from (
     select h.queue_id, h.grain, h.runs, h.run_us from dibs.stat as h
     where h.grain = 'hour' and h.at > _mean_run_times.at - interval '2 hours'
@@ -66,7 +70,8 @@ cap. `run_seconds` is how long a run takes: a rate of 2 per second allows 2 * ru
 
 create or replace function dibs._wanted_concurrency(
   queue dibs.queue, ready bigint, blocked bigint, running bigint, arriving double precision,
-  run_seconds double precision, target_seconds double precision, out load double precision, out at_once double precision)
+  run_seconds double precision, target_seconds double precision,
+  out load double precision, out at_once double precision)
 language plpgsql stable
 as $$
 begin

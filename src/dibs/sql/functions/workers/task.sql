@@ -17,7 +17,8 @@ begin
   with registered as materialized (
     select n.kind, n.queue, coalesce(nullif(n.arguments, 'null'), '[]') as arguments,
       coalesce(nullif(n.options, 'null'), '{}') as options
-    from jsonb_to_recordset(tasks) as n (kind text, queue text, arguments jsonb, options jsonb) where dibs._may_see_queue(n.queue)
+    from jsonb_to_recordset(tasks) as n (kind text, queue text, arguments jsonb, options jsonb)
+    where dibs._may_see_queue(n.queue)
   ), moved as (
     delete from dibs.task as t using registered as r
     where t.kind = r.kind and t.queue <> r.queue and dibs._may_see_queue(t.queue) returning t.kind, t.first_at
@@ -52,7 +53,8 @@ begin
   where t.kind = find_task.kind and dibs._may_see_queue(t.queue) order by t.first_at, t.queue limit 1;
   if not found then
     perform dibs._refuse_unknown('DI015', format('no worker has registered a task %L', find_task.kind), find_task.kind,
-      array(select t.kind from dibs.task as t where dibs._may_see_queue(t.queue)), 'a worker registers its tasks when it starts');
+      array(select t.kind from dibs.task as t where dibs._may_see_queue(t.queue)),
+      'a worker registers its tasks when it starts');
   end if;
 end
 $$;

@@ -33,7 +33,9 @@ begin
   if not exists (select from dibs.parked_kind) then
     return 0;
   end if;
-  return (select dibs._unpark_for_worker(w, unpark.max) from dibs.worker as w where w.id = dibs._worker_number(unpark.worker));
+  return (
+    select dibs._unpark_for_worker(w, unpark.max) from dibs.worker as w
+    where w.id = dibs._worker_number(unpark.worker));
 end
 $$;
 
@@ -66,7 +68,8 @@ begin
   -- Lock the rows, then look again: `park` locks the same row before it parks a job of that kind.
   v_idle := array(
     select p from dibs.parked_kind as p
-    where not exists (select from dibs.blocked as b where b.kind = p.kind and b.queue_id = p.queue_id) for update skip locked);
+    where not exists (select from dibs.blocked as b where b.kind = p.kind and b.queue_id = p.queue_id)
+    for update skip locked);
   delete from dibs.parked_kind as p using unnest(v_idle) as i
   where p.queue_id = i.queue_id and p.kind = i.kind
     and not exists (select from dibs.blocked as b where b.kind = p.kind and b.queue_id = p.queue_id);

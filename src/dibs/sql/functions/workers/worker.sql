@@ -57,7 +57,8 @@ begin
   where w.id = (select v.id from dibs.workers as v where v.id = stop_worker.number)
   returning w.name, w.secret into v_worker;
   if not found then
-    raise exception using errcode = 'DI014', message = format('there is no worker %s', coalesce(stop_worker.number::text, 'null')),
+    raise exception using errcode = 'DI014',
+      message = format('there is no worker %s', coalesce(stop_worker.number::text, 'null')),
       hint = 'see the view dibs.workers';
   end if;
   perform dibs._audit('stop_worker', detail => jsonb_build_object('worker', stop_worker.number, 'name', v_worker.name));
