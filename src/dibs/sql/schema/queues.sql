@@ -1,4 +1,4 @@
--- What a queue promises: its policy, under a small number that the hot tables carry.
+-- Queues: the policy of each, under a small number that tickets carry instead of its name.
 
 create type dibs.backoff_shape as (
   kind text,
@@ -35,8 +35,10 @@ create table dibs.setting (
   constraint setting_error_retention_range check (error_retention between interval '1 hour' and interval '10 years'),
   constraint setting_audit_retention_range check (audit_retention between interval '30 days' and interval '100 years')
 );
-comment on table dibs.setting is 'Switches of the whole install: one row.';
-comment on column dibs.setting.secret is 'What seals what a session is told of how full a queue is; nobody else can make such a seal.';
+comment on table dibs.setting is 'Settings of the whole install: one row.';
+comment on column dibs.setting.secret is
+'The key that seals what a session remembers about how full a queue is. Only dibs can read it, so nobody else can forge
+a seal.';
 insert into dibs.setting default values;
 
 create function dibs._is_confined() returns boolean
@@ -45,9 +47,10 @@ begin atomic
   select s.confined from dibs.setting as s;
 end;
 
-comment on function dibs._is_confined is 'Whether some role is confined, so that queues have to be guarded.';
+comment on function dibs._is_confined is
+'True if some role is confined, so that verbs have to check who may use a queue.';
 
--- What can be set of a queue: the names of columns of dibs.queue. A setting that may be null there may be set to null.
+-- Each field is a column of dibs.queue with the same name. A setting whose column may be null can be set to null.
 create type dibs.queue_policy as (
   priority smallint,
   lease interval,
@@ -133,26 +136,27 @@ create table dibs.queue (
   constraint queue_history_retention_range check (
     history_retention between interval '1 day' and interval '10 years')
 );
-comment on table dibs.queue is 'A queue''s policy and switches, under a small number.';
-comment on column dibs.queue.history_since is 'Since when its history is kept as it is now.';
+comment on table dibs.queue is 'Queues: the policy and switches of each, under a small number.';
+comment on column dibs.queue.history_since is 'Since when the history has been kept under its present settings.';
 comment on column dibs.queue.has_groups is
-'Whether one of its jobs ever had a group; otherwise it pays nothing for them.';
-comment on column dibs.queue.has_group_policy is 'Whether something was set for its groups.';
+'True once a job of the queue has had a group. Without groups a claim skips them.';
+comment on column dibs.queue.has_group_policy is 'True if a policy is set for its groups.';
 comment on column dibs.queue.has_limit is
-'Whether it has its own limit or rate, which a claim passes before it looks at jobs.';
+'True if the queue has a limit or a rate, which a claim checks before it looks at jobs.';
 comment on column dibs.queue.has_job_limits is
-'Whether one of its jobs ever named a resource. A claim sets it in its copy of the row when a kind has a limit, too.';
-comment on column dibs.queue.has_large is 'Whether one of its jobs ever was so large that claims have to count bytes.';
-comment on column dibs.queue.is_confined is 'Whether some role is confined, so that verbs check who may use the queue.';
+'True once a job of the queue has named a resource. A claim sets it in its own copy of the row if a kind has a limit,
+too.';
+comment on column dibs.queue.has_large is 'True once a job of the queue was so large that claims have to add up bytes.';
+comment on column dibs.queue.is_confined is 'True if some role is confined, so that verbs check who may use the queue.';
 create index queue_shard_of_idx on dibs.queue (shard_of) where shard_of is not null;
-comment on column dibs.queue.shard_of is 'The queue of which it is a shard, numbered by shard.';
--- A statement that has these conditions finds a queue here and does not evaluate them.
+comment on column dibs.queue.shard_of is 'The queue that this row is a shard of; `shard` is its number.';
+-- For enqueue: a statement with these conditions finds the row through this index and does not evaluate them.
 create index queue_ordinary_idx on dibs.queue (name)
 where shard_of is null and not is_confined and coalesce(shards, 1) = 1 and num_nonnulls(max_depth, max_age) = 0;
 
--- The defaults above can be compared only with a row that has them.
+-- Keep a row with the defaults above: it is what queue_settings compares a queue with.
 create table dibs.default_policy (policy jsonb not null);
-comment on table dibs.default_policy is 'A queue as it is made, before anything is set: one row.';
+comment on table dibs.default_policy is 'The row of a new queue before anything is set: one row.';
 with made as (insert into dibs.queue (id, name) overriding system value values (0, 'default') returning queue.*)
 insert into dibs.default_policy (policy) select to_jsonb(m) from made as m;
 delete from dibs.queue;
@@ -161,7 +165,8 @@ create table dibs.bell (
   queue_id integer not null constraint bell_pkey primary key
 );
 comment on table dibs.bell is
-'A row for each queue, to be locked by the transaction that rings for it. Never updated, so a lock leaves no dead row.';
+'A row for each queue, locked by the transaction that notifies workers of the queue. Never updated, so a lock leaves no
+dead row.';
 
 create function dibs._add_bell() returns trigger
 language plpgsql security definer
@@ -169,7 +174,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into dibs.bell (queue_id) values (new.id) on conflict (queue_id) do nothing;
-  -- An older snapshot may not see that queues are guarded by now: then this lock raises 40001.
+  -- A snapshot older than `confine` does not see that queues are checked now. There this lock raises 40001.
   if current_setting('transaction_isolation') <> 'read committed' then
     perform from dibs.setting as s for share;
   end if;
@@ -178,7 +183,8 @@ end
 $$;
 
 comment on function dibs._add_bell is
-'Give a new queue its bell. Refuses a queue made in a snapshot older than the last change of a setting, with 40001.';
+'Trigger: add the bell of a new queue. A queue made in a snapshot older than the last change of a setting raises
+40001.';
 
 create trigger queue_bell after insert on dibs.queue for each row execute function dibs._add_bell();
 
@@ -192,5 +198,5 @@ create type dibs.ticket_count as (
   group_key uuid
 );
 comment on type dibs.ticket_count is
-'How many jobs of a queue are in a state, and since when the oldest of them runs; is_cut if the counting ended before they did. With a
-priority or a group_key, only those of it.';
+'A number of jobs of a queue in a state, of one priority or group if these are not null. `is_cut` is true if the
+counting stopped at its bound; `since` is when the oldest running one was claimed.';

@@ -1,7 +1,7 @@
--- Queues by their names, made when first used.
+-- Find queues by name, and create them on first use.
 
--- Volatile: it may wait for drop_queue, and must not answer from a snapshot that was taken before. From then on the caller's
--- transaction keeps the queue: drop_queue waits for all who have read the table.
+-- Volatile: it may wait for drop_queue, and must then look with a new snapshot. Once it has read the table, its
+-- transaction keeps the queue alive: drop_queue waits for every transaction that has read it.
 create or replace function dibs._queue_number(name text) returns integer
 language plpgsql volatile
 as $$
@@ -19,7 +19,8 @@ begin
 end
 $$;
 
-comment on function dibs._queue_number is 'The number of a queue by its name; raises DI011 when there is none.';
+comment on function dibs._queue_number is
+'The id of a queue by its name; raise DI011 if there is none, and 42501 if the caller, being confined, may not use it.';
 
 create or replace function dibs._ensure_queues(
   names text[], guarded boolean default true, out sharded boolean, out bounded boolean)
@@ -57,25 +58,28 @@ begin
       array(select q.name from dibs.queue as q), format('make it with: select dibs.set_queue(%L)', v_missing[1]));
   end if;
   if (select count(*) from dibs.queue) + cardinality(v_missing) > dibs._bound('queues') then
-    raise exception using errcode = 'DI010', message = format('a database has at most %s queues', dibs._bound('queues')),
+    raise exception using errcode = 'DI010',
+      message = format('a database has at most %s queues', dibs._bound('queues')),
       hint = 'put what differs from job to job into the kind, the group or the payload, not into the name of the queue';
   end if;
   insert into dibs.queue (name) select unnest(v_missing) on conflict do nothing;
-  -- Another transaction may have made one of them meanwhile, and set it up.
-  select sharded or coalesce(bool_or(q.shards > 1), false), bounded or coalesce(bool_or(num_nonnulls(q.max_depth, q.max_age) > 0), false)
+  -- Another transaction may have created one of them meanwhile, and set its policy.
+  select sharded or coalesce(bool_or(q.shards > 1), false),
+    bounded or coalesce(bool_or(num_nonnulls(q.max_depth, q.max_age) > 0), false)
   into sharded, bounded from dibs.queue as q where q.name = any (v_missing);
 end
 $$;
 
 comment on function dibs._ensure_queues is
-'Make the queues that do not exist yet, or refuse them in strict mode; if `guarded`, refuse those that the caller may not use. Says
-whether one of them has shards, and whether one is bounded.';
+'Create those of the queues that do not exist; in strict mode raise DI011 instead. If `guarded`, raise 42501 for a queue
+that the caller may not use. `sharded` is true if one of them has shards, `bounded` if one has a max_depth or a
+max_age.';
 
 create or replace function dibs._note_switches(jobs jsonb) returns void
 language plpgsql volatile
 as $$
 begin
-  -- Once in a queue's life. In one order, so that two producers never wait for each other in a circle.
+  -- Happens once in the life of a queue. Rows are locked by id, so that two producers cannot deadlock.
   update dibs.queue as q set has_groups = q.has_groups or n.groups, has_job_limits = q.has_job_limits or n.resources
   from (
     select o.id, b.groups, b.resources from (
@@ -90,4 +94,5 @@ begin
 end
 $$;
 
-comment on function dibs._note_switches is 'Note that queues have jobs with groups, or jobs that name resources.';
+comment on function dibs._note_switches is
+'Set `has_groups` and `has_job_limits` of the queues of these jobs, where a job has a group or names a resource.';

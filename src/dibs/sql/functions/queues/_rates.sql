@@ -1,10 +1,10 @@
--- How fast a queue fills and empties: by what happened last, as far as a short look reaches.
+-- How fast a queue fills and empties, by a bounded look at the latest jobs.
 
 create or replace function dibs._per_second(jobs numeric, since timestamptz, at timestamptz) returns double precision
 language sql immutable parallel safe
 return coalesce(jobs, 0) / greatest(extract(epoch from at - since), 0.001);
 
-comment on function dibs._per_second is 'So many since then, as a number per second.';
+comment on function dibs._per_second is 'The rate of so many jobs in the time from `since` to `at`, per second.';
 
 create or replace function dibs._enqueue_rates(since timestamptz, at timestamptz)
 returns table (queue_id integer, per_second double precision)
@@ -13,7 +13,7 @@ as $$
 #variable_conflict use_column
 declare
   v_from constant uuid := dibs._id_floor(since);
-  -- Ids are times. When the look ends before the span does, the rate is that of the time it saw.
+  -- Ids contain their time. If more than the bound were enqueued since, begin at the oldest of the newest.
   v_last constant uuid := (
     select j.id from dibs.job as j where j.id >= v_from order by j.id desc offset dibs._count_bound() - 1 limit 1);
 begin
@@ -24,15 +24,8 @@ end
 $$;
 
 comment on function dibs._enqueue_rates is
-'How many jobs per second were enqueued into each queue, or shard, by the newest 10,000 of all at most.';
-
-create or replace function dibs._arriving(queues integer[], since timestamptz, at timestamptz) returns double precision
-language sql stable
-begin atomic
-  select coalesce(sum(a.per_second), 0) from dibs._enqueue_rates(_arriving.since, _arriving.at) as a where a.queue_id = any (queues);
-end;
-
-comment on function dibs._arriving is 'How many jobs per second were enqueued into some queues, by the newest 10,000 of all at most.';
+'How many jobs per second were enqueued into each queue or shard since a time. Counts only the newest 10,000 jobs of the
+install: if those are younger, the rate is that of the time they span.';
 
 create or replace function dibs._death_rate(queue integer, since timestamptz, at timestamptz) returns double precision
 language plpgsql stable
@@ -41,14 +34,17 @@ declare
   v_ids constant integer[] := dibs._queue_numbers(queue);
 begin
   return (
-    select dibs._per_second(count(*), case when count(*) = dibs._count_bound() then min(d.ended_at) else _death_rate.since end, _death_rate.at)
+    select dibs._per_second(count(*),
+      case when count(*) = dibs._count_bound() then min(d.ended_at) else _death_rate.since end, _death_rate.at)
     from (
       select d.ended_at from dibs.dead as d where d.queue_id = any (v_ids) and d.ended_at >= _death_rate.since
       order by d.ended_at desc limit dibs._count_bound()) as d);
 end
 $$;
 
-comment on function dibs._death_rate is 'How many jobs of a queue per second died, by the last 10,000 at most.';
+comment on function dibs._death_rate is
+'How many jobs of a queue died per second since a time. Counts only the last 10,000: if those are younger, the rate is
+that of the time they span.';
 
 create or replace function dibs._end_rates(queues integer[], since timestamptz, at timestamptz)
 returns table (queue_id integer, per_second double precision)
@@ -57,7 +53,7 @@ as $$
 #variable_conflict use_column
 begin
   return query
-  -- What succeeded is in the statistics, or has come since: that is looked for once, however many queues there are.
+  -- A success is in the statistics, or among the runs that are not counted yet. Those are read once for all queues.
   with fresh as materialized (
     select coalesce(q.shard_of, q.id) as queue_id, count(*) as jobs
     from (
@@ -66,8 +62,9 @@ begin
       limit 10 * dibs._count_bound()) as a
     join dibs.queue as q on q.id = a.queue_id group by 1
   ), counted as materialized (
-    -- A minute that began earlier counts in part.
-    select s.queue_id, sum(s.succeeded * least(extract(epoch from s.at + interval '1 minute' - _end_rates.since) / 60, 1)) as jobs
+    -- The minute in which the time begins counts in part.
+    select s.queue_id,
+      sum(s.succeeded * least(extract(epoch from s.at + interval '1 minute' - _end_rates.since) / 60, 1)) as jobs
     from dibs.stat as s
     where s.grain = 'minute' and s.at > _end_rates.since - interval '1 minute' and s.at <= _end_rates.at
     group by 1
@@ -80,4 +77,6 @@ begin
 end
 $$;
 
-comment on function dibs._end_rates is 'How many jobs of each queue per second succeeded or died.';
+comment on function dibs._end_rates is
+'How many jobs of each queue succeeded or died per second since a time, by the statistics and the runs that are not in
+them yet.';

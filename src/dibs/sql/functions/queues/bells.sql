@@ -1,4 +1,4 @@
--- bells: which number rings for which queue.
+-- bells: the number by which each queue is named in notifications.
 
 create or replace function dibs.bells() returns table (number integer, queue text)
 language sql stable security definer
@@ -10,5 +10,5 @@ begin atomic
 end;
 
 comment on function dibs.bells is
-'Worker protocol: the number with which each queue rings on the channel `dibs`, for those who listen. Every login may listen, so a ring does not
-say the name of its queue.';
+'Worker protocol: the number by which each queue is named in notifications on the channel `dibs`. Every login may listen
+to the channel, so notifications do not contain names of queues.';

@@ -1,4 +1,4 @@
--- How much waits, runs and is dead, and how old the oldest of it is.
+-- depth: how many jobs are in each state, and how old the oldest are.
 
 create or replace function dibs.depth(name text default null)
 returns table (
@@ -8,14 +8,14 @@ returns table (
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-  with seen as materialized (
+  with visible as materialized (
     select q.id, q.name, q.paused_at from dibs.queue as q
     where (q.name = depth.name or depth.name is null and q.shard_of is null)
       and (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true))
-  ), asked as materialized (
-    select s.* from seen as s
-    union all select null, depth.name, null where depth.name is not null and not exists (select from seen)
-  ), asked_at as materialized (
+  ), queue as materialized (
+    select v.* from visible as v
+    union all select null, depth.name, null where depth.name is not null and not exists (select from visible)
+  ), clock as materialized (
     select dibs.now() as at
   ), counted as materialized (
     select c.queue_id, coalesce(sum(c.jobs) filter (where c.state = 'scheduled'), 0)::bigint as scheduled,
@@ -29,21 +29,22 @@ begin atomic
       min(c.since) as since,
       coalesce(array_agg(c.state order by c.state) filter (where c.is_estimate), '{}')
         || array(select 'oldest_running' where bool_or(c.is_estimate) filter (where c.state = 'running')) as estimated
-    from asked_at as n cross join lateral dibs._count_states(array(select s.id from seen as s), n.at) as c
+    from clock cross join lateral dibs._count_states(array(select v.id from visible as v), clock.at) as c
     group by c.queue_id
   )
-  select a.name, a.paused_at is not null, coalesce(c.scheduled, 0), coalesce(c.ready, 0), coalesce(c.blocked, 0), coalesce(c.running, 0),
-    coalesce(c.failed, 0), coalesce(c.exhausted, 0), coalesce(c.expired, 0), coalesce(c.cancelled, 0),
-    coalesce(n.at - o.ready, interval '0'), coalesce(n.at - c.since, interval '0'), coalesce(n.at - o.untried, interval '0'),
+  select q.name, q.paused_at is not null, coalesce(c.scheduled, 0), coalesce(c.ready, 0), coalesce(c.blocked, 0),
+    coalesce(c.running, 0), coalesce(c.failed, 0), coalesce(c.exhausted, 0), coalesce(c.expired, 0),
+    coalesce(c.cancelled, 0), coalesce(clock.at - oldest.ready, interval '0'),
+    coalesce(clock.at - c.since, interval '0'), coalesce(clock.at - oldest.untried, interval '0'),
     coalesce(c.estimated, '{}')
-      || array(select t.name from unnest(array['oldest_ready', 'oldest_untried']) as t (name) where o.is_estimate)
-  from asked as a cross join asked_at as n
-  left join counted as c on c.queue_id = a.id
-  cross join lateral dibs._find_oldest_ready(a.id, n.at) as o;
+      || array(select a.name from unnest(array['oldest_ready', 'oldest_untried']) as a (name) where oldest.is_estimate)
+  from queue as q cross join clock
+  left join counted as c on c.queue_id = q.id
+  cross join lateral dibs._find_oldest_ready(q.id, clock.at) as oldest;
 end;
 
 comment on function dibs.depth is
-'How many jobs of a queue, or of each queue without a name, are in each state now, and how long the oldest has been ready and
-running, and how long the oldest that never ran has been due (retries left out). Counted up to 10,000 jobs of a state, or all of
-them while their table is small; beyond that the number is an estimate by pages spread over the table, to three digits, and
-`estimated` names it. An empty or unknown queue has zeros.';
+'How many jobs of a queue, or of each queue without a name, are in each state now; how long the oldest has been ready
+and running, and how long the oldest that has never run has been due (retries left out). Up to 10,000 jobs of a state
+are counted, and all of them while their table is small. Beyond that, the number is an estimate from a sample of the
+table''s pages, rounded to three digits, and `estimated` names it. An empty or unknown queue has zeros.';

@@ -1,4 +1,4 @@
--- depth_by_priority: how much of each priority waits and runs.
+-- depth_by_priority: how many jobs of each priority wait and run.
 
 create or replace function dibs.depth_by_priority(queue text)
 returns table (priority smallint, scheduled bigint, ready bigint, blocked bigint, running bigint, estimated text[])
@@ -21,5 +21,5 @@ end
 $$;
 
 comment on function dibs.depth_by_priority is
-'How many jobs of a queue wait and run, by priority, the highest first; what has none is left out. Large numbers are estimates, as in
-`depth`, and `estimated` names them.';
+'How many jobs of a queue wait and run, by priority, the highest first. Priorities without jobs are left out. Large
+numbers are estimates, as in `depth`, and `estimated` names them.';

@@ -1,4 +1,4 @@
--- drain_estimate: when a queue's backlog will be gone, if all goes on as it did recently.
+-- drain_estimate: when the backlog of a queue will be gone at its recent rates.
 
 create or replace function dibs.drain_estimate(queue text, span interval default interval '5 minutes')
 returns table (waiting bigint, arriving double precision, leaving double precision, drained_in interval)
@@ -18,8 +18,11 @@ begin
   end if;
   v_from := greatest(v_now - span, v_queue.created_at);
   waiting := (
-    select sum(c.jobs) from dibs._count_states(array[v_queue.id], v_now, '{ready,blocked}') as c where c.state in ('ready', 'blocked'));
-  arriving := dibs._arriving(dibs._queue_numbers(v_queue.id), v_from, v_now);
+    select sum(c.jobs) from dibs._count_states(array[v_queue.id], v_now, '{ready,blocked}') as c
+    where c.state in ('ready', 'blocked'));
+  arriving := (
+    select coalesce(sum(r.per_second), 0) from dibs._enqueue_rates(v_from, v_now) as r
+    where r.queue_id = any (dibs._queue_numbers(v_queue.id)));
   leaving := (select d.per_second from dibs._end_rates(array[v_queue.id], v_from, v_now) as d);
   drained_in := case when waiting = 0 then interval '0'
     when leaving > arriving then least(waiting / (leaving - arriving), 315360000) * interval '1 second' end;
@@ -29,6 +32,6 @@ $$;
 
 comment on function dibs.drain_estimate is
 'How many jobs of a queue are due, how many per second were enqueued and ended in the last `span`, and when the backlog
-will be gone if that goes on; null when it does not shrink. Counts what the attempt history has kept of it, so a queue
-whose history is not `all` shows too few ends. It costs the same however much there is: large numbers are estimates, as in `depth`,
-and when jobs come so fast that the last 10,000 are younger than `span`, their rate is that of the time they took.';
+will be gone at these rates; null if it does not shrink. Ends are counted from the attempt history, so a queue whose
+history is not `all` shows too few. The call costs the same however many jobs there are: large numbers are estimates, as
+in `depth`, and if the newest 10,000 jobs are younger than `span`, their rate is that of the time they span.';

@@ -1,4 +1,4 @@
--- pause, resume: a queue stops and goes on.
+-- pause, resume: stop handing out the jobs of a queue, and go on.
 
 create or replace function dibs.pause(queue text) returns boolean
 language plpgsql volatile security definer
@@ -20,8 +20,8 @@ end
 $$;
 
 comment on function dibs.pause is
-'Stop handing out a queue''s jobs, until `resume`. Enqueues go on, running jobs finish, nothing expires. Returns
-whether it was running before.';
+'Stop handing out the jobs of a queue, until `resume`. Enqueues go on, running jobs finish, and no job expires. Returns
+true if the queue was not paused before.';
 
 create or replace function dibs.resume(queue text, extend interval default null,
   out paused_at timestamptz, out late bigint, out extended bigint)
@@ -43,12 +43,12 @@ begin
   resume.extended := 0;
   if resume.extend is not null then
     perform dibs._check_delay('resume', resume.extend);
-    -- Keys before tickets: a producer that replaces a job waits for this transaction then.
+    -- Lock dedup keys before tickets, as every verb does: a producer that replaces one of these jobs waits at its key.
     perform dibs._lock_dedup_keys(array(
       select r.id from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now
       union all
       select b.id from dibs.blocked as b where b.queue_id = any (dibs._queue_numbers(v_id)) and b.expire_at <= v_now));
-    -- In the order of ids, and past what is locked, as all who lock many tickets.
+    -- Lock by id and skip locked tickets, as every verb on many tickets does.
     with late as materialized (
       select r.id from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now
       order by r.id for update skip locked
@@ -67,11 +67,12 @@ begin
   if (select q.ring from dibs.queue as q where q.id = v_id) then
     perform pg_notify('dibs', n::text) from unnest(dibs._queue_numbers(v_id)) as n;
   end if;
-  perform dibs._audit('resume', resume.queue, jobs => nullif(resume.extended, 0), detail => jsonb_build_object('extend', resume.extend))
+  perform dibs._audit('resume', resume.queue, jobs => nullif(resume.extended, 0),
+    detail => jsonb_build_object('extend', resume.extend))
   where num_nonnulls(resume.paused_at, resume.extend) > 0;
 end
 $$;
 
 comment on function dibs.resume is
-'Hand out a queue''s jobs again. Says since when it was paused and how many waiting jobs are past their time; with
-`extend` those live that much longer from now, otherwise they expire.';
+'Hand out the jobs of a queue again. Returns since when it was paused (null if it was not), and how many waiting jobs
+have outlived their TTL (`late`). With `extend`, these live that much longer from now on; otherwise they expire.';

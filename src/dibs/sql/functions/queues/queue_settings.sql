@@ -1,17 +1,19 @@
--- queue_settings: a queue's policy, and where each value comes from.
+-- queue_settings: the policy of a queue, and where each value comes from.
 
 create or replace function dibs._find_last_setters(queue text) returns table (setting text, who text, at timestamptz)
 language sql stable
 begin atomic
   select distinct on (k.name) k.name, coalesce(a.actor, a.role), a.at
   from (
-    select a.* from dibs.audit as a where a.verb = 'set_queue' and a.queue = _find_last_setters.queue order by a.id desc limit 1000
+    select a.* from dibs.audit as a
+    where a.verb = 'set_queue' and a.queue = _find_last_setters.queue order by a.id desc limit 1000
   ) as a
   cross join lateral jsonb_object_keys(a.detail -> 'policy') as k (name)
   order by k.name, a.id desc;
 end;
 
-comment on function dibs._find_last_setters is 'Who last named each setting of a queue, as far as the newest 1,000 changes of it say.';
+comment on function dibs._find_last_setters is
+'The actor or login that last set each setting of a queue, and when, among the newest 1,000 changes in the audit.';
 
 create or replace function dibs._policy_in_seconds(policy jsonb) returns jsonb
 language sql stable
@@ -22,7 +24,7 @@ begin atomic
   join pg_catalog.pg_attribute as a on a.attrelid = 'dibs.queue_policy'::regclass and a.attname = p.key;
 end;
 
-comment on function dibs._policy_in_seconds is 'The settings in a row of a queue, with times in seconds.';
+comment on function dibs._policy_in_seconds is 'The settings in a row of a queue, with intervals as seconds.';
 
 create or replace function dibs.queue_settings(queue text)
 returns table (setting text, value jsonb, standard jsonb, source text, set_by text, set_at timestamptz, tasks jsonb)
@@ -48,6 +50,6 @@ end
 $$;
 
 comment on function dibs.queue_settings is
-'Each setting of a queue: its value, what a queue has that was told nothing, and where the value comes from: `default`, or `set`, by
-whom and when as far as the audit knows. Times are in seconds. `tasks` are those of the queue, 20 at most, that declare their own
-in code.';
+'Each setting of a queue: its value, the value of a new queue (`standard`), and where the value comes from: `default`,
+or `set`, with who set it and when as far as the audit knows. Times are in seconds. `tasks` are tasks of the queue, 20
+at most, that set their own value in code.';
