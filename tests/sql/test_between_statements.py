@@ -71,7 +71,7 @@ def test_a_limit_that_is_unset_while_a_claim_lets_jobs_wait_for_it(
 ) -> None:
     enqueue(client, 10, resources={"gpu": 1})
     db.execute(f"select dibs.set_limit({of}, concurrency => 1)")
-    with halted(db, "_give_needed"):
+    with halted(db, "_block_taken"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
         assert not claim.done()
         db.execute(f"select dibs.drop_limit({of})")
@@ -85,7 +85,7 @@ def test_a_limit_that_was_replaced_while_a_claim_lets_jobs_wait_for_it(
 ) -> None:
     enqueue(client, 10)
     db.execute("select dibs.set_limit(kind => 'k', concurrency => 1)")
-    with halted(db, "_give_needed"):
+    with halted(db, "_block_taken"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
         db.execute("select dibs.drop_limit(kind => 'k')")
         db.execute("select dibs.set_limit(kind => 'k', rate => 1000)")
@@ -99,7 +99,7 @@ def test_nothing_is_left_of_a_limit_that_was_unset(
 ) -> None:
     enqueue(client, 10)
     db.execute("select dibs.set_limit(kind => 'k', concurrency => 1, rate => 1000)")
-    with halted(db, "_give_needed"):
+    with halted(db, "_block_taken"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
         db.execute("select dibs.drop_limit(kind => 'k')")
     assert len(claim.result()) + work_off(client) == 10
@@ -126,7 +126,7 @@ def test_a_rate_that_is_set_while_a_claim_counts_what_it_needs(
 ) -> None:
     enqueue(client, 4, resources={"gpu": 1})
     db.execute("select dibs.set_limit(resource => 'gpu', concurrency => 2)")
-    with halted(db, "_take_needed"):
+    with halted(db, "_take_units"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 4)")
         db.execute("select dibs.set_limit(kind => 'k', rate => 1000)")
     assert len(claim.result()) == 2

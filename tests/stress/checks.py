@@ -45,7 +45,7 @@ UNITS = Check(
     select b.id, b.scope, b.name, b.concurrency, b.debt, h.units as held, f.units as free
     from dibs.limit_rule as b left join held as h on h.id = b.id left join free as f on f.id = b.id
     where b.concurrency is not null and b.concurrency + b.debt <> coalesce(h.units, 0) + coalesce(f.units, 0)""",
-    "limits/_rule, limits/_units, limits/_gate",
+    "limits/_rule, limits/_units, limits/_queue_limit",
 )
 NEGATIVE = Check(
     "a limit has negative units or a negative debt",
@@ -83,7 +83,7 @@ UNPACED = Check(
     """
     select b.id, b.scope, b.name, b.rate from dibs.limit_rule as b
     where b.rate is not null and not exists (select from dibs.limit_rate as p where p.limit_id = b.id)""",
-    "limits/_rule, limits/_rate, limits/_gate",
+    "limits/_rule, limits/_rate, limits/_queue_limit",
 )
 TWO_PLACES = Check(
     "a job has two tickets",
@@ -171,7 +171,7 @@ UNCOUNTED = Check(
     join dibs.limit_rule as b on b.concurrency is not null and case b.scope
       when 'queue' then q.name = b.name when 'kind' then j.kind = b.name else j.resources ? b.name end
     where not coalesce(b.id = any (l.limit_ids), false)""",
-    "limits/_rule, limits/_needs, queues/_names",
+    "limits/_rule, limits/_scopes, queues/_names",
 )
 LEFTOVERS = Check(
     "units or rates of limits that are gone are left",
@@ -180,7 +180,7 @@ LEFTOVERS = Check(
     where not exists (select from dibs.limit_rule as b where b.id = s.limit_id)
     union select 'rate', p.limit_id from dibs.limit_rate as p
     where not exists (select from dibs.limit_rule as b where b.id = p.limit_id)""",
-    "limits/_gate, limits/repair_limits",
+    "limits/_queue_limit, limits/repair_limits",
 )
 
 AT_ANY_MOMENT = (UNITS, NEGATIVE, GATES, UNPACED, TWO_PLACES, NO_QUEUE, OLD_RUN, TWO_HOLDERS, FLAGS)

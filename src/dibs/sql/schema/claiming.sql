@@ -29,12 +29,6 @@ create type dibs.claim_order as (
 );
 comment on type dibs.claim_order is 'What all parts of a claim share: its token, its worker, the lease asked for, and its clock.';
 
-create type dibs.held_units as (
-  limit_ids integer[],
-  limit_units integer[]
-);
-comment on type dibs.held_units is 'Units of limits that one job holds while it runs.';
-
 create type dibs.taken_batch as (
   queue dibs.queue,
   tickets dibs.ready[],

@@ -80,7 +80,7 @@ begin
       if v_first.id is null or not dibs._counts_bytes(v_scan.queue, want) then
         v_first := v_from;
       end if;
-      v_batch := row(v_scan.queue, v_tickets, null, dibs._queue_limit_units(v_scan.reservation), null, claim.at);
+      v_batch := row(v_scan.queue, v_tickets, null, (v_scan.reservation).units, null, claim.at);
       if (v_scan.queue).has_job_limits then
         v_admitted := dibs._admit_ungrouped(v_batch, v_head.priority, v_share, v_moved);
         v_batch := v_admitted.batches[1];

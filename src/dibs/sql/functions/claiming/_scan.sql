@@ -18,7 +18,7 @@ begin
   select array(
       select q from dibs.queue as q left join dibs.claim_lock as l on l.n = 0
       where q.name = any (queues) and q.paused_at is null order by q.id),
-    exists (select from dibs.limit_rule as b where b.scope = 'kind')
+    exists (select from dibs.limit_rule as b where b.of_any_queue)
   into v_found, v_has_kinds;
   -- Limits of kinds are of every queue, also of one that a producer is making at this moment.
   if v_has_kinds then
@@ -69,7 +69,7 @@ begin
     v_scan.reservation := dibs._reserve_queue_limit(queue, want, claim.at);
     v_scan.allowed := (v_scan.reservation).allowed;
     if v_scan.allowed = 0 then
-      perform dibs._settle_queue_limit(v_scan.reservation, 0, claim.at);
+      perform dibs._settle_queue_limits(array[v_scan], claim.at);
       return null;
     end if;
   end if;

@@ -40,11 +40,11 @@ begin
   group by u.id order by u.id;
   if (batch.queue).has_limit then
     perform dibs._return_tokens(r.id, cardinality(v_ids)) from dibs.limit_rule as r
-    where r.is_set and r.scope = 'queue' and r.name = (batch.queue).name;
+    where r.is_set and r.of_queue = (batch.queue).name;
   end if;
   if (batch.queue).has_job_limits then
-    perform dibs._return_tokens(-n.id, count(*)::integer)
-    from unnest(v_ids) as k (id) cross join lateral dibs._job_needs(k.id) as n where n.id < 0 group by n.id;
+    perform dibs._return_tokens(-n.need_id, count(*)::integer)
+    from unnest(v_ids) as k (id) cross join lateral dibs._job_needs(k.id) as n where n.need_id < 0 group by n.need_id;
   end if;
   if batch.group_holds is not null then
     perform dibs._end_group_runs(v_group_keys, batch.group_holds, array_fill((batch.queue).id, array[cardinality(v_ids)]), v_ids, at);

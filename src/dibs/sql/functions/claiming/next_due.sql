@@ -26,7 +26,7 @@ begin atomic
        select o.tat from dibs.limit_rate as o where o.limit_id = b.id order by o.n desc limit 1) as o
      where b.rate is not null
        and o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1) > n.at
-       and case when b.scope = 'queue' then b.name = q.name
+       and case when b.of_queue is not null then b.of_queue = q.name
          else q.id = (select w.queue_id from dibs._first_blocked(b.id) as f cross join lateral (
            select w.queue_id from dibs.blocked as w where w.id = f.id offset 0) as w) end)
   ) as r

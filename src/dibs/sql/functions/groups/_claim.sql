@@ -165,7 +165,7 @@ begin
   loop
     exit when taken = want;
     continue when v_scan.allowed = 0;
-    v_got := dibs._claim_groups(v_scan.queue, least(want - taken, v_scan.allowed), dibs._queue_limit_units(v_scan.reservation), claim.at);
+    v_got := dibs._claim_groups(v_scan.queue, least(want - taken, v_scan.allowed), (v_scan.reservation).units, claim.at);
     scans[v_scan.n].allowed := v_scan.allowed - v_got.taken;
     taken := taken + v_got.taken;
     batches := batches || v_got.batches;

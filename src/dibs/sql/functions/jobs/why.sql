@@ -39,7 +39,8 @@ begin
       when v_job.expire_at <= v_now then
         format('It is past its time since %s and is about to be expired.', dibs._utc_text(v_job.expire_at))
       else format('It has been due for %s and waits for a worker: %s%s.', dibs._duration_text(v_now - v_job.due_at),
-        coalesce(dibs._why_limited(v_job.queue_id, v_job.queue, v_job.group_name, v_job.group_key, v_now),
+        coalesce(dibs._queue_limit_note(v_job.queue, v_now),
+          dibs._group_limit_note(v_job.queue_id, v_job.group_name, v_job.group_key, v_now),
           dibs._ahead_note(why.id)),
         dibs._shard_note(v_job.queue_id, v_now) || coalesce('; ' || dibs._why_unserved(v_job.queue_id, v_job.queue, v_job.kind, v_now), ''))
       end

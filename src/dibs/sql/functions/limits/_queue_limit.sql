@@ -1,13 +1,14 @@
--- A queue's own limit: passed before its jobs are looked at.
+-- A queue's own limit: a claim reserves from it before it looks at the queue's tickets, so they stay ready.
 
-create or replace function dibs._reserve_queue_limit(queue dibs.queue, want integer, at timestamptz) returns dibs.queue_reservation
+create or replace function dibs._reserve_queue_limit(queue dibs.queue, want integer, at timestamptz)
+returns dibs.queue_reservation
 language plpgsql volatile
 as $$
 declare
   v_rule dibs.limit_rule;
   v_reservation dibs.queue_reservation;
 begin
-  select r.* into v_rule from dibs.limit_rule as r where r.is_set and r.scope = 'queue' and r.name = (queue).name;
+  select r.* into v_rule from dibs.limit_rule as r where r.is_set and r.of_queue = (queue).name;
   v_reservation.limit_id := v_rule.id;
   v_reservation.allowed := want;
   if v_rule.rate is not null then
@@ -17,11 +18,10 @@ begin
       return v_reservation;
     end if;
     v_reservation.tat := dibs._bounded_tat(v_rule, v_reservation.tat, at);
-    v_reservation.allowed := least(want,
-      dibs._tokens(v_rule.rate, coalesce(v_rule.burst, dibs._default_burst(v_rule.rate)), v_reservation.tat, at));
+    v_reservation.allowed := least(want, dibs._tokens_at(v_rule, v_reservation.tat, at));
   end if;
   if v_rule.concurrency is not null then
-    v_reservation.has_units := true;
+    v_reservation.units := row(array[v_rule.id], array[1]);
     if v_reservation.allowed > 0 then
       v_reservation.allowed := dibs._take_units(v_rule.id, v_reservation.allowed, at);
     end if;
@@ -31,43 +31,34 @@ end
 $$;
 
 comment on function dibs._reserve_queue_limit is
-'How many jobs of a queue may start by its own limit and rate; these are taken, until _settle_queue_limit.';
-
-create or replace function dibs._queue_limit_units(reservation dibs.queue_reservation) returns dibs.held_units
-language sql immutable
-return case when (reservation).has_units then row(array[(reservation).limit_id], array[1])::dibs.held_units end;
-
-comment on function dibs._queue_limit_units is 'What each job of a claim holds of its queue''s own limit.';
-
-create or replace function dibs._settle_queue_limit(reservation dibs.queue_reservation, used integer, at timestamptz) returns void
-language plpgsql volatile
-as $$
-begin
-  if reservation.tat is not null then
-    insert into dibs.limit_rate (limit_id, tat)
-    select r.id, case when used = 0 then t.tat else greatest(t.tat, at) + dibs._token_time(r.rate, used) end
-    from dibs.limit_rule as r cross join lateral dibs._bounded_tat(r, reservation.tat, at) as t (tat) where r.id = reservation.limit_id and r.rate is not null;
-  end if;
-  if reservation.has_units and used < reservation.allowed then
-    perform dibs._return_units(reservation.limit_id, reservation.allowed - used, at);
-  end if;
-end
-$$;
-
-comment on function dibs._settle_queue_limit is 'Give back what was taken of a queue''s limit and rate and not used.';
+'Take up to `want` units of a queue''s own limit, and open its rate for as many tokens. _settle_queue_limits must
+follow in the same transaction.';
 
 create or replace function dibs._settle_queue_limits(scans dibs.queue_scan[], at timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
   v_scan dibs.queue_scan;
+  v_reservation dibs.queue_reservation;
+  v_used integer;
 begin
   foreach v_scan in array scans loop
-    if (v_scan.queue).has_limit then
-      perform dibs._settle_queue_limit(v_scan.reservation, (v_scan.reservation).allowed - v_scan.allowed, at);
+    continue when not (v_scan.queue).has_limit;
+    v_reservation := v_scan.reservation;
+    v_used := v_reservation.allowed - v_scan.allowed;
+    if v_reservation.tat is not null then
+      insert into dibs.limit_rate (limit_id, tat)
+      select r.id, case when v_used = 0 then t.tat else greatest(t.tat, at) + dibs._token_time(r.rate, v_used) end
+      from dibs.limit_rule as r cross join lateral dibs._bounded_tat(r, v_reservation.tat, at) as t (tat)
+      where r.id = v_reservation.limit_id and r.rate is not null;
+    end if;
+    if (v_reservation.units).limit_ids is not null and v_scan.allowed > 0 then
+      perform dibs._return_units(v_reservation.limit_id, v_scan.allowed, at);
     end if;
   end loop;
 end
 $$;
 
-comment on function dibs._settle_queue_limits is 'Leave the gates of all queues that a claim has served.';
+comment on function dibs._settle_queue_limits is
+'Spend the rates of queues'' own limits for the jobs that a claim took, and return the units that it reserved and did
+not use (scan.allowed).';

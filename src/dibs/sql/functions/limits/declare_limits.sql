@@ -1,4 +1,5 @@
--- declare_limits: the limits of an app's tasks, set by who may set limits, and only compared for everyone else.
+-- declare_limits: the limits that an app's code declares for its kinds. Set for a caller who may set limits, compared
+-- for any other.
 
 create or replace function dibs._check_declared(limits jsonb) returns void
 language plpgsql stable
@@ -11,19 +12,23 @@ begin
     raise exception using errcode = 'DI010', message = 'declare_limits takes a JSON array of limits of kinds',
       hint = 'pass [{"kind": "render", "concurrency": 4, "rate": 10}, …]';
   end if;
-  perform dibs._check_items('declare_limits', array(select l ->> 'kind' from jsonb_array_elements(limits) as l), 'names');
+  perform dibs._check_items('declare_limits',
+    array(select l ->> 'kind' from jsonb_array_elements(limits) as l), 'names');
   for v_limit in
-    select l ->> 'kind' as kind, l -> 'concurrency' as most, l -> 'rate' as rate, count(*) over (partition by l ->> 'kind') as times
+    select l ->> 'kind' as kind, l -> 'concurrency' as most, l -> 'rate' as rate,
+      count(*) over (partition by l ->> 'kind') as times
     from jsonb_array_elements(limits) as l
   loop
     perform dibs._check_name('the kind of a limit', v_limit.kind);
     if v_limit.times > 1 then
-      raise exception using errcode = 'DI010', message = format('kind %L is declared %s times', v_limit.kind, v_limit.times),
+      raise exception using errcode = 'DI010',
+        message = format('kind %L is declared %s times', v_limit.kind, v_limit.times),
         hint = 'declare the limit of each kind once';
     end if;
     if v_limit.most <> 'null' and (v_limit.most::text !~ '^[0-9]{1,7}$' or v_limit.most::integer > 1000000) then
       raise exception using errcode = 'DI010',
-        message = format('the concurrency of kind %L is a number from 0 to 1000000, or null for no limit', v_limit.kind);
+        message = format('the concurrency of kind %L is a number from 0 to 1000000, or null for no limit',
+          v_limit.kind);
     end if;
     if coalesce(jsonb_typeof(v_limit.rate), 'null') not in ('number', 'null')
       or jsonb_typeof(v_limit.rate) = 'number' and v_limit.rate::numeric not between 0.000001 and 1000000 then
@@ -34,25 +39,49 @@ begin
 end
 $$;
 
-comment on function dibs._check_declared is 'Refuse what declare_limits does not take, with a sentence that says why.';
+comment on function dibs._check_declared is
+'Raise DI010 if the argument of declare_limits is malformed or out of range.';
 
 create or replace function dibs._is_in_force(kind text, most integer, rate double precision) returns boolean
 language sql stable
 begin atomic
-  select (not dibs._is_confined() or exists (select from dibs.task as t where t.kind = _is_in_force.kind and dibs._may_see_queue(t.queue)))
+  select (not dibs._is_confined()
+      or exists (select from dibs.task as t where t.kind = _is_in_force.kind and dibs._may_see_queue(t.queue)))
     and exists (
-      select from dibs.limit_rule as b
-      where b.is_set and b.scope = 'kind' and b.name = _is_in_force.kind
-        and (most is null or b.concurrency <= most or b.concurrency is not null and b.declared = most)
-        and (_is_in_force.rate is null or b.rate <= _is_in_force.rate or b.rate is not null and b.declared_rate = _is_in_force.rate));
+      select from dibs.limit_rule as r
+      where r.is_set and r.scope = 'kind' and r.name = _is_in_force.kind
+        and (most is null or r.concurrency <= most or (r.concurrency is not null and r.declared = most))
+        and (_is_in_force.rate is null or r.rate <= _is_in_force.rate
+          or (r.rate is not null and r.declared_rate = _is_in_force.rate)));
 end;
 
 comment on function dibs._is_in_force is
-'Whether no more than that many jobs of a kind run at once and start in a second: by a limit that is as strict, or one that was declared like
-this and then changed by hand. A confined role is told of kinds in its queues only.';
+'True if a kind''s limit is at most this, or if exactly this was declared and an operator changed it since. Null asks
+for nothing. A confined role gets true only for kinds in its queues.';
+
+create or replace function dibs._pick_declared(
+  declared double precision, last double precision, current double precision)
+returns double precision
+language sql immutable
+return case
+  when declared is null and current = last then null
+  when declared is null then current
+  when declared = last and current is not null then current
+  else declared
+end;
+
+comment on function dibs._pick_declared is
+'Return the number (a concurrency or a rate) that a limit gets. `declared`: what code declares now; `last`: what it
+declared last; `current`: what the limit has, which differs from `last` if an operator changed it. Null: none.
+
+code declares | and                                     | result
+no number     | the current one is the last declared    | none: code withdraws it
+no number     | an operator set the current one         | the current one
+the last one  | the limit has a number                  | the current one: an operator''s change stays
+any           | it is new, or the number was dropped    | the declared one';
 
 create or replace function dibs._declare_limit(
-  kind text, most integer, new_rate double precision, at timestamptz, out answer text, out to_count integer)
+  kind text, most integer, new_rate double precision, at timestamptz, out answer text, out to_issue integer)
 language plpgsql volatile
 as $$
 #variable_conflict use_variable
@@ -61,12 +90,9 @@ declare
   v_most integer;
   v_rate double precision;
 begin
-  select b.* into v_old from dibs.limit_rule as b where b.is_set and b.scope = 'kind' and b.name = kind;
-  -- What the code has not changed stays as it is; what it no longer declares and was changed by hand is theirs who changed it.
-  v_most := case when most is distinct from v_old.declared or v_old.concurrency is null then coalesce(most,
-    case when v_old.concurrency is distinct from v_old.declared then v_old.concurrency end) else v_old.concurrency end;
-  v_rate := case when new_rate is distinct from v_old.declared_rate or v_old.rate is null then coalesce(new_rate,
-    case when v_old.rate is distinct from v_old.declared_rate then v_old.rate end) else v_old.rate end;
+  select r.* into v_old from dibs.limit_rule as r where r.is_set and r.scope = 'kind' and r.name = kind;
+  v_most := dibs._pick_declared(most, v_old.declared, v_old.concurrency);
+  v_rate := dibs._pick_declared(new_rate, v_old.declared_rate, v_old.rate);
   if v_most is null and v_rate is null then
     if not dibs._drop_limit('kind', kind, at) then
       answer := 'unchanged';
@@ -77,16 +103,19 @@ begin
     return;
   end if;
   if (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then
-    to_count := dibs._set_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
+    to_issue := dibs._set_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
   end if;
-  update dibs.limit_rule as b set declared = most, declared_rate = new_rate
-  where b.is_set and b.scope = 'kind' and b.name = kind and (b.declared, b.declared_rate) is distinct from (most, new_rate);
+  update dibs.limit_rule as r set declared = most, declared_rate = new_rate
+  where r.is_set and r.scope = 'kind' and r.name = kind
+    and (r.declared, r.declared_rate) is distinct from (most, new_rate);
   answer := case when v_old.id is null then 'created'
     when (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then 'changed' else 'unchanged' end;
 end
 $$;
 
-comment on function dibs._declare_limit is 'Set the limit of a kind as code declares it, if the code has changed since it was declared last; `to_count` as `_set_limit` returns it.';
+comment on function dibs._declare_limit is
+'Set the limit of a kind to the concurrency (`most`) and rate that code declares, or drop it if it declares none;
+_pick_declared has the rule. to_issue: the id of a new limit, for _issue_units, or null.';
 
 create or replace function dibs.declare_limits(limits jsonb) returns table (kind text, answer text)
 language plpgsql volatile security definer
@@ -98,16 +127,17 @@ declare
   v_now timestamptz := dibs.now();
   v_limit record;
   v_done record;
-  v_to_count integer[] := array[]::integer[];
+  v_to_issue integer[] := array[]::integer[];
 begin
   perform dibs._check_isolation('declare_limits');
   perform dibs._check_declared(limits);
-  -- Workers that start with what is declared already do not wait for each other.
+  -- Workers that start and declare nothing new need not wait for each other.
   if v_may and exists (
     select from jsonb_array_elements(limits) as l
-    left join dibs.limit_rule as b on b.is_set and b.scope = 'kind' and b.name = l ->> 'kind'
-    where (b.declared, b.declared_rate) is distinct from ((l ->> 'concurrency')::integer, (l ->> 'rate')::double precision)
-      or b.declared is not null and b.concurrency is null or b.declared_rate is not null and b.rate is null) then
+    left join dibs.limit_rule as r on r.is_set and r.scope = 'kind' and r.name = l ->> 'kind'
+    where (r.declared, r.declared_rate) is distinct from
+        ((l ->> 'concurrency')::integer, (l ->> 'rate')::double precision)
+      or r.declared is not null and r.concurrency is null or r.declared_rate is not null and r.rate is null) then
     perform dibs._begin_change();
   end if;
   for v_limit in
@@ -118,19 +148,20 @@ begin
     if v_may then
       v_done := dibs._declare_limit(v_limit.kind, v_limit.most, v_limit.rate, v_now);
       answer := v_done.answer;
-      v_to_count := array_remove(v_to_count || v_done.to_count, null);
+      v_to_issue := array_remove(v_to_issue || v_done.to_issue, null);
     else
       answer := case when num_nonnulls(v_limit.most, v_limit.rate) = 0
         or dibs._is_in_force(v_limit.kind, v_limit.most, v_limit.rate) then 'unchanged' else 'refused' end;
     end if;
     return next;
   end loop;
-  perform dibs._issue_units(v_to_count, v_now);
+  perform dibs._issue_units(v_to_issue, v_now);
 end
 $$;
 
 comment on function dibs.declare_limits is
-'Worker protocol: bring the limits that code declares for its kinds to the database: a JSON array of {"kind", "concurrency", "rate"}. Each is set if the code has changed
-since it was declared last, so what was changed by hand stays until then; null removes a limit that was declared before. Answers for each:
-`created`, `changed`, `unchanged`, `removed`. For who may not set limits nothing is changed: `unchanged` says that the limit is kept, `refused` that it
-is not.';
+'Worker protocol: declare the limits of an app''s kinds, as a JSON array of {"kind", "concurrency", "rate"}. A limit
+changes only if its declaration has changed since the last call, so an operator''s change stays until then; null
+removes a number that was declared before. Return an answer for each kind: `created`, `changed`, `unchanged` or
+`removed`. A caller who may not set limits changes nothing: `unchanged` says that a limit at least as strict is in
+force, `refused` that none is.';

@@ -1,21 +1,22 @@
--- repair_limits: what keeps the units of limits in order.
+-- repair_limits: find and mend limits whose units do not add up, and delete limits that were dropped.
 
 create or replace function dibs._wrong_limits() returns table (id integer, missing integer)
 language sql stable
 begin atomic
-  -- Every transaction that moves a unit keeps their sum, so one statement sees it whole.
+  -- One statement, so one snapshot: every transaction keeps free + held = concurrency + debt.
   with held as (
     select u.id, sum(u.units) as units
     from dibs.lease as l cross join lateral unnest(l.limit_ids, l.limit_units) as u (id, units) group by 1
   ), free as (
     select s.limit_id as id, sum(s.units) as units from dibs.limit_unit as s group by 1
   )
-  select b.id, (b.concurrency + b.debt - coalesce(h.units, 0) - coalesce(f.units, 0))::integer
-  from dibs.limit_rule as b left join held as h on h.id = b.id left join free as f on f.id = b.id
-  where b.concurrency is not null and b.concurrency + b.debt <> coalesce(h.units, 0) + coalesce(f.units, 0);
+  select r.id, (r.concurrency + r.debt - coalesce(h.units, 0) - coalesce(f.units, 0))::integer
+  from dibs.limit_rule as r left join held as h on h.id = r.id left join free as f on f.id = r.id
+  where r.concurrency is not null and r.concurrency + r.debt <> coalesce(h.units, 0) + coalesce(f.units, 0);
 end;
 
-comment on function dibs._wrong_limits is 'Limits whose free and held units do not add up, and how many are missing; below zero if there are too many.';
+comment on function dibs._wrong_limits is
+'Return the limits whose units do not add up, and how many are missing: below zero if there are too many.';
 
 create or replace function dibs._forget_limits(at timestamptz) returns void
 language plpgsql volatile
@@ -27,24 +28,26 @@ begin
   perform dibs._drop_units(s.limit_id)
   from (select distinct s.limit_id from dibs.limit_unit as s) as s
   where not exists (select from dibs.limit_rule as r where r.id = s.limit_id and r.concurrency is not null);
-  -- Of a rate only the newest row counts.
+  -- Only the newest row of a rate counts.
   delete from dibs.limit_rate as p where p.ctid = any (array(
     select o.ctid from dibs.limit_rate as o
     where not exists (select from dibs.limit_rule as r where r.id = o.limit_id and r.rate is not null)
       or exists (select from dibs.limit_rate as n where n.limit_id = o.limit_id and n.n > o.n)
     for update skip locked));
-  -- A claim in flight may still let jobs wait for a limit that it saw. It has taken tickets by then, and so has a transaction id: when all
-  -- ids of the time when the limit was seen to be unset are over, so is that claim.
+  -- A claim in flight may still block tickets for a limit that it saw before it was dropped. Such a claim has a
+  -- transaction id. So note the next id here, and delete the row in a later call, when all transactions below that id
+  -- have ended.
   delete from dibs.limit_rule as r
   where not r.is_set and r.forget_after <= pg_snapshot_xmin(pg_current_snapshot())
     and not exists (select from dibs.blocked as b where b.limit_id = r.id);
-  update dibs.limit_rule as r set forget_after = pg_snapshot_xmax(pg_current_snapshot()) where not r.is_set and r.forget_after is null;
+  update dibs.limit_rule as r set forget_after = pg_snapshot_xmax(pg_current_snapshot())
+  where not r.is_set and r.forget_after is null;
 end
 $$;
 
 comment on function dibs._forget_limits is
-'Bring back jobs that wait for limits which are not set any more, and delete what is left of these limits. Their rows go in a later call, when no
-claim can know them any more.';
+'Unblock the tickets that wait for dropped limits, and delete their units and rates. Delete the row of a limit in a
+later call, when no claim can know it any more.';
 
 create or replace function dibs.repair_limits() returns bigint
 language plpgsql volatile security definer
@@ -55,29 +58,31 @@ declare
   v_mended bigint;
 begin
   perform dibs._check_isolation('repair_limits');
-  -- Locked before they are counted again: another repair may be about to mend them.
-  v_wrong := array(select b.id from dibs.limit_rule as b where b.id = any (v_wrong) order by b.id for no key update skip locked);
+  -- Lock them, then count again: another repair may be mending them.
+  v_wrong := array(
+    select r.id from dibs.limit_rule as r where r.id = any (v_wrong) order by r.id for no key update skip locked);
   with wrong as (
     select w.id, w.missing from dibs._wrong_limits() as w where w.id = any (v_wrong)
   ), mended as (
     insert into dibs.limit_unit (limit_id, units, freed_at)
     select w.id, w.missing, dibs.now() from wrong as w where w.missing > 0 returning 1
   ), owed as (
-    update dibs.limit_rule as b set debt = b.debt - w.missing from wrong as w where w.id = b.id and w.missing < 0 returning 1
+    update dibs.limit_rule as r set debt = r.debt - w.missing
+    from wrong as w where w.id = r.id and w.missing < 0 returning 1
   ), paced as (
     insert into dibs.limit_rate (limit_id, tat)
     select b.id, dibs.now() from dibs.limit_rule as b
     where b.rate is not null and not exists (select from dibs.limit_rate as p where p.limit_id = b.id) returning 1
   )
   select (select count(*) from mended) + (select count(*) from owed) + (select count(*) from paced) into v_mended;
-  -- The clock was stepped back.
+  -- Times in the future are left from before the clock was set back.
   update dibs.limit_unit as s set freed_at = dibs.now() where s.freed_at > dibs.now() + interval '500 milliseconds';
   update dibs.limit_rate as p set tat = dibs.now() from dibs.limit_rule as b
   where b.id = p.limit_id and p.tat > dibs.now() + interval '500 milliseconds'
     + dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)));
   update dibs.queue as q set has_limit = true where q.id = any (array(
     select o.id from dibs.queue as o
-    where not o.has_limit and exists (select from dibs.limit_rule as b where b.is_set and b.scope = 'queue' and b.name = o.name)
+    where not o.has_limit and exists (select from dibs.limit_rule as b where b.is_set and b.of_queue = o.name)
     order by o.id for no key update));
   perform from dibs._unblock_queues(array(select q.id from dibs.queue as q order by q.id), dibs.now());
   perform dibs._forget_limits(dibs.now());
@@ -86,5 +91,5 @@ end
 $$;
 
 comment on function dibs.repair_limits is
-'See that each limit has all its units, free or held, and that nobody waits for one that is free. Returns how many limits it had to mend (none,
-unless something went wrong).';
+'Create missing units of limits, or count extra ones as debt, and unblock tickets that wait for free units. Return how
+many limits had to be mended: 0 unless something went wrong.';

@@ -48,7 +48,7 @@ as $$
 declare
   v_limit double precision := (
     select least(r.concurrency, r.rate * run_seconds) from dibs.limit_rule as r
-    where r.is_set and r.scope = 'queue' and r.name = (queue).name);
+    where r.is_set and r.of_queue = (queue).name);
   v_group_concurrency integer := (
     select p.concurrency from dibs.group_policy as p where p.queue_id = (queue).id and p.group_key = dibs._nil_id());
   v_groups bigint;
