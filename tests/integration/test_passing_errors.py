@@ -9,7 +9,7 @@ import pytest
 
 import dibs
 from dibs import errors
-from dibs.db.translate import Report, tell
+from dibs.db.translate import Report, error_of
 from dibs.worker import Worker, WorkerSettings
 from tests.waiting import wait_until
 
@@ -133,7 +133,7 @@ async def test_a_result_that_is_refused_fails_its_job_only(app: dibs.App) -> Non
 
 def test_every_error_is_either_of_the_data_or_may_pass() -> None:
     def told(state: str | None) -> dibs.DibsError:
-        return tell(Report(state, "words", None, None, None))
+        return error_of(Report(state, "words", None, None, None))
 
     passing = (
         None, "08006", "25006", "40001", "40P01", "53100", "53200", "53300", "55P03", "57014", "57P01", "58030",

@@ -1,1 +1,1 @@
-"""The only folder that speaks to PostgreSQL: typed calls, pools, listening, migrations."""
+"""The connection to PostgreSQL: typed calls, pools, listening, migrations. No other folder sends SQL."""

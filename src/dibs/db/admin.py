@@ -19,17 +19,17 @@ def execute(dsn: str, statement: str, args: tuple[Any, ...] | None = None) -> No
 
 
 def fetch(dsn: str, statement: str) -> Any:
-    """The first value that a statement returns."""
+    """Run a statement and return its first value."""
     with translated(), connect(dsn) as conn:
         row = conn.execute(statement).fetchone()
     return row and row[0]
 
 
 def at_database(dsn: str, name: str) -> str:
-    """The same DSN with another database; a URL stays a URL."""
+    """Return the DSN with another database; a URL stays a URL."""
     dsn = read(dsn)
     if dsn.startswith(("postgresql://", "postgres://")):
-        # Where the host is empty, as it is for a socket, urlunsplit would drop its slashes.
+        # Not urlunsplit: if the host is empty, as for a socket, it drops the slashes.
         parts = urlsplit(dsn)
         query = f"?{parts.query}" if parts.query else ""
         return f"{parts.scheme}://{parts.netloc}/{quote(name, safe='')}{query}"

@@ -1,4 +1,4 @@
-"""Connections that give up on a server that is silent, and why a server refuses one."""
+"""Connections that give up on a silent server, and the reason why a server refuses one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from psycopg import capabilities, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
 
-from dibs.db.translate import Report, tell
+from dibs.db.translate import Report, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from dibs.errors import DibsError
 
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
-"""A peer that is gone is noticed within half a minute; in libpq's units."""
+"""Settings of libpq by which a lost peer is noticed within half a minute."""
 CONNECT = (2, 10)
 """The least and the most seconds that a connection may take to be made."""
 CANCEL = 1.0
-"""How many seconds to try to cancel a statement that nobody waits for any longer."""
+"""Seconds to try to cancel a statement whose caller has stopped waiting."""
 WAITING = (pq.PollingStatus.READING, pq.PollingStatus.WRITING)
 
 
 def reachable(dsn: str, patience: float) -> str:
-    """The DSN with timeouts, unless it says otherwise."""
+    """Return the DSN with timeouts, except those that it sets itself."""
     given = conninfo_to_dict(dsn)
     timeouts: dict[str, Any] = {name: value for name, value in KEEPALIVE.items() if name not in given}
     if "connect_timeout" not in given and "PGCONNECT_TIMEOUT" not in os.environ:
@@ -44,7 +44,7 @@ def reachable(dsn: str, patience: float) -> str:
 
 
 class NoAnswer(psycopg.OperationalError):
-    """Nothing was heard of the server for too long."""
+    """The server did not answer in time."""
 
 
 class Connection(psycopg.Connection[Any]):
@@ -57,11 +57,11 @@ class Connection(psycopg.Connection[Any]):
         return psycopg.Cursor(self, row_factory=tuple_row)
 
     def fetch(self, sql: Any, args: tuple[Any, ...], *, binary: bool) -> list[TupleRow]:
-        """Run a statement, on a cursor that knows from the last one how to write and read the same again."""
+        """Run a statement and return its rows. One cursor is reused, so that psycopg's dumpers and loaders are kept."""
         cursor = self._cursor.execute(sql, args, binary=binary)
         rows = cursor.fetchall()
         if cursor.pgresult is not None:
-            cursor.pgresult.clear()  # It may be large, and would be kept until the next call.
+            cursor.pgresult.clear()  # Free it now: it may be large, and would be kept until the next call.
         return rows
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
@@ -77,13 +77,13 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def cancel_safe(self, *, timeout: float = CANCEL) -> None:
-        """Cancel what the server does for this connection."""
+        """Cancel the statement that runs on this connection."""
         if capabilities.has_cancel_safe():
             super().cancel_safe(timeout=min(timeout, CANCEL))
 
 
 class AsyncConnection(psycopg.AsyncConnection[Any]):
-    """The same, for an event loop."""
+    """An async connection that is closed when the server is silent for ``answer_timeout`` seconds."""
 
     answer_timeout: float | None = None
 
@@ -92,11 +92,11 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
         return psycopg.AsyncCursor(self, row_factory=tuple_row)
 
     async def fetch(self, sql: Any, args: tuple[Any, ...], *, binary: bool) -> list[TupleRow]:
-        """Run a statement, on a cursor that knows from the last one how to write and read the same again."""
+        """Run a statement and return its rows. One cursor is reused, so that psycopg's dumpers and loaders are kept."""
         cursor = await self._cursor.execute(sql, args, binary=binary)
         rows = await cursor.fetchall()
         if cursor.pgresult is not None:
-            cursor.pgresult.clear()  # It may be large, and would be kept until the next call.
+            cursor.pgresult.clear()  # Free it now: it may be large, and would be kept until the next call.
         return rows
 
     async def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
@@ -112,13 +112,16 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
             raise
 
     async def cancel_safe(self, *, timeout: float = CANCEL) -> None:
-        """Cancel what the server does for this connection."""
+        """Cancel the statement that runs on this connection."""
         if capabilities.has_cancel_safe():
             await super().cancel_safe(timeout=min(timeout, CANCEL))
 
 
 def _with_timeout(gen: Any, timeout: float) -> Generator[Any, Any, Any]:
-    """The same steps, as long as the server is heard now and then: psycopg wakes them up without news, too."""
+    """Run the steps of a wait. Raise NoAnswer if the socket is not ready for so long.
+
+    psycopg resumes the steps without a ready socket now and then.
+    """
     until = time.monotonic() + timeout
     try:
         wanted = next(gen)
@@ -134,14 +137,14 @@ def _with_timeout(gen: Any, timeout: float) -> Generator[Any, Any, Any]:
 
 
 def refused(error: psycopg.OperationalError, dsn: str) -> DibsError:
-    """Why no connection could be made: a server that is away may come back, one that refuses us is not asked again."""
-    return tell(Report(_refusal(dsn), str(error).strip(), None, None, None))
+    """Make the error for a failed connection. A server that refuses us is told apart from one that may come back."""
+    return error_of(Report(_refusal(dsn), str(error).strip(), None, None, None))
 
 
 def _refusal(dsn: str) -> str | None:
-    """The SQLSTATE with which the server refuses a connection, if it does.
+    """Return the SQLSTATE with which the server refuses a connection, if it does.
 
-    libpq shows it only in its trace; its words may be in any language.
+    libpq shows it only in its trace; the message may be in any language.
     """
     with tempfile.TemporaryFile() as file:
         copy = os.dup(file.fileno())

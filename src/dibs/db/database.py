@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from database_async.py: change that and run `make sync`.
-"""A database of dibs: a pool, the schema check, and running calls with reconnection."""
+"""A database of dibs: its pool, the schema check, and calls that are repeated when a connection is lost."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ CLOSING = 1.0
 
 
 class Database:
-    """Runs calls on a pool of connections; opened by the first call.
+    """Runs calls on a pool of connections, which the first call opens.
 
-    ``locate`` is the DSN, or finds it when it is needed: making a database connects to nothing. With ``reset`` a
-    session forgets what was set in it before it is used again: for statements that are not ours.
+    ``locate`` is the DSN, or returns it when it is needed. With ``reset`` sessions are reset before they are used
+    again, for callers that run their own statements.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Database:
         """Makes the calls that begin each transaction, such as one that sets a time limit."""
 
     def another(self, *, pool_size: int, patience: float | None = None) -> Database:
-        """The same database with a separate pool, where nothing waits for what is done here."""
+        """Return this database with a separate pool, whose calls never wait for ours."""
         database = Database(self.dsn, pool_size=pool_size, patience=patience or self.patience)
         database._is_checked, database.ahead = True, self.ahead
         database.leading_calls = self.leading_calls
@@ -85,7 +85,7 @@ class Database:
 
     @property
     def dsn(self) -> str:
-        """Where the database is; it is found now if it was not given."""
+        """The DSN of the database; found now if none was given."""
         if not isinstance(self._locate, str):
             self._locate = self._locate()
         return self._locate
@@ -96,7 +96,7 @@ class Database:
             self.run_together([])
 
     def open(self) -> None:
-        """Connect, check that the schema fits, and learn the database's time."""
+        """Make the pool. First check that the schema fits, and learn the database's time."""
         with self._opening:
             if self._pool is not None:
                 return
@@ -112,7 +112,7 @@ class Database:
                 kwargs={"autocommit": True},
                 configure=self._configure,
                 reset=self._reset_session if self._resets_sessions else None,
-                min_size=0,  # With one, the first call would not wait for it, and make another.
+                min_size=0,  # With 1 the first call would not wait for it, and make a second.
                 max_size=self._pool_size,
                 open=False,
                 reconnect_timeout=self.patience,
@@ -129,7 +129,7 @@ class Database:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether a pooler is between us and the server; known once a connection was made."""
+        """True if a pooler is between us and the server; known after the first connection."""
         return self._pooled
 
     def _configure(self, conn: Connection) -> None:
@@ -139,7 +139,7 @@ class Database:
         pid, isolation = cursor.fetchone() or (0, "")
         self._pooled = pid != conn.info.backend_pid
         if self._pooled:
-            # A pooler is between us and the server: the next statement may reach another backend.
+            # The next statement may reach another backend.
             conn.prepare_threshold = None
         elif isolation != "read committed":
             conn.execute(ISOLATION)
@@ -159,7 +159,7 @@ class Database:
                     raise missing(error) from error
 
     def check_on(self, conn: TheirConnection) -> None:
-        """Check once that the schema fits, and learn the database's time, on a caller's connection: none is opened."""
+        """Check the schema and learn the database's time, once, on a caller's connection."""
         if not self._is_checked:
             self._check(join(conn, calls.schema.installed()))
 
@@ -169,7 +169,7 @@ class Database:
         self._is_checked = True
 
     def _connect(self) -> Connection:
-        """A connection outside of the pool. A server that refuses us is not asked again: that would not help."""
+        """Make a connection outside of the pool."""
         try:
             conn = Connection.connect(self._conninfo, autocommit=True)
         except psycopg.OperationalError as error:
@@ -189,7 +189,7 @@ class Database:
         self.ahead = now.timestamp() - time.time()
 
     def run(self, call: Call[R], *, patience: float | None = None) -> R:
-        """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
+        """Run a call in its own transaction. Repeat it if the connection is lost and the call is repeatable."""
         repeat = call.repeat or (lambda: call)
         while True:
             try:
@@ -197,21 +197,21 @@ class Database:
                     lambda first: call if first else repeat(), patience, repeatable=call.repeatable, slow=call.slow
                 )
             except DibsError as error:
-                if call.cure is None or not _of_data(error) or not self.run(call.cure(), patience=patience):
+                if call.cure is None or not _is_of_data(error) or not self.run(call.cure(), patience=patience):
                     raise
             else:
                 return answer
 
     def run_together(self, these: Sequence[Call[Any]]) -> list[Any]:
-        """Run calls in one transaction, in order; repeat all if the connection is lost and all may be repeated."""
+        """Run calls in one transaction, in order. Repeat all if the connection is lost and all are repeatable."""
         repeatable, slow = all(call.repeatable for call in these), any(call.slow for call in these)
         done: list[Any] = self._try(lambda _: iter(these), None, repeatable=repeatable, slow=slow)
         return done
 
     def run_each(self, make_calls: Callable[[bool], Iterator[Call[Any]]]) -> list[Any]:
-        """Run calls that may be repeated in one transaction, each sent as soon as it is made; repeat all if it is lost.
+        """Run repeatable calls in one transaction. Each is sent as soon as it is made.
 
-        ``make_calls(first)`` makes them: with False if they may have been sent before.
+        ``make_calls(first)`` makes them; ``first`` is false if they may have been sent before.
         """
         done: list[Any] = self._try(make_calls, None, repeatable=True, slow=False)
         return done
@@ -232,7 +232,7 @@ class Database:
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                may_repeat = repeatable if isinstance(error, ConnectionLost) else _passing(error)
+                may_repeat = repeatable if isinstance(error, ConnectionLost) else _is_passing(error)
                 if left <= 0 or not may_repeat:
                     raise
                 time.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
@@ -261,14 +261,14 @@ class Database:
         except psycopg.Error as error:
             lost = translate(error)
             if isinstance(lost, ConnectionLost) and self._pool is not None:
-                self._pool.drain()  # The others are from before it, too, and a check of them might be silent.
+                self._pool.drain()  # The others are likely lost too, and a check of them might hang.
             raise lost from error
 
     def _reopen(self) -> ConnectionPool[Connection]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
         if self._pid != os.getpid():
-            # Forked: the connections are the parent's. They are left as they are, and never closed from here.
+            # After a fork the connections are the parent's: keep them open, and never close them here.
             self._parents, self._pool, self._opening, self._pid = self._pool, None, threading.Lock(), os.getpid()
             self._lent = set()
         if self._pool is None:
@@ -278,13 +278,13 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A connection of the pool in a transaction, which commits when the block ends well."""
+        """Begin a transaction on a connection of the pool. It commits if the block does not raise."""
         self.connect()
         assert self._pool is not None
         try:
             with self._pool.connection(timeout=self.patience) as conn:
                 self._lent.add(conn)
-                conn.answer_timeout = None  # The statements are a handler's own, and may take as long as they like.
+                conn.answer_timeout = None  # A handler's own statements may take any time.
                 try:
                     with conn.transaction():
                         for call in self.leading_calls():
@@ -296,7 +296,7 @@ class Database:
             raise self._unobtained(error) from error
 
     def _unobtained(self, error: PoolTimeout | PoolClosed) -> ConnectionLost:
-        """Why the pool had no connection for us: none can be made, or all are in use."""
+        """Make the error for a pool without a connection: none can be made, or all are in use."""
         if isinstance(error, PoolTimeout) and len(self._lent) >= self._pool_size:
             return PoolExhausted(
                 f"all {self._pool_size} connections of this client are in use: {error}",
@@ -306,7 +306,7 @@ class Database:
 
 
 def _answer_timeout(left: float, *, repeatable: bool, slow: bool) -> float:
-    """For how many seconds to wait for an answer: for calls that may be repeated, there is time to do so."""
+    """Return the seconds to wait for an answer. For repeatable calls, leave time to repeat them."""
     if slow:
         return max(SLOW, left)
     return max(1.0, left / 3 if repeatable else left)
@@ -335,7 +335,7 @@ def _send_all(conn: Connection, these: Iterator[Call[Any]], leading: Sequence[Ca
 
 
 def _run_together(conn: Connection, these: Iterable[Call[Any]]) -> list[Any]:
-    """Run calls in a transaction; each is made while the server works on those before."""
+    """Run calls in one transaction. Each is made while the server works on those before."""
     started: list[tuple[Callable[[Any], Any], psycopg.Cursor[Any]]] = []
     with conn.transaction(), conn.pipeline():
         for call in these:
@@ -344,11 +344,11 @@ def _run_together(conn: Connection, these: Iterable[Call[Any]]) -> list[Any]:
         return [read(cursor.fetchall()) for read, cursor in started]
 
 
-def _of_data(error: DibsError) -> bool:
-    """Whether the server met data that it cannot read or write."""
+def _is_of_data(error: DibsError) -> bool:
+    """Return True if the server met data that it cannot read or write."""
     return (error.sqlstate or "")[:2] in {"22", "54"}
 
 
-def _passing(error: DibsError) -> bool:
-    """Whether the same call may well succeed when it is simply repeated."""
+def _is_passing(error: DibsError) -> bool:
+    """Return True if the call is likely to succeed when it is repeated."""
     return isinstance(error, IdTaken) or error.sqlstate in {"40P01", "40001"}

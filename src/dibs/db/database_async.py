@@ -1,4 +1,4 @@
-"""A database of dibs: a pool, the schema check, and running calls with reconnection."""
+"""A database of dibs: its pool, the schema check, and calls that are repeated when a connection is lost."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ CLOSING = 1.0
 
 
 class AsyncDatabase:
-    """Runs calls on a pool of connections; opened by the first call.
+    """Runs calls on a pool of connections, which the first call opens.
 
-    ``locate`` is the DSN, or finds it when it is needed: making a database connects to nothing. With ``reset`` a
-    session forgets what was set in it before it is used again: for statements that are not ours.
+    ``locate`` is the DSN, or returns it when it is needed. With ``reset`` sessions are reset before they are used
+    again, for callers that run their own statements.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class AsyncDatabase:
         """Makes the calls that begin each transaction, such as one that sets a time limit."""
 
     def another(self, *, pool_size: int, patience: float | None = None) -> AsyncDatabase:
-        """The same database with a separate pool, where nothing waits for what is done here."""
+        """Return this database with a separate pool, whose calls never wait for ours."""
         database = AsyncDatabase(self.dsn, pool_size=pool_size, patience=patience or self.patience)
         database._is_checked, database.ahead = True, self.ahead
         database.leading_calls = self.leading_calls
@@ -84,7 +84,7 @@ class AsyncDatabase:
 
     @property
     def dsn(self) -> str:
-        """Where the database is; it is found now if it was not given."""
+        """The DSN of the database; found now if none was given."""
         if not isinstance(self._locate, str):
             self._locate = self._locate()
         return self._locate
@@ -95,7 +95,7 @@ class AsyncDatabase:
             await self.run_together([])
 
     async def open(self) -> None:
-        """Connect, check that the schema fits, and learn the database's time."""
+        """Make the pool. First check that the schema fits, and learn the database's time."""
         async with self._opening:
             if self._pool is not None:
                 return
@@ -111,7 +111,7 @@ class AsyncDatabase:
                 kwargs={"autocommit": True},
                 configure=self._configure,
                 reset=self._reset_session if self._resets_sessions else None,
-                min_size=0,  # With one, the first call would not wait for it, and make another.
+                min_size=0,  # With 1 the first call would not wait for it, and make a second.
                 max_size=self._pool_size,
                 open=False,
                 reconnect_timeout=self.patience,
@@ -128,7 +128,7 @@ class AsyncDatabase:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether a pooler is between us and the server; known once a connection was made."""
+        """True if a pooler is between us and the server; known after the first connection."""
         return self._pooled
 
     async def _configure(self, conn: AsyncConnection) -> None:
@@ -138,7 +138,7 @@ class AsyncDatabase:
         pid, isolation = await cursor.fetchone() or (0, "")
         self._pooled = pid != conn.info.backend_pid
         if self._pooled:
-            # A pooler is between us and the server: the next statement may reach another backend.
+            # The next statement may reach another backend.
             conn.prepare_threshold = None
         elif isolation != "read committed":
             await conn.execute(ISOLATION)
@@ -158,7 +158,7 @@ class AsyncDatabase:
                     raise missing(error) from error
 
     async def check_on(self, conn: TheirConnection) -> None:
-        """Check once that the schema fits, and learn the database's time, on a caller's connection: none is opened."""
+        """Check the schema and learn the database's time, once, on a caller's connection."""
         if not self._is_checked:
             self._check(await join(conn, calls.schema.installed()))
 
@@ -168,7 +168,7 @@ class AsyncDatabase:
         self._is_checked = True
 
     async def _connect(self) -> AsyncConnection:
-        """A connection outside of the pool. A server that refuses us is not asked again: that would not help."""
+        """Make a connection outside of the pool."""
         try:
             conn = await AsyncConnection.connect(self._conninfo, autocommit=True)
         except psycopg.OperationalError as error:
@@ -188,7 +188,7 @@ class AsyncDatabase:
         self.ahead = now.timestamp() - time.time()
 
     async def run(self, call: Call[R], *, patience: float | None = None) -> R:
-        """Run a call in a separate transaction; repeat it if the connection is lost and the verb can be repeated."""
+        """Run a call in its own transaction. Repeat it if the connection is lost and the call is repeatable."""
         repeat = call.repeat or (lambda: call)
         while True:
             try:
@@ -196,21 +196,21 @@ class AsyncDatabase:
                     lambda first: call if first else repeat(), patience, repeatable=call.repeatable, slow=call.slow
                 )
             except DibsError as error:
-                if call.cure is None or not _of_data(error) or not await self.run(call.cure(), patience=patience):
+                if call.cure is None or not _is_of_data(error) or not await self.run(call.cure(), patience=patience):
                     raise
             else:
                 return answer
 
     async def run_together(self, these: Sequence[Call[Any]]) -> list[Any]:
-        """Run calls in one transaction, in order; repeat all if the connection is lost and all may be repeated."""
+        """Run calls in one transaction, in order. Repeat all if the connection is lost and all are repeatable."""
         repeatable, slow = all(call.repeatable for call in these), any(call.slow for call in these)
         done: list[Any] = await self._try(lambda _: iter(these), None, repeatable=repeatable, slow=slow)
         return done
 
     async def run_each(self, make_calls: Callable[[bool], Iterator[Call[Any]]]) -> list[Any]:
-        """Run calls that may be repeated in one transaction, each sent as soon as it is made; repeat all if it is lost.
+        """Run repeatable calls in one transaction. Each is sent as soon as it is made.
 
-        ``make_calls(first)`` makes them: with False if they may have been sent before.
+        ``make_calls(first)`` makes them; ``first`` is false if they may have been sent before.
         """
         done: list[Any] = await self._try(make_calls, None, repeatable=True, slow=False)
         return done
@@ -231,7 +231,7 @@ class AsyncDatabase:
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                may_repeat = repeatable if isinstance(error, ConnectionLost) else _passing(error)
+                may_repeat = repeatable if isinstance(error, ConnectionLost) else _is_passing(error)
                 if left <= 0 or not may_repeat:
                     raise
                 await asyncio.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
@@ -260,14 +260,14 @@ class AsyncDatabase:
         except psycopg.Error as error:
             lost = translate(error)
             if isinstance(lost, ConnectionLost) and self._pool is not None:
-                await self._pool.drain()  # The others are from before it, too, and a check of them might be silent.
+                await self._pool.drain()  # The others are likely lost too, and a check of them might hang.
             raise lost from error
 
     async def _reopen(self) -> AsyncConnectionPool[AsyncConnection]:
         if self._closed:
             raise ClientClosed("this client is closed", hint="make a new one")
         if self._pid != os.getpid():
-            # Forked: the connections are the parent's. They are left as they are, and never closed from here.
+            # After a fork the connections are the parent's: keep them open, and never close them here.
             self._parents, self._pool, self._opening, self._pid = self._pool, None, asyncio.Lock(), os.getpid()
             self._lent = set()
         if self._pool is None:
@@ -277,13 +277,13 @@ class AsyncDatabase:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A connection of the pool in a transaction, which commits when the block ends well."""
+        """Begin a transaction on a connection of the pool. It commits if the block does not raise."""
         await self.connect()
         assert self._pool is not None
         try:
             async with self._pool.connection(timeout=self.patience) as conn:
                 self._lent.add(conn)
-                conn.answer_timeout = None  # The statements are a handler's own, and may take as long as they like.
+                conn.answer_timeout = None  # A handler's own statements may take any time.
                 try:
                     async with conn.transaction():
                         for call in self.leading_calls():
@@ -295,7 +295,7 @@ class AsyncDatabase:
             raise self._unobtained(error) from error
 
     def _unobtained(self, error: PoolTimeout | PoolClosed) -> ConnectionLost:
-        """Why the pool had no connection for us: none can be made, or all are in use."""
+        """Make the error for a pool without a connection: none can be made, or all are in use."""
         if isinstance(error, PoolTimeout) and len(self._lent) >= self._pool_size:
             return PoolExhausted(
                 f"all {self._pool_size} connections of this client are in use: {error}",
@@ -305,7 +305,7 @@ class AsyncDatabase:
 
 
 def _answer_timeout(left: float, *, repeatable: bool, slow: bool) -> float:
-    """For how many seconds to wait for an answer: for calls that may be repeated, there is time to do so."""
+    """Return the seconds to wait for an answer. For repeatable calls, leave time to repeat them."""
     if slow:
         return max(SLOW, left)
     return max(1.0, left / 3 if repeatable else left)
@@ -334,7 +334,7 @@ async def _send_all(conn: AsyncConnection, these: Iterator[Call[Any]], leading: 
 
 
 async def _run_together(conn: AsyncConnection, these: Iterable[Call[Any]]) -> list[Any]:
-    """Run calls in a transaction; each is made while the server works on those before."""
+    """Run calls in one transaction. Each is made while the server works on those before."""
     started: list[tuple[Callable[[Any], Any], psycopg.AsyncCursor[Any]]] = []
     async with conn.transaction(), conn.pipeline():
         for call in these:
@@ -343,11 +343,11 @@ async def _run_together(conn: AsyncConnection, these: Iterable[Call[Any]]) -> li
         return [read(await cursor.fetchall()) for read, cursor in started]
 
 
-def _of_data(error: DibsError) -> bool:
-    """Whether the server met data that it cannot read or write."""
+def _is_of_data(error: DibsError) -> bool:
+    """Return True if the server met data that it cannot read or write."""
     return (error.sqlstate or "")[:2] in {"22", "54"}
 
 
-def _passing(error: DibsError) -> bool:
-    """Whether the same call may well succeed when it is simply repeated."""
+def _is_passing(error: DibsError) -> bool:
+    """Return True if the call is likely to succeed when it is repeated."""
     return isinstance(error, IdTaken) or error.sqlstate in {"40P01", "40001"}

@@ -1,4 +1,4 @@
-"""What the doctor finds from outside: what the database cannot know of this machine, this package and the way here."""
+"""The doctor's checks from outside: of this machine, this package, and the connection to the database."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from dibs.db.pooler import Mode
 
 MOST_OFF = 2.0
-"""How many seconds this machine's clock may differ from the database's."""
+"""The most seconds by which this machine's clock may differ from the database's."""
 
 
 def examine(dsn: str) -> list[Finding]:
-    """Everything that is wrong, worst first: what the database sees, and what can be seen from here."""
+    """Return all findings, worst first: of the database, and of the checks from outside."""
     with translated(), connect(dsn) as conn:
         found = [*_code(conn), *_clock(conn)]
         rows = conn.execute("select name, level, message, reason, fix, subject from dibs.doctor()").fetchall()
@@ -93,7 +93,7 @@ POOLERS: dict[Mode, Finding] = {
         "set pool_mode = transaction, or give a DSN of the server itself",
     ),
 }
-"""What a pooler means, by its mode."""
+"""The reason and remedy of the finding about a pooler, by its mode."""
 
 
 def _pooler(mode: Mode | None) -> list[Finding]:

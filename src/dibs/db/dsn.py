@@ -1,4 +1,4 @@
-"""Reading a DSN without ever showing it: there may be a password in it."""
+"""Reads DSNs, and never shows one: it may hold a password."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dibs.db.connection import reachable, refused
 from dibs.errors import InvalidArgument
 
 PATIENCE = 10.0
-"""How many seconds a separate connection may take to be made."""
+"""Seconds that a separate connection may take to be made."""
 
 _DRIVER = re.compile(r"^(postgres(?:ql)?)\+\w+(?=://)")
-"""What SQLAlchemy adds to name a driver."""
+"""The names of drivers that SQLAlchemy adds to a URL."""
 
 
 def read(dsn: str) -> str:
-    """The DSN as libpq takes it. What it cannot read is refused, in words that repeat nothing of it."""
+    """Return the DSN as libpq takes it. The error for an unreadable one repeats nothing of it."""
     text = _DRIVER.sub(r"\1", dsn)
     if _parts(text) is None:
         raise InvalidArgument(
@@ -30,12 +30,12 @@ def read(dsn: str) -> str:
 
 
 def has_password(dsn: str) -> bool:
-    """Whether a DSN carries a password that others could read along with it."""
+    """Return True if a DSN carries a password that others could read along with it."""
     return "password" in (_parts(_DRIVER.sub(r"\1", dsn)) or {})
 
 
 def place(dsn: str) -> str:
-    """Which database a DSN means, to be shown to people: its name and its host."""
+    """Describe the database of a DSN: its name and its host, without a password."""
     parts = _parts(read(dsn)) or {}
     host = str(parts.get("host") or parts.get("hostaddr") or "")
     name = parts.get("dbname") or parts.get("user") or "postgres"
@@ -43,7 +43,7 @@ def place(dsn: str) -> str:
 
 
 def connect(dsn: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:
-    """A separate connection."""
+    """Make a separate connection."""
     conninfo = reachable(read(dsn), PATIENCE)
     try:
         return psycopg.connect(conninfo, autocommit=autocommit)
@@ -52,7 +52,7 @@ def connect(dsn: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:
 
 
 def _parts(dsn: str) -> dict[str, Any] | None:
-    """What a DSN says; nothing if it cannot be read, or if a piece of a password would be taken for something else."""
+    """Return the parts of a DSN; none if it is unreadable, or if a piece of a password could be taken for a part."""
     try:
         parts = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:

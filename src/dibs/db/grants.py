@@ -1,4 +1,4 @@
-"""Who may do what: giving roles to logins, and finding what is wrong with what they have."""
+"""The rights of logins: gives them roles, and finds faults in their rights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROLES = tuple(role.removeprefix("dibs_") for role in OUR_ROLES)
-"""What ``dibs grants give`` gives."""
+"""The roles that ``dibs grants give`` can give."""
 
 HOLDERS: LiteralString = """
 with recursive held (member, roleid) as (
@@ -98,11 +98,11 @@ CHECKS: dict[str, LiteralString] = {
         where exists (select from pg_roles where rolname = 'dibs_admin')
           and pg_has_role(c.role::regrole, 'dibs_admin', 'member')""",
 }
-"""What may be wrong, and the question that finds it."""
+"""The faults to check for, and the query that finds each."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a login is to get: one of our roles, these queues and no others, these functions."""
+    """The rights to give to a login: a role of dibs, these queues and no others, these functions."""
 
     role: str
     login: str
@@ -112,7 +112,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def grant(dsn: str, asked: Asked, *, dry_run: bool = False) -> list[str]:
-    """Give a login what was asked for, all or nothing; the statements, which a dry run only shows."""
+    """Give rights to a login, all or none. Return the statements, which a dry run does not execute."""
     if asked.role not in ROLES:
         raise InvalidArgument(f"there is no role {asked.role!r}", hint=f"it is one of {', '.join(ROLES)}")
     with translated(), connect(dsn, autocommit=False) as conn:
@@ -130,7 +130,7 @@ def _role(asked: Asked) -> list[sql.Composed]:
 
 
 def _functions(conn: psycopg.Connection[Any], asked: Asked) -> list[sql.Composed]:
-    """EXECUTE on the allowed functions, each found by its name on the list; all of them for a worker."""
+    """Make the grants of allowed functions, by their names on the list; a worker gets all of them by default."""
     found = conn.execute(
         "select f.name, parse_ident(f.name) from dibs.functions as f order by f.name",
     ).fetchall()
@@ -159,13 +159,13 @@ def _confinement(asked: Asked) -> list[sql.Composed]:
 
 
 def holders(dsn: str) -> list[dict[str, Any]]:
-    """Every role that has a role of dibs: which, whether it logs in, its queues and the functions it may run."""
+    """Return every role that has a role of dibs: which one, if it can log in, its queues, and its functions."""
     with translated(), connect(dsn) as conn, conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(HOLDERS, {"roles": list(OUR_ROLES)}).fetchall()
 
 
 def check(dsn: str) -> list[tuple[str, str]]:
-    """What is wrong with who may do what: what it is, and where."""
+    """Return the faults in the rights: each with its place."""
     with translated(), connect(dsn) as conn:
         return [(what, row[0]) for what, question in CHECKS.items() for row in _ask(conn, question)]
 
@@ -175,6 +175,6 @@ def _ask(conn: psycopg.Connection[Any], question: LiteralString) -> Sequence[tup
 
 
 def taken(dsn: str) -> tuple[str, list[str]] | None:
-    """The login, and the roles of dibs that it can take; None if dibs is not installed."""
+    """Return the login, and the roles of dibs that it can take; None if dibs is not installed."""
     with translated(), connect(dsn) as conn:
         return conn.execute(TAKEABLE, (list(OUR_ROLES),)).fetchone()

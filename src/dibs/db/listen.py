@@ -1,4 +1,4 @@
-"""Hearing the bell. Polling is the truth; a ring is a hint that it is worth polling now.
+"""Bells: they listen for rings, which are hints to poll now. Correctness rests on polling alone.
 
 One connection listens for a whole client. Losing it loses nothing: it reconnects, and each reconnection counts as a
 ring for every queue, because rings may have been missed.
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 _LONGEST_BREAK = 5.0
 _QUIET = 30.0
-"""After so many seconds without a ring the server is asked whether it is still there."""
+"""Seconds without a ring after which to check that the server still answers."""
 _ANSWER_TIMEOUT = 5.0
-"""How many seconds it has to answer."""
+"""Seconds that the server has to answer."""
 _ENDING = 1.0
-"""How many seconds to wait until nobody listens any more."""
+"""Seconds to wait for the end of listening."""
 _WHO = "select pg_backend_pid()"
-"""Behind a pooler the backend's process id differs from ours: no notification reaches us there, so we poll."""
+"""Behind a pooler this process id differs from the connection's. No notification arrives there, so we poll."""
 _BELLS = "select number::text, queue from dibs.bells()"
-"""A ring says the number of its queue: every login may listen, and not every one may know every name."""
+"""The number of each queue. Rings carry numbers, because every login may listen, and names may be secret."""
 
 
 _STOP = "stop "
-"""A ring that begins so is not for a queue, but for the holder of the run it names: it was asked to stop."""
+"""The beginning of a ring that names a run instead of a queue: its holder is asked to stop it."""
 
 
 class _Rings:
-    """How often each queue was rung, and how often everything may have been."""
+    """Counts the rings of each queue, and the reconnections, which may have missed rings of any queue."""
 
     def __init__(self, stop: Callable[[Sequence[str]], None] = lambda _: None) -> None:
         self.pid = os.getpid()
@@ -51,7 +51,7 @@ class _Rings:
         self._names: dict[str, str] = {}
 
     def heard(self, queues: Sequence[str]) -> int:
-        """How many rings these queues had so far."""
+        """Return the number of rings for these queues so far."""
         return self._everywhere + sum(self._rings[q] for q in queues)
 
     def _count(self, queue: str | None) -> None:
@@ -61,13 +61,13 @@ class _Rings:
             self._rings[queue] += 1
 
     def _of_queues(self, rung: Sequence[str]) -> list[str]:
-        """What was rung for queues; what was for runs is passed on."""
+        """Return the rings of queues. Pass those of runs on to ``stop``."""
         if marks := [text.removeprefix(_STOP) for text in rung if text.startswith(_STOP)]:
             self._stop(marks)
         return [text for text in rung if not text.startswith(_STOP)]
 
     def _learn(self, known: Sequence[tuple[str, str]], rung: Sequence[str] = ()) -> None:
-        """Note which number rings for which queue; one that still has no name is none of our queues."""
+        """Remember the queue of each number. A number that still has no name is not of our queues."""
         self._names |= dict.fromkeys(rung, "") | dict(known)
 
     def _knows(self, rung: Sequence[str]) -> bool:
@@ -91,7 +91,7 @@ class Bell(_Rings):
         self._thread: threading.Thread | None = None
 
     def start(self, timeout: float) -> None:
-        """Begin to listen, unless already listening; waits a while until it does."""
+        """Begin to listen, unless already listening. Wait until it does, or until the timeout."""
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._listen, name="dibs-bell", daemon=True)
@@ -99,7 +99,7 @@ class Bell(_Rings):
         self._listening.wait(timeout)
 
     def wait(self, queues: Sequence[str], since: int, timeout: float) -> bool:
-        """Wait until these queues had more than ``since`` rings; False if they had not within ``timeout``."""
+        """Wait until these queues have had more than ``since`` rings. Return false if they have not."""
         with self._changed:
             return self._changed.wait_for(lambda: self._stopping.is_set() or self.heard(queues) > since, timeout)
 
@@ -129,7 +129,7 @@ class Bell(_Rings):
             self._stopping.wait(_pause(tries))
 
     def _hear(self, conn: Connection) -> None:
-        """Hear a ring; after a while without one, ask whether the server is still there."""
+        """Wait for a ring. After a while without one, check that the server still answers."""
         conn.answer_timeout = None
         rung: list[str] = []
         until = time.monotonic() + _QUIET
@@ -151,7 +151,7 @@ class Bell(_Rings):
 
 
 class AsyncBell(_Rings):
-    """Listens in a task; ``stop`` is called with the marks of runs that were asked to stop."""
+    """Listens in a task. ``stop`` is called with the marks of runs that were asked to stop."""
 
     def __init__(self, dsn: str, stop: Callable[[Sequence[str]], None] = lambda _: None) -> None:
         super().__init__(stop)
@@ -161,14 +161,14 @@ class AsyncBell(_Rings):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, timeout: float) -> None:
-        """Begin to listen, unless already listening; waits a while until it does."""
+        """Begin to listen, unless already listening. Wait until it does, or until the timeout."""
         if self._task is None:
             self._task = asyncio.create_task(self._listen(), name="dibs-bell")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._listening.wait(), timeout)
 
     async def wait(self, queues: Sequence[str], since: int, timeout: float) -> bool:
-        """Wait until these queues had more than ``since`` rings; False if they had not within ``timeout``."""
+        """Wait until these queues have had more than ``since`` rings. Return false if they have not."""
         try:
             async with asyncio.timeout(timeout):
                 while self.heard(queues) <= since:
@@ -204,7 +204,7 @@ class AsyncBell(_Rings):
             await asyncio.sleep(_pause(tries))
 
     async def _hear(self, conn: AsyncConnection) -> None:
-        """Hear a ring; after a while without one, ask whether the server is still there."""
+        """Wait for a ring. After a while without one, check that the server still answers."""
         conn.answer_timeout = None
         rung = [note.payload async for note in conn.notifies(timeout=_QUIET, stop_after=1)]
         conn.answer_timeout = _ANSWER_TIMEOUT
@@ -217,7 +217,7 @@ class AsyncBell(_Rings):
             self.ring(self._names[number])
 
     def ring(self, queue: str | None = None) -> None:
-        """Wake all that wait for this queue, or for any."""
+        """Wake all that wait for this queue; for any queue if it is None."""
         self._count(queue)
         self._changed.set()
         self._changed.clear()

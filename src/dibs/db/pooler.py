@@ -1,4 +1,4 @@
-"""Whether a pooler is between us and the server, and how it shares connections."""
+"""Detects a pooler between us and the server, and its mode."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     Mode = Literal["session", "transaction", "statement"]
 
 TRIES = 5
-"""How often to look: on a pooler that others use as well, two clients may get what they had by chance."""
+"""The number of looks. On a busy pooler, two clients may get their own backends back by chance."""
 
 
 def pooler_mode(dsn: str) -> Mode | None:
-    """How a pooler shares its connections; None if there is none.
+    """Return the mode of the pooler; None if there is none.
 
-    Two clients ask which backend serves them, one of them twice in a row. In session mode each keeps its own. Else one
-    gets what the other had, or, from a pooler that gives its connections out in turn, another at once.
+    Two clients ask for the process id of their backend, one of them twice in a row. In session mode each keeps its own
+    backend. In transaction mode a client gets the other's, or, if the pooler rotates its connections, a third.
     """
     with ExitStack() as stack:
         one, other = (stack.enter_context(connect(dsn)) for _ in range(2))
@@ -34,7 +34,7 @@ def pooler_mode(dsn: str) -> Mode | None:
                 (_backend(one), _backend(one), _backend(other)) == (mine, mine, theirs) for _ in range(TRIES)
             )
         except psycopg.errors.ProtocolViolation:
-            return "statement"  # It allows no transactions.
+            return "statement"  # In statement mode a pooler refuses transactions.
         return "session" if kept else "transaction"
 
 

@@ -1,4 +1,4 @@
-"""Installing and migrating the schema, and telling whether it fits this client."""
+"""Installs and migrates the schema, and checks that it fits this client."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WAIT = 0.1
-"""How many seconds to wait for a lock of what others use: those that come later wait behind us."""
+"""Seconds to wait for a lock of an object in use: other transactions queue behind us meanwhile."""
 PAUSE = 0.4
-"""How many seconds to let the others go on before the locks are tried again."""
+"""Seconds to let other transactions go on before the next try for the locks."""
 
 
 class Migrated(msgspec.Struct, frozen=True):
-    """What a migration did: the versions before and after, what was applied, and the server's notices."""
+    """The result of a migration: the versions before and after, those applied, and the server's notices."""
 
     before: int | None
     after: int
@@ -33,7 +33,7 @@ class Migrated(msgspec.Struct, frozen=True):
 
     @property
     def changed(self) -> bool:
-        """Whether anything was done at all."""
+        """True if anything was changed."""
         return bool(self.applied) or self.code_changed
 
 
@@ -47,10 +47,10 @@ def migrate(
 ) -> Migrated:
     """Bring a database to this package's schema: safe to run twice, and by two processes at once.
 
-    Refuses a schema in which anything belongs to another role: that would be run with our rights. Locks are tried for
-    ``lock_timeout`` seconds, each time for a moment only, so that nobody has to wait behind a migration that waits;
-    ``waiting`` is told which transaction is in the way. ``dry_run`` changes nothing and says what would be done;
-    ``repair`` installs the functions, views and grants again, even if they are those of this package.
+    Refuses a schema in which anything belongs to another role, because it would run with our rights. Locks are tried
+    for ``lock_timeout`` seconds, each time only briefly, so that nobody waits behind a waiting migration; ``waiting``
+    is called with a description of the transaction that blocks it. ``dry_run`` changes nothing. ``repair`` installs the
+    functions, views and grants again, even if they are those of this package.
     """
     with translated(), connect(dsn) as conn:
         notices: list[str] = []
@@ -101,7 +101,7 @@ def _millis(seconds: float) -> str:
 
 
 def _holder(conn: psycopg.Connection) -> str:
-    """Who is in the way: of the open transactions that hold locks of dibs, otherwise of all that write, the oldest."""
+    """Describe the oldest open transaction that holds locks of dibs; if none does, the oldest that writes."""
     row = conn.execute(
         "select a.pid, a.usename, a.state, extract(epoch from clock_timestamp() - a.xact_start)::integer, a.query"
         " from pg_stat_activity as a cross join lateral (select count(*) as locks from pg_locks as l"
@@ -114,12 +114,12 @@ def _holder(conn: psycopg.Connection) -> str:
     if row is None:
         return "nobody holds it any more"
     pid, user, state, seconds, query = row
-    since = "" if seconds is None else f", {state} for {seconds} s"  # Only the same role and monitors may know.
+    since = "" if seconds is None else f", {state} for {seconds} s"  # Visible to the same role and to monitors only.
     return f"the oldest transaction there is of pid {pid} ({user}{since}): {' '.join(query.split())[:200]}"
 
 
 def installed(conn: psycopg.Connection) -> tuple[int, str] | None:
-    """The version and the digest of the schema there, or None."""
+    """Return the version and the digest of the installed schema, or None."""
     if conn.execute("select to_regprocedure('dibs.version()')").fetchone() == (None,):
         row = conn.execute("select to_regclass('dibs.migration')").fetchone()
         if row == (None,):
@@ -131,7 +131,7 @@ def installed(conn: psycopg.Connection) -> tuple[int, str] | None:
 
 
 def check_fit(version: int, oldest_client: int) -> None:
-    """Raise if a schema does not fit this client: its own does, the one before, and later ones that still serve it."""
+    """Raise unless a schema fits this client: its own, the one before, or a later one that still serves it."""
     if version < sql.oldest_schema():
         raise SchemaTooOld(
             f"the schema dibs in this database has version {version}; this client needs {sql.oldest_schema()} or later",
@@ -146,7 +146,7 @@ def check_fit(version: int, oldest_client: int) -> None:
 
 
 def missing(error: psycopg.Error) -> Exception:
-    """What an error while asking for the version means."""
+    """Translate an error of the query for the version."""
     if error.sqlstate in {"3F000", "42883", "42P01"}:
         return SchemaMissing("dibs is not installed in this database", hint="run: dibs migrate (or: dibs sql | psql)")
     return translate(error)

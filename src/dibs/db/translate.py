@@ -1,4 +1,4 @@
-"""From a driver's error to the one of ours that says what happened and what to do."""
+"""Translates errors of drivers to errors of dibs, with hints."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ EXPECTED = {
     "cap_sane": "a backoff cap from 0 to 1 year",
     "jitter_sane": "a jitter from 0 to 1",
 }
-"""What each named constraint of the schema wants, by the end of its name; the longest end counts."""
+"""The values that each named constraint allows, by the end of its name; the longest end counts."""
 
 _GONE = ("08", "57P", "53300")
 _REFUSED = {
@@ -70,7 +70,7 @@ _REFUSED = {
     "28P01": "check the password in the DSN, in PGPASSWORD or in ~/.pgpass",
     "3D000": "create it with createdb, or name another one in the DSN",
 }
-"""What to do when a server refuses a connection; asking again would not help."""
+"""The hints for refused logins, by SQLSTATE. Trying again does not help."""
 
 
 NUL = "PostgreSQL keeps no text with a NUL character in it; leave it out, or send bytes"
@@ -80,7 +80,7 @@ _DENIED = re.compile(r"permission denied for (function|view) (\w+)")
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What the server said of an error, told by whichever driver."""
+    """The fields of a server's error, from any driver."""
 
     sqlstate: str | None
     message: str
@@ -90,7 +90,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class translated:  # noqa: N801 - a context manager read as a verb
-    """Raise our own errors inside the block instead of the driver's."""
+    """Raises errors of dibs instead of psycopg's in the block."""
 
     def __enter__(self) -> None: ...
 
@@ -100,16 +100,16 @@ class translated:  # noqa: N801 - a context manager read as a verb
 
 
 def translate(error: psycopg.Error) -> errors.DibsError:
-    """The error of ours that an error of psycopg's stands for."""
+    """Translate an error of psycopg."""
     diag = error.diag
     message = diag.message_primary or str(error).strip() or type(error).__name__
     if error.sqlstate is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return errors.InvalidArgument(NUL if "NUL" in message else message)
-    return tell(Report(error.sqlstate, message, diag.message_hint, diag.message_detail, diag.constraint_name))
+    return error_of(Report(error.sqlstate, message, diag.message_hint, diag.message_detail, diag.constraint_name))
 
 
-def tell(report: Report) -> errors.DibsError:
-    """The error of ours that a report of any driver's stands for."""
+def error_of(report: Report) -> errors.DibsError:
+    """Make the error of dibs for a report."""
     state, message, hint = report.sqlstate, report.message, report.hint
     if state in _REFUSED:
         return _with_state(errors.LoginRefused(message, hint=hint or _REFUSED[state]), state)
@@ -139,7 +139,7 @@ def tell(report: Report) -> errors.DibsError:
 
 
 def _who_may(message: str) -> str | None:
-    """Which of our roles has the right that was missing."""
+    """Name the roles of dibs that have the missing right."""
     if "schema dibs" in message:
         ours = "dibs_producer, dibs_worker, dibs_observer and dibs_admin"
         return f"grant the login one of {ours}; see: dibs grants give --help"
@@ -165,7 +165,7 @@ def _constraint_message(report: Report) -> str:
 
 
 def expected(constraint: str) -> str | None:
-    """What a named constraint wants, in words."""
+    """Return the values that a named constraint allows, in words."""
     words = constraint.split("_")
     suffixes = ("_".join(words[n:]) for n in range(len(words)))
     return next((EXPECTED[suffix] for suffix in suffixes if suffix in EXPECTED), None)

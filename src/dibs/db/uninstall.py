@@ -1,4 +1,4 @@
-"""Taking dibs out of a database."""
+"""Removes dibs from a database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dibs.db.translate import translated
 from dibs.errors import SchemaInUse, SchemaMissing
 
 MOST = 1_000_000
-"""How many jobs are counted at most."""
+"""The most jobs to count."""
 
 COUNT = "select count(*) from (select from dibs.job limit %s) as j"
 
@@ -38,7 +38,7 @@ order by 1
 
 
 class Uninstalled(msgspec.Struct, frozen=True):
-    """What an uninstall drops, or would: jobs, what of others depends on the schema, and roles; and who is at work."""
+    """The extent of an uninstall: jobs, roles, dependent objects of others, and running workers."""
 
     jobs: int
     workers: tuple[str, ...]

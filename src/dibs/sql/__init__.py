@@ -36,9 +36,9 @@ FOLDERS = (
     "functions/schedules", "functions/workers", "functions/channels", "functions/upkeep", "functions/operate",
     "functions/doctor",
 )  # fmt: skip
-"""Where the code is, in the order in which it is applied; within a folder by name, so that internal files, whose names
-begin with ``_``, come first. A function whose body PostgreSQL binds early (``return`` and ``begin atomic``) may use
-only what stands before it."""
+"""The folders of code, in the order in which they are applied; within a folder by name, so that internal files, whose
+names begin with ``_``, come first. A function whose body PostgreSQL binds early (``return`` and ``begin atomic``)
+may use only earlier functions."""
 
 OWNERS = """\
 select o.what, pg_catalog.pg_get_userbyid(o.owner) as owner, o.schema_owner
@@ -56,7 +56,7 @@ from (
   from pg_catalog.pg_type as t join pg_catalog.pg_namespace as n on n.oid = t.typnamespace where n.nspname = 'dibs'
 ) as o
 """
-"""Everything in the schema dibs, with its owner. What others own there would be run with the installer's rights."""
+"""All objects in the schema dibs and their owners. Objects of others would run with the installer's rights."""
 
 OURS = f"""\
 do $ours$
@@ -147,7 +147,7 @@ def migrations() -> list[tuple[int, str, str]]:
 
 
 def modules() -> list[tuple[str, str]]:
-    """What is applied again each time, as (path, text), in order."""
+    """The files that are applied again each time, as (path, text), in order."""
     found = [(f"{folder}/{stem}", text) for folder in FOLDERS for stem, text in _scripts(*folder.split("/"))]
     last = [(name, (ROOT / f"{name}.sql").read_text(encoding="utf-8")) for name in ("plans", "grants")]
     return [*found, *last]
@@ -162,7 +162,7 @@ def granted_to(verb: str) -> list[str]:
 
 
 def code() -> str:
-    """What is applied again each time, as one text."""
+    """The code that is applied again each time, as one text."""
     return "\n".join(text for _, text in modules())
 
 
@@ -177,7 +177,7 @@ def oldest_schema() -> int:
 
 
 def digest() -> str:
-    """What tells these functions from those of another release."""
+    """Return the hash that identifies this release's functions."""
     return hashlib.sha256(f"{OLDEST_CLIENT}\n{code()}".encode()).hexdigest()[:16]
 
 

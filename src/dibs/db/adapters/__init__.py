@@ -1,1 +1,1 @@
-"""Running calls on connections that are the caller's: psycopg, asyncpg, SQLAlchemy and Django."""
+"""Runs calls on connections of the caller: of psycopg, asyncpg, SQLAlchemy or Django."""

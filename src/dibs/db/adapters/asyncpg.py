@@ -1,4 +1,4 @@
-"""Running calls on asyncpg's connections."""
+"""Runs calls on asyncpg's connections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLACEHOLDER = re.compile(r"%s(?:::(\w+(?:\[\])?))?")
 
 @lru_cache(maxsize=100)
 def numbered(sql: str) -> str:
-    """A statement with ``$1``, ``$2``, … for its ``%s``, which cast what asyncpg cannot send."""
+    """Write a statement with ``$1``, ``$2``, … for its ``%s``, with casts for the types that asyncpg cannot send."""
     count = 0
 
     def number(found: re.Match[str]) -> str:
@@ -40,19 +40,19 @@ def numbered(sql: str) -> str:
 
 
 def plain(row: Iterable[Any]) -> tuple[Any, ...]:
-    """A row as a tuple, with UUIDs of Python's own type."""
+    """Return a row as a tuple, with Python's own UUIDs."""
     return tuple(UUID(int=v.int) if isinstance(v, UUID) and type(v) is not UUID else v for v in row)
 
 
 async def run(conn: AsyncpgConnection, call: Call[R]) -> R:
-    """Run a call in the connection's transaction; without one it commits by itself."""
+    """Run a call in the connection's transaction, or in its own if none is open."""
     rows = await conn.fetch(numbered(call.sql), *call.args)
     return call.read([plain(row) for row in rows])
 
 
 @asynccontextmanager
 async def transaction(conn: Any) -> AsyncIterator[Any]:
-    """A transaction on the connection that is not inside of another."""
+    """Begin a transaction on the connection. Refuse a connection that has one open."""
     if conn.is_in_transaction():
         raise open_already()
     async with conn.transaction():

@@ -1,4 +1,4 @@
-"""Running calls on what ``Client`` takes as ``conn=``."""
+"""Runs calls on the connections that ``Client`` takes as ``conn=``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def join(conn: detect.Connection, call: Call[R]) -> R:
-    """Run a call in the transaction of a caller's connection, whichever library it is of."""
+    """Run a call in the transaction of a caller's connection, of any library."""
     library = detect.library(conn, detect.SYNC, detect.ASYNC)
     theirs: Any = conn
     with adapted():
@@ -35,7 +35,7 @@ def join(conn: detect.Connection, call: Call[R]) -> R:
 
 
 def begin(conn: detect.Connection) -> AbstractContextManager[Any]:
-    """A transaction on a caller's connection, which commits when the block ends well."""
+    """Begin a transaction on a caller's connection. It commits if the block does not raise."""
     return _TRANSACTIONS[detect.library(conn, detect.SYNC, detect.ASYNC)](conn)
 
 
@@ -56,7 +56,7 @@ _TRANSACTIONS: dict[str, Callable[[Any], AbstractContextManager[Any]]] = {
 
 
 def run_on(conn: psycopg.Connection[Any], call: Call[R]) -> R:
-    """Run a call on any psycopg connection, in whatever transaction it is."""
+    """Run a call on a psycopg connection, in its transaction."""
     with conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(call.sql, call.args, binary=call.binary)
         return call.read(cursor.fetchall())

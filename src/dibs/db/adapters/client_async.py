@@ -1,4 +1,4 @@
-"""Running calls on what ``AsyncClient`` takes as ``conn=``."""
+"""Runs calls on the connections that ``AsyncClient`` takes as ``conn=``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 async def join(conn: detect.AsyncConnection, call: Call[R]) -> R:
-    """Run a call in the transaction of a caller's connection, whichever library it is of."""
+    """Run a call in the transaction of a caller's connection, of any library."""
     library = detect.library(conn, detect.ASYNC, detect.SYNC)
     theirs: Any = conn
     with adapted():
@@ -35,7 +35,7 @@ async def join(conn: detect.AsyncConnection, call: Call[R]) -> R:
 
 
 def begin(conn: detect.AsyncConnection) -> AbstractAsyncContextManager[Any]:
-    """A transaction on a caller's connection, which commits when the block ends well."""
+    """Begin a transaction on a caller's connection. It commits if the block does not raise."""
     return _TRANSACTIONS[detect.library(conn, detect.ASYNC, detect.SYNC)](conn)
 
 
@@ -56,7 +56,7 @@ _TRANSACTIONS: dict[str, Callable[[Any], AbstractAsyncContextManager[Any]]] = {
 
 
 async def run_on(conn: psycopg.AsyncConnection[Any], call: Call[R]) -> R:
-    """Run a call on any psycopg connection, in whatever transaction it is."""
+    """Run a call on a psycopg connection, in its transaction."""
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(call.sql, call.args, binary=call.binary)
         return call.read(await cursor.fetchall())

@@ -1,4 +1,4 @@
-"""Which library a caller's connection is of, told by the names of its classes: no library is imported to find out."""
+"""Detects the library of a caller's connection by the names of its classes, without importing any library."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 
 
 class AsyncpgConnection(Protocol):
-    """What is used of asyncpg's connections, which come without types."""
+    """The methods used of asyncpg's connections, which have no types."""
 
     def fetch(self, query: str, /, *args: Any) -> Awaitable[list[Any]]:
         """Run a statement and return its rows."""
 
 
 class DjangoConnection(Protocol):
-    """What is used of Django's connections, which come without types."""
+    """The methods used of Django's connections, which have no types."""
 
     vendor: str
 
     def cursor(self) -> Any:
-        """A cursor in the connection's transaction."""
+        """Return a cursor in the connection's transaction."""
 
 
 Connection: TypeAlias = (
     "psycopg.Connection[Any] | sqlalchemy.Connection | orm.Session | orm.scoped_session[Any] | DjangoConnection"
 )
-"""What ``Client`` takes as ``conn=``."""
+"""The connections that ``Client`` takes as ``conn=``."""
 
 AsyncConnection: TypeAlias = (
     "psycopg.AsyncConnection[Any] | AsyncpgConnection | sqlalchemy_async.AsyncConnection"
     " | sqlalchemy_async.AsyncSession | sqlalchemy_async.async_scoped_session[Any]"
 )
-"""What ``AsyncClient`` takes as ``conn=``."""
+"""The connections that ``AsyncClient`` takes as ``conn=``."""
 
 Name = tuple[str, str]
 
 
 class Side(msgspec.Struct, frozen=True):
-    """What one of the two clients takes."""
+    """The connections that one of the two clients takes."""
 
     client: str
     takes: Mapping[Name, str]
@@ -91,16 +91,16 @@ NEAR: Mapping[Name, str] = {
     ("sqlalchemy", "sessionmaker"): "with sessions.begin() as session:",
     ("sqlalchemy", "async_sessionmaker"): "async with sessions.begin() as session:",
 }
-"""What holds connections and is none, and how to get one."""
+"""Classes that hold connections, and the code that takes one from them."""
 
 
 def names(kind: type) -> list[Name]:
-    """The package and the name of a class and of all it inherits from."""
+    """Return the package and name of a class and of its bases."""
     return [(cls.__module__.partition(".")[0], cls.__name__) for cls in kind.__mro__]
 
 
 def library(conn: object, mine: Side, other: Side) -> str:
-    """The library of a connection that this side takes; refuses any other with what to do instead."""
+    """Return the library of a connection. Refuse one that this side does not take, with a hint."""
     found = names(type(conn))
     for name in found:
         if name in mine.takes:

@@ -1,4 +1,4 @@
-"""Running calls on Django's connections."""
+"""Runs calls on Django's connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def run(conn: Any, call: Call[R]) -> R:
-    """Run a call in the connection's transaction; outside of ``atomic`` it commits by itself."""
+    """Run a call in the connection's transaction; outside of ``atomic``, in its own."""
     driver = getattr(getattr(conn, "Database", None), "__name__", "none")
     if getattr(conn, "vendor", None) != "postgresql" or driver != "psycopg":
         raise InvalidArgument(
@@ -33,7 +33,7 @@ def run(conn: Any, call: Call[R]) -> R:
 
 @contextmanager
 def transaction(conn: Any) -> Iterator[Any]:
-    """An ``atomic`` block on the connection that is not inside of another."""
+    """Begin an ``atomic`` block on the connection. Refuse a connection that is in one."""
     from django.db.transaction import atomic
 
     if conn.in_atomic_block:

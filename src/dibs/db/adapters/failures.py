@@ -1,4 +1,4 @@
-"""From the errors of any driver or framework to ours."""
+"""Translates errors of any driver or framework to errors of dibs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from dibs.db.adapters.detect import names
-from dibs.db.translate import Report, tell, translate
+from dibs.db.translate import Report, error_of, translate
 from dibs.errors import DibsError, InvalidArgument
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ MISUSE = {
     ("django", "ProgrammingError"),
     ("django", "SynchronousOnlyOperation"),
 }
-"""What a library raises before it asks the server: the connection is closed, released, busy, or not started."""
+"""Errors that a library raises before it asks the server: a closed, released, busy or unstarted connection."""
 
 
 class adapted:  # noqa: N801 - a context manager read as a verb
-    """Raise our own errors inside the block instead of those of whichever library the connection is of."""
+    """Raises errors of dibs in the block instead of those of the connection's library."""
 
     def __enter__(self) -> None: ...
 
@@ -34,13 +34,13 @@ class adapted:  # noqa: N801 - a context manager read as a verb
 
 
 def refuse_closed(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Refuse a psycopg connection that was closed; a broken one is left to say that it was lost."""
+    """Refuse a psycopg connection that was closed. A broken one raises ConnectionLost later."""
     if conn.closed and not conn.broken:
         raise InvalidArgument("the connection given as conn= is closed", hint="give one that is open")
 
 
 def open_already() -> InvalidArgument:
-    """A connection for ``context().transaction()`` that is in a transaction: its commit would be none."""
+    """Make the error for a ``context().transaction()`` in an open transaction, where it could not commit."""
     return InvalidArgument(
         "the connection has a transaction open already, so leaving the block would not commit it",
         hint="commit or roll back first, or give another connection to context().transaction()",
@@ -55,7 +55,7 @@ def _ours(error: Exception) -> DibsError | None:
         if isinstance(cause, psycopg.Error):
             return translate(cause)
         if ("asyncpg", "PostgresError") in names(type(cause)):
-            return tell(_report(cause))
+            return error_of(_report(cause))
     for cause in causes:
         if not MISUSE.isdisjoint(names(type(cause))):
             return InvalidArgument(
@@ -66,12 +66,12 @@ def _ours(error: Exception) -> DibsError | None:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it wraps: SQLAlchemy says ``orig``, Django raises from the driver's."""
+    """Yield the error and those it wraps: SQLAlchemy has ``orig``, Django the cause."""
     while error is not None:
         yield error
         error = getattr(error, "orig", None) or error.__cause__
 
 
 def _report(error: Any) -> Report:
-    message = error.message or str(error)  # one that asyncpg itself made has no fields of the server's
+    message = error.message or str(error)  # asyncpg's own errors have no fields of the server
     return Report(error.sqlstate, message, error.hint, error.detail, error.constraint_name)

@@ -1,4 +1,4 @@
-"""Running calls on SQLAlchemy's connections and sessions, over psycopg 3 or asyncpg."""
+"""Runs calls on SQLAlchemy's connections and sessions, over psycopg 3 or asyncpg."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ R = TypeVar("R")
 
 
 def run(conn: Any, call: Call[R]) -> R:
-    """Run a call in the transaction of a Connection or Session, which begins if none has begun."""
+    """Run a call in the transaction of a Connection or Session. It begins if none is open."""
     connection: Connection = conn if hasattr(conn, "exec_driver_sql") else conn.connection()
     rows = connection.exec_driver_sql(_statement(connection, call.sql), call.args).fetchall()
     return call.read([plain(row) for row in rows])
 
 
 async def run_async(conn: Any, call: Call[R]) -> R:
-    """The same for an AsyncConnection or AsyncSession."""
+    """Run a call in the transaction of an AsyncConnection or AsyncSession."""
     connection: AsyncConnection = conn if hasattr(conn, "exec_driver_sql") else await conn.connection()
     return await connection.run_sync(run, call)
 
 
 @contextmanager
 def transaction(conn: Any) -> Iterator[Any]:
-    """Commit a Connection or Session when the block ends well, and else roll it back."""
+    """Commit a Connection or Session after the block, or roll it back if the block raises."""
     try:
         yield conn
     except BaseException:
@@ -45,7 +45,7 @@ def transaction(conn: Any) -> Iterator[Any]:
 
 @asynccontextmanager
 async def transaction_async(conn: Any) -> AsyncIterator[Any]:
-    """The same for an AsyncConnection or AsyncSession."""
+    """Commit an AsyncConnection or AsyncSession after the block, or roll it back if the block raises."""
     try:
         yield conn
     except BaseException:

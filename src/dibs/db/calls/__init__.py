@@ -1,7 +1,7 @@
-"""One value for each SQL function: what to send, and how to read the answer. A file for each room.
+"""The calls of the SQL functions: the statement to send, and how to read its answer. A file for each room.
 
-The sync and the async database run the same values, so no verb is described twice. A room is imported when one of its
-functions is first called, and the values of its answers with it: few programs call them all.
+The sync and the async database run the same calls. A room is imported at the first use of one of its functions: few
+programs call them all.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What a call is, and what the rooms share: how arguments are written, and how answers are read."""
+"""The type of a call, and the helpers of all rooms that write arguments and read answers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ R = TypeVar("R")
 Row = tuple[Any, ...]
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""The character itself, and not a backslash before the text u0000."""
+"""An escaped NUL in JSON, but not an escaped backslash before the text u0000."""
 
 SPAN = "make_interval(secs => %s)"
 """A duration in a statement; its argument is :func:`in_seconds`."""
 
 
 class Call(msgspec.Struct, Generic[R], frozen=True):
-    """A statement, its arguments, and how its rows become the answer."""
+    """A statement, its arguments, and the function that reads its rows."""
 
     sql: str
     args: tuple[Any, ...]
@@ -49,32 +49,32 @@ class Call(msgspec.Struct, Generic[R], frozen=True):
 
 
 def first(rows: list[Row]) -> Any:
-    """The one value of the one row."""
+    """Read the only value of the only row."""
     return rows[0][0]
 
 
 def nothing(rows: list[Row]) -> None:  # noqa: ARG001
-    """For verbs that answer nothing."""
+    """Read no answer."""
     return
 
 
 def one_answer(rows: list[Row]) -> Answer:
-    """The one answer of the one row."""
+    """Read the answer of the only row."""
     return Answer(rows[0][0])
 
 
 def all_answers(rows: list[Row]) -> list[Answered]:
-    """An answer for each item of a batch."""
+    """Read an answer for each item of a batch."""
     return [Answered(id, Answer(answer)) for id, answer in rows]
 
 
 def columns(cls: type[msgspec.Struct]) -> str:
-    """The columns of a view whose rows become values of this class."""
+    """List the columns of a view whose rows become values of this class."""
     return ", ".join(cls.__struct_fields__)
 
 
 def to_json(value: Any) -> str:
-    """A value as JSON text; NaN and infinity are refused."""
+    """Write a value as JSON. Refuse NaN and infinity."""
     try:
         text = msgspec.json.encode(value, enc_hook=_encode)
     except RecursionError:
@@ -108,7 +108,7 @@ def _cannot_be_sent(value: Any) -> bool:
 
 
 def _has_nan(value: Any) -> bool:
-    # msgspec writes a float that is not finite as null; nothing may be changed in silence.
+    # msgspec writes NaN and infinity as null, which would change the value silently.
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
@@ -125,33 +125,33 @@ def _encode(value: Any) -> Any:
 
 
 def to_jsonb(value: Any) -> str | None:
-    """The same, with None as null."""
+    """Write a value as JSON for a jsonb argument; None is SQL's null."""
     return None if value is None else to_json(value)
 
 
 def uuids(ids: Iterable[UUID]) -> str:
-    """Ids as the text of an array."""
-    # The number is written faster than the UUID; an id given as text is taken as it is.
+    """Write ids as the text of an array."""
+    # An int is formatted faster than a UUID. Ids may be given as text, too.
     return "{" + ",".join([f"{id.int:032x}" if isinstance(id, UUID) else str(id) for id in ids]) + "}"
 
 
 def ids_and_tokens(held: Sequence[Held]) -> tuple[str, str]:
-    """Ids and tokens of what is held, as the texts of two arrays."""
+    """Write the ids and the tokens of held jobs as the texts of two arrays."""
     ids = [h._key.hex() if isinstance(h, Claimed) else str(h.id) for h in held]
     tokens = [h._token.hex() if isinstance(h, Claimed) else str(h.token) for h in held]
     return "{" + ",".join(ids) + "}", "{" + ",".join(tokens) + "}"
 
 
 def clean(text: str) -> str:
-    """Text as PostgreSQL takes it: an error may say anything, and must not keep its own report from being sent."""
+    """Replace the characters that PostgreSQL refuses: the report of an error has to be sent, whatever its text."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def as_interval(duration: Seconds | None) -> str | None:
-    """A duration as the text of an interval, for arrays."""
+    """Write a duration as the text of an interval, for arrays."""
     return None if duration is None else f"{seconds(duration)!r} seconds"
 
 
 def in_seconds(duration: Seconds | None) -> float | None:
-    """A duration as the argument of ``SPAN``."""
+    """Write a duration as the argument of ``SPAN``."""
     return None if duration is None else seconds(duration)

@@ -1,4 +1,4 @@
-"""The calls of channels, supervisors and the error log: one value for each SQL function."""
+"""The calls of channels, supervisors and the error log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Stage(NamedTuple):
-    """How far a job's delivery is, and what was said of it."""
+    """The state of a job's delivery, and its details."""
 
     stage: str
     detail: dict[str, Any] | None
@@ -31,7 +31,7 @@ def begin_function(name: str) -> Call[None]:
 
 
 def run_function(name: str, payload: Any) -> Call[dict[str, Any]]:
-    """Run an allowed function; its envelope."""
+    """Run an allowed function. Return its envelope."""
     return Call("select dibs.run_function(%s, %s::jsonb)", (name, to_json(payload)), first)
 
 
@@ -41,7 +41,7 @@ def run_job(job: Held, name: str, payload: Any) -> Call[dict[str, Any]]:
 
 
 def run_handler(job: Held, name: str, payload: Any, completes: bool, result: Any) -> Call[dict[str, Any]]:
-    """Tell a handler how a delivery ended, once, and complete the job with it if asked."""
+    """Call a handler with the outcome of a delivery, once, and complete the job with it if asked."""
     return Call(
         "select dibs.run_handler(%s, %s, %s, %s::jsonb, %s, %s::jsonb)",
         (job.id, job.token, name, to_json(payload), completes, to_jsonb(result)),
@@ -50,7 +50,7 @@ def run_handler(job: Held, name: str, payload: Any, completes: bool, result: Any
 
 
 def delivery_stage(id: UUID) -> Call[Stage]:
-    """How far a delivery is."""
+    """Return the state of a delivery."""
     return Call("select stage, detail from dibs.delivery_stage(%s)", (id,), _stage)
 
 
@@ -88,20 +88,20 @@ def disallow_function(name: str) -> Call[bool]:
 
 
 def set_error_retention(keep: timedelta) -> Call[None]:
-    """How long the error log is kept."""
+    """Set how long the error log is kept."""
     return Call("select dibs.set_error_retention(%s)", (keep,), nothing)
 
 
 def functions() -> Call[list[dict[str, Any]]]:
-    """The allow-list."""
+    """List the allowed functions."""
     return _rows("dibs.functions", ("name", "timeout", "owner", "allowed_at", "allowed_by", "flaw"), "", (), "name")
 
 
 def errors(
     job: UUID | None, source: str | None, since: datetime | None, before: int | None, limit: int
 ) -> Call[list[dict[str, Any]]]:
-    """The error log, newest first."""
-    # The view is in that order; to ask it for one would make it read everything.
+    """List the error log, newest first."""
+    # The view has this order. An order by would make it read everything.
     return _rows(
         "(select * from dibs.error_log where (%s::uuid is null or job_id = %s) and (%s::text is null or source = %s)"
         " and (%s::timestamptz is null or at >= %s) and (%s::bigint is null or id < %s) limit %s) as e",
@@ -118,13 +118,13 @@ DELIVERY = (
 
 
 def deliveries(interrupted: bool, limit: int) -> Call[list[dict[str, Any]]]:
-    """What channels sent, newest first."""
+    """List deliveries, newest first."""
     where = "interrupted > 0" if interrupted else ""
     return _rows("dibs.deliveries", DELIVERY, where, (), "sent_at desc nulls last, job_id desc limit %s", limit)
 
 
 def delivery_totals() -> Call[dict[str, int]]:
-    """How many deliveries there are, and how they ended."""
+    """Count deliveries by outcome."""
     names = ("messages", "sends", "accepted", "refused", "interrupted", "unrecorded")
     return Call(
         "select count(*), coalesce(sum(sends), 0)::bigint, count(accepted_at), count(refused_at),"
@@ -136,7 +136,7 @@ def delivery_totals() -> Call[dict[str, int]]:
 
 
 def processes(limit: int) -> Call[list[dict[str, Any]]]:
-    """Processes under a supervisor, and their next look."""
+    """List supervised processes, and when each is checked next."""
     return _rows(
         "dibs.supervised_processes", ("name", "queue", "job_id", "state", "due_at"), "", (), "name limit %s", limit
     )

@@ -1,4 +1,4 @@
-"""The doctor: what is wrong now."""
+"""The calls of the doctor."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dibs.info import Finding, Vital
 
 
 def doctor() -> Call[list[Finding]]:
-    """What is wrong, worst first."""
+    """Return the doctor's findings, worst first."""
     return Call(
         f"select {columns(Finding)} from dibs.doctor()", (), lambda rows: [Finding(*row) for row in rows], slow=True
     )
 
 
 def vitals() -> Call[list[Vital]]:
-    """Numbers of the whole database."""
+    """Return numbers about the whole database."""
     return Call(
         f"select {columns(Vital)} from dibs.vitals()", (), lambda rows: [Vital(*row) for row in rows], slow=True
     )

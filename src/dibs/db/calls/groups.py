@@ -17,17 +17,17 @@ def set_group(queue: str, name: str | None, policy: GroupPolicy) -> Call[None]:
 
 
 def drop_group(queue: str, name: str | None) -> Call[bool]:
-    """Take away what was set for a group; whether something was."""
+    """Drop the settings of a group; false if it had none."""
     return Call("select dibs.drop_group(%s, %s)", (queue, name), first)
 
 
 def repair_groups() -> Call[int]:
-    """Bring groups back to the present after the clock was set back; how many."""
+    """Repair groups after the clock was set back. Return how many needed it."""
     return Call("select dibs.repair_groups()", (), first)
 
 
 def groups(queue: str, most: int) -> Call[list[GroupInfo]]:
-    """The groups that have the most running or waiting, have waited the longest, or are noisy."""
+    """List the groups that run or wait most, have waited longest, or are noisy."""
     names = ", ".join(f'"{name}"' for name in GroupInfo.__struct_fields__)
     return Call(
         f"select {names} from dibs.groups(%s, %s)",

@@ -1,4 +1,4 @@
-"""A job's life, from its enqueue to its end, and what can be seen of it."""
+"""Jobs, from the enqueue to the end, and their status."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _made(row: Row) -> Enqueued:
 def enqueue_many(
     jobs: Sequence[str], ids: Sequence[str], bodies: Sequence[bytes | None] | None, *, fresh: bool
 ) -> Call[list[Row]]:
-    """Put encoded jobs in under these ids; ``fresh`` if the ids were never sent before.
+    """Enqueue encoded jobs under these ids; ``fresh`` if the ids were never sent before.
 
-    Answers for those that were not simply enqueued: the place, the id and the outcome of each.
+    Returns rows only for jobs that were not simply enqueued: the position from 1, the id and the outcome.
     """
     asked = ",".join([f'{job},"id":"{id}"}}' for job, id in zip(jobs, ids, strict=True)])
     return Call(
@@ -78,7 +78,7 @@ CLAIM = (
 
 
 def claim(queues: Sequence[str], max: int, worker: UUID | None, lease: Seconds | None) -> Call[list[Claimed]]:
-    """Take up to ``max`` due jobs, under a token made here; repeated, it returns what that token holds."""
+    """Claim up to ``max`` due jobs under a token made here. A repeat returns the jobs that the token holds."""
     asked = (list(queues), max, worker, in_seconds(lease), uuid4())
     return _claim(
         asked, is_repeat=False, repeat=lambda: _claim(asked, is_repeat=True), cure=lambda: bury_unreadable(queues)
@@ -90,12 +90,12 @@ def _claim(asked: tuple[Any, ...], *, is_repeat: bool, **otherwise: Any) -> Call
 
 
 def bury_unreadable(queues: Sequence[str]) -> Call[list[Row]]:
-    """End the jobs of these queues that cannot be handed out: their ids, and why."""
+    """End the jobs of these queues that cannot be read. Return their ids and the reasons."""
     return Call("select id, reason from dibs.bury_unreadable(%s::text[])", (list(queues),), list, slow=True)
 
 
 def wait_hint(queues: Sequence[str]) -> Call[float | None]:
-    """How many seconds until the next job that waits for its time is due."""
+    """Return the seconds until the next scheduled job is due."""
     return Call(
         "select extract(epoch from dibs.next_due(%s::text[]) - dibs.now())::float8",
         (list(queues),),
@@ -104,7 +104,7 @@ def wait_hint(queues: Sequence[str]) -> Call[float | None]:
 
 
 def wait_or_unpark(queues: Sequence[str], worker: UUID, room: int) -> Call[tuple[float | None, int]]:
-    """As :func:`wait_hint`; and bring back parked jobs of kinds that the worker runs: how many came."""
+    """Unpark jobs of kinds that the worker runs. Return the answer of :func:`wait_hint`, and how many were unparked."""
     return Call(
         "select extract(epoch from dibs.next_due(%s::text[]) - dibs.now())::float8, dibs.unpark(%s, %s)",
         (list(queues), worker, room),
@@ -113,7 +113,7 @@ def wait_or_unpark(queues: Sequence[str], worker: UUID, room: int) -> Call[tuple
 
 
 def unpark(worker: UUID, room: int) -> Call[int]:
-    """Bring back parked jobs of kinds that a worker runs; how many came."""
+    """Unpark jobs of kinds that a worker runs. Return how many."""
     return Call("select dibs.unpark(%s, %s)", (worker, room), first)
 
 
@@ -127,7 +127,7 @@ def extend_many(held: Sequence[Held], lease: Seconds | None, progress: Sequence[
 
 
 def progress_many(held: Sequence[Held], progress: Sequence[Mapping[str, Any] | None]) -> Call[list[Answered]]:
-    """Say how far runs have come."""
+    """Report the progress of runs."""
     return Call(
         "select id, answer from dibs.progress_many(%s::uuid[], %s::uuid[], %s::jsonb[])",
         (*ids_and_tokens(held), [to_jsonb(p) for p in progress]),
@@ -136,7 +136,7 @@ def progress_many(held: Sequence[Held], progress: Sequence[Mapping[str, Any] | N
 
 
 def complete(held: Held, result: Any, follow_ups: Sequence[dict[str, Any]] | None) -> Call[Answer]:
-    """End a job as succeeded, in whatever transaction this runs in."""
+    """End a job as succeeded, in the current transaction."""
     return Call(
         "select dibs.complete(%s, %s, %s::jsonb, %s::jsonb)",
         (held.id, held.token, to_jsonb(result), None if follow_ups is None else to_json(follow_ups)),
@@ -149,7 +149,7 @@ def complete_many(
     results: Sequence[Any] | None,
     follow_ups: Sequence[Sequence[dict[str, Any]]] | None,
 ) -> Call[list[Answer]]:
-    """End jobs as succeeded; what was answered for each."""
+    """End jobs as succeeded. Return the answer for each."""
 
     def read(rows: list[Row]) -> list[Answer]:
         answers = [Answer.OK] * len(held)
@@ -203,7 +203,7 @@ def release_many(held: Sequence[Held], delays: Sequence[Seconds | None]) -> Call
 
 
 def park_many(held: Sequence[Held]) -> Call[list[Answered]]:
-    """Give jobs back whose kinds we do not run, to wait for a worker that does."""
+    """Park jobs of kinds that we do not run, until a worker comes that does."""
     return Call("select id, answer from dibs.park_many(%s::uuid[], %s::uuid[])", ids_and_tokens(held), all_answers)
 
 
@@ -235,25 +235,25 @@ def _status(row: Row) -> Status:
 
 
 def status(id: UUID) -> Call[Status]:
-    """What a job is now, how far its run has come, and its result."""
+    """Return the state of a job, the progress of its run, and its result."""
     return Call(f"select {STATUS} from dibs.status(%s)", (id,), lambda rows: _status(rows[0]))
 
 
 def status_many(ids: Sequence[UUID]) -> Call[list[Status]]:
-    """The same for many jobs, in one snapshot."""
+    """Return the status of many jobs, in one snapshot."""
     return Call(
         f"select {STATUS} from dibs.status_many(%s::uuid[])", (uuids(ids),), lambda rows: [_status(row) for row in rows]
     )
 
 
 def summary(row: Row) -> JobSummary:
-    """A row of the view of jobs."""
+    """Read a row of the view of jobs."""
     id, queue, kind, state, *rest = row
     return JobSummary(id, queue, kind, State(state), *rest)
 
 
 def running(worker: int | None, limit: int) -> Call[list[RunningJob]]:
-    """Jobs that are held, the longest held first."""
+    """List running jobs, the longest running first."""
     return Call(
         f"select {columns(RunningJob)} from dibs.running where %s::bigint is null or worker = %s"
         " order by claimed_at, id limit %s",
@@ -264,7 +264,7 @@ def running(worker: int | None, limit: int) -> Call[list[RunningJob]]:
 
 
 def held(ids: Sequence[UUID]) -> Call[list[RunningJob]]:
-    """Those of some jobs that are held."""
+    """List those of the given jobs that run."""
     return Call(
         f"select {columns(RunningJob)} from dibs.running where id = any (%s::uuid[])",
         (list(ids),),
@@ -278,5 +278,5 @@ def why(id: UUID) -> Call[str]:
 
 
 def show(id: UUID) -> Call[dict[str, Any] | None]:
-    """Everything known of a job."""
+    """Return all data about a job."""
     return Call("select dibs.show(%s)", (id,), first)

@@ -24,7 +24,7 @@ def set_limit(
 
 
 def drop_limit(target: Mapping[str, str | None]) -> Call[bool]:
-    """Take a limit away."""
+    """Drop a limit."""
     return Call(
         "select dibs.drop_limit(%s, %s, %s)",
         (target["queue"], target["kind"], target["resource"]),
@@ -35,7 +35,7 @@ def drop_limit(target: Mapping[str, str | None]) -> Call[bool]:
 
 
 def declare_limits(limits: Sequence[tuple[str, int | None, float | None]]) -> Call[dict[str, str]]:
-    """Bring the limits that code declares for its kinds to the database, or compare them if we may not set any."""
+    """Declare the limits of kinds in the database. Without the right to set limits, only compare them."""
     sent = [{"kind": kind, "concurrency": concurrency, "rate": rate} for kind, concurrency, rate in limits]
     return Call(
         "select kind, answer from dibs.declare_limits(%s::jsonb)",
@@ -46,7 +46,7 @@ def declare_limits(limits: Sequence[tuple[str, int | None, float | None]]) -> Ca
 
 
 def limits() -> Call[list[Limit]]:
-    """Every limit, and what is used of it."""
+    """List every limit and its use."""
     return Call(
         f"select {columns(Limit)} from dibs.limits order by scope, queue, name",
         (),
@@ -56,7 +56,7 @@ def limits() -> Call[list[Limit]]:
 
 
 def limits_of(queue: str, most: int) -> Call[list[Limit]]:
-    """The limits that jobs of a queue may meet, those in use first, each with its first holders."""
+    """List the limits that apply to jobs of a queue, those in use first, each with its first holders."""
     chosen = ", ".join(f"holders[1:{most:d}]" if name == "holders" else name for name in Limit.__struct_fields__)
     return Call(
         f"select {chosen} from dibs.limits where scope in ('kind', 'resource') or scope = 'queue' and queue = %s"

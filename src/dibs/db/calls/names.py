@@ -1,4 +1,4 @@
-"""What there is that begins with some letters: for shells that complete words, and ids that are not given whole."""
+"""Names that begin with a prefix: for completion in shells, and for abbreviated ids."""
 
 from __future__ import annotations
 

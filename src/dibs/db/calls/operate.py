@@ -1,4 +1,4 @@
-"""What operators change, by filter, and what the audit and the errors say."""
+"""Operations on many jobs by filter, the audit, and groups of failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEP_ARGS = "max => %s, after => %s, continues => %s, dry_run => %s"
 
 
 def acting() -> list[Call[str]]:
-    """What says who acts, until the transaction ends; nothing if nobody does."""
+    """Make the call that sets the actor until the transaction ends; none if there is no actor."""
     actor = ACTOR.get()
     return [] if actor is None else [Call("select set_config('dibs.actor', %s, true)", (actor,), first)]
 
@@ -70,7 +70,7 @@ def retry(filter: JobFilter, rate: float | None, delay: float, now: bool, args: 
         f" from dibs.retry(%s::jsonb, rate => %s, delay => {SPAN}, now => %s, {STEP_ARGS})",
         (_filter(filter), rate, delay, now, *args),
         _retried,
-        # A second step would bring back others, or say that there are none.
+        # Not repeatable: a second step would retry other jobs, or find none.
         repeatable=args[-1],
         slow=True,
     )
@@ -122,14 +122,14 @@ EXPORTED = (
     "id", "queue", "kind", "state", "priority", "enqueued_at", "due_at", "ended_at", "attempts", "max_attempts",
     "group", "reason", "progress",
 )  # fmt: skip
-"""What is written out of a job, besides what it carries."""
+"""The columns of a job that are exported, besides its payload."""
 CARRIED = ("payload", "headers", "content_type", "body")
 UNREADABLE = "(JSON that cannot be read)"
-"""What stands for JSON that Python does not read."""
+"""The text in place of JSON that Python cannot read."""
 
 
 def export_page(filter: JobFilter, limit: int, before: UUID | None) -> Call[Exported]:
-    """Jobs by filter, newest first, as they are written out."""
+    """Return a page of jobs by filter, newest first, with the columns of an export."""
 
     def read(rows: list[Row]) -> Exported:
         return Exported([dict(zip(EXPORTED, row[2:], strict=True)) for row in rows if row[2] is not None], *rows[0][:2])
@@ -139,7 +139,7 @@ def export_page(filter: JobFilter, limit: int, before: UUID | None) -> Call[Expo
 
 
 def payloads(ids: Sequence[UUID]) -> Call[list[dict[str, Any]]]:
-    """What the first of these jobs carry, as many as fit in one answer."""
+    """Return the payloads of the first of these jobs, as many as fit in one answer."""
 
     def read(rows: list[Row]) -> list[dict[str, Any]]:
         carried = ((_json(payload), _json(headers), *rest) for payload, headers, *rest in rows)
@@ -151,10 +151,10 @@ def payloads(ids: Sequence[UUID]) -> Call[list[dict[str, Any]]]:
 
 
 def _json(text: str | None) -> Any:
-    """JSON of one job: what cannot be read must not keep the others from being written out."""
+    """Read the JSON of one job. An unreadable one must not stop the export of the others."""
     try:
         return None if text is None else json.loads(text)
-    except (RecursionError, ValueError):  # It is nested too deeply, or has a number of too many digits.
+    except (RecursionError, ValueError):  # Nested too deeply, or a number with too many digits.
         return UNREADABLE
 
 
@@ -167,17 +167,17 @@ def edit(id: UUID, changes: Mapping[str, Any]) -> Call[Answer]:
     """Change a job that waits or is dead."""
     if changes.get("due_at") is not None:
         moment("due_at", changes["due_at"])
-    told = {name: seconds(value) if name == "delay" else value for name, value in changes.items()}
-    return Call("select dibs.edit(%s, %s::jsonb)", (id, to_json(told)), one_answer)
+    sent = {name: seconds(value) if name == "delay" else value for name, value in changes.items()}
+    return Call("select dibs.edit(%s, %s::jsonb)", (id, to_json(sent)), one_answer)
 
 
 def drop_queue(name: str) -> Call[bool]:
-    """Take an empty queue away."""
+    """Drop an empty queue."""
     return Call("select dibs.drop_queue(%s)", (name,), first, repeatable=False, slow=True)
 
 
 def audits(limit: int, before: int | None) -> Call[list[Audit]]:
-    """Who changed what, newest first."""
+    """List the audit, newest first."""
     return Call(
         f"select {columns(Audit)} from dibs.audits where %s::bigint is null or operation < %s limit %s",
         (before, before, limit),
@@ -187,12 +187,12 @@ def audits(limit: int, before: int | None) -> Call[list[Audit]]:
 
 
 def set_audit_retention(keep: timedelta) -> Call[None]:
-    """How long the audit is kept."""
+    """Set how long the audit is kept."""
     return Call("select dibs.set_audit_retention(%s)", (keep,), nothing)
 
 
 def failures(queue: str | None, kind: str | None, since: datetime | None, limit: int) -> Call[list[FailureGroup]]:
-    """Failures that are alike, the latest first."""
+    """List groups of similar failures, the latest first."""
     return Call(
         f"select {columns(FailureGroup)} from dibs.failures"
         " where (%s::text is null or %s = any (queues)) and (%s::text is null or %s = any (kinds))"
@@ -204,7 +204,7 @@ def failures(queue: str | None, kind: str | None, since: datetime | None, limit:
 
 
 def failure_hours(since: Seconds) -> Call[list[FailureHour]]:
-    """How many failures of each group happened, by the hour."""
+    """Count the failures of each group by the hour."""
     return Call(
         "select fingerprint, at, sum(failures)::bigint from dibs.failure_hours"
         f" where at > dibs.now() - {SPAN} group by fingerprint, at",

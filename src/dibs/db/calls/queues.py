@@ -1,4 +1,4 @@
-"""Queues: their policy, and what is in them."""
+"""Queues: their policies and depths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def set_queue(name: str, policy: QueuePolicy) -> Call[None]:
 
 
 def set_strict(strict: bool) -> Call[None]:
-    """Whether enqueues to queues that do not exist are refused."""
+    """Set if enqueues to queues that do not exist are refused."""
     return Call("select dibs.set_strict(%s)", (strict,), nothing)
 
 
@@ -34,7 +34,7 @@ def resume(queue: str, extend: Seconds | None) -> Call[Resumed]:
 
 
 def queues() -> Call[list[QueueInfo]]:
-    """Every queue and its policy."""
+    """List every queue and its policy."""
     return Call(
         f"select {columns(QueueInfo)} from dibs.queues order by name",
         (),
@@ -43,7 +43,7 @@ def queues() -> Call[list[QueueInfo]]:
 
 
 def queue(name: str) -> Call[QueueInfo | None]:
-    """One queue and its policy, if it is there."""
+    """Return a queue and its policy, if it exists."""
     return Call(
         f"select {columns(QueueInfo)} from dibs.queues where name = %s",
         (name,),
@@ -52,7 +52,7 @@ def queue(name: str) -> Call[QueueInfo | None]:
 
 
 def queue_settings(queue: str) -> Call[list[SettingInfo]]:
-    """The settings of a queue, and where each value comes from."""
+    """List the settings of a queue, and the source of each value."""
     return Call(
         f"select {columns(SettingInfo)} from dibs.queue_settings(%s)",
         (queue,),
@@ -61,7 +61,7 @@ def queue_settings(queue: str) -> Call[list[SettingInfo]]:
 
 
 def depth_by_priority(queue: str) -> Call[list[PriorityDepth]]:
-    """How many jobs of each priority wait and run."""
+    """Count the waiting and running jobs of each priority."""
     return Call(
         f"select {columns(PriorityDepth)} from dibs.depth_by_priority(%s)",
         (queue,),
@@ -71,12 +71,12 @@ def depth_by_priority(queue: str) -> Call[list[PriorityDepth]]:
 
 
 def depth(queue: str) -> Call[Depth]:
-    """How many jobs of a queue are in each state."""
+    """Count the jobs of a queue in each state."""
     return Call("select * from dibs.depth(%s)", (queue,), lambda rows: Depth(*rows[0]), slow=True)
 
 
 def depths() -> Call[list[Depth]]:
-    """The same for every queue."""
+    """Count the jobs of every queue in each state."""
     return Call(
         "select * from dibs.depth() order by queue",
         (),
@@ -86,7 +86,7 @@ def depths() -> Call[list[Depth]]:
 
 
 def drain_estimate(queue: str, span: Seconds) -> Call[DrainEstimate]:
-    """When a queue's backlog will be gone."""
+    """Estimate when a queue will be empty."""
     return Call(
         f"select waiting, arriving, leaving, drained_in from dibs.drain_estimate(%s, {SPAN})",
         (queue, seconds(span)),
@@ -98,7 +98,7 @@ def drain_estimate(queue: str, span: Seconds) -> Call[DrainEstimate]:
 def workers_wanted(
     queue: str | None, target: Seconds, concurrency: int | None, run_time: Seconds | None
 ) -> Call[list[WorkersWanted]]:
-    """How many workers a queue needs, or each queue."""
+    """Compute how many workers a queue needs, or each queue."""
     return Call(
         f"select * from dibs.workers_wanted(%s, {SPAN}, %s, {SPAN})",
         (queue, seconds(target), concurrency, in_seconds(run_time)),

@@ -1,4 +1,4 @@
-"""Schedules: their rules, their slots, and what happens to them."""
+"""Schedules: their rules and slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ToRead(msgspec.Struct, frozen=True):
-    """A cron schedule that is due: the slots after one time and up to another are to be computed."""
+    """A due cron schedule, whose slots after one time and up to another have to be computed."""
 
     name: str
     cron: str
@@ -29,7 +29,7 @@ class ToRead(msgspec.Struct, frozen=True):
 
 
 class Fired(msgspec.Struct, frozen=True):
-    """What happened to the slots of one schedule: ``ok``, ``stale`` or ``troubled``."""
+    """The outcome for the slots of one schedule: ``ok``, ``stale`` or ``troubled``."""
 
     answer: str
     counts: dict[str, int]
@@ -38,7 +38,7 @@ class Fired(msgspec.Struct, frozen=True):
 def fire(
     name: str, revision: int, slots: Sequence[datetime], upcoming: Sequence[datetime], trouble: str | None
 ) -> Call[Fired]:
-    """Tell the slots of a cron schedule that have come, and the next ones."""
+    """Report the due slots of a cron schedule, and its next ones."""
     return Call(
         "select answer, fired, skipped, missed from dibs.fire(%s, %s, %s::timestamptz[], %s::timestamptz[], %s)",
         (name, revision, list(slots), list(upcoming), trouble),
@@ -55,7 +55,7 @@ def fire(
 
 
 def declare_schedules(app: str, schedules: Sequence[dict[str, Any]]) -> Call[dict[str, str]]:
-    """Bring the schedules of an app to the database."""
+    """Declare the schedules of an app in the database."""
     return Call(
         "select name, answer from dibs.declare_schedules(%s, %s::jsonb)",
         (app, to_json(list(schedules))),
@@ -75,12 +75,12 @@ def drop_schedule(name: str) -> Call[None]:
 
 
 def pause_schedule(name: str, reason: str) -> Call[bool]:
-    """Let a schedule make no jobs for now."""
+    """Pause a schedule."""
     return Call("select dibs.pause_schedule(%s, %s)", (name, reason), first, repeatable=False)
 
 
 def resume_schedule(name: str) -> Call[bool]:
-    """Let it go on."""
+    """Resume a schedule."""
     return Call("select dibs.resume_schedule(%s)", (name,), first, repeatable=False)
 
 
@@ -95,17 +95,17 @@ def trigger(name: str, force: bool) -> Call[Triggered]:
 
 
 def preview_schedule(name: str, count: int) -> Call[list[datetime]]:
-    """The next slots, as far as SQL knows them."""
+    """Return the next slots that are known in SQL."""
     return Call("select * from dibs.preview_schedule(%s, %s)", (name, count), lambda rows: [row[0] for row in rows])
 
 
 def show_schedule(name: str) -> Call[dict[str, Any] | None]:
-    """Everything known of a schedule."""
+    """Return all data about a schedule."""
     return Call("select dibs.show_schedule(%s)", (name,), first)
 
 
 def schedules(name: str | None) -> Call[list[Schedule]]:
-    """Every schedule, or the one of that name."""
+    """List every schedule, or the one of that name."""
     return Call(
         f"select {columns(Schedule)} from dibs.schedules where %s::text is null or name = %s order by name",
         (name, name),

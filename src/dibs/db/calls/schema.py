@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 CAN_TAKE: LiteralString = """pg_has_role(session_user, r.oid,
   case when current_setting('server_version_num')::integer < 160000 then 'member' else 'set' end)"""
-"""Whether our login can take a role: since PostgreSQL 16 that is a right beside membership."""
+"""A condition: our login can take a role. Since PostgreSQL 16 membership alone does not suffice."""
 TAKEN = f"""select r.rolname::text from pg_catalog.pg_roles as r where r.rolname = any (%s::text[]) and {CAN_TAKE}
   order by array_position(%s::text[], r.rolname::text) limit 1"""
 
 TAKEABLE: LiteralString = f"""
 select session_user::text, array(select r.rolname::text from pg_roles as r where r.rolname = any (%s) and {CAN_TAKE})
 from pg_namespace where nspname = 'dibs'"""
-"""Our login, and which of some roles it can take; nothing if dibs is not installed."""
+"""Return our login, and which of some roles it can take; no row if dibs is not installed."""
 
 
 class Installed(NamedTuple):
-    """What a client asks of a database before its first call."""
+    """The facts about a database that a client reads before its first call."""
 
     version: int
     oldest_client: int
@@ -34,12 +34,12 @@ class Installed(NamedTuple):
 
 
 def now() -> Call[datetime]:
-    """The database's time."""
+    """Return the database's time."""
     return Call("select dibs.now()", (), first)
 
 
 def bound(timeout: float, read_only: bool) -> Call[Any]:
-    """Bound the other statements of the transaction: in seconds, and to reading."""
+    """Limit the time of the transaction's other statements, and make it read-only if asked."""
     return Call(
         "select set_config('statement_timeout', %s, true), set_config('transaction_read_only', %s, true)",
         (f"{timeout * 1000:.0f}", "on" if read_only else "off"),
@@ -49,21 +49,21 @@ def bound(timeout: float, read_only: bool) -> Call[Any]:
 
 
 def take_role(action: Action) -> Call[str]:
-    """Let the rest of the transaction do no more than an action needs.
+    """Take the role of an action for the rest of the transaction.
 
-    Who may not read payloads, and so cannot take that role, reads as an observer.
+    A login that may not read payloads cannot take the role of reading. It reads as an observer.
     """
     roles = [f"dibs_{action}", *(["dibs_observer"] if action == "read" else [])]
     return Call(f"select set_config('role', coalesce(({TAKEN}), %s), true)", (roles, roles, roles[0]), first)
 
 
 def login() -> Call[str]:
-    """Which role we are logged in as."""
+    """Return our login."""
     return Call("select session_user::text", (), first)
 
 
 def installed() -> Call[Installed]:
-    """Which schema is installed, and the database's time."""
+    """Return the version of the installed schema, and the database's time."""
     return Call("select version, oldest_client, dibs.now() from dibs.version()", (), _read)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def hold_shards(worker: UUID, queues: Sequence[str]) -> Call[list[Hold]]:
-    """Take, renew and rebalance a worker's hold on queues that one worker at a time pulls from."""
+    """Take, renew and rebalance a worker's holds of exclusive queues and shards."""
     return Call(
         "select queue, shard, name, extract(epoch from held_until - dibs.now())::float8, claimable,"
         " extract(epoch from again)::float8 from dibs.hold_shards(%s, %s::text[])",
@@ -23,12 +23,12 @@ def hold_shards(worker: UUID, queues: Sequence[str]) -> Call[list[Hold]]:
 
 
 def release_shards(worker: UUID, queues: Sequence[str] | None) -> Call[int]:
-    """Let go of what a worker holds."""
+    """Release a worker's holds."""
     return Call("select dibs.release_shards(%s, %s::text[])", (worker, None if queues is None else list(queues)), first)
 
 
 def shards(queue: str | None) -> Call[list[Shard]]:
-    """Who pulls from what."""
+    """List exclusive queues and shards, and their holders."""
     return Call(
         f"select {columns(Shard)} from dibs.shards where %s::text is null or queue = %s order by queue, shard",
         (queue, queue),

@@ -1,4 +1,4 @@
-"""What happened, in numbers."""
+"""Statistics and counters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def statistics(
     queue: str | None, kind: str | None, by: str | Sequence[str], since: Seconds, every: Seconds | None
 ) -> Call[list[Statistics]]:
-    """What happened lately, summed up by queue, kind, both or neither."""
+    """Sum up recent runs by queue, kind, both or neither."""
     words = [by] if isinstance(by, str) else list(by)
     return Call(
         f"select * from dibs.statistics(%s, %s, {SPAN}, {SPAN}, %s)",
@@ -27,7 +27,7 @@ def statistics(
 
 
 def totals(queue: str | None, kind: str | None) -> Call[list[Totals]]:
-    """What happened for all time, by queue and kind."""
+    """Return totals for all time, by queue and kind."""
     return Call(
         f"select {columns(Totals)} from dibs.totals"
         " where (%s::text is null or queue = %s) and (%s::text is null or kind = %s) order by queue, kind",
@@ -38,15 +38,15 @@ def totals(queue: str | None, kind: str | None) -> Call[list[Totals]]:
 
 
 def counters() -> Call[list[Counters]]:
-    """What happened since the install, in numbers that only rise."""
+    """Return counters since the install: numbers that only rise."""
     return Call("select * from dibs.counters()", (), lambda rows: [Counters(*row) for row in rows], slow=True)
 
 
 def set_stat_retention(minutes: Seconds | None, hours: Seconds | None) -> Call[None]:
-    """How long statistics are kept."""
+    """Set how long statistics are kept."""
     return Call(f"select dibs.set_stat_retention({SPAN}, {SPAN})", (in_seconds(minutes), in_seconds(hours)), nothing)
 
 
 def roll_up() -> Call[tuple[int | None, bool]]:
-    """Count what has ended into the statistics; how much (None: another is doing it), and whether there is more."""
+    """Count ended runs in the statistics. Return how many (None: another process does it), and if more remain."""
     return Call("select counted, more from dibs.roll_up()", (), lambda rows: (rows[0][0], rows[0][1]), slow=True)

@@ -1,4 +1,4 @@
-"""What keeps the tables small and the leases honest."""
+"""The upkeep: expired leases, expired jobs, partitions and repairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What happened to a chore: ``done``, ``early``, ``busy`` or ``failed``, and in how many seconds to ask again."""
+    """The outcome of a step: ``done``, ``early``, ``busy`` or ``failed``. Ask again in ``wait`` seconds."""
 
     outcome: str
     counts: dict[str, int]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def register_worker(name: str, facts: Mapping[str, Any], kinds: Sequence[str] | None = None) -> Call[tuple[UUID, int]]:
-    """Register a process start, and the kinds it runs; its secret, and the number it is shown under."""
+    """Register the start of a process, and the kinds it runs. Return its secret, and its public number."""
     return Call(
         "select worker, number from dibs.register_worker(%s, %s::jsonb, %s::text[])",
         (name, to_json(dict(facts)), None if kinds is None else list(kinds)),
@@ -26,9 +26,9 @@ def register_worker(name: str, facts: Mapping[str, Any], kinds: Sequence[str] | 
 def beat_worker(
     worker: UUID, kinds: Sequence[str] | None = None, cpu: float | None = None, memory: int | None = None
 ) -> Call[bool]:
-    """Say that a worker is alive, and which kinds it runs, if that has changed; whether it was asked to stop."""
-    told = None if kinds is None else list(kinds)
-    return Call("select dibs.beat_worker(%s, %s::text[], %s::real, %s::bigint)", (worker, told, cpu, memory), first)
+    """Send a worker's heartbeat, and its kinds if they have changed. Return True if it is asked to stop."""
+    sent = None if kinds is None else list(kinds)
+    return Call("select dibs.beat_worker(%s, %s::text[], %s::real, %s::bigint)", (worker, sent, cpu, memory), first)
 
 
 def stop_worker(number: int) -> Call[Answer]:
@@ -37,7 +37,7 @@ def stop_worker(number: int) -> Call[Answer]:
 
 
 def retire_worker(worker: UUID) -> Call[None]:
-    """Strike a worker off the list."""
+    """Remove a worker from the registry."""
     return Call("select dibs.retire_worker(%s)", (worker,), nothing)
 
 
@@ -51,12 +51,12 @@ def workers() -> Call[list[WorkerInfo]]:
 
 
 def set_tasks(tasks: Sequence[Mapping[str, Any]]) -> Call[int]:
-    """Register what a worker runs."""
+    """Register the tasks of a worker."""
     return Call("select dibs.set_tasks(%s::jsonb)", (to_json(list(tasks)),), first)
 
 
 def find_task(kind: str) -> Call[dict[str, Any]]:
-    """Ask what is known of a task."""
+    """Return the registered facts of a task."""
     names = ("queue", "arguments", "options")
     return Call(
         f"select {', '.join(names)} from dibs.find_task(%s)",
@@ -66,7 +66,7 @@ def find_task(kind: str) -> Call[dict[str, Any]]:
 
 
 def tasks() -> Call[list[TaskInfo]]:
-    """List what workers have registered."""
+    """List the tasks that workers have registered."""
     return Call(
         f"select {columns(TaskInfo)} from dibs.tasks order by kind",
         (),
