@@ -1,7 +1,7 @@
--- What was sent, who watches over a process, and what went wrong around jobs.
+-- Deliveries of channels, supervised processes, and the log of operational errors.
 
--- A `sending` with no step after it is a message that may or may not have gone out: its worker died between the
--- provider and the record.
+-- A `sending` without a later step is a message that may or may not have gone out: the worker died between the call of
+-- the provider and the next step.
 create table dibs.delivery (
   seq bigint generated always as identity constraint delivery_pkey primary key,
   job_id uuid not null,
@@ -14,7 +14,7 @@ create table dibs.delivery (
   constraint delivery_step_known check (step in ('sending', 'accepted', 'failed', 'refused', 'recorded')),
   constraint delivery_provider_shape check (length(provider) between 1 and 200 and provider !~ '[[:cntrl:]]')
 );
-comment on table dibs.delivery is 'What a channel did for a job, step by step. Insert only.';
+comment on table dibs.delivery is 'The steps of the delivery of a job through a channel. Insert only.';
 create index delivery_job_idx on dibs.delivery (job_id, seq);
 
 create table dibs.supervised_process (
@@ -24,7 +24,8 @@ create table dibs.supervised_process (
   constraint supervised_process_pkey primary key (queue_id, name),
   constraint supervised_process_name_shape check (length(name) between 1 and 500 and name !~ '[[:cntrl:]]')
 ) with (fillfactor = 80);
-comment on table dibs.supervised_process is 'Processes that a supervisor of a queue watches over, and the job that is its next run.';
+comment on table dibs.supervised_process is
+'Supervised (business) processes by queue and name, and the job that looks at each next.';
 create index supervised_process_job_idx on dibs.supervised_process (job_id);
 
 create table dibs.error (

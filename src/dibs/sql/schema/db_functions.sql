@@ -1,7 +1,7 @@
--- Functions of the database as jobs: which of them a worker may run.
+-- The allow-list of functions of the database that a worker may run.
 
--- A function is known by its name and owner, not by its number: numbers do not survive a dump, and a column of type
--- regprocedure keeps pg_upgrade from running.
+-- Identify a function by name and owner. An oid does not survive a dump, and pg_upgrade refuses columns of type
+-- regprocedure.
 create table dibs.allowed_function (
   name text not null constraint allowed_function_pkey primary key,
   schema_name name not null,

@@ -1,4 +1,4 @@
--- Failures by what they have in common. roll_up counts them, with the runs.
+-- Groups of similar failures and their counts. roll_up counts failures with the runs.
 
 create type dibs.failure_key as (
   fingerprint text,
@@ -7,7 +7,8 @@ create type dibs.failure_key as (
   frame text
 );
 comment on type dibs.failure_key is
-'What failures are grouped by: the class of the exception, its message without numbers and ids, and the innermost frame of your code.';
+'The properties that similar failures share: the class of the exception (`error`), its message without numbers and ids,
+and the innermost frame of the user''s code; and their hash.';
 
 create table dibs.failure_group (
   fingerprint text not null constraint failure_group_pkey primary key,
@@ -15,7 +16,7 @@ create table dibs.failure_group (
   message text not null,
   frame text
 );
-comment on table dibs.failure_group is 'Failures that are alike.';
+comment on table dibs.failure_group is 'Groups of similar failures.';
 
 create table dibs.failure_count (
   fingerprint text not null,
@@ -27,5 +28,5 @@ create table dibs.failure_count (
   last_at timestamptz not null,
   constraint failure_count_pkey primary key (fingerprint, queue_id, kind, hour)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-comment on table dibs.failure_count is 'How often failures of a group happened, by queue, kind and hour.';
+comment on table dibs.failure_count is 'How often the failures of a group happened, by queue, kind and hour.';
 create index failure_count_hour_idx on dibs.failure_count (hour);

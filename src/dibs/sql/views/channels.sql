@@ -1,4 +1,4 @@
--- What people may look at of functions, deliveries, processes and errors.
+-- Allowed functions, deliveries, supervised processes, the error log, and confined roles.
 
 create or replace view dibs.functions with (security_barrier) as
 select f.name, f.timeout, f.owner, f.allowed_at, f.allowed_by,
@@ -13,7 +13,8 @@ left join pg_catalog.pg_proc as p
     and p.proargtypes[0] = 'jsonb'::regtype
 where (select dibs.confined_to()) is null or has_function_privilege(session_user, p.oid, 'execute');
 
-comment on view dibs.functions is 'The allow-list, and what keeps a function on it from being run.';
+comment on view dibs.functions is
+'The allow-list of functions, and the reason why a function on it may not be run (`flaw`), if any.';
 
 create or replace view dibs.deliveries with (security_barrier) as
 select d.job_id, j.kind, max(d.provider) as provider, count(*) filter (where d.step = 'sending') as sends,
@@ -55,7 +56,7 @@ left join dibs.lease as l on l.id = p.job_id
 where (select dibs.confined_to()) is null or q.id = any ((select dibs.confined_to())::integer[]);
 
 comment on view dibs.supervised_processes is
-'Processes under a supervisor, and the state of its next look: `none` when nobody looks at them any more.';
+'Supervised processes, and the state of the job that looks at each next: `none` if there is no such job.';
 
 create or replace view dibs.error_log with (security_barrier) as
 select e.id, e.at, e.source, e.job_id, q.name as queue, j.kind, e.message
@@ -63,10 +64,11 @@ from dibs.error as e
 left join dibs.job as j on j.id = e.job_id
 left join dibs.queue as q on q.id = j.queue_id
 where (select dibs.confined_to()) is null or j.queue_id = any ((select dibs.confined_to())::integer[])
--- A barrier keeps the order that a caller asks for out of the plan: this is the one they ask for.
+-- The security barrier keeps the order of a caller's query out of the plan. Callers order by this, newest first.
 order by e.id desc;
 
-comment on view dibs.error_log is 'The log of operational errors, newest first, with the queue and the kind of the job it is about.';
+comment on view dibs.error_log is
+'The log of operational errors, newest first, with queue and kind of the job that an error is about.';
 
 create or replace view dibs.confinements with (security_barrier) as
 select c.role::text as role, array_agg(q.name order by q.name) as queues
@@ -74,4 +76,4 @@ from dibs.confinement as c join dibs.queue as q on q.id = c.queue_id
 where (select dibs.confined_to()) is null or pg_has_role(session_user, c.role, 'member')
 group by c.role;
 
-comment on view dibs.confinements is 'Roles that are confined, and the queues they may use.';
+comment on view dibs.confinements is 'Confined roles, and the queues that each may use.';

@@ -1,4 +1,4 @@
--- What channels and supervisors leave behind.
+-- Deletion of old errors, deliveries and supervised processes.
 
 create or replace function dibs._delete_old_channel_data() returns bigint
 language plpgsql volatile
@@ -7,7 +7,7 @@ declare
   v_at timestamptz := dibs.now();
   v_errors bigint;
   v_deliveries bigint;
-  v_processes bigint;
+  v_supervised bigint;
 begin
   with gone as (
     delete from dibs.error as e
@@ -16,7 +16,7 @@ begin
       where o.at < v_at - (select s.error_retention from dibs.setting as s) order by o.id limit 10000)
     returning 1)
   select count(*) into v_errors from gone;
-  -- A delivery is needed for as long as its job can run again.
+  -- Keep a delivery while its job exists: the job may run again.
   with gone as (
     delete from dibs.delivery as d
     where d.seq in (
@@ -35,10 +35,11 @@ begin
         and not exists (select from dibs.lease as l where l.id = o.job_id)
       order by o.job_id limit 10000 for update skip locked)
     returning 1)
-  select count(*) into v_processes from gone;
-  return v_errors + v_deliveries + v_processes;
+  select count(*) into v_supervised from gone;
+  return v_errors + v_deliveries + v_supervised;
 end
 $$;
 
 comment on function dibs._delete_old_channel_data is
-'Delete errors past their retention, the deliveries of jobs that are gone, and processes nobody looks at any more.';
+'Delete errors past their retention, deliveries of jobs that are gone, and supervised processes without a look for a
+day, up to 10,000 of each. Return how many rows were deleted.';

@@ -1,4 +1,4 @@
--- What a channel did for a job. Each step is a separate transaction, and the newest says where a run continues.
+-- Deliveries: the steps of a job's delivery. Each is a separate transaction; the newest says where a run goes on.
 
 create or replace function dibs.delivery_stage(id uuid, out stage text, out detail jsonb)
 language sql stable security definer
@@ -16,12 +16,14 @@ begin atomic
     select d.step, d.detail, (
       select b.step from dibs.delivery as b where b.job_id = d.job_id and b.seq < d.seq
       order by b.seq desc limit 1) as before
-    from dibs.delivery as d where d.job_id = dibs._visible_job(delivery_stage.id) order by d.seq desc limit 1) as d on true;
+    from dibs.delivery as d
+    where d.job_id = dibs._visible_job(delivery_stage.id) order by d.seq desc limit 1) as d on true;
 end;
 
 comment on function dibs.delivery_stage is
-'Worker protocol: how far the delivery of a job is: `none` (nothing sent, or all over again), `sending` (may or may not have gone out),
-`failed` (was not sent, will be again), `accepted` or `refused` (its handler was not told yet), `done`.';
+'Worker protocol: the stage of a job''s delivery: `none` (nothing sent, or a new delivery begins), `sending` (may or may
+not have gone out), `failed` (was not sent, will be tried again), `accepted` or `refused` (by the provider; the handler
+does not know yet), `done`. `detail` is that of the newest step.';
 
 create or replace function dibs.begin_delivery(
   id uuid, token uuid, provider text, handlers text[] default '{}', out stage text, out detail jsonb)
@@ -34,14 +36,15 @@ declare
   v_last record;
 begin
   perform dibs._check_isolation('begin_delivery');
-  -- Locked, so that nobody takes the job over, nor records another step of it, before this one is committed.
+  -- Lock the lease until this step is committed: no worker can take the job over or record another step of it.
   select l.run into v_run from dibs.lease as l
   where l.id = begin_delivery.id and l.token = begin_delivery.token for no key update;
   if v_run is null then
     perform dibs._require_lease('begin_delivery', begin_delivery.id, 'lost');
   end if;
-  perform dibs._check_name('a provider', begin_delivery.provider), dibs._check_items('begin_delivery', handlers, 'names');
-  -- A handler that cannot be run is found out before anything is sent.
+  perform dibs._check_name('a provider', begin_delivery.provider);
+  perform dibs._check_items('begin_delivery', handlers, 'names');
+  -- Raise an error for a handler that may not be run before anything is sent.
   perform dibs.find_function(h) from unnest(handlers) as h;
   select s.stage, s.detail into begin_delivery.stage, begin_delivery.detail
   from dibs.delivery_stage(begin_delivery.id) as s;
@@ -50,7 +53,7 @@ begin
   end if;
   select d.token, d.step into v_last
   from dibs.delivery as d where d.job_id = begin_delivery.id order by d.seq desc limit 1;
-  -- The same call again after a lost answer has not interrupted anything.
+  -- The caller repeats a call whose answer was lost: nothing was sent, so do not report an interrupted send.
   if v_last.step = 'sending' and v_last.token = begin_delivery.token then
     stage := 'none';
     return;
@@ -61,9 +64,9 @@ end
 $$;
 
 comment on function dibs.begin_delivery is
-'Worker protocol: mark that a message is about to be handed to a provider. Answers with the stage before: go on and send when it is
-`none`, `failed` or `sending` (then an earlier send was interrupted and may have gone out), else do not send again.
-Raises DI001 when the token does not hold the job.';
+'Worker protocol: record that a message is about to be sent by a provider. Returns the stage before: send if it is
+`none`, `failed` or `sending` (an earlier send was interrupted and may have gone out), otherwise do not send again.
+Raises DI001 if the token does not hold the job.';
 
 create or replace function dibs.record_delivery(id uuid, token uuid, step text, detail jsonb default null) returns void
 language plpgsql volatile security definer
@@ -79,15 +82,15 @@ begin
         record_delivery.step);
   end if;
   perform dibs._check_json('the detail of a delivery', record_delivery.detail, 'delivery');
-  -- Locked for the order of the steps, even if the job is somebody else's by now.
+  -- Lock the lease to order the steps, even if another worker holds it by now.
   select l.token into v_holder from dibs.lease as l where l.id = record_delivery.id for no key update;
   select d.token, d.step, d.run into v_last
   from dibs.delivery as d where d.job_id = record_delivery.id order by d.seq desc limit 1;
   if v_last.step = record_delivery.step and v_last.token = record_delivery.token then
     return;
   end if;
-  -- What a provider did is worth knowing even when the lease is over: the token of the send proves it as well. Only the
-  -- holder tells a handler.
+  -- Record the result of a send even if the lease is lost: the token of the `sending` step proves who sent it. Only the
+  -- holder of the lease may record that the handler knows.
   if v_holder is distinct from record_delivery.token
     and (v_last.token is distinct from record_delivery.token or record_delivery.step = 'recorded')
   then
@@ -100,9 +103,9 @@ end
 $$;
 
 comment on function dibs.record_delivery is
-'Worker protocol: record how a send ended: `accepted` or `refused` by the provider, `failed` (certainly not sent, try again), or
-`recorded` when the handler knows. The same step again is no error. Raises DI001 when the token neither sent it nor
-holds the job.';
+'Worker protocol: record how a send ended: `accepted` or `refused` by the provider, `failed` (certainly not sent, try
+again), or `recorded` when the handler knows the result. Recording the same step again is no error. Raises DI001 if the
+token neither sent the message nor holds the job.';
 
 create or replace function dibs.run_handler(
   id uuid, token uuid, name text, payload jsonb, completes boolean default false, result jsonb default null)
@@ -116,7 +119,7 @@ begin
   if (v_result ->> 'success')::boolean then
     perform dibs.record_delivery(run_handler.id, run_handler.token, 'recorded');
     if completes and dibs.complete(run_handler.id, run_handler.token, run_handler.result) = 'already' then
-      -- The handler was told before, and the answer got lost: what it did now is not to count.
+      -- An earlier call has run the handler and its answer was lost. Roll back what the handler did now.
       raise exception using errcode = 'DI001', message = format('job %s is completed already', run_handler.id);
     end if;
   end if;
@@ -125,5 +128,6 @@ end
 $$;
 
 comment on function dibs.run_handler is
-'Worker protocol: tell a handler how a delivery ended, remember that it knows and, if asked, complete the job with a result: all of it or
-nothing, so the handler is told once. Returns its envelope; without success only what the handler itself did counts.';
+'Worker protocol: run a handler with the result of a delivery, record that it knows, and complete the job with a result
+if `completes` is true. All of that happens or nothing, so the handler takes effect once. Returns the envelope of the
+handler. Without success nothing is recorded or completed, but the writes of the handler stay.';

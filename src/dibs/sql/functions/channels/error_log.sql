@@ -13,8 +13,8 @@ begin atomic
 end;
 
 comment on function dibs.append_error is
-'Write an operational error into the log: what happened, about which job, seen by whom. A job that the caller may not know of is not
-named. Returns its number.';
+'Write an operational error into the log, with the job it is about and the source that saw it. A job that the caller may
+not see is left out. Returns the id of the entry.';
 
 create or replace function dibs.set_error_retention(keep interval) returns void
 language sql volatile security definer
@@ -25,4 +25,4 @@ begin atomic
 end;
 
 comment on function dibs.set_error_retention is
-'How long the error log is kept, from an hour to 10 years; a month at first. `forget` deletes what is older.';
+'Set how long the error log is kept, from an hour to 10 years; a month by default. `forget` deletes older entries.';

@@ -1,9 +1,9 @@
--- What is wrong with a function or an envelope, and how to mend it.
+-- The search_path that a function pins, and the check of an envelope.
 
 create or replace function dibs._search_path(config text[]) returns text[]
 language sql immutable
 begin atomic
-  -- A name that has a comma in it is one name, and stands in quotes.
+  -- A name with a comma is in quotes, so splitting at commas does not work.
   select array_agg(coalesce(replace(m.m[1], '""', '"'), m.m[2]) order by m.n)
   from unnest(config) as c
   cross join lateral regexp_matches(substr(c, length('search_path=') + 1), '"((?:[^"]|"")*)"|([^",\s]+)', 'g')
@@ -11,7 +11,8 @@ begin atomic
   where c like 'search\_path=%';
 end;
 
-comment on function dibs._search_path is 'The schemas that a function''s settings search, in order; null if they pin none.';
+comment on function dibs._search_path is
+'The schemas of the search_path in a function''s settings (pg_proc.proconfig), in order; null if it pins none.';
 
 create or replace function dibs._envelope_flaw(result jsonb) returns text
 language sql immutable
@@ -38,4 +39,4 @@ begin atomic
   end;
 end;
 
-comment on function dibs._envelope_flaw is 'What is wrong with an envelope, in words; null when nothing is.';
+comment on function dibs._envelope_flaw is 'Describe why a value is not a valid envelope; null if it is one.';

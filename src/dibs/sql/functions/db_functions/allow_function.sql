@@ -1,4 +1,4 @@
--- The allow-list: which functions of the database a worker may run.
+-- The allow-list: functions of the database that a worker may run.
 
 create or replace function dibs.allow_function(function regprocedure, timeout interval default '30 seconds')
 returns text
@@ -28,15 +28,16 @@ begin
   set owner = excluded.owner, timeout = excluded.timeout, allowed_at = excluded.allowed_at,
     allowed_by = excluded.allowed_by
   returning name into v_name;
-  perform dibs._audit('allow_function', detail => jsonb_build_object('function', v_name, 'timeout', allow_function.timeout));
+  perform dibs._audit(
+    'allow_function', detail => jsonb_build_object('function', v_name, 'timeout', allow_function.timeout));
   return v_name;
 end
 $$;
 
 comment on function dibs.allow_function is
-'Let workers run a function of the database: one of jsonb that returns jsonb, and has no overload that the
-call fits as well. If it is SECURITY DEFINER it pins a search_path that ends in pg_temp, and PUBLIC may not execute it;
-else DI071. Returns the name to run it by. Its role still needs EXECUTE on it.';
+'Allow workers to run a function of the database. It takes one jsonb, returns jsonb, and has no overload that fits the
+same call. If it is SECURITY DEFINER, it pins a search_path that ends in pg_temp, and PUBLIC may not execute it.
+Otherwise raises DI071. Returns the name to run it by. The role of the worker still needs EXECUTE on it.';
 
 create or replace function dibs.disallow_function(name text) returns boolean
 language plpgsql volatile security definer
@@ -53,7 +54,7 @@ end
 $$;
 
 comment on function dibs.disallow_function is
-'Take a function off the allow-list, by the name allow_function returned. Returns whether it was on it.';
+'Remove a function from the allow-list, by the name that allow_function returned. Returns false if it was not on it.';
 
 create or replace function dibs.find_function(
   name text, out schema_name name, out function_name name, out timeout interval)
@@ -65,14 +66,15 @@ declare
   v_found record;
   v_flaw text;
 begin
-  -- Equal to a name on the list, or refused: what was asked for is never parsed.
+  -- Compare names for equality. Never parse the requested name.
   select f.*, p.oid, pg_get_userbyid(p.proowner) as owner_now into v_found
   from dibs.allowed_function as f
   left join pg_catalog.pg_namespace as n on n.nspname = f.schema_name
   left join pg_catalog.pg_proc as p
     on p.pronamespace = n.oid and p.proname = f.function_name and p.pronargs = 1
       and p.proargtypes[0] = 'jsonb'::regtype
-  where f.name = find_function.name and (not dibs._is_confined() or f.name in (select v.name from dibs.functions as v));
+  where f.name = find_function.name
+    and (not dibs._is_confined() or f.name in (select v.name from dibs.functions as v));
   if not found then
     perform dibs._refuse_unknown('DI070',
       format('%s is not a function that may be run', coalesce(quote_literal(left(name, 200)), 'null')), left(name, 200),
@@ -86,7 +88,7 @@ begin
   end;
   if v_flaw is not null then
     raise exception using errcode = 'DI071', message = format('%s may no longer be run: %s', v_found.name, v_flaw),
-      hint = 'mend it, or look at it and allow it again with dibs.allow_function';
+      hint = 'correct it, or look at it and allow it again with dibs.allow_function';
   end if;
   schema_name := v_found.schema_name;
   function_name := v_found.function_name;
@@ -95,5 +97,5 @@ end
 $$;
 
 comment on function dibs.find_function is
-'Worker protocol: look a function up on the allow-list by its exact name, and at what it is now. Raises DI070 when it is not on the
-list and DI071 when it is no longer what was allowed.';
+'Worker protocol: look up a function on the allow-list by its exact name, and check that it is still the function that
+was allowed. Raises DI070 if it is not on the list, and DI071 if its owner has changed or it has a flaw.';

@@ -1,4 +1,4 @@
--- The envelope a function answers with.
+-- The envelope that a function returns.
 
 create or replace function dibs.check_envelope(result jsonb, name text default null) returns jsonb
 language plpgsql immutable security definer
@@ -20,8 +20,9 @@ end
 $$;
 
 comment on function dibs.check_envelope is
-'Read an envelope strictly: an object of success, error, validation_failure_message and payload and nothing else, in
-which exactly one of the three is said. Returns it with every key there; raises DI072.';
+'Check an envelope: an object with no other keys than success, error, validation_failure_message and payload, that says
+success or one of the two failures. Returns it with all four keys; raises DI072. `name`: the function, for the
+message.';
 
 create or replace function dibs.envelope_ok(payload jsonb default '{}') returns jsonb
 language plpgsql immutable security definer
@@ -32,7 +33,7 @@ begin
 end
 $$;
 
-comment on function dibs.envelope_ok is 'The envelope of a function that succeeded, with what it has to say.';
+comment on function dibs.envelope_ok is 'The envelope of success. The payload becomes the result of the job.';
 
 create or replace function dibs.envelope_error(error text) returns jsonb
 language plpgsql immutable security definer
@@ -44,7 +45,7 @@ end
 $$;
 
 comment on function dibs.envelope_error is
-'The envelope of an operational error: it is logged, and the job is tried again by its policy.';
+'The envelope of an operational error. The error is logged, and the job is retried by its policy.';
 
 create or replace function dibs.envelope_invalid(message text) returns jsonb
 language plpgsql immutable security definer
@@ -57,4 +58,4 @@ end
 $$;
 
 comment on function dibs.envelope_invalid is
-'The envelope of a validation failure: what was asked can never work, and nothing is wrong with the worker.';
+'The envelope of a validation failure: the payload can never work, so the job fails without a retry.';

@@ -1,4 +1,4 @@
--- function_flaw: why a function cannot be run as a job.
+-- function_flaw: the reason why a function may not be run as a job.
 
 create or replace function dibs.function_flaw(oid oid) returns text
 language sql stable security definer
@@ -16,9 +16,11 @@ begin atomic
     when rival.name is not null
       then format('a call with one jsonb fits %s as well, by its defaults', rival.name)
     when p.prosecdef and array_positions(path.names, 'pg_temp') is distinct from array[cardinality(path.names)]
-      then 'it is SECURITY DEFINER and pins no search_path that has pg_temp at its end only, so a temporary table can capture it'
+      then 'it is SECURITY DEFINER and pins no search_path that has pg_temp at its end only, so a temporary table can'
+        ' capture it'
     when p.prosecdef and open_schema.name is not null
-      then format('it is SECURITY DEFINER and its search_path has %I, in which others may create things', open_schema.name)
+      then format(
+        'it is SECURITY DEFINER and its search_path has %I, in which others may create things', open_schema.name)
     when p.prosecdef and exists (
       select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
       where a.grantee = 0 and a.privilege_type = 'EXECUTE')
@@ -43,7 +45,7 @@ begin atomic
 end;
 
 comment on function dibs.function_flaw is
-'Worker protocol: what keeps a function from being run by a worker, in words; null when nothing does.';
+'Worker protocol: the reason why workers may not run a function, in words; null if they may.';
 
 create or replace function dibs._function_fix(oid oid) returns text
 language sql stable
@@ -59,4 +61,4 @@ begin atomic
   from pg_catalog.pg_proc as p where p.oid = _function_fix.oid;
 end;
 
-comment on function dibs._function_fix is 'What to do about a function''s flaw.';
+comment on function dibs._function_fix is 'Say how to correct the flaw of a function.';

@@ -1,4 +1,4 @@
--- Failures by what they have in common.
+-- Groups of similar failures: the fingerprint of an error, and the counting of failures by group.
 
 create or replace function dibs._message_without_ids(message text) returns text
 language sql immutable strict parallel safe
@@ -6,7 +6,8 @@ return left(regexp_replace(regexp_replace(left(message, 2000),
   '[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|\m(?=[a-f]*[0-9])[0-9a-f]{8,}\M', 'N', 'g'),
   '[0-9]+([.,:][0-9]+)*', 'N', 'g'), 300);
 
-comment on function dibs._message_without_ids is 'A message without ids and numbers, for which N stands.';
+comment on function dibs._message_without_ids is
+'Replace ids and numbers of a message by N, and cut it to 300 characters.';
 
 create or replace function dibs._error_line(error text) returns text
 language sql immutable strict parallel safe
@@ -15,19 +16,24 @@ return coalesce(
     substring(right(error, 8000) from '.*\n +File "[^\n]*\n(?: [^\n]*\n)*([^ \n][^\n]*)') end,
   split_part(error, E'\n', 1));
 
-comment on function dibs._error_line is 'What an error says in one line: its first, or of a trace that comes first the line after its last frame.';
+comment on function dibs._error_line is
+'The line that names an error: its first line; if it begins with a Python traceback, the line after the last frame.';
 
 create or replace function dibs._innermost_frame(error text) returns text
 language sql immutable strict parallel safe
 begin atomic
   select regexp_replace(f.frame[1], '^.*/(?=[^/]+/[^/]+$)', '') || ' in ' || f.frame[2]
-  from regexp_matches(right(error, 8000), '^ +File "([^"\n]+)", line [0-9]+, in ([^\n]+)$', 'gn') with ordinality as f (frame, n)
-  order by f.frame[1] !~ '/(site|dist)-packages/|/lib/python[0-9.]+/|<frozen |/dibs/(worker|client|runtime|channels)/' desc, f.n desc
+  from regexp_matches(right(error, 8000), '^ +File "([^"\n]+)", line [0-9]+, in ([^\n]+)$', 'gn')
+    with ordinality as f (frame, n)
+  order by
+    f.frame[1] !~ '/(site|dist)-packages/|/lib/python[0-9.]+/|<frozen |/dibs/(worker|client|runtime|channels)/' desc,
+    f.n desc
   limit 1;
 end;
 
 comment on function dibs._innermost_frame is
-'Where an error of Python was raised: the innermost frame that is not of a library, if any; null without a trace.';
+'The place where a Python error was raised, as "file in function": the innermost frame outside of libraries, or the
+innermost frame if all are of libraries. Null without a traceback.';
 
 create or replace function dibs._failure_key(error text) returns dibs.failure_key
 language plpgsql immutable strict parallel safe
@@ -40,18 +46,20 @@ begin
   v_key.error := left(v_class, 200);
   v_key.message := dibs._message_without_ids(ltrim(substr(v_line, length(v_class) + 1), ': '));
   v_key.frame := left(dibs._innermost_frame(error), 300);
-  v_key.fingerprint := left(encode(sha256(convert_to(concat_ws(E'\n', v_key.error, v_key.message, v_key.frame), 'UTF8')), 'hex'), 12);
+  v_key.fingerprint := left(encode(sha256(convert_to(
+    concat_ws(E'\n', v_key.error, v_key.message, v_key.frame), 'UTF8')), 'hex'), 12);
   return v_key;
 end
 $$;
 
-comment on function dibs._failure_key is 'What an error has in common with others.';
+comment on function dibs._failure_key is
+'The class, message and frame of an error that similar errors share, and the fingerprint of the three.';
 
 create or replace function dibs._failure_fingerprint(error text) returns text
 language sql immutable strict parallel safe
 return (dibs._failure_key(error)).fingerprint;
 
-comment on function dibs._failure_fingerprint is 'The group that an error belongs to.';
+comment on function dibs._failure_fingerprint is 'The fingerprint of the group that an error belongs to.';
 
 create or replace function dibs._count_failures(mark dibs.stat_mark, upto bigint, open bigint[]) returns void
 language plpgsql volatile
@@ -77,8 +85,10 @@ begin
   select array(select row(c.*)::dibs.failure_count from counted as c),
     array(select distinct on ((f.key).fingerprint) f.key from failed as f order by (f.key).fingerprint)
   into v_counts, v_keys;
-  -- Locked, so that none is forgotten whose last old count goes meanwhile.
-  perform from dibs.failure_group as g where g.fingerprint = any (array(select k.fingerprint from unnest(v_keys) as k)) for key share;
+  -- Lock the groups, so that _delete_old_failures does not delete one whose last old count it has just deleted.
+  perform from dibs.failure_group as g
+  where g.fingerprint = any (array(select k.fingerprint from unnest(v_keys) as k))
+  for key share;
   insert into dibs.failure_group (fingerprint, error, message, frame)
   select k.fingerprint, k.error, k.message, k.frame from unnest(v_keys) as k on conflict do nothing;
   insert into dibs.failure_count as e select c.* from unnest(v_counts) as c
@@ -88,7 +98,8 @@ begin
 end
 $$;
 
-comment on function dibs._count_failures is 'Count the failures of runs that are not counted yet.';
+comment on function dibs._count_failures is
+'Count the failures among the uncounted runs of transactions below `upto`. `open`: transactions in progress.';
 
 create or replace function dibs._delete_old_failures(at timestamptz) returns void
 language plpgsql volatile
@@ -102,11 +113,14 @@ begin
       where o.hour < at - (select s.error_retention from dibs.setting as s) order by o.hour limit 10000))
     returning e.fingerprint)
   select array_agg(distinct g.fingerprint) into v_old from gone as g;
-  -- One that is being counted is locked and stays; one whose new count was committed by now is seen by the next statement.
-  v_old := array(select g.fingerprint from dibs.failure_group as g where g.fingerprint = any (v_old) for update skip locked);
+  -- Skip groups that _count_failures has locked. The next statement sees the counts of those that it has released.
+  v_old := array(
+    select g.fingerprint from dibs.failure_group as g where g.fingerprint = any (v_old) for update skip locked);
   delete from dibs.failure_group as g
-  where g.fingerprint = any (v_old) and not exists (select from dibs.failure_count as e where e.fingerprint = g.fingerprint);
+  where g.fingerprint = any (v_old)
+    and not exists (select from dibs.failure_count as e where e.fingerprint = g.fingerprint);
 end
 $$;
 
-comment on function dibs._delete_old_failures is 'Delete counts of failures past the retention of errors.';
+comment on function dibs._delete_old_failures is
+'Delete up to 10,000 counts past the retention of errors, and groups that have none left.';
