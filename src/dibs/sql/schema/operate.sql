@@ -1,4 +1,4 @@
--- What operators choose jobs by, and what it takes to undo what they did.
+-- Filters and changes that operators give, and snapshots for undo.
 
 create type dibs.job_filter as (
   ids uuid[],
@@ -17,8 +17,9 @@ create type dibs.job_filter as (
   ended_before timestamptz
 );
 comment on type dibs.job_filter is
-'What jobs are chosen by; all that is given has to hold. `reason` is a LIKE pattern for the reason of a dead job or the last error of
-another, payload and headers are contained in the job''s, and dedup_key is one of the queue.';
+'The conditions by which verbs choose jobs; a job must meet every condition that is given. `reason` is a LIKE pattern
+for the reason of a dead job, or for the last error of another; `failure` is the fingerprint of a group of errors;
+payload and headers must be contained in the job''s; a dedup_key needs its queue.';
 
 create type dibs.job_change as (
   payload jsonb,
@@ -26,10 +27,9 @@ create type dibs.job_change as (
   due_at timestamptz,
   delay interval
 );
-comment on type dibs.job_change is 'What `edit` changes of a job.';
+comment on type dibs.job_change is 'The fields of a job that `edit` can change.';
 
--- Kept for an hour. For a job that was cancelled: when, and until when it may wait. For one that was brought back: what it had
--- died of.
+-- For a cancelled job: when it was cancelled and its old expire_at. For a retried job: when and why it had died.
 create table dibs.undo_job (
   operation bigint not null,
   id uuid not null,
@@ -45,4 +45,5 @@ create table dibs.undo_job (
   constraint undo_job_pkey primary key (operation, id)
 );
 create index undo_job_at_idx on dibs.undo_job (at);
-comment on table dibs.undo_job is 'What jobs were before an operation that can be undone.';
+comment on table dibs.undo_job is
+'Jobs as they were before a cancel_where or a retry, kept for an hour so that `undo` can restore them.';

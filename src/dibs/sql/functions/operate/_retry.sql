@@ -1,4 +1,4 @@
--- What retry accepts, and how dead jobs come back.
+-- Parts of retry: check its arguments, lock dead jobs, make them ready, and report the ones that stay dead.
 
 create or replace function dibs._check_retry(max integer, rate double precision, delay interval) returns void
 language plpgsql stable
@@ -14,83 +14,94 @@ begin
 end
 $$;
 
-comment on function dibs._check_retry is 'Refuse a retry that makes no sense, with a sentence that says why.';
+comment on function dibs._check_retry is 'Raise DI010 for a `max`, a rate or a delay that is out of range.';
 
 create or replace function dibs._retry_filter(filter jsonb) returns jsonb
 language sql immutable parallel safe
--- Somebody wanted the cancelled to end: a filter brings them back only if it asks for them. Null is as if it were not given.
 return case
-  when jsonb_typeof(filter) <> 'object' or jsonb_typeof(filter -> 'ids') <> 'null' or jsonb_typeof(filter -> 'states') <> 'null' then filter
+  when jsonb_typeof(filter) <> 'object'
+    or jsonb_typeof(filter -> 'ids') <> 'null' or jsonb_typeof(filter -> 'states') <> 'null' then filter
   else filter || '{"states": ["failed", "exhausted", "expired"]}' end;
 
-comment on function dibs._retry_filter is 'A filter of a retry: without ids and states it leaves cancelled jobs alone.';
+comment on function dibs._retry_filter is
+'Leave cancelled jobs out of the filter of a retry that names neither ids nor states (or null for them): somebody wanted
+these jobs to end.';
 
-create or replace function dibs._lock_dead(ids uuid[], filter dibs.job_filter) returns table (id uuid, fits boolean)
+create or replace function dibs._lock_dead(ids uuid[], filter dibs.job_filter)
+returns table (id uuid, still_matches boolean)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_queues integer[] := case when filter.queue is not null then dibs._queue_numbers(dibs._queue_number(filter.queue)) end;
+  v_queues integer[] := case when filter.queue is not null
+    then dibs._queue_numbers(dibs._queue_number(filter.queue)) end;
 begin
   return query
-  select d.id, d.fits from unnest(ids) as k (id)
+  select d.id, d.still_matches from unnest(ids) as k (id)
   cross join lateral (
-    select d.id, d.state = any (filter.states) and (v_queues is null or d.queue_id = any (v_queues)) as fits
+    select d.id, d.state = any (filter.states) and (v_queues is null or d.queue_id = any (v_queues)) as still_matches
     from dibs.dead as d where d.id = k.id for update skip locked) as d;
 end
 $$;
 
 comment on function dibs._lock_dead is
-'Lock the dead among these jobs, in that order, but for what others hold; and whether each still `fits`: one may have come back and ended
-otherwise, or have been moved, since it was found.';
+'Lock the dead tickets of these jobs, in this order, and skip locked ones. `still_matches` is false if a job has been
+retried and died in another state, or was moved, since it was found.';
 
-create or replace function dibs._retry_jobs(ids uuid[], rate double precision, delay interval, keeps_due boolean, at timestamptz) returns uuid[]
+create or replace function dibs._retry_jobs(
+  ids uuid[], rate double precision, delay interval, keeps_due boolean, at timestamptz) returns uuid[]
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_back uuid[];
+  v_retried uuid[];
   v_tickets dibs.ready[];
 begin
   with chosen as materialized (
-    select d.*, j.group_name, j.cost, coalesce(j.ttl, q.ttl) as alive,
+    select d.*, j.group_name, j.cost, coalesce(j.ttl, q.ttl) as ttl,
       case when j.deadline > at then j.deadline end as deadline,
       row_number() over (order by k.n) as place,
       dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, 1) as own_lease,
-      d.fingerprint is not null and f.id is distinct from d.id and j.dedup_scope is distinct from 'window' as taken
+      -- Another job has the dedup key now. A key whose scope is a window of time was never the job's alone.
+      d.fingerprint is not null and f.id is distinct from d.id and j.dedup_scope is distinct from 'window'
+        as is_duplicate
     from unnest(ids) with ordinality as k (id, n)
     join dibs.dead as d on d.id = k.id
     join dibs.job as j on j.id = d.id
     join dibs.queue as q on q.id = d.queue_id
     left join dibs.fingerprint as f on f.hash = d.fingerprint
   ), gone as (
-    delete from dibs.dead as d using chosen as c where d.id = c.id and not c.taken
+    delete from dibs.dead as d using chosen as c where d.id = c.id and not c.is_duplicate
     returning c.*, greatest(
       case when keeps_due then c.due_at end,
-      at + delay + coalesce((c.place - 1) / rate * interval '1 second', interval '0')) as due
+      at + delay + coalesce((c.place - 1) / rate * interval '1 second', interval '0')) as new_due_at
   )
-  select array_agg(g.id), array_agg(dibs._ticket(id => g.id, due_at => g.due, expire_at => dibs._expiry(g.due, g.alive, g.deadline),
+  select array_agg(g.id), array_agg(dibs._ticket(
+    id => g.id, due_at => g.new_due_at, expire_at => dibs._expiry(g.new_due_at, g.ttl, g.deadline),
     queue_id => g.queue_id, run => g.run, charged => 0, losses => 0, priority => g.priority, own_lease => g.own_lease,
-    history => g.history, fingerprint => g.fingerprint, group_key => dibs._group_key(g.queue_id, g.group_name), cost => g.cost))
-  into v_back, v_tickets from gone as g;
+    history => g.history, fingerprint => g.fingerprint, group_key => dibs._group_key(g.queue_id, g.group_name),
+    cost => g.cost))
+  into v_retried, v_tickets from gone as g;
   perform dibs._return_tickets(v_tickets, at);
-  return coalesce(v_back, '{}');
+  return coalesce(v_retried, '{}');
 end
 $$;
 
 comment on function dibs._retry_jobs is
-'Bring dead jobs back that the caller has locked after it retook their keys, in that order, the first after `delay` and `rate` of them per second, and with `keeps_due` none before it was due.
-Those whose dedup key another job holds now stay dead. Returns the others.';
+'Make dead jobs ready with new attempts. The caller has locked their tickets, after it retook their dedup keys. The
+first is due after `delay`, the others at `rate` per second (null: all at once), in this order; with `keeps_due` none
+before its old due time. Return their ids; jobs whose dedup key another job has now stay dead.';
 
-create or replace function dibs._refused_jobs(ids uuid[], locked uuid[], chosen uuid[], back uuid[]) returns jsonb
+create or replace function dibs._refused_jobs(ids uuid[], locked uuid[], chosen uuid[], retried uuid[]) returns jsonb
 language sql stable
 return (
   select coalesce(jsonb_agg(jsonb_build_object('id', r.id, 'reason', r.reason) order by r.id), '[]') from (
-    select k.id, 'duplicate' as reason from (select unnest(chosen) except select unnest(back)) as k (id)
+    select k.id, 'duplicate' as reason from (select unnest(chosen) except select unnest(retried)) as k (id)
     union all
     select k.id, 'busy' from (select unnest(ids) except select unnest(locked)) as k (id)
     cross join lateral (select from dibs.dead as d where d.id = k.id offset 0) as d
   ) as r);
 
 comment on function dibs._refused_jobs is
-'The jobs of a step that stay dead: `duplicate` if another job has the dedup key, `busy` if another transaction holds the job.';
+'The jobs of a step that stay dead, as JSON: `duplicate` if another job has the dedup key, `busy` if another transaction
+had locked the ticket.';

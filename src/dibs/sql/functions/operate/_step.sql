@@ -1,4 +1,4 @@
--- What the verbs on many jobs have in common: each call is one step, which ends soon.
+-- Parts of the verbs on many jobs. Each call of such a verb is one step, which ends soon.
 
 create or replace function dibs._begin_step(
   verb text, filter jsonb, states text[], max integer, after uuid, continues bigint, at timestamptz,
@@ -13,7 +13,9 @@ begin
 end
 $$;
 
-comment on function dibs._begin_step is 'Check what a verb was given, and find the jobs of this step.';
+comment on function dibs._begin_step is
+'Check the arguments of a verb on many jobs, and find the jobs of this step. `next` is where the next step begins, null
+after the last.';
 
 create or replace function dibs._delete_jobs(ids uuid[]) returns bigint
 language plpgsql volatile
@@ -31,7 +33,8 @@ begin
 end
 $$;
 
-comment on function dibs._delete_jobs is 'Delete jobs that have no ticket, with all that is known of them. Returns how many.';
+comment on function dibs._delete_jobs is
+'Delete jobs that have no ticket, with their attempts, deliveries and follow-ups. Return how many.';
 
 create or replace function dibs._find_deletable(ids uuid[]) returns uuid[]
 language plpgsql volatile
@@ -53,4 +56,5 @@ end
 $$;
 
 comment on function dibs._find_deletable is
-'Those of the jobs whose runs are in the statistics, after an attempt to bring them there: the others cannot be deleted yet.';
+'Those of the jobs whose attempts are all in the statistics; roll up once if some are not. An attempt that is deleted
+before it is counted would be missing from the statistics.';

@@ -1,4 +1,4 @@
--- What it takes to undo, noted before a change and kept for an hour.
+-- Parts of undo: snapshots of jobs before a change, kept for an hour, and the way back.
 
 create or replace function dibs._undo_period() returns interval
 language sql immutable parallel safe
@@ -6,39 +6,64 @@ return interval '1 hour';
 
 comment on function dibs._undo_period is 'How long an operation can be undone.';
 
+create or replace function dibs._snapshot(ticket dibs.dead, expire_at timestamptz, state text, reason text)
+returns dibs.undo_job
+language plpgsql stable
+as $$
+declare
+  v_snapshot dibs.undo_job;
+begin
+  v_snapshot.id := ticket.id;
+  v_snapshot.at := dibs.now();
+  v_snapshot.run := ticket.run;
+  v_snapshot.charged := ticket.charged;
+  v_snapshot.losses := ticket.losses;
+  v_snapshot.due_at := ticket.due_at;
+  v_snapshot.expire_at := expire_at;
+  v_snapshot.ended_at := ticket.ended_at;
+  v_snapshot.state := state;
+  v_snapshot.reason := reason;
+  return v_snapshot;
+end
+$$;
+
+comment on function dibs._snapshot is
+'Note a dead job for undo. Its operation stays null until _save_undo.';
+
 create or replace function dibs._snapshot_dead(ids uuid[]) returns dibs.undo_job[]
 language sql stable
 return array(
-  select row(0, d.id, dibs.now(), d.run, d.charged, d.losses, d.due_at, null, d.ended_at, d.state, d.reason)::dibs.undo_job
+  select dibs._snapshot(t.ticket, expire_at => null, state => (t.ticket).state, reason => (t.ticket).reason)
   from unnest(ids) as k (id)
-  cross join lateral (select d.* from dibs.dead as d where d.id = k.id offset 0) as d);
+  cross join lateral (select d as ticket from dibs.dead as d where d.id = k.id offset 0) as t);
 
-comment on function dibs._snapshot_dead is 'What dead jobs are before they are brought back.';
+comment on function dibs._snapshot_dead is 'Note dead jobs as they are before a retry.';
 
 create or replace function dibs._expiry_times(ids uuid[]) returns jsonb
 language sql stable
 return (
-  select jsonb_object_agg(w.id, w.expire_at) from unnest(ids) as k (id)
+  select jsonb_object_agg(waiting.id, waiting.expire_at) from unnest(ids) as k (id)
   cross join lateral (
     select r.id, r.expire_at from dibs.ready as r where r.id = k.id
     union all
-    select b.id, b.expire_at from dibs.blocked as b where b.id = k.id) as w);
+    select b.id, b.expire_at from dibs.blocked as b where b.id = k.id) as waiting);
 
-comment on function dibs._expiry_times is 'When waiting jobs expire, by id: a dead ticket does not say it.';
+comment on function dibs._expiry_times is 'When waiting jobs expire, by id, as JSON: a dead ticket has no expire_at.';
 
 create or replace function dibs._snapshot_cancelled(ids uuid[], expiries jsonb) returns dibs.undo_job[]
 language sql volatile
 return array(
-  select row(0, d.id, dibs.now(), d.run, d.charged, d.losses, d.due_at, coalesce((expiries ->> d.id::text)::timestamptz,
-      dibs._expiry(d.due_at, coalesce(j.ttl, q.ttl), j.deadline)), d.ended_at, 'cancelled', null)::dibs.undo_job
+  select dibs._snapshot(t.ticket, state => 'cancelled', reason => null, expire_at => coalesce(
+    (expiries ->> k.id::text)::timestamptz, dibs._expiry((t.ticket).due_at, coalesce(j.ttl, q.ttl), j.deadline)))
   from unnest(ids) as k (id)
-  cross join lateral (select d.* from dibs.dead as d where d.id = k.id offset 0) as d
-  left join lateral (select j.ttl, j.deadline from dibs.job as j where j.id = d.id offset 0) as j on true
-  left join dibs.queue as q on q.id = d.queue_id);
+  cross join lateral (select d as ticket from dibs.dead as d where d.id = k.id offset 0) as t
+  left join lateral (select j.ttl, j.deadline from dibs.job as j where j.id = k.id offset 0) as j on true
+  left join dibs.queue as q on q.id = (t.ticket).queue_id);
 
 comment on function dibs._snapshot_cancelled is
-'What jobs were before they were cancelled, by their dead tickets. A job may have run between the moment it was chosen and the moment it was
-cancelled, so what it was when it was chosen does not count.';
+'Note jobs as they were before they were cancelled, from their dead tickets and the `expiries` that _expiry_times
+returned before. The dead ticket is more recent: a job may have run after it was chosen and before it was cancelled. A
+job without an entry in `expiries` gets a new TTL.';
 
 create or replace function dibs._save_undo(operation bigint, jobs dibs.undo_job[], changed uuid[]) returns void
 language sql volatile
@@ -50,24 +75,28 @@ begin atomic
   on conflict on constraint undo_job_pkey do nothing;
 end;
 
-comment on function dibs._save_undo is 'Keep what jobs were before an operation, those of them that it changed; of those that are dead since, when they ended.';
+comment on function dibs._save_undo is
+'Insert the snapshots of the jobs that an operation has `changed`. The snapshot of a job that is dead now gets the time
+when it died, by which undo recognizes it.';
 
 create or replace function dibs._forget_undo() returns bigint
 language plpgsql volatile
 as $$
 declare
-  v_gone bigint;
+  v_deleted bigint;
 begin
   with gone as (
     delete from dibs.undo_job as u where u.ctid = any (array(
-      select o.ctid from dibs.undo_job as o where o.at < dibs.now() - dibs._undo_period() order by o.at limit 10000 for update skip locked))
+      select o.ctid from dibs.undo_job as o where o.at < dibs.now() - dibs._undo_period()
+      order by o.at limit 10000 for update skip locked))
     returning 1)
-  select count(*) into v_gone from gone;
-  return v_gone;
+  select count(*) into v_deleted from gone;
+  return v_deleted;
 end
 $$;
 
-comment on function dibs._forget_undo is 'Delete what was kept for operations that can no longer be undone.';
+comment on function dibs._forget_undo is
+'Delete up to 10,000 snapshots of operations that can no longer be undone. Return how many.';
 
 create or replace function dibs._undo_cancel(jobs dibs.undo_job[], at timestamptz) returns bigint
 language plpgsql volatile
@@ -76,7 +105,7 @@ declare
   v_ids uuid[];
   v_tickets dibs.ready[];
 begin
-  -- Keys before tickets, as in every verb: an edit that holds a key may wait for the ticket.
+  -- Lock dedup keys before tickets, as every verb does: an `edit` that holds a key may wait for the ticket.
   perform dibs._retake_dedup_keys(array(
     select d.id from unnest(jobs) as u
     join dibs.dead as d on d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at), at);
@@ -102,15 +131,16 @@ end
 $$;
 
 comment on function dibs._undo_cancel is
-'Let cancelled jobs wait as before, unless they have come back since, or another job has their dedup key. Returns how many do.';
+'Make cancelled jobs wait again as before, except a job that is no longer dead of this cancellation, or whose dedup key
+another job has. Return how many.';
 
 create or replace function dibs._undo_retry(jobs dibs.undo_job[], at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 declare
   v_ids uuid[];
-  v_gone dibs.ready[];
-  v_put bigint;
+  v_withdrawn dibs.ready[];
+  v_inserted bigint;
 begin
   v_ids := array(
     select r.id from unnest(jobs) as u
@@ -120,15 +150,18 @@ begin
     select b.id from unnest(jobs) as u
     cross join lateral (
       select b.id from dibs.blocked as b where b.id = u.id and b.run = u.run for update skip locked) as b);
-  v_gone := dibs._withdraw_tickets(array(select k from unnest(v_ids) as k order by k), at);
-  insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state, reason, fingerprint)
-  select g.id, u.due_at, u.ended_at, g.queue_id, g.run, u.charged, u.losses, g.priority, g.history, u.state, u.reason, g.fingerprint
-  from unnest(v_gone) as g join unnest(jobs) as u on u.id = g.id;
-  get diagnostics v_put = row_count;
-  perform dibs._check_moved(coalesce(cardinality(v_gone), 0), v_put);
-  perform dibs._free_dedup_keys(array_agg(g.fingerprint), array_agg(g.id)) from unnest(v_gone) as g;
-  return coalesce(cardinality(v_gone), 0);
+  v_withdrawn := dibs._withdraw_tickets(array(select k from unnest(v_ids) as k order by k), at);
+  insert into dibs.dead (
+    id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state, reason, fingerprint)
+  select w.id, u.due_at, u.ended_at, w.queue_id, w.run, u.charged, u.losses, w.priority, w.history, u.state, u.reason,
+    w.fingerprint
+  from unnest(v_withdrawn) as w join unnest(jobs) as u on u.id = w.id;
+  get diagnostics v_inserted = row_count;
+  perform dibs._check_moved(coalesce(cardinality(v_withdrawn), 0), v_inserted);
+  perform dibs._free_dedup_keys(array_agg(w.fingerprint), array_agg(w.id)) from unnest(v_withdrawn) as w;
+  return coalesce(cardinality(v_withdrawn), 0);
 end
 $$;
 
-comment on function dibs._undo_retry is 'Let jobs that were brought back be dead as before, unless one has run since. Returns how many are.';
+comment on function dibs._undo_retry is
+'Make retried jobs dead again as before, except a job that has run since. Return how many.';

@@ -1,4 +1,4 @@
--- cancel_where: cancel by filter.
+-- cancel_where: cancel jobs by filter.
 
 create or replace function dibs.cancel_where(
   filter jsonb, reason text default 'cancelled by request', max integer default 1000, after uuid default null,
@@ -25,7 +25,8 @@ begin
     return;
   end if;
   v_expiries := dibs._expiry_times(v_ids);
-  select array_agg(c.id) filter (where c.answer = 'cancelled'), count(*) filter (where c.answer in ('cancelled', 'requested'))
+  select array_agg(c.id) filter (where c.answer = 'cancelled'),
+    count(*) filter (where c.answer in ('cancelled', 'requested'))
   into v_dead, done from dibs._cancel_batch(v_ids, cancel_where.reason, true,
     'running' = any ((dibs._read_filter('cancel_where', cancel_where.filter, v_states)).states)) as c;
   operation := dibs._audit('cancel_where', cancel_where.filter ->> 'queue', cancel_where.filter, done,
@@ -35,5 +36,5 @@ end
 $$;
 
 comment on function dibs.cancel_where is
-'Cancel jobs by filter: those that wait are dead, and the holders of those that run are asked to stop. A step of up to `max`, which answers
-as `delete` does.';
+'Cancel jobs by filter: waiting jobs are dead at once, and the workers of running jobs are asked to stop them. A step of
+up to `max`, with the same answer as `delete`.';

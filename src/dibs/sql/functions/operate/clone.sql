@@ -1,4 +1,4 @@
--- clone: the same job once more.
+-- clone: enqueue a copy of a job.
 
 create or replace function dibs.clone(id uuid) returns uuid
 language plpgsql volatile security definer
@@ -18,9 +18,11 @@ begin
   from dibs.queue as q left join dibs.queue as p on p.id = q.shard_of where q.id = v_job.queue_id;
   select e.id into v_clone from dibs._enqueue_batch(
     jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
-      'queue', v_queue, 'kind', v_job.kind, 'content_type', v_job.content_type, 'priority', v_job.priority, 'ttl', v_job.ttl,
+      'queue', v_queue, 'kind', v_job.kind, 'content_type', v_job.content_type, 'priority', v_job.priority,
+      'ttl', v_job.ttl,
       'deadline', case when v_job.deadline > dibs.now() then v_job.deadline end, 'lease', v_job.lease,
-      'lease_growth', v_job.lease_growth, 'lease_cap', v_job.lease_cap, 'max_attempts', v_job.max_attempts, 'history', v_job.history,
+      'lease_growth', v_job.lease_growth, 'lease_cap', v_job.lease_cap, 'max_attempts', v_job.max_attempts,
+      'history', v_job.history,
       'group', v_job.group_name, 'cost', v_job.cost, 'resources', v_job.resources))
       || jsonb_build_object('payload', v_job.payload, 'headers', v_job.headers, 'backoff', v_job.backoff)),
     case when v_job.body is not null then array[v_job.body] end, false) as e;
@@ -30,5 +32,5 @@ end
 $$;
 
 comment on function dibs.clone is
-'Enqueue a job once more, due now: the same payload, headers and options, without its dedup key, and without a deadline that has passed. Returns the id
-of the clone; raises DI002 when there is no such job.';
+'Enqueue a copy of a job, due now: the same payload, headers and options, but without its dedup key, and without a
+deadline that has passed. Returns the id of the copy; raises DI002 if there is no such job.';

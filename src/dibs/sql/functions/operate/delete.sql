@@ -1,7 +1,8 @@
--- delete: ended jobs, gone at once instead of after their retention.
+-- delete: delete ended jobs at once, instead of after their retention.
 
 create or replace function dibs.delete(
-  filter jsonb, max integer default 1000, after uuid default null, continues bigint default null, dry_run boolean default false,
+  filter jsonb, max integer default 1000, after uuid default null, continues bigint default null,
+  dry_run boolean default false,
   out matched bigint, out done bigint, out next uuid, out operation bigint)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -25,8 +26,8 @@ begin
   v_filter := dibs._read_filter('delete', delete.filter, v_states);
   v_queues := case when v_filter.queue is not null then dibs._queue_numbers(dibs._queue_number(v_filter.queue)) end;
   v_ids := dibs._find_deletable(v_ids);
-  -- One that is locked may be about to come back; what came back since has another ticket, and may have succeeded. All of them stay, and so
-  -- does what was moved away.
+  -- Keep a job whose dead ticket is locked: it may be about to be retried. Keep a job that was retried since it was
+  -- found, even if it has succeeded meanwhile, and a job that was moved to another queue.
   v_dead := array(
     select d.id from unnest(v_ids) as k (id)
     cross join lateral (
@@ -36,14 +37,18 @@ begin
   delete from dibs.dead as d where d.id = any (v_dead);
   done := dibs._delete_jobs(array(
     select k from unnest(v_ids) as k
-    where (k = any (v_dead) or 'succeeded' = any (v_filter.states)) and not exists (select from dibs.ready as r where r.id = k) and not exists (select from dibs.blocked as b where b.id = k)
-      and not exists (select from dibs.lease as l where l.id = k) and not exists (select from dibs.dead as d where d.id = k)
+    where (k = any (v_dead) or 'succeeded' = any (v_filter.states))
+      and not exists (select from dibs.ready as r where r.id = k)
+      and not exists (select from dibs.blocked as b where b.id = k)
+      and not exists (select from dibs.lease as l where l.id = k)
+      and not exists (select from dibs.dead as d where d.id = k)
     order by k));
   operation := dibs._audit('delete', delete.filter ->> 'queue', delete.filter, done, continues => delete.continues);
 end
 $$;
 
 comment on function dibs.delete is
-'Delete jobs that have succeeded or are dead, with their attempts: a step of up to `max`, by filter (see the type job_filter). Says how many
-it found (`matched`) and deleted (`done`; fewer when others hold them), and where the next step goes on: give `next` as `after` and
-`operation` as `continues` until `next` is null. A dry run only counts.';
+'Delete jobs that have succeeded or are dead, with their attempts: a step of up to `max`, by filter (see the type
+job_filter), oldest first. `matched` is how many the step found and `done` how many it deleted, fewer if other
+transactions have locked some. For the next step give `next` as `after` and `operation` as `continues`, until `next` is
+null. A dry run only counts.';

@@ -1,4 +1,4 @@
--- edit: payload, priority and due time of a job that waits or is dead.
+-- edit: change the payload, the priority or the due time of a job that waits or is dead.
 
 create or replace function dibs._read_change(changes jsonb, at timestamptz) returns dibs.job_change
 language plpgsql stable
@@ -10,7 +10,8 @@ begin
     raise exception using errcode = 'DI010', message = 'edit takes a JSON object of what is to be changed',
       hint = 'such as {"priority": 9}';
   end if;
-  perform dibs._check_json_keys('DI010', 'job', 'field that can be changed', changes, dibs._field_names('dibs.job_change'));
+  perform dibs._check_json_keys('DI010', 'job', 'field that can be changed', changes,
+    dibs._field_names('dibs.job_change'));
   v_change := jsonb_populate_record(null::dibs.job_change, changes);
   if v_change.priority not between -100 and 100 or changes -> 'priority' = 'null' then
     raise exception using errcode = 'DI010', message = 'a job has a priority from -100 to 100';
@@ -25,29 +26,32 @@ begin
 end
 $$;
 
-comment on function dibs._read_change is 'What is to be changed of a job; refuses what makes no sense.';
+comment on function dibs._read_change is
+'Read the changes that `edit` was given; raise DI010 if they make no sense. A delay becomes a due time, which is never
+in the past.';
 
 create or replace function dibs._edit_ticket(id uuid, change dibs.job_change, at timestamptz) returns text
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_gone dibs.ready[];
+  v_tickets dibs.ready[];
   v_state text;
 begin
-  -- A ticket may move while we wait for it, so look again for as long as there is one that can be changed.
+  -- The ticket may move to another table while we wait for its lock: look again until the job can no longer be changed.
   while v_state is null or v_state not in ('running', 'succeeded', 'unknown') loop
-    -- Put down again even if only the payload changes: a claim that comes meanwhile must not hand out the old one.
-    v_gone := dibs._withdraw_tickets(array[id], at, stays => true);
-    if v_gone is not null then
-      v_gone[1].priority := coalesce(change.priority, v_gone[1].priority);
-      v_gone[1].expire_at := v_gone[1].expire_at + greatest(change.due_at - v_gone[1].due_at, interval '0');
-      v_gone[1].due_at := coalesce(change.due_at, v_gone[1].due_at);
-      v_gone[1].ring := true;
-      perform dibs._return_tickets(v_gone, at);
+    -- Withdraw the ticket even if only the payload changes: a concurrent claim must not hand out the old payload.
+    v_tickets := dibs._withdraw_tickets(array[id], at, stays => true);
+    if v_tickets is not null then
+      v_tickets[1].priority := coalesce(change.priority, v_tickets[1].priority);
+      v_tickets[1].expire_at := v_tickets[1].expire_at + greatest(change.due_at - v_tickets[1].due_at, interval '0');
+      v_tickets[1].due_at := coalesce(change.due_at, v_tickets[1].due_at);
+      v_tickets[1].ring := true;
+      perform dibs._return_tickets(v_tickets, at);
       return null;
     end if;
-    update dibs.dead as d set priority = coalesce(change.priority, d.priority), due_at = coalesce(change.due_at, d.due_at)
+    update dibs.dead as d
+    set priority = coalesce(change.priority, d.priority), due_at = coalesce(change.due_at, d.due_at)
     where d.id = _edit_ticket.id;
     if found then
       return null;
@@ -59,7 +63,8 @@ end
 $$;
 
 comment on function dibs._edit_ticket is
-'Change the ticket of a job that waits or is dead; if it does neither, its state. One that is due later may also wait for as much longer.';
+'Change the priority and the due time in the ticket of a job that waits or is dead, and return null. Return the state of
+the job if it is running, succeeded or unknown. A later due time moves the time when the job expires by as much.';
 
 create or replace function dibs.edit(id uuid, changes jsonb) returns text
 language plpgsql volatile security definer
@@ -88,18 +93,20 @@ begin
   perform dibs._edit_job(edit.id, edit.changes ? 'payload', v_change, v_queue);
   insert into dibs.audit (id, operation, at, role, actor, verb, queue, jobs, detail, job_id, before)
   select n.id, n.id, v_now, session_user, dibs._actor(), 'edit', split_part(v_queue.name, '#', 1), 1,
-    jsonb_build_object('changed', (select jsonb_agg(k order by k) from jsonb_object_keys(edit.changes) as k)), edit.id, v_before
+    jsonb_build_object('changed', (select jsonb_agg(k order by k) from jsonb_object_keys(edit.changes) as k)),
+    edit.id, v_before
   from (select nextval('dibs.audit_id_seq') as id) as n;
   return 'changed';
 end
 $$;
 
 comment on function dibs.edit is
-'Change the payload, the priority or the due time (`due_at` or `delay`) of a job that waits or is dead; `changes` is a JSON object. Returns
-`changed`; raises DI004 when it runs, DI003 when it has succeeded and DI002 when there is no such job. What it had before is kept with who changed it and
-when, and shown by `show`.';
+'Change the payload, the priority or the due time (`due_at` or `delay`) of a job that waits or is dead; `changes` is a
+JSON object. Returns `changed`; raises DI004 if the job is running, DI003 if it has succeeded and DI002 if there is no
+such job. The audit keeps the old values, with who changed them and when; `show` shows them.';
 
-create or replace function dibs._edit_job(id uuid, has_payload boolean, change dibs.job_change, queue dibs.queue) returns void
+create or replace function dibs._edit_job(id uuid, has_payload boolean, change dibs.job_change, queue dibs.queue)
+returns void
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -111,8 +118,11 @@ begin
       perform dibs._refuse_payload(1, v_size, queue.name, queue.payload_limit);
     end if;
     update dibs.job as j
-    set payload = nullif(change.payload, 'null'), body = null, content_type = case when j.body is null then j.content_type end,
-      size = nullif(greatest(v_size + coalesce(dibs._json_bytes(j.headers), 0), dibs._small_job_bytes()), dibs._small_job_bytes())
+    set payload = nullif(change.payload, 'null'), body = null,
+      content_type = case when j.body is null then j.content_type end,
+      -- Null for a small job, whose size is not kept.
+      size = nullif(greatest(v_size + coalesce(dibs._json_bytes(j.headers), 0), dibs._small_job_bytes()),
+        dibs._small_job_bytes())
     where j.id = _edit_job.id;
     if v_size > dibs._large_job_bytes() then
       perform dibs._note_large(array[queue.id]);
@@ -123,7 +133,8 @@ begin
 end
 $$;
 
-comment on function dibs._edit_job is 'Change what was asked of a job.';
+comment on function dibs._edit_job is
+'Change the row of a job: its payload if `has_payload`, its priority and its due time.';
 
 create or replace function dibs._refuse_edit(id uuid, state text) returns void
 language plpgsql immutable
@@ -138,4 +149,4 @@ begin
 end
 $$;
 
-comment on function dibs._refuse_edit is 'Raise DI004 for a job that runs, DI003 for one that has succeeded.';
+comment on function dibs._refuse_edit is 'Raise DI004 for a running job, otherwise DI003: the job has succeeded.';

@@ -1,4 +1,4 @@
--- move: waiting and dead jobs to another queue.
+-- move: move waiting and dead jobs to another queue.
 
 create or replace function dibs._ticket_in_queue(ticket dibs.ready, job dibs.job, queue dibs.queue, at timestamptz)
 returns dibs.ready
@@ -10,7 +10,9 @@ return dibs._ticket(id => (ticket).id, due_at => greatest((ticket).due_at, at), 
   history => (ticket).history, fingerprint => (ticket).fingerprint,
   group_key => dibs._group_key((queue).id, (job).group_name), cost => (ticket).cost);
 
-comment on function dibs._ticket_in_queue is 'A ticket as it is in another queue. It is due no earlier than now: claims there do not look further back.';
+comment on function dibs._ticket_in_queue is
+'Return a ticket as it is in another queue. It is due no earlier than now, because claims of that queue may not look
+further back.';
 
 create or replace function dibs._shard_of_job(id uuid, queue_id integer, shards integer) returns integer
 language sql stable
@@ -20,20 +22,22 @@ return (
     and s.shard = dibs._shard_for(coalesce(j.group_name, j.id::text), _shard_of_job.shards)
   where j.id = _shard_of_job.id);
 
-comment on function dibs._shard_of_job is 'The queue or the shard of it that a job goes to: by its group, otherwise by its id.';
+comment on function dibs._shard_of_job is
+'The id of the shard that a job belongs to, by its group, or by its id without one; the id of the queue if there is no
+such shard.';
 
 create or replace function dibs._move_jobs(ids uuid[], to_queue integer, at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_gone dibs.ready[];
+  v_withdrawn dibs.ready[];
   v_dead uuid[];
   v_ids uuid[];
   v_shards integer := (select q.shards from dibs.queue as q where q.id = to_queue);
   v_tickets dibs.ready[];
 begin
-  -- Queues first, then keys, then tickets, as producers lock them.
+  -- Lock queues, then dedup keys, then tickets, in the order of producers.
   update dibs.queue as q set has_groups = q.has_groups or n.groups, has_job_limits = q.has_job_limits or n.resources,
     has_large = q.has_large or n.large
   from (
@@ -46,25 +50,31 @@ begin
     order by o.id for update of o) as n
   where q.id = n.id;
   perform dibs._lock_dedup_keys(ids);
-  v_gone := dibs._withdraw_tickets(ids, at);
-  with held as materialized (
+  v_withdrawn := dibs._withdraw_tickets(ids, at);
+  with locked as materialized (
     select d.id from unnest(ids) as k (id)
     cross join lateral (select d.id from dibs.dead as d where d.id = k.id for update skip locked) as d
   ), moved as (
-    update dibs.dead as d set queue_id = case when v_shards > 1 then dibs._shard_of_job(d.id, to_queue, v_shards) else to_queue end from held as h where d.id between h.id and h.id
+    update dibs.dead as d
+    set queue_id = case when v_shards > 1 then dibs._shard_of_job(d.id, to_queue, v_shards) else to_queue end
+    from locked as l where d.id between l.id and l.id
     returning d.id)
   select array_agg(m.id) into v_dead from moved as m;
-  v_ids := array(select g.id from unnest(v_gone) as g) || v_dead;
-  update dibs.job as j set queue_id = case when v_shards > 1 then dibs._shard_of_job(j.id, to_queue, v_shards) else to_queue end where j.id = any (v_ids);
+  v_ids := array(select w.id from unnest(v_withdrawn) as w) || v_dead;
+  update dibs.job as j
+  set queue_id = case when v_shards > 1 then dibs._shard_of_job(j.id, to_queue, v_shards) else to_queue end
+  where j.id = any (v_ids);
   v_tickets := array(
-    select dibs._ticket_in_queue(g, j, q, at) from unnest(v_gone) as g
-    join dibs.job as j on j.id = g.id join dibs.queue as q on q.id = j.queue_id order by g.id);
-  perform dibs._check_moved(coalesce(cardinality(v_gone), 0), cardinality(v_tickets)), dibs._return_tickets(v_tickets, at);
+    select dibs._ticket_in_queue(w, j, q, at) from unnest(v_withdrawn) as w
+    join dibs.job as j on j.id = w.id join dibs.queue as q on q.id = j.queue_id order by w.id);
+  perform dibs._check_moved(coalesce(cardinality(v_withdrawn), 0), cardinality(v_tickets));
+  perform dibs._return_tickets(v_tickets, at);
   return coalesce(cardinality(v_ids), 0);
 end
 $$;
 
-comment on function dibs._move_jobs is 'Put those of the jobs that wait or are dead into another queue. Returns how many were.';
+comment on function dibs._move_jobs is
+'Move those of the jobs that wait or are dead to another queue. Return how many.';
 
 create or replace function dibs.move(
   filter jsonb, queue text, max integer default 1000, after uuid default null, continues bigint default null,
@@ -77,17 +87,17 @@ declare
   v_states constant text[] := '{scheduled,ready,blocked,failed,exhausted,expired,cancelled}'::text[];
   v_now timestamptz := dibs.now();
   v_queue integer;
-  v_there integer[];
+  v_targets integer[];
   v_ids uuid[];
 begin
   v_queue := dibs._queue_number(move.queue);
-  v_there := dibs._queue_numbers(v_queue);
+  v_targets := dibs._queue_numbers(v_queue);
   select s.ids, s.next into v_ids, move.next
   from dibs._begin_step('move', move.filter, v_states, move.max, move.after, move.continues, v_now) as s;
-  -- Those that are there already stay where they are.
+  -- Leave out jobs that are already in the queue or in one of its shards.
   v_ids := array(
     select k from unnest(v_ids) as k
-    where not exists (select from dibs.job as j where j.id = k and j.queue_id = any (v_there)) order by k);
+    where not exists (select from dibs.job as j where j.id = k and j.queue_id = any (v_targets)) order by k);
   matched := cardinality(v_ids);
   done := 0;
   operation := move.continues;
@@ -95,11 +105,12 @@ begin
     return;
   end if;
   done := dibs._move_jobs(v_ids, v_queue, v_now);
-  operation := dibs._audit('move', move.filter ->> 'queue', move.filter, done, jsonb_build_object('to', move.queue), move.continues);
+  operation := dibs._audit('move', move.filter ->> 'queue', move.filter, done,
+    jsonb_build_object('to', move.queue), move.continues);
 end
 $$;
 
 comment on function dibs.move is
-'Put jobs that wait or are dead into another queue, by filter: a step of up to `max`, which answers as `delete` does. They keep their
-priority, due time, TTL and attempts, and the dedup key of the queue they came from; leases, retries and limits are the new queue''s from then on.
-It does not ask whether the queue is full.';
+'Move jobs that wait or are dead to another queue, by filter: a step of up to `max`, with the same answer as `delete`.
+They keep their priority, due time, TTL and attempts, and the dedup key of the queue they came from; the lease, retries
+and limits are the new queue''s from then on. A bounded queue accepts them even if it is full.';

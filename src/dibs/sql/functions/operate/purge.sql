@@ -1,7 +1,8 @@
--- purge: a queue's waiting jobs, as if they had never been enqueued.
+-- purge: delete the waiting jobs of a queue.
 
 create or replace function dibs.purge(
-  queue text, max integer default 1000, after uuid default null, continues bigint default null, dry_run boolean default false,
+  queue text, max integer default 1000, after uuid default null, continues bigint default null,
+  dry_run boolean default false,
   out matched bigint, out done bigint, out next uuid, out operation bigint)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -11,27 +12,29 @@ declare
   v_now timestamptz := dibs.now();
   v_filter jsonb := jsonb_build_object('queue', purge.queue);
   v_ids uuid[];
-  v_gone dibs.ready[];
+  v_withdrawn dibs.ready[];
 begin
   if purge.queue is null then
     perform dibs._queue_number(purge.queue);
   end if;
   select s.ids, s.next into v_ids, purge.next
-  from dibs._begin_step('purge', v_filter, '{scheduled,ready,blocked}', purge.max, purge.after, purge.continues, v_now) as s;
+  from dibs._begin_step('purge', v_filter, '{scheduled,ready,blocked}', purge.max,
+    purge.after, purge.continues, v_now) as s;
   matched := cardinality(v_ids);
   done := 0;
   if purge.dry_run or matched = 0 then
     operation := purge.continues;
     return;
   end if;
-  -- Not what was moved to another queue since.
-  v_gone := dibs._withdraw_tickets(dibs._find_deletable(v_ids), v_now, queues => dibs._queue_numbers(dibs._queue_number(purge.queue)));
-  perform dibs._free_dedup_keys(array_agg(g.fingerprint), array_agg(g.id)) from unnest(v_gone) as g;
-  done := dibs._delete_jobs(array(select g.id from unnest(v_gone) as g));
+  -- `queues` leaves out a job that was moved to another queue since it was found.
+  v_withdrawn := dibs._withdraw_tickets(dibs._find_deletable(v_ids), v_now,
+    queues => dibs._queue_numbers(dibs._queue_number(purge.queue)));
+  perform dibs._free_dedup_keys(array_agg(w.fingerprint), array_agg(w.id)) from unnest(v_withdrawn) as w;
+  done := dibs._delete_jobs(array(select w.id from unnest(v_withdrawn) as w));
   operation := dibs._audit('purge', purge.queue, v_filter, done, continues => purge.continues);
 end
 $$;
 
 comment on function dibs.purge is
-'Delete the jobs of a queue that wait, with what is known of them, as if they had never been enqueued: a step of up to `max`, which
-answers as `delete` does. What runs is left alone.';
+'Delete the waiting jobs of a queue with all their data, as if they had never been enqueued: a step of up to `max`, with
+the same answer as `delete`. Running jobs go on.';

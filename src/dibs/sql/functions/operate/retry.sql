@@ -1,8 +1,9 @@
--- retry: dead → ready.
+-- retry: make dead jobs ready again.
 
 create or replace function dibs.retry(
   filter jsonb, max integer default 1000, after uuid default null, continues bigint default null,
-  rate double precision default null, delay interval default interval '0', now boolean default false, dry_run boolean default false,
+  rate double precision default null, delay interval default interval '0', now boolean default false,
+  dry_run boolean default false,
   out matched bigint, out done bigint, out next uuid, out operation bigint, out refused jsonb)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -20,7 +21,7 @@ declare
   v_locked uuid[];
   v_chosen uuid[];
   v_undo dibs.undo_job[];
-  v_back uuid[];
+  v_retried uuid[];
 begin
   perform dibs._check_retry(retry.max, retry.rate, retry.delay);
   select s.ids, s.next into v_ids, retry.next
@@ -32,22 +33,25 @@ begin
     operation := retry.continues;
     return;
   end if;
-  -- Keys before tickets, as in every verb: an edit that holds a key may wait for the ticket.
+  -- Lock dedup keys before tickets, as every verb does: an `edit` that holds a key may wait for the ticket.
   perform dibs._retake_dedup_keys(v_ids, v_now);
-  select array_agg(h.id order by h.id), coalesce(array_agg(h.id order by h.id) filter (where h.fits), '{}') into v_locked, v_chosen
-  from dibs._lock_dead(v_ids, dibs._read_filter('retry', v_filter, v_states)) as h;
+  select array_agg(d.id order by d.id), coalesce(array_agg(d.id order by d.id) filter (where d.still_matches), '{}')
+  into v_locked, v_chosen from dibs._lock_dead(v_ids, dibs._read_filter('retry', v_filter, v_states)) as d;
   v_undo := dibs._snapshot_dead(v_chosen);
-  v_back := dibs._retry_jobs(v_chosen, retry.rate, coalesce(retry.delay, interval '0'), retry.now is not true, v_now);
-  done := cardinality(v_back);
-  refused := dibs._refused_jobs(v_ids, v_locked, v_chosen, v_back);
+  v_retried := dibs._retry_jobs(
+    v_chosen, retry.rate, coalesce(retry.delay, interval '0'), retry.now is not true, v_now);
+  done := cardinality(v_retried);
+  refused := dibs._refused_jobs(v_ids, v_locked, v_chosen, v_retried);
   operation := dibs._audit('retry', retry.filter ->> 'queue', retry.filter, done,
     jsonb_build_object('rate', retry.rate), retry.continues);
-  perform dibs._save_undo(operation, v_undo, v_back);
+  perform dibs._save_undo(operation, v_undo, v_retried);
 end
 $$;
 
 comment on function dibs.retry is
-'Bring dead jobs back, with new attempts and a new TTL: a step of up to `max`, by filter, oldest first, which answers as `delete` does. A filter
-without states or ids leaves cancelled jobs alone. A due time that is still ahead stays, unless `now`; a deadline that has passed no longer
-counts. `rate` is how many come back per second, from `delay` on: a step that goes on adds to `delay` what those before it take. `refused`
-is what stays dead, each job with the reason: `duplicate` if another job has its dedup key now, `busy` if another transaction holds it.';
+'Make dead jobs ready again, with new attempts and a new TTL: a step of up to `max`, by filter, oldest first, with the
+same answer as `delete`. A filter without states or ids leaves cancelled jobs alone. A job keeps a due time that is
+still in the future, unless `now`; a deadline that has passed no longer counts. `rate` is how many become due per
+second, beginning after `delay`: for the next step, add to `delay` the time that the steps before it take. `refused`
+lists the jobs that stay dead, each with the reason: `duplicate` if another job has its dedup key now, `busy` if another
+transaction has locked it.';
