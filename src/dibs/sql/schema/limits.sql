@@ -100,6 +100,14 @@ comment on column dibs.limit_rate.tat is
 'The theoretical arrival time of a GCRA: when the rate will have made up for every token taken so far.';
 create index limit_rate_limit_idx on dibs.limit_rate (limit_id, n desc);
 
+create type dibs.job_needs as (
+  need_ids integer[],
+  units integer[]
+);
+comment on type dibs.job_needs is
+'What one job must take with its ticket: units[i] of need_ids[i], ascending. A need_id is a limit''s id for its units, and
+the id times -1 for a token of its rate.';
+
 create type dibs.held_units as (
   limit_ids integer[],
   limit_units integer[]

@@ -83,7 +83,7 @@ begin
       v_batch := row(v_scan.queue, v_tickets, null, (v_scan.reservation).units, null, claim.at);
       if (v_scan.queue).has_job_limits then
         v_admitted := dibs._admit_ungrouped(v_batch, v_head.priority, v_share, v_moved);
-        v_batch := v_admitted.batches[1];
+        v_batch := v_admitted.batch;
         v_moved := v_admitted.moved;
       end if;
       batches := batches || v_batch;

@@ -87,7 +87,7 @@ begin
     end loop;
     v_batch := row(queue, v_catch.tickets, v_catch.group_holds, queue_units, null, at);
     if (queue).has_job_limits then
-      v_batch := ((dibs._admit_tickets(v_batch, at)).batches)[1];
+      v_batch := (dibs._admit_tickets(v_batch, at)).batch;
       v_moved := v_moved + cardinality(v_catch.tickets) - cardinality(v_batch.tickets);
     end if;
     batches := batches || v_batch;

@@ -28,29 +28,30 @@ $$;
 comment on function dibs._part_of is 'Return the part of a batch with the tickets at these places (`ords`, ascending).';
 
 create or replace function dibs._admit_tickets(
-  batch dibs.taken_batch, at timestamptz, out batches dibs.taken_batch[], out exhausted integer[])
+  inout batch dibs.taken_batch, at timestamptz, out exhausted integer[])
 language plpgsql volatile
 as $$
 declare
-  v_needs dibs.held_units[];
+  v_needs dibs.job_needs[];
   v_ticket record;
   v_need_ids integer[];
   v_left integer[];
+  v_place integer;
   v_short integer;
   v_admitted integer[] := '{}'::integer[];
   v_job_units dibs.held_units[] := '{}'::dibs.held_units[];
   v_blocked integer[] := '{}'::integer[];
   v_missing integer[] := '{}'::integer[];
-  v_units integer[] := '{}'::integer[];
+  v_blocked_units integer[] := '{}'::integer[];
 begin
   -- Read the needs of each ticket once: limits may be set and dropped while this claim goes on.
   v_needs := array(
-    select row(n.need_ids, n.units)::dibs.held_units from unnest(batch.tickets) with ordinality as t
+    select row(n.need_ids, n.units)::dibs.job_needs from unnest(batch.tickets) with ordinality as t
     cross join lateral (
       select array_agg(n.need_id order by n.need_id) as need_ids, array_agg(n.units order by n.need_id) as units
       from dibs._job_needs(t.id) as n) as n
     order by t.ordinality);
-  -- Take from each limit what all tickets need together, or as much as there is.
+  -- Take for all tickets together, limit by limit: what they need, or as much as there is.
   select coalesce(array_agg(n.need_id order by n.need_id), '{}'), array_agg(
     case when n.need_id < 0 then dibs._take_tokens(-n.need_id, n.units, at)
       else dibs._take_units(n.need_id, n.units, at) end
@@ -58,17 +59,17 @@ begin
   into v_need_ids, v_left
   from (
     select u.need_id, least(sum(u.units), 1000000)::integer as units
-    from unnest(v_needs) as t cross join lateral unnest(t.limit_ids, t.limit_units) as u (need_id, units)
+    from unnest(v_needs) as t cross join lateral unnest(t.need_ids, t.units) as u (need_id, units)
     group by u.need_id order by u.need_id
   ) as n;
-  -- Serve the tickets in order. A run holds units, but no tokens.
+  -- Hand it out, ticket by ticket. A run holds its units; tokens are spent.
   for v_ticket in
-    select t.ordinality::integer as ord, t.limit_ids as need_ids, t.limit_units as units, h.held
+    select t.ordinality::integer as ord, t.need_ids, t.units, h.held
     from unnest(v_needs) with ordinality as t
     cross join lateral (
       select row(array_agg(u.need_id order by u.need_id), array_agg(u.units order by u.need_id))::dibs.held_units
         as held
-      from unnest(t.limit_ids, t.limit_units) as u (need_id, units) where u.need_id > 0) as h
+      from unnest(t.need_ids, t.units) as u (need_id, units) where u.need_id > 0) as h
     order by t.ordinality
   loop
     v_short := (
@@ -77,12 +78,14 @@ begin
     if v_short is not null then
       v_blocked := v_blocked || v_ticket.ord;
       v_missing := v_missing || v_short;
-      v_units := v_units || coalesce(v_ticket.units[array_position(v_ticket.need_ids, abs(v_short))], 1);
+      -- A ticket that is short of a token still needs its units of the same limit, if that has a concurrency.
+      v_blocked_units := v_blocked_units
+        || coalesce(v_ticket.units[array_position(v_ticket.need_ids, abs(v_short))], 1);
       continue;
     end if;
     for i in 1 .. coalesce(cardinality(v_ticket.need_ids), 0) loop
-      v_left[array_position(v_need_ids, v_ticket.need_ids[i])] :=
-        v_left[array_position(v_need_ids, v_ticket.need_ids[i])] - v_ticket.units[i];
+      v_place := array_position(v_need_ids, v_ticket.need_ids[i]);
+      v_left[v_place] := v_left[v_place] - v_ticket.units[i];
     end loop;
     v_admitted := v_admitted || v_ticket.ord;
     v_job_units := v_job_units || v_ticket.held;
@@ -91,11 +94,10 @@ begin
     else dibs._return_units(l.need_id, l.units, at) end
   from unnest(v_need_ids, v_left) as l (need_id, units);
   if v_blocked <> '{}' then
-    perform dibs._block_taken(dibs._part_of(batch, v_blocked), v_missing, v_units, at);
+    perform dibs._block_taken(dibs._part_of(batch, v_blocked), v_missing, v_blocked_units, at);
   end if;
   batch := dibs._part_of(batch, v_admitted);
   batch.job_units := v_job_units;
-  batches := array[batch];
   exhausted := array(
     select l.need_id from unnest(v_need_ids, v_left) as l (need_id, units)
     where l.units = 0 and l.need_id = any (v_missing));
@@ -103,9 +105,9 @@ end
 $$;
 
 comment on function dibs._admit_tickets is
-'Take what the tickets of a batch need of limits, in order. Return the batch of the tickets that got all they need (as
-an array of one, with job_units set), and move the others to blocked. `exhausted`: the needs (need_id, negative for a
-rate, see _job_needs) that have nothing left and kept a ticket back.';
+'Take what the tickets of a batch need of limits, in order. Keep the tickets that get all they need, with their units
+(job_units), and move the others to blocked. `exhausted`: the needs (need_id, see the type job_needs) that kept a ticket
+back and have nothing left.';
 
 create or replace function dibs._block_taken(
   batch dibs.taken_batch, missing integer[], needed integer[], at timestamptz)
@@ -133,8 +135,7 @@ end
 $$;
 
 comment on function dibs._block_taken is
-'Insert tickets that a claim took into blocked. missing[i]: the first need of ticket i that was not met (a need_id, see
-_job_needs). needed[i]: how many units of that limit the job needs.';
+'Insert tickets that a claim took into blocked. missing[i]: the first need of ticket i that was not met (a need_id). needed[i]: how many units of that limit the job needs.';
 
 create or replace function dibs._block_ready(
   of_queue integer, of_priority smallint, from_at timestamptz, from_id uuid, exhausted integer[], most integer,
@@ -178,26 +179,26 @@ one. Look at `most` ungrouped tickets of a queue and priority, from (from_at, fr
 _job_needs. Return how many were moved.';
 
 create or replace function dibs._admit_ungrouped(
-  batch dibs.taken_batch, priority smallint, want integer, inout moved integer, out batches dibs.taken_batch[])
+  inout batch dibs.taken_batch, priority smallint, want integer, inout moved integer)
 language plpgsql volatile
 as $$
 declare
   v_first constant dibs.ready := batch.tickets[1];
+  v_taken constant integer := cardinality(batch.tickets);
   v_admission constant record := dibs._admit_tickets(batch, batch.at);
-  v_admitted constant integer := cardinality(v_admission.batches[1].tickets);
 begin
-  batches := v_admission.batches;
-  moved := moved + cardinality(batch.tickets) - v_admitted;
-  if v_admitted < want and v_admission.exhausted <> '{}' then
-    moved := moved + dibs._block_ready((batch.queue).id, priority, v_first.due_at, v_first.id, v_admission.exhausted,
-      greatest(dibs._max_tickets_moved() - moved, 0), batch.at);
+  batch := v_admission.batch;
+  moved := moved + v_taken - cardinality(batch.tickets);
+  if cardinality(batch.tickets) < want and v_admission.exhausted <> '{}' then
+    moved := moved + dibs._block_ready((batch.queue).id, priority, v_first.due_at, v_first.id,
+      v_admission.exhausted, greatest(dibs._max_tickets_moved() - moved, 0), batch.at);
   end if;
 end
 $$;
 
 comment on function dibs._admit_ungrouped is
-'Admit tickets without a group. If fewer than `want` are admitted, also block the ready tickets behind them that need
-an exhausted limit. Add every ticket moved to blocked to `moved`.';
+'Admit tickets without a group. If fewer than `want` are admitted, also block the ready tickets behind them that need an
+exhausted limit. Add the number of tickets moved to blocked to `moved`.';
 
 create or replace function dibs._has_moved_enough(queue dibs.queue, moved integer) returns boolean
 language plpgsql volatile
