@@ -23,7 +23,7 @@ begin
   for v_queue in
     select q.* from dibs.queue as q where q.name = any (queues) and q.shards is not null order by q.id
   loop
-    perform dibs._hold_queue(v_queue, v_worker, v_now);
+    perform dibs._balance_shards(v_queue, v_worker, v_now);
   end loop;
   return query
   select k.name, null::integer, k.name, null::timestamptz, true, interval '30 seconds'
