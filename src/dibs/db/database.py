@@ -124,7 +124,9 @@ class Database:
         """Close the pool, for good."""
         self._closed = True
         pool, self._pool = self._pool, None
-        if pool is not None:
+        if self._pid != os.getpid():
+            self._parents = pool  # After a fork the connections are the parent's.
+        elif pool is not None:
             pool.close(CLOSING)
 
     @property

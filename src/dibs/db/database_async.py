@@ -123,7 +123,9 @@ class AsyncDatabase:
         """Close the pool, for good."""
         self._closed = True
         pool, self._pool = self._pool, None
-        if pool is not None:
+        if self._pid != os.getpid():
+            self._parents = pool  # After a fork the connections are the parent's.
+        elif pool is not None:
             await pool.close(CLOSING)
 
     @property

@@ -1,0 +1,32 @@
+"""A database's pool: how it is opened, closed and inherited, and what is repeated."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from dibs.db.database import Database
+
+pytestmark = pytest.mark.once
+
+
+class Pool:
+    """A pool that only counts how often it is opened and closed."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.opened = self.closed = 0
+
+    def open(self) -> None:
+        self.opened += 1
+
+    def close(self, _: float) -> None:
+        self.closed += 1
+
+
+def test_a_forked_child_does_not_close_its_parents_pool() -> None:
+    database, pool = Database("postgresql:///nowhere"), Pool()
+    database._pool, database._pid = pool, os.getpid() + 1  # type: ignore[assignment]
+    database.close()
+    assert pool.closed == 0
