@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from dibs.db import database as module
 from dibs.db.database import Database
+from dibs.errors import ClientClosed
 
 pytestmark = pytest.mark.once
 
@@ -30,3 +32,19 @@ def test_a_forked_child_does_not_close_its_parents_pool() -> None:
     database._pool, database._pid = pool, os.getpid() + 1  # type: ignore[assignment]
     database.close()
     assert pool.closed == 0
+
+
+def test_a_pool_that_is_opened_while_its_database_is_closed_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Pool] = []
+
+    def make(*_: Any, **__: Any) -> Pool:
+        made.append(Pool())
+        database.close()
+        return made[0]
+
+    monkeypatch.setattr(module, "ConnectionPool", make)
+    database = Database("postgresql:///nowhere")
+    database._is_checked = True
+    with pytest.raises(ClientClosed):
+        database.connect()
+    assert (made[0].opened, made[0].closed, database._pool) == (1, 1, None)

@@ -118,6 +118,9 @@ class Database:
                 reconnect_timeout=self.patience,
             )
             pool.open()
+            if self._closed:  # Meanwhile, by another task or thread.
+                pool.close(CLOSING)
+                raise _closed()
             self._pool = pool
 
     def close(self) -> None:
@@ -268,7 +271,7 @@ class Database:
 
     def _reopen(self) -> ConnectionPool[Connection]:
         if self._closed:
-            raise ClientClosed("this client is closed", hint="make a new one")
+            raise _closed()
         if self._pid != os.getpid():
             # After a fork the connections are the parent's: keep them open, and never close them here.
             self._parents, self._pool, self._opening, self._pid = self._pool, None, threading.Lock(), os.getpid()
@@ -322,6 +325,10 @@ def _send_one(conn: Connection, call: Call[Any], leading: Sequence[Call[Any]] = 
     answer = call.read(conn.fetch(call.sql, call.args, binary=call.binary))
     reach("database.after_send")
     return answer
+def _closed() -> ClientClosed:
+    return ClientClosed("this client is closed", hint="make a new one")
+
+
 
 
 def _send_all(conn: Connection, these: Iterator[Call[Any]], leading: Sequence[Call[Any]]) -> list[Any]:

@@ -117,6 +117,9 @@ class AsyncDatabase:
                 reconnect_timeout=self.patience,
             )
             await pool.open()
+            if self._closed:  # Meanwhile, by another task or thread.
+                await pool.close(CLOSING)
+                raise _closed()
             self._pool = pool
 
     async def close(self) -> None:
@@ -267,7 +270,7 @@ class AsyncDatabase:
 
     async def _reopen(self) -> AsyncConnectionPool[AsyncConnection]:
         if self._closed:
-            raise ClientClosed("this client is closed", hint="make a new one")
+            raise _closed()
         if self._pid != os.getpid():
             # After a fork the connections are the parent's: keep them open, and never close them here.
             self._parents, self._pool, self._opening, self._pid = self._pool, None, asyncio.Lock(), os.getpid()
@@ -321,6 +324,10 @@ async def _send_one(conn: AsyncConnection, call: Call[Any], leading: Sequence[Ca
     answer = call.read(await conn.fetch(call.sql, call.args, binary=call.binary))
     reach("database.after_send")
     return answer
+def _closed() -> ClientClosed:
+    return ClientClosed("this client is closed", hint="make a new one")
+
+
 
 
 async def _send_all(conn: AsyncConnection, these: Iterator[Call[Any]], leading: Sequence[Call[Any]]) -> list[Any]:
