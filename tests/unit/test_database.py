@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from dibs import errors
+from dibs.db import calls
 from dibs.db import database as module
 from dibs.db.database import Database
-from dibs.errors import ClientClosed
+from dibs.errors import ClientClosed, ConnectionLost
 
 pytestmark = pytest.mark.once
 
@@ -48,3 +50,19 @@ def test_a_pool_that_is_opened_while_its_database_is_closed_is_closed(monkeypatc
     with pytest.raises(ClientClosed):
         database.connect()
     assert (made[0].opened, made[0].closed, database._pool) == (1, 1, None)
+
+
+def test_a_call_that_may_not_be_repeated_waits_until_it_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    database = Database("postgresql:///nowhere", patience=5)
+    tries: list[int] = []
+
+    def reopen() -> Any:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            raise ConnectionLost("the database is away")
+        raise errors.LoginRefused("it is back")
+
+    monkeypatch.setattr(database, "_reopen", reopen)
+    with pytest.raises(errors.LoginRefused):
+        database.run(calls.operate.drop_queue("q"))
+    assert len(tries) == 2

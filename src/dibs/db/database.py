@@ -231,22 +231,37 @@ class Database:
     ) -> Any:
         end = time.monotonic() + (self.patience if patience is None else patience)
         tries = 0
+        is_sent = False
         while True:
             try:
-                return self._send(make_calls(tries == 0), end, repeatable=repeatable, slow=slow)
+                pool = self._opened()
+                asked, is_sent = make_calls(not is_sent), True
+                return self._send(pool, asked, end, repeatable=repeatable, slow=slow)
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                may_repeat = repeatable if isinstance(error, ConnectionLost) else _is_passing(error)
+                is_lost = isinstance(error, ConnectionLost)
+                may_repeat = repeatable or not is_sent if is_lost else _is_passing(error)
                 if left <= 0 or not may_repeat:
                     raise
                 time.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    def _send(self, asked: Call[Any] | Iterator[Call[Any]], end: float, *, repeatable: bool, slow: bool) -> Any:
-        """Send a call, or several in one transaction, on a connection of the pool."""
+    def _opened(self) -> ConnectionPool[Connection]:
         pool = self._pool
         if pool is None or self._closed or self._pid != os.getpid():
             pool = self._reopen()
+        return pool
+
+    def _send(
+        self,
+        pool: ConnectionPool[Connection],
+        asked: Call[Any] | Iterator[Call[Any]],
+        end: float,
+        *,
+        repeatable: bool,
+        slow: bool,
+    ) -> Any:
+        """Send a call, or several in one transaction, on a connection of the pool."""
         leading = self.leading_calls()
         try:
             conn = pool.getconn(max(end - time.monotonic(), 0.1))
@@ -310,6 +325,10 @@ class Database:
         return ConnectionLost(f"no connection to the database: {error}")
 
 
+def _closed() -> ClientClosed:
+    return ClientClosed("this client is closed", hint="make a new one")
+
+
 def _answer_timeout(left: float, *, repeatable: bool, slow: bool) -> float:
     """Return the seconds to wait for an answer. For repeatable calls, leave time to repeat them."""
     if slow:
@@ -325,10 +344,6 @@ def _send_one(conn: Connection, call: Call[Any], leading: Sequence[Call[Any]] = 
     answer = call.read(conn.fetch(call.sql, call.args, binary=call.binary))
     reach("database.after_send")
     return answer
-def _closed() -> ClientClosed:
-    return ClientClosed("this client is closed", hint="make a new one")
-
-
 
 
 def _send_all(conn: Connection, these: Iterator[Call[Any]], leading: Sequence[Call[Any]]) -> list[Any]:

@@ -230,22 +230,37 @@ class AsyncDatabase:
     ) -> Any:
         end = time.monotonic() + (self.patience if patience is None else patience)
         tries = 0
+        is_sent = False
         while True:
             try:
-                return await self._send(make_calls(tries == 0), end, repeatable=repeatable, slow=slow)
+                pool = await self._opened()
+                asked, is_sent = make_calls(not is_sent), True
+                return await self._send(pool, asked, end, repeatable=repeatable, slow=slow)
             except (ConnectionLost, IdTaken, ServerError) as error:
                 tries += 1
                 left = end - time.monotonic()
-                may_repeat = repeatable if isinstance(error, ConnectionLost) else _is_passing(error)
+                is_lost = isinstance(error, ConnectionLost)
+                may_repeat = repeatable or not is_sent if is_lost else _is_passing(error)
                 if left <= 0 or not may_repeat:
                     raise
                 await asyncio.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
 
-    async def _send(self, asked: Call[Any] | Iterator[Call[Any]], end: float, *, repeatable: bool, slow: bool) -> Any:
-        """Send a call, or several in one transaction, on a connection of the pool."""
+    async def _opened(self) -> AsyncConnectionPool[AsyncConnection]:
         pool = self._pool
         if pool is None or self._closed or self._pid != os.getpid():
             pool = await self._reopen()
+        return pool
+
+    async def _send(
+        self,
+        pool: AsyncConnectionPool[AsyncConnection],
+        asked: Call[Any] | Iterator[Call[Any]],
+        end: float,
+        *,
+        repeatable: bool,
+        slow: bool,
+    ) -> Any:
+        """Send a call, or several in one transaction, on a connection of the pool."""
         leading = self.leading_calls()
         try:
             conn = await pool.getconn(max(end - time.monotonic(), 0.1))
@@ -309,6 +324,10 @@ class AsyncDatabase:
         return ConnectionLost(f"no connection to the database: {error}")
 
 
+def _closed() -> ClientClosed:
+    return ClientClosed("this client is closed", hint="make a new one")
+
+
 def _answer_timeout(left: float, *, repeatable: bool, slow: bool) -> float:
     """Return the seconds to wait for an answer. For repeatable calls, leave time to repeat them."""
     if slow:
@@ -324,10 +343,6 @@ async def _send_one(conn: AsyncConnection, call: Call[Any], leading: Sequence[Ca
     answer = call.read(await conn.fetch(call.sql, call.args, binary=call.binary))
     reach("database.after_send")
     return answer
-def _closed() -> ClientClosed:
-    return ClientClosed("this client is closed", hint="make a new one")
-
-
 
 
 async def _send_all(conn: AsyncConnection, these: Iterator[Call[Any]], leading: Sequence[Call[Any]]) -> list[Any]:
