@@ -120,3 +120,12 @@ def test_a_lazy_list_is_like_a_list() -> None:
     assert squares != LazyList(3, int)
     with pytest.raises(IndexError):
         squares[4]
+
+
+def test_a_repeat_knows_its_own_jobs_beside_one_whose_id_was_given() -> None:
+    given_id = IdMaker().make(1)[0]
+    many = Bulk(iter([dibs.NewJob(queue="q"), dibs.NewJob(queue="q", id=given_id)]), IdMaker())
+    list(many.calls(first=True))
+    answers = many.answers([[(1, many._id(0), "duplicate"), (2, given_id, "duplicate")]])
+    assert [made.outcome for made in answers] == ["enqueued", "duplicate"]
+    many.close()

@@ -65,10 +65,10 @@ class Chunk(msgspec.Struct):
 
 
 class _Sent(msgspec.Struct):
-    """The ids of a chunk, 16 bytes each, and whether the caller gave one of them."""
+    """The ids of a chunk, 16 bytes each, and the indexes in it of those that the caller gave."""
 
     ids: bytes
-    any_id_given: bool
+    given: frozenset[int]
 
     def digits(self) -> list[str]:
         digits = self.ids.hex()
@@ -93,7 +93,7 @@ class Bulk:
     @property
     def has_given_ids(self) -> bool:
         """True if the caller gave the id of a job."""
-        return any(sent.any_id_given for sent in self._sent)
+        return any(sent.given for sent in self._sent)
 
     def read_all(self) -> None:
         """Read all jobs, so that an error in one is raised before the first is sent."""
@@ -110,7 +110,7 @@ class Bulk:
         else:
             for chunk, sent in self._chunks():
                 yield calls.jobs.enqueue_many(
-                    chunk.jobs, sent.digits(), chunk.bodies, fresh=first and not sent.any_id_given
+                    chunk.jobs, sent.digits(), chunk.bodies, fresh=first and not sent.given
                 )
 
     def make_ids_again(self, ids: IdMaker) -> None:
@@ -127,7 +127,7 @@ class Bulk:
                 index = n * CHUNK + item - 1
                 # A repeat that finds the job of the first try has succeeded, unless the caller gave the id.
                 is_our_own = outcome == Answer.DUPLICATE and id == self._id(index)
-                if not is_our_own or self._sent[index // CHUNK].any_id_given:
+                if not is_our_own or index % CHUNK in self._sent[index // CHUNK].given:
                     others[index] = Enqueued(id, Answer(outcome))
         return LazyList(self._length, lambda index: others.get(index) or Enqueued(self._id(index), Answer.ENQUEUED))
 
@@ -155,7 +155,8 @@ class Bulk:
     def _keep(self, chunk: Chunk) -> None:
         written = msgspec.msgpack.encode(chunk)
         self._kept.write(len(written).to_bytes(8) + written)
-        sent = _Sent(self._maker.make_bytes(len(chunk.jobs)), chunk.ids is not None)
+        given = frozenset(n for n, id in enumerate(chunk.ids or ()) if id is not None)
+        sent = _Sent(self._maker.make_bytes(len(chunk.jobs)), given)
         if chunk.ids is not None:
             mixed = [given or made for given, made in zip(chunk.ids, sent.digits(), strict=True)]
             sent.ids = bytes.fromhex("".join(mixed))
