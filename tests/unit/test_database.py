@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from dibs import errors
+from dibs.client.enqueue_async import AsyncEnqueuer
 from dibs.db import calls
 from dibs.db import database as module
 from dibs.db.database import Database
+from dibs.db.database_async import AsyncDatabase
 from dibs.errors import ClientClosed, ConnectionLost
+from dibs.ids import id_time
 
 pytestmark = pytest.mark.once
 
@@ -66,3 +71,16 @@ def test_a_call_that_may_not_be_repeated_waits_until_it_can_be_sent(monkeypatch:
     with pytest.raises(errors.LoginRefused):
         database.run(calls.operate.drop_queue("q"))
     assert len(tries) == 2
+
+
+async def test_ids_are_not_made_by_an_old_clock_while_the_time_is_learned() -> None:
+    database = AsyncDatabase("postgresql:///nowhere")
+    enqueuer = AsyncEnqueuer(database)
+
+    async def learn_time() -> None:
+        enqueuer._maker()  # As another task does while this one waits for the answer.
+        database.ahead = 3600.0
+
+    database.learn_time = learn_time  # type: ignore[method-assign]
+    assert await enqueuer._learn_time(None, given=False)
+    assert id_time(UUID(enqueuer._maker().make_digits())) > time.time() + 3000

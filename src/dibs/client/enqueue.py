@@ -87,11 +87,12 @@ class Enqueuer:
         """Learn the database's time again. Return True if ids and transaction are ours, so that new ids help."""
         if given:
             return False
-        self._ids = None
         if conn is not None:
+            self._ids = None
             self._database.recheck()
             return False
         self._database.learn_time()
+        self._ids = None  # Afterwards: meanwhile another enqueue may have made a maker by the old time.
         return True
 
     def _maker(self) -> IdMaker:
