@@ -109,9 +109,7 @@ class Bulk:
             yield self._in_one()
         else:
             for chunk, sent in self._chunks():
-                yield calls.jobs.enqueue_many(
-                    chunk.jobs, sent.digits(), chunk.bodies, fresh=first and not sent.given
-                )
+                yield calls.jobs.enqueue_many(chunk.jobs, sent.digits(), chunk.bodies, fresh=first and not sent.given)
 
     def make_ids_again(self, ids: IdMaker) -> None:
         """Give the jobs other ids, because these were out of range."""

@@ -33,7 +33,7 @@ class Context:
     """One attempt, as its handler sees it. A batch handler sees its first attempt, and all of them in ``batch``."""
 
     __slots__ = (
-        "_batch", "_began", "_databases", "_note", "_send_stop", "_stop_reason",
+        "_batch", "_began", "_databases", "_is_completing", "_note", "_send_stop", "_stop_reason",
         "completed", "follow_ups", "job", "result",
     )  # fmt: skip
 
@@ -42,6 +42,7 @@ class Context:
         self.follow_ups: list[NewJob] = []
         self.result: Any = None
         self.completed = False
+        self._is_completing = False
         self._batch: tuple[Context, ...] = ()
         self._began = time.monotonic()
         self._stop_reason: StopReason | None = None
@@ -132,7 +133,7 @@ class Context:
         return Transaction(self, self._databases)
 
     def _still_open(self, what: str) -> None:
-        if self.completed:
+        if self.completed or self._is_completing:
             raise DibsError(f"job {self.id} is completed already; it is too late to {what}")
 
 

@@ -60,17 +60,22 @@ class Transaction(Generic[A, S]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
+        if error is not None:
+            await self._async.__aexit__(kind, error, trace)
+            return
+        self._context._is_completing = True
+        try:
             try:
                 self._check(await on_async.join(cast("Any", self._async_conn), self._completion()))
                 reach("transaction.before_commit")
             except BaseException as failed:
                 await self._async.__aexit__(type(failed), failed, failed.__traceback__)
                 raise
-        await self._async.__aexit__(kind, error, trace)
-        self._context.completed = error is None
-        if error is None:
-            reach("transaction.after_commit")
+            await self._async.__aexit__(None, None, None)
+            self._context.completed = True
+        finally:
+            self._context._is_completing = False
+        reach("transaction.after_commit")
 
     def __enter__(self) -> S:
         pool: Any = self._databases
@@ -81,17 +86,22 @@ class Transaction(Generic[A, S]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
+        if error is not None:
+            self._sync.__exit__(kind, error, trace)
+            return
+        self._context._is_completing = True
+        try:
             try:
                 self._check(on_sync.join(cast("Any", self._sync_conn), self._completion()))
                 reach("transaction.before_commit")
             except BaseException as failed:
                 self._sync.__exit__(type(failed), failed, failed.__traceback__)
                 raise
-        self._sync.__exit__(kind, error, trace)
-        self._context.completed = error is None
-        if error is None:
-            reach("transaction.after_commit")
+            self._sync.__exit__(None, None, None)
+            self._context.completed = True
+        finally:
+            self._context._is_completing = False
+        reach("transaction.after_commit")
 
     def _check(self, answer: Answer) -> None:
         if answer is Answer.ALREADY:
