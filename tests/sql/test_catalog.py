@@ -51,12 +51,12 @@ ALLOWED = declared()
 
 THROTTLED = {
     "_measure_workers",
-    "_is_quick",
+    "_may_reuse",
     "now",
     "_take_newest",
     "_take_oldest",
-    "_take_single",
-    "_looked_back",
+    "_take_simple",
+    "_remember_floor",
     "forget",
     "_measure_pressure",
     "_read_pressure",
@@ -322,7 +322,7 @@ def test_the_functions_read_one_clock(db: psycopg.Connection[Any]) -> None:
 
 REMEMBERED = {
     20001: "first_blocked rank due_at id n since until;"
-    " floor priorities due_us ids high_us sweep_at sweep_took near_at near_step quick_until; unit_hint n since until",
+    " floor priorities due_us ids high_us sweep_at sweep_took near_at near_step reuse_until; unit_hint n since until",
 }
 """What sessions remember, by the seed of its checksum."""
 

@@ -21,7 +21,7 @@ MAKERS = {"enqueue", "_insert_batch", "_insert_bare_jobs"}
 """Functions that make tickets: nothing was deleted for them."""
 
 TAKERS = {
-    "_take_level": "claim",
+    "_take_priority": "claim",
     "_take_gap": "claim",
     "_take_pointers": "claim",
     "_take_tickets": "claim",
@@ -105,7 +105,7 @@ def test_the_rules_read_all_functions() -> None:
         "_unblock_tickets",
         "_end_runs",
     }
-    assert moving >= {"_return_tickets", "_end_waiting_jobs", "_undo_retry", "_park", "_put_tickets_back"}
+    assert moving >= {"_return_tickets", "_end_waiting_jobs", "_undo_retry", "_park", "_return_taken"}
 
 
 BAD = {

@@ -1,4 +1,4 @@
--- What a claim hands out, and what a connection remembers between claims.
+-- The types of a claim, its hints, and the lock that every claim holds.
 
 create type dibs.claimed as (
   id uuid,
@@ -21,13 +21,14 @@ create type dibs.claimed as (
 );
 comment on type dibs.claimed is 'A job as a claim hands it out.';
 
-create type dibs.claim_order as (
+create type dibs.claim_request as (
   token uuid,
   worker bigint,
   lease interval,
   at timestamptz
 );
-comment on type dibs.claim_order is 'What all parts of a claim share: its token, its worker, the lease asked for, and its clock.';
+comment on type dibs.claim_request is
+'The token of a claim, its worker, its own lease (null: as the policy says), and the time by which it decides which jobs are due (at).';
 
 create type dibs.taken_batch as (
   queue dibs.queue,
@@ -38,8 +39,9 @@ create type dibs.taken_batch as (
   at timestamptz
 );
 comment on type dibs.taken_batch is
-'What a claim took from one queue, in the order in which it is handed out: the tickets; what each holds of its group''s concurrency, if
-anything (group_holds); what each holds of the queue''s own limit (queue_units), and of others (job_units); and when they were taken (at).';
+'Tickets that a claim took from one queue, in the order in which it hands them out. group_holds says what each of them holds of its group''s
+concurrency, and job_units which units of limits of kinds and resources; null if no ticket holds any. queue_units are the units of the queue''s
+own limit, the same for each ticket. `at` is when they were taken.';
 
 create type dibs.floor as (
   priorities smallint[],
@@ -50,24 +52,31 @@ create type dibs.floor as (
   sweep_took bigint,
   near_at bigint,
   near_step integer,
-  quick_until bigint
+  reuse_until bigint
 );
 comment on type dibs.floor is
-'What a connection remembers of a queue: for each priority the ticket (due_us, ids) from which it scans, and when to look back
-below it again, everywhere (sweep) or nearby (near). Newest first, it is a hole: everything from that ticket up to high_us was
-taken. Until quick_until a claim of one job may start from it and leave it as it is.';
+'The floors of one queue, a hint that each connection remembers for itself: for each of its priorities the place (due_us, ids) from which
+it scans. In a queue served newest first the place is the low end of a hole, and high_us its high end; otherwise high_us is 0. sweep_at and
+near_at are when the next sweep and the next near look-back are due, sweep_took how long the last sweep took, near_step how deep the next near
+look-back is. Until reuse_until a claim of one job may start at the floor and leave it as it is. All times are microseconds since 1970.';
+
+create type dibs.floor_place as (
+  due_us bigint,
+  id uuid
+);
+comment on type dibs.floor_place is 'A place in the order in which tickets of one priority are claimed: by due time, then by id.';
 
 create type dibs.queue_scan as (
   queue dibs.queue,
   floor dibs.floor,
-  next dibs.floor,
-  back bigint,
+  next_floor dibs.floor,
+  look_back bigint,
   allowed integer,
   reservation dibs.queue_reservation
 );
 comment on type dibs.queue_scan is
-'What a claim knows of one queue: where it scans from, and how far below that it looks (back); where the next claim will scan from;
-how many jobs it may still take, and what it took of the queue''s own limit (reservation).';
+'The state of a claim in one queue: the floor from which it scans, and how many microseconds below it (look_back); the floor of the next
+claim (next_floor); how many jobs it may still take (allowed); what it reserved of the queue''s own limit (reservation).';
 
 create table dibs.floor_hint (
   what text not null,
@@ -76,7 +85,8 @@ create table dibs.floor_hint (
   took interval not null,
   floor dibs.floor not null
 );
-comment on table dibs.floor_hint is 'Where a fresh connection starts scanning: written by full sweeps. Insert only; upkeep deletes old ones.';
+comment on table dibs.floor_hint is
+'Floors for connections that remember none, written by expensive sweeps. Rows are only inserted; the upkeep deletes old ones.';
 create index floor_hint_newest_idx on dibs.floor_hint (what, queue_id, swept_at desc);
 
 create table dibs.queue_priority (
@@ -84,11 +94,11 @@ create table dibs.queue_priority (
   priority smallint not null
 );
 comment on table dibs.queue_priority is
-'The priorities that jobs of a queue have had, beside the queue''s own. Insert only, without a unique key: producers never wait for
-each other here, so a pair may stand twice.';
+'The priorities that jobs of a queue have had, beside the queue''s own. It has no unique key, so that producers never wait for each other;
+a pair may be there twice.';
 create index queue_priority_idx on dibs.queue_priority (queue_id, priority);
 
 create table dibs.claim_lock (n integer not null constraint claim_lock_pkey primary key);
 comment on table dibs.claim_lock is
-'Has no rows. Every claim names it, and so locks it in the weakest mode until its transaction ends; by locking it whole one waits for
-the claims in flight.';
+'Has no rows. Every claim names it, and so holds it in the weakest lock mode until its transaction ends. A transaction that locks it whole
+waits for the claims in flight.';

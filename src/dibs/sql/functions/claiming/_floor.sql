@@ -1,21 +1,52 @@
--- The floor: where a connection starts scanning a queue. ARCHITECTURE.md, "The floor", says why. `what` is whose floor it
--- is: of a queue ('floor'), of a newest-first queue ('newest'), of the rotation of a queue's groups ('rotation').
+-- The floor: the place from which a connection scans a queue. README.md has its rules.
+-- `what` names the scan: 'floor' is of a queue's tickets, 'newest' of the tickets of a queue served newest first (then each floor is a
+-- hole), 'rotation' of the pointers to a queue's groups.
+
+create or replace function dibs._priorities(queue dibs.queue) returns smallint[]
+language plpgsql stable
+as $$
+begin
+  if not exists (select from dibs.queue_priority as p where p.queue_id = queue.id) then
+    return array[queue.priority];
+  end if;
+  return array(
+    select queue.priority union select p.priority from dibs.queue_priority as p where p.queue_id = queue.id order by 1 desc);
+end
+$$;
+
+comment on function dibs._priorities is 'Return the priorities that jobs of a queue have or have had, the highest first.';
+
+create or replace function dibs._note_priorities(queue_ids integer[], priorities smallint[]) returns void
+language plpgsql volatile
+as $$
+begin
+  insert into dibs.queue_priority (queue_id, priority)
+  select distinct n.queue_id, n.priority from unnest(queue_ids, priorities) as n (queue_id, priority)
+  where not exists (
+    select from dibs.queue_priority as p where p.queue_id = n.queue_id and p.priority = n.priority);
+end
+$$;
+
+comment on function dibs._note_priorities is
+'Note priorities that a queue has not had before. The transaction that inserts the jobs calls it, so a claim that sees the jobs also sees
+their priority.';
 
 create or replace function dibs._fit_floor(floor dibs.floor, priorities smallint[], top_us bigint) returns dibs.floor
 language sql stable
 begin atomic
   select row(priorities, array_agg(coalesce(f.due_us, 0) order by p.n), array_agg(coalesce(f.id, dibs._nil_id()) order by p.n),
-    array_agg(coalesce(f.high_us, 0) order by p.n), (floor).sweep_at, (floor).sweep_took, (floor).near_at, (floor).near_step, 0)::dibs.floor
+    array_agg(coalesce(f.high_us, 0) order by p.n), (floor).sweep_at, (floor).sweep_took, (floor).near_at, (floor).near_step,
+    0)::dibs.floor
   from unnest(priorities) with ordinality as p (priority, n)
   left join unnest((floor).priorities, (floor).due_us, (floor).ids, (floor).high_us) as f (priority, due_us, id, high_us)
     on f.priority = p.priority and greatest(f.due_us, f.high_us) <= top_us;
 end;
 
 comment on function dibs._fit_floor is
-'A floor for these priorities. One that lies ahead of the clock is dropped: the clock was stepped back, and what lies behind it
-may be due now.';
+'Arrange a floor for these priorities. A priority that it lacks starts at the beginning of time. So does one whose floor lies above
+`top_us`: the clock was set back, and tickets below that floor may be due now.';
 
-create or replace function dibs._found_hint(what text, queue_id integer) returns dibs.floor
+create or replace function dibs._read_hint(what text, queue_id integer) returns dibs.floor
 language plpgsql stable
 as $$
 declare
@@ -23,57 +54,63 @@ declare
   v_floor dibs.floor;
 begin
   select h.* into v_hint from dibs.floor_hint as h
-  where h.what = _found_hint.what and h.queue_id = _found_hint.queue_id order by h.swept_at desc limit 1;
+  where h.what = _read_hint.what and h.queue_id = _read_hint.queue_id order by h.swept_at desc limit 1;
   v_floor := v_hint.floor;
   v_floor.sweep_at := coalesce(dibs._micros(v_hint.swept_at), 0);
   v_floor.sweep_took := coalesce(dibs._micros('epoch'::timestamptz + v_hint.took), 0);
   v_floor.near_at := 0;
   v_floor.near_step := 0;
-  v_floor.quick_until := 0;
+  v_floor.reuse_until := 0;
   return v_floor;
 end
 $$;
 
-comment on function dibs._found_hint is 'Where a connection starts that remembers nothing: from the newest hint, otherwise from the start.';
+comment on function dibs._read_hint is
+'Return the floor of the last expensive sweep by any connection; one without priorities if there was none.';
 
-create or replace function dibs._read_floor(what text, queue_id integer, told dibs.floor, priorities smallint[], top_us bigint) returns dibs.floor
+create or replace function dibs._read_floor(
+  what text, queue_id integer, remembered dibs.floor, priorities smallint[], top_us bigint) returns dibs.floor
 language sql stable
 return case
-  when (told).priorities = priorities and top_us >= all ((told).due_us) and top_us >= all ((told).high_us) then told
-  else dibs._fit_floor(case when (told).quick_until is null then dibs._found_hint(what, queue_id) else told end, priorities, top_us)
+  when (remembered).priorities = priorities and top_us >= all ((remembered).due_us) and top_us >= all ((remembered).high_us)
+    then remembered
+  else dibs._fit_floor(
+    case when (remembered).reuse_until is null then dibs._read_hint(what, queue_id) else remembered end, priorities, top_us)
 end;
 
 comment on function dibs._read_floor is
-'Where this connection starts scanning a queue: what its session told, if that fits; otherwise the newest hint, otherwise from the start.';
+'Return the floor from which a claim scans these priorities: the one that its session remembers, otherwise the newest hint, otherwise the
+beginning of time. No part of it is above `top_us`.';
 
 create or replace function dibs._may_sweep(what text, queue_id integer, at timestamptz) returns boolean
 language plpgsql volatile
 as $$
 declare
+  v_cooldown constant bigint := dibs._look_back_cooldown(1);
   v_hint record;
 begin
-  select h.ctid as spot, h.took, h.swept_at + dibs._look_back_cooldown(1) * h.took as paid_at into v_hint from dibs.floor_hint as h
+  select h.ctid as row_id, h.took, h.swept_at + v_cooldown * h.took as ends_at into v_hint from dibs.floor_hint as h
   where h.what = _may_sweep.what and h.queue_id = _may_sweep.queue_id and h.swept_at <= at
   order by h.swept_at desc limit 1;
-  if v_hint.spot is null or v_hint.paid_at > at then
-    return v_hint.spot is null;
+  if v_hint.row_id is null or v_hint.ends_at > at then
+    return v_hint.row_id is null;
   end if;
-  perform from dibs.floor_hint as h where h.ctid = v_hint.spot for update skip locked;
-  -- Who holds the lock may be done with its sweep and stay in its transaction. After as long again the others go ahead, each
-  -- in its own fortieth of the time, and the first to commit leaves a new hint.
-  return found or v_hint.paid_at + dibs._look_back_cooldown(1) * v_hint.took <= at
-    and trunc(extract(epoch from at) / extract(epoch from v_hint.took)) % dibs._look_back_cooldown(1) = pg_backend_pid() % dibs._look_back_cooldown(1);
+  perform from dibs.floor_hint as h where h.ctid = v_hint.row_id for update skip locked;
+  -- The lock holder may have finished sweeping but left its transaction open. After another cooldown the other connections sweep
+  -- anyway, spread over time by backend PID. The first to commit writes a new hint.
+  return found or v_hint.ends_at + v_cooldown * v_hint.took <= at
+    and trunc(extract(epoch from at) / extract(epoch from v_hint.took)) % v_cooldown = pg_backend_pid() % v_cooldown;
 end
 $$;
 
 comment on function dibs._may_sweep is
-'Whether an expensive sweep is ours to make: one connection at a time makes it, and not before the last one has paid off. Who
-sweeps has locked the newest hint, until its transaction ends.';
+'True if this connection may sweep a queue where sweeps are expensive: after the cooldown of the last sweep, and one connection at a time.
+Locks the newest hint until the transaction ends.';
 
 create or replace function dibs._look_back(what text, queue_id integer, floor dibs.floor, real_us bigint) returns bigint
 language sql volatile
--- A time further ahead than we would ever set it was set before the clock stepped back. A sweep is left to chance, because one that
--- ran into a timeout is due again: so every other claim gets through.
+-- Ignore a time later than any we would set: the clock was set back. Sweep only half of the times that an expensive sweep is due: one that
+-- hits the statement timeout is due again at once, and otherwise no claim would succeed.
 return case
   when (real_us >= (floor).sweep_at or (floor).sweep_at - real_us > dibs._look_back_cooldown((floor).sweep_took))
     and ((floor).sweep_took < 2000 or random() < 0.5 and dibs._may_sweep(what, queue_id, dibs._from_micros(real_us)))
@@ -83,72 +120,69 @@ return case
 end;
 
 comment on function dibs._look_back is
-'How far below the floor this claim looks, in microseconds, for what was committed late or put back.';
+'Return how many microseconds below its floor a claim starts: usually 0; now and then 0.5 to 16 s (a near look-back) or everything (a sweep).
+`real_us` is the time of the real clock.';
 
-create or replace function dibs._found_floor(what text, queue_id integer, floor dibs.floor, told dibs.floor) returns dibs.floor
+create or replace function dibs._moved_floor(floor dibs.floor_place, first dibs.floor_place, top_us bigint, is_full boolean)
+returns dibs.floor_place
+language sql immutable parallel safe
+return case
+  when (first).due_us >= top_us then row(top_us, dibs._nil_id())::dibs.floor_place
+  when is_full or ((first).due_us, (first).id) > ((floor).due_us, (floor).id) then first
+  else floor
+end;
+
+comment on function dibs._moved_floor is
+'Return where the floor of one priority is after a claim: at the first ticket that it took, or found and left, but not above `top_us`. A
+look-back lowers the floor only if the claim took all that it wanted (`is_full`): then there may be more.';
+
+create or replace function dibs._floor_to_share(what text, queue_id integer, floor dibs.floor, old_floor dibs.floor) returns dibs.floor
 language plpgsql volatile
 as $$
 declare
-  v_shared dibs.floor := dibs._fit_floor(dibs._found_hint(what, queue_id), floor.priorities, dibs._unlimited_look_back_us());
+  v_hint dibs.floor := dibs._fit_floor(dibs._read_hint(what, queue_id), floor.priorities, dibs._unlimited_look_back_us());
 begin
   for n in 1 .. cardinality(floor.priorities) loop
-    if (floor.due_us[n], floor.ids[n], floor.high_us[n]) = (told.due_us[n], told.ids[n], told.high_us[n]) then
-      floor.due_us[n] := v_shared.due_us[n];
-      floor.ids[n] := v_shared.ids[n];
-      floor.high_us[n] := v_shared.high_us[n];
+    if (floor.due_us[n], floor.ids[n], floor.high_us[n]) = (old_floor.due_us[n], old_floor.ids[n], old_floor.high_us[n]) then
+      floor.due_us[n] := v_hint.due_us[n];
+      floor.ids[n] := v_hint.ids[n];
+      floor.high_us[n] := v_hint.high_us[n];
     end if;
   end loop;
   return floor;
 end
 $$;
 
-comment on function dibs._found_floor is
-'What a sweep found itself, for others to start from. Where it only kept what its session said, which the caller may have forged,
-the hint before it stays.';
+comment on function dibs._floor_to_share is
+'Return the floor that a sweep found itself, for other connections. The part that it did not move is the session''s, which its caller can
+forge; the old hint stays there.';
 
-create or replace function dibs._looked_back(
-  what text, queue_id integer, floor dibs.floor, told dibs.floor, back bigint, took bigint) returns dibs.floor
+create or replace function dibs._remember_floor(
+  what text, queue_id integer, floor dibs.floor, old_floor dibs.floor, look_back bigint, took bigint) returns text
 language plpgsql volatile
 as $$
 declare
-  v_now constant bigint := dibs._micros(clock_timestamp());
+  v_now bigint;
 begin
-  if back < dibs._unlimited_look_back_us() then
-    floor.near_at := v_now + least(dibs._look_back_cooldown(took), 30000000);
-    floor.near_step := (floor.near_step + 1) % 6;
-    return floor;
+  if look_back > 0 then
+    v_now := dibs._micros(clock_timestamp());
+    if look_back < dibs._unlimited_look_back_us() then
+      floor.near_at := v_now + least(dibs._look_back_cooldown(took), 30000000);
+      floor.near_step := (floor.near_step + 1) % 6;
+    else
+      floor.sweep_took := took;
+      floor.sweep_at := v_now + dibs._look_back_cooldown(took);
+      if took >= 2000 then
+        insert into dibs.floor_hint (what, queue_id, swept_at, took, floor)
+        values (what, queue_id, dibs._from_micros(v_now), took * interval '1 microsecond',
+          dibs._floor_to_share(what, queue_id, floor, old_floor));
+      end if;
+    end if;
   end if;
-  floor.sweep_took := took;
-  floor.sweep_at := v_now + dibs._look_back_cooldown(took);
-  if took >= 2000 then
-    insert into dibs.floor_hint (what, queue_id, swept_at, took, floor)
-    values (what, queue_id, dibs._from_micros(v_now), took * interval '1 microsecond',
-      dibs._found_floor(what, queue_id, floor, told));
-  end if;
-  return floor;
+  return dibs._remember(what, queue_id, floor::text);
 end
 $$;
 
-comment on function dibs._looked_back is 'A floor after a look below it, with what that cost.';
-
-create or replace function dibs._write_floor(
-  what text, queue_id integer, floor dibs.floor, told dibs.floor, back bigint, took bigint) returns text
-language plpgsql volatile
-as $$
-declare
-  v_text constant text := case when back = 0 then floor::text else dibs._looked_back(what, queue_id, floor, told, back, took)::text end;
-begin
-  return dibs._remember(what, queue_id, v_text);
-end
-$$;
-
-comment on function dibs._write_floor is
-'Remember in the session where the next claim starts, and what looking back cost; returns what it remembers.';
-
-create or replace function dibs._moves(old_us bigint, old_id uuid, first_us bigint, first_id uuid, top_us bigint, is_full boolean) returns boolean
-language sql immutable parallel safe
--- No floor rises above what is settled. A look-back lowers it only when it came back full: then there may be more down
--- there, which the next claims walk through.
-return first_us >= top_us or is_full or (first_us, first_id) > (old_us, old_id);
-
-comment on function dibs._moves is 'Whether the floor moves after a claim, to the first ticket that it took or to the top, if that is lower.';
+comment on function dibs._remember_floor is
+'Remember in the session where the next claim starts, and after a look-back when the next one is due: it `took` so many microseconds. An
+expensive sweep also leaves a hint for other connections. Returns the remembered text.';

@@ -1,33 +1,38 @@
--- Newest first. A floor is of no use where new tickets come at the end that is claimed from; a hole takes its place: the
--- range of due times, for each priority, in which a connection has taken everything. A claim looks above it (gap 0) and
--- below it (gap 1). One hole is kept for each priority, the uppermost: to walk once over an older one again is cheap.
+-- Claims from a queue that is served newest first. New tickets come at the end that is claimed from, so a floor would be of no use. A
+-- connection remembers a hole instead, for each priority: a range of due times in which it has taken every ticket. A claim looks in two
+-- gaps, above the hole and then below it:
+--
+--   oldest                                                  now
+--   ──── gap below ────[ low ▒▒▒▒▒ hole ▒▒▒▒▒ high ]── gap above ──▶
+--
+-- Each priority has one hole, the uppermost: to walk once more over an older one is cheap.
 
-create or replace function dibs._find_gaps(floor dibs.floor, queue_id integer, back bigint, at timestamptz)
-returns table (level integer, priority smallint, gap integer, upto_at timestamptz, upto_id uuid, from_at timestamptz)
+create or replace function dibs._find_gaps(floor dibs.floor, queue_id integer, look_back bigint, at timestamptz)
+returns table (slot_no integer, priority smallint, is_above boolean, upto_at timestamptz, upto_id uuid, from_at timestamptz)
 language sql stable
 begin atomic
-  select l.n::integer, l.priority, g.gap, g.upto_at, g.upto_id, g.from_at
+  select f.n::integer, f.priority, gap.is_above, gap.upto_at, gap.upto_id, gap.from_at
   from unnest((floor).priorities, (floor).due_us, (floor).ids, (floor).high_us) with ordinality
-    as l (priority, low_us, low_id, high_us, n)
-  cross join lateral (select l.high_us > 0 and back < dibs._unlimited_look_back_us() as is_hole) as h
+    as f (priority, low_us, low_id, high_us, n)
+  cross join lateral (select f.high_us > 0 and look_back < dibs._unlimited_look_back_us() as exists) as hole
   cross join lateral (
-    select 0 as gap, _find_gaps.at as upto_at, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff' as upto_id,
-      case when h.is_hole then dibs._from_micros(l.high_us - back) else timestamptz '-infinity' end as from_at
+    select true as is_above, _find_gaps.at as upto_at, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff' as upto_id,
+      case when hole.exists then dibs._from_micros(f.high_us - look_back) else timestamptz '-infinity' end as from_at
     union all
-    select 1, dibs._from_micros(l.low_us), l.low_id, timestamptz '-infinity' where h.is_hole
-  ) as g
+    select false, dibs._from_micros(f.low_us), f.low_id, timestamptz '-infinity' where hole.exists
+  ) as gap
   cross join lateral (
     select from dibs.ready as r
-    where r.queue_id = _find_gaps.queue_id and r.priority = l.priority and r.group_key is null
-      and (r.due_at, r.id) < (g.upto_at, g.upto_id) and r.due_at >= g.from_at
+    where r.queue_id = _find_gaps.queue_id and r.priority = f.priority and r.group_key is null
+      and (r.due_at, r.id) < (gap.upto_at, gap.upto_id) and r.due_at >= gap.from_at
     order by r.due_at desc, r.id desc limit 1
-  ) as r
-  order by l.priority desc, g.gap;
+  ) as head
+  order by f.priority desc, gap.is_above desc;
 end;
 
 comment on function dibs._find_gaps is
-'Above and below the holes of a queue, where there are tickets: the highest priority first, from the newest down. `back` looks
-that far into the holes.';
+'Return the gaps of a queue that have tickets, each from its upper end (excluded) down to `from_at`: the highest priority first, and the gap
+above the hole before the one below. A look-back extends the upper gap so many microseconds into the hole; a sweep ignores the hole.';
 
 create or replace function dibs._take_gap(
   queue_id integer, priority smallint, upto_at timestamptz, upto_id uuid, from_at timestamptz, want integer, at timestamptz)
@@ -53,61 +58,61 @@ begin
 end
 $$;
 
-comment on function dibs._take_gap is 'Take up to `want` tickets of one gap, the latest due first.';
+comment on function dibs._take_gap is 'Take up to `want` tickets of one gap, the latest due first; an empty array if there is none.';
 
-create or replace function dibs._take_newest(queue dibs.queue, want integer, claim dibs.claim_order) returns dibs.ready[]
+create or replace function dibs._take_newest(queue dibs.queue, want integer, claim dibs.claim_request) returns dibs.ready[]
 language plpgsql volatile
 as $$
 declare
   v_began bigint := dibs._micros(clock_timestamp());
   v_top bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
-  v_told dibs.floor := dibs._recall('newest', queue.id)::dibs.floor;
+  v_remembered dibs.floor := dibs._recall('newest', queue.id)::dibs.floor;
   v_priorities smallint[] := dibs._priorities(queue);
-  v_floor dibs.floor := dibs._read_floor('newest', queue.id, v_told, v_priorities, v_top);
-  v_back bigint := dibs._look_back('newest', queue.id, v_floor, v_began);
-  v_next dibs.floor := v_floor;
-  v_stopped boolean[] := '{}'::boolean[];
+  v_floor dibs.floor := dibs._read_floor('newest', queue.id, v_remembered, v_priorities, v_top);
+  v_look_back bigint := dibs._look_back('newest', queue.id, v_floor, v_began);
+  v_next_floor dibs.floor := v_floor;
+  v_is_stopped boolean[] := '{}'::boolean[];
   v_taken dibs.ready[] := '{}'::dibs.ready[];
   v_tickets dibs.ready[];
   v_counts_bytes boolean := dibs._counts_bytes(queue, want);
-  v_fit dibs.taken_batch[];
-  v_all integer;
+  v_fitting dibs.ready[];
   v_gap record;
   v_last dibs.ready;
 begin
-  -- What is found empty, or emptied, is one hole from the beginning of time up to the top.
-  v_next.due_us := array_fill(0::bigint, array[cardinality(v_floor.due_us)]);
-  v_next.ids := array_fill(dibs._nil_id(), array[cardinality(v_floor.due_us)]);
-  v_next.high_us := array_fill(v_top, array[cardinality(v_floor.due_us)]);
-  for v_gap in select g.* from dibs._find_gaps(v_floor, queue.id, v_back, claim.at) as g loop
-    continue when v_stopped[v_gap.level];
+  -- Start with one hole per priority, from the beginning of time up to the top: so it is where every gap is exhausted.
+  v_next_floor.due_us := array_fill(0::bigint, array[cardinality(v_floor.due_us)]);
+  v_next_floor.ids := array_fill(dibs._nil_id(), array[cardinality(v_floor.due_us)]);
+  v_next_floor.high_us := array_fill(v_top, array[cardinality(v_floor.due_us)]);
+  for v_gap in select g.* from dibs._find_gaps(v_floor, queue.id, v_look_back, claim.at) as g loop
+    continue when v_is_stopped[v_gap.slot_no];
     v_tickets := case when want > 0 then dibs._take_gap(queue.id, v_gap.priority, v_gap.upto_at, v_gap.upto_id, v_gap.from_at,
       want, claim.at) else '{}' end;
     want := want - cardinality(v_tickets);
     if v_counts_bytes and v_tickets <> '{}' then
-      v_fit := dibs._fit_batches(array[row(queue, v_taken || v_tickets, null, null, null, claim.at)::dibs.taken_batch], claim.at);
-      v_all := cardinality(v_taken || v_tickets);
-      v_tickets := (v_fit[1].tickets)[cardinality(v_taken) + 1 :];
-      want := case when cardinality(v_fit[1].tickets) < v_all then 0 else want end;
+      v_fitting := (dibs._keep_fitting(array[dibs._taken_batch(queue, v_taken || v_tickets, claim.at)], claim.at))[1].tickets;
+      want := case when cardinality(v_fitting) < cardinality(v_taken || v_tickets) then 0 else want end;
+      v_tickets := v_fitting[cardinality(v_taken) + 1 :];
     end if;
     v_taken := v_taken || v_tickets;
     continue when want > 0;
-    -- There may be more in this gap.
-    v_stopped[v_gap.level] := true;
+    -- The claim stops within this gap, where there may be more. The hole begins at the last ticket taken.
+    v_is_stopped[v_gap.slot_no] := true;
     v_last := v_tickets[cardinality(v_tickets)];
-    if v_gap.gap = 0 and coalesce(dibs._micros(v_last.due_at), v_top) >= v_top then
-      -- Nothing was taken, or only what is so new that others may still be committed beside it: the old hole stays.
-      v_next.due_us[v_gap.level] := v_floor.due_us[v_gap.level];
-      v_next.ids[v_gap.level] := v_floor.ids[v_gap.level];
-      v_next.high_us[v_gap.level] := v_floor.high_us[v_gap.level];
+    if v_gap.is_above and coalesce(dibs._micros(v_last.due_at), v_top) >= v_top then
+      -- No ticket was taken, or only tickets so new that others may still be committed beside them: keep the old hole.
+      v_next_floor.due_us[v_gap.slot_no] := v_floor.due_us[v_gap.slot_no];
+      v_next_floor.ids[v_gap.slot_no] := v_floor.ids[v_gap.slot_no];
+      v_next_floor.high_us[v_gap.slot_no] := v_floor.high_us[v_gap.slot_no];
     else
-      v_next.due_us[v_gap.level] := coalesce(dibs._micros(v_last.due_at), v_floor.due_us[v_gap.level]);
-      v_next.ids[v_gap.level] := coalesce(v_last.id, v_floor.ids[v_gap.level]);
+      v_next_floor.due_us[v_gap.slot_no] := coalesce(dibs._micros(v_last.due_at), v_floor.due_us[v_gap.slot_no]);
+      v_next_floor.ids[v_gap.slot_no] := coalesce(v_last.id, v_floor.ids[v_gap.slot_no]);
     end if;
   end loop;
-  perform dibs._write_floor('newest', queue.id, v_next, v_floor, v_back, dibs._micros(clock_timestamp()) - v_began);
+  perform dibs._remember_floor('newest', queue.id, v_next_floor, v_floor, v_look_back, dibs._micros(clock_timestamp()) - v_began);
   return v_taken;
 end
 $$;
 
-comment on function dibs._take_newest is 'Take up to `want` tickets of a newest-first queue: by priority, then the latest due time.';
+comment on function dibs._take_newest is
+'Take up to `want` tickets of a queue served newest first: by priority, then the latest due first. If bytes are counted, also no more than fit
+into a claim.';

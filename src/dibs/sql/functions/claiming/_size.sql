@@ -1,10 +1,10 @@
--- How many bytes one claim hands out. Only queues that have had a large job pay for the counting, and very large claims.
+-- A claim hands out at most 64 MB. Only claims of queues that have had a large job, and very large claims, count bytes.
 
 create or replace function dibs._note_large(queue_ids integer[]) returns void
 language plpgsql volatile
 as $$
 begin
-  -- Once in a queue's life.
+  -- This updates a queue once in its life.
   update dibs.queue as q set has_large = true where q.id = any (array(
     select o.id from dibs.queue as o where not o.has_large and o.id = any (queue_ids) order by o.id for update));
 end
@@ -16,13 +16,13 @@ create or replace function dibs._counts_bytes(queue dibs.queue, want integer) re
 language sql immutable parallel safe
 return (queue).has_large or want > dibs._large_claim_jobs();
 
-comment on function dibs._counts_bytes is 'Whether what a claim takes of a queue may be more than it may hand out.';
+comment on function dibs._counts_bytes is 'True if `want` jobs of this queue may have more bytes than a claim may hand out.';
 
-create or replace function dibs._put_tickets_back(batch dibs.taken_batch, at timestamptz) returns void
+create or replace function dibs._return_taken(batch dibs.taken_batch, at timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
-  v_put bigint;
+  v_inserted bigint;
   v_ids constant uuid[] := array(select t.id from unnest(batch.tickets) as t);
   v_group_keys constant uuid[] := array(select t.group_key from unnest(batch.tickets) as t);
 begin
@@ -31,8 +31,8 @@ begin
   select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority,
     (batch.queue).ring and t.ordinality = 1, t.own_lease, t.history, t.fingerprint, t.group_key, t.cost
   from unnest(batch.tickets) with ordinality as t;
-  get diagnostics v_put = row_count;
-  perform dibs._check_moved(cardinality(v_ids), v_put);
+  get diagnostics v_inserted = row_count;
+  perform dibs._check_moved(cardinality(v_ids), v_inserted);
   perform dibs._return_units(u.id, sum(u.units)::integer, at, true)
   from generate_subscripts(v_ids, 1) as i
   cross join lateral unnest((batch.queue_units).limit_ids || (batch.job_units[i]).limit_ids,
@@ -53,35 +53,37 @@ begin
 end
 $$;
 
-comment on function dibs._put_tickets_back is
-'Put tickets that a claim took, and does not lease, back to their places, with all they hold.';
+comment on function dibs._return_taken is
+'Return tickets that a claim took and does not lease to their places in ready, and everything they hold to limits and groups.';
 
-create or replace function dibs._fit_batches(batches dibs.taken_batch[], at timestamptz) returns dibs.taken_batch[]
+create or replace function dibs._keep_fitting(batches dibs.taken_batch[], at timestamptz) returns dibs.taken_batch[]
 language plpgsql volatile
 as $$
 declare
   v_part record;
 begin
   for v_part in
-    -- A job that is larger than all a claim may hand out comes alone; chance decides between queues, so none starves.
-    select s.n, array_agg(s.ord order by s.ord) filter (where s.place = 1 or s.total <= dibs._bound('claim')) as kept,
-      array_agg(s.ord order by s.ord) filter (where s.place > 1 and s.total > dibs._bound('claim')) as dropped
+    select sized.batch_no,
+      array_agg(sized.ord order by sized.ord) filter (where sized.place = 1 or sized.total <= dibs._bound('claim')) as fitting,
+      array_agg(sized.ord order by sized.ord) filter (where sized.place > 1 and sized.total > dibs._bound('claim')) as excess
     from (
-      select s.n, s.ord, sum(s.size) over (order by s.luck, s.ord) as total, row_number() over (order by s.luck, s.ord) as place
+      -- A job that is larger than a whole claim is handed out alone. Batches come in random order, so that no queue starves.
+      select t.batch_no, t.ord, row_number() over (order by t.luck, t.ord) as place,
+        sum(coalesce(j.size, dibs._small_job_bytes())::bigint) over (order by t.luck, t.ord) as total
       from (
-        select k.n::integer as n, k.luck, t.ordinality::integer as ord, coalesce(j.size, dibs._small_job_bytes())::bigint as size
-        from (select k.tickets, k.ordinality as n, random() as luck from unnest(batches) with ordinality as k) as k
-        cross join lateral unnest(k.tickets) with ordinality as t
-        left join lateral (select j.size from dibs.job as j where j.id = t.id offset 0) as j on true) as s) as s
-    group by s.n
+        select b.batch_no, b.luck, t.id, t.ordinality::integer as ord
+        from (select b.tickets, b.ordinality::integer as batch_no, random() as luck from unnest(batches) with ordinality as b) as b
+        cross join lateral unnest(b.tickets) with ordinality as t) as t
+      left join lateral (select j.size from dibs.job as j where j.id = t.id offset 0) as j on true) as sized
+    group by sized.batch_no
   loop
-    continue when v_part.dropped is null;
-    perform dibs._put_tickets_back(dibs._part_of(batches[v_part.n], v_part.dropped), at);
-    batches[v_part.n] := dibs._part_of(batches[v_part.n], coalesce(v_part.kept, '{}'));
+    continue when v_part.excess is null;
+    perform dibs._return_taken(dibs._part_of(batches[v_part.batch_no], v_part.excess), at);
+    batches[v_part.batch_no] := dibs._part_of(batches[v_part.batch_no], coalesce(v_part.fitting, '{}'));
   end loop;
   return batches;
 end
 $$;
 
-comment on function dibs._fit_batches is
-'What a claim may hand out of what it took: at most 64 MB in all, and at least one job. The rest is put back.';
+comment on function dibs._keep_fitting is
+'Return the part of batches that a claim may hand out, at most 64 MB in all and at least one job, and return the other tickets to ready.';

@@ -1,137 +1,96 @@
--- The plan of a claim: which tickets it takes out of ready, from which queues, in which order.
+-- The scan step, and the claim from a simple queue that is made of it.
 
-create or replace function dibs._take_oldest(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taken_batch[]
-language plpgsql volatile
-as $$
-declare
-  v_began bigint := dibs._micros(clock_timestamp());
-  v_scans dibs.queue_scan[] := '{}'::dibs.queue_scan[];
-  v_batches dibs.taken_batch[] := '{}'::dibs.taken_batch[];
-  v_queue dibs.queue;
-  v_scan dibs.queue_scan;
-  v_step record;
-  v_kept integer := 0;
-  v_most integer;
-  v_is_limited boolean := false;
-  v_is_grouped boolean := false;
-begin
-  foreach v_queue in array queues loop
-    v_scan := dibs._open_scan(v_queue, want, v_began, claim);
-    if (v_scan.queue).id is not null then
-      v_scans := v_scans || v_scan;
-      v_is_limited := v_is_limited or v_queue.has_job_limits;
-      v_is_grouped := v_is_grouped or v_queue.has_groups;
-    end if;
-  end loop;
-  if cardinality(v_scans) = 0 then
-    return v_batches;
-  end if;
-  if v_is_limited then
-    v_scans := dibs._unblock_and_lower_floors(v_scans, claim.at);
-  end if;
-  -- Groups first, but for the share of what has none; and again at the end, if that came to less.
-  if v_is_grouped then
-    -- Shared is what may start, which the queues' own limits may make less than was asked for.
-    v_most := least(want, (select sum(s.allowed) from unnest(v_scans) as s));
-    v_kept := dibs._plain_share(v_scans, v_most, claim.at);
-    v_step := dibs._take_groups(v_scans, v_most - v_kept, claim);
-    v_scans := v_step.scans;
-    v_batches := v_step.batches;
-    want := want - v_step.taken;
-  end if;
-  v_step := dibs._take_plain(v_scans, want, claim);
-  v_scans := v_step.scans;
-  v_batches := v_batches || v_step.batches;
-  want := want - v_step.taken;
-  perform dibs._close_scans(v_scans, dibs._micros(clock_timestamp()) - v_began);
-  if v_kept > 0 and want > 0 then
-    v_step := dibs._take_groups(v_scans, want, claim);
-    v_scans := v_step.scans;
-    v_batches := v_batches || v_step.batches;
-  end if;
-  perform dibs._settle_queue_limits(v_scans, claim.at);
-  return v_batches;
-end
-$$;
+create or replace function dibs._taken_batch(
+  queue dibs.queue, tickets dibs.ready[], at timestamptz, queue_units dibs.held_units default null) returns dibs.taken_batch
+language sql immutable parallel safe
+return row(queue, tickets, null, queue_units, null, at)::dibs.taken_batch;
 
-comment on function dibs._take_oldest is
-'Take up to `want` tickets of queues that are served from their oldest end: groups in their turns, the rest by priority and due
-time.';
+comment on function dibs._taken_batch is 'Make a batch of tickets without a group. The planner inlines it.';
 
-create or replace function dibs._take_bytes(
-  oldest dibs.queue[], newest dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taken_batch[]
-language plpgsql volatile
-as $$
-declare
-  v_batches dibs.taken_batch[] := '{}'::dibs.taken_batch[];
-  v_tickets dibs.ready[];
-  v_queue dibs.queue;
-begin
-  for v_queue in select q.* from unnest(newest || null::dibs.queue) as q order by random() loop
-    if v_queue.id is null then
-      v_batches := dibs._fit_batches(dibs._take_oldest(oldest, want, claim), claim.at);
-    else
-      v_tickets := dibs._take_newest(v_queue, want, claim);
-      v_batches := array[row(v_queue, v_tickets, null, null, null, claim.at)::dibs.taken_batch];
-    end if;
-    exit when exists (select from unnest(v_batches) as t where cardinality(t.tickets) > 0);
-  end loop;
-  return v_batches;
-end
-$$;
-
-comment on function dibs._take_bytes is
-'As _take_from, where bytes have to be counted: from the oldest-first queues, or from one newest-first queue, as chance decides.';
-
-create or replace function dibs._is_plain(queue dibs.queue, want integer) returns boolean
+create or replace function dibs._is_simple(queue dibs.queue, want integer) returns boolean
 language sql immutable parallel safe
 return not ((queue).newest_first or (queue).has_limit or (queue).has_job_limits or (queue).has_groups)
   and not dibs._counts_bytes(queue, want);
 
-comment on function dibs._is_plain is 'Whether a claim of that many can take from this queue by _take_single.';
+comment on function dibs._is_simple is
+'True for a simple queue: served oldest first, without groups and limits, and a claim of `want` jobs need not count bytes.';
 
-create or replace function dibs._take_from(queues dibs.queue[], want integer, claim dibs.claim_order) returns dibs.taken_batch[]
+create or replace function dibs._take_priority(
+  queue_id integer, priority smallint, floor dibs.floor_place, from_at timestamptz, from_id uuid, want integer, at timestamptz,
+  top_us bigint, out tickets dibs.ready[], out next_floor dibs.floor_place)
 language plpgsql volatile
 as $$
+#variable_conflict use_column
 declare
-  v_queue dibs.queue;
-  v_oldest dibs.queue[] := '{}'::dibs.queue[];
-  v_newest dibs.queue[] := '{}'::dibs.queue[];
-  v_batches dibs.taken_batch[] := '{}'::dibs.taken_batch[];
-  v_tickets dibs.ready[];
-  v_counts_bytes boolean := false;
-  -- Two orders cannot be merged, so which goes first is left to chance and neither starves.
-  v_newest_last boolean := random() < 0.5;
+  v_first dibs.floor_place;
 begin
-  foreach v_queue in array queues loop
-    v_counts_bytes := v_counts_bytes or dibs._counts_bytes(v_queue, want);
-    if dibs._is_newest_first(v_queue) then
-      v_newest := v_newest || v_queue;
-    else
-      v_oldest := v_oldest || v_queue;
-    end if;
-  end loop;
-  if v_counts_bytes then
-    return dibs._take_bytes(v_oldest, v_newest, want, claim);
+  with gone as (
+    delete from dibs.ready as r where r.ctid = any (array(
+      select r.ctid from dibs.ready as r
+      where r.queue_id = _take_priority.queue_id and r.priority = _take_priority.priority and r.group_key is null
+        and (r.due_at, r.id) >= (_take_priority.from_at, _take_priority.from_id)
+        and r.due_at <= _take_priority.at and r.expire_at > _take_priority.at
+      order by r.due_at, r.id limit want
+      for update skip locked))
+    returning r, r.due_at, r.id
+  )
+  select array_agg(g.r order by g.due_at, g.id) into tickets from gone as g;
+  if tickets is null then
+    -- A ticket that is still there is locked or about to expire. The floor does not rise above it.
+    v_first.due_us := coalesce((
+      select dibs._micros(r.due_at) from dibs.ready as r
+      where r.queue_id = _take_priority.queue_id and r.priority = _take_priority.priority and r.group_key is null
+        and (r.due_at, r.id) >= (_take_priority.from_at, _take_priority.from_id) and r.due_at <= _take_priority.at
+      order by r.due_at, r.id limit 1), top_us);
+    v_first.id := dibs._nil_id();
+  else
+    v_first.due_us := dibs._micros(tickets[1].due_at);
+    v_first.id := tickets[1].id;
   end if;
-  if cardinality(v_newest) = 0 then
-    return dibs._take_oldest(v_oldest, want, claim);
-  end if;
-  if v_newest_last and cardinality(v_oldest) > 0 then
-    v_batches := dibs._take_oldest(v_oldest, want, claim);
-    want := want - (select coalesce(sum(cardinality(t.tickets)), 0) from unnest(v_batches) as t);
-  end if;
-  for v_queue in select q.* from unnest(v_newest) as q order by random() loop
-    exit when want = 0;
-    v_tickets := dibs._take_newest(v_queue, want, claim);
-    v_batches := v_batches || row(v_queue, v_tickets, null, null, null, claim.at)::dibs.taken_batch;
-    want := want - cardinality(v_tickets);
-  end loop;
-  if not v_newest_last and cardinality(v_oldest) > 0 and want > 0 then
-    v_batches := v_batches || dibs._take_oldest(v_oldest, want, claim);
-  end if;
-  return v_batches;
+  next_floor := dibs._moved_floor(floor, v_first, top_us, cardinality(tickets) = want);
 end
 $$;
 
-comment on function dibs._take_from is 'Take up to `want` tickets of these queues out of ready.';
+comment on function dibs._take_priority is
+'Take up to `want` tickets of one priority of a queue, the earliest due first, starting at (`from_at`, `from_id`): at the floor, below it in
+a look-back, or at the first ticket there is. Returns them, null if there is none, and the floor from which the next claim starts: at most
+`top_us`. Tickets of groups are left out.';
+
+create or replace function dibs._take_simple(queue dibs.queue, remembered dibs.floor, want integer, claim dibs.claim_request)
+returns dibs.ready[]
+language plpgsql volatile
+as $$
+declare
+  v_began constant bigint := dibs._micros(clock_timestamp());
+  v_top constant bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
+  v_priorities constant smallint[] := dibs._priorities(queue);
+  v_floor constant dibs.floor := dibs._read_floor('floor', queue.id, remembered, v_priorities, v_top);
+  v_look_back constant bigint := dibs._look_back('floor', queue.id, v_floor, v_began);
+  v_next_floor dibs.floor := v_floor;
+  v_taken dibs.ready[] := '{}'::dibs.ready[];
+  v_step record;
+  v_remembered text;
+begin
+  for n in 1 .. cardinality(v_priorities) loop
+    v_step := dibs._take_priority(queue.id, v_priorities[n], row(v_floor.due_us[n], v_floor.ids[n])::dibs.floor_place,
+      dibs._from_micros(v_floor.due_us[n] - v_look_back), case when v_look_back = 0 then v_floor.ids[n] else dibs._nil_id() end,
+      want, claim.at, v_top);
+    v_next_floor.due_us[n] := (v_step.next_floor).due_us;
+    v_next_floor.ids[n] := (v_step.next_floor).id;
+    continue when v_step.tickets is null;
+    v_taken := v_taken || v_step.tickets;
+    want := want - cardinality(v_step.tickets);
+    exit when want = 0;
+  end loop;
+  if want = 0 and cardinality(v_taken) = 1 then
+    v_next_floor.reuse_until := v_began + dibs._floor_reuse_us();
+  end if;
+  -- An assignment is quicker than PERFORM.
+  v_remembered := dibs._remember_floor('floor', queue.id, v_next_floor, v_floor, v_look_back, dibs._micros(clock_timestamp()) - v_began);
+  return v_taken;
+end
+$$;
+
+comment on function dibs._take_simple is
+'Take up to `want` tickets of one simple queue, by priority and then due time: the same as _take_oldest, for less. Priorities that it does
+not reach keep their floors. `remembered` is the floor of the session, or null.';

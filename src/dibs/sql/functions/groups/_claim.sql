@@ -135,7 +135,7 @@ begin
     v_floor.due_us[1] := v_first;
     v_floor.ids[1] := dibs._pointer_key(v_got.first_n);
   end if;
-  perform dibs._write_floor('rotation', v_id, v_floor, v_told, v_back, dibs._micros(clock_timestamp()) - v_began);
+  perform dibs._remember_floor('rotation', v_id, v_floor, v_told, v_back, dibs._micros(clock_timestamp()) - v_began);
 
   if (queue).noisy_share is not null and taken < want then
     v_got := dibs._serve_groups(queue, -v_id, '-infinity', 0, want - taken, queue_units, at);
@@ -149,7 +149,7 @@ comment on function dibs._claim_groups is
 'Take up to `want` tickets of a queue''s groups. Each group that has jobs gets its share; noisy ones what the others leave.';
 
 create or replace function dibs._take_groups(
-  inout scans dibs.queue_scan[], want integer, claim dibs.claim_order, out batches dibs.taken_batch[], out taken integer)
+  inout scans dibs.queue_scan[], want integer, claim dibs.claim_request, out batches dibs.taken_batch[], out taken integer)
 language plpgsql volatile
 as $$
 declare

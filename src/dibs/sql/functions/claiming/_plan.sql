@@ -1,0 +1,230 @@
+-- The plan of a claim from several queues, or from one that is not simple: where it takes tickets, and in which order.
+
+create or replace function dibs._open_scan(queue dibs.queue, want integer, began_us bigint, claim dibs.claim_request) returns dibs.queue_scan
+language plpgsql volatile
+as $$
+declare
+  v_top bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
+  v_remembered constant dibs.floor := dibs._recall('floor', queue.id)::dibs.floor;
+  v_priorities constant smallint[] := dibs._priorities(queue);
+  v_scan dibs.queue_scan;
+begin
+  v_scan.queue := queue;
+  v_scan.allowed := want;
+  if queue.has_limit then
+    v_scan.reservation := dibs._reserve_queue_limit(queue, want, claim.at);
+    v_scan.allowed := (v_scan.reservation).allowed;
+    if v_scan.allowed = 0 then
+      perform dibs._settle_queue_limits(array[v_scan], claim.at);
+      return null;
+    end if;
+  end if;
+  v_scan.floor := dibs._read_floor('floor', queue.id, v_remembered, v_priorities, v_top);
+  v_scan.look_back := dibs._look_back('floor', queue.id, v_scan.floor, began_us);
+  -- Start with every floor at the top. Priorities that still have tickets are lowered later.
+  v_scan.next_floor := v_scan.floor;
+  v_scan.next_floor.due_us := array_fill(v_top, array[cardinality((v_scan.floor).due_us)]);
+  v_scan.next_floor.ids := array_fill(dibs._nil_id(), array[cardinality((v_scan.floor).due_us)]);
+  return v_scan;
+end
+$$;
+
+comment on function dibs._open_scan is
+'Return the scan of one queue, with up to `want` jobs reserved of the queue''s own limit; null if that limit lets none start.';
+
+create or replace function dibs._find_heads(scans dibs.queue_scan[], at timestamptz)
+returns table (scan_no integer, slot_no integer, priority smallint, floor_us bigint, floor_id uuid, head_at timestamptz, head_id uuid)
+language sql stable
+begin atomic
+  select s.ordinality::integer, f.n::integer, f.priority, f.due_us, f.id, head.due_at, head.id
+  from unnest(scans) with ordinality as s
+  cross join lateral unnest((s.floor).priorities, (s.floor).due_us, (s.floor).ids) with ordinality as f (priority, due_us, id, n)
+  cross join lateral (
+    select dibs._from_micros(f.due_us - s.look_back) as from_at,
+      case when s.look_back = 0 then f.id else dibs._nil_id() end as from_id) as start
+  cross join lateral (
+    select r.due_at, r.id from dibs.ready as r
+    where r.queue_id = (s.queue).id and r.priority = f.priority and r.group_key is null
+      and (r.due_at, r.id) >= (start.from_at, start.from_id) and r.due_at <= _find_heads.at
+    order by r.due_at, r.id limit 1
+  ) as head
+  order by f.priority desc, head.due_at;
+end;
+
+comment on function dibs._find_heads is
+'Return the first due ticket of each queue and priority that has one: the highest priority first, then the earliest due. `slot_no` is the
+place of the priority in the arrays of the scan''s floor.';
+
+create or replace function dibs._take_ungrouped(
+  inout scans dibs.queue_scan[], want integer, claim dibs.claim_request, out batches dibs.taken_batch[], out taken integer)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_top bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
+  v_head record;
+  v_scan dibs.queue_scan;
+  v_share integer;
+  v_counts_bytes boolean;
+  v_is_first_step boolean;
+  v_floor dibs.floor_place;
+  v_next_floor dibs.floor_place;
+  v_step record;
+  v_batch dibs.taken_batch;
+  v_admitted record;
+  v_blocked integer := 0;
+begin
+  batches := '{}'::dibs.taken_batch[];
+  taken := 0;
+  for v_head in select h.* from dibs._find_heads(scans, claim.at) as h loop
+    v_scan := scans[v_head.scan_no];
+    v_floor := row(v_head.floor_us, v_head.floor_id);
+    v_share := least(want - taken, v_scan.allowed);
+    v_counts_bytes := dibs._counts_bytes(v_scan.queue, want);
+    v_is_first_step := true;
+    -- If nothing is taken here, raise the floor to the head we saw, so that the dead rows below it are skipped next time.
+    v_next_floor := dibs._moved_floor(v_floor, row(dibs._micros(v_head.head_at), dibs._nil_id())::dibs.floor_place, v_top, false);
+    while v_share > 0 loop
+      v_step := dibs._take_priority((v_scan.queue).id, v_head.priority, v_floor, v_head.head_at, v_head.head_id, v_share, claim.at, v_top);
+      exit when v_step.tickets is null;
+      if not v_counts_bytes then
+        v_next_floor := v_step.next_floor;
+      elsif v_is_first_step then
+        -- Tickets that do not fit into the claim return to ready, and must not be below the floor then.
+        v_next_floor := dibs._moved_floor(v_floor,
+          row(dibs._micros(v_step.tickets[1].due_at), v_step.tickets[1].id)::dibs.floor_place, v_top, true);
+      end if;
+      v_batch := dibs._taken_batch(v_scan.queue, v_step.tickets, claim.at, (v_scan.reservation).units);
+      if (v_scan.queue).has_job_limits then
+        v_admitted := dibs._admit_ungrouped(v_batch, v_head.priority, v_share, v_blocked);
+        v_batch := v_admitted.batch;
+        v_blocked := v_admitted.moved;
+      end if;
+      batches := batches || v_batch;
+      taken := taken + cardinality(v_batch.tickets);
+      v_scan.allowed := v_scan.allowed - cardinality(v_batch.tickets);
+      exit when not (v_scan.queue).has_job_limits or v_blocked > 0 and dibs._has_moved_enough(v_scan.queue, v_blocked)
+        or cardinality(v_step.tickets) < v_share;
+      -- Some tickets were blocked: take others in their place.
+      v_is_first_step := false;
+      v_head.head_at := v_step.tickets[1].due_at;
+      v_head.head_id := v_step.tickets[1].id;
+      v_share := least(want - taken, v_scan.allowed);
+    end loop;
+    v_scan.next_floor.due_us[v_head.slot_no] := v_next_floor.due_us;
+    v_scan.next_floor.ids[v_head.slot_no] := v_next_floor.id;
+    scans[v_head.scan_no] := v_scan;
+  end loop;
+end
+$$;
+
+comment on function dibs._take_ungrouped is
+'Take up to `want` tickets without a group, and return them and the scans after it. Tickets that need an exhausted limit are blocked.';
+
+create or replace function dibs._take_oldest(queues dibs.queue[], want integer, claim dibs.claim_request) returns dibs.taken_batch[]
+language plpgsql volatile
+as $$
+declare
+  v_began bigint := dibs._micros(clock_timestamp());
+  v_scans dibs.queue_scan[] := '{}'::dibs.queue_scan[];
+  v_batches dibs.taken_batch[] := '{}'::dibs.taken_batch[];
+  v_queue dibs.queue;
+  v_scan dibs.queue_scan;
+  v_step record;
+  v_startable integer;
+  v_ungrouped_share integer := 0;
+  v_has_limits boolean := false;
+  v_has_groups boolean := false;
+  v_took bigint;
+begin
+  foreach v_queue in array queues loop
+    v_scan := dibs._open_scan(v_queue, want, v_began, claim);
+    if (v_scan.queue).id is not null then
+      v_scans := v_scans || v_scan;
+      v_has_limits := v_has_limits or v_queue.has_job_limits;
+      v_has_groups := v_has_groups or v_queue.has_groups;
+    end if;
+  end loop;
+  if cardinality(v_scans) = 0 then
+    return v_batches;
+  end if;
+  if v_has_limits then
+    v_scans := dibs._unblock_and_lower_floors(v_scans, claim.at);
+  end if;
+  -- Serve groups first, but reserve a share for ungrouped jobs. If those do not use it, serve groups again.
+  if v_has_groups then
+    v_startable := least(want, (select sum(s.allowed) from unnest(v_scans) as s));
+    v_ungrouped_share := dibs._plain_share(v_scans, v_startable, claim.at);
+    v_step := dibs._take_groups(v_scans, v_startable - v_ungrouped_share, claim);
+    v_scans := v_step.scans;
+    v_batches := v_step.batches;
+    want := want - v_step.taken;
+  end if;
+  v_step := dibs._take_ungrouped(v_scans, want, claim);
+  v_scans := v_step.scans;
+  v_batches := v_batches || v_step.batches;
+  want := want - v_step.taken;
+  v_took := (dibs._micros(clock_timestamp()) - v_began) / cardinality(v_scans);
+  foreach v_scan in array v_scans loop
+    perform dibs._remember_floor('floor', (v_scan.queue).id, v_scan.next_floor, v_scan.floor, v_scan.look_back, v_took);
+  end loop;
+  if v_ungrouped_share > 0 and want > 0 then
+    v_step := dibs._take_groups(v_scans, want, claim);
+    v_scans := v_step.scans;
+    v_batches := v_batches || v_step.batches;
+  end if;
+  perform dibs._settle_queue_limits(v_scans, claim.at);
+  return v_batches;
+end
+$$;
+
+comment on function dibs._take_oldest is
+'Take up to `want` tickets of queues that are served oldest first: each group its share, ungrouped jobs by priority and then due time.';
+
+create or replace function dibs._take_from_queues(queues dibs.queue[], want integer, claim dibs.claim_request) returns dibs.taken_batch[]
+language plpgsql volatile
+as $$
+declare
+  v_queue dibs.queue;
+  v_oldest dibs.queue[] := '{}'::dibs.queue[];
+  v_newest dibs.queue[] := '{}'::dibs.queue[];
+  v_batches dibs.taken_batch[] := '{}'::dibs.taken_batch[];
+  v_more dibs.taken_batch[];
+  v_taken integer;
+  v_counts_bytes boolean := false;
+begin
+  foreach v_queue in array queues loop
+    v_counts_bytes := v_counts_bytes or dibs._counts_bytes(v_queue, want);
+    -- Groups and limits have their own order, so a queue that has them is served oldest first.
+    if v_queue.newest_first and not (v_queue.has_limit or v_queue.has_job_limits or v_queue.has_groups) then
+      v_newest := v_newest || v_queue;
+    else
+      v_oldest := v_oldest || v_queue;
+    end if;
+  end loop;
+  if cardinality(v_newest) = 0 then
+    v_batches := dibs._take_oldest(v_oldest, want, claim);
+    return case when v_counts_bytes then dibs._keep_fitting(v_batches, claim.at) else v_batches end;
+  end if;
+  -- The two orders cannot be merged. Chance decides which goes first, so that neither starves. The null queue stands for all of v_oldest.
+  for v_queue in
+    select q.* from unnest(v_newest || null::dibs.queue) as q order by case when q.id is null then round(random()) else random() end
+  loop
+    if v_queue.id is null then
+      v_more := dibs._take_oldest(v_oldest, want, claim);
+      v_more := case when v_counts_bytes then dibs._keep_fitting(v_more, claim.at) else v_more end;
+    else
+      v_more := array[dibs._taken_batch(v_queue, dibs._take_newest(v_queue, want, claim), claim.at)];
+    end if;
+    v_taken := (select coalesce(sum(cardinality(t.tickets)), 0) from unnest(v_more) as t);
+    v_batches := v_batches || v_more;
+    want := want - v_taken;
+    exit when want = 0 or v_counts_bytes and v_taken > 0;
+  end loop;
+  return v_batches;
+end
+$$;
+
+comment on function dibs._take_from_queues is
+'Take up to `want` tickets of these queues. If bytes have to be counted, all of them come from queues served oldest first, or from one that is
+served newest first.';
