@@ -1,4 +1,4 @@
--- How much a caller may give. docs/reference/bounds.md shows the same list, and a test compares the two.
+-- Bounds of arguments, and checks against them. docs/reference/bounds.md has the same list; a test compares them.
 
 create or replace function dibs._bound(what text) returns integer
 language sql immutable parallel safe
@@ -22,15 +22,16 @@ return case what
 end;
 
 comment on function dibs._bound is
-'The most of something that a caller may give. JSON counts as the bytes of its text, which is what is sent out.';
+'The most that a caller may give of something: bytes of JSON (as text), characters, or a number of items. Null for an
+unknown word.';
 
 create or replace function dibs._may_exceed(value jsonb, most integer) returns boolean
 language sql stable parallel safe
--- 16 bytes of it can be a number of 147,456 digits.
+-- 16 bytes of jsonb can be a number of 147,456 digits, so the text may be almost 10,000 times as long.
 return pg_column_size(value) > most / 10000;
 
 comment on function dibs._may_exceed is
-'Whether JSON can have more bytes than that as text, by a look at its binary size, which costs nothing.';
+'False if JSON certainly has at most so many bytes as text. Cheap: it looks only at the binary size.';
 
 create or replace function dibs._json_bytes_or_huge(value jsonb) returns integer
 language plpgsql immutable parallel safe
@@ -42,13 +43,17 @@ exception when program_limit_exceeded then
 end
 $$;
 
-comment on function dibs._json_bytes_or_huge is 'As _json_bytes, for JSON that may be more than PostgreSQL can write as text.';
+comment on function dibs._json_bytes_or_huge is
+'The bytes of JSON as text, or 2,000,000,000 if PostgreSQL cannot write so long a text.';
 
 create or replace function dibs._json_bytes(value jsonb) returns integer
 language sql stable parallel safe
-return case when dibs._may_exceed(value, 1000000000) then dibs._json_bytes_or_huge(value) else octet_length(value::text) end;
+return case
+  when dibs._may_exceed(value, 1000000000) then dibs._json_bytes_or_huge(value)
+  else octet_length(value::text) end;
 
-comment on function dibs._json_bytes is 'How many bytes JSON has as text, which is what is sent out.';
+comment on function dibs._json_bytes is
+'The bytes of JSON as text, the form in which clients get it. 2,000,000,000 if it is too long to write.';
 
 create or replace function dibs._check_json(what text, given jsonb, bound text) returns void
 language plpgsql stable
@@ -56,13 +61,15 @@ as $$
 begin
   if dibs._may_exceed(given, dibs._bound(bound)) and dibs._json_bytes(given) > dibs._bound(bound) then
     raise exception using errcode = 'DI012',
-      message = format('%s has %s bytes as JSON, and at most %s are taken', what, dibs._json_bytes(given), dibs._bound(bound)),
+      message = format(
+        '%s has %s bytes as JSON, and at most %s are taken', what, dibs._json_bytes(given), dibs._bound(bound)),
       hint = 'store it elsewhere and send its address';
   end if;
 end
 $$;
 
-comment on function dibs._check_json is 'Refuse JSON whose text is too long.';
+comment on function dibs._check_json is
+'Refuse JSON whose text is longer than a bound. `what` names it in the message.';
 
 create or replace function dibs._check_name(what text, name text, most integer default dibs._bound('name')) returns void
 language plpgsql immutable
@@ -76,7 +83,8 @@ begin
 end
 $$;
 
-comment on function dibs._check_name is 'Refuse a name that is empty, too long, or has control characters.';
+comment on function dibs._check_name is
+'Refuse a name that is null, empty or too long, or has control characters. `what` names it in the message.';
 
 create or replace function dibs._check_items(verb text, items anyarray, bound text) returns anyarray
 language plpgsql immutable
@@ -94,4 +102,5 @@ begin
 end
 $$;
 
-comment on function dibs._check_items is 'Pass an array on, or refuse it because it is too long, or has more than one dimension.';
+comment on function dibs._check_items is
+'Return an array, or refuse it if it has more items than a bound, or more than one dimension.';

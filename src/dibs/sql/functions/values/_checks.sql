@@ -1,4 +1,4 @@
--- Checks that several verbs share. Each raises with a sentence and a hint.
+-- Checks that several verbs share. Each raises an error with a hint.
 
 create or replace function dibs._check_isolation(verb text) returns void
 language plpgsql stable
@@ -13,7 +13,8 @@ begin
 end
 $$;
 
-comment on function dibs._check_isolation is 'Refuse a verb that an older snapshot would mislead.';
+comment on function dibs._check_isolation is
+'Refuse any isolation level but READ COMMITTED: a snapshot older than the locks would mislead the verb.';
 
 create or replace function dibs._check_lease(lease interval) returns void
 language plpgsql immutable
@@ -26,7 +27,7 @@ begin
 end
 $$;
 
-comment on function dibs._check_lease is 'Refuse a lease that is too short or too long.';
+comment on function dibs._check_lease is 'Refuse a lease below 100 ms or above 7 days.';
 
 create or replace function dibs._check_count(verb text, count integer) returns void
 language plpgsql immutable
@@ -39,7 +40,7 @@ begin
 end
 $$;
 
-comment on function dibs._check_count is 'Refuse a batch size that makes no sense.';
+comment on function dibs._check_count is 'Refuse a maximum or count of a verb that is null or not from 1 to 100,000.';
 
 create or replace function dibs._check_batch(verb text, ids uuid[], tokens uuid[], variadic others integer[])
 returns void
@@ -61,7 +62,9 @@ begin
 end
 $$;
 
-comment on function dibs._check_batch is 'Refuse a batch whose arrays do not fit together.';
+comment on function dibs._check_batch is
+'Refuse a batch whose arrays differ in length (`others`: the lengths of further arrays), are too long, or have a null id
+or token.';
 
 create or replace function dibs._check_delay(verb text, delay interval) returns interval
 language plpgsql immutable
@@ -75,7 +78,7 @@ begin
 end
 $$;
 
-comment on function dibs._check_delay is 'Refuse a delay that is negative or without bound.';
+comment on function dibs._check_delay is 'Return a delay, or refuse it if it is negative or above a year.';
 
 create or replace function dibs._check_delays(verb text, delays interval[]) returns interval[]
 language plpgsql immutable
@@ -86,19 +89,19 @@ begin
 end
 $$;
 
-comment on function dibs._check_delays is 'Refuse delays that are negative or without bound.';
+comment on function dibs._check_delays is 'Return delays, or refuse them if one is negative or above a year.';
 
 create or replace function dibs._clip_error(error text) returns text
 language sql immutable parallel safe
 return left(error, dibs._bound('error'));
 
-comment on function dibs._clip_error is 'An error text, cut to 64 Ki characters.';
+comment on function dibs._clip_error is 'Cut the text of an error to its bound of 65,536 characters.';
 
 create or replace function dibs._nearest_word(word text, words text[]) returns text
 language sql immutable parallel safe
 begin atomic
-  -- Letters shared by place, from the front and from the back: enough to catch a slip of the hand.
-  select w.w
+  -- Count letters that are equal at the same place from the front or from the back. That finds typing errors.
+  select candidate.w
   from (
     select w,
       array(select regexp_split_to_table(lower(w), '') order by 1)
@@ -107,13 +110,14 @@ begin atomic
       where lower(substr(w, i, 1)) = lower(substr(word, i, 1))
         or lower(substr(reverse(w), i, 1)) = lower(substr(reverse(word), i, 1))) as same
     from unnest(words) as w
-  ) as w
-  where w.same * 2 > greatest(length(w.w), length(word)) or w.anagram
-  order by w.anagram desc, w.same - abs(length(w.w) - length(word)) desc, w.w
+  ) as candidate
+  where candidate.same * 2 > greatest(length(w), length(word)) or anagram
+  order by anagram desc, same - abs(length(w) - length(word)) desc, w
   limit 1;
 end;
 
-comment on function dibs._nearest_word is 'The word of `words` most like `word`, for "did you mean"; null if none is.';
+comment on function dibs._nearest_word is
+'The word of a list that is most similar to `word`, for "did you mean"; null if none is similar.';
 
 create or replace function dibs._refuse_unknown(code text, sentence text, word text, known text[], advice text)
 returns void
@@ -125,17 +129,20 @@ begin
 end
 $$;
 
-comment on function dibs._refuse_unknown is 'Raise an error about a word that is none of those known, with the nearest of them.';
+comment on function dibs._refuse_unknown is
+'Raise an error about an unknown word. The hint offers the most similar known one, followed by `advice`.';
 
-create or replace function dibs._refuse_unknown_name(code text, owner text, kind text, word text, known text[]) returns void
+create or replace function dibs._refuse_unknown_name(code text, owner text, kind text, word text, known text[])
+returns void
 language sql immutable
 return dibs._refuse_unknown(code, format('a %s has no %s %L', owner, kind, word), word, known,
   format('the %ss are %s', kind, array_to_string(known, ', ')));
 
-comment on function dibs._refuse_unknown_name is 'Refuse the name of an option or a setting that does not exist.';
+comment on function dibs._refuse_unknown_name is
+'Raise an error about an unknown name: "a <owner> has no <kind> <word>". The hint lists the known names.';
 
--- Immutable, so that a plan keeps the names as a constant. Each install makes the functions that ask again, and their
--- plans with them.
+-- Declared immutable, so that plans keep the names as a constant. That is safe: an install that changes a type creates
+-- the calling functions again, and thereby their plans.
 create or replace function dibs._field_names(type regclass) returns text[]
 language sql immutable parallel safe
 begin atomic
@@ -145,26 +152,27 @@ end;
 
 comment on function dibs._field_names is 'The names of the fields of a composite type, in order.';
 
-create or replace function dibs._check_json_keys(code text, owner text, kind text, given jsonb, known text[]) returns void
+create or replace function dibs._check_json_keys(code text, owner text, kind text, given jsonb, known text[])
+returns void
 language sql immutable
 begin atomic
   select dibs._refuse_unknown_name(code, owner, kind, min(k), known)
   from jsonb_object_keys(given) as k where k <> all (known) having count(*) > 0;
 end;
 
-comment on function dibs._check_json_keys is 'Refuse a JSON object with a name that does not exist.';
+comment on function dibs._check_json_keys is 'Refuse a JSON object with a key that is not a known name.';
 
-create or replace function dibs._check_moved(given bigint, put bigint) returns void
+create or replace function dibs._check_moved(deleted bigint, inserted bigint) returns void
 language plpgsql immutable
 as $$
 begin
-  if put is distinct from given then
+  if inserted is distinct from deleted then
     raise exception using errcode = 'DI090',
-      message = format('%s tickets were to be moved, and %s arrived', given, put),
+      message = format('%s tickets were to be moved, and %s arrived', deleted, inserted),
       hint = 'nothing was changed and no job is lost; this is a defect of dibs, so please report it';
   end if;
 end
 $$;
 
 comment on function dibs._check_moved is
-'Raise DI090 unless as many tickets were put down as were taken: for functions that insert in one statement what another one deleted.';
+'Raise DI090 unless as many tickets were inserted as deleted. For functions that move tickets in two statements.';

@@ -1,15 +1,16 @@
--- How long a lease lasts, when a job expires, when a retry is due.
+-- The length of a lease, the expiry of a job, the delay of a retry.
 
 create or replace function dibs._lease_length(
   lease interval, growth double precision, cap interval, attempt integer)
 returns interval
 language sql immutable parallel safe
 return case when growth = 1 or attempt <= 1 then least(lease, cap)
-  -- In seconds, and with a bounded exponent: no growth and no attempt number overflows an interval.
+  -- Compute in seconds with a bounded exponent, so that no growth or attempt number overflows an interval.
   else least(extract(epoch from lease)::double precision * exp(least((attempt - 1) * ln(growth), 100)),
              extract(epoch from cap)::double precision) * interval '1 second' end;
 
-comment on function dibs._lease_length is 'How long the lease of an attempt is, grown and capped.';
+comment on function dibs._lease_length is
+'The length of the lease of an attempt: `lease` for the first, times `growth` for each later one, at most `cap`.';
 
 create or replace function dibs._job_lease(
   lease interval, growth double precision, cap interval, queue dibs.queue, attempt integer)
@@ -20,7 +21,8 @@ return case when num_nonnulls(lease, growth, cap) > 0 then dibs._lease_length(
   attempt) end;
 
 comment on function dibs._job_lease is
-'How long a job''s lease lasts by its own policy, with the queue''s for what it leaves open; null if it has none.';
+'The length of a job''s lease by its own policy; the queue''s values replace nulls. Null if the job has no lease policy
+of its own: all three are null.';
 
 create or replace function dibs._expiry(due_at timestamptz, ttl interval, deadline timestamptz)
 returns timestamptz
@@ -28,18 +30,22 @@ language sql stable parallel safe
 return least(case when ttl < interval '10 years' then due_at + ttl else 'infinity' end,
              coalesce(deadline, 'infinity'));
 
-comment on function dibs._expiry is 'When a job due at `due_at` expires: a TTL of 10 years or none is never.';
+comment on function dibs._expiry is
+'The time at which a job due at `due_at` expires: the earlier of TTL and deadline. Infinity for a TTL of 10 years or
+more, or null.';
 
 create or replace function dibs._backoff_delay(backoff dibs.backoff, attempt integer) returns interval
 language sql volatile parallel safe
 return (1 - coalesce((backoff).jitter, 0) * random()) * least(
   case (backoff).kind
     when 'exponential' then
-      -- In seconds, and with a bounded exponent: no attempt number overflows an interval.
+      -- Compute in seconds with a bounded exponent, so that no attempt number overflows an interval.
       extract(epoch from (backoff).delays[1])::double precision
         * exp(least((attempt - 1) * ln(coalesce((backoff).factor, 2)), 100))
     else extract(epoch from (backoff).delays[least(attempt, cardinality((backoff).delays))])::double precision
   end,
   extract(epoch from coalesce((backoff).cap, interval '1 year'))::double precision) * interval '1 second';
 
-comment on function dibs._backoff_delay is 'How long to wait after a failed attempt: a constant, a list whose last value repeats, or exponential; capped, then made shorter by up to the jitter.';
+comment on function dibs._backoff_delay is
+'The delay after a failed attempt: exponential, or from a list whose last value repeats (a constant is a list of one).
+It is capped, and then made shorter by a random part up to `jitter`.';
