@@ -21,8 +21,8 @@ return case when num_nonnulls(lease, growth, cap) > 0 then dibs._lease_length(
   attempt) end;
 
 comment on function dibs._job_lease is
-'The length of a job''s lease by its own policy; the queue''s values replace nulls. Null if the job has no lease policy
-of its own: all three are null.';
+'The length of a job''s lease by the job''s own policy; the queue''s values replace nulls. Null if lease, growth and cap
+of the job are all null.';
 
 create or replace function dibs._expiry(due_at timestamptz, ttl interval, deadline timestamptz)
 returns timestamptz

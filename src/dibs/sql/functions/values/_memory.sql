@@ -1,6 +1,6 @@
 -- The memory of a session between calls: a setting dibs.<what>_<id> of its connection. It needs no row and no vacuum,
 -- and a rollback restores it. The caller can change the setting. The checksum detects accidents only; forging it harms
--- nobody but the caller.
+-- the caller alone.
 -- Raise the seed (20001) whenever the type of a remembered value changes. Sessions that are older than the migration
 -- then recall nothing, instead of failing to parse the old value.
 
