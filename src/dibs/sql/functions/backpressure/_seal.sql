@@ -1,15 +1,16 @@
--- What a session remembers of a queue's pressure is the caller's to change, and decides whether the caller's jobs are taken. So
--- it is sealed with a secret of the database.
+-- The session's memory of a queue's pressure, sealed with a secret of the database: the caller can change it, and it
+-- decides whether the caller's jobs are taken.
 
 create or replace function dibs._pressure_seal(queue_id integer, body text) returns text
 language sql stable
 begin atomic
-  -- Twice, as HMAC does. The secret is read at each call, and never a constant of a plan: anyone can have plans printed.
+  -- Hash twice, as HMAC does. Read the secret at each call: as a constant of a plan, anyone could have it printed.
   select encode(sha256(s.secret || sha256(s.secret || convert_to(queue_id || ':' || body, 'UTF8'))), 'hex')
   from dibs.setting as s;
 end;
 
-comment on function dibs._pressure_seal is 'What proves that the database said this of a queue.';
+comment on function dibs._pressure_seal is
+'Return the seal that proves that the database wrote this text about a queue: 64 hexadecimal digits.';
 
 create or replace function dibs._remember_pressure(queue_id integer, pressure dibs.pressure) returns void
 language plpgsql volatile
@@ -19,7 +20,7 @@ begin
 end
 $$;
 
-comment on function dibs._remember_pressure is 'Keep in the session how full a queue is.';
+comment on function dibs._remember_pressure is 'Remember in the session how full a queue is.';
 
 create or replace function dibs._recall_pressure(queue_id integer) returns dibs.pressure
 language plpgsql stable
@@ -33,4 +34,4 @@ end
 $$;
 
 comment on function dibs._recall_pressure is
-'How full a queue is, as the session was told; null if it was told nothing, or something else since.';
+'Return how full a queue is, as the session remembers it; null if it remembers nothing, or the seal is wrong.';

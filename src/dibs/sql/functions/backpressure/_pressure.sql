@@ -1,0 +1,68 @@
+-- How full a queue is: measured, or remembered by the session.
+
+create or replace function dibs._measure_pressure(queue dibs.queue, at timestamptz, first boolean) returns dibs.pressure
+language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  -- Leave out sidelined jobs, which have the lowest priority.
+  v_lowest constant smallint := dibs._sidelined_priority() + ((queue).when_full = 'sideline')::integer;
+  v_queues constant integer[] := dibs._queue_numbers((queue).id);
+  v_pressure dibs.pressure;
+begin
+  -- Each count reads an index, and stops at the bound.
+  if (queue).max_depth is not null then
+    v_pressure.waiting := (
+      select count(*) from (
+        select from dibs.ready as r
+        where r.queue_id = any (v_queues) and r.priority >= v_lowest and r.group_key is null limit (queue).max_depth) as r) + (
+      select count(*) from (
+        select from dibs.ready as r
+        where r.queue_id = any (v_queues) and r.priority >= v_lowest and r.group_key is not null limit (queue).max_depth) as r) + (
+      select count(*) from (
+        select from dibs.blocked as b where b.queue_id = any (v_queues) limit (queue).max_depth) as b);
+  end if;
+  if (queue).max_age is not null then
+    select min(r.due_at) into v_pressure.oldest_due
+    from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
+    cross join lateral (
+      select r.due_at from dibs.ready as r
+      where r.queue_id = q.id and r.priority = p.priority and r.group_key is null and r.due_at <= at
+      order by r.due_at, r.id limit 1) as r
+    where q.id = any (v_queues) and p.priority >= v_lowest;
+    -- The pointer of a waiting group is at the due time of its oldest job, or before.
+    v_pressure.oldest_due := least(v_pressure.oldest_due, (
+      select min(t.place) from dibs.group_pointer as t where t.queue_id = any (v_queues) and t.place <= at));
+  end if;
+  -- Believe the result for 4 µs per waiting job, so that a small bound is kept at once. Add a multiple of the time it
+  -- took beyond 2 ms, so that measuring pays for itself even among a million dead rows; the first time of a connection
+  -- is mostly planning and does not count. At most a minute: _read_pressure takes a longer time for a clock that was
+  -- set back.
+  v_pressure.good_until_us := dibs._micros(clock_timestamp()) + least(60000000, 4 * coalesce(v_pressure.waiting, 0)
+    + case when first then 0
+        else dibs._cooldown(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end);
+  return v_pressure;
+end
+$$;
+
+comment on function dibs._measure_pressure is
+'Count how many jobs of a queue wait (up to its max_depth), and find since when the oldest is due: each only if the
+queue has a bound for it. `first`: this connection has not measured the queue before.';
+
+create or replace function dibs._read_pressure(queue dibs.queue, at timestamptz) returns dibs.pressure
+language plpgsql volatile
+as $$
+declare
+  v_now_us bigint := dibs._micros(clock_timestamp());
+  v_remembered dibs.pressure := dibs._recall_pressure((queue).id);
+begin
+  if v_remembered.good_until_us between v_now_us and v_now_us + 60000000
+    and (v_remembered.waiting is not null or (queue).max_depth is null) then
+    return v_remembered;
+  end if;
+  return dibs._measure_pressure(queue, at, v_remembered.good_until_us is null);
+end
+$$;
+
+comment on function dibs._read_pressure is
+'Return how full a queue is: as this session remembers it, or measured if that is too old.';
