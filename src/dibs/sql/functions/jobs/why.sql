@@ -1,4 +1,4 @@
--- why: explains in words. show: the same as one JSON document.
+-- why: explain a job in words. show: return everything known of it as one JSON document.
 
 create or replace function dibs.why(id uuid) returns text
 language plpgsql volatile security definer
@@ -8,56 +8,32 @@ as $$
 declare
   v_now timestamptz := dibs.now();
   v_state text;
-  v_job record;
+  v_found record;
 begin
-  select q.name as queue, q.id as queue_id, q.paused_at, r.due_at, coalesce(r.expire_at, b.expire_at) as expire_at, r.charged,
-    b.waits_for, b.limit_id, b as blocked, j.kind, j.group_name, r.group_key, l.claimed_at, l.lease_until, l.cancel, l.charged as attempt, l.worker,
-    w.name as worker_name, w.seen_at, d.reason, d.ended_at,
-    coalesce(j.max_attempts, q.max_attempts) as max_attempts, r.priority,
-    (select a.error from dibs.attempt as a where a.id = why.id and a.error is not null
-     order by a.run desc limit 1) as error,
+  select j as job, q as queue, q.name, q.paused_at, r as ready, b as blocked, b.limit_id, b.waits_for, l as lease, d.reason, d.ended_at,
+    coalesce(r.expire_at, b.expire_at) as expire_at, coalesce(j.max_attempts, q.max_attempts) as max_attempts,
     case when r.due_at > v_now then 'scheduled' when r.id is not null then 'ready' when b.id is not null then 'blocked'
       when l.id is not null then 'running' else coalesce(d.state, 'succeeded') end as state
-  into v_job
+  into v_found
   from dibs.job as j join dibs.queue as q on q.id = j.queue_id
   left join dibs.ready as r on r.id = j.id left join dibs.blocked as b on b.id = j.id
-  left join dibs.lease as l on l.id = j.id left join dibs.worker as w on w.id = l.worker
-  left join dibs.dead as d on d.id = j.id
+  left join dibs.lease as l on l.id = j.id left join dibs.dead as d on d.id = j.id
   where j.id = why.id;
   v_state := case when (select s.confined from dibs.setting as s) and dibs._is_hidden_job(why.id) then 'unknown'
-    else coalesce(v_job.state, 'unknown') end;
+    else coalesce(v_found.state, 'unknown') end;
   return case v_state
     when 'unknown' then format('There is no job %s: it was never committed, or it was pruned.', why.id)
     when 'succeeded' then 'It has succeeded.'
-    when 'scheduled' then format('It waits until %s (in %s)%s.', dibs._utc_text(v_job.due_at), dibs._duration_text(v_job.due_at - v_now),
-      case when v_job.charged > 0 then format(', for attempt %s of %s', v_job.charged + 1, v_job.max_attempts)
-        else '' end)
-      || coalesce(' The last attempt failed: ' || rtrim(split_part(v_job.error, E'\n', 1), '.') || '.', '')
-    when 'ready' then
-      case when v_job.paused_at is not null then
-        format('It is due, but queue %L has been paused since %s; resume it.', v_job.queue, dibs._utc_text(v_job.paused_at))
-      when v_job.expire_at <= v_now then
-        format('It is past its time since %s and is about to be expired.', dibs._utc_text(v_job.expire_at))
-      else format('It has been due for %s and waits for a worker: %s%s.', dibs._duration_text(v_now - v_job.due_at),
-        coalesce(dibs._queue_limit_note(v_job.queue, v_now),
-          dibs._group_limit_note(v_job.queue_id, v_job.group_name, v_job.group_key, v_now),
-          dibs._ahead_note(why.id)),
-        dibs._shard_note(v_job.queue_id, v_now) || coalesce('; ' || dibs._why_unserved(v_job.queue_id, v_job.queue, v_job.kind, v_now), ''))
-      end
-    when 'blocked' then coalesce(dibs._why_parked(v_job.blocked, v_job.queue, v_now),
-      dibs._why_blocked(v_job.limit_id, v_job.waits_for, why.id))
-    when 'running' then format('%s has held it since %s, in attempt %s of %s; %s.%s',
-      coalesce('Worker ' || v_job.worker
-        || coalesce(' (' || v_job.worker_name || ', last seen ' || dibs._utc_text(v_job.seen_at) || ')', ''), 'A client'),
-      dibs._utc_text(v_job.claimed_at), v_job.attempt, v_job.max_attempts,
-      case when v_job.lease_until > v_now then format('its lease lasts until %s', dibs._utc_text(v_job.lease_until))
-        else format('its lease ran out at %s and it waits to be rescued', dibs._utc_text(v_job.lease_until)) end,
-      coalesce(' Its cancellation was asked for: ' || v_job.cancel || '.', ''))
-    else format('It ended as %s at %s: %s. It can be brought back.', v_state, dibs._utc_text(v_job.ended_at),
-      split_part(v_job.reason, E'\n', 1))
-  end || case when v_state in ('scheduled', 'ready', 'blocked') and v_job.paused_at is null
-    and v_job.expire_at > v_now and v_job.expire_at < 'infinity' then
-    format(' Unless it starts before, it expires at %s.', dibs._utc_text(v_job.expire_at)) else '' end;
+    when 'scheduled' then dibs._why_scheduled(v_found.ready, v_found.max_attempts, v_now)
+    when 'ready' then dibs._why_ready(v_found.ready, v_found.job, v_found.queue, v_now)
+    when 'blocked' then coalesce(dibs._why_parked(v_found.blocked, v_found.name, v_now),
+      dibs._why_blocked(v_found.limit_id, v_found.waits_for, why.id))
+    when 'running' then dibs._why_running(v_found.lease, v_found.max_attempts, v_now)
+    else format('It ended as %s at %s: %s. It can be brought back.', v_state, dibs._utc_text(v_found.ended_at),
+      split_part(v_found.reason, E'\n', 1))
+  end || case when v_state in ('scheduled', 'ready', 'blocked') and v_found.paused_at is null
+    and v_found.expire_at > v_now and v_found.expire_at < 'infinity' then
+    format(' Unless it starts before, it expires at %s.', dibs._utc_text(v_found.expire_at)) else '' end;
 end
 $$;
 
