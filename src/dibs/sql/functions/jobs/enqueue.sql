@@ -33,7 +33,7 @@ begin
     v_batch := dibs._prepare_batch(jobs, bodies, fresh, v_needs, v_now);
     v_same := v_batch.same;
     v_outcomes := v_batch.outcomes;
-    v_ids := dibs._insert_batch(jobs, bodies, v_needs.queues, v_batch, v_now);
+    v_ids := dibs._insert_batch(jobs, bodies, v_needs.queues, v_batch.ids, v_same, v_batch.hashes, v_outcomes, v_batch.aside, v_now);
   end if;
   if v_needs.groups > 0 then
     perform dibs._add_pointers(v_ids, v_now);
@@ -83,6 +83,10 @@ $$;
 
 comment on function dibs._enqueue_as_batch is 'Put one job in as a batch, which can do everything. In payload and headers, nulls count.';
 
+-- One ordinary job is inserted here; any other goes in as a batch, which can do everything. PL/pgSQL prepares an expression again in
+-- every transaction, which costs more than to evaluate it: few and small expressions are quick.
+-- A queue that an older snapshot still sees may be gone. Its bell raises 40001 at commit, so a queue that does not ring goes in as a batch.
+-- The job is inserted before its ticket: its key refuses an id that is taken, and the client tries again.
 create or replace function dibs.enqueue(
   queue text, kind text, payload jsonb default null, body bytea default null, content_type text default null,
   headers jsonb default null, id uuid default null, priority integer default null, delay interval default null,
@@ -98,7 +102,7 @@ as $$
 #variable_conflict use_variable
 declare
   v_due timestamptz := dibs.now();
-  v_stamp constant bigint := date_part('epoch', v_due) * 65536000;  -- In 1/65536 ms, as the first half of an id counts.
+  v_stamp constant bigint := date_part('epoch', v_due) * 65536000;
   v_id uuid := id;
   v_size integer;
   v_queue integer;
@@ -107,25 +111,19 @@ declare
   v_ring boolean;
   v_limit integer;
 begin
-  -- An expression is prepared again in every transaction, which costs more than to evaluate it: few and small ones are quick.
   select q.id, q.priority, q.ttl, q.ring, q.payload_limit into v_queue, v_priority, v_ttl, v_ring, v_limit from dibs.queue as q
-  where q.name = queue and q.shard_of is null and not q.is_confined and coalesce(q.shards, 1) = 1
-    and num_nonnulls(q.max_depth, q.max_age) = 0 and num_nonnulls(lease, lease_growth, lease_cap, backoff, dedup_key, dedup,
+  where q.name = queue and dibs._is_open_queue(q) and num_nonnulls(lease, lease_growth, lease_cap, backoff, dedup_key, dedup,
       dedup_scope, dedup_for, on_duplicate, shard_key, "group", cost, resources) = 0
-    -- An older snapshot may see a queue that is gone: its bell raises 40001 in the end; one that rings nothing goes in as a batch.
     and (q.ring or current_setting('transaction_isolation') = 'read committed');
   if id is null then
     v_id := dibs._new_id((v_stamp >> 4) + 1);
-  elsif not (fresh and dibs._is_recent_id(id, v_stamp)) then
-    perform from dibs.job as j where j.id = v_id;
-    v_queue := case when not found and dibs._is_recent_id(id, v_stamp) then v_queue end;
+  elsif not dibs._is_new_id(id, v_stamp, fresh) then
+    v_queue := null;
   end if;
   if v_queue is null then
-    return dibs._enqueue_as_batch(jsonb_build_object('queue', queue, 'kind', kind, 'content_type', content_type, 'id', id,
-      'priority', priority, 'delay', delay, 'due_at', due_at, 'ttl', ttl, 'deadline', deadline, 'lease', lease,
-      'lease_growth', lease_growth, 'lease_cap', lease_cap, 'max_attempts', max_attempts, 'backoff', backoff, 'history', history,
-      'dedup_key', dedup_key, 'dedup', dedup, 'dedup_scope', dedup_scope, 'dedup_for', dedup_for, 'on_duplicate', on_duplicate,
-      'shard_key', shard_key, 'group', "group", 'cost', cost, 'resources', resources), payload, headers, body, fresh);
+    return dibs._enqueue_as_batch((select to_jsonb(o) from (select queue, kind, content_type, id, priority, delay, due_at, ttl,
+      deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, dedup, dedup_scope, dedup_for,
+      on_duplicate, shard_key, "group", cost, resources) as o), payload, headers, body, fresh);
   elsif num_nonnulls(body, content_type, headers, priority, delay, due_at, ttl, deadline, max_attempts, history) > 0
     or not dibs._is_valid_kind(kind) or payload = 'null' or pg_column_size(payload) > dibs._small_job_bytes()
     or octet_length(payload::text) > least(v_limit, dibs._small_job_bytes())
@@ -133,20 +131,15 @@ begin
     payload := nullif(payload, 'null');
     headers := nullif(headers, 'null');
     v_size := dibs._check_job(v_queue, queue, v_limit, kind, payload, body, content_type, headers, priority, delay, due_at,
-      ttl, deadline, max_attempts, history, v_due);
+      ttl, deadline, max_attempts, history, v_due, v_priority);
     v_due := greatest(coalesce(due_at, v_due + delay), v_due);
-    v_ttl := coalesce(ttl, v_ttl);
-    if priority <> v_priority then
-      v_priority := priority;
-      perform dibs._note_priorities(array[v_queue], array[v_priority]);
-    end if;
+    v_priority := coalesce(priority, v_priority);
   end if;
-  -- First the job: an id that is taken is known by its key, and tried again.
   insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers, deadline, ttl, max_attempts,
     history, size)
   values (v_id, v_due, v_queue, v_priority, kind, payload, body, content_type, headers, deadline, ttl, max_attempts, history, v_size);
   insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, history)
-  values (v_id, v_due, dibs._expiry(v_due, v_ttl, deadline), v_queue, 0, 0, 0, v_priority, v_ring, history);
+  values (v_id, v_due, dibs._expiry(v_due, coalesce(ttl, v_ttl), deadline), v_queue, 0, 0, 0, v_priority, v_ring, history);
   return row(v_id, 'enqueued')::dibs.enqueued;
 end
 $$;

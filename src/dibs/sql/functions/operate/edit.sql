@@ -114,9 +114,7 @@ declare
   v_size integer := coalesce(dibs._json_bytes(change.payload), 0);
 begin
   if has_payload then
-    if v_size > queue.payload_limit then
-      perform dibs._refuse_payload(1, v_size, queue.name, queue.payload_limit);
-    end if;
+    perform dibs._check_payload_size(1, v_size, queue.name, queue.payload_limit);
     update dibs.job as j
     set payload = nullif(change.payload, 'null'), body = null,
       content_type = case when j.body is null then j.content_type end,
