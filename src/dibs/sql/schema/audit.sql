@@ -23,7 +23,7 @@ comment on column dibs.audit.operation is
 comment on column dibs.audit.role is 'The login.';
 comment on column dibs.audit.actor is
 'The person for whom the session acted, from its setting dibs.actor; null if it named none.';
-comment on column dibs.audit.jobs is 'How many jobs this step changed; null for a change that is not about jobs.';
+comment on column dibs.audit.jobs is 'The number of jobs this step changed; null for a change that is not about jobs.';
 comment on column dibs.audit.job_id is 'The job that was edited; `before` holds its old values.';
 create index audit_operation_idx on dibs.audit (operation);
 create index audit_policy_idx on dibs.audit (queue, id) where verb = 'set_queue';

@@ -22,8 +22,8 @@ comment on column dibs.worker.secret is
 'The id of a worker in every verb. Only the worker knows it; other people see its number.';
 comment on column dibs.worker.kinds is 'The kinds it runs; null if it did not report them.';
 comment on column dibs.worker.cpu is
-'How many processors it kept busy since its last heartbeat; null if it did not report it.';
-comment on column dibs.worker.memory is 'How many bytes of memory it uses; null if it did not report it.';
+'The number of processors it kept busy since its last heartbeat; null if it did not report it.';
+comment on column dibs.worker.memory is 'The number of bytes of memory it uses; null if it did not report it.';
 comment on column dibs.worker.stop_asked_at is 'When it was asked to stop; null if it was not.';
 
 -- Producers that do not have the code of a task enqueue by its name.

@@ -27,7 +27,8 @@ end
 $$;
 
 comment on function dibs._delete_past_retention is
-'Delete those of the jobs that are not live, with their dead tickets. Return how many.';
+'Delete those of the jobs that are not live, with their dead tickets. Return how many. The caller passes only jobs that
+are past their retention or dead.';
 
 create or replace function dibs._trim_jobs(at timestamptz, after uuid, max integer, out trimmed bigint, out next uuid)
 language plpgsql volatile
@@ -43,22 +44,23 @@ declare
   v_last uuid;
   v_old uuid[];
 begin
-  with kept as materialized (
-    select q.id, q.retention, dibs._id_floor(dibs._kept_since(at, q.retention)) as since from dibs.queue as q
-  ), looked as materialized (
+  with queue as materialized (
+    select q.id, q.retention, dibs._id_floor(dibs._kept_since(at, q.retention)) as kept_from from dibs.queue as q
+  ), candidate as materialized (
     select j.id, j.queue_id from dibs.job as j where j.id > after and j.id < v_before
     order by j.id limit 10 * _trim_jobs.max
-  ), late as materialized (
-    select l.id, k.retention from looked as l join kept as k on k.id = l.queue_id and l.id < k.since order by l.id
+  ), enqueued_too_early as materialized (
+    select c.id, q.retention from candidate as c join queue as q on q.id = c.queue_id and c.id < q.kept_from
+    order by c.id
   ), old as materialized (
-    select l.id from late as l
-    where not dibs._is_live_job(l.id, at)
+    select e.id from enqueued_too_early as e
+    where not dibs._is_live_job(e.id, at)
       -- The retention of a job that ran later than its day begins with its last attempt.
-      and not exists (select from dibs.attempt as a where a.id = l.id and a.ended_at > at - l.retention)
+      and not exists (select from dibs.attempt as a where a.id = e.id and a.ended_at > at - e.retention)
     limit _trim_jobs.max
   )
-  select array(select o.id from old as o order by o.id), (select count(*) from looked),
-    (select l.id from looked as l order by l.id desc limit 1)
+  select array(select o.id from old as o order by o.id), (select count(*) from candidate),
+    (select c.id from candidate as c order by c.id desc limit 1)
   into v_old, v_looked, v_last;
   trimmed := dibs._delete_past_retention(v_old, at);
   next := case when cardinality(v_old) = _trim_jobs.max then v_old[_trim_jobs.max]
@@ -87,22 +89,23 @@ declare
   v_old bigint;
   v_last_old uuid;
 begin
-  with kept as materialized (
-    select q.id, at - q.history_retention as until,
-      dibs._id_floor(dibs._kept_since(at, q.history_retention)) as since
+  with queue as materialized (
+    select q.id, at - q.history_retention as ended_before,
+      dibs._id_floor(dibs._kept_since(at, q.history_retention)) as kept_from
     from dibs.queue as q
-  ), looked as materialized (
+  ), candidate as materialized (
     select a.id, a.run, a.queue_id, a.ended_at from dibs.attempt as a
     where a.id > after and a.id < v_before order by a.id, a.run limit 10 * _trim_attempts.max
   ), old as materialized (
-    select l.id, l.run from looked as l join kept as k on k.id = l.queue_id and l.id < k.since and l.ended_at < k.until
-    order by l.id, l.run limit _trim_attempts.max
+    select c.id, c.run from candidate as c
+    join queue as q on q.id = c.queue_id and c.id < q.kept_from and c.ended_at < q.ended_before
+    order by c.id, c.run limit _trim_attempts.max
   ), gone as (
     delete from dibs.attempt as a using old as o where a.id = o.id and a.run = o.run returning 1
   )
   select (select count(*) from gone),
     (select count(*) from old), (select o.id from old as o order by o.id desc limit 1),
-    (select count(*) from looked), (select l.id from looked as l order by l.id desc limit 1)
+    (select count(*) from candidate), (select c.id from candidate as c order by c.id desc limit 1)
   into trimmed, v_old, v_last_old, v_looked, v_last;
   next := case when v_old = _trim_attempts.max then v_last_old when v_looked = 10 * _trim_attempts.max then v_last end;
 end
@@ -124,7 +127,7 @@ declare
     join dibs.queue as q on q.id = d.queue_id where d.ended_at <= at - q.retention
     order by d.id limit _delete_dead_of_day.max);
 begin
-  -- A few are quickly deleted while the day is dropped; while many are, every enqueue waits.
+  -- _drop_day deletes a few quickly. It holds a lock on all jobs, so many have to go before.
   return case when cardinality(v_old) = _delete_dead_of_day.max then dibs._delete_past_retention(v_old, at) else 0 end;
 end
 $$;

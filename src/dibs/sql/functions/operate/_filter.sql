@@ -37,8 +37,8 @@ language sql immutable parallel safe
 return case when filter.failure is null then 10000 else 2000 end;
 
 comment on function dibs._max_scanned is
-'How many jobs one step of a verb on many jobs may read, so that it ends soon. Fewer with a condition on `failure`: to
-group an error by its text takes a while.';
+'The number of jobs that one step of a verb on many jobs may read, so that it ends soon. Fewer with a condition on
+`failure`: to group an error by its text takes a while.';
 
 create or replace function dibs._may_show() returns boolean
 language sql stable

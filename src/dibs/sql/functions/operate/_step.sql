@@ -56,5 +56,5 @@ end
 $$;
 
 comment on function dibs._find_deletable is
-'Those of the jobs whose attempts are all in the statistics; roll up once if some are not. An attempt that is deleted
+'Return the jobs whose attempts are all in the statistics, after one roll-up if some are not. An attempt that is deleted
 before it is counted would be missing from the statistics.';

@@ -4,7 +4,7 @@ create or replace function dibs._undo_period() returns interval
 language sql immutable parallel safe
 return interval '1 hour';
 
-comment on function dibs._undo_period is 'How long an operation can be undone.';
+comment on function dibs._undo_period is 'The time in which an operation can be undone.';
 
 create or replace function dibs._snapshot(ticket dibs.dead, expire_at timestamptz, state text, reason text)
 returns dibs.undo_job

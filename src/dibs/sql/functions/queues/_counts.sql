@@ -6,8 +6,8 @@ language sql immutable parallel safe
 return 10000;
 
 comment on function dibs._count_bound is
-'How many tickets of one state a look counts at most, shared by the queues it looks at. Beyond it the number is an
-estimate.';
+'The number of tickets of one state that a look counts one by one, shared by the queues it looks at. Beyond it, the
+count is an estimate.';
 
 create or replace function dibs._ticket_table(state text) returns text
 language sql immutable parallel safe
@@ -25,7 +25,7 @@ declare
   v_priorities constant bigint := case when by_priority then (
     select count(*) from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) where q.id = any (v_ids)) end;
   v_max_each constant bigint := case when by_priority then greatest(max / greatest(v_priorities, 1), 10) else max end;
-  v_max_state constant bigint := case when not by_priority then max end;  -- Null: no bound.
+  v_max_state constant bigint := case when not by_priority then max end;  -- Null is no bound, as in LIMIT.
 begin
   return query
   select queue, s.state, coalesce(counted.jobs, 0)::double precision,
@@ -151,7 +151,7 @@ begin
       else dibs._round_to_three_digits(greatest(s.counted, s.sampled)) end,
     s.since, s.is_cut and not w.is_whole
   from summed as s
-  -- A sample of all pages is an exact count.
+  -- If all pages were read, the sample is an exact count.
   cross join lateral (select dibs._sampling_step(dibs._ticket_table(s.state)) = 1 as is_whole) as w;
 end
 $$;

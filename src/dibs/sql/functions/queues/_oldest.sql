@@ -1,4 +1,4 @@
--- How long the oldest ready job has been due.
+-- Find the oldest ready job.
 
 create or replace function dibs._find_oldest_ready(
   queue integer, at timestamptz, out ready timestamptz, out untried timestamptz, out is_estimate boolean)
@@ -54,5 +54,5 @@ $$;
 
 comment on function dibs._find_oldest_ready is
 'The due time of the oldest ready job of a queue, and of the oldest that has never run; null if there is none.
-`is_estimate` is true if finding it would have meant reading more than 1,000 jobs of a priority, or of all groups; then
-it is a bound.';
+`is_estimate` is true, and the times are approximate, if more than 1,000 jobs of a priority, or of all groups, would
+have to be read.';

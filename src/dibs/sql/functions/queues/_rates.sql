@@ -1,4 +1,4 @@
--- How fast a queue fills and empties, by a bounded look at the latest jobs.
+-- The rates at which a queue fills and empties, by a bounded look at the latest jobs.
 
 create or replace function dibs._per_second(jobs numeric, since timestamptz, at timestamptz) returns double precision
 language sql immutable parallel safe
@@ -24,8 +24,8 @@ end
 $$;
 
 comment on function dibs._enqueue_rates is
-'How many jobs per second were enqueued into each queue or shard since a time. Counts only the newest 10,000 jobs of the
-install: if those are younger, the rate is that of the time they span.';
+'The number of jobs per second that were enqueued into each queue or shard since a time. Counts only the newest 10,000
+jobs of the install: if those are younger, the rate is that of the time they span.';
 
 create or replace function dibs._death_rate(queue integer, since timestamptz, at timestamptz) returns double precision
 language plpgsql stable
@@ -43,8 +43,8 @@ end
 $$;
 
 comment on function dibs._death_rate is
-'How many jobs of a queue died per second since a time. Counts only the last 10,000: if those are younger, the rate is
-that of the time they span.';
+'The number of jobs of a queue that died per second since a time. Counts only the last 10,000: if those are younger, the
+rate is that of the time they span.';
 
 create or replace function dibs._end_rates(queues integer[], since timestamptz, at timestamptz)
 returns table (queue_id integer, per_second double precision)
@@ -78,5 +78,5 @@ end
 $$;
 
 comment on function dibs._end_rates is
-'How many jobs of each queue succeeded or died per second since a time, by the statistics and the runs that are not in
-them yet.';
+'The number of jobs of each queue that succeeded or died per second since a time, by the statistics and the runs that
+are not in them yet.';

@@ -6,7 +6,7 @@ language sql immutable parallel safe
 return 256;
 
 comment on function dibs._max_sampled_pages is
-'How many pages of a table an estimate reads. A table with fewer pages is read whole, so its count is exact.';
+'The number of pages of a table that an estimate reads. A table with fewer pages is read whole, so its count is exact.';
 
 create or replace function dibs._sampling_step(source text) returns double precision
 language sql stable
@@ -14,7 +14,7 @@ return greatest(pg_relation_size(to_regclass('dibs.' || source))::double precisi
   / current_setting('block_size')::integer / dibs._max_sampled_pages(), 1);
 
 comment on function dibs._sampling_step is
-'How many pages of a table each sampled page stands for; 1 if all pages are read.';
+'The number of pages of a table that each sampled page stands for; 1 if all pages are read.';
 
 create or replace function dibs._sample_tickets(source text, at timestamptz) returns setof dibs.ticket_count
 language plpgsql stable

@@ -44,7 +44,7 @@ begin atomic
 end;
 
 comment on function dibs.depth is
-'How many jobs of a queue, or of each queue without a name, are in each state now; how long the oldest has been ready
+'The number of jobs of a queue, or of each queue without a name, in each state now; how long the oldest has been ready
 and running, and how long the oldest that has never run has been due (retries left out). Up to 10,000 jobs of a state
 are counted, and all of them while their table is small. Beyond that, the number is an estimate from a sample of the
 table''s pages, rounded to three digits, and `estimated` names it. An empty or unknown queue has zeros.';

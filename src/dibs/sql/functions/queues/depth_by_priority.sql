@@ -21,5 +21,5 @@ end
 $$;
 
 comment on function dibs.depth_by_priority is
-'How many jobs of a queue wait and run, by priority, the highest first. Priorities without jobs are left out. Large
-numbers are estimates, as in `depth`, and `estimated` names them.';
+'The number of waiting and running jobs of a queue by priority, the highest first. Priorities without jobs are left out.
+Large numbers are estimates, as in `depth`, and `estimated` names them.';

@@ -31,7 +31,8 @@ end
 $$;
 
 comment on function dibs.drain_estimate is
-'How many jobs of a queue are due, how many per second were enqueued and ended in the last `span`, and when the backlog
-will be gone at these rates; null if it does not shrink. Ends are counted from the attempt history, so a queue whose
-history is not `all` shows too few. The call costs the same however many jobs there are: large numbers are estimates, as
-in `depth`, and if the newest 10,000 jobs are younger than `span`, their rate is that of the time they span.';
+'When the backlog of a queue will be gone (`drained_in`; null if it does not shrink): from the number of jobs that are
+due, and the numbers that were enqueued and ended per second in the last `span`. Ends are counted from the attempt
+history, so a queue whose history is not `all` shows too few. The call costs the same however many jobs there are: large
+numbers are estimates, as in `depth`, and if the newest 10,000 jobs are younger than `span`, their rate is that of the
+time they span.';

@@ -48,7 +48,7 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 begin
-  -- Release the shards above the quota, first those that are no longer served. A shard whose row is locked stays: a claim
+  -- Release the shards above the quota, first those that are no longer served. Keep a shard whose row is locked: a claim
   -- of this worker is taking jobs from it.
   update dibs.shard as s set worker = null, held_until = null
   where s.queue_id = any (array(
@@ -124,7 +124,7 @@ declare
   v_held bigint;
 begin
   -- Several workers may decide at the same moment. Each shard is released, renewed or taken under the lock of its row,
-  -- and locked rows are skipped. A worker that did not see a new one takes too many shards, and releases them next time.
+  -- and locked rows are skipped. A worker that did not see a new one takes too many, and releases them the next time.
   insert into dibs.puller as p (parent, worker, seen_until) values (queue.id, _balance_shards.worker, v_until)
   on conflict (parent, worker) do update set seen_until = excluded.seen_until;
   delete from dibs.puller as p where p.ctid = any (array(
@@ -141,7 +141,7 @@ end
 $$;
 
 comment on function dibs._balance_shards is
-'Give a worker its share of the shards of a queue: release those above it, renew the others, and take free ones up to it.';
+'Give a worker its share of the shards of a queue: release those above it, renew the others, take free ones up to it.';
 
 create or replace function dibs._shard_note(queue_id integer, at timestamptz) returns text
 language sql stable

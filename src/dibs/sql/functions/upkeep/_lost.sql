@@ -2,36 +2,38 @@
 -- ever happen.
 
 -- Volatile: it may wait for the lock of make_days, and must then look with a new snapshot.
-create or replace function dibs._next_lost_jobs(after uuid, most integer, out ids uuid[], out next uuid)
+create or replace function dibs._next_lost_jobs(after uuid, max_scanned integer, out ids uuid[], out next uuid)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 begin
   -- All in one statement, which sees each ticket in exactly one table. Only a kept history says whether a run
   -- succeeded, so jobs count only from history_since on; an hour later, because ids may be an hour ahead of the clock.
-  with looked as materialized (
-    select j.id, j.queue_id, j.history from dibs.job as j where j.id > _next_lost_jobs.after order by j.id limit most
-  ), kept as materialized (
+  with candidate as materialized (
+    select j.id, j.queue_id, j.history from dibs.job as j where j.id > _next_lost_jobs.after
+    order by j.id limit max_scanned
+  ), queue as materialized (
     select q.id, q.history,
-      dibs._id_floor(greatest(dibs.now() - q.history_retention, q.history_since + interval '1 hour')) as since
-    from dibs.queue as q where q.id in (select l.queue_id from looked as l)
+      dibs._id_floor(greatest(dibs.now() - q.history_retention, q.history_since + interval '1 hour')) as history_from
+    from dibs.queue as q where q.id in (select c.queue_id from candidate as c)
   )
-  select array_agg(l.id order by l.id) filter (where l.id >= k.since and coalesce(l.history, k.history) = 'all'
-      and (select true from dibs.ready as t where t.id = l.id) is null
-      and (select true from dibs.blocked as t where t.id = l.id) is null
-      and (select true from dibs.lease as t where t.id = l.id) is null
-      and (select true from dibs.dead as t where t.id = l.id) is null
-      and (select true from dibs.attempt as a where a.id = l.id and a.outcome is null limit 1) is null),
-    case when count(*) = most then (array_agg(l.id order by l.id desc))[1] end
+  select array_agg(c.id order by c.id) filter (where c.id >= q.history_from and coalesce(c.history, q.history) = 'all'
+      and (select true from dibs.ready as t where t.id = c.id) is null
+      and (select true from dibs.blocked as t where t.id = c.id) is null
+      and (select true from dibs.lease as t where t.id = c.id) is null
+      and (select true from dibs.dead as t where t.id = c.id) is null
+      -- A run without an outcome succeeded.
+      and (select true from dibs.attempt as a where a.id = c.id and a.outcome is null limit 1) is null),
+    case when count(*) = max_scanned then (array_agg(c.id order by c.id desc))[1] end
   into ids, next
-  from looked as l left join kept as k on k.id = l.queue_id;
+  from candidate as c left join queue as q on q.id = c.queue_id;
 end
 $$;
 
 comment on function dibs._next_lost_jobs is
-'Among the next `most` jobs after an id, find those that have no ticket, and therefore read as succeeded, although no
-run of theirs succeeded. `next` is where to go on, null after the last. Jobs of which no history is kept are left out:
-nothing says how they ended.';
+'Among the next `max_scanned` jobs after an id, find those that have no ticket, and therefore read as succeeded,
+although no run of theirs succeeded. `next` is where to go on, null after the last. Jobs of which no history is kept are
+left out: nothing says how they ended.';
 
 create or replace function dibs._restore_jobs(ids uuid[], at timestamptz) returns bigint
 language plpgsql volatile
@@ -93,17 +95,17 @@ set jit = off
 as $$
 declare
   v_id integer := dibs._next_queue_in_tickets(0);
-  v_gone integer[] := array(
+  v_missing integer[] := array(
     select distinct l.queue_id from (select l.queue_id from dibs.lease as l limit 2 * dibs._count_bound()) as l
     where not exists (select from dibs.queue as q where q.id = l.queue_id));
 begin
   while v_id is not null loop
     if not exists (select from dibs.queue as q where q.id = v_id) then
-      v_gone := v_gone || v_id;
+      v_missing := v_missing || v_id;
     end if;
     v_id := dibs._next_queue_in_tickets(v_id);
   end loop;
-  return array(select distinct g from unnest(v_gone) as g order by g);
+  return array(select distinct m from unnest(v_missing) as m order by m);
 end
 $$;
 

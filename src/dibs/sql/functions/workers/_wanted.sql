@@ -38,8 +38,8 @@ begin atomic
 end;
 
 comment on function dibs._mean_run_times is
-'How long a run of each queue took on average, in seconds: in this hour and the one before, otherwise ever; null if none
-was measured.';
+'The mean time of a run of each queue in seconds: in this hour and the one before, otherwise ever; null if none was
+measured.';
 
 create or replace function dibs._concurrency_cap(queue dibs.queue, run_seconds double precision, running bigint)
 returns double precision
@@ -83,6 +83,6 @@ end
 $$;
 
 comment on function dibs._wanted_concurrency is
-'How many jobs of a queue should run at once. `load` keeps up with the jobs that arrive and starts the ready ones within
-the target; `at_once` is that number within the limits, but never below the number that runs: a worker that is stopped
-too early repeats its jobs. All times are in seconds.';
+'The number of jobs of a queue that should run at once. `load` is the number that keeps up with the jobs that arrive and
+starts the ready ones within the target; `at_once` is `load` within the limits, but never below the number that runs
+now: a worker that is stopped too early repeats its jobs. All times are in seconds.';

@@ -1,6 +1,6 @@
 -- unpark: blocked → ready, for jobs whose kind a worker runs.
 
-create or replace function dibs._unpark_for_worker(of_worker dibs.worker, most integer) returns integer
+create or replace function dibs._unpark_for_worker(of_worker dibs.worker, max integer) returns integer
 language plpgsql volatile
 as $$
 declare
@@ -12,17 +12,17 @@ declare
     cross join lateral (
       select (-b.priority) as rank, b.due_at, b.id from dibs.blocked as b
       where b.queue_id = p.queue_id and b.kind = p.kind and b.kind is not null
-      order by (-b.priority), b.due_at, b.id limit most) as b
+      order by (-b.priority), b.due_at, b.id limit max) as b
     where p.kind = any (of_worker.kinds) and of_worker.facts -> 'queues' ? coalesce(whole.name, q.name)
       and q.paused_at is null and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true))
-    order by b.rank, b.due_at, b.id limit most);
+    order by b.rank, b.due_at, b.id limit max);
 begin
   return (select coalesce(cardinality(u.ids), 0) from dibs._unblock_tickets(v_ids, v_now, false, v_now) as u);
 end
 $$;
 
 comment on function dibs._unpark_for_worker is
-'Unblock up to `most` parked jobs whose queue and kind a worker serves, by priority and due time. Return how many.';
+'Unblock up to `max` parked jobs whose queue and kind a worker serves, by priority and due time. Return how many.';
 
 create or replace function dibs.unpark(worker uuid, max integer default 100) returns integer
 language plpgsql volatile security definer
@@ -43,21 +43,21 @@ comment on function dibs.unpark is
 'Worker protocol: make up to `max` parked jobs ready again whose queue and kind this worker registered, by priority and
 due time. Returns how many. A worker with free slots calls it, and then claims.';
 
-create or replace function dibs._unpark_due(most integer) returns bigint
+create or replace function dibs._unpark_due(max integer) returns bigint
 language plpgsql volatile
 as $$
 declare
   v_now timestamptz := dibs.now();
   v_ids uuid[] := array(
-    select b.id from dibs.blocked as b where b.kind is not null and b.again_at <= v_now order by b.again_at limit most);
+    select b.id from dibs.blocked as b where b.kind is not null and b.again_at <= v_now order by b.again_at limit max);
 begin
   return (select coalesce(cardinality(u.ids), 0) from dibs._unblock_tickets(v_ids, v_now, true, v_now) as u);
 end
 $$;
 
 comment on function dibs._unpark_due is
-'Unblock up to `most` parked jobs whose pause is over, whatever their kind: claims by callers that are not registered
-may take any kind. Return how many.';
+'Unblock up to `max` parked jobs whose pause is over, whatever their kind: claims by callers that are not registered may
+take any kind. Return how many.';
 
 create or replace function dibs._forget_parked_kinds() returns void
 language plpgsql volatile

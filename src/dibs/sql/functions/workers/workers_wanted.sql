@@ -68,9 +68,9 @@ end
 $$;
 
 comment on function dibs.workers_wanted is
-'How many workers a queue, or each queue without a name, needs now: enough to keep up with arriving jobs, to start the
-ready ones within `target`, and to go on with those that run; no more than its limits, groups and shards can use. 0 if
-nothing is due and nothing runs, and for a paused queue in which nothing runs. `slots` is how many jobs one worker runs
-at once; without it, what the live workers report, or 100. `run_time` is how long a run takes; without it, the measured
-mean, or one second before anything was measured. The call costs the same however many jobs there are: large numbers are
-estimates, as in `depth`.';
+'The number of workers that a queue, or each queue without a name, needs now: enough to keep up with arriving jobs, to
+start the ready ones within `target`, and to go on with those that run; no more than its limits, groups and shards can
+use. 0 if nothing is due and nothing runs, and for a paused queue in which nothing runs. `slots` is the number of jobs
+one worker runs at once; without it, the number that the live workers report, or 100. `run_time` is the time of a run;
+without it, the measured mean, or one second before anything was measured. The call costs the same however many jobs
+there are: large numbers are estimates, as in `depth`.';
