@@ -194,7 +194,7 @@ def test_a_claim_that_holds_the_first_pointer_does_not_break_the_order(
     [first], [_] = fill(db, "a", 1), fill(db, "a", 1)
     other = connect()
     other.execute("begin")
-    other.execute("select from dibs.group_pointer order by place limit 1 for update")
+    other.execute("select from dibs.group_pointer order by look_at limit 1 for update")
     [held] = take(db, 10)
     assert held[0] == first
     other.execute("rollback")

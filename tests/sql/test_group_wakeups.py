@@ -178,7 +178,7 @@ def test_a_wakeup_of_a_noisy_group_is_not_lost(connect: Connect, db: psycopg.Con
     db.execute("select dibs.fail(%s, %s, 'boom', delay => '1 hour')", held[0][:2])
     assert take(db, 10) == []
     db.execute(
-        "insert into dibs.group_pointer (queue_id, group_key, place)"
+        "insert into dibs.group_pointer (queue_id, group_key, look_at)"
         " select -q.id, dibs._group_key(q.id, 'a'), dibs.now() + interval '1 hour' from dibs.queue as q"
     )
     assert db.execute("select dibs.cancel(%s)", (first,)).fetchone() == ("cancelled",)

@@ -44,7 +44,7 @@ from dibs.limit_rule as b where b.is_set
 union all
 select l.group_key::text, coalesce((
   select g.running from dibs.group_gate as g where g.group_key = l.group_key order by g.n desc limit 1), 0), (
-  select coalesce(sum(t.freed), 0) from dibs.group_pointer as t where t.group_key = l.group_key) + (
+  select coalesce(sum(t.ended_runs), 0) from dibs.group_pointer as t where t.group_key = l.group_key) + (
   select count(*) from dibs.lease as h where h.group_key = l.group_key and h.group_hold > 'none') + (
   select count(*) from dibs.blocked as h where h.group_key = l.group_key and h.group_hold > 'none')
 from (select group_key from dibs.group_gate union select group_key from dibs.lease where group_hold > 'none') as l
@@ -54,12 +54,12 @@ STRANDED = """
 select r.id, r.due_at, r.priority from dibs.ready as r
 where r.group_key is not null and not exists (
     select from dibs.group_pointer as t
-    where t.group_key = r.group_key and t.level = r.priority and t.floor_at <= r.due_at
+    where t.group_key = r.group_key and t.priority = r.priority and t.floor_at <= r.due_at
       and (t.floor_at < r.due_at or t.floor_id is null or t.floor_id <= r.id))
   and not exists (
     select from dibs.group_gate as g cross join lateral unnest(g.floors) as f
-    where g.group_key = r.group_key and f.level = r.priority and f.due_at <= r.due_at
-      and (g.running > 0 or g.next is not null))
+    where g.group_key = r.group_key and f.priority = r.priority and f.due_at <= r.due_at
+      and (g.running > 0 or g.next_id is not null))
 """
 
 

@@ -98,7 +98,7 @@ def test_a_hundred_thousand_groups_cost_no_more_than_some(client: dibs.Client, d
         )
         db.execute("delete from dibs.group_pointer")
         db.execute(
-            "insert into dibs.group_pointer (queue_id, group_key, place, level, floor_at)"
+            "insert into dibs.group_pointer (queue_id, group_key, look_at, priority, floor_at)"
             " select queue_id, group_key, due_at, priority, due_at from dibs.ready where group_key is not null"
         )
         db.execute("vacuum (analyze) dibs.ready, dibs.job, dibs.group_pointer")

@@ -59,24 +59,25 @@ GATES = Check(
     with held as (
       select group_key, queue_id, count(*) as units from dibs.lease where group_hold > 'none' group by 1, 2
       union all select group_key, queue_id, count(*) from dibs.blocked where group_hold > 'none' group by 1, 2
-      union all select group_key, abs(queue_id), sum(freed) from dibs.group_pointer where freed > 0 group by 1, 2
+      union all select group_key, abs(queue_id), sum(ended_runs) from dibs.group_pointer
+        where ended_runs > 0 group by 1, 2
     ), group_keys as (
       select group_key, queue_id from held union select group_key, queue_id from dibs.group_gate
     ), gate as (
-      select distinct on (group_key) group_key, n, running, tat, next, floors
+      select distinct on (group_key) group_key, n, running, tat, next_id, floors
       from dibs.group_gate order by group_key, n desc
     )
-    select q.name, l.group_key, p.concurrency, g.running, g.next,
+    select q.name, l.group_key, p.concurrency, g.running, g.next_id,
       (select sum(h.units) from held as h where h.group_key = l.group_key and h.queue_id = l.queue_id) as held,
       (select count(*) from dibs.lease as x where x.group_key = l.group_key and x.group_hold > 'none') as leases,
       (select count(*) from dibs.blocked as x where x.group_key = l.group_key and x.group_hold > 'none') as blocked,
-      (select sum(x.freed) from dibs.group_pointer as x where x.group_key = l.group_key) as freed
+      (select sum(x.ended_runs) from dibs.group_pointer as x where x.group_key = l.group_key) as freed
     from group_keys as l join dibs.queue as q on q.id = l.queue_id
-    cross join lateral dibs._policy_of(l.queue_id, l.group_key) as p
+    cross join lateral dibs._find_group_policy(l.queue_id, l.group_key) as p
     left join gate as g on g.group_key = l.group_key
     where p.concurrency is not null and coalesce(g.running, 0) <> coalesce(
       (select sum(h.units) from held as h where h.group_key = l.group_key and h.queue_id = l.queue_id), 0)""",
-    "groups/_apply, groups/_point, groups/_gates, jobs/_tickets",
+    "groups/_apply, groups/_add_pointers, groups/_gates, jobs/_tickets",
 )
 UNPACED = Check(
     "a limit has a rate, but nothing says how far it is spent: nothing starts",

@@ -1,6 +1,5 @@
--- Groups take turns. functions/groups/README.md has the invariants.
+-- Fair shares, order and limits of groups. functions/groups/README.md has the terms and the invariants.
 
--- What was set for a group, or for all groups of a queue without their own settings (group_key zero).
 create table dibs.group_policy (
   queue_id integer not null,
   group_key uuid not null,
@@ -19,52 +18,61 @@ create table dibs.group_policy (
   constraint group_policy_max_depth_range check (max_depth between 1 and 100000000),
   constraint group_policy_max_age_range check (max_age between interval '1 second' and interval '10 years')
 );
-comment on table dibs.group_policy is 'Weight and limits of a group, or of all groups of a queue.';
+comment on table dibs.group_policy is
+'Weight and limits of one group, or of all groups of a queue that have no policy themselves (the nil id).';
 create index group_policy_weight_idx on dibs.group_policy (queue_id) where weight > 1;
-comment on column dibs.group_policy.group_key is 'The group: a hash of queue and name. The nil id stands for every group without its own.';
-comment on column dibs.group_policy.name is 'The group''s name; null for every group of the queue without its own policy.';
+comment on column dibs.group_policy.group_key is
+'The group: a hash of queue and name. The nil id stands for every group without its own.';
+comment on column dibs.group_policy.name is 'The group''s name; null if the policy is for every group without its own.';
 comment on column dibs.group_policy.weight is 'Its share against other groups.';
-comment on column dibs.group_policy.concurrency is 'How many of its jobs run at once; 1 is strict order.';
-comment on column dibs.group_policy.rate is 'How many of its jobs start per second.';
-comment on column dibs.group_policy.burst is 'How many may start at once after a rest; null for one second''s worth.';
-comment on column dibs.group_policy.max_depth is 'How many of its jobs may wait.';
-comment on column dibs.group_policy.max_age is 'How long its oldest job may have been due.';
+comment on column dibs.group_policy.concurrency is 'The number of its jobs that may run at once; 1 is strict order.';
+comment on column dibs.group_policy.rate is 'The number of its jobs that may start per second.';
+comment on column dibs.group_policy.burst is
+'The number of jobs that may start at once after a rest; null for one second''s worth.';
+comment on column dibs.group_policy.max_depth is 'The number of its jobs that may wait.';
+comment on column dibs.group_policy.max_age is 'The longest time that its oldest job may have been due.';
 
-create type dibs.group_floor as (level smallint, due_at timestamptz, id uuid, cost real);
-comment on type dibs.group_floor is 'Where to start looking for tickets of a group with this priority, and what the first of them costs.';
+create type dibs.group_floor as (priority smallint, due_at timestamptz, id uuid, cost real);
+comment on type dibs.group_floor is
+'A group has no ticket of this priority before (due_at, id); a null id stands for any job due at due_at. `cost` is the
+cost of its first ticket.';
 
 create sequence dibs.group_pointer_n_seq;
 create table dibs.group_pointer (
   n bigint not null default nextval('dibs.group_pointer_n_seq'),
-  place timestamptz not null,
+  look_at timestamptz not null,
   group_key uuid not null,
   floor_at timestamptz,
   floor_id uuid,
-  next uuid,
+  next_id uuid,
   queue_id integer not null,
-  freed integer not null default 0,
+  ended_runs integer not null default 0,
   cost real not null default 1,
-  level smallint,
+  priority smallint,
   ring boolean not null default false
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
 alter sequence dibs.group_pointer_n_seq owned by dibs.group_pointer.n;
-create index group_pointer_place_idx on dibs.group_pointer (queue_id, place, n);
-create index group_pointer_group_idx on dibs.group_pointer (group_key, place);
-comment on table dibs.group_pointer is 'From its floor on, a group has tickets of this priority; look at it then. Insert, delete.';
-comment on column dibs.group_pointer.n is 'The order among pointers of one place.';
-comment on column dibs.group_pointer.place is 'When to look at the group; the order of places is the order of service.';
+create index group_pointer_look_at_idx on dibs.group_pointer (queue_id, look_at, n);
+create index group_pointer_group_idx on dibs.group_pointer (group_key, look_at);
+comment on table dibs.group_pointer is
+'An entry of a rotation: a claim looks at this group from `look_at` on. Rows are inserted and deleted, never updated.';
+comment on column dibs.group_pointer.n is 'A sequence number: the order among pointers with one look_at.';
+comment on column dibs.group_pointer.look_at is 'When the pointer is due; claims take pointers in this order.';
 comment on column dibs.group_pointer.group_key is 'The group: a hash of queue and name.';
-comment on column dibs.group_pointer.floor_at is 'No ticket it points to is due earlier; null if it points to none and only says that something changed.';
-comment on column dibs.group_pointer.floor_id is 'The id of the first ticket it points to, of those due at floor_at; null if any.';
-comment on column dibs.group_pointer.next is 'Where the order is strict: the job that the group has to go on with.';
-comment on column dibs.group_pointer.queue_id is 'The queue; below zero if the group is noisy and served last.';
-comment on column dibs.group_pointer.freed is 'How many running jobs of a limited group have ended.';
-comment on column dibs.group_pointer.cost is 'What the jobs at its floor cost, on average.';
-comment on column dibs.group_pointer.level is 'The priority of the tickets it points to.';
-comment on column dibs.group_pointer.ring is 'Whether to ring for the queue: another worker may go on.';
+comment on column dibs.group_pointer.floor_at is
+'No ticket of this priority that the pointer stands for is due earlier; null for a wakeup, which stands for no ticket.';
+comment on column dibs.group_pointer.floor_id is 'The id of the first ticket due at floor_at; null for any.';
+comment on column dibs.group_pointer.next_id is
+'In a strict group: the job that has to run next, because it ran before and waits again.';
+comment on column dibs.group_pointer.queue_id is 'The rotation: the queue''s id, or the negated id for noisy groups.';
+comment on column dibs.group_pointer.ended_runs is
+'The number of runs of a limited group that ended and that its gate still counts.';
+comment on column dibs.group_pointer.cost is 'The average cost of the tickets at its floor.';
+comment on column dibs.group_pointer.priority is 'The priority of its tickets; null for a wakeup.';
+comment on column dibs.group_pointer.ring is 'True if its commit wakes a worker of the queue.';
 
 create constraint trigger group_pointer_ring after insert on dibs.group_pointer
 deferrable initially deferred for each row when (new.ring) execute function dibs._ring();
@@ -74,7 +82,7 @@ create table dibs.group_gate (
   n bigint not null default nextval('dibs.group_gate_n_seq'),
   group_key uuid not null,
   tat timestamptz,
-  next uuid,
+  next_id uuid,
   queue_id integer not null,
   running integer not null,
   floors dibs.group_floor[] not null
@@ -84,44 +92,81 @@ create table dibs.group_gate (
 );
 alter sequence dibs.group_gate_n_seq owned by dibs.group_gate.n;
 create index group_gate_group_idx on dibs.group_gate (group_key, n);
-comment on table dibs.group_gate is 'What a group with a concurrency or a rate has in use; the row with the highest n counts. Insert, delete.';
-comment on column dibs.group_gate.n is 'Counts up, so that the newest row is found before dead ones.';
+comment on table dibs.group_gate is
+'The concurrency and rate that a limited group uses; a group that uses nothing has no row. The row with the highest n
+counts. Rows are inserted and deleted, never updated.';
+comment on column dibs.group_gate.n is 'A sequence number: the newest row is found before dead ones.';
 comment on column dibs.group_gate.group_key is 'The group: a hash of queue and name.';
-comment on column dibs.group_gate.tat is 'How far its rate is spent.';
-comment on column dibs.group_gate.next is 'Where the order is strict: the job that the group has to go on with.';
+comment on column dibs.group_gate.tat is
+'The theoretical arrival time of the group''s rate (GCRA): when the whole burst is free again; null without a rate.';
+comment on column dibs.group_gate.next_id is
+'In a strict group: the job that has to run next, because it ran before and waits again.';
 comment on column dibs.group_gate.queue_id is 'The queue.';
-comment on column dibs.group_gate.running is 'How many of its jobs run, by what was merged so far.';
-comment on column dibs.group_gate.floors is 'Where its tickets are that wait for a running job to end.';
+comment on column dibs.group_gate.running is
+'The number of its leases and blocked tickets with a hold, and of the ended_runs of its pointers.';
+comment on column dibs.group_gate.floors is
+'The floors of its tickets while it waits for a run to end and has no pointer to them; otherwise empty.';
 
 create table dibs.group_lock (bucket integer not null constraint group_lock_pkey primary key);
 insert into dibs.group_lock (bucket) select b from generate_series(0, 4095) as b;
-comment on table dibs.group_lock is 'What a claim locks to serve a limited group: rows that never change, found by a hash of the group.';
-comment on column dibs.group_lock.bucket is 'The hash.';
+comment on table dibs.group_lock is
+'Locks of limited groups: a claim locks the row of a group''s bucket to serve the group. The rows never change.';
+comment on column dibs.group_lock.bucket is 'A hash of the group.';
 
 create sequence dibs.group_draw_seq;
-comment on sequence dibs.group_draw_seq is 'Counts the draws by which claims share fractions of a job among groups.';
+comment on sequence dibs.group_draw_seq is
+'Numbers the draws of _take_tickets, which shares the jobs of a claim among groups.';
 
--- A group that a claim serves: what its pointers say, and what its policy and its gate allow. Its room is null if the group
--- is unlimited. A room of 0 where running is null means that another claim has the lock: this one puts back all it deleted.
-create type dibs.group_hand as (
+create type dibs.group_gate_state as enum ('none', 'busy', 'ours');
+comment on type dibs.group_gate_state is
+'The gate of a candidate: it has none (no concurrency, no rate), another claim has the group''s lock (busy), or this
+claim has it (ours).';
+
+create type dibs.group_candidate as (
   group_key uuid,
-  n bigint,
-  place timestamptz,
-  is_own boolean,
+  pointer_n bigint,
+  look_at timestamptz,
+  is_ours boolean,
   floors dibs.group_floor[],
-  freed integer,
-  next dibs.group_floor,
+  ended_runs integer,
+  next_id uuid,
+  next_ticket dibs.group_floor,
   policy dibs.group_policy,
+  gate dibs.group_gate_state,
   running integer,
   tat timestamptz,
-  room integer
+  free_runs integer
 );
+comment on type dibs.group_candidate is
+'A group that a claim may serve. Merged from its pointers: the first one''s n and look_at (pointer_n, look_at), floors,
+ended_runs and next_id. False in `is_ours` means that another claim has locked the pointers, and this one puts nothing
+back. From its policy and its gate, once they are read: next_ticket (the ticket of next_id), running, tat, and
+free_runs, how many jobs may start; null for any number.';
 
--- What a claim has taken from hands: which hand each ticket is from, what it counts for there, and which hands were asked,
--- that is, sought for at least one ticket. A hand that was asked and gave none is shut.
-create type dibs.group_catch as (
+create type dibs.group_search as (
+  rotation integer,
+  from_at timestamptz,
+  from_n bigint,
+  width integer,
+  first_at timestamptz,
+  first_n bigint,
+  candidates dibs.group_candidate[],
+  first_no integer,
+  has_more boolean,
+  has_all boolean
+);
+comment on type dibs.group_search is
+'The candidates that a claim has found in a rotation, from the pointer (from_at, from_n) on, `width` pointers at a
+time; (first_at, first_n) is the first pointer it took. A round takes tickets from the candidates numbered first_no
+and above. `has_more`: there may be more pointers to take. `has_all`: there are none, and the groups of other claims
+are candidates, too.';
+
+create type dibs.group_tickets as (
   tickets dibs.ready[],
   group_holds dibs.group_hold[],
-  ords integer[],
-  asked integer[]
+  candidate_nos integer[],
+  tried_nos integer[]
 );
+comment on type dibs.group_tickets is
+'The tickets of one round of a claim; for each its hold (group_holds; null if none has one) and the number of the
+candidate it is from (candidate_nos). `tried_nos` are the candidates from which the round wanted at least one ticket.';

@@ -32,7 +32,7 @@ begin
     where q.id = any (v_queues) and p.priority >= v_lowest;
     -- The pointer of a waiting group is at the due time of its oldest job, or before.
     v_pressure.oldest_due := least(v_pressure.oldest_due, (
-      select min(t.place) from dibs.group_pointer as t where t.queue_id = any (v_queues) and t.place <= at));
+      select min(t.look_at) from dibs.group_pointer as t where t.queue_id = any (v_queues) and t.look_at <= at));
   end if;
   -- Believe the result for 4 µs per waiting job, so that a small bound is kept at once. Add a multiple of the time it
   -- took beyond 2 ms, so that measuring pays for itself even among a million dead rows; the first time of a connection

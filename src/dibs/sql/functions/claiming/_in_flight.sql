@@ -78,7 +78,7 @@ begin
   for n in 1 .. 5 loop
     begin
       perform from dibs.group_lock as l
-      where of_group = dibs._nil_id() or l.bucket = dibs._bucket_of(of_group) order by l.bucket for update;
+      where of_group = dibs._nil_id() or l.bucket = dibs._group_bucket(of_group) order by l.bucket for update;
       return;
     exception when lock_not_available or deadlock_detected then
       null;

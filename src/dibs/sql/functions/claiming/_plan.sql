@@ -154,8 +154,8 @@ begin
   -- Serve groups first, but reserve a share for ungrouped jobs. If those do not use it, serve groups again.
   if v_has_groups then
     v_startable := least(want, (select sum(s.allowed) from unnest(v_scans) as s));
-    v_ungrouped_share := dibs._plain_share(v_scans, v_startable, claim.at);
-    v_step := dibs._take_groups(v_scans, v_startable - v_ungrouped_share, claim);
+    v_ungrouped_share := dibs._ungrouped_share(v_scans, v_startable, claim.at);
+    v_step := dibs._take_grouped(v_scans, v_startable - v_ungrouped_share, claim);
     v_scans := v_step.scans;
     v_batches := v_step.batches;
     want := want - v_step.taken;
@@ -169,7 +169,7 @@ begin
     perform dibs._remember_floor('floor', (v_scan.queue).id, v_scan.next_floor, v_scan.floor, v_scan.look_back, v_took);
   end loop;
   if v_ungrouped_share > 0 and want > 0 then
-    v_step := dibs._take_groups(v_scans, want, claim);
+    v_step := dibs._take_grouped(v_scans, want, claim);
     v_scans := v_step.scans;
     v_batches := v_batches || v_step.batches;
   end if;

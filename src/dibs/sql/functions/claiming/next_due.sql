@@ -15,10 +15,10 @@ begin atomic
        order by t.due_at limit 1) as t)
     union all
     -- Pointers of noisy groups are below zero.
-    (select t.place from unnest(array[q.id, -q.id]) as k (id)
+    (select t.look_at from unnest(array[q.id, -q.id]) as k (id)
      cross join lateral (
-       select t.place from dibs.group_pointer as t where q.has_groups and t.queue_id = k.id and t.place > n.at
-       order by t.place limit 1) as t)
+       select t.look_at from dibs.group_pointer as t where q.has_groups and t.queue_id = k.id and t.look_at > n.at
+       order by t.look_at limit 1) as t)
     union all
     -- When a rate that is spent lets the next one start: of the queue, or one that a job of it waits for.
     (select o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1)

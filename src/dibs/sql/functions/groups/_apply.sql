@@ -1,6 +1,6 @@
--- How groups follow their policy.
+-- Changes of a policy, applied to jobs that run and to jobs that wait.
 
-create or replace function dibs._apply_policy(queue_id integer, of_group uuid) returns void
+create or replace function dibs._apply_group_policy(queue_id integer, of_group uuid) returns void
 language plpgsql volatile
 as $$
 #variable_conflict use_variable
@@ -11,54 +11,59 @@ begin
   perform dibs._lock_groups(of_group);
   perform dibs._wait_for_leases(array(select w.id from dibs._wrong_group_holds(queue_id, of_group) as w order by w.id));
   perform dibs._correct_group_holds(queue_id, of_group);
-  perform dibs._recount_gates(queue_id, of_group, dibs.now());
+  perform dibs._recount_group_gates(queue_id, of_group, dibs.now());
 end
 $$;
 
-comment on function dibs._apply_policy is
-'Let the groups of a queue, or the one of this group_key, follow what was set. It waits for claims in flight.';
+comment on function dibs._apply_group_policy is
+'Apply the policies that are set now to one group of a queue, or to all (the nil id). Waits for claims in flight.';
 
-create or replace function dibs._recount_gates(of_queue integer, of_group uuid, at timestamptz) returns void
+create or replace function dibs._recount_group_gates(of_queue integer, of_group uuid, at timestamptz) returns void
 language plpgsql volatile
 as $$
 begin
-  -- One statement, so that it sees each run that ends either as a lease or as a unit freed.
+  -- One statement, so that it sees each run that ends either as a lease or in a pointer's ended_runs, never as both.
   with old as (
-    delete from dibs.group_gate as g where g.queue_id = of_queue and of_group in (g.group_key, dibs._nil_id()) returning g.*
+    delete from dibs.group_gate as g
+    where g.queue_id = of_queue and of_group in (g.group_key, dibs._nil_id()) returning g.*
   ), ahead as (
-    -- A rate that has changed put these off.
+    -- Pointers to due tickets that wait for a rate, which may be another one now.
     delete from dibs.group_pointer as t where t.ctid = any (array(
       select o.ctid from dibs.group_pointer as o
       where abs(o.queue_id) = of_queue and of_group in (o.group_key, dibs._nil_id())
-        and o.place > at and coalesce(o.floor_at <= at, true)
+        and o.look_at > at and coalesce(o.floor_at <= at, true)
       for update skip locked))
     returning t.*
   ), held as (
     select h.* from dibs._count_group_holds(of_queue) as h where of_group in (h.group_key, dibs._nil_id())
   ), gate as (
-    insert into dibs.group_gate (group_key, queue_id, running, tat, next, floors)
-    select p.group_key, of_queue, p.running, p.tat, p.next, '{}'
+    insert into dibs.group_gate (group_key, queue_id, running, tat, next_id, floors)
+    select g.group_key, of_queue, g.running, g.tat, g.next_id, '{}'
     from (
-      select g.group_key, coalesce(g.running, 0) as running, case when l.rate is not null then g.tat end as tat,
-        case when l.concurrency = 1 then g.next end as next
+      select c.group_key, coalesce(c.running, 0) as running, case when p.rate is not null then c.tat end as tat,
+        case when p.concurrency = 1 then c.next_id end as next_id
       from (
-        select coalesce(o.group_key, h.group_key) as group_key, h.running, o.tat, o.next
+        select coalesce(o.group_key, h.group_key) as group_key, h.running, o.tat, o.next_id
         from old as o full join held as h on h.group_key = o.group_key
-      ) as g
-      cross join lateral dibs._policy_of(of_queue, g.group_key) as l where num_nonnulls(l.concurrency, l.rate) > 0
-    ) as p
-    where p.running > 0 or p.tat > at or p.next is not null
+      ) as c
+      cross join lateral dibs._find_group_policy(of_queue, c.group_key) as p
+      where num_nonnulls(p.concurrency, p.rate) > 0
+    ) as g
+    where g.running > 0 or g.tat > at or g.next_id is not null
   )
-  insert into dibs.group_pointer (queue_id, group_key, place, level, floor_at, floor_id, cost, freed, next, ring)
-  select of_queue, o.group_key, at, f.level, f.due_at, f.id, f.cost, 0, null, false
+  insert into dibs.group_pointer (
+    queue_id, group_key, look_at, priority, floor_at, floor_id, cost, ended_runs, next_id, ring)
+  select of_queue, o.group_key, at, f.priority, f.due_at, f.id, f.cost, 0, null, false
   from old as o cross join lateral unnest(o.floors) as f
   union all
-  select a.queue_id, a.group_key, at, a.level, a.floor_at, a.floor_id, a.cost, a.freed, a.next, false from ahead as a
+  select a.queue_id, a.group_key, at, a.priority, a.floor_at, a.floor_id, a.cost, a.ended_runs, a.next_id, false
+  from ahead as a
   union all
-  -- What is left may be more than before: wake a worker for each group.
+  -- More jobs may start now than before: wake a worker for each group.
   select of_queue, o.group_key, at, null, null, null, 1, 0, null, true from old as o;
 end
 $$;
 
-comment on function dibs._recount_gates is
-'Count the turns of limited groups that are taken, and point at all their jobs that wait. The groups'' locks must be held.';
+comment on function dibs._recount_group_gates is
+'Insert the gates of a group, or of all groups of a queue (the nil id), again with the holds that are taken, and point
+at all their tickets. The caller has locked the groups.';

@@ -1,176 +1,168 @@
--- How a claim serves the groups of a queue.
+-- A claim of grouped jobs: all queues, one queue, one rotation. README.md, "A claim", has the steps.
 
-create or replace function dibs._prepare_hands(queue dibs.queue, number integer, hands dibs.group_hand[], at timestamptz)
-returns dibs.group_hand[]
-language plpgsql volatile
-as $$
-begin
-  if (queue).noisy_share is not null and number > 0 then
-    hands := dibs._set_noisy_aside(queue, hands, at);
-  end if;
-  if (queue).has_group_policy then
-    hands := dibs._lock_group_gates(queue, hands, at);
-  end if;
-  return coalesce(hands, '{}');
-end
-$$;
-
-comment on function dibs._prepare_hands is 'Leave the noisy groups out, and add what policies say.';
-
-create or replace function dibs._width(queue dibs.queue, want integer) returns integer
-language plpgsql stable
-as $$
-begin
-  -- With weights a share may be less than a job: more groups than jobs are looked at, and a draw decides.
-  return case when (queue).has_group_policy and exists (
-    select from dibs.group_policy as p where p.queue_id = (queue).id and p.weight > 1) then greatest(want, 8) else want end;
-end
-$$;
-
-comment on function dibs._width is 'How many pointers a claim takes at once.';
-
-create or replace function dibs._serve_groups(
-  queue dibs.queue, number integer, from_at timestamptz, from_n bigint, want integer, queue_units dibs.held_units, at timestamptz,
+create or replace function dibs._serve_rotation(
+  queue dibs.queue, rotation integer, from_at timestamptz, from_n bigint, want integer,
+  queue_units dibs.held_units, at timestamptz,
   out batches dibs.taken_batch[], out missing integer, out first_at timestamptz, out first_n bigint)
 language plpgsql volatile
 as $$
 declare
-  v_plain constant boolean := not (queue).has_group_policy and (queue).noisy_share is null;
-  v_width integer := dibs._width(queue, want);
-  v_hands dibs.group_hand[] := '{}'::dibs.group_hand[];
-  v_start integer := 1;
-  v_more boolean := true;
-  v_seen boolean := false;
-  v_new record;
-  v_catch dibs.group_catch;
-  v_taken integer[] := '{}'::integer[];
-  v_shut integer[] := '{}'::integer[];
-  v_ord integer;
+  v_is_simple constant boolean := not (queue).has_group_policy and (queue).noisy_share is null;
+  v_now timestamptz := at;
+  v_search dibs.group_search;
+  v_step record;
+  v_round dibs.group_tickets;
+  v_counts integer[] := '{}'::integer[];  -- By number of the candidate: how many tickets it gave.
+  v_exhausted integer[] := '{}'::integer[];  -- Numbers of the candidates that were tried and gave none.
+  v_no integer;
   v_batch dibs.taken_batch;
-  v_moved integer := 0;
+  v_blocked integer := 0;
 begin
   missing := want;
   batches := '{}'::dibs.taken_batch[];
+  v_batch.queue := queue;
+  v_batch.queue_units := queue_units;
+  v_search.rotation := rotation;
+  v_search.from_at := from_at;
+  v_search.from_n := from_n;
+  v_search.candidates := '{}'::dibs.group_candidate[];
+  v_search.has_more := true;
+  v_search.has_all := false;
+  v_search.width := want;
+  if (queue).has_group_policy
+    and exists (select from dibs.group_policy as p where p.queue_id = (queue).id and p.weight > 1) then
+    -- A share may be less than one job: look at more groups than there are jobs to take.
+    v_search.width := greatest(want, 8);
+  end if;
   while missing > 0 loop
-    v_catch := null;
-    if v_more then
-      v_new := dibs._take_pointers((queue).id, number, from_at, from_n, v_width, array(select h.group_key from unnest(v_hands) as h),
-        v_plain and cardinality(v_hands) = 0, at);
-      v_more := v_new.is_full;
-      v_catch := row(v_new.tickets, null, v_new.ords, v_new.asked);
-      v_start := cardinality(v_hands) + 1;
-      v_hands := v_hands || dibs._prepare_hands(queue, number, v_new.hands, at);
-      first_at := coalesce(first_at, v_new.hands[1].place);
-      first_n := coalesce(first_n, v_new.hands[1].n);
-      -- What other claimers have merged may have ended after our clock was read, but not after we locked the group.
-      at := case when v_plain then at else dibs.now() end;
+    v_round.tickets := '{}'::dibs.ready[];
+    if not v_search.has_all then
+      v_step := dibs._add_candidates(queue, v_search, v_is_simple, v_now);
+      v_search := v_step.search;
+      v_round := v_step.first_tickets;
+      if not v_is_simple then
+        v_now := dibs.now();  -- The gates may count runs that ended after the claim began.
+      end if;
     end if;
-    if not v_more and not v_seen and v_catch.ords is null then
-      -- These are all that are free. Those that other claimers hold have their share, too.
-      v_seen := true;
-      v_start := 1;
-      v_hands := v_hands || dibs._prepare_hands(queue, number,
-        dibs._see_pointers(number, from_at, v_width, array(select h.group_key from unnest(v_hands) as h), at), at);
+    if cardinality(v_round.tickets) = 0 then
+      v_round := dibs._take_tickets(
+        queue, v_search.candidates, v_search.first_no, v_exhausted, v_counts, missing, v_now);
+      exit when cardinality(v_round.tried_nos) = 0 and not v_search.has_more;
     end if;
-    v_taken := v_taken || array_fill(0, array[cardinality(v_hands) - cardinality(v_taken)]);
-    if v_catch.ords is null then
-      v_catch := dibs._take_tickets(queue, v_hands, v_start, v_shut, v_taken, missing, at);
-      exit when v_catch.asked is null and not v_more;
+    if cardinality(v_round.tried_nos) <> cardinality(v_round.candidate_nos) then
+      v_exhausted := v_exhausted || array(
+        select t.no from unnest(v_round.tried_nos) as t (no) where t.no <> all (v_round.candidate_nos));
     end if;
-    if cardinality(v_catch.asked) is distinct from cardinality(v_catch.ords) then
-      v_shut := v_shut || array(select a from unnest(v_catch.asked) as a where coalesce(a <> all (v_catch.ords), true));
-    end if;
-    v_width := least(v_width * 4, 10000);
-    continue when v_catch.ords is null;
-    foreach v_ord in array v_catch.ords loop
-      v_taken[v_ord] := v_taken[v_ord] + 1;
+    v_search.width := least(v_search.width * 4, 10000);
+    continue when cardinality(v_round.tickets) = 0;
+
+    foreach v_no in array v_round.candidate_nos loop
+      v_counts[v_no] := coalesce(v_counts[v_no], 0) + 1;
     end loop;
-    v_batch := row(queue, v_catch.tickets, v_catch.group_holds, queue_units, null, at);
+    v_batch.tickets := v_round.tickets;
+    v_batch.group_holds := v_round.group_holds;
+    v_batch.job_units := null;
+    v_batch.at := v_now;
     if (queue).has_job_limits then
-      v_batch := (dibs._admit_tickets(v_batch, at)).batch;
-      v_moved := v_moved + cardinality(v_catch.tickets) - cardinality(v_batch.tickets);
+      v_batch := (dibs._admit_tickets(v_batch, v_now)).batch;
+      v_blocked := v_blocked + cardinality(v_round.tickets) - cardinality(v_batch.tickets);
     end if;
     batches := batches || v_batch;
     missing := missing - cardinality(v_batch.tickets);
-    v_width := missing;
-    exit when v_moved > 0 and dibs._has_moved_enough(queue, 5 * v_moved);  -- Rounds of groups take longer than those of plain tickets.
+    v_search.width := missing;
+    -- Stop early: a round of groups takes longer than one of ungrouped tickets.
+    exit when v_blocked > 0 and dibs._has_moved_enough(queue, 5 * v_blocked);
   end loop;
-  perform dibs._put_pointers(queue, number, v_hands, v_taken, v_shut, want, missing, at) where cardinality(v_hands) > 0;
+  first_at := v_search.first_at;
+  first_n := v_search.first_n;
+  if cardinality(v_search.candidates) > 0 then
+    perform dibs._reinsert_pointers(
+      queue, rotation, v_search.candidates, v_counts, v_exhausted, want, missing, v_now);
+  end if;
 end
 $$;
 
-comment on function dibs._serve_groups is
-'Take up to `want` tickets of a queue''s groups. Says which and when, how many are missing, and where the first pointer was.';
+comment on function dibs._serve_rotation is
+'Take up to `want` tickets of the groups in one rotation, from the pointer (from_at, from_n) on. Return how many are
+`missing`, and the first pointer taken (first_at, first_n); null if none was.';
 
-create or replace function dibs._claim_groups(
-  queue dibs.queue, want integer, queue_units dibs.held_units, at timestamptz, out batches dibs.taken_batch[], out taken integer)
+create or replace function dibs._take_from_groups(
+  queue dibs.queue, want integer, queue_units dibs.held_units, at timestamptz,
+  out batches dibs.taken_batch[], out taken integer)
 language plpgsql volatile
 as $$
 declare
   v_id constant integer := (queue).id;
-  v_top constant bigint := dibs._micros(at) - dibs._commit_lag_us();
-  v_began constant bigint := dibs._micros(clock_timestamp());
-  v_kept constant dibs.floor := dibs._recall('rotation', v_id)::dibs.floor;
-  v_told constant dibs.floor := dibs._read_floor('rotation', v_id, v_kept, '{0}', v_top);
-  v_floor dibs.floor := v_told;
-  v_back constant bigint := dibs._look_back('rotation', v_id, v_floor, v_began);
-  v_got record;
-  v_first bigint;
+  v_top_us constant bigint := dibs._micros(at) - dibs._commit_lag_us();
+  v_began_us constant bigint := dibs._micros(clock_timestamp());
+  v_old constant dibs.floor := dibs._read_floor(
+    'rotation', v_id, dibs._recall('rotation', v_id)::dibs.floor, '{0}', v_top_us);
+  v_floor dibs.floor := v_old;
+  v_look_back_us constant bigint := dibs._look_back('rotation', v_id, v_old, v_began_us);
+  v_served record;
+  v_first_us bigint;
 begin
   if (queue).noisy_share is not null then
-    perform dibs._mark_noisy(queue, at);
-  elsif v_back > 0 then
-    perform dibs._end_noise(queue, at);
+    perform dibs._mark_noisy_groups(queue, at);
+  elsif v_look_back_us > 0 then
+    perform dibs._unmark_noisy_groups(queue, at);
   end if;
-  v_got := dibs._serve_groups(queue, v_id, dibs._from_micros(v_floor.due_us[1] - v_back),
-    case when v_back = 0 then dibs._pointer_number(v_floor.ids[1]) else 0 end, want, queue_units, at);
-  batches := v_got.batches;
-  taken := want - v_got.missing;
-  -- The floor is the first pointer taken, as with tickets; where only those of others were seen it stays.
-  v_first := dibs._micros(v_got.first_at);
-  if v_first >= v_top or v_first is null and cardinality(batches) = 0 then
-    v_floor.due_us[1] := v_top;
+  -- A floor has uuids: it keeps the number of a pointer as one.
+  v_served := dibs._serve_rotation(queue, v_id, dibs._from_micros(v_old.due_us[1] - v_look_back_us),
+    case when v_look_back_us > 0 then 0
+      else ('x' || right(replace(v_old.ids[1]::text, '-', ''), 16))::bit(64)::bigint end,
+    want, queue_units, at);
+  batches := v_served.batches;
+  taken := want - v_served.missing;
+  -- Raise the floor to the first pointer taken, at most to the top; leave it if only other claims' groups were served.
+  v_first_us := dibs._micros(v_served.first_at);
+  if v_first_us >= v_top_us or v_first_us is null and cardinality(batches) = 0 then
+    v_floor.due_us[1] := v_top_us;
     v_floor.ids[1] := dibs._nil_id();
-  elsif v_first is not null and taken = want or v_first > v_floor.due_us[1] then
-    v_floor.due_us[1] := v_first;
-    v_floor.ids[1] := dibs._pointer_key(v_got.first_n);
+  elsif v_first_us is not null and taken = want or v_first_us > v_floor.due_us[1] then
+    v_floor.due_us[1] := v_first_us;
+    v_floor.ids[1] := lpad(to_hex(v_served.first_n), 32, '0')::uuid;
   end if;
-  perform dibs._remember_floor('rotation', v_id, v_floor, v_told, v_back, dibs._micros(clock_timestamp()) - v_began);
+  perform dibs._remember_floor(
+    'rotation', v_id, v_floor, v_old, v_look_back_us, dibs._micros(clock_timestamp()) - v_began_us);
 
   if (queue).noisy_share is not null and taken < want then
-    v_got := dibs._serve_groups(queue, -v_id, '-infinity', 0, want - taken, queue_units, at);
-    batches := batches || v_got.batches;
-    taken := want - v_got.missing;
+    v_served := dibs._serve_rotation(queue, -v_id, '-infinity', 0, want - taken, queue_units, at);
+    batches := batches || v_served.batches;
+    taken := want - v_served.missing;
   end if;
 end
 $$;
 
-comment on function dibs._claim_groups is
-'Take up to `want` tickets of a queue''s groups. Each group that has jobs gets its share; noisy ones what the others leave.';
+comment on function dibs._take_from_groups is
+'Take up to `want` tickets of a queue''s groups. Each group gets its share; noisy groups get what the others leave.';
 
-create or replace function dibs._take_groups(
-  inout scans dibs.queue_scan[], want integer, claim dibs.claim_request, out batches dibs.taken_batch[], out taken integer)
+create or replace function dibs._take_grouped(
+  inout scans dibs.queue_scan[], want integer, claim dibs.claim_request,
+  out batches dibs.taken_batch[], out taken integer)
 language plpgsql volatile
 as $$
 declare
   v_scan record;
-  v_got record;
+  v_served record;
 begin
   batches := '{}'::dibs.taken_batch[];
   taken := 0;
   for v_scan in
-    -- In any order, so that no queue with groups is always the first.
-    select s.queue, s.reservation, s.allowed, s.ordinality::integer as n from unnest(scans) with ordinality as s
+    -- In random order, so that no queue is always the first.
+    select s.queue, s.reservation, s.allowed, s.ordinality::integer as no from unnest(scans) with ordinality as s
     where (s.queue).has_groups order by random()
   loop
     exit when taken = want;
     continue when v_scan.allowed = 0;
-    v_got := dibs._claim_groups(v_scan.queue, least(want - taken, v_scan.allowed), (v_scan.reservation).units, claim.at);
-    scans[v_scan.n].allowed := v_scan.allowed - v_got.taken;
-    taken := taken + v_got.taken;
-    batches := batches || v_got.batches;
+    v_served := dibs._take_from_groups(
+      v_scan.queue, least(want - taken, v_scan.allowed), (v_scan.reservation).units, claim.at);
+    scans[v_scan.no].allowed := v_scan.allowed - v_served.taken;
+    taken := taken + v_served.taken;
+    batches := batches || v_served.batches;
   end loop;
 end
 $$;
 
-comment on function dibs._take_groups is 'Take up to `want` tickets of groups, and say how the scans stand after it.';
+comment on function dibs._take_grouped is
+'Take up to `want` grouped tickets of the queues in `scans`, and return the scans with fewer jobs allowed.';

@@ -1,109 +1,112 @@
--- Limited groups: what a claim may take of them, and what it leaves.
+-- The gates of limited groups: taken before tickets are, and saved when the claim knows how many it took.
 
-create or replace function dibs._lock_group_gates(queue dibs.queue, hands dibs.group_hand[], at timestamptz) returns dibs.group_hand[]
+create or replace function dibs._lock_group_gates(
+  queue dibs.queue, candidates dibs.group_candidate[], at timestamptz) returns dibs.group_candidate[]
 language plpgsql volatile
 as $$
 declare
   v_locked integer[];
 begin
-  select array_agg(l.bucket) into v_locked
+  select coalesce(array_agg(l.bucket), '{}') into v_locked
   from (
-    select distinct dibs._bucket_of(h.group_key) as bucket from unnest(hands) as h
-    cross join lateral dibs._policy_of((queue).id, h.group_key) as p
-    where h.is_own and num_nonnulls(p.concurrency, p.rate) > 0
+    select distinct dibs._group_bucket(c.group_key) as bucket from unnest(candidates) as c
+    cross join lateral dibs._find_group_policy((queue).id, c.group_key) as p
+    where c.is_ours and num_nonnulls(p.concurrency, p.rate) > 0
   ) as b
   cross join lateral (select l.bucket from dibs.group_lock as l where l.bucket = b.bucket for update skip locked) as l;
-  if v_locked is not null then
-    -- Read again: the claims that held these locks before us have older clocks.
-    at := dibs.now();
+  if v_locked <> '{}' then
+    at := dibs.now();  -- Read again: claims that held these locks may have newer clocks.
   end if;
 
-  with hand as materialized (
-    select h.*, p as p, coalesce(num_nonnulls(p.concurrency, p.rate) > 0, false) as is_limited,
-      h.is_own and coalesce(dibs._bucket_of(h.group_key) = any (v_locked), false) as is_locked
-    from unnest(hands) with ordinality as h
-    left join lateral dibs._policy_of((queue).id, h.group_key) as p on true
-  ), gate as materialized (
-    select h.*, g.spot, case when (h.p).concurrency = 1 then least((h.next).id, g.next) end as next_id,
-      -- A rate owes a whole burst at most. More was owed at a lower rate, or by a clock that was ahead.
-      case when (h.p).rate is not null and g.tat is not null then least(g.tat, at + dibs._token_time((h.p).rate,
-        coalesce((h.p).burst, dibs._default_burst((h.p).rate)))) end as gate_tat,
-      greatest(coalesce(g.running, 0) - h.freed, 0) as now_running,
-      case when cardinality(g.floors) > 0 or o.floors is not null then dibs._merge_floors(h.floors || g.floors || o.floors)
-        else h.floors end as all_floors
-    from hand as h
+  with candidate as materialized (
+    select c.*, p as found_policy, p.concurrency, p.rate, coalesce(p.burst, dibs._default_burst(p.rate)) as burst,
+      case when num_nonnulls(p.concurrency, p.rate) = 0 then dibs.group_gate_state 'none'
+        when c.is_ours and dibs._group_bucket(c.group_key) = any (v_locked) then 'ours' else 'busy' end as state
+    from unnest(candidates) with ordinality as c
+    left join lateral dibs._find_group_policy((queue).id, c.group_key) as p on true
+  ), gated as materialized (
+    select c.*, g.spot, case when c.state = 'ours' then greatest(coalesce(g.running, 0) - c.ended_runs, 0) end as runs,
+      case when c.concurrency = 1 then least(c.next_id, g.next_id) end as strict_id,
+      -- At most a whole burst is owed. A lower rate, or a clock that was ahead, left more.
+      case when c.rate is not null and g.tat is not null then least(g.tat, at + dibs._token_time(c.rate, c.burst))
+        end as capped_tat,
+      case when cardinality(g.floors) > 0 or o.floors is not null
+        then dibs._merge_floors(c.floors || g.floors || o.floors) else c.floors end as all_floors
+    from candidate as c
     left join lateral (
-      select g.ctid as spot, g.* from dibs.group_gate as g where g.group_key = h.group_key order by g.n desc limit 1) as g
-      on h.is_limited and h.is_locked
-    -- Another claimer may have taken the pointer to an earlier ticket before this one locked the group.
+      select g.ctid as spot, g.running, g.tat, g.next_id, g.floors from dibs.group_gate as g
+      where g.group_key = c.group_key order by g.n desc limit 1) as g on c.state = 'ours'
+    -- In strict order the first ticket counts, even if another claim has taken the pointer to it.
     left join lateral (
-      select array_agg(row(t.level, t.floor_at, t.floor_id, t.cost)::dibs.group_floor) as floors from dibs.group_pointer as t
-      where h.is_locked and (h.p).concurrency = 1 and t.group_key = h.group_key and t.level is not null and t.floor_at <= at) as o
-      on true
+      select array_agg(row(t.priority, t.floor_at, t.floor_id, t.cost)::dibs.group_floor) as floors
+      from dibs.group_pointer as t
+      where c.state = 'ours' and c.concurrency = 1 and t.group_key = c.group_key
+        and t.priority is not null and t.floor_at <= at) as o on true
   ), gone as (
-    delete from dibs.group_gate as g using gate as o where g.ctid = o.spot
+    delete from dibs.group_gate as g using gated as o where g.ctid = o.spot
   )
-  select array_agg(case
-    when not g.is_limited then
-      row(g.group_key, g.n, g.place, g.is_own, g.floors, 0, null, g.p, null, null, null)::dibs.group_hand
-    when not g.is_locked then
-      row(g.group_key, g.n, g.place, g.is_own, g.floors, g.freed, g.next, g.p, null, null, 0)::dibs.group_hand
-    else row(g.group_key, g.n, g.place, true, g.all_floors, 0, r.next, g.p, g.now_running, g.gate_tat,
-      least((g.p).concurrency - least(g.now_running, (g.p).concurrency),
-        dibs._tokens((g.p).rate, coalesce((g.p).burst, dibs._default_burst((g.p).rate)), g.gate_tat, at),
-        case when (r.next).due_at > at then 0 when (r.next).id is not null then 1 end))::dibs.group_hand
-    end order by g.ordinality)
-  into hands
-  from gate as g
+  select array_agg(dibs._candidate(g.group_key, g.pointer_n, g.look_at, g.is_ours, g.all_floors,
+    g.ended_runs, g.next_id,
+    next_ticket => r.ticket, policy => g.found_policy, gate => g.state, running => g.runs, tat => g.capped_tat,
+    free_runs => case g.state when 'busy' then 0 when 'ours' then least(
+      g.concurrency - least(g.runs, g.concurrency), dibs._tokens(g.rate, g.burst, g.capped_tat, at),
+      case when (r.ticket).due_at > at then 0 when (r.ticket).id is not null then 1 end) end) order by g.ordinality)
+  into candidates
+  from gated as g
   left join lateral (
-    select row(r.priority, r.due_at, r.id, coalesce(r.cost, 1))::dibs.group_floor as next from dibs.ready as r
-    where r.id = g.next_id and r.group_key = g.group_key and r.expire_at > at offset 0) as r on g.is_limited and g.is_locked;
-  return hands;
+    select row(r.priority, r.due_at, r.id, coalesce(r.cost, 1))::dibs.group_floor as ticket from dibs.ready as r
+    where r.id = g.strict_id and r.group_key = g.group_key and r.expire_at > at offset 0) as r on g.state = 'ours';
+  return coalesce(candidates, '{}');
 end
 $$;
 
 comment on function dibs._lock_group_gates is
-'Add to hands what the policy of their groups says, and take the gates of those that are limited. One whose lock another claimer
-has gets no room, and its count of running jobs is unknown.';
+'Add its policy to each candidate, lock the limited groups, and delete their gate rows. A group that another claim has
+locked is `busy` and has no free runs.';
 
 create or replace function dibs._save_group_gates(
-  queue dibs.queue, number integer, hands dibs.group_hand[], taken integer[], at timestamptz) returns void
+  queue dibs.queue, rotation integer, candidates dibs.group_candidate[], counts integer[], at timestamptz) returns void
 language plpgsql volatile
 as $$
 begin
-  with hand as materialized (
-    select h.group_key, h.policy, l.floors, case when taken[h.ordinality] = 0 then h.next end as next,
-      h.running + case when (h.policy).concurrency is not null then taken[h.ordinality] else 0 end as running,
-      case when (h.policy).rate is not null and taken[h.ordinality] > 0
-        then greatest(h.tat, at) + dibs._token_time((h.policy).rate, taken[h.ordinality]) else h.tat end as tat,
-      coalesce((h.policy).burst, dibs._default_burst((h.policy).rate)) as burst
-    from unnest(hands) with ordinality as h
-    cross join lateral dibs._left_over((queue).id, h.group_key, h.floors, at) as l
-    where h.is_own and h.running is not null
-    order by h.ordinality
-  ), seen as materialized (
-    select h.*, coalesce(h.running >= (h.policy).concurrency or (h.next).due_at > at, false) as is_stopped,
-      case when dibs._tokens((h.policy).rate, h.burst, h.tat, at) > 0 then at
-        else h.tat - dibs._token_time((h.policy).rate, h.burst - 1) end as place
-    from hand as h
-  ), gate as (
-    insert into dibs.group_gate (group_key, queue_id, running, tat, next, floors)
-    select h.group_key, (queue).id, h.running, h.tat, (h.next).id, case when h.is_stopped then coalesce(h.floors, '{}') else '{}' end
-    from seen as h where h.running > 0 or h.tat > at or (h.next).id is not null
-  ), later as (
-    -- Insert a pointer so that a claim returns when the next job is due, or when the rate has caught up, to delete the gate.
-    insert into dibs.group_pointer (queue_id, group_key, place)
-    select number, h.group_key, l.place from seen as h
+  with candidate as materialized (
+    select c.group_key, c.policy, l.floors, case when n.taken = 0 then c.next_ticket end as next_ticket,
+      c.running + case when (c.policy).concurrency is not null then n.taken else 0 end as running,
+      case when (c.policy).rate is not null and n.taken > 0
+        then greatest(c.tat, at) + dibs._token_time((c.policy).rate, n.taken) else c.tat end as tat,
+      coalesce((c.policy).burst, dibs._default_burst((c.policy).rate)) as burst
+    from unnest(candidates) with ordinality as c
+    cross join lateral (select coalesce(counts[c.ordinality], 0) as taken) as n
+    cross join lateral dibs._remaining_floors((queue).id, c.group_key, c.floors, at) as l
+    where c.is_ours and c.gate = 'ours'
+    order by c.ordinality
+  ), gate as materialized (
+    select c.*, coalesce(c.running >= (c.policy).concurrency or (c.next_ticket).due_at > at, false) as is_stopped,
+      -- A group without a rate has tokens.
+      case when dibs._tokens((c.policy).rate, c.burst, c.tat, at) > 0 then at
+        else c.tat - dibs._token_time((c.policy).rate, c.burst - 1) end as next_token_at
+    from candidate as c
+  ), saved as (
+    insert into dibs.group_gate (group_key, queue_id, running, tat, next_id, floors)
+    select g.group_key, (queue).id, g.running, g.tat, (g.next_ticket).id,
+      case when g.is_stopped then coalesce(g.floors, '{}') else '{}' end
+    from gate as g where g.running > 0 or g.tat > at or (g.next_ticket).id is not null
+  ), wakeup as (
+    -- A claim has to return when a strict group's next job is due, or to delete the gate when the burst is whole.
+    insert into dibs.group_pointer (queue_id, group_key, look_at)
+    select rotation, g.group_key, w.look_at from gate as g
     cross join lateral (
-      select case when (h.next).due_at > at then (h.next).due_at when h.running = 0 and h.floors is null then h.tat end as place) as l
-    where l.place > at and not (select p from dibs._is_pointed_at(h.group_key, null, l.place, at) as p)
+      select case when (g.next_ticket).due_at > at then (g.next_ticket).due_at
+        when g.running = 0 and g.floors is null then g.tat end as look_at) as w
+    where w.look_at > at and not (select p from dibs._has_later_pointer(g.group_key, null, w.look_at, at) as p)
   )
-  insert into dibs.group_pointer (queue_id, group_key, place, level, floor_at, floor_id, cost)
-  select number, h.group_key, greatest(h.place, f.due_at), f.level, f.due_at, f.id, f.cost from seen as h cross join lateral unnest(h.floors) as f
-  where not h.is_stopped;
+  insert into dibs.group_pointer (queue_id, group_key, look_at, priority, floor_at, floor_id, cost)
+  select rotation, g.group_key, greatest(g.next_token_at, f.due_at), f.priority, f.due_at, f.id, f.cost
+  from gate as g cross join lateral unnest(g.floors) as f where not g.is_stopped;
 end
 $$;
 
 comment on function dibs._save_group_gates is
-'Put back the gates of limited groups that are in use, and pointers to the tickets that are left. A group that has to wait for a
-running job, or for the job that comes next, is not pointed at: its gate knows where its tickets are.';
+'Insert the gate rows of the groups that this claim has locked, with the jobs it took, and pointers to the tickets that
+are left. A group that is stopped, by its concurrency or by a job that has to run next and is not due, gets no
+pointers: its gate keeps the floors.';

@@ -1,28 +1,37 @@
--- A group's group_key, its policy and its lock.
+-- A group's key, its lock and its policy.
 
 create or replace function dibs._group_key(queue_id integer, name text) returns uuid
 language sql immutable strict parallel safe
 return encode(substring(sha256(convert_to(queue_id || ':' || name, 'UTF8')) for 16), 'hex')::uuid;
 
-comment on function dibs._group_key is 'The group_key of a group: the same for the same queue and name.';
+comment on function dibs._group_key is 'The key of a group: a hash of queue and name.';
 
-create or replace function dibs._bucket_of(group_key uuid) returns integer
+create or replace function dibs._group_bucket(group_key uuid) returns integer
 language sql immutable strict parallel safe
 return (get_byte(uuid_send(group_key), 0) << 4) | (get_byte(uuid_send(group_key), 1) & 15);
 
-comment on function dibs._bucket_of is 'Which row of group_lock is a group''s.';
+comment on function dibs._group_bucket is 'The row of group_lock that locks a group: 0 to 4095.';
 
--- Of this form, so that it becomes a part of the statement that uses it.
-create or replace function dibs._policy_of(queue_id integer, group_key uuid) returns setof dibs.group_policy
+-- PostgreSQL inlines a set-returning SQL function of this form into the statement that uses it.
+create or replace function dibs._find_group_policy(queue_id integer, group_key uuid) returns setof dibs.group_policy
 language sql stable
 begin atomic
   select p.* from dibs.group_policy as p
-  where p.queue_id = _policy_of.queue_id and p.group_key in (_policy_of.group_key, dibs._nil_id()) order by p.group_key desc limit 1;
+  where p.queue_id = _find_group_policy.queue_id and p.group_key in (_find_group_policy.group_key, dibs._nil_id())
+  order by p.group_key desc limit 1;
 end;
 
-comment on function dibs._policy_of is 'What was set for a group: its own policy, otherwise that of every group of the queue; no row if neither is set.';
+comment on function dibs._find_group_policy is
+'The policy of a group: its own, otherwise the one for all groups of the queue. No row if neither is set.';
 
-create or replace function dibs._check_group(name text) returns void
+create or replace function dibs._group_hold_for(concurrency integer) returns dibs.group_hold
+language sql immutable parallel safe
+return case when concurrency = 1 then dibs.group_hold 'exclusive' when concurrency > 1 then 'shared' else 'none' end;
+
+comment on function dibs._group_hold_for is
+'The hold that a job takes in a group of this concurrency; `none` if it is null. PostgreSQL inlines this function.';
+
+create or replace function dibs._check_group_name(name text) returns void
 language plpgsql immutable
 as $$
 begin
@@ -33,16 +42,4 @@ begin
 end
 $$;
 
-comment on function dibs._check_group is 'Refuse a name no group can have.';
-
-create or replace function dibs._pointer_key(n bigint) returns uuid
-language sql immutable strict parallel safe
-return lpad(to_hex(n), 32, '0')::uuid;
-
-comment on function dibs._pointer_key is 'A pointer''s number in the form floors are kept in.';
-
-create or replace function dibs._pointer_number(key uuid) returns bigint
-language sql immutable strict parallel safe
-return ('x' || right(replace(key::text, '-', ''), 16))::bit(64)::bigint;
-
-comment on function dibs._pointer_number is 'A pointer''s number from its key.';
+comment on function dibs._check_group_name is 'Refuse a text that cannot be the name of a group. Null passes.';

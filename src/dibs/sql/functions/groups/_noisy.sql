@@ -1,17 +1,17 @@
--- Groups with more than their share of what runs.
+-- Noisy groups have more than noisy_share of a queue's running jobs. A separate rotation serves them last.
 
-create or replace function dibs._mark_noisy(queue dibs.queue, at timestamptz) returns void
+create or replace function dibs._mark_noisy_groups(queue dibs.queue, at timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
-  v_real bigint := dibs._micros(clock_timestamp());
+  v_now_us bigint := dibs._micros(clock_timestamp());
 begin
-  -- Looked at once a second by each connection: it counts all that runs.
-  if abs(v_real - coalesce(dibs._recall('noisy', (queue).id)::bigint, 0)) < 1000000 then
+  -- It counts all running jobs, so each connection does it once a second.
+  if abs(v_now_us - coalesce(dibs._recall('noisy', (queue).id)::bigint, 0)) < 1000000 then
     return;
   end if;
-  perform dibs._remember('noisy', (queue).id, v_real::text);
-  insert into dibs.group_pointer (queue_id, group_key, place)
+  perform dibs._remember('noisy', (queue).id, v_now_us::text);
+  insert into dibs.group_pointer (queue_id, group_key, look_at)
   select -(queue).id, r.group_key, at
   from (
     select l.group_key, count(*) as jobs, sum(count(*)) over () as total from dibs.lease as l
@@ -22,48 +22,56 @@ begin
 end
 $$;
 
-comment on function dibs._mark_noisy is
-'Mark the groups that have more than their share of a queue''s running jobs, with a pointer below zero: they are served last, until
-they have no jobs left.';
+comment on function dibs._mark_noisy_groups is
+'Give each group that became noisy a pointer in the noisy rotation. It stays noisy until it has no pointer there, so
+until no job is left.';
 
-create or replace function dibs._set_noisy_aside(queue dibs.queue, hands dibs.group_hand[], at timestamptz) returns dibs.group_hand[]
+create or replace function dibs._divert_noisy_groups(
+  queue dibs.queue, candidates dibs.group_candidate[], at timestamptz) returns dibs.group_candidate[]
 language plpgsql volatile
 as $$
 declare
   v_noisy uuid[] := array(
-    select h.group_key from unnest(hands) as h
-    where exists (select from dibs.group_pointer as t where t.group_key = h.group_key and t.queue_id = -(queue).id));
+    select c.group_key from unnest(candidates) as c
+    where exists (select from dibs.group_pointer as t where t.group_key = c.group_key and t.queue_id = -(queue).id));
 begin
   if v_noisy = '{}' then
-    return hands;
+    return candidates;
   end if;
-  insert into dibs.group_pointer (queue_id, group_key, place, level, floor_at, floor_id, cost, freed, next)
-  select -(queue).id, h.group_key, at, f.level, f.due_at, f.id, f.cost, 0, null
-  from unnest(hands) as h cross join lateral unnest(h.floors) as f where h.group_key = any (v_noisy) and h.is_own
+  insert into dibs.group_pointer (queue_id, group_key, look_at, priority, floor_at, floor_id, cost, ended_runs, next_id)
+  select -(queue).id, c.group_key, at, f.priority, f.due_at, f.id, f.cost, 0, null
+  from unnest(candidates) as c cross join lateral unnest(c.floors) as f
+  where c.group_key = any (v_noisy) and c.is_ours
   union all
-  select -(queue).id, h.group_key, at, null, null, null, 1, h.freed, (h.next).id
-  from unnest(hands) as h
-  where h.group_key = any (v_noisy) and h.is_own and (h.freed > 0 or (h.next).id is not null or h.floors is null);
-  return array(select h from unnest(hands) as h where h.group_key <> all (v_noisy));
+  select -(queue).id, c.group_key, at, null, null, null, 1, c.ended_runs, c.next_id
+  from unnest(candidates) as c
+  where c.group_key = any (v_noisy) and c.is_ours
+    and (c.ended_runs > 0 or c.next_id is not null or c.floors is null);
+  return array(select c from unnest(candidates) as c where c.group_key <> all (v_noisy));
 end
 $$;
 
-comment on function dibs._set_noisy_aside is 'Move the pointers of noisy groups below zero; the other hands are returned.';
+comment on function dibs._divert_noisy_groups is
+'Move the pointers of the noisy groups among the candidates to the noisy rotation, and return the other candidates.';
 
-create or replace function dibs._end_noise(queue dibs.queue, at timestamptz) returns void
+create or replace function dibs._unmark_noisy_groups(queue dibs.queue, at timestamptz) returns void
 language plpgsql volatile
 as $$
 begin
-  -- A claim that began before noisy_share was taken away may still set a group aside, so this is asked again now and then.
+  -- Called now and then: a claim that began before noisy_share was removed may still divert a group.
   with gone as (
     delete from dibs.group_pointer as t where t.ctid = any (array(
       select o.ctid from dibs.group_pointer as o where o.queue_id = -(queue).id
-      order by o.queue_id, o.place, o.n limit 1000 for update skip locked))
+      order by o.queue_id, o.look_at, o.n limit 1000 for update skip locked))
     returning t.*
   )
-  insert into dibs.group_pointer (queue_id, group_key, place, level, floor_at, floor_id, cost, freed, next)
-  select (queue).id, g.group_key, greatest(g.place, at), g.level, g.floor_at, g.floor_id, g.cost, g.freed, g.next from gone as g;
+  insert into dibs.group_pointer (queue_id, group_key, look_at, priority, floor_at, floor_id, cost, ended_runs, next_id)
+  select (queue).id, g.group_key, greatest(g.look_at, at), g.priority, g.floor_at, g.floor_id, g.cost, g.ended_runs,
+    g.next_id
+  from gone as g;
 end
 $$;
 
-comment on function dibs._end_noise is 'Bring the pointers of groups that were noisy back above zero, once nothing counts as noisy.';
+comment on function dibs._unmark_noisy_groups is
+'Move pointers from the noisy rotation of a queue back to its ordinary one, 1,000 at a time: for a queue without a
+noisy_share.';

@@ -1,4 +1,4 @@
--- Turns: what running and blocked jobs hold of a limited group, and how the count of them is put right.
+-- Holds: each job of a limited group takes one while it runs or is blocked. A wrong gate is counted again.
 
 create or replace function dibs._wrong_group_holds(of_queue integer, of_group uuid)
 returns table (id uuid, queue_id integer, group_key uuid, group_hold dibs.group_hold)
@@ -6,21 +6,21 @@ language sql stable
 begin atomic
   select l.id, l.queue_id, l.group_key, p.group_hold from dibs.lease as l
   cross join lateral (
-    select case o.concurrency when 1 then dibs.group_hold 'exclusive' else 'shared' end as group_hold from dibs._policy_of(l.queue_id, l.group_key) as o
-    where o.concurrency is not null) as p
+    select dibs._group_hold_for(o.concurrency) as group_hold
+    from dibs._find_group_policy(l.queue_id, l.group_key) as o where o.concurrency is not null) as p
   where l.group_key is not null and l.group_hold <> p.group_hold
     and of_queue in (l.queue_id, 0) and of_group in (l.group_key, dibs._nil_id());
 end;
 
 comment on function dibs._wrong_group_holds is
-'The leases whose turn is not the one that the policy of their group asks for, and that turn; of one queue or all
-(zero), of one group_key or all (the nil id).';
+'Return the leases that have another hold than the policy of their group asks for, with the hold they need: of one
+queue or all (0), of one group or all (the nil id). Leases of groups without a concurrency are right with any hold.';
 
 create or replace function dibs._correct_group_holds(of_queue integer, of_group uuid) returns void
 language plpgsql volatile
 as $$
 begin
-  -- A lease that stays locked is ending in another transaction. If that rolls back, repair_groups comes here again.
+  -- A lease that stays locked is ending in another transaction. If that rolls back, repair_groups corrects it later.
   with wrong as materialized (
     select l.id, w.group_hold from dibs._wrong_group_holds(of_queue, of_group) as w
     cross join lateral (select l.id from dibs.lease as l where l.id = w.id for update skip locked) as l
@@ -29,25 +29,26 @@ begin
 end
 $$;
 
-comment on function dibs._correct_group_holds is 'Give the running jobs of groups the turns that their policy asks for.';
+comment on function dibs._correct_group_holds is
+'Set the holds of running jobs to those that the policies of their groups ask for.';
 
 create or replace function dibs._count_group_holds(of_queue integer)
 returns table (queue_id integer, group_key uuid, running integer)
 language sql stable
 begin atomic
-  select abs(h.queue_id), h.group_key, sum(h.units)::integer from (
-    select l.queue_id, l.group_key, 1 as units from dibs.lease as l where l.group_hold > 'none'
+  select abs(h.queue_id), h.group_key, sum(h.holds)::integer from (
+    select l.queue_id, l.group_key, 1 as holds from dibs.lease as l where l.group_hold > 'none'
     union all select b.queue_id, b.group_key, 1 from dibs.blocked as b where b.group_hold > 'none'
-    union all select t.queue_id, t.group_key, t.freed from dibs.group_pointer as t where t.freed > 0
+    union all select t.queue_id, t.group_key, t.ended_runs from dibs.group_pointer as t where t.ended_runs > 0
   ) as h
   where of_queue in (abs(h.queue_id), 0) group by 1, 2;
 end;
 
 comment on function dibs._count_group_holds is
-'How many turns of each group are taken, in one queue or all (zero): by jobs that run or are blocked, and by freed units
-that no claim has merged yet.';
+'Return the number of holds of each group, in one queue or all (0): by leases, by blocked tickets, and by ended runs
+whose pointers no claim has merged yet. Groups without holds are left out.';
 
-create or replace function dibs._find_wrong_gates(max integer) returns table (queue_id integer, group_key uuid)
+create or replace function dibs._find_wrong_group_gates(max integer) returns table (queue_id integer, group_key uuid)
 language sql stable
 begin atomic
   select w.queue_id, w.group_key from (
@@ -58,15 +59,16 @@ begin atomic
     union
     select t.queue_id, t.group_key from dibs._wrong_group_holds(0, dibs._nil_id()) as t
   ) as w
-  where exists (select from dibs._policy_of(w.queue_id, w.group_key) as p where num_nonnulls(p.concurrency, p.rate) > 0)
-  limit _find_wrong_gates.max;
+  where exists (
+    select from dibs._find_group_policy(w.queue_id, w.group_key) as p where num_nonnulls(p.concurrency, p.rate) > 0)
+  limit _find_wrong_group_gates.max;
 end;
 
-comment on function dibs._find_wrong_gates is
-'Limited groups whose gate counts another number of turns than are taken, or whose running jobs have wrong turns. Every
-transaction leaves both right, so one statement can tell without a lock.';
+comment on function dibs._find_wrong_group_gates is
+'Return up to `max` limited groups whose gate counts another number of holds than are taken, or whose running jobs have
+wrong holds. It takes no lock: every transaction leaves both right.';
 
-create or replace function dibs._repair_gates(at timestamptz) returns bigint
+create or replace function dibs._repair_group_gates(at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 declare
@@ -76,17 +78,17 @@ begin
   if not exists (select from dibs.queue as q where q.has_group_policy) then
     return 0;
   end if;
-  for v_group in select w.queue_id, w.group_key from dibs._find_wrong_gates(100) as w loop
-    perform from dibs.group_lock as l where l.bucket = dibs._bucket_of(v_group.group_key) for update skip locked;
+  for v_group in select w.queue_id, w.group_key from dibs._find_wrong_group_gates(100) as w loop
+    perform from dibs.group_lock as l where l.bucket = dibs._group_bucket(v_group.group_key) for update skip locked;
     continue when not found;
     perform dibs._correct_group_holds(v_group.queue_id, v_group.group_key);
-    perform dibs._recount_gates(v_group.queue_id, v_group.group_key, at);
+    perform dibs._recount_group_gates(v_group.queue_id, v_group.group_key, at);
     v_repaired := v_repaired + 1;
   end loop;
   return v_repaired;
 end
 $$;
 
-comment on function dibs._repair_gates is
-'Count the turns of groups again where they are wrong. A group whose lock a claim holds waits for the next repair.
-Returns how many groups were wrong.';
+comment on function dibs._repair_group_gates is
+'Recount up to 100 gates that are wrong, and return their number. A group that a claim has locked waits for the next
+repair.';

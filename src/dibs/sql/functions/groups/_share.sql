@@ -1,6 +1,6 @@
--- How a claim shares its jobs between groups and jobs without one.
+-- The share of ungrouped jobs in a claim.
 
-create or replace function dibs._plain_share(scans dibs.queue_scan[], want integer, at timestamptz) returns integer
+create or replace function dibs._ungrouped_share(scans dibs.queue_scan[], want integer, at timestamptz) returns integer
 language plpgsql volatile
 as $$
 declare
@@ -18,22 +18,22 @@ begin
       v_groups := 1;
       exit;
     end if;
-    -- Count from the rotation's floor on, where the last claim found its first pointer.
+    -- Count groups from the rotation's floor on, where the last claim of this connection found its first pointer.
     v_floor_us := (dibs._recall('rotation', (v_scan.queue).id)::dibs.floor).due_us[1];
     v_from := case when v_floor_us <= dibs._micros(at) then dibs._from_micros(v_floor_us) else '-infinity' end;
     v_groups := v_groups + (
       select count(distinct t.group_key) from (
         select t.group_key from dibs.group_pointer as t
-        where t.queue_id = (v_scan.queue).id and t.place <= at and t.place >= v_from limit 100) as t);
+        where t.queue_id = (v_scan.queue).id and t.look_at <= at and t.look_at >= v_from limit 100) as t);
   end loop;
   if v_groups = 0 and random() < 0.02 then
-    -- Pointers that were committed late lie below the floor; only a claim of groups looks there.
+    -- Pointers that were committed late may lie below the floor. Only a claim of groups looks there.
     v_groups := 1;
   end if;
   return least(want, floor(want / (1.0 + v_groups) + random()));
 end
 $$;
 
-comment on function dibs._plain_share is
-'How many of a claim''s jobs are kept for those without a group, when there are both: as many as for one group among those that
-wait, of which up to a hundred are counted.';
+comment on function dibs._ungrouped_share is
+'Return how many of the `want` jobs of a claim are reserved for ungrouped ones: 0 if none is due, otherwise as many as
+for one group among those that wait, of which at most a hundred are counted.';

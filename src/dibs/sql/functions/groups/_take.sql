@@ -1,98 +1,7 @@
--- What a claim takes: pointers, and tickets of the groups they name.
+-- Tickets of candidates, shared by systematic sampling. FORMULAS.md derives it.
 
-create or replace function dibs._merge_floors(floors dibs.group_floor[]) returns dibs.group_floor[]
-language plpgsql immutable parallel safe
-as $$
-begin
-  return (
-    select array_agg(f.floor order by (f.floor).level desc) from (
-      select distinct on (f.level) row(f.level, f.due_at, f.id, f.cost)::dibs.group_floor as floor from unnest(floors) as f
-      where f.level is not null order by f.level, f.due_at, f.id nulls first) as f);
-end
-$$;
-
-comment on function dibs._merge_floors is 'The lowest floor of each priority, the highest priority first.';
-
-create or replace function dibs._take_pointers(
-  of_queue integer, number integer, from_at timestamptz, from_n bigint, want integer, known uuid[], one_each boolean, at timestamptz,
-  out hands dibs.group_hand[], out is_full boolean, out tickets dibs.ready[], out ords integer[], out asked integer[])
-language plpgsql volatile
-as $$
-begin
-  with pick as materialized (
-    select t.group_key, t.place from dibs.group_pointer as t
-    where t.queue_id = number and (t.place, t.n) >= (from_at, from_n) and t.place <= at and t.group_key <> all (known)
-    order by t.place, t.n limit want
-    for update skip locked
-  ), kin as materialized (
-    -- The group's others in the present are one with it.
-    select k.spot from (select p.group_key, min(p.place) as place from pick as p group by p.group_key) as p
-    cross join lateral (
-      select t.ctid as spot from dibs.group_pointer as t
-      where t.group_key = p.group_key and t.place >= p.place and t.place <= at and t.queue_id = number limit 1000
-      for update skip locked) as k
-  ), gone as (
-    delete from dibs.group_pointer as t using kin as k where t.ctid = k.spot returning t.*
-  ), hand as materialized (
-    select h.*, one_each and random() < 1 / h.floors[1].cost as is_asked, row_number() over ()::integer as ord
-    from (
-      select g.group_key, min(g.n) as n, min(g.place) as place, sum(g.freed)::integer as freed, min(g.next::text)::uuid as next,
-        case when count(*) = 1 and max(g.level) is not null then array_agg(row(g.level, g.floor_at, g.floor_id, g.cost)::dibs.group_floor)
-          else dibs._merge_floors(array_agg(row(g.level, g.floor_at, g.floor_id, g.cost)::dibs.group_floor)) end as floors
-      from gone as g group by g.group_key order by 3, 2
-    ) as h
-  ), ticket as materialized (
-    select r.spot, h.ord from hand as h
-    cross join lateral (
-      select r.spot from unnest(h.floors) as f
-      cross join lateral (
-        select r.ctid as spot from dibs.ready as r
-        where r.queue_id = of_queue and r.group_key = h.group_key and r.priority = f.level
-          and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id())) and r.due_at <= at and r.expire_at > at
-        order by r.due_at, r.id limit 1
-        for update skip locked) as r
-      limit 1) as r
-    where h.is_asked
-  ), taken as (
-    delete from dibs.ready as r using ticket as t where r.ctid = t.spot returning r, t.ord
-  )
-  select array_agg(t.r), array_agg(t.ord), (select array_agg(h.ord) from hand as h where h.is_asked), (
-    select array_agg(row(h.group_key, h.n, h.place, true, h.floors, h.freed, row(null, null, h.next, null)::dibs.group_floor,
-      null, null, null, null)::dibs.group_hand) from hand as h),
-    (select count(*) = want from pick)
-  into tickets, ords, asked, hands, is_full from taken as t;
-end
-$$;
-
-comment on function dibs._take_pointers is
-'Take the pointers in front, and with each the others of its group that are in the present; one hand for each group that is not
-yet `known`. If there is to be one of each, takes also the first ticket of each group; of an expensive one only at times.';
-
-create or replace function dibs._see_pointers(number integer, from_at timestamptz, want integer, known uuid[], at timestamptz)
-returns dibs.group_hand[]
-language plpgsql volatile
-as $$
-begin
-  return (
-    select array_agg(row(h.group_key, null, null, false, h.floors, 0, null, null, null, null, null)::dibs.group_hand)
-    from (
-      select t.group_key, dibs._merge_floors(array_agg(row(t.level, t.floor_at, t.floor_id, t.cost)::dibs.group_floor)) as floors
-      from (
-        select t.* from dibs.group_pointer as t
-        -- Others may have put pointers back since our clock was read.
-        where t.queue_id = number and t.place >= from_at and t.place <= (select greatest(at, dibs.now()))
-          and t.level is not null and t.group_key <> all (known)
-        order by t.place, t.n limit want) as t
-      group by t.group_key
-    ) as h);
-end
-$$;
-
-comment on function dibs._see_pointers is 'The groups that other claimers hold, as hands that are not our own.';
-
--- Called for the few tickets that their floor does not name; as a part of the statement it would cost all others more.
-create or replace function dibs._first_of(of_queue integer, of_group uuid, floors dibs.group_floor[], at timestamptz)
-returns uuid
+create or replace function dibs._find_first_ticket(
+  of_queue integer, of_group uuid, floors dibs.group_floor[], at timestamptz) returns uuid
 language plpgsql stable
 as $$
 begin
@@ -100,75 +9,84 @@ begin
     select r.id from unnest(floors) as f
     cross join lateral (
       select r.id from dibs.ready as r
-      where r.queue_id = of_queue and r.group_key = of_group and r.priority = f.level
+      where r.queue_id = of_queue and r.group_key = of_group and r.priority = f.priority
         and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id()))
-        and r.due_at <= _first_of.at and r.expire_at > _first_of.at
+        and r.due_at <= _find_first_ticket.at and r.expire_at > _find_first_ticket.at
       order by r.due_at, r.id limit 1) as r
     limit 1);
 end
 $$;
 
-comment on function dibs._first_of is
-'The first job of a group that is due, whether or not another transaction has locked it.';
+comment on function dibs._find_first_ticket is
+'The first due job of a group, even if another transaction has locked its ticket; null if none is due.';
 
 create or replace function dibs._take_tickets(
-  queue dibs.queue, hands dibs.group_hand[], first integer, shut integer[], taken integer[], want integer, at timestamptz)
-returns dibs.group_catch
+  queue dibs.queue, candidates dibs.group_candidate[], first_no integer, exhausted integer[], counts integer[],
+  want integer, at timestamptz)
+returns dibs.group_tickets
 language plpgsql volatile
 as $$
 declare
-  -- Multiples of the golden ratio are spread most evenly, also when several claimers draw from the one sequence.
+  -- Multiples of the golden ratio are spread evenly, also if several claims draw from one sequence.
   v_draw double precision := nextval('dibs.group_draw_seq') % 10000 * 0.6180339887498949::double precision;
-  v_catch dibs.group_catch;
+  v_round dibs.group_tickets;
 begin
   with open as materialized (
-    select h.group_key, h.floors, h.next, h.floors[1].cost as cost, h.ordinality::integer as ord,
-      h.room - taken[h.ordinality] as room, coalesce((h.policy).weight, 1) / h.floors[1].cost as share,
-      case when (h.policy).concurrency = 1 then dibs.group_hold 'exclusive' when (h.policy).concurrency > 1 then 'shared' else 'none' end
-        as group_hold
-    from unnest(hands) with ordinality as h
-    where h.ordinality >= first and h.ordinality <> all (shut) and h.floors is not null and coalesce(h.room > taken[h.ordinality], true)
-  ), drawn as materialized (
-    -- Systematic sampling: lay the shares end to end and pick at evenly spaced points, one for each job.
-    select o.*, o.jobs * o.cost as budget, ceil(o.before + v_draw) - (o.before + v_draw) as gap
+    select c.group_key, c.floors, c.next_ticket, c.ordinality::integer as no,
+      c.free_runs - coalesce(counts[c.ordinality], 0) as free_runs, c.floors[1].cost as cost,
+      coalesce((c.policy).weight, 1) / c.floors[1].cost as share,
+      dibs._group_hold_for((c.policy).concurrency) as group_hold
+    from unnest(candidates) with ordinality as c
+    where c.ordinality >= first_no and c.ordinality <> all (exhausted) and c.floors is not null
+      and (c.free_runs is null or c.free_runs > coalesce(counts[c.ordinality], 0))
+  ), portion as materialized (
+    -- Lay the portions of the groups end to end; first_point is the distance from its start to a sampling point.
+    select p.*, p.jobs * p.cost as budget, ceil(p.start + v_draw) - (p.start + v_draw) as first_point
     from (
-      select o.*, want * o.share / sum(o.share) over () as jobs,
-        want * (sum(o.share) over (order by o.group_key rows unbounded preceding) - o.share) / sum(o.share) over () as before
-      from open as o
-    ) as o
-  ), asked as materialized (
-    select d.*, least(ceil(d.budget - d.gap), d.room)::integer as allow from drawn as d where d.jobs > d.gap
+      select o.*, want * o.share / sum(o.share) over w as jobs, want * (
+        sum(o.share) over (order by o.group_key rows unbounded preceding) - o.share) / sum(o.share) over w as start
+      from open as o window w as ()
+    ) as p
+  ), tried as materialized (
+    select p.*, least(ceil(p.budget - p.first_point), p.free_runs)::integer as most
+    from portion as p where p.jobs > p.first_point
   ), pick as materialized (
-    select t.spot, a.ord, a.group_hold
-    from asked as a
+    select t.spot, c.no, c.group_hold
+    from tried as c
     cross join lateral (
-      select t.spot, t.id, (sum(t.cost) over (rows unbounded preceding) - t.cost + a.gap * t.cost) / a.budget as at
+      -- `point` is the place of a ticket in its group's budget, which ends at 1.
+      select w.spot, w.id,
+        (sum(w.cost) over (rows unbounded preceding) - w.cost + c.first_point * w.cost) / c.budget as point
       from (
-        select r.spot, r.id, r.cost from unnest(case when (a.next).id is null then a.floors else array[a.next] end) as f
+        select r.spot, r.id, r.cost
+        from unnest(case when (c.next_ticket).id is null then c.floors else array[c.next_ticket] end) as f
         cross join lateral (
           select r.ctid as spot, r.id, coalesce(r.cost, 1) as cost from dibs.ready as r
-          where r.queue_id = (queue).id and r.group_key = a.group_key and r.priority = f.level
+          where r.queue_id = (queue).id and r.group_key = c.group_key and r.priority = f.priority
             and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id()))
-            and r.due_at <= coalesce((a.next).due_at, _take_tickets.at) and r.expire_at > _take_tickets.at
-            and ((a.next).id is null or r.id = (a.next).id)
-          order by r.due_at, r.id limit a.allow
+            and r.due_at <= coalesce((c.next_ticket).due_at, _take_tickets.at) and r.expire_at > _take_tickets.at
+            and ((c.next_ticket).id is null or r.id = (c.next_ticket).id)
+          order by r.due_at, r.id limit c.most
           for update skip locked) as r
-        limit a.allow
-      ) as t
+        limit c.most
+      ) as w
     ) as t
-    where t.at < 1 and (a.group_hold < 'exclusive' or (a.next).id is not null
-      -- In strict order nothing overtakes a job that another transaction has locked.
-      or t.id = (a.floors[1]).id or t.id = dibs._first_of((queue).id, a.group_key, a.floors, _take_tickets.at))
-    order by t.at limit want
+    where t.point < 1 and (c.group_hold < 'exclusive' or (c.next_ticket).id is not null
+      -- In strict order no job overtakes a locked ticket. Look for it only if the floor names another one.
+      or t.id = (c.floors[1]).id
+      or t.id = dibs._find_first_ticket((queue).id, c.group_key, c.floors, _take_tickets.at))
+    order by t.point limit want
   ), gone as (
-    delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r, p.ord, p.group_hold
+    delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r, p.no, p.group_hold
   )
-  select array_agg(g.r), array_agg(g.group_hold), array_agg(g.ord), (select array_agg(a.ord) from asked as a)
-  into v_catch from gone as g;
-  return v_catch;
+  select coalesce(array_agg(g.r), '{}'), array_agg(g.group_hold), coalesce(array_agg(g.no), '{}'),
+    array(select c.no from tried as c)
+  into v_round from gone as g;
+  return v_round;
 end
 $$;
 
 comment on function dibs._take_tickets is
-'Take up to `want` tickets from the hands that are open, each its share by weight and cost. What a job costs is spent of its group''s
-budget; where a budget ends within a job, the draw decides. Says also which hands were asked for something.';
+'Take up to `want` tickets from the candidates with a number of at least first_no that are not exhausted and have free
+runs. Each gives its share of `want` by weight and cost; a draw decides about fractions of a job. `counts` says how
+many tickets each gave before.';

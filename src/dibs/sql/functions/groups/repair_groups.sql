@@ -1,20 +1,21 @@
--- Groups after the clock was set back, and turns that were lost.
+-- Repairs of groups: pointers that lie ahead because the clock was set back, and gates that count wrong.
 
-create or replace function dibs._is_put_off(pointer dibs.group_pointer, at timestamptz) returns setof boolean
+create or replace function dibs._may_lie_ahead(pointer dibs.group_pointer, at timestamptz) returns setof boolean
 language sql stable
 begin atomic
   select exists (
     select from dibs.group_gate as g
-    left join lateral dibs._policy_of(abs((pointer).queue_id), (pointer).group_key) as p on true
+    left join lateral dibs._find_group_policy(abs((pointer).queue_id), (pointer).group_key) as p on true
     where g.group_key = (pointer).group_key and (
-      (pointer).level is null and g.next is not null
-      -- A rate owes no more than its burst. Until the next job may start, it is the time of one.
-      or g.tat > at and (pointer).place <= at + interval '500 milliseconds' + dibs._token_time(p.rate,
-        case when (pointer).level is null then coalesce(p.burst, dibs._default_burst(p.rate)) else 1 end)));
+      (pointer).priority is null and g.next_id is not null
+      -- A pointer to a ticket waits for one token, a wakeup for a whole burst.
+      or g.tat > at and (pointer).look_at <= at + interval '500 milliseconds' + dibs._token_time(p.rate,
+        case when (pointer).priority is null then coalesce(p.burst, dibs._default_burst(p.rate)) else 1 end)));
 end;
 
-comment on function dibs._is_put_off is
-'Whether there is a reason for a pointer to lie ahead: a strict group that waits for a job, or a rate that is spent.';
+comment on function dibs._may_lie_ahead is
+'True if a pointer to a due ticket, or a wakeup, has a reason to be due later: its group is strict and waits for a job,
+or its rate is spent.';
 
 create or replace function dibs.repair_groups() returns bigint
 language plpgsql volatile security definer
@@ -27,21 +28,23 @@ begin
   perform dibs._check_isolation('repair_groups');
   with ahead as materialized (
     select t.ctid as spot from dibs.group_pointer as t
-    where t.place > v_now + interval '500 milliseconds' and coalesce(t.floor_at <= v_now, true)
-      and not (select p from dibs._is_put_off(t, v_now) as p)
+    where t.look_at > v_now + interval '500 milliseconds' and coalesce(t.floor_at <= v_now, true)
+      and not (select p from dibs._may_lie_ahead(t, v_now) as p)
     for update skip locked
   ), gone as (
     delete from dibs.group_pointer as t using ahead as a where t.ctid = a.spot returning t.*
   ), moved as (
-    insert into dibs.group_pointer (queue_id, group_key, place, level, floor_at, floor_id, cost, freed, next, ring)
-    select g.queue_id, g.group_key, v_now, g.level, g.floor_at, g.floor_id, g.cost, g.freed, g.next, true from gone as g
+    insert into dibs.group_pointer (
+      queue_id, group_key, look_at, priority, floor_at, floor_id, cost, ended_runs, next_id, ring)
+    select g.queue_id, g.group_key, v_now, g.priority, g.floor_at, g.floor_id, g.cost, g.ended_runs, g.next_id, true
+    from gone as g
     returning 1
   )
   select count(*) into v_moved from moved;
-  return v_moved + dibs._repair_gates(v_now);
+  return v_moved + dibs._repair_group_gates(v_now);
 end
 $$;
 
 comment on function dibs.repair_groups is
-'Bring groups whose jobs are due back to the present after the clock was set back, and count the running jobs of limited
-groups again where the count is wrong. Returns how many repairs that were: none, unless something went wrong before.';
+'Make groups whose jobs are due ready to be claimed after the clock was set back, and count the running jobs of limited
+groups again where the count is wrong. Returns the number of repairs: 0, unless something went wrong before.';

@@ -1,4 +1,4 @@
--- Weight and limits of groups.
+-- set_group, drop_group: weight and limits of groups.
 
 create or replace function dibs.set_group(queue text, name text default null, policy jsonb default '{}') returns void
 language plpgsql volatile security definer
@@ -14,38 +14,40 @@ begin
   perform dibs._check_isolation('set_group');
   perform dibs._check_json_keys('DI010', 'group', 'setting', policy, v_names);
   if policy ? 'weight' and policy -> 'weight' = 'null' then
-    raise exception using errcode = 'DI010', message = 'a group''s weight cannot be null', hint = 'the usual weight is 1';
+    raise exception using errcode = 'DI010', message = 'a group''s weight cannot be null',
+      hint = 'the usual weight is 1';
   end if;
-  perform dibs._check_group(set_group.name);
+  perform dibs._check_group_name(set_group.name);
   perform dibs._begin_change();
   perform dibs._ensure_queues(array[set_group.queue]);
   perform dibs._refuse_sharded(set_group.queue, 'group policy');
   v_queue := dibs._queue_number(set_group.queue);
   v_group_key := coalesce(dibs._group_key(v_queue, set_group.name), dibs._nil_id());
-  -- One at a time for a queue: what follows reads what the one before wrote.
+  -- Lock the queue: the next statement reads the policy that a call before this one wrote.
   perform from dibs.queue as q where q.id = v_queue for no key update;
-  select p.* into v_old from dibs._policy_of(v_queue, v_group_key) as p;
+  select p.* into v_old from dibs._find_group_policy(v_queue, v_group_key) as p;
   v_old.weight := coalesce(v_old.weight, 1);
   v_new := jsonb_populate_record(v_old, policy);
   if v_new.rate is null then
     v_new.burst := null;
   end if;
   insert into dibs.group_policy (queue_id, group_key, name, weight, concurrency, rate, burst, max_depth, max_age)
-  values (v_queue, v_group_key, set_group.name, v_new.weight, v_new.concurrency, v_new.rate, v_new.burst, v_new.max_depth,
-    v_new.max_age)
+  values (v_queue, v_group_key, set_group.name, v_new.weight, v_new.concurrency, v_new.rate, v_new.burst,
+    v_new.max_depth, v_new.max_age)
   on conflict (queue_id, group_key) do update
   set weight = excluded.weight, concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst,
     max_depth = excluded.max_depth, max_age = excluded.max_age;
-  perform dibs._apply_policy(v_queue, v_group_key),
+  perform dibs._apply_group_policy(v_queue, v_group_key),
     dibs._audit('set_group', set_group.queue, detail => jsonb_build_object('group', set_group.name, 'policy', policy));
 end
 $$;
 
 comment on function dibs.set_group is
-'Set what a group of a queue may have, while it runs: a JSON object of weight (its share against other groups, 1 to 1000), concurrency
-(how many of its jobs run at once; 1 is strict order), rate (starts a second) and burst, max_depth and max_age (how many of its jobs may wait, and how long; what comes then is refused or sidelined, as the
-queue''s when_full says). Null takes a limit away. Without a name it is for every
-group of the queue without its own settings. What is not named stays as it is.';
+'Set the policy of a group while it runs: a JSON object of `weight` (its share against other groups, 1 to 1000),
+`concurrency` (the number of its jobs that run at once; 1 is strict order), `rate` (starts a second) and `burst`,
+`max_depth` and `max_age` (how many of its jobs may wait, and how long; later ones are refused or sidelined, as the
+queue''s when_full says). Null takes a limit away. Settings that are not named stay as they are. Without a name the
+policy is for every group of the queue without its own.';
 
 create or replace function dibs.drop_group(queue text, name text default null) returns boolean
 language plpgsql volatile security definer
@@ -63,11 +65,12 @@ begin
   delete from dibs.group_policy as p
   where p.queue_id = v_queue and p.group_key = v_group_key;
   v_found := found;
-  perform dibs._apply_policy(v_queue, v_group_key);
-  perform dibs._audit('drop_group', drop_group.queue, detail => jsonb_build_object('group', drop_group.name)) where v_found;
+  perform dibs._apply_group_policy(v_queue, v_group_key);
+  perform dibs._audit('drop_group', drop_group.queue, detail => jsonb_build_object('group', drop_group.name))
+  where v_found;
   return v_found;
 end
 $$;
 
 comment on function dibs.drop_group is
-'Take away what was set for a group, or for all groups of a queue. Returns whether something was set.';
+'Take away the policy of a group, or, without a name, the one for all groups of a queue. Returns true if one was set.';

@@ -48,13 +48,13 @@ return (
   select case
     when p.concurrency <= h.holders
       then format('its group %L may run %s at once; held by %s', group_name, p.concurrency, h.names)
-    when g.next is not null then format('its group %L is in strict order and waits for job %s', group_name, g.next)
+    when g.next_id is not null then format('its group %L is in strict order and waits for job %s', group_name, g.next_id)
     when p.rate is not null and dibs._tokens(p.rate, coalesce(p.burst, dibs._default_burst(p.rate)), g.tat, at) = 0
       then format('its group %L starts no more than %s a second', group_name, p.rate)
   end
-  from dibs._policy_of(queue_id, _group_limit_note.group_key) as p
+  from dibs._find_group_policy(queue_id, _group_limit_note.group_key) as p
   left join lateral (
-    select g.next, g.tat from dibs.group_gate as g
+    select g.next_id, g.tat from dibs.group_gate as g
     where g.group_key = _group_limit_note.group_key order by g.n desc limit 1) as g on true
   cross join lateral (
     select count(*) as holders,

@@ -42,9 +42,9 @@ begin
   if v_grouped > c_max then
     -- Too many to read: the oldest pointer to a group is at least as old as the oldest job of a group.
     v_grouped_ready := least(v_grouped_ready, (
-      select min(p.place) from unnest(v_ids) as shard (id) cross join lateral (
-        select p.place from dibs.group_pointer as p
-        where p.queue_id = shard.id and p.place <= at order by p.queue_id, p.place limit 1) as p));
+      select min(p.look_at) from unnest(v_ids) as shard (id) cross join lateral (
+        select p.look_at from dibs.group_pointer as p
+        where p.queue_id = shard.id and p.look_at <= at order by p.queue_id, p.look_at limit 1) as p));
     is_estimate := true;
   end if;
   ready := least(ready, v_grouped_ready);

@@ -1,0 +1,66 @@
+-- Pointers from transactions that insert tickets, end runs, or end the wait of a job.
+
+create or replace function dibs._add_pointers(ids uuid[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  insert into dibs.group_pointer (queue_id, group_key, priority, look_at, floor_at, cost)
+  -- Not before the present, where claims begin to look.
+  select r.queue_id, r.group_key, r.priority, greatest(r.due_at, at), r.due_at, avg(coalesce(r.cost, 1))
+  from unnest(ids) as k (id)
+  cross join lateral (
+    select r.queue_id, r.group_key, r.priority, r.due_at, r.cost from dibs.ready as r
+    where r.id = k.id and r.group_key is not null offset 0) as r
+  group by r.queue_id, r.group_key, r.priority, r.due_at;
+end
+$$;
+
+comment on function dibs._add_pointers is
+'Insert pointers to tickets that this transaction has inserted. Jobs without a group or without a ticket are left out.';
+
+create or replace function dibs._end_group_runs(
+  group_keys uuid[], group_holds dibs.group_hold[], queues integer[], waiting uuid[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  insert into dibs.group_pointer (queue_id, group_key, look_at, ended_runs, next_id, ring)
+  select e.queue_id, e.group_key, at, e.ended_runs, e.next_id, q.ring
+  from (
+    select u.queue_id, u.group_key, case when u.group_hold = 'exclusive' then u.waiting_id end as next_id,
+      count(*)::integer as ended_runs
+    from unnest(group_keys, group_holds, queues, waiting) as u (group_key, group_hold, queue_id, waiting_id)
+    where u.group_hold > 'none' group by 1, 2, 3
+  ) as e
+  join dibs.queue as q on q.id = e.queue_id;
+end
+$$;
+
+comment on function dibs._end_group_runs is
+'Return the holds of runs that ended: insert a wakeup for each group with the number of its runs. The arrays are
+parallel. `waiting` has the ids of jobs that wait again, otherwise nulls; a strict group continues with such a job. A
+null array stands for no such job.';
+
+create or replace function dibs._wake_groups(
+  group_keys uuid[], queues integer[], group_holds dibs.group_hold[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  -- Return holds whatever the policy is now: one set before this transaction commits still counts these tickets.
+  insert into dibs.group_pointer (queue_id, group_key, look_at, ended_runs, ring)
+  select w.queue_id, w.group_key, at, w.ended_runs, q.ring
+  from (
+    select u.queue_id, u.group_key, count(*) filter (where u.group_hold > 'none')::integer as ended_runs
+    from unnest(group_keys, queues, group_holds) as u (group_key, queue_id, group_hold) group by 1, 2
+  ) as w
+  join dibs.queue as q on q.id = w.queue_id
+  where w.ended_runs > 0
+    -- A pointer may name the job that has to run next once the group is strict again.
+    or exists (select from dibs.group_pointer as t where t.group_key = w.group_key and t.next_id is not null)
+    or q.has_group_policy
+      and exists (select from dibs._find_group_policy(w.queue_id, w.group_key) as p where p.concurrency = 1);
+end
+$$;
+
+comment on function dibs._wake_groups is
+'Return the holds of tickets that waited and are gone, and wake strict groups, which may have waited for one of them.
+The arrays are parallel.';

@@ -1,0 +1,161 @@
+-- Candidates: the groups that a claim may serve, and the search for them.
+
+create or replace function dibs._candidate(
+  group_key uuid, pointer_n bigint, look_at timestamptz, is_ours boolean, floors dibs.group_floor[],
+  ended_runs integer default 0, next_id uuid default null, next_ticket dibs.group_floor default null,
+  policy dibs.group_policy default null, gate dibs.group_gate_state default 'none',
+  running integer default null, tat timestamptz default null, free_runs integer default null)
+returns dibs.group_candidate
+language sql immutable parallel safe
+return row(group_key, pointer_n, look_at, is_ours, floors, ended_runs, next_id, next_ticket, policy, gate,
+  running, tat, free_runs)::dibs.group_candidate;
+
+comment on function dibs._candidate is 'Construct a candidate. PostgreSQL inlines this function.';
+
+create or replace function dibs._merge_floors(floors dibs.group_floor[]) returns dibs.group_floor[]
+language plpgsql immutable parallel safe
+as $$
+begin
+  return (
+    select array_agg(l.floor order by (l.floor).priority desc) from (
+      select distinct on (f.priority) row(f.priority, f.due_at, f.id, f.cost)::dibs.group_floor as floor
+      from unnest(floors) as f where f.priority is not null
+      order by f.priority, f.due_at, f.id nulls first) as l);
+end
+$$;
+
+comment on function dibs._merge_floors is
+'Return the lowest floor of each priority, the highest priority first; null if there is none. Floors without a priority
+come from wakeups and are left out.';
+
+create or replace function dibs._take_pointers(
+  of_queue integer, rotation integer, from_at timestamptz, from_n bigint, want integer, known uuid[],
+  with_tickets boolean, at timestamptz,
+  out candidates dibs.group_candidate[], out is_full boolean, out first_tickets dibs.group_tickets)
+language plpgsql volatile
+as $$
+begin
+  with front as materialized (
+    select t.group_key, t.look_at from dibs.group_pointer as t
+    where t.queue_id = rotation and (t.look_at, t.n) >= (from_at, from_n) and t.look_at <= at
+      and t.group_key <> all (known)
+    order by t.look_at, t.n limit want
+    for update skip locked
+  ), due as materialized (
+    -- All pointers of these groups that are due: each group becomes one candidate.
+    select s.spot from (select f.group_key, min(f.look_at) as look_at from front as f group by f.group_key) as f
+    cross join lateral (
+      select t.ctid as spot from dibs.group_pointer as t
+      where t.group_key = f.group_key and t.look_at >= f.look_at and t.look_at <= at and t.queue_id = rotation
+      limit 1000
+      for update skip locked) as s
+  ), gone as (
+    delete from dibs.group_pointer as t using due as d where t.ctid = d.spot returning t.*
+  ), candidate as materialized (
+    -- An expensive group gives a ticket with the probability 1 / cost.
+    select m.*, with_tickets and random() < 1 / m.floors[1].cost as is_tried, row_number() over ()::integer as no
+    from (
+      select g.group_key, min(g.n) as n, min(g.look_at) as look_at, sum(g.ended_runs)::integer as ended_runs,
+        min(g.next_id::text)::uuid as next_id,
+        case when count(*) = 1 and max(g.priority) is not null
+          then array_agg(row(g.priority, g.floor_at, g.floor_id, g.cost)::dibs.group_floor)
+          else dibs._merge_floors(array_agg(row(g.priority, g.floor_at, g.floor_id, g.cost)::dibs.group_floor))
+        end as floors
+      from gone as g group by g.group_key order by 3, 2
+    ) as m
+  ), ticket as materialized (
+    select r.spot, c.no from candidate as c
+    cross join lateral (
+      select r.spot from unnest(c.floors) as f
+      cross join lateral (
+        select r.ctid as spot from dibs.ready as r
+        where r.queue_id = of_queue and r.group_key = c.group_key and r.priority = f.priority
+          and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id())) and r.due_at <= at and r.expire_at > at
+        order by r.due_at, r.id limit 1
+        for update skip locked) as r
+      limit 1) as r
+    where c.is_tried
+  ), taken as (
+    delete from dibs.ready as r using ticket as t where r.ctid = t.spot returning r, t.no
+  )
+  select coalesce(array_agg(t.r), '{}'), coalesce(array_agg(t.no), '{}'),
+    array(select c.no from candidate as c where c.is_tried),
+    array(select dibs._candidate(c.group_key, c.n, c.look_at, true, c.floors, c.ended_runs, c.next_id)
+      from candidate as c),
+    (select count(*) = want from front)
+  into first_tickets.tickets, first_tickets.candidate_nos, first_tickets.tried_nos, candidates, is_full
+  from taken as t;
+end
+$$;
+
+comment on function dibs._take_pointers is
+'Take up to `want` pointers of a rotation from (from_at, from_n) on, except those of `known` groups, and make a
+candidate of each group. `with_tickets` also takes the first ticket of each group. `is_full` is true if there may be
+more pointers.';
+
+create or replace function dibs._find_locked_groups(
+  rotation integer, from_at timestamptz, want integer, known uuid[], at timestamptz) returns dibs.group_candidate[]
+language plpgsql volatile
+as $$
+begin
+  return array(
+    select dibs._candidate(l.group_key, null, null, false, l.floors)
+    from (
+      select t.group_key,
+        dibs._merge_floors(array_agg(row(t.priority, t.floor_at, t.floor_id, t.cost)::dibs.group_floor)) as floors
+      from (
+        select t.* from dibs.group_pointer as t
+        -- Look up to the present: other claims may have reinserted pointers after `at`.
+        where t.queue_id = rotation and t.look_at >= from_at and t.look_at <= (select greatest(at, dibs.now()))
+          and t.priority is not null and t.group_key <> all (known)
+        order by t.look_at, t.n limit want) as t
+      group by t.group_key
+    ) as l);
+end
+$$;
+
+comment on function dibs._find_locked_groups is
+'Return the groups, except `known` ones, whose pointers other claims have locked. They may give tickets, and count when
+jobs are shared.';
+
+create or replace function dibs._add_candidates(
+  queue dibs.queue, inout search dibs.group_search, with_tickets boolean, at timestamptz,
+  out first_tickets dibs.group_tickets)
+language plpgsql volatile
+as $$
+declare
+  v_known uuid[] := array(select c.group_key from unnest(search.candidates) as c);
+  v_pointers record;
+  v_new dibs.group_candidate[] := '{}'::dibs.group_candidate[];
+begin
+  first_tickets.tickets := '{}'::dibs.ready[];
+  search.first_no := cardinality(search.candidates) + 1;
+  if search.has_more then
+    v_pointers := dibs._take_pointers((queue).id, search.rotation, search.from_at, search.from_n, search.width, v_known,
+      with_tickets and cardinality(v_known) = 0, at);
+    v_new := v_pointers.candidates;
+    first_tickets := v_pointers.first_tickets;
+    search.has_more := v_pointers.is_full;
+    search.first_at := coalesce(search.first_at, v_new[1].look_at);
+    search.first_n := coalesce(search.first_n, v_new[1].pointer_n);
+  end if;
+  if not search.has_more and cardinality(first_tickets.tickets) = 0 then
+    -- Groups whose pointers other claims have locked count, too, when all jobs that are missing are shared.
+    v_known := v_known || array(select c.group_key from unnest(v_new) as c);
+    v_new := v_new || dibs._find_locked_groups(search.rotation, search.from_at, search.width, v_known, at);
+    search.first_no := 1;
+    search.has_all := true;
+  end if;
+  if (queue).noisy_share is not null and search.rotation > 0 then
+    v_new := dibs._divert_noisy_groups(queue, v_new, at);
+  end if;
+  if (queue).has_group_policy then
+    v_new := dibs._lock_group_gates(queue, v_new, at);
+  end if;
+  search.candidates := search.candidates || v_new;
+end
+$$;
+
+comment on function dibs._add_candidates is
+'Continue a search: take the next pointers; once there are no more, add the groups of other claims. The first time,
+`with_tickets` takes one ticket of each group in the same statement, which is right where all shares are equal.';
