@@ -60,11 +60,11 @@ def shown(pilot: Pilot[None], where: str) -> str:
 
 
 async def look(pilot: Pilot[None]) -> None:
-    """Look again."""
+    """Snapshot again."""
     app = pilot.app
     assert isinstance(app, Page)
     before = app.seen
-    app.look()
+    app.refresh_data()
     await until(pilot, lambda: app.seen is not before)
     await pilot.pause()
 
@@ -151,7 +151,7 @@ async def test_a_database_that_is_away_is_said_and_looked_for_again(client: dibs
             app.client,
             BoundedClient("postgresql://127.0.0.1:1/x", timeout=1, read_only=False, patience=0.1),
         )
-        app.look()
+        app.refresh_data()
         await until(pilot, lambda: "cannot be reached" in shown(pilot, "#summary"))
         assert rows(pilot), "what was seen last stays"
         await app.client.close()

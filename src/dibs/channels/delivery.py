@@ -1,8 +1,8 @@
 """One message from its job to its provider and back to its handlers.
 
-Each step is a separate transaction, and what was done is recorded before the next step begins: a run that starts
-again goes on where the last one stopped, and sends nothing twice. The one gap is between the provider's answer and its
-record. A send that ended there is seen by the next run, reported and counted.
+Each step is a separate transaction, recorded before the next step begins: a run that starts again continues after the
+last recorded step, and sends nothing twice. The one gap is between the provider's answer and its record. If a run ends
+there, the next run sees it, reports it and counts it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Order(msgspec.Struct):
 
     @property
     def handlers(self) -> list[str]:
-        """The handlers that are told of the outcome."""
+        """The handlers that learn the outcome."""
         return [name for name in (self.success_handler, self.error_handler) if name is not None]
 
 
@@ -70,7 +70,7 @@ class Delivery:
         self._recording: set[asyncio.Task[None]] = set()
 
     async def run(self, payload: Any) -> Any:
-        """Bring one job's message to its end, or as far as it gets."""
+        """Deliver the message of one job, from the last recorded step on."""
         here = context()
         job = here.job
         order = self._read(payload)
@@ -83,7 +83,7 @@ class Delivery:
         return await self._settle(here, order, payload, stage)
 
     async def close(self) -> None:
-        """Finish what is being recorded, and let the provider go."""
+        """Finish the recording under way, and close the provider."""
         await asyncio.gather(*self._recording, return_exceptions=True)
         await self.provider.close()
 
@@ -103,7 +103,7 @@ class Delivery:
     # Sending
 
     async def _send(self, job: Claimed, order: Order, payload: Any) -> Stage:
-        """Have the message made, and hand it over; how that ended."""
+        """Make the message and send it. Return the result for the job."""
         try:
             message = order.message
             if order.before_handler is not None:
@@ -122,24 +122,24 @@ class Delivery:
         try:
             receipt = await self.provider.send(message, str(job.id))
         except Refusal as error:
-            return await self._refuse(job, order, self._told(error))
+            return await self._refuse(job, order, self._in_words(error))
         except Throttled as error:
-            await self._record(job, "failed", {"error": self._told(error), "throttled": True})
+            await self._record(job, "failed", {"error": self._in_words(error), "throttled": True})
             raise Snooze(error.after or WAIT) from None
         except NotSent as error:
-            return await self._not_sent(job, order, self._told(error))
+            return await self._not_sent(job, order, self._in_words(error))
         except Exception as error:
-            return await self._unknown(job, order, self._told(error))
+            return await self._unknown(job, order, self._in_words(error))
         return await self._accept(job, receipt)
 
     async def _accept(self, job: Claimed, receipt: dict[str, Any]) -> Stage:
-        """The message went out. A receipt that cannot be kept must not make it go out again."""
+        """Record that the message went out. A receipt that cannot be stored must not cause another send."""
         name = self.provider.name
         try:
             detail = {"provider": name, **self._environment.scrub(receipt)}
             await self._record(job, "accepted", detail)
         except (Refused, ServerError, TypeError, RecursionError) as error:
-            detail = {"provider": name, "note": f"the receipt could not be kept: {self._told(error)}"}
+            detail = {"provider": name, "note": f"the receipt could not be kept: {self._in_words(error)}"}
             await self._record(job, "accepted", detail)
         return calls.channels.Stage("accepted", detail)
 
@@ -150,26 +150,26 @@ class Delivery:
         raise await self._functions.failed(text, job.id, self.kind) from None
 
     async def _unknown(self, job: Claimed, order: Order, text: str) -> Stage:
-        """Nobody knows whether it went out: it stays marked as being sent, for the next run to see."""
+        """Leave the send marked as begun, for the next run to see: it is unknown whether the message went out."""
         text = f"it is not known whether the message went out: {text}"
         if job.is_last_attempt:
             return await self._refuse(job, order, text, unknown=True)
         raise await self._functions.failed(text, job.id, self.kind) from None
 
     async def _refuse(self, job: Claimed, order: Order, text: str, *, unknown: bool = False) -> Stage:
-        """The message is not sent, and that is the outcome; without a handler to be told it is only an error."""
+        """Record that the message is not sent, as the outcome; without an error handler it is only an error."""
         detail: dict[str, Any] = {"error": text, **({"unknown": True} if unknown else {})}
         await self._record(job, "refused" if order.error_handler else "failed", detail)
         if order.error_handler is None:
             raise GiveUp(text)
         return calls.channels.Stage("refused", detail)
 
-    def _told(self, error: Exception) -> str:
-        # First without secrets, then cut: of a secret that is cut in two, most would stay.
+    def _in_words(self, error: Exception) -> str:
+        # Remove secrets before cutting: most of a secret that is cut in two would stay.
         return self._environment.scrub(str(error) or type(error).__name__)[:TOLD]
 
     async def _record(self, job: Claimed, step: str, detail: dict[str, Any]) -> None:
-        """Record what the provider did, even if the job is taken from us meanwhile: it is true nonetheless."""
+        """Record the provider's answer, even if the lease is lost meanwhile: the answer is true nonetheless."""
         task = asyncio.create_task(self._database.run(calls.channels.record_delivery(job, step, detail)))
         self._recording.add(task)
         task.add_done_callback(self._recorded)
@@ -184,19 +184,21 @@ class Delivery:
 
     async def _settle(self, here: Context, order: Order, payload: Any, stage: Stage) -> Any:
         if stage.stage == "accepted" and order.success_handler is not None:
-            told = {"original_payload": payload, "worker_payload": stage.detail or {}}
-            telling = self._functions.tell_success(here, order.success_handler, told, stage.detail)
+            envelope = {"original_payload": payload, "worker_payload": stage.detail or {}}
+            telling = self._functions.tell_success(here, order.success_handler, envelope, stage.detail)
             await self._tell(here, order.success_handler, telling)
         if stage.stage == "refused":
             error = str((stage.detail or {}).get("error", "refused"))
             if order.error_handler is not None:
-                told = {"original_payload": payload, "error": error}
-                await self._tell(here, order.error_handler, self._functions.tell_error(here, order.error_handler, told))
+                failure = {"original_payload": payload, "error": error}
+                await self._tell(
+                    here, order.error_handler, self._functions.tell_error(here, order.error_handler, envelope)
+                )
             raise GiveUp(error)
         return stage.detail
 
     async def _tell(self, here: Context, handler: str, telling: Awaitable[None]) -> None:
-        """Tell a handler; if that fails the outcome waits, uncharged, and is told again until it is known."""
+        """Call a handler. If that fails, snooze the job, uncharged, so that it is called again until it succeeds."""
         try:
             await telling
         except Invalid as error:

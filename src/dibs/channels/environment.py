@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 STRUCK = "***"
 SHORTEST = 4
-"""A shorter secret is no secret, and striking it out would spoil every text."""
+"""The length of the shortest secret: a shorter one would be struck out of every text."""
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Environment:
-    """The environment's variables, and which of them must never be shown."""
+    """The variables of the environment, and the secrets among them."""
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = dict(os.environ if values is None else values)
@@ -36,18 +36,18 @@ class Environment:
         return f"Environment({len(self._values)} variables)"
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """A setting, or what it is without one; an empty one is none."""
+        """Return a setting, or the default if it is missing or empty."""
         return self._values.get(name) or default
 
     def need(self, name: str, why: str) -> str:
-        """A setting that must be there."""
+        """Return a required setting."""
         found = self.get(name)
         if found is None:
             raise InvalidArgument(f"{name} is not set, and {why} needs it", hint=f"set {name} in the environment")
         return found
 
     def number(self, name: str, default: float) -> float:
-        """A setting that is a number above zero."""
+        """Return a setting that is a number above zero."""
         text = self.get(name)
         try:
             found = default if text is None else float(text)
@@ -58,7 +58,7 @@ class Environment:
         return found
 
     def secret(self, name: str, why: str | None = None) -> str | None:
-        """A setting that is never to be shown; needed, if there is a ``why``."""
+        """Return a setting that is a secret; with ``why`` it is required."""
         found = self.get(name) if why is None else self.need(name, why)
         if found is not None:
             if _CONTROL.search(found):
@@ -69,17 +69,17 @@ class Environment:
         return found
 
     def hide(self, value: str) -> None:
-        """Strike this text out of whatever is shown from now on."""
+        """Strike this text out of all texts from now on."""
         if len(value) >= SHORTEST:
             self._secrets.add(value)
             self.__dict__.pop("_hidden", None)
 
     def expand(self, text: str, why: str) -> str:
-        """A text with ``${NAME}`` replaced from the environment; what was put in is secret."""
+        """Replace ``${NAME}`` in a text by the environment's value, which becomes a secret."""
         return _REFERENCE.sub(lambda found: self.secret(found[1], why) or "", text)
 
     def scrub(self, value: T) -> T:
-        """A text, or a JSON value with texts in it, without any secret and as a database can keep it."""
+        """Strike all secrets out of a text or a JSON value, and make its texts storable in a database."""
         return self._scrub(value)  # type: ignore[no-any-return]
 
     def _scrub(self, value: Any) -> Any:
@@ -91,13 +91,13 @@ class Environment:
 
     @cached_property
     def _hidden(self) -> re.Pattern[str]:
-        """Every form of every secret; the longest first, so that none is found inside another."""
+        """A pattern of every form of every secret; the longest first, so that none is found inside another."""
         forms = sorted({form for secret in self._secrets for form in _forms(secret)}, key=len, reverse=True)
         return re.compile("|".join(map(re.escape, forms)), re.IGNORECASE)
 
 
 def _forms(secret: str) -> set[str]:
-    """A secret as others may repeat it: plain, or as part of JSON, of an address, of HTML or of base64."""
+    """Return the forms of a secret: plain, or as part of JSON, of an address, of HTML or of base64."""
     in_json = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     escaped = {form.replace("/", r"\/") for form in in_json}
     raw = secret.encode("utf-8", "surrogateescape")

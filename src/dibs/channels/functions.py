@@ -1,4 +1,4 @@
-"""Runs functions of the database; what goes wrong is one of three errors."""
+"""Runs functions of the database. A failure is one of three errors."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dibs.channels")
 AWAY = 5.0
-"""A job whose database went away waits this many seconds, uncharged."""
+"""Seconds that a job waits, uncharged, when its database goes away."""
 
 
 class Failed(Exception):
-    """An operational error: it is in the error log, and the job is tried again by its policy."""
+    """An operational error: it is in the error log, and the job is retried by its policy."""
 
 
 class Invalid(Exception):
@@ -40,11 +40,11 @@ class Functions:
         self._environment = environment
 
     async def run(self, job: Claimed, name: str, payload: Any) -> dict[str, Any]:
-        """Run a function in a separate transaction; what its envelope carries."""
+        """Run a function in a separate transaction, and return the content of its envelope."""
         return await self._call(job, name, calls.channels.run_function(name, payload))
 
     async def finish(self, here: Context, name: str, payload: Any) -> dict[str, Any]:
-        """Run a function in a transaction that also completes the job: what it writes happens exactly once."""
+        """Run a function in a transaction that also completes the job, so that its writes happen exactly once."""
         return await self._complete(here, name, calls.channels.run_job(here.job, name, payload))
 
     async def tell_success(self, here: Context, name: str, payload: Any, result: Any) -> None:
@@ -84,13 +84,13 @@ class Functions:
         return found
 
     async def failed(self, message: str, job: UUID, source: str) -> Failed:
-        """An operational error, written into the log, to be raised."""
+        """Write an operational error into the log, and return it to be raised."""
         await self.note(message, job, source)
         return Failed(self._environment.scrub(message))
 
     async def note(self, message: str, job: UUID, source: str) -> None:
-        """Write into the error log; a log that cannot be written to stops nothing."""
-        told = self._environment.scrub(message)
-        log.warning("job %s: %s", job, told)
+        """Write into the error log. If that fails, go on."""
+        text = self._environment.scrub(message)
+        log.warning("job %s: %s", job, text)
         with contextlib.suppress(DibsError):
-            await self.database.run(calls.channels.append_error(told, job, source[:200]))
+            await self.database.run(calls.channels.append_error(text, job, source[:200]))

@@ -1,4 +1,4 @@
-"""One HTTP request, by the standard library in a thread; and what an answer means."""
+"""One HTTP request, by the standard library in a thread, and the meaning of its answer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HttpAnswer:
     text: str
 
     def json(self) -> Any:
-        """The answer as JSON; nothing if it is none."""
+        """The answer as JSON; None if it is no JSON."""
         try:
             return msgspec.json.decode(self.text)
         except (msgspec.DecodeError, RecursionError):
@@ -53,10 +53,10 @@ class HttpAnswer:
 
 
 class Http:
-    """Makes requests to one address; never follows a redirect, which could carry a secret elsewhere.
+    """Makes requests to one address. It follows no redirect, which could carry a secret elsewhere.
 
-    ``what`` names the address in errors, which do not show it: there may be a secret in it. ``private`` says that
-    requests carry one. ``timeout`` is how many seconds a request may take, answer included.
+    ``what`` names the address in errors, which do not show the address: it may contain a secret. ``private`` is true if
+    requests carry a secret. ``timeout`` is the number of seconds that a request may take, answer included.
     """
 
     def __init__(self, url: str, timeout: float, *, what: str, private: bool) -> None:
@@ -108,7 +108,7 @@ class Http:
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer that has to be whole by a moment: the timeout of a socket begins again with every byte."""
+    """An answer with a deadline for all of it: the timeout of a socket begins again with every byte."""
 
     def __init__(self, sock: socket.socket, *args: Any, end: float, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -117,7 +117,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Until(io.RawIOBase):
-    """Reads from a socket until a moment, however slowly it sends."""
+    """A reader of a socket with a deadline, however slowly the peer sends."""
 
     def __init__(self, sock: socket.socket, end: float) -> None:
         self._sock, self._end = sock, end
@@ -171,21 +171,21 @@ IN_BETWEEN = {502, 504}
 def judge(answer: HttpAnswer, said: str | None = None) -> None:
     """Return if the answer says yes; else raise what it means."""
     status = answer.status
-    told = f"HTTP {status}: {said or answer.text or 'no more was said'}"
+    message = f"HTTP {status}: {said or answer.text or 'no more was said'}"
     if 200 <= status < 300:
         return
     after = retry_after(answer.headers.get("retry-after"))
     if status == 429 or (status == 503 and after is not None):
-        raise Throttled(told, after)
+        raise Throttled(message, after)
     if status in IN_BETWEEN:
-        raise Unanswered(told)
+        raise Unanswered(message)
     if status >= 500 or status < 400 or status in CONFIGURATION or status in {408, 409, 425}:
-        raise NotSent(told)
-    raise Refusal(told)
+        raise NotSent(message)
+    raise Refusal(message)
 
 
 def retry_after(text: str | None) -> float | None:
-    """The seconds a Retry-After asks for, given as a number or as a date."""
+    """Return the seconds of a Retry-After, given as a number or as a date."""
     if not text:
         return None
     try:

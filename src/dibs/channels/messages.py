@@ -44,7 +44,7 @@ class Sms(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read(message: dict[str, Any], shape: type[M]) -> M:
-    """A message as its channel knows it."""
+    """Read a message into the type of its channel."""
     try:
         return msgspec.convert(message, shape)
     except msgspec.ValidationError as error:

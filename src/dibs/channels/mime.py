@@ -1,4 +1,4 @@
-"""An e-mail as it goes over the wire."""
+"""E-mails in the format of SMTP."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ OURS = {
     "from", "to", "cc", "bcc", "subject", "date", "message-id", "reply-to", "sender", "return-path", "mime-version",
     "idempotency-key",
 }  # fmt: skip
-"""Headers that a message has fields for, or that are the mailer's own."""
+"""Headers for which a message has fields, or that belong to the mailer."""
 TRACES = ("resent-", "received", "dkim-", "domainkey-", "arc-", "authentication-results", "delivered-to")
-"""Beginnings of headers that mail servers write: in a message of ours they would be forged."""
+"""Beginnings of headers that mail servers write. In our message they would be forged."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _LOCAL = re.compile(r"[\w!#$%&'*+/=?^`{|}~.-]+")
 _DOMAIN = re.compile(r"(?!-)[a-z0-9-]+(\.[a-z0-9-]+)*|\[(ipv6:)?[0-9a-f.:]+\]", re.IGNORECASE)
@@ -42,7 +42,7 @@ class Wire:
 
 
 def compose(email: Email, default_sender: str | None, key: str) -> Wire:
-    """Put an e-mail together; the key is its Message-ID, so that a recipient can recognise a duplicate."""
+    """Build an e-mail. Its Message-ID comes from the key, so that a recipient can recognise a duplicate."""
     sender = email.sender or default_sender
     if sender is None:
         raise Refusal("the message has no sender: give it a from, or set DIBS_EMAIL_FROM")
@@ -73,7 +73,7 @@ def compose(email: Email, default_sender: str | None, key: str) -> Wire:
 
 
 def _written(made: EmailMessage) -> bytes:
-    """The message as bytes, which say what it says: a value that became a field or a body is found here."""
+    """Return the message as bytes. Refuse it if a value became a header or a body of its own."""
     content = made.as_bytes()
     if BytesHeaderParser().parsebytes(content).keys() != made.keys():
         raise Refusal("the message has a value that would be read as another header")
@@ -81,7 +81,7 @@ def _written(made: EmailMessage) -> bytes:
 
 
 def _plain(what: str, text: str) -> str:
-    """A text that is written as it is. The email package decodes encoded words, and line breaks may come out."""
+    """Return a text unchanged, or refuse it: the email package decodes encoded words, which may contain line breaks."""
     if "=?" in text:
         raise Refusal(f"the {what} has =? in it, which begins an encoded word; write the characters themselves")
     if _CONTROL.search(text):
@@ -117,7 +117,7 @@ def _addresses(field: str | list[str]) -> tuple[Address, ...]:
 
 
 def _address(text: str) -> Address:
-    """One address, with or without a name; anything that is not exactly one is refused."""
+    """Parse exactly one address, with or without a name."""
     name, spec = parseaddr(_plain("address", text))
     local, _, domain = spec.rpartition("@")
     try:

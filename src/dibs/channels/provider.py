@@ -6,19 +6,19 @@ from typing import Any, Protocol
 
 
 class Provider(Protocol):
-    """Sends messages: an SMTP server, a service behind HTTP, a terminal."""
+    """A sender of messages: an SMTP server, a service behind HTTP, a terminal."""
 
     name: str
 
     async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
-        """Hand one message over and return what is worth knowing of it, its ``id`` first of all.
+        """Send one message. Return a receipt, most of all its ``id``.
 
-        ``key`` is the same each time the message is sent, so that a recipient can recognise a duplicate. Raise
-        ``Refusal``, ``Throttled`` or ``NotSent``; any other error leaves open whether the message went out.
+        ``key`` is equal each time the message is sent, so that a recipient can recognise a duplicate. Raise
+        ``Refusal``, ``Throttled`` or ``NotSent``. After any other error it is unknown whether the message went out.
         """
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 class Refusal(Exception):
@@ -30,7 +30,7 @@ class NotSent(Exception):
 
 
 class Throttled(NotSent):
-    """The provider wants to be left alone, for ``after`` seconds if it said so. The message did not go out."""
+    """The provider asks for a pause, of ``after`` seconds if it says so. The message did not go out."""
 
     def __init__(self, message: str, after: float | None = None) -> None:
         super().__init__(message)

@@ -11,7 +11,7 @@ from dibs.channels.providers import email, sms
 from dibs.errors import InvalidArgument
 
 Factory = Callable[[Environment], Provider | None]
-"""Makes a channel's provider from the environment, or none when it is not configured."""
+"""A function that makes a channel's provider from the environment; None if it is not configured."""
 
 GROUP = "dibs.channels"
 """The entry points under which other packages offer channels: a kind, and its factory."""
@@ -27,12 +27,12 @@ def register(kind: str, factory: Factory) -> None:
 
 
 def factories() -> dict[str, Factory]:
-    """Every channel by its kind; what was registered here comes before what other packages offer."""
+    """Return every channel by its kind. Channels registered here take precedence over those of other packages."""
     offered = {point.name: point.load() for point in entry_points(group=GROUP)}
     return {"email": email, "sms": sms, **offered, **_registered}
 
 
 def providers(environment: Environment) -> dict[str, Provider]:
-    """The channels that are configured, each with its provider."""
+    """Return the configured channels, each with its provider."""
     made = {kind: factory(environment) for kind, factory in factories().items()}
     return {kind: provider for kind, provider in made.items() if provider is not None}

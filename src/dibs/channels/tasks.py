@@ -1,4 +1,4 @@
-"""Channels as tasks of an app: what a worker needs to run jobs of the kinds db_function, email, sms and others'."""
+"""Channels as tasks of an app, for jobs of the kinds db_function, email and sms, and of registered channels."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Channels:
         return self._here[loop]
 
     async def run_function(self, payload: Any) -> None:
-        """Run the function of the database that a job of kind db_function names; what it answers is the result."""
+        """Run the function that a job of kind db_function names, and return its answer."""
         if not isinstance(payload, dict) or not isinstance(payload.get("db_function"), str):
             raise GiveUp('the payload of a db_function is an object with the function\'s name: {"db_function": "…"}')
         if payload.get("task_type", "db_function") != "db_function":
@@ -71,7 +71,7 @@ class Channels:
         return self._deliveries[kind]
 
     async def close(self) -> None:
-        """Finish what is being recorded, and close every connection of this event loop."""
+        """Finish the recordings under way, and close every connection of this event loop."""
         for delivery in self._deliveries.values():
             await delivery.close()
         self._deliveries.clear()
@@ -81,7 +81,7 @@ class Channels:
 
 
 def add(app: App, environment: Mapping[str, str] | None = None) -> Channels:
-    """Add the channels that are configured to an app, as tasks named after their kinds."""
+    """Add the configured channels to an app, as tasks named after their kinds."""
     channels = Channels(app, Environment(environment))
 
     @app.task(name="db_function", raw=True)
@@ -103,5 +103,5 @@ def _add_one(app: App, channels: Channels, kind: str, provider: Provider) -> Non
 
 
 def app(dsn: str | None = None, *, queue: str = "default", environment: Mapping[str, str] | None = None) -> ChannelApp:
-    """An app of channels alone: db_function, and what the environment configures."""
+    """Return an app of channels alone: db_function, and the channels that the environment configures."""
     return ChannelApp(dsn, queue=queue, environment=environment)

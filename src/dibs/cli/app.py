@@ -1,4 +1,4 @@
-"""The command ``dibs``: finds the command asked for, and turns errors into sentences and exit codes."""
+"""The command ``dibs``: finds the command, and turns errors into sentences and exit codes."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
 
 
 class Root(Group):
-    """The root: a command's module is imported when it is asked for."""
+    """The root command. It imports a command's module when that command runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Every command, in the order people meet them."""
+        """Return every command, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of that name."""
+        """Return the command of a name."""
         if cmd_name not in COMMANDS:
             return None
         found: click.Command = getattr(import_module(f"dibs.cli.commands.{cmd_name}"), cmd_name)
         return found
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; with --version, say which release this is."""
+        """Run the command; with --version, print the release."""
         if ctx.params["version"]:
             return _tell_version(ctx.ensure_object(Session).output)
         return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Every command, by what it is about."""
+        """Write every command, by topic."""
         for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, SHORT[name]) for name in names])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands and options that begin so."""
+        """Return the commands and options that begin with a word."""
         found = [CompletionItem(name, help=SHORT[name]) for name in COMMANDS if name.startswith(incomplete)]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
@@ -64,7 +64,7 @@ class Root(Group):
         standalone_mode: bool = True,  # noqa: ARG002
         **extra: Any,
     ) -> NoReturn:
-        """Run, and exit with the code that says how it went."""
+        """Run the command, and exit with its exit code."""
         given = list(sys.argv[1:] if args is None else args)
         try:
             done = super().main(given, prog_name or "dibs", complete_var, False, **extra)
@@ -109,8 +109,8 @@ def _tell(given: list[str], name: str, message: str, hint: str | None, code: Exi
     if "--json" in given:
         import msgspec
 
-        told = {"error": name, "message": message, "hint": hint, "exit_code": int(code)}
-        sys.stderr.write(msgspec.json.encode(told).decode() + "\n")
+        document = {"error": name, "message": message, "hint": hint, "exit_code": int(code)}
+        sys.stderr.write(msgspec.json.encode(document).decode() + "\n")
     else:
         click.secho("error: ", fg="red", bold=True, nl=False, err=True)
         click.echo(clean(message), err=True)

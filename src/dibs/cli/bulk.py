@@ -37,14 +37,14 @@ STAYS = {
 
 
 def bulk_options(command: F) -> F:
-    """Give a command the options of all that change many jobs."""
+    """Add the options of all commands that change many jobs."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
 
 
 def chosen(session: Session, client: Client, given: dict[str, Any]) -> JobFilter:
-    """The filter of a command that changes jobs: nothing is not everything."""
+    """Return the filter of a command that changes jobs. An empty filter needs --all."""
     everything = given.pop("everything")
     filter = read_filter(session, client, given)
     if bool(filter) == everything:
@@ -80,9 +80,9 @@ def change(
     most: int | None = None,
     named: bool = False,
 ) -> Exit:
-    """Do it, or only count what would be done, and say so; it fails if jobs were named and none can be changed.
+    """Make a change, or only count its jobs, and report it. Fail if jobs were named and none can be changed.
 
-    What is to be done is counted first, for a few seconds, so that the bar knows how much there is.
+    The jobs are counted first, for a few seconds, so that the progress bar has a total.
     """
     total = counted(session.output, ask, most) if yes and not named and not session.as_json else None
     with counting(session.output, done if yes else "found", total) as advance:
@@ -113,7 +113,7 @@ def _report(session: Session, verb: str, done: str, changed: Changed, yes: bool)
 
 
 def _refused(output: Output, refused: Sequence[StillDead]) -> None:
-    """Say which jobs stay dead, and why."""
+    """Print the jobs that stay dead, each with the reason."""
     for job in refused[:SHOWN]:
         output.say(f"{job.id} stays dead: {STAYS[job.reason]}", "yellow")
     if len(refused) > SHOWN:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def refuse_unknown_queue(client: Client, queue: str) -> None:
-    """Refuse a queue that does not exist: to limit it would make it, and a misspelt name would stay in every list."""
+    """Refuse a queue that does not exist: a limit would create it, and a misspelt name would stay in every list."""
     names = [known.name for known in client.queues.list()]
     if queue not in names:
         raise UnknownQueue(

@@ -1,4 +1,4 @@
-"""The options every command has: --json, --csv, --dsn and --debug, before or after its name."""
+"""Base classes of commands, with the shared options: --json, --csv, --dsn and --debug, before or after the name."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Documented(click.Command):
         self.params.extend(_shared())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """An example."""
+        """Write an example."""
         super().format_epilog(ctx, formatter)
         if example := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
             with formatter.section("Example"):
@@ -76,10 +76,10 @@ class Documented(click.Command):
 
 
 class Command(Documented):
-    """A command that does something."""
+    """A command without subcommands."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an option given twice of which only the last would count."""
+        """Refuse an option given twice if only the last one would count."""
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         given = [p for p in order if isinstance(p, click.Option) and not (p.multiple or p.is_flag)]
         for option in given:
@@ -88,18 +88,18 @@ class Command(Documented):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it, with a word of warning first if the command line has a password in it."""
+        """Run the command; warn first if the command line has a password in it."""
         ctx.ensure_object(Session).warn()
         return super().invoke(ctx)
 
 
 class Group(Documented, click.Group):
-    """A group of commands, which knows what a misspelt command was meant to be."""
+    """A group of commands, which suggests a command for a misspelt one."""
 
     command_class = Command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a command, tell which there are."""
+        """Without a command, list the commands."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit()
@@ -108,7 +108,7 @@ class Group(Documented, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which one is nearest."""
+        """Find the command; if there is none, suggest the nearest one."""
         if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             raise click.UsageError(f"there is no command {args[0]!r}{self.nearest(ctx, args[0])}", ctx)
         return super().resolve_command(ctx, args)
@@ -120,8 +120,8 @@ class Group(Documented, click.Group):
         for name in names:
             for last in self._of_group(ctx, name):
                 inner.setdefault(last, []).append(f"{name} {last}")
-        if word not in inner and (told := did_you_mean(word, names)):
-            return told
+        if word not in inner and (suggestion := did_you_mean(word, names)):
+            return suggestion
         from difflib import get_close_matches
 
         meant = inner.get(word) or [path for last in get_close_matches(word, inner, 1, NEAR) for path in inner[last]]
@@ -133,7 +133,7 @@ class Group(Documented, click.Group):
 
 
 class Listing(Group):
-    """A group that lists when it is given no command."""
+    """A group that lists its objects when it is given no command."""
 
     def __init__(self, *args: Any, callback: Callable[..., Any], **kwargs: Any) -> None:
         def listing(**options: Any) -> Any:

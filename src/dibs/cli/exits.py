@@ -34,7 +34,7 @@ class Exit(IntEnum):
 
 
 def exit_code(error: DibsError) -> Exit:
-    """The exit code that stands for an error."""
+    """Return the exit code of an error."""
     if isinstance(error, ConnectionLost | EmbeddedError | LoginRefused):
         return Exit.UNREACHABLE
     if isinstance(error, UnknownJob | UnknownQueue | UnknownSchedule):

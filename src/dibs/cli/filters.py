@@ -1,4 +1,4 @@
-"""The options that say which jobs are meant: the same for every command, and the same as the filter in SQL."""
+"""The options of a filter of jobs: equal for every command, and named as in SQL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS = (
     click.option("--group", help="Only of this group."),
     click.option("--dedup-key", help="Only with this key, of the queue."),
     click.option("--reason", help="Only with this text in the reason or the last error; % stands for anything."),
-    click.option("--failure", help="Only failures that are alike, by the fingerprint in: dibs failures."),
+    click.option("--failure", help="Only failures with this fingerprint: dibs failures lists them."),
     click.option("--payload", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Only with this in the payload."),
     click.option("--header", type=PAIR, multiple=True, metavar="NAME=VALUE", help="Only with this header."),
     click.option("--since", type=PAST, help="Only enqueued since this time, or this long ago: 1h."),
@@ -41,14 +41,14 @@ TIMES = {"since": "enqueued_after", "until": "enqueued_before"} | {n: n for n in
 
 
 def filter_options(command: F) -> F:
-    """Give a command the options of a filter."""
+    """Add the options of a filter."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
 
 
 def read_filter(session: Session, client: Client, given: dict[str, Any]) -> JobFilter:
-    """The filter that was asked for."""
+    """Return the filter that the options describe."""
     states = [*chain(*given["states"]), *(DEAD_STATES if given["dead"] else ())]
     asked: dict[str, Any] = {
         **{name: given[name] for name in ("queue", "kind", "group", "dedup_key", "failure")},
@@ -68,7 +68,7 @@ def _pattern(text: str | None) -> str | None:
 
 
 def _value(pair: tuple[str, str]) -> tuple[str, Any]:
-    """42 is a number and "42" a text, as in JSON; what is no JSON is a text."""
+    """Parse a value: JSON if it is JSON (42 is a number, "42" a text), otherwise a text."""
     name, text = pair
     try:
         return name, msgspec.json.decode(text)
@@ -77,6 +77,6 @@ def _value(pair: tuple[str, str]) -> tuple[str, Any]:
 
 
 def moment(client: Client, value: Any) -> Any:
-    """The time that an option stands for: given as such, or as how long ago."""
-    # "An hour ago" is an hour before the database's now, which is what times were written by.
+    """Return the time that an option stands for: a time, or a duration before now."""
+    # "An hour ago" is an hour before the database's clock, by which times were written.
     return client.now() - value if isinstance(value, timedelta) else value

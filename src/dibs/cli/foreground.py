@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dibs.worker import WorkerSettings
 
 FOLDER = "DIBS_METRICS_FOLDER"
-"""The environment variable that tells a child where to share its metrics."""
+"""The environment variable by which a child learns the folder to share its metrics in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Shown:
 
     @asynccontextmanager
     async def serve(self, probes: Mapping[str, Route], metrics: Route | None) -> AsyncIterator[None]:
-        """Answer on the ports asked for; on one, if they are the same."""
+        """Serve the given routes; on one port, if both have the same."""
         routes: dict[int, dict[str, Route]] = {}
         if self.health is not None:
             routes.setdefault(self.health, {}).update(probes)
@@ -69,7 +69,7 @@ class Shown:
 
 
 async def work(app: App, settings: WorkerSettings, shown: Shown) -> Worker:
-    """Work until a signal or an operator says stop; the worker, which knows how it went."""
+    """Work until a signal or an operator says stop. Return the worker, which knows its result."""
     worker, guard = Worker(app, settings), Guard()
     worker.on_operator_stop = _stopping(worker, guard)
     async with AsyncExitStack() as stack:
@@ -107,7 +107,7 @@ def _obeying(worker: Worker, guard: Guard) -> AbstractContextManager[None]:
 
 
 def _stop_orphan(worker: Worker, guard: Guard) -> None:
-    """Stop when the parent is gone; noticed in a thread, because a handler may block the event loop."""
+    """Stop when the parent is gone. A thread watches it, because a handler may block the event loop."""
     threading.Thread(target=when_orphaned, args=(_stopping(worker, guard),), name="dibs-parent", daemon=True).start()
 
 

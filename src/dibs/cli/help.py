@@ -10,7 +10,7 @@ GROUPS = {
     ),
     "Operate": ("audit", "doctor", "maintain", "sql", "grants", "embedded", "uninstall"),
 }  # fmt: skip
-"""Every command, by what it is about, in the order people meet them; ``commands/x.py`` holds the function ``x``."""
+"""Every command by topic, in the order of the help; ``commands/x.py`` holds the function ``x``."""
 
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
@@ -87,7 +87,7 @@ EXAMPLES = {
 """An example of each command."""
 
 SHORT = {
-    "demo": "Watch a few hundred jobs live their lives.",
+    "demo": "Watch a few hundred jobs from enqueue to end.",
     "migrate": "Install dibs in a database, or bring it up to date.",
     "enqueue": "Enqueue a job, or one for each line.",
     "worker": "Run an app's tasks, until stopped or until none is left.",
@@ -111,10 +111,10 @@ SHORT = {
     "schedules": "List the schedules and their health; set or pause one.",
     "workers": "List the worker processes; ask one to stop.",
     "stats": "Count how runs ended and how long they took.",
-    "failures": "Group failures that are alike, the latest first.",
+    "failures": "Group similar failures, the latest first.",
     "channels": "Show what channels sent, and the log of errors.",
     "functions": "List the database functions workers may run; allow one.",
-    "declare": "Bring the limits and schedules of an app's code to the database.",
+    "declare": "Write the limits and schedules of an app's code to the database.",
     "audit": "Show who changed what, newest first.",
     "doctor": "Look for problems, and say how to fix them.",
     "maintain": "Do the upkeep, until stopped or once.",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 GAP, LEAST, ENOUGH = 2, 8, 20
-"""Between two columns of a table; the least that the last one gets, and when others make room for it."""
+"""Widths of a table: between two columns, the least of the last column, and its width before others make room."""
 
 WIDE = 1000
 """The width when output is piped: no line is wrapped or cut."""
@@ -40,7 +40,7 @@ STYLES = {
 
 
 class Output:
-    """Standard output for answers, standard error for everything said about them."""
+    """Standard output for answers, standard error for everything else."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -49,16 +49,16 @@ class Output:
         self.err = _console(sys.stderr.isatty(), stderr=True)
 
     def say(self, text: str, style: str = "") -> None:
-        """A line of an answer."""
+        """Print a line of an answer."""
         self.out.print(Text(clean(text), style), soft_wrap=True)
 
     def note(self, text: str, style: str = "dim") -> None:
-        """A line about the answer; never in the way of a pipe."""
+        """Print a remark to standard error, away from a pipe."""
         if not self.as_json:
             self.err.print(Text(clean(text), style), soft_wrap=True)
 
     def json(self, value: Any) -> None:
-        """One JSON document, on one line; or the same as lines of CSV."""
+        """Print one JSON document on one line; with --csv, lines of CSV."""
         if self.as_csv:
             sys.stdout.write(as_csv(plain(value)))
             sys.stdout.flush()
@@ -67,10 +67,10 @@ class Output:
         sys.stdout.flush()
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Rows under a heading. A column named ``>n`` holds numbers; a state gets its colour.
+        """Print rows under a heading. A column named ``>n`` holds numbers; a state gets its colour.
 
-        On a terminal a text in the last column gets what is left of the width, on one line, and columns named ``?n``
-        are left out where there is no room for them. Nothing else is ever cut.
+        On a terminal a text in the last column is cut to the rest of the width, and columns named ``?n`` are left out
+        if they do not fit. Nothing else is cut.
         """
         heading = [Text(name.strip(">?"), "bold") for name in columns]
         lines = [heading, *([_cell(value) for value in row] for row in rows)]
@@ -94,7 +94,7 @@ class Output:
             sys.stdout.write(line.plain + "\n")
 
     def facts(self, pairs: Iterable[tuple[str, *tuple[Any, ...]]]) -> None:
-        """Names and values, one to a line, and what else is said of them."""
+        """Print names and values, one to a line, each with its remarks."""
         shown = Table.grid(padding=(0, 2))
         for name, *values in pairs:
             shown.add_row(Text(name, "bold"), *(_cell(value) for value in values))
@@ -110,7 +110,7 @@ class Output:
 
 
 def fitting(columns: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
-    """The columns for which there is room: those marked ``?`` go, from the right, until the others fit."""
+    """Return the columns that fit: those marked ``?`` go, from the right, until the others have room."""
     kept = [*range(len(columns))]
     needed = list(widths)
     if ">" not in columns[-1]:
@@ -128,7 +128,7 @@ def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
 
 
 def as_csv(value: Any) -> str:
-    """A list as a line of CSV for each of its objects, under their names; anything else as one line."""
+    """Format a list as a line of CSV for each of its objects, under their names; anything else as one line."""
     rows = value if isinstance(value, list) else [value]
     rows = [row if isinstance(row, dict) else {"value": row} for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -146,7 +146,7 @@ def _cell(value: Any) -> Text:
 
 
 def shown(value: Any) -> str:
-    """A value as people read it."""
+    """Format a value for people."""
     match value:
         case None:
             return "-"
@@ -161,12 +161,12 @@ def shown(value: Any) -> str:
 
 
 def read_time(text: str | None) -> datetime | None:
-    """A time out of a JSON document."""
+    """Parse a time of a JSON document."""
     return None if text is None else datetime.fromisoformat(text)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON holds it; durations are seconds."""
+    """Convert a value for JSON; durations become seconds."""
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     match value:

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from dibs.runtime.http import Route
 
 DSN = "DIBS_PARENT_DSN"
-"""The environment variable by which children get the DSN of a command line: others can see command lines."""
+"""The environment variable that gives children the DSN: other users can see command lines."""
 
 
 async def run_children(
     count: int, events: Events, shown: Shown, locate: Callable[[], str | None], reload: bool, drain: bool, grace: float
 ) -> int:
-    """Run the workers until a signal says stop; the exit status."""
+    """Run the workers until a signal says stop. Return the exit status."""
     children = Children(
         lambda _: [sys.executable, "-P", "-m", "dibs", *without_dsn(sys.argv[1:])],
         count,
@@ -49,13 +49,13 @@ async def run_children(
     async with AsyncExitStack() as stack:
         stack.enter_context(obeying(children.stop, children.hurry))
         if reload:
-            # Compiled code counts as current if its source has the same size and second: a quick edit is missed.
+            # Compiled code counts as current if its source has the same size and second: a quick edit would be missed.
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             watching = asyncio.create_task(_reload(children, events))
             stack.callback(watching.cancel)
         metrics = None if shown.metrics is None else _metrics(events, locate(), stack)
 
-        pulse = Pulse(Events())  # Outages are told by the workers; here the probes have to know.
+        pulse = Pulse(Events())  # The workers report outages; the probes of the parent need to know of them.
         if shown.is_probed and (dsn := locate()):
             await stack.enter_async_context(watched(dsn, pulse))
 
@@ -69,7 +69,7 @@ async def run_children(
 
 
 def without_dsn(arguments: Sequence[str]) -> Iterator[str]:
-    """A command line as others may see it.
+    """Take the DSN out of a command line, which other users can see.
 
     >>> list(without_dsn(["worker", "--dsn", "postgresql:///a", "--dsn=postgresql:///b", "shop:app"]))
     ['worker', 'shop:app']
@@ -83,7 +83,7 @@ def without_dsn(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _metrics(events: Events, dsn: str | None, stack: AsyncExitStack) -> Route:
-    # The children's sockets are in there, and a socket's path must be short.
+    # The folder holds the children's sockets, and a socket's path must be short.
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dibs-"))
     os.environ[FOLDER] = folder
     client = None if dsn is None else AsyncClient(dsn, pool_size=1)

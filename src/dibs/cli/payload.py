@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_payload(argument: str | None, file: BinaryIO | None, *, raw: bool) -> Any:
-    """The payload: bytes if ``raw``, otherwise what the JSON holds; None when none was given."""
+    """Return the payload: bytes if ``raw``, otherwise the value of the JSON; None without one."""
     if argument is None and file is None:
         return None
     if file is not None:

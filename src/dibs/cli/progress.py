@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 EVERY = 5.0
 """Seconds between two lines in a pipe."""
 COUNTING = 10.0
-"""For how many seconds to count what there is to do, before it is done: to do it takes many times as long."""
+"""Seconds to count the jobs before a change. The change takes many times as long."""
 
 
 @contextmanager
 def counting(output: Output, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Yields a function to advance by; shows on standard error how far it is, and how long it takes if that is known.
+    """Show progress on standard error; with a total, also the time left. Yield a function that advances it.
 
     With ``--json`` it shows nothing.
     """
@@ -71,7 +71,7 @@ def counted(output: Output, ask: Callable[[Steps], Changed], most: int | None, a
 
 
 class Lines:
-    """A line every few seconds, for a log."""
+    """Progress as a line every few seconds, for a log."""
 
     def __init__(self, output: Output, what: str, total: int | None) -> None:
         self._output = output

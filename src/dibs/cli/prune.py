@@ -1,4 +1,4 @@
-"""Drop what is past its retention, now: what ``dibs maintain --prune-only`` does."""
+"""Drops days and rows past their retention now, for ``dibs maintain --prune-only``."""
 
 from __future__ import annotations
 

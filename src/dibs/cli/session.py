@@ -36,25 +36,25 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True)
 class IdPrefix:
-    """The beginning of a job's id, and the ids that begin so."""
+    """The beginning of a job's id."""
 
     text: str
 
     @property
     def bounds(self) -> tuple[UUID, UUID]:
-        """The first and the last of them."""
+        """The first and the last id that begins so."""
         digits = self.text.replace("-", "")
         return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
 
 
 IdGiven = UUID | IdPrefix
-"""A job's id as people give it: whole, or its beginning."""
+"""A job's id on a command line: complete, or its beginning."""
 
 
 class Session:
-    """The options every command has, and what follows from them.
+    """The shared options, and the output and database that follow from them.
 
-    What speaks to the terminal or to the database is imported when it is used: a list of commands needs neither.
+    Modules for the terminal and the database are imported on first use: a list of commands needs neither.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Session:
         return self.output.as_json
 
     def warn(self) -> None:
-        """Say so if a password is on the command line."""
+        """Warn if a password is on the command line."""
         if self.dsn is None:
             return
         from dibs.db.dsn import has_password
@@ -86,7 +86,7 @@ class Session:
             self.output.note(text, style="yellow")
 
     def find(self, *, install: bool = True) -> str:
-        """The DSN to use: given, from the environment, or that of the embedded PostgreSQL, which is started."""
+        """Return the DSN: given, of the environment, or of the embedded PostgreSQL, which is started."""
         if found := configured_dsn(self.dsn):
             return found
         from dibs.client.find import start_embedded
@@ -99,12 +99,12 @@ class Session:
 
     @contextmanager
     def client(self) -> Iterator[dibs.Client]:
-        """A client of that database, for as long as the block lasts."""
+        """Yield a client of that database."""
         with dibs.Client(self.find(), patience=PATIENCE, pool_size=2) as client, _acting():
             yield client
 
     def job_id(self, client: dibs.Client, given: IdGiven) -> UUID:
-        """The job that an id, or the beginning of one, stands for."""
+        """Return the job that an id, or the beginning of one, stands for."""
         if isinstance(given, UUID):
             return given
         from dibs.db import calls
@@ -129,7 +129,7 @@ class Session:
         return []
 
     def say_kept(self, what: str, keep: timedelta) -> None:
-        """Say that something is kept for another time from now on."""
+        """Print the new retention."""
         if self.as_json:
             self.output.json({"keep": keep})
         else:
@@ -144,7 +144,7 @@ class Session:
         empty: str,
         as_json: Callable[[T], Any] = lambda one: one,
     ) -> None:
-        """List what was found: as JSON or as a table; without anything to list, say ``empty``."""
+        """List objects, as JSON or as a table; without any, print ``empty``."""
         if self.as_json:
             self.output.json([as_json(one) for one in found])
         elif found:
@@ -154,7 +154,7 @@ class Session:
 
 
 def _acting() -> AbstractContextManager[None]:
-    """The audit is told who of this machine it was."""
+    """Name the user of this machine to the audit."""
     try:
         return dibs.acting_as(getpass.getuser())
     except (KeyError, OSError):

@@ -38,7 +38,7 @@ class Read(_ParamType):
         self._choices = choices
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read what was typed; leave what is no longer text."""
+        """Parse a text; leave a value that is already parsed."""
         if not isinstance(value, str):
             return value
         try:
@@ -52,12 +52,12 @@ class Read(_ParamType):
         param: click.Parameter,  # noqa: ARG002
         incomplete: str,
     ) -> list[CompletionItem]:
-        """Offer the choices there are."""
+        """Return the choices."""
         return [CompletionItem(word) for word in self._choices if word.startswith(incomplete)]
 
 
 class Stored(Read):
-    """The name of something in the database, which a shell is told when it completes words."""
+    """The name of something in the database; a shell can complete it."""
 
     def __init__(self, name: str, read: Callable[[str], Any], known: Callable[[str], Call[list[str]]]) -> None:
         super().__init__(name, read)
@@ -69,7 +69,7 @@ class Stored(Read):
         param: click.Parameter,  # noqa: ARG002
         incomplete: str,
     ) -> list[CompletionItem]:
-        """Offer what begins like that; nothing if the database cannot be asked."""
+        """Return the names that begin so; none if the database does not answer."""
         return [CompletionItem(word) for word in ctx.ensure_object(Session).complete(self._known(incomplete))]
 
 

@@ -21,7 +21,7 @@ KEPT_ENVIRONMENT = ("PATH", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PAT
 
 @dataclass(frozen=True)
 class Account:
-    """A user of this machine, and whether we must become them."""
+    """A user of this machine, and whether we must switch to it."""
 
     name: str
     uid: int
@@ -64,7 +64,7 @@ class Account:
             ) from why
 
     def own(self, target: int | Path) -> None:
-        """Give them what we made for them."""
+        """Give the account the ownership of a file that we made for it."""
         if self.drops:
             os.chown(target, self.uid, self.gid)
 

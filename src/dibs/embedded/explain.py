@@ -1,4 +1,4 @@
-"""Why the server did not start, in words one can act on."""
+"""Explains why the server did not start, with a hint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HINTS = (
 
 
 def failure(what: str, output: str) -> EmbeddedError:
-    """The error with the last lines of what was said, and a hint if the cause is a known one."""
+    """Return an error with the last lines of the output, and a hint if the cause is a known one."""
     lines = "\n  ".join(output.strip().splitlines()[-TAIL:])
     hint = next((hint for words, hint in HINTS if re.search(words, output)), None)
     return EmbeddedError(f"{what}; its last words:\n  {lines or '(none)'}", hint=hint)

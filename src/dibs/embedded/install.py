@@ -1,4 +1,4 @@
-"""Binaries where the account can reach them: a venv below root's home is closed to others."""
+"""Copies binaries to a place that the account can reach: a venv below root's home is closed to others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def reachable(binaries: Binaries, account: Account) -> Binaries:
-    """The binaries themselves, or a copy of them, made once."""
+    """Return the binaries, or a copy of them, made once."""
     if _runs(binaries, account):
         return binaries
     source = binaries.folder.parent
@@ -41,7 +41,7 @@ def reachable(binaries: Binaries, account: Account) -> Binaries:
 
 
 def _runs(binaries: Binaries, account: Account) -> bool:
-    # Each of them: not all link the same libraries.
+    # Copy the libraries of each program: not all link the same ones.
     return all(account.can_run(binaries[program]) for program in PROGRAMS)
 
 
@@ -82,7 +82,7 @@ def _vendored(source: Path) -> list[Path]:
 
 
 def _open(folder: Path) -> None:
-    """Let everyone read it, and run what its owner can: the source may be closed to others."""
+    """Let everyone read the copy, and run what its owner can: the source may be closed to others."""
     for parent, _, names in os.walk(folder):
         Path(parent).chmod(0o755)
         for name in names:

@@ -1,4 +1,4 @@
-"""One process at a time makes, starts or stops the server of a data folder."""
+"""A lock, so that one process at a time makes, starts or stops the server of a data folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dibs.embedded.account import Account
 
 TIMEOUT = 120.0
-"""Longer than one start may take."""
+"""Seconds to wait for the lock: longer than one start may take."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The server's log, in one file that stays small."""
+"""The server's log: one file that stays small."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEPT = 2**20
 
 
 def open_log(data_dir: Path, account: Account) -> int:
-    """A descriptor to write the log by; always at the end, even if another process shortens the file."""
+    """Open the log for writing, always at its end, even if another process shortens the file."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     log = os.open(data_dir / FILE, flags, 0o600)
     account.own(log)
@@ -24,7 +24,7 @@ def open_log(data_dir: Path, account: Account) -> int:
 
 
 def keep_small(data_dir: Path, account: Account) -> None:
-    """Look after the log of a server that runs for long."""
+    """Shorten the log of a server that runs for long, again and again."""
     log = open_log(data_dir, account)
     try:
         trim(log)

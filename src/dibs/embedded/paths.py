@@ -24,19 +24,19 @@ LONGEST_SOCKET_DIR = LONGEST_SOCKET_PATH - len(f"/.s.PGSQL.{PORT}")
 PLAIN = re.compile(r"[\w/. +@-]+")
 """The characters that unix_socket_directories takes without quotes."""
 LONGEST_TEMP = 48
-"""Leaves room for what we put below."""
+"""The greatest length of a temporary folder's path: it leaves room for the socket below it."""
 MEMORY = Path("/dev/shm")  # noqa: S108
 ROOM = 4 * 2**30
 """With less free memory than this, in bytes, a folder in it is not used."""
 
 
 def default_data_dir(major: int) -> Path:
-    """The shared folder of this user. The version is in its name: no two share a folder."""
+    """Return the shared folder of this user. The version is in its name, so no two versions share a folder."""
     return base() / f"pg{major}"
 
 
 def base() -> Path:
-    """The folder that holds all of ours."""
+    """Return the folder that holds all of our folders."""
     if chosen := os.environ.get("DIBS_DATA_DIR"):
         return Path(chosen).expanduser().absolute()
     if os.geteuid() == 0:
@@ -45,7 +45,7 @@ def base() -> Path:
 
 
 def make_parents(folder: Path, account: Account) -> None:
-    """Make the folders above, such that the account can pass whatever our umask is."""
+    """Make the folders above, so that the account can pass them whatever our umask is."""
     missing = [parent for parent in folder.parents if not parent.exists()]
     for parent in reversed(missing):
         parent.mkdir(exist_ok=True)
@@ -59,7 +59,7 @@ def make_parents(folder: Path, account: Account) -> None:
 
 
 def socket_dir(data_dir: Path, account: Account) -> Path:
-    """The data folder, which only its owner and root can enter, unless its path will not do."""
+    """Return the data folder, which only its owner and root can enter, or another folder if its path is too long."""
     if len(os.fsencode(data_dir)) <= LONGEST_SOCKET_DIR and PLAIN.fullmatch(str(data_dir)):
         return data_dir
     digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]
@@ -67,7 +67,7 @@ def socket_dir(data_dir: Path, account: Account) -> Path:
 
 
 def make_socket_dir(folder: Path, account: Account) -> None:
-    """Make it private; refuse one that another user made under our name in a public place."""
+    """Make the socket's folder private. Refuse one that another user made under our name in a public place."""
     try:
         folder.mkdir(mode=0o700)
         account.own(folder)
@@ -82,7 +82,7 @@ def make_socket_dir(folder: Path, account: Account) -> None:
 
 
 def temp_base(account: Account) -> Path:
-    """A folder for temporary things that the account can reach, with a short path."""
+    """Return a folder for temporary files that the account can reach, with a short path."""
     for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108
         if len(os.fsencode(folder)) <= LONGEST_TEMP and account.can_enter(Path(folder)):
             return Path(folder)
@@ -102,7 +102,7 @@ def memory_base(account: Account) -> Path:
 
 
 def _for_root() -> Path:
-    # Never below root's home: it is closed to the user that the server runs as.
+    # Root's home is closed to the user that the server runs as.
     if sys.platform == "darwin":
         return Path("/Library/Application Support/dibs")
     return Path("/var/lib/dibs")

@@ -34,7 +34,7 @@ class Postmaster:
 
 
 def find(data_dir: Path) -> Postmaster | None:
-    """The postmaster that is alive and serves this folder."""
+    """Find the postmaster that is alive and serves this folder."""
     lines = _lines(data_dir)
     if len(lines) < 3 or not lines[0].isdigit() or not _serves(int(lines[0]), data_dir):
         return None
@@ -48,7 +48,7 @@ def find(data_dir: Path) -> Postmaster | None:
 
 
 def end(data_dir: Path, how: signal.Signals, timeout: float) -> bool:
-    """Send the signal and wait; whether none is left."""
+    """Send the signal and wait. True if no postmaster is left."""
     found = find(data_dir)
     if found is None:
         return True
@@ -106,7 +106,7 @@ def _working_folder(pid: int) -> str:
 def _guard(folder: Path) -> None:
     sys.stdin.buffer.read()
     until = time.monotonic() + 60
-    # In rounds: an orphaned initdb or pg_ctl of the owner may still be making files.
+    # Repeat: an orphaned initdb or pg_ctl of the owner may still be making files.
     while folder.exists() and time.monotonic() < until:
         if not end(folder / "data", signal.SIGQUIT, timeout=10):
             end(folder / "data", signal.SIGKILL, timeout=10)

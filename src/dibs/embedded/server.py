@@ -1,4 +1,4 @@
-"""A private PostgreSQL server: start it, stop it, ask it."""
+"""A private PostgreSQL server: start it, stop it, read its status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STOP_TIMEOUT = 60.0
 
 
 class Server:
-    """A server and its data folder; by default the one all processes of this user share."""
+    """A server and its data folder; by default the one that all processes of this user share."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Server:
         return paths.default_data_dir(self.binaries.major)
 
     def start(self) -> Self:
-        """Start it, unless it runs already: then it stays as it is, whatever the settings."""
+        """Start the server. One that runs already stays unchanged, whatever the settings."""
         with self._explained():
             found = postmaster.find(self.data_dir)
             if found and found.ready:
@@ -92,7 +92,7 @@ class Server:
         return self
 
     def stop(self, mode: Mode = "fast") -> None:
-        """Stop it, if it runs: when its clients have left, cutting them off, or like a crash."""
+        """Stop the server: when its clients have left, by cutting them off, or like a crash."""
         if mode not in SIGNALS:
             raise EmbeddedError(f"no such way to stop: {mode!r}", hint=", ".join(SIGNALS))
         with self._explained():
@@ -123,11 +123,11 @@ class Server:
         )
 
     def dsn(self, dbname: str = cluster.DATABASE) -> str:
-        """A URL that libpq, and so psycopg, connects by."""
+        """Return a URL for libpq, and so for psycopg."""
         return url(self._socket_dir, dbname)
 
     def psql(self, *args: str) -> int:
-        """Run psql on our terminal, with these arguments; its exit code."""
+        """Run psql on our terminal, with these arguments. Return its exit code."""
         return terminal.run([self.binaries["psql"], *args], environment(self._socket_dir))
 
     def __enter__(self) -> Self:
@@ -164,5 +164,5 @@ class Server:
 
 
 def ensure_running(data_dir: Path | None = None) -> Server:
-    """The server that all processes of this user share, started if it does not run."""
+    """Return the server that all processes of this user share. Start it if it does not run."""
     return Server(data_dir).start()

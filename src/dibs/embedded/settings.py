@@ -24,7 +24,7 @@ DEFAULTS: Mapping[str, str] = {
     "cluster_name": "dibs",
     "max_connections": "200",
     "shared_buffers": "128MB",
-    # The role is named like the schema of dibs: by PostgreSQL's default your own tables would be made in there.
+    # The role has the name of dibs's schema, so by PostgreSQL's default your own tables would be made in that schema.
     "search_path": "public",
 }
 
@@ -32,11 +32,11 @@ UNSAFE_FAST: Mapping[str, str] = {
     "fsync": "off",
     "full_page_writes": "off",
 }
-"""For data that may be lost when the machine crashes; a kill of the server loses nothing."""
+"""Settings for data that may be lost when the machine crashes. A kill of the server loses nothing."""
 
 
 def effective(binaries: Binaries, socket_dir: Path, settings: Mapping[str, str]) -> Mapping[str, str]:
-    """The defaults, what the caller wants, and what no caller may change."""
+    """Return the defaults, overridden by the caller's settings, and those by the fixed ones."""
     return {
         **DEFAULTS,
         **_preload(binaries),
@@ -49,7 +49,7 @@ def effective(binaries: Binaries, socket_dir: Path, settings: Mapping[str, str])
 
 
 def include(data_dir: Path) -> None:
-    """Make postgresql.conf read our file."""
+    """Include our file in postgresql.conf."""
     conf = os.open(data_dir / "postgresql.conf", os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
     with os.fdopen(conf, "w") as file:
         file.write(f"\n{INCLUDE}\n")
@@ -63,7 +63,7 @@ def is_included(data_dir: Path) -> bool:
 
 
 def write(data_dir: Path, settings: Mapping[str, str], account: Account) -> None:
-    """Replace our file. Never through a link: we may be root, in a folder of a lesser user."""
+    """Replace our file. Never follow a link: we may be root, in a folder of another user."""
     text = "# Written at each start; for your own changes use ALTER SYSTEM.\n"
     text += "".join(f"{name} = {_quoted(name, value)}\n" for name, value in settings.items())
     file, path = tempfile.mkstemp(dir=data_dir, prefix=FILE)

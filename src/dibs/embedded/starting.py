@@ -1,4 +1,4 @@
-"""From a stopped server, in whatever state it was left, to one that answers."""
+"""The start of a server, in whatever state it was left."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Start:
     def _launch(self, until: float) -> None:
         socket_dir = self._prepare()
         seconds = max(1, round(until - time.monotonic()))
-        # The folder by environment: pg_ctl puts its arguments into a shell's line, badly quoted.
+        # The folder is passed by environment: pg_ctl puts its arguments into a shell's line, badly quoted.
         argv = [self.binaries["pg_ctl"], "start", "--silent", "--wait", f"--timeout={seconds}"]
         output = log.open_log(self.data_dir, self.account)
         try:

@@ -1,4 +1,4 @@
-"""A folder for a throwaway server, removed when its owner ends, even by SIGKILL."""
+"""A folder for a throwaway server. It is removed when its owner ends, even by SIGKILL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def guarded_folder(*, in_memory: bool = False) -> Iterator[Path]:
-    """A fresh folder, on disk or in memory; a server in its subfolder ``data`` is ended with it."""
+    """Make a fresh folder, on disk or in memory. A server in its subfolder ``data`` ends with it."""
     account = account_for()
     base = paths.memory_base(account) if in_memory else paths.temp_base(account)
     folder = Path(tempfile.mkdtemp(dir=base, prefix="dibs-"))
@@ -34,7 +34,7 @@ def guarded_folder(*, in_memory: bool = False) -> Iterator[Path]:
 
 def _guard(folder: Path) -> subprocess.Popen[bytes]:
     """Start the guard. Only we hold the other end of its standard input, so it sees us end."""
-    # By path and isolated: it needs neither our sys.path nor what the dibs package imports.
+    # Run it by its path and isolated: it needs neither our sys.path nor the imports of the dibs package.
     argv = [sys.executable, "-I", "-S", postmaster.__file__, str(folder)]
     quiet = subprocess.DEVNULL
     return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, cwd="/", start_new_session=True)

@@ -1,4 +1,4 @@
-"""Handing the terminal to a program."""
+"""Runs a program on the terminal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Run it with our terminal and environment; its exit code."""
-    # Without what else libpq would read there: a PGHOSTADDR or PGSERVICE leads to another server.
+    """Run a program with our terminal and environment. Return its exit code."""
+    # Other variables of libpq are removed: a PGHOSTADDR or PGSERVICE would lead to another server.
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     with _interrupts_left_to_it():
         return subprocess.run(argv, env=ours | dict(env), check=False).returncode
@@ -23,7 +23,7 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 @contextmanager
 def _interrupts_left_to_it() -> Iterator[None]:
-    # Ctrl-C reaches both of us; it is for a query there, and must not end us under it. A handler,
+    # Ctrl-C reaches both processes. It is for a query in psql, and must not end us. A handler,
     # not SIG_IGN: the program would inherit that.
     if threading.current_thread() is not threading.main_thread():
         yield

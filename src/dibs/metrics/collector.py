@@ -1,4 +1,4 @@
-"""Your own collector, for whatever system you measure with."""
+"""The interface of your own collector, for any system of measurement."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class MetricsCollector(Protocol):
-    """Three methods, called where things happen: on the event loop or in a worker's thread, so they should be quick."""
+    """Three methods. They are called on the event loop or in a worker's thread, so they should be quick."""
 
     def inc_busy_workers(self, queue: str, kind: str) -> None:
         """A handler of this kind is about to be called."""
 
     def dec_busy_workers(self, queue: str, kind: str) -> None:
-        """It is over: for each call of ``inc_busy_workers`` this is called once."""
+        """A handler has ended: one call for each call of ``inc_busy_workers``."""
 
     def measure_task_duration(self, queue: str, kind: str, outcome: Outcome, seconds: float) -> None:
         """A run ended: its outcome and its duration."""

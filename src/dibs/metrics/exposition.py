@@ -1,7 +1,7 @@
-"""Counters, gauges and histograms, and the text that Prometheus reads. Knows no jobs.
+"""Counters, gauges and histograms, and their text format for Prometheus. Knows no jobs.
 
-Written here instead of taken from the official client library: the text is a page of code, and a worker that is scraped
-then needs nothing beyond a plain install. An observation has to be cheap as well, since each job makes several of them.
+The official client library is not used: the format takes a page of code, and so a plain install of a worker can be
+scraped. Observations must be cheap, too, since each job makes several of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Labels = tuple[str, ...]
 
 
 class Family(ABC):
-    """One metric: its name, what it means, and the names of its labels. Not safe from several threads by itself."""
+    """One metric: its name, its help and the names of its labels. Not thread-safe by itself."""
 
     type: ClassVar[str]
 
@@ -31,10 +31,10 @@ class Family(ABC):
 
     @abstractmethod
     def samples(self) -> Iterator[str]:
-        """A line for each value."""
+        """Yield a line for each value."""
 
     def lines(self) -> Iterator[str]:
-        """All lines of the metric, without their ends."""
+        """Yield all lines of the metric, without line ends."""
         yield f"# HELP {self.name} {_escape_help(self.help)}"
         yield f"# TYPE {self.name} {self.type}"
         yield from self.samples()
@@ -51,7 +51,7 @@ class Family(ABC):
 
 
 class Cell:
-    """One value."""
+    """A value."""
 
     __slots__ = ("value",)
 
@@ -69,7 +69,7 @@ class Gauge(Family):
         self._cells: dict[Labels, Cell] = {}
 
     def of(self, *labels: str) -> Cell:
-        """The value with these labels, which is 0 at first; keep it if you need it often."""
+        """Return the value with these labels, which is 0 at first. Keep it if you need it often."""
         return self._cells.get(labels) or self._cells.setdefault(labels, Cell())
 
     def add(self, by: float, *labels: str) -> None:
@@ -85,12 +85,12 @@ class Gauge(Family):
         self._cells.clear()
 
     def samples(self) -> Iterator[str]:
-        """A line for each set of labels seen."""
+        """Yield a line for each set of labels seen."""
         return (self._sample("", labels, cell.value) for labels, cell in self._cells.items())
 
 
 class Counter(Gauge):
-    """A value that only goes up. Without labels it is there from the start, so that the first one counts as a rise."""
+    """A value that only goes up. Without labels it exists from the start, so that its first increment is visible."""
 
     type = "counter"
 
@@ -111,7 +111,7 @@ class Bins:
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one."""
+        """Add an observation."""
         self.counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 
@@ -132,15 +132,15 @@ class Histogram(Family):
         self._bins: dict[Labels, Bins] = {}
 
     def of(self, *labels: str) -> Bins:
-        """The bins with these labels; keep them if you need them often."""
+        """Return the bins with these labels. Keep them if you need them often."""
         return self._bins.get(labels) or self._bins.setdefault(labels, Bins(self._bounds))
 
     def observe(self, value: float, *labels: str) -> None:
-        """Count one."""
+        """Add an observation."""
         self.of(*labels).observe(value)
 
     def samples(self) -> Iterator[str]:
-        """The buckets, the sum and the count for each set of labels seen."""
+        """Yield the buckets, the sum and the count for each set of labels seen."""
         bounds = [f"{bound:g}" for bound in self._bounds] + ["+Inf"]
         for labels, bins in self._bins.items():
             below = 0
@@ -152,12 +152,12 @@ class Histogram(Family):
 
 
 def render(families: Iterable[Family]) -> str:
-    """The text of all of them."""
+    """Return the text of all metrics."""
     return "".join(f"{line}\n" for family in families for line in family.lines())
 
 
 def merge(own: str, others: Mapping[str, str], label: str) -> str:
-    """One text of several, each metric once; the samples of each of the others get the label, with its name."""
+    """Merge texts, so that each metric stands once. Samples of the others get the label, with their text's name."""
     heads: dict[str, dict[str, str]] = {}
     samples: dict[str, list[str]] = {}
     for name, text in [("", own), *others.items()]:

@@ -1,4 +1,4 @@
-"""Every metric of a process, by name. The page docs/run/metrics.md lists the same, by a test."""
+"""The metrics of a process, by name. A test compares them with docs/run/metrics.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DepthFamilies:
         return list(vars(self).values())
 
     def note_depths(self, read: tuple[list[Depth], float] | None) -> None:
-        """Replace the values by what was read, and how many seconds ago that was; or by none."""
+        """Replace the depths by those that were read, and their age in seconds; by none if the read failed."""
         for gauge in (self.jobs, self.estimated, self.oldest_ready, self.oldest_running, self.paused, self.depth_age):
             gauge.clear()
         if read is None:
@@ -113,7 +113,7 @@ class Families(DepthFamilies):
 
 
 class KindFamilies:
-    """The values of one kind of jobs, found once, because each job touches all of them."""
+    """The values of one kind of jobs, looked up once, because each job touches all of them."""
 
     def __init__(self, families: Families, queue: str, kind: str) -> None:
         self.busy: Cell = families.busy.of(queue, kind)

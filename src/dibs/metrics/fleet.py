@@ -1,4 +1,4 @@
-"""The metrics of the fleet as a whole: what the database knows, whichever worker did it."""
+"""The metrics of the fleet as a whole, from the database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DOCTOR_EVERY = 60.0
 
 
 class FleetFamilies(DepthFamilies):
-    """The metrics of the fleet, without values. Those that ``dibs.vitals()`` measures have the names it gives them."""
+    """The metrics of the fleet, without values. Those of ``dibs.vitals()`` have the names that it returns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class FleetFamilies(DepthFamilies):
             self.wait_seconds.of(*labels).replace(kind.wait_buckets, kind.wait_seconds)
 
     def note_vitals(self, vitals: list[Vital]) -> None:
-        """Numbers of the whole database; what a newer one measures and we do not know is left out."""
+        """Set numbers of the whole database; skip those that a newer schema measures and this release does not know."""
         for vital in vitals:
             gauge = getattr(self, vital.name, None)
             if isinstance(gauge, Gauge) and len(gauge.labels) == len(vital.labels):
@@ -100,11 +100,11 @@ class FleetFamilies(DepthFamilies):
 
 
 class Fleet:
-    """Metrics of all workers together, as the database sees them: what ``dibs web`` serves under ``/metrics``.
+    """Metrics of all workers together, from the database; ``dibs web`` serves them under ``/metrics``.
 
-    ``target`` is within how many seconds what is due should be done, for ``dibs_workers_wanted``. Each part of the page
-    is read by itself: the depths when the page is asked for, the others every 10 seconds, and what the doctor finds
-    every minute. What cannot be read, or takes longer than two seconds, is left out, and ``dibs_part_up`` says so.
+    ``target`` is the number of seconds within which due jobs should be done, for ``dibs_workers_wanted``. Each part of
+    the page is read separately: the depths for each request, the findings of the doctor every minute, and the others
+    every 10 seconds. A part that fails, or takes longer than two seconds, is left out, and ``dibs_part_up`` says so.
     """
 
     def __init__(self, client: AsyncClient, *, target: float = 300.0) -> None:
@@ -126,7 +126,7 @@ class Fleet:
         self._parts.append((Reading(name, ask, every), note))
 
     async def page(self) -> Page:
-        """The page to be served under ``/metrics``."""
+        """Return the page to serve under ``/metrics``."""
         reads = await asyncio.gather(*(part.latest() for part, _ in self._parts))
         of = FleetFamilies()
         for (part, note), read in zip(self._parts, reads, strict=True):
@@ -137,6 +137,6 @@ class Fleet:
         return Page(render(of.all()), content_type=CONTENT_TYPE)
 
     def close(self) -> None:
-        """Wait for no answer any more."""
+        """Stop waiting for answers of the database."""
         for part, _ in self._parts:
             part.close()

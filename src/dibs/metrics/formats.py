@@ -20,13 +20,13 @@ _ATTRIBUTES = {"job_id": "job_id", "job_kind": "kind", "job_queue": "queue", "jo
 
 
 class JobFilter(logging.Filter):
-    """For your own set-up of logging: gives each record ``job_id``, ``job_kind``, ``job_queue`` and ``job_attempt``.
+    """A filter for your own logging: adds ``job_id``, ``job_kind``, ``job_queue`` and ``job_attempt`` to records.
 
     They are those of the run in which the record was made, or which it is about, and empty otherwise.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let everything pass, with these attributes."""
+        """Add the attributes, and let the record pass."""
         facts = _facts(record)
         for attribute, fact in _ATTRIBUTES.items():
             setattr(record, attribute, facts.get(fact, ""))
@@ -34,10 +34,10 @@ class JobFilter(logging.Filter):
 
 
 class TextFormat(logging.Formatter):
-    """Time, level and sentence. What comes from jobs cannot look like another line or write on a terminal."""
+    """Time, level and sentence. Texts from jobs can neither look like another line nor control a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; a traceback makes more of it, and so does a message of several lines."""
+        """Format a record as one line; a traceback or a message of several lines adds more."""
         facts = _facts(record)
         said = record.getMessage()
         if "event" not in facts:
@@ -48,10 +48,10 @@ class TextFormat(logging.Formatter):
 
 
 class JsonFormat(logging.Formatter):
-    """One JSON document on one line, whatever it says."""
+    """One JSON document on one line, whatever the record says."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The facts of an event; of other records, where they come from and the run they were made in."""
+        """Format the facts of an event; of other records, their place in the code and their run."""
         facts = _facts(record)
         document: dict[str, Any] = {"ts": _time(record), "level": record.levelname.lower()}
         if "event" not in facts:

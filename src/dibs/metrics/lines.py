@@ -68,14 +68,14 @@ def first_line(text: str) -> str:
 
 
 def bounded(trace: str | None) -> str | None:
-    """A traceback, without its middle if it is long."""
+    """Cut the middle out of a long traceback."""
     if trace is None or len(trace) <= LONGEST_TRACE:
         return trace
     return f"{trace[: LONGEST_TRACE // 4]}\n…\n{trace[-LONGEST_TRACE * 3 // 4 :]}"
 
 
 def named(error: BaseException) -> str:
-    """An error as one line, with its class."""
+    """Return an error as one line, with its class."""
     said = first_line(str(error))
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
@@ -86,7 +86,7 @@ def facts_of(job: Claimed) -> dict[str, Any]:
 
 
 def _id(job: Claimed) -> str:
-    """``str(job.id)`` in a fraction of its time: each job that ends is a line."""
+    """Return ``str(job.id)`` in a fraction of its time: each job that ends is a line."""
     key = job._key.hex()
     return f"{key[:8]}-{key[8:12]}-{key[12:16]}-{key[16:20]}-{key[20:]}"
 

@@ -1,4 +1,4 @@
-"""Sets up the logging of a ``dibs worker``, and that of the processes its handlers run in."""
+"""The logging of a ``dibs worker``, and of the processes in which its handlers run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LogSetup(msgspec.Struct, frozen=True):
     config: str | None = None
 
     def begin(self, events: Events) -> EventLog:
-        """Log these events, and what handlers log, here and in the processes of handlers."""
+        """Log these events and the records of handlers, here and in the processes of handlers."""
         if self.config is not None:
             configure(Path(self.config))
         begun[:] = [self]
@@ -43,7 +43,7 @@ begun: list[LogSetup] = []
 
 @cache
 def inherit(setup: LogSetup) -> None:
-    """In a process that a worker started: log as it does. A file that cannot be read any more fails no job."""
+    """Set up the logging of a process that a worker started. A file that can no longer be read fails no job."""
     try:
         setup.begin(Events())
     except InvalidArgument as error:

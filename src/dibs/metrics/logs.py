@@ -38,9 +38,9 @@ def log_events(
 ) -> EventLog:
     """Write a line for each event to the logger ``dibs``, and that to ``stream`` (standard error without one).
 
-    With ``everything`` so are the lines of all other loggers, those of a task with its job's id and kind. With the
-    format ``none`` only the records are made, and your own set-up of logging decides where they go and how they look;
-    the facts are in their attribute ``dibs``. Events below ``level`` are not subscribed to and cost nothing.
+    With ``everything`` the lines of all other loggers go there too, those of a task with its job's id and kind. With
+    the format ``none`` only records are made, and your own logging decides their place and form; their attribute
+    ``dibs`` has the facts. Events below ``level`` are not subscribed to and cost nothing.
     """
     if format not in {*_FORMATS, "none"}:
         raise InvalidArgument(f"a log is written as text, json or none, not as {format!r}")
@@ -79,7 +79,7 @@ class EventLog:
             events.on(kind, subscriber)
 
     def close(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         for kind, subscriber in self._subscribed:
             self._events.off(kind, subscriber)
         if self._handler is not None:
@@ -107,7 +107,7 @@ class EventLog:
         if self._worker is not None:
             facts["worker"] = self._worker
         raised = None if error is None else (type(error), error, error.__traceback__)
-        # Made here, because Logger.log would look for its caller first: half of the cost of a line.
+        # The record is made here, because Logger.log would look for its caller first: half of the cost of a line.
         record = self._logger.makeRecord(
             "dibs", line.level, __file__, 0, "%s", (line.text,), raised, extra={"dibs": facts}
         )
@@ -122,7 +122,7 @@ class EventLog:
         self._tell(event)
 
     def _ended(self, event: RunEnded) -> None:
-        # The hot one: the line of a success is not made if nobody reads it.
+        # Hot path: the line of a success is not made if nobody reads it.
         if event.outcome is not Outcome.SUCCEEDED or self._shows(logging.INFO):
             self._tell(event)
 
@@ -139,7 +139,7 @@ class EventLog:
 
 
 class _Seldom:
-    """Says something at most so often."""
+    """A line that is logged at most once in a period."""
 
     def __init__(self) -> None:
         self._said: dict[Hashable, float] = {}

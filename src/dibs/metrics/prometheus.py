@@ -1,4 +1,4 @@
-"""Counts events for Prometheus, and serves the page it scrapes."""
+"""Metrics of a process for Prometheus: counted from its events, and served as a page."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class HasQueues(Protocol):
 
 
 class Prometheus:
-    """Subscribes to the events of an app, or of a worker, and gives them as text.
+    """Subscribes to the events of an app or a worker, and returns their metrics as text.
 
-    ``client`` is asked for the depths of the queues whenever the page is, at most once per second; without one they are
-    left out, which suits a process that only enqueues. ``children`` is a folder in which other processes share theirs:
-    they are on the page too, with the label ``process``.
+    The depths of the queues are read from ``client`` for each request of the page, at most once per second. Without a
+    client they are left out, which suits a process that only enqueues. ``children`` is a folder in which other
+    processes share their metrics: the page has them too, with the label ``process``.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Prometheus:
             events.on(kind, self._locked(count))
 
     async def page(self) -> Page:
-        """The page to be served under ``/metrics``."""
+        """Return the page to serve under ``/metrics``."""
         read = None if self._depths is None else await self._depths.latest()
         with self._lock:
             self._of.note_depths(read)
@@ -100,11 +100,11 @@ class Prometheus:
         return Page(text, content_type=CONTENT_TYPE)
 
     def share(self, folder: Path) -> Shared:
-        """Let a parent have these metrics on its page; to be opened, and closed in the end."""
+        """Return a share of these metrics for the parent's page; the caller opens and closes it."""
         return Shared(folder, self.text)
 
     def text(self) -> str:
-        """All metrics, with the depths that the last page had, and those your own code keeps in prometheus_client."""
+        """Return all metrics, with the depths of the last page and the metrics of prometheus_client."""
         with self._lock:
             return render(self._of.all()) + _others()
 
@@ -127,7 +127,7 @@ class Prometheus:
         ]
 
     def _locked(self, count: Callable[[E], None]) -> Callable[[E], None]:
-        # Events come from several threads, and an addition is a read and a write.
+        # Events come from several threads, and an increment is a read and a write.
         def counted(event: E) -> None:
             with self._lock:
                 count(event)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 EVERY = 1.0
-"""The database is asked at most this often, in seconds, however many scrapers there are."""
+"""The least time between two reads, in seconds, however many scrapers there are."""
 PATIENCE = 2.0
 """Seconds to wait for its answer. One that comes later is kept for the next request."""
 
@@ -26,10 +26,10 @@ log = logging.getLogger("dibs.metrics")
 
 
 class Reading(Generic[R]):
-    """An answer of the database, as last read.
+    """The last answer of the database.
 
-    It is asked again after ``every`` seconds, or :data:`EVERY`. What has its own ``every`` takes long: as long as there
-    is an answer that is not :data:`STALE`, nobody waits for the next one.
+    It is read again after ``every`` seconds, :data:`EVERY` by default. A reading with its own ``every`` takes long:
+    while the last answer is not :data:`STALE`, nobody waits for the next one.
     """
 
     def __init__(self, name: str, ask: Callable[[], Awaitable[R]], every: float | None = None) -> None:
@@ -41,7 +41,7 @@ class Reading(Generic[R]):
         self._read: tuple[R, float] | None = None
 
     async def latest(self) -> tuple[R, float] | None:
-        """The answer and how many seconds ago it was read; None if the last try failed, or is still under way."""
+        """Return the answer and its age in seconds; None if the last read failed or is still under way."""
         now = time.monotonic()
         if self._asking is None and now - self._asked >= (EVERY if self._every is None else self._every):
             self._asked = now
@@ -54,7 +54,7 @@ class Reading(Generic[R]):
         return self._every is not None and self._read is not None and now - self._read[1] < STALE * self._every
 
     def close(self) -> None:
-        """Do not wait for an answer any more."""
+        """Stop waiting for an answer."""
         if self._asking is not None:
             self._asking.cancel()
 

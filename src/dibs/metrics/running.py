@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 class Running:
-    """The runs under way. One is over when its outcome is recorded or its lease is lost, whichever comes first."""
+    """The runs under way. A run is over when its outcome is recorded or its lease is lost, whichever comes first."""
 
     def __init__(self) -> None:
         self._began: dict[tuple[bytes, int], float] = {}
 
     def began(self, job: Claimed) -> None:
-        """Note that a handler is about to be called."""
+        """Note the start of a run."""
         self._began[job._key, job.run] = time.monotonic()
 
     def ended(self, job: Claimed) -> float | None:

@@ -1,4 +1,4 @@
-"""The metrics of several processes on one page: each child shares its own in a folder, and the parent gathers them."""
+"""Metrics of several processes on one page: each child shares its own in a folder, and the parent gathers them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 1.0
 
 
 class Shared:
-    """Lets the parent read a text of this process, until closed: by a socket in the folder, named after the process."""
+    """A text of this process for the parent to read, until closed: by a socket in the folder, named by process id."""
 
     def __init__(self, folder: Path, text: Callable[[], str]) -> None:
         self._path = folder / f"{os.getpid()}.sock"
@@ -24,11 +24,11 @@ class Shared:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Answer from now on."""
+        """Start answering."""
         self._server = await asyncio.start_unix_server(self._answer, self._path)
 
     async def close(self) -> None:
-        """Answer no longer."""
+        """Stop answering."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
@@ -42,7 +42,7 @@ class Shared:
 
 
 async def gather(folder: Path) -> dict[str, str]:
-    """The metrics that the processes currently share, by process id."""
+    """Return the metrics that the processes currently share, by process id."""
     paths = _sockets(folder)
     texts = await asyncio.gather(*(_read(path) for path in paths))
     return {path.stem: text for path, text in zip(paths, texts, strict=True) if text}

@@ -1,8 +1,8 @@
 """OpenTelemetry: the producer's trace goes along with a job, and its run continues it.
 
-Follows the semantic conventions for messaging. A run is a child of the span that enqueued it, or is linked to it where
-it already belongs to another span, and where a batch of jobs has many producers. Needs the extra ``otel``; only the API
-is used, so which SDK records the spans, if any, is the application's choice.
+Follows the semantic conventions for messaging. A run is a child of the span that enqueued it. It is linked to that span
+instead if it already belongs to another one, or if a batch of jobs has many producers. Needs the extra ``otel``. Only
+its API is used, so the application chooses the SDK that records the spans.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _COUNT = "messaging.batch.message_count"
 class Tracing(Middleware):
     """Spans around enqueue and run: ``app.add_middleware(Tracing())``.
 
-    With ``continue_trace=False`` every run starts its own trace, with a link to the one that enqueued it: for jobs
-    that run hours later, or many of which come from one request.
+    With ``continue_trace=False`` every run starts its own trace, with a link to the one that enqueued it. Use it for
+    jobs that run hours later, and for many jobs of one request.
     """
 
     def __init__(self, provider: trace.TracerProvider | None = None, *, continue_trace: bool = True) -> None:
@@ -51,24 +51,24 @@ class Tracing(Middleware):
     def enqueue(
         self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Sequence[Enqueued]]
     ) -> Sequence[Enqueued]:
-        """Around an enqueue from sync code."""
+        """Trace an enqueue from sync code."""
         with self._sending(jobs) as span:
             return _noted(span, proceed(_stamped(jobs)))
 
     async def aenqueue(
         self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[Sequence[Enqueued]]]
     ) -> Sequence[Enqueued]:
-        """Around an enqueue from async code."""
+        """Trace an enqueue from async code."""
         with self._sending(jobs) as span:
             return _noted(span, await proceed(_stamped(jobs)))
 
     def run(self, context: Context, proceed: Callable[[], Any]) -> Any:
-        """Around a ``def`` handler."""
+        """Trace a run of a ``def`` handler."""
         with self._processing(context):
             return proceed()
 
     async def arun(self, context: Context, proceed: Callable[[], Awaitable[Any]]) -> Any:
-        """Around an ``async def`` handler."""
+        """Trace a run of an ``async def`` handler."""
         with self._processing(context):
             return await proceed()
 
@@ -113,14 +113,14 @@ class Tracing(Middleware):
 
 
 class _Stamping(list[NewJob]):
-    """Follow-ups, each with the trace it was made in."""
+    """Follow-up jobs, each with the trace in which it was made."""
 
     def append(self, job: NewJob) -> None:
         super().append(_stamped([job])[0])
 
 
 def _stamped(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """The jobs with the current trace in their headers; what a producer has put there itself stays."""
+    """Put the current trace into the headers of jobs, except where the producer has set one."""
     carrier: dict[str, Any] = {}
     propagate.inject(carrier)
     if not carrier:
@@ -140,7 +140,7 @@ def _noted(span: trace.Span, made: Sequence[Enqueued]) -> Sequence[Enqueued]:
 
 @contextmanager
 def _judged(span: trace.Span) -> Iterator[None]:
-    """Say on the span how a run ended; a snooze is no error."""
+    """Record the outcome of a run on its span; a snooze is no error."""
     try:
         yield
     except Snooze as snooze:

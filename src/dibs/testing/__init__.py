@@ -1,9 +1,9 @@
-"""For tests of code that uses dibs.
+"""Tools for tests of code that uses dibs.
 
 A pytest plugin with a database for each test is in :mod:`dibs.testing.plugin`, which pytest loads by itself; nothing
-here needs pytest. ``Clock`` is virtual time. ``drain`` runs what is due with a real worker, ``inline`` runs each job
-when it is enqueued, ``perform`` runs one attempt without a database. ``assert_enqueued`` and ``refute_enqueued`` look
-at what was enqueued. ``at`` and ``run_worker`` make things go wrong at named points.
+here needs pytest. ``Clock`` is virtual time. ``drain`` runs all due jobs with a real worker, ``inline`` runs each job
+when it is enqueued, ``perform`` runs one attempt without a database. ``assert_enqueued`` and ``refute_enqueued`` check
+the enqueued jobs. ``at`` and ``run_worker`` inject failures at named points.
 """
 
 from dibs.runtime.points import POINTS, Armed, crash_at

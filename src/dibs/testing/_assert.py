@@ -1,4 +1,4 @@
-"""Assertions about what was enqueued, with messages that show what was enqueued instead."""
+"""Assertions about enqueued jobs. A failure shows the jobs that were enqueued instead."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ KEPT = (
     "group", "cost", "resources", "headers", "content_type", "deadline", "max_attempts", "ttl", "lease",
     "lease_growth", "lease_cap", "backoff", "history",
 )  # fmt: skip
-"""Options of a job that can be seen after it was enqueued. How it was deduplicated and sharded cannot."""
+"""Options of a job that can be read after its enqueue. Those of deduplication and sharding cannot."""
 _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A job that was enqueued, as the assertions see it."""
+    """An enqueued job, as the assertions see it."""
 
     id: UUID
     queue: str
@@ -116,13 +116,13 @@ def assert_enqueued(
     conn: Any = None,
     **kwargs: Any,
 ) -> list[Seen]:
-    """Assert that a job was enqueued, whatever has happened to it since; the jobs that match, oldest first.
+    """Assert that a job was enqueued, in any state now. Return the jobs that match, oldest first.
 
     ``what`` is a task, a call made by ``task.call(…)``, or the name of a kind; a name needs ``on``, an app or a client.
-    Arguments are compared as JSON, and only those given: ``assert_enqueued(welcome, 42)`` asks for no language. One
-    whose name is taken here, such as ``queue``, or is that of an option of jobs, such as ``group`` or ``priority``,
-    goes into ``arguments``: here it asks for the option. ``count`` asks for exactly that many, otherwise there must be
-    one or more. ``conn`` also sees what your own transaction has not committed.
+    Arguments are compared as JSON, and only the given ones: ``assert_enqueued(welcome, 42)`` matches any language. Put
+    an argument into ``arguments`` if a parameter here has its name, such as ``queue``, or an option of jobs, such as
+    ``group`` or ``priority``: outside it stands for the option. With ``count`` exactly that many jobs must match,
+    otherwise at least one. ``conn`` also sees jobs that your own transaction has not committed.
     """
     __tracebackhide__ = True  # pytest shows the line of the test.
     wanted = _wanted(what, args, arguments or {}, _options(kwargs, queue=queue, state=state, payload=payload), kwargs)
@@ -155,7 +155,7 @@ def refute_enqueued(
 
 
 def enqueued(on: App | Client, *, conn: Any = None) -> list[Seen]:
-    """Every job there is, ended or not, oldest first."""
+    """Return every job, ended or not, oldest first."""
     client = on.client if isinstance(on, App) else on
     return client._run(_EVERY_JOB, conn)
 
@@ -200,11 +200,11 @@ def _client(what: Task[..., Any] | NewJob | str, on: App | Client | None) -> App
         return on
     if isinstance(what, Task):
         return what.app
-    raise InvalidArgument("where to look cannot be told from a name", hint="give on=, an app or a client")
+    raise InvalidArgument("a name alone does not say where to look", hint="give on=, an app or a client")
 
 
 def _options(kwargs: dict[str, Any], **own: Any) -> dict[str, Any]:
-    """The options asked for, taken out of the keyword arguments."""
+    """Take the options of jobs out of the keyword arguments."""
     __tracebackhide__ = True
     given = {name: kwargs.pop(name) for name in [*kwargs] if name in JobOptions.__annotations__}
     if unkept := [name for name in given if name not in {*KEPT, *_OWN}]:
@@ -217,7 +217,7 @@ def _options(kwargs: dict[str, Any], **own: Any) -> dict[str, Any]:
 
 
 def _stored(value: Any) -> Any:
-    """An option as the database shows it."""
+    """Return an option as the database shows it."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Backoff):

@@ -1,4 +1,4 @@
-"""One attempt, run where its caller is: the same steps as in a worker, without one.
+"""One attempt, run in the caller's thread by the steps of a worker.
 
 A worker runs handlers on its event loop, in threads and in processes. Here a plain function is called in the caller's
 own thread, with the caller's connections and patches; a coroutine gets an event loop, or the caller's. A batch handler
@@ -59,12 +59,12 @@ class Begun:
 
 
 def attempt(app: App, job: Claimed, dsn: str | None) -> Ran:
-    """Run an attempt to its end, in this thread; ``dsn`` is where its transactions go."""
+    """Run an attempt in this thread; ``dsn`` is the database of its transactions."""
     begun = _begin(app, job, dsn)
     if isinstance(begun, Ran):
         return begun
     try:
-        with _told_softly(begun):
+        with _soft_timeout(begun):
             return _ended(begun, _call(app, begun))
     except Exception as error:
         return _raised(begun, error)
@@ -74,12 +74,12 @@ def attempt(app: App, job: Claimed, dsn: str | None) -> Ran:
 
 
 async def aattempt(app: App, job: Claimed, dsn: str | None) -> Ran:
-    """Run an attempt to its end, on this event loop; a plain function in a thread."""
+    """Run an attempt on this event loop; a plain function in a thread."""
     begun = _begin(app, job, dsn)
     if isinstance(begun, Ran):
         return begun
     try:
-        with _told_softly(begun):
+        with _soft_timeout(begun):
             if begun.task.is_async:
                 value = await asyncio.create_task(_within(begun), context=begun.variables)
             else:
@@ -118,7 +118,7 @@ def _call(app: App, begun: Begun) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return begun.variables.run(asyncio.run, _on_own_loop(app, begun))
-    # This thread has a loop that waits for us: the handler gets another, in a separate thread.
+    # This thread has a loop that waits for us, so the handler gets another one in a separate thread.
     with ThreadPoolExecutor(1, "dibs-inline") as threads:
         return threads.submit(begun.variables.run, asyncio.run, _on_own_loop(app, begun)).result()
 
@@ -133,8 +133,8 @@ async def _on_own_loop(app: App, begun: Begun) -> Any:
 
 
 @contextmanager
-def _told_softly(begun: Begun) -> Iterator[None]:
-    """Tell the handler when its soft timeout is over, if it has one."""
+def _soft_timeout(begun: Begun) -> Iterator[None]:
+    """Set the handler's ``should_stop`` when its soft timeout is over, if it has one."""
     soft = begun.task.settings.soft_timeout
     timer = Timer(soft or 0.0, tell_stop, (begun.here, "timeout"))
     if soft is not None:
@@ -157,7 +157,7 @@ async def _within(begun: Begun) -> Any:
 
 def _timed(begun: Begun) -> Any:
     value = begun.variables.run(begun.call)
-    # Nobody can stop it from outside. A worker would not have waited, so what it returned is not taken either.
+    # Nobody can stop it from outside. A worker would not have waited, so its result is dropped.
     if begun.limit is not None and time.monotonic() - begun.began > begun.limit:
         raise _too_slow(begun)
     return value
@@ -178,14 +178,14 @@ def _ended(begun: Begun, value: Any) -> Ran:
     return Ran(succeeded(here, task.settings.retry, kept, begun.began), follow_ups=tuple(here.follow_ups))
 
 
-def _of_batch(task: Task[Any, Any], told: Any) -> Any:
-    if told is None:
+def _of_batch(task: Task[Any, Any], returned: Any) -> Any:
+    if returned is None:
         return None
-    if not isinstance(told, list | tuple) or len(told) != 1:
-        raise TypeError(f"{task.name} returned {told!r} for 1 job, not a list with one outcome or None")
-    if isinstance(told[0], BaseException):
-        raise told[0]
-    return told[0]
+    if not isinstance(returned, list | tuple) or len(returned) != 1:
+        raise TypeError(f"{task.name} returned {returned!r} for 1 job, not a list with one outcome or None")
+    if isinstance(returned[0], BaseException):
+        raise returned[0]
+    return returned[0]
 
 
 def _raised(begun: Begun, error: Exception) -> Ran:

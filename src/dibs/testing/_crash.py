@@ -1,4 +1,4 @@
-"""Real processes that crash at named points: a worker on its own, killed where the test says."""
+"""Worker processes that crash at named points, where the test says."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def run_worker(
 ) -> Ended:
     """Run a worker in a separate process until nothing is due, or until it crashes at the point ``crash``.
 
-    ``app`` is ``module:name``; the process finds modules where this one does. It does no upkeep: what it held when it
-    crashed stays leased, until the clock has moved past the lease and :func:`drain` takes it back.
+    ``app`` is ``module:name``; the process finds modules where this one does. It does no upkeep: jobs that it held in
+    a crash stay leased, until the clock has moved past the lease and :func:`drain` rescues them.
     """
     env = {name: value for name, value in os.environ.items() if name != VARIABLE}
     env["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109

@@ -1,4 +1,4 @@
-"""Runs what is due with a real worker, in this process, until nothing is left."""
+"""Runs all due jobs with a real worker, in this process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dibs.info import JobSummary
 
 ALL = 1_000_000
-"""More jobs than a test has."""
+"""A number larger than the jobs of any test."""
 SHOWN = 20
 
 
@@ -69,11 +69,11 @@ def drain(
 ) -> Drained:
     """Run everything that is due, with a real worker in this process, until nothing is left.
 
-    Leases that ran out are taken back first, and what is past its time expires. Queues are those in which jobs of the
-    app's tasks wait. With ``include_scheduled`` the virtual clock is moved to whatever is due next, again and again;
-    ``within`` bounds how far, in seconds. With ``schedules`` those of the app are declared, and every schedule that is
-    due makes its jobs; together with ``include_scheduled`` the clock is moved to their next slots too, and ``within``
-    says when to stop. ``raise_errors`` stops at the first handler that raises: HandlerFailed.
+    First it rescues jobs whose lease has run out, and expires jobs past their time. By default it serves the queues in
+    which jobs of the app's tasks wait. ``include_scheduled`` moves the virtual clock to the next due time, again and
+    again, by at most ``within`` seconds. ``schedules`` declares those of the app and lets every schedule make its due
+    jobs; with ``include_scheduled`` the clock also moves to their next slots, so set ``within``. ``raise_errors`` stops
+    at the first handler that raises, with HandlerFailed.
     """
     refuse_running_loop("drain()", "await adrain(…)")
 
@@ -138,11 +138,11 @@ class _Drain:
         self._failed: RunEnded | None = None
 
     def jobs(self) -> list[JobSummary]:
-        """Every job there is, oldest first."""
+        """Return every job, oldest first."""
         return self._app.client.find_jobs(limit=ALL).jobs[::-1]
 
     async def run(self, budget: float | None) -> float:
-        """Work until nothing is due; with a budget of virtual seconds, move the clock on and go on."""
+        """Work until nothing is due. With a budget of virtual seconds, move the clock and continue."""
         moved = 0.0
         if self._schedules:
             await declare(self._database, self._app.schedules)
@@ -161,7 +161,7 @@ class _Drain:
         return self._app.async_client()._database
 
     async def _fire(self) -> bool:
-        """Let schedules make the jobs that are due; whether there were any."""
+        """Let schedules make the jobs that are due. True if there were any."""
         if self._loop.time() > self._until:
             raise TimeoutError("drain was not done in time; its schedules make more and more jobs")
         done = await do(self._database, "schedule", force=True)
@@ -170,7 +170,7 @@ class _Drain:
         return done.counts["fired"] > 0
 
     async def _round(self) -> bool:
-        """Run a worker if a job is due; whether that changed anything."""
+        """Run a worker if a job is due. True if that changed anything."""
         self._app.client.upkeep.rescue()
         self._app.client.upkeep.expire()
         due = self._waiting({State.READY, State.BLOCKED})  # Another app may have parked what is ours.
@@ -194,7 +194,7 @@ class _Drain:
         await running
 
     def _waiting(self, states: Set[State] = frozenset({State.READY, State.SCHEDULED})) -> list[JobSummary]:
-        """Jobs of ours that wait in queues that run. The rest is for other workers, and would come back forever."""
+        """Return our waiting jobs in queues that are not paused. Others would come back forever."""
         paused = {queue.name for queue in self._app.client.queues.list() if queue.paused_at is not None}
         return [
             job
@@ -228,7 +228,7 @@ class _Drain:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Stop at the first failure. Handlers say what they raise, with its traceback, before it is made text."""
+        """Stop at the first failure. Handlers report their exception before it is turned into text."""
         kept = {task: task.function for task in self._app.tasks.values()}
         for task in kept:
             task.function = _telling(task, self._on_error)
@@ -241,7 +241,7 @@ class _Drain:
                 task.function = function
 
     def _on_error(self, error: Exception) -> None:
-        """From a handler, perhaps in a thread."""
+        """Note the exception of a handler, perhaps from a thread."""
         if self._raised is None:
             self._raised = error
             if self._worker is not None:
@@ -259,8 +259,8 @@ class _Drain:
             return
         job = self._failed.job
         shown = self._app.client.show(job.id) or {"attempts": []}
-        told = [attempt["error"] for attempt in shown["attempts"] if attempt["error"]]
-        said = (told[-1] if told else self._failed.error or "").strip()
+        errors = [attempt["error"] for attempt in shown["attempts"] if attempt["error"]]
+        said = (errors[-1] if errors else self._failed.error or "").strip()
         line = said.partition("\n")[0]
         raise HandlerFailed(f"{job.kind} failed: {line if self._raised else said}") from self._raised
 
@@ -274,7 +274,7 @@ def _telling(task: Task[Any, Any], tell: Callable[[Exception], None]) -> Callabl
     function = task.function
 
     @contextmanager
-    def told() -> Iterator[None]:
+    def noted() -> Iterator[None]:
         try:
             yield
         except Snooze:
@@ -287,14 +287,14 @@ def _telling(task: Task[Any, Any], tell: Callable[[Exception], None]) -> Callabl
 
         @functools.wraps(function)
         async def on_the_loop(*args: Any, **kwargs: Any) -> Any:
-            with told():
+            with noted():
                 return await function(*args, **kwargs)
 
         return on_the_loop
 
     @functools.wraps(function)
     def in_a_thread(*args: Any, **kwargs: Any) -> Any:
-        with told():
+        with noted():
             return function(*args, **kwargs)
 
     return in_a_thread

@@ -1,7 +1,7 @@
-"""Inline mode: an enqueue runs the job at once, where the caller is.
+"""Inline mode: an enqueue runs the job at once, in the caller's thread.
 
-There is no second queue in memory: the job is really enqueued, claimed, run and reported, so every check, outcome and
-record is the database's own.
+There is no second queue in memory: the job is enqueued, claimed, run and reported, so every check, outcome and record
+is the database's own.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 def inline(app: App, *, raise_errors: bool = False) -> Iterator[None]:
     """Run each job of the app when it is enqueued, before the enqueue returns.
 
-    A job that is due later, because it was enqueued so or is to be tried again, waits for :func:`drain`. With
-    ``raise_errors`` the enqueue raises what the handler raised, after it was recorded. With ``conn`` the job is run in
-    the transaction of that connection, before you commit it.
+    A job that is due later, by its enqueue or for its next attempt, waits for :func:`drain`. With ``raise_errors`` the
+    enqueue raises the handler's exception, after it was recorded. With ``conn`` the job runs in the transaction of
+    that connection, before you commit it.
     """
     client, async_client = app.client, app.async_client
     theirs = app.__dict__.get("async_client")
@@ -111,7 +111,7 @@ class InlineAsyncClient:
 
 
 def _claim(queues: set[str]) -> Call[Any]:
-    # One at a time: a handler that enqueues has its own run first.
+    # One at a time: the runs of jobs that a handler enqueues come first.
     return calls.jobs.claim(sorted(queues), 1, None, None)
 
 
@@ -122,5 +122,5 @@ def _after(ran: Ran, queues: set[str], raise_errors: bool) -> None:
 
 
 def sending(end: RunEnd) -> Call[Any] | None:
-    """The call that reports an end, as the completer makes it; None if the handler's transaction has done that."""
+    """Return the call that reports an end; None if the handler's transaction has reported it."""
     return None if end.verb == "none" else REPORTS[end.verb].call([end.job], [end])

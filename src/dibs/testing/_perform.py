@@ -1,4 +1,4 @@
-"""One attempt of a task, without a database: how would it end?"""
+"""One attempt of a task without a database, and its outcome."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ DEFAULT_ATTEMPTS = 5
 class Performed:
     """The result of one attempt.
 
-    ``error`` is what the handler raised, ``final`` whether that ends the job for good, and ``delay`` after how many
-    seconds it asked to be run again, if it did. ``follow_ups`` are the jobs that would be enqueued with its completion.
+    ``error`` is the handler's exception, and ``final`` is true if it ends the job for good. ``delay`` is the number of
+    seconds after which the handler asked to run again. ``follow_ups`` would be enqueued with the completion.
     """
 
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""An app at another database, for a while."""
+"""Points an app at another database for a while."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def pointed(app: App, dsn: str) -> Iterator[App]:
-    """Point an app at another database for the length of the block; its own clients are kept aside."""
+    """Point an app at another database until the block ends. Its own clients are kept aside."""
     kept = app.dsn, app.__dict__.pop("client", None), app._async
-    # Async clients belong to event loops that have ended when the block does, and their connections with them.
+    # Async clients belong to event loops that have ended when the block ends, and their connections with them.
     app.dsn, app._async = dsn, WeakKeyDictionary()
     try:
         yield app

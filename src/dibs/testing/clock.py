@@ -1,4 +1,4 @@
-"""Virtual time for one database: frozen or running, and moved at will."""
+"""A virtual clock for one database: frozen or running, and movable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Clock:
         )
 
     def run(self) -> None:
-        """Let a frozen clock go on from where it stands."""
+        """Let a frozen clock run on."""
         execute(
             self._dsn,
             "update dibs.test_clock set shift = frozen_at + shift - clock_timestamp(), frozen_at = null"

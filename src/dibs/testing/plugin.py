@@ -59,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def dibs_prepare() -> Callable[[str], object] | None:
-    """Override it to return a function that gets a DSN and puts in what every test's database is to have."""
+    """Override it to return a function that takes a DSN and adds your own tables to every test's database."""
     return None
 
 
@@ -105,7 +105,7 @@ def dibs_app(pytestconfig: pytest.Config, dibs_point: Callable[[App], App]) -> A
 
 
 def find_app(path: str) -> App:
-    """The app that ``module:name`` stands for."""
+    """Return the app that ``module:name`` stands for."""
     if not path:
         raise pytest.UsageError("dibs_app is not configured: set dibs_app = module:name in pytest's configuration")
     try:

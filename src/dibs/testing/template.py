@@ -1,4 +1,4 @@
-"""Databases for tests: each a copy of a template that has dibs in it, on a server given or brought along."""
+"""Databases for tests: each is a copy of a template that has dibs in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {**UNSAFE_FAST, "checkpoint_timeout": "30min", "max_wal_size": "1GB"}
 
 
 class Databases:
-    """Makes databases that are copies of one template; it and they are gone when the session is."""
+    """Makes databases that are copies of one template. All of them are dropped at the end."""
 
     def __init__(self, dsn: str, template: str, *, by_files: bool = False) -> None:
         self.dsn = dsn
@@ -28,7 +28,7 @@ class Databases:
 
     @contextmanager
     def fresh(self) -> Iterator[str]:
-        """A new database with dibs in it; its DSN."""
+        """Yield the DSN of a new database with dibs in it."""
         name = _name()
         create_database(self.dsn, name, template=self.template, by_files=self._by_files)
         try:
@@ -39,10 +39,10 @@ class Databases:
 
 @contextmanager
 def databases(dsn: str | None = None, prepare: Callable[[str], object] | None = None) -> Iterator[Databases]:
-    """Databases on the server of ``dsn``, or on an embedded one that starts and ends with the block.
+    """Make databases on the server of ``dsn``, or on an embedded one that starts and ends with the block.
 
-    ``prepare`` gets the DSN of the template once, to put in what every test wants to find: your own tables, say.
-    The role of ``dsn`` must be allowed to create databases. Those made are named ``dibs_test_…``.
+    ``prepare`` gets the DSN of the template once, to add tables or rows that every test needs. The role of ``dsn`` must
+    be allowed to create databases. They are named ``dibs_test_…``.
     """
     if dsn is None:
         with (
@@ -71,5 +71,5 @@ def _template(dsn: str, prepare: Callable[[str], object] | None) -> Iterator[str
 
 
 def _name() -> str:
-    # Neither another process, nor another machine at the same server, makes the same one.
+    # The name is unique among processes, and among machines that share the server.
     return f"dibs_test_{os.getpid()}_{secrets.token_hex(4)}"

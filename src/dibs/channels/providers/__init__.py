@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def email(environment: Environment) -> Provider | None:
-    """The provider of e-mail, by DIBS_EMAIL_PROVIDER; with DIBS_SMTP_HOST it is smtp."""
+    """Return the provider of e-mail, by DIBS_EMAIL_PROVIDER; with DIBS_SMTP_HOST it is smtp."""
     inferred = "smtp" if environment.get("DIBS_SMTP_HOST") else None
     made = {"smtp": _smtp, "webhook": _webhook_of(Email, "DIBS_EMAIL_WEBHOOK"), "console": _console_of(Email)}
     return _choose(environment, "DIBS_EMAIL_PROVIDER", inferred, made)
 
 
 def sms(environment: Environment) -> Provider | None:
-    """The provider of text messages, by DIBS_SMS_PROVIDER; with DIBS_SMS_ACCOUNT it is twilio."""
+    """Return the provider of text messages, by DIBS_SMS_PROVIDER; with DIBS_SMS_ACCOUNT it is twilio."""
     inferred = "twilio" if environment.get("DIBS_SMS_ACCOUNT") else None
     made = {"twilio": _twilio, "webhook": _webhook_of(Sms, "DIBS_SMS_WEBHOOK"), "console": _console_of(Sms)}
     return _choose(environment, "DIBS_SMS_PROVIDER", inferred, made)

@@ -1,4 +1,4 @@
-"""For development: messages are shown, not sent."""
+"""A provider for development: it shows messages and sends none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Console:
         self._shape = shape
 
     async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
-        """Show the message, after the same checks as for a real one."""
+        """Check the message as a real provider does, and show it."""
         read(message, self._shape)
         sys.stderr.write(f"{self._shape.__name__.lower()} {key}: {msgspec.json.encode(message).decode()}\n")
         return {"id": key}

@@ -1,4 +1,4 @@
-"""E-mail over SMTP, with the connections kept for the next message."""
+"""E-mail over SMTP. Connections are kept for the next message."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Smtp:
         self._idle: list[aiosmtplib.SMTP] = []
 
     async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
-        """Hand one e-mail over."""
+        """Send one e-mail."""
         wire = compose(read(message, Email), self._sender, key)
         server, refused = await self._envelope(wire)
         keep = False
         try:
-            # Once the content is on its way, a lost connection leaves it open whether it was accepted.
+            # After the content has begun, a lost connection leaves open whether the server has accepted it.
             answer = await server.data(wire.content)
             keep = True
         except aiosmtplib.SMTPDataError as error:
@@ -75,13 +75,13 @@ class Smtp:
         return {"id": wire.message_id, "answer": answer.message, **({"refused": refused} if refused else {})}
 
     async def close(self) -> None:
-        """Take leave of the server."""
+        """Close the connections."""
         while self._idle:
             with contextlib.suppress(aiosmtplib.SMTPException, OSError):
                 await self._idle.pop().quit(timeout=1)
 
     async def _envelope(self, wire: Wire) -> tuple[aiosmtplib.SMTP, dict[str, str]]:
-        """A server that was told of sender and recipients; nothing is sent yet, so every error is a safe one."""
+        """Return a server that has sender and recipients. It has no content yet, so an error is safe to repeat."""
         while self._idle:
             server = self._idle.pop()
             try:
@@ -122,7 +122,7 @@ class Smtp:
 
 
 async def _announce(server: aiosmtplib.SMTP, wire: Wire) -> dict[str, str]:
-    """Say who the message is from and whom to; which recipients were refused, as long as one was not."""
+    """Announce sender and recipients. Return the refused recipients; raise if all are refused."""
     await server.rset()  # which also greets the server, if it was not yet
     if wire.utf8 and not server.supports_extension("smtputf8"):
         raise Refusal("an address is not ASCII, and the mail server does not take such")
@@ -142,7 +142,7 @@ async def _announce(server: aiosmtplib.SMTP, wire: Wire) -> dict[str, str]:
 
 
 def _meaning(error: aiosmtplib.SMTPResponseException) -> Exception:
-    told = f"{error.code} {error.message}"
+    message = f"{error.code} {error.message}"
     if error.code == 421 or _SLOW_DOWN.search(error.message):
-        return Throttled(told)
-    return Refusal(told) if error.code >= 500 else NotSent(told)
+        return Throttled(message)
+    return Refusal(message) if error.code >= 500 else NotSent(message)

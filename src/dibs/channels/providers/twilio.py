@@ -1,4 +1,4 @@
-"""Text messages over HTTP, in the shape of Twilio's Messages API, which others speak as well."""
+"""Text messages over Twilio's Messages API, which other services speak as well."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Twilio:
         }
 
     async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
-        """Hand one text message over."""
+        """Send one text message."""
         sms = read(message, Sms)
         sender = sms.sender or self._sender
         if sender is None:
@@ -63,10 +63,10 @@ def _receipt(answer: HttpAnswer) -> dict[str, Any]:
     said = said if isinstance(said, dict) else {}
     code = said.get("code")
     code = code if isinstance(code, int | str) else None
-    told = f"{said.get('message', '')} (code {code})" if code else None
+    message = f"{said.get('message', '')} (code {code})" if code else None
     if code in TOO_FAST:
-        raise Throttled(told or "too many requests", retry_after(answer.headers.get("retry-after")))
+        raise Throttled(message or "too many requests", retry_after(answer.headers.get("retry-after")))
     if code in OVERRULED:
-        raise NotSent(told or "")
-    judge(answer, told)
+        raise NotSent(message or "")
+    judge(answer, message)
     return {"id": said.get("sid"), "status": said.get("status")}

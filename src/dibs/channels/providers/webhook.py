@@ -1,4 +1,4 @@
-"""Messages to any service behind HTTP: a template says what is sent where."""
+"""Messages to any service behind HTTP, by a template."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PLACE = re.compile(r"\{(\w+)\}")
 class Template(msgspec.Struct, forbid_unknown_fields=True):
     """A template of requests.
 
-    ``{name}`` stands for a field of the message, ``{key}`` for the idempotency key, ``{message}`` for the whole;
-    ``${NAME}`` in the address and the headers for a variable of the environment.
+    ``{name}`` stands for a field of the message, ``{key}`` for the idempotency key, and ``{message}`` for the whole
+    message. ``${NAME}`` in the address and the headers stands for a variable of the environment.
     """
 
     url: str
@@ -55,7 +55,7 @@ class Webhook:
         self._headers = {"Content-Type": kind, "Accept": "application/json", **given}
 
     async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
-        """Hand one message over."""
+        """Send one message."""
         read(message, self._shape)
         values = {**message, "key": key, "message": message}
         filled = fill(self._template.body, values)
@@ -83,7 +83,7 @@ def _read(text: str, setting: str) -> Template:
 
 
 def fill(template: Any, values: dict[str, Any]) -> Any:
-    """A template with the values in their places; a text that is one place only becomes the value itself.
+    """Fill a template with values. A text that is one placeholder only becomes the value itself.
 
     >>> fill({"to": ["{to}"], "text": "Hello {to}"}, {"to": "Ann"})
     {'to': ['Ann'], 'text': 'Hello Ann'}

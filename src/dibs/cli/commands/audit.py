@@ -1,4 +1,4 @@
-"""``dibs audit``: who changed what."""
+"""``dibs audit``: the changes by operators."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def audit(session: Session, limit: int, before: int | None, keep: timedelta | No
 
 def _row(a: Audit) -> tuple[Any, ...]:
     who = f"{a.actor} ({a.role})" if a.actor else a.role
-    told = {**(a.filter or {}), **(a.detail or {}), **({"job": str(a.job_id)} if a.job_id else {})}
-    return a.operation, a.at, who, a.verb, a.queue, a.jobs, msgspec.json.encode(told).decode() if told else None
+    details = {**(a.filter or {}), **(a.detail or {}), **({"job": str(a.job_id)} if a.job_id else {})}
+    return a.operation, a.at, who, a.verb, a.queue, a.jobs, msgspec.json.encode(details).decode() if details else None

@@ -1,4 +1,4 @@
-"""``dibs cancel``: end waiting jobs, and ask the holders of running ones."""
+"""``dibs cancel``: end waiting jobs, and ask the workers of running ones to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dibs channels``: what was sent, what may have gone out twice, supervised processes, and the error log."""
+"""``dibs channels``: deliveries, supervised processes, and the error log."""
 
 from __future__ import annotations
 

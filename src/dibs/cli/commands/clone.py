@@ -1,4 +1,4 @@
-"""``dibs clone``: the same job once more."""
+"""``dibs clone``: enqueue a copy of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dibs declare``: brings what an app's code declares to the database."""
+"""``dibs declare``: write the declarations of an app's code to the database."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ EMPTY = "the tasks are registered; the code declares no limits and no schedules"
 @click.argument("app", metavar="MODULE:APP")
 @pass_session
 def declare(session: Session, app: str) -> None:
-    """Bring what the code of MODULE:APP declares to the database: its tasks, their limits, and its schedules.
+    """Write the tasks, limits and schedules that the code of MODULE:APP declares to the database.
 
-    Run it in a deploy, before the workers, as a role with dibs_admin: the role of a worker may not set limits.
-    What was changed by hand stays until the code changes. Exits with 1 if something was refused.
+    Run it in a deploy, before the workers, as a role with dibs_admin: the role of a worker may not set limits. Changes
+    made by hand stay until the code changes. Exits with 1 if something was refused.
     """
     found = load(app)
     declared = asyncio.run(_declare(found, session.dsn or found.dsn or session.find(), app))

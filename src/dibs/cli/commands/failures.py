@@ -1,4 +1,4 @@
-"""``dibs failures``: failed runs, grouped by what they have in common."""
+"""``dibs failures``: groups of similar failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = ("fingerprint", ">failures", "last", "?raised in", "?kinds", "?queues"
 def failures(
     session: Session, queue: str | None, kind: str | None, since: datetime | timedelta | None, limit: int
 ) -> None:
-    """Group failures that are alike, the latest first: the same exception, message and place in your code."""
+    """Group similar failures, the latest first: the same exception, message and place in your code."""
     with session.client() as client:
         found = client.failures.list(queue=queue, kind=kind, since=moment(client, since), limit=limit)
     session.show(found, COLUMNS, _row, empty="no failures; a worker or dibs maintain counts them every few seconds")
@@ -38,5 +38,5 @@ def failures(
 
 def _row(g: FailureGroup) -> tuple[Any, ...]:
     kinds, queues = ", ".join(g.kinds), ", ".join(g.queues)
-    told = ": ".join(filter(None, (g.error, g.message)))
-    return g.fingerprint, g.failures, g.last_at, g.frame, kinds, queues, g.first_at, told
+    error = ": ".join(filter(None, (g.error, g.message)))
+    return g.fingerprint, g.failures, g.last_at, g.frame, kinds, queues, g.first_at, error

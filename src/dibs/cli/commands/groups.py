@@ -86,6 +86,6 @@ def drop(session: Session, queue: str, name: str) -> Exit:
     if session.as_json:
         session.output.json({"queue": queue, "group": name, "dropped": dropped})
     else:
-        told = "has no settings any more" if dropped else "had no settings"
-        session.output.say(f"group {name} of queue {queue} {told}")
+        state = "has no settings any more" if dropped else "had no settings"
+        session.output.say(f"group {name} of queue {queue} {state}")
     return Exit.OK if dropped else Exit.FAILED

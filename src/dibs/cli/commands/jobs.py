@@ -54,7 +54,7 @@ def jobs(session: Session, /, limit: int, before: IdGiven | None, **given: Any) 
 
 
 def _columns(session: Session, filter: JobFilter, found: list[JobSummary], now: datetime) -> list[int]:
-    """The columns that say something: on a terminal none that was filtered for, so that the reason has room."""
+    """Return the columns. On a terminal leave out those that were filtered for, so that the reason has room."""
     dropped = set()
     if not any(j.state in WAITING and j.expire_at and j.expire_at - now <= SOON for j in found):
         dropped.add("?expires")
@@ -67,8 +67,8 @@ def _columns(session: Session, filter: JobFilter, found: list[JobSummary], now: 
 
 def _row(j: JobSummary, now: datetime) -> tuple[Any, ...]:
     attempts = None if j.attempts is None else f"{j.attempts}/{j.max_attempts}"
-    told = spoken(j.progress), first_line(j.reason)
-    return (j.id, j.queue, j.kind, j.state, attempts, j.due_at, _expires(j, now), j.priority, *told)
+    last = spoken(j.progress), first_line(j.reason)
+    return (j.id, j.queue, j.kind, j.state, attempts, j.due_at, _expires(j, now), j.priority, *last)
 
 
 def _expires(j: JobSummary, now: datetime) -> str | None:

@@ -81,7 +81,7 @@ def _given(name: str) -> bool:
 
 
 def _merged(client: Client, queue: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The options, and of a limit that is there already what was not named; ``none`` takes a part of it away."""
+    """Return the options, completed by the parts of an existing limit; ``none`` removes a part."""
     wanted = {"queue": queue, "kind": options["kind"], "resource": options["resource"]}
     known = [
         limit for limit in client.limits.list() if limit.name is not None and wanted.get(limit.scope) == limit.name

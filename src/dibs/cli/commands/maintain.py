@@ -67,7 +67,7 @@ async def _until_stopped(dsn: str, log: Log) -> None:
     database = AsyncDatabase(dsn, pool_size=3, patience=PATIENCE)
     with obeying(stop.set, guard=Guard()):
         try:
-            # A database that is away will come back; one without our schema will not grow it by waiting.
+            # Waiting helps if the database is away, and does not if it has no schema of ours.
             try:
                 await database.open()
             except ConnectionLost as error:
@@ -81,14 +81,14 @@ async def _until_stopped(dsn: str, log: Log) -> None:
 
 
 class Log:
-    """One line for each fact; rounds that found nothing to do are not news."""
+    """Writes a line for each fact; rounds that found nothing to do are silent."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._failing: set[str] = set()
 
     def __call__(self, fact: ChoreDone | ChoreFailed) -> None:
-        """Write what happened, if it is news."""
+        """Write a fact, unless a round found nothing."""
         if isinstance(fact, ChoreFailed):
             self._failing.add(fact.chore)
             self._line("trouble", chore=fact.chore, error=first_line(str(fact.error)), failures=fact.failures,
@@ -108,15 +108,15 @@ class Log:
         return events
 
     def started(self) -> None:
-        """The loops are about to run."""
+        """Write that the loops are about to run."""
         self._line("started")
 
     def stopped(self) -> None:
-        """All loops have ended."""
+        """Write that all loops have ended."""
         self._line("stopped")
 
     def away(self, error: DibsError) -> None:
-        """The database is not there yet."""
+        """Write that the database is not there yet."""
         self._line("waiting", error=first_line(str(error)))
 
     def table(self, done: Sequence[ChoreDone | ChoreFailed]) -> None:
@@ -131,8 +131,8 @@ class Log:
         if self._output.as_json:
             self._output.json({"at": now, "event": event, **facts})
             return
-        told = " ".join(f"{name}={value}" for name, value in facts.items())
-        self._output.say(f"{shown(now)} {event:9} {told}".rstrip(), STYLES.get(event, ""))
+        fields = " ".join(f"{name}={value}" for name, value in facts.items())
+        self._output.say(f"{shown(now)} {event:9} {fields}".rstrip(), STYLES.get(event, ""))
 
 
 def _as_json(done: ChoreDone | ChoreFailed) -> dict[str, Any]:

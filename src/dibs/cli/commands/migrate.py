@@ -42,14 +42,14 @@ def migrate(session: Session, dry_run: bool, lock_timeout: timedelta, repair: bo
 
 
 class Waiting:
-    """Says what a migration waits for, whenever it is something new."""
+    """Says what a migration waits for, whenever that changes."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._said = ""
 
     def __call__(self, holder: str) -> None:
-        """Say it."""
+        """Print the holder of the lock, unless it was printed before."""
         if holder.partition(" (")[0] != self._said:
             self._said = holder.partition(" (")[0]
             self._output.note(f"waiting for a lock: {holder}", "yellow")

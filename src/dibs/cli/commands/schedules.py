@@ -1,4 +1,4 @@
-"""``dibs schedules``: list them, look at one, set, pause, resume, trigger, preview and drop it."""
+"""``dibs schedules``: list, show, set, pause, resume, trigger, preview and drop schedules."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def set_schedule(session: Session, /, name: str, **options: Any) -> None:
 @click.option("--reason", default="paused by request", help="Why, for others to read.")
 @pass_session
 def pause(session: Session, name: str, reason: str) -> None:
-    """Let a schedule make no jobs; the ones it has made go on."""
+    """Pause a schedule: it makes no jobs; the jobs it has made go on."""
     with session.client() as client:
         changed = client.schedules.pause(name, reason)
     _switched(session, name, paused=True, changed=changed)
@@ -148,7 +148,7 @@ def pause(session: Session, name: str, reason: str) -> None:
 @click.argument("name", type=SCHEDULE)
 @pass_session
 def resume(session: Session, name: str) -> None:
-    """Let a paused schedule go on from now; the slots of the pause are not made up for."""
+    """Resume a schedule from now on; slots of the pause get no jobs."""
     with session.client() as client:
         changed = client.schedules.resume(name)
     _switched(session, name, paused=False, changed=changed)

@@ -55,12 +55,12 @@ def _follow(session: Session, status: Status) -> None:
         session.output.json(asdict(status))
         return
     attempt = f"attempt {status.attempts} of {status.max_attempts}" if status.attempts else ""
-    told = [spoken(status.progress), attempt, status.reason]
-    session.output.say(f"{shown(datetime.now(UTC))} {status.state:10} " + ", ".join(filter(None, told)))
+    details = [spoken(status.progress), attempt, status.reason]
+    session.output.say(f"{shown(datetime.now(UTC))} {status.state:10} " + ", ".join(filter(None, details)))
 
 
 def no_such_job(id: UUID) -> UnknownJob:
-    """The error for an id that stands for nothing here."""
+    """Return the error for an id without a job."""
     return UnknownJob(
         f"there is no job {id}", hint="it was never committed, or its retention is over and it was pruned"
     )
@@ -78,7 +78,7 @@ def _print(output: Output, known: dict[str, Any]) -> None:
 
 
 def _relatives(jobs: dict[str, Any] | list[dict[str, Any]] | None) -> str | None:
-    """The job that it follows, or those that follow it."""
+    """Format the job that it follows, or those that follow it."""
     these = jobs if isinstance(jobs, list) else [jobs] if jobs else []
     return ", ".join(f"{j['id']} ({j['kind']}, {j['state']})" for j in these) or None
 

@@ -1,4 +1,4 @@
-"""``dibs stats``: what happened, in numbers."""
+"""``dibs stats``: statistics of runs."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def _line(s: Statistics | Totals) -> tuple[tuple[str, ...], tuple[object, ...]]:
         return EVER, (s.queue, s.kind, *counts, s.last_ended_at, s.last_run, s.run_hour, s.run_day, s.run_week,
                       s.run_mean, s.wait_hour, s.wait_day, s.wait_week, s.wait_mean)  # fmt: skip
     about = {name: value for name in ("at", "queue", "kind") if (value := getattr(s, name)) is not None}
-    told = (*counts, s.run_p50, s.run_p95, s.run_p99, s.run_max, s.wait_p50, s.wait_p95, s.wait_p99, s.wait_max)
-    return (*about, *LATELY), (*about.values(), *told)
+    figures = (*counts, s.run_p50, s.run_p95, s.run_p99, s.run_max, s.wait_p50, s.wait_p95, s.wait_p99, s.wait_max)
+    return (*about, *LATELY), (*about.values(), *figures)

@@ -1,4 +1,4 @@
-"""``dibs top``: look at it live."""
+"""``dibs top``: a live page in the terminal."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.option("--every", type=DURATION, default="2s", show_default=True, help="How often to look.")
+@click.option("--every", type=DURATION, default="2s", show_default=True, help="Time between two updates.")
 @pass_session
 def top(session: Session, every: timedelta) -> None:
-    """Look at queues, running jobs, workers and dead jobs, live, and fix what is wrong.
+    """Snapshot at queues, running jobs, workers and dead jobs, live, and fix what is wrong.
 
     Keys: 1 to 4 for the tables, s to sort, / to filter, enter for a job, p to pause a queue, r to retry, c to cancel, q
     to quit.
@@ -35,9 +35,9 @@ def top(session: Session, every: timedelta) -> None:
         from dibs.cli.top.page import Page
     except ImportError:
         raise InvalidArgument("dibs top needs an extra", hint="pip install 'dibs[top]'") from None
-    asyncio.run(_look(session.find(), seconds(every), Page))
+    asyncio.run(_run(session.find(), seconds(every), Page))
 
 
-async def _look(dsn: str, every: float, page: type) -> None:
+async def _run(dsn: str, every: float, page: type) -> None:
     async with BoundedClient(dsn, timeout=5.0, read_only=False) as client:
         await page(client, place(dsn), every).run_async()

@@ -93,7 +93,7 @@ def authorize(session: Session, host: str, options: dict[str, Any]) -> Authorize
 
 
 def secrets(session: Session, file: Path, *, named: bool) -> SecretFile:
-    """A file of secrets, with a word if others can read it."""
+    """Read a file of secrets; warn if others can read it."""
     from dibs.web.secrets import SecretFile
 
     found = SecretFile(file, named=named)
@@ -103,7 +103,7 @@ def secrets(session: Session, file: Path, *, named: bool) -> SecretFile:
 
 
 def check_roles(session: Session, dsn: str, write: bool) -> None:
-    """Say at once what the database will refuse; what it cannot be asked now, the pages say."""
+    """Report the rights that the login lacks. If the database does not answer now, the pages will report them."""
     try:
         found = taken(dsn)
     except ConnectionLost:
@@ -124,7 +124,7 @@ def check_roles(session: Session, dsn: str, write: bool) -> None:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there."""
+    """Return a listening socket."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(found[4][:2], family=found[0])
@@ -136,7 +136,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def tell(session: Session, listener: socket.socket, prefix: str, write: bool) -> None:
-    """Say where it is."""
+    """Print the address of the dashboard."""
     host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/{prefix.strip('/')}"
     if session.as_json:
@@ -155,7 +155,7 @@ def serve(dashboard: ASGIApp, listener: socket.socket) -> None:
 
 
 def server_of(dashboard: ASGIApp) -> uvicorn.Server:
-    """A web server of a dashboard."""
+    """Return a web server for a dashboard."""
     import uvicorn
 
     # Access depends on the peer's own address, so no header may change it.

@@ -24,10 +24,10 @@ def why(session: Session, id: IdGiven) -> None:
     with session.client() as client:
         whole = session.job_id(client, id)
         state = client.status(whole).state
-        told = client.why(whole)
+        reason = client.why(whole)
     if state is State.UNKNOWN:
         raise no_such_job(whole)
     if session.as_json:
-        session.output.json({"id": whole, "state": state, "why": told})
+        session.output.json({"id": whole, "state": state, "why": reason})
     else:
-        session.output.say(told)
+        session.output.say(reason)

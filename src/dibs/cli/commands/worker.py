@@ -185,7 +185,7 @@ def _database(session: Session, app: str | None) -> str | None:
 
 
 def with_channels(path: str | None) -> App:
-    """The app with the channels added, or an app of channels alone."""
+    """Return the app with the channels added, or an app of channels alone."""
     from dibs.channels import ChannelApp, add
 
     if path is None:
@@ -196,7 +196,7 @@ def with_channels(path: str | None) -> App:
 
 
 def load(path: str | None) -> App:
-    """The app that ``module:name`` stands for."""
+    """Return the app that ``module:name`` stands for."""
     if path is None:
         raise InvalidArgument("name an app, such as shop.tasks:app, or give --channels")
     module, _, name = path.partition(":")

@@ -1,4 +1,4 @@
-"""``dibs workers``: who is alive, what they run, how many are needed; and asking one of them to stop."""
+"""``dibs workers``: the worker processes, their tasks, the number needed, and a stop of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: a line that sums up, one of four tables, and the keys that do something."""
+"""The page: a summary, one of four tables, and the keys."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Input, Static
 
 from dibs.cli.text import clean
-from dibs.cli.top.look import Look, look
 from dibs.cli.top.screens import JobScreen, Question
+from dibs.cli.top.snapshot import Snapshot, read_snapshot
 from dibs.cli.top.views import VIEWS, View, cell, order
 from dibs.errors import DibsError
 
@@ -36,7 +36,7 @@ Question { align: center middle; }
 
 
 class Page(App[None]):
-    """Looks again every few seconds, and shows one of the tables."""
+    """Reads a snapshot every few seconds, and shows one of the tables."""
 
     CSS = STYLE
     ENABLE_COMMAND_PALETTE = False
@@ -53,7 +53,7 @@ class Page(App[None]):
     def __init__(self, client: AsyncClient, where: str, every: float) -> None:
         super().__init__()
         self.client = client
-        self.seen: Look | None = None
+        self.seen: Snapshot | None = None
         self._where = where
         self._every = every
         self._view: View = VIEWS[0]
@@ -69,19 +69,19 @@ class Page(App[None]):
         yield from (self._summary, self._tabs, self._field, self._table, Footer())
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Start reading."""
         self._table.focus()
         self._tell(f"looking at {self._where} …")
-        self.look()
-        self.set_interval(self._every, self.look)
+        self.refresh_data()
+        self.set_interval(self._every, self.refresh_data)
 
-    def look(self) -> None:
-        """Look again, unless a look is under way."""
-        self.run_worker(self._look(), group="look", exclusive=True)
+    def refresh_data(self) -> None:
+        """Read a snapshot, unless a read is under way."""
+        self.run_worker(self._refresh_data(), group="refresh", exclusive=True)
 
-    async def _look(self) -> None:
+    async def _refresh_data(self) -> None:
         try:
-            self.seen = await look(self.client)
+            self.seen = await read_snapshot(self.client)
         except DibsError as error:
             self._tell(str(error).splitlines()[0], "bold red")
         else:
@@ -103,7 +103,7 @@ class Page(App[None]):
         keys = [self._add(*found) for found in self._rows(self.seen)]
         table.move_cursor(row=keys.index(key) if key in keys else row)
 
-    def _rows(self, seen: Look) -> list[tuple[str, tuple[Any, ...]]]:
+    def _rows(self, seen: Snapshot) -> list[tuple[str, tuple[Any, ...]]]:
         column = self._sorted.get(self._view.name)
         rows = [row for row in self._view.rows(seen) if self._filter in " ".join(map(cell, row[1])).casefold()]
         if column is None:
@@ -119,12 +119,12 @@ class Page(App[None]):
         return key
 
     def _selected(self) -> str | None:
-        """The key of the row under the cursor."""
+        """Return the key of the row under the cursor."""
         table = self._table
         return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value if table.row_count else None
 
     def _job(self) -> UUID | None:
-        """The job that is looked at, or under the cursor."""
+        """Return the job on the screen, or under the cursor."""
         if isinstance(self.screen, JobScreen):
             return self.screen.job_id
         key = self._selected() if self._view.name in {"running", "dead"} else None
@@ -155,12 +155,12 @@ class Page(App[None]):
         self._fill()
 
     def on_input_submitted(self) -> None:
-        """Back to the table; without a text the field goes."""
+        """Return to the table; hide the field if it has no text."""
         self._field.display = bool(self._filter)
         self._table.focus()
 
     def on_data_table_row_selected(self) -> None:
-        """Look at the job of the row."""
+        """Snapshot at the job of the row."""
         if id := self._job():
             self.push_screen(JobScreen(self.client, id, self._every))
 
@@ -198,14 +198,14 @@ class Page(App[None]):
         except DibsError as error:
             self.notify(clean(str(error)), severity="error", markup=False)
         else:
-            self.look()
+            self.refresh_data()
 
 
 def _side(column: str) -> Any:
     return "right" if column.startswith(">") else "left"
 
 
-def _summed_up(where: str, seen: Look) -> str:
+def _summed_up(where: str, seen: Snapshot) -> str:
     ready, running, dead = (sum(getattr(d, name) for d in seen.depths) for name in ("ready", "running", "dead"))
     rate = sum(r.succeeded + r.failed for r in seen.rates.values())
     counts = f"{ready:,} ready · {running:,} running · {dead:,} dead · {rate:,.1f}/s"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class JobScreen(Screen[None]):
-    """Everything known of one job; asked again as long as it is looked at."""
+    """Everything known of one job, read again while it is shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape,q", "app.pop_screen", "Back"),
@@ -44,15 +44,15 @@ class JobScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
-        self.look()
-        self.set_interval(self._every, self.look)
+        """Start reading."""
+        self.refresh_data()
+        self.set_interval(self._every, self.refresh_data)
 
-    def look(self) -> None:
-        """Ask for the job."""
-        self.run_worker(self._look(), exclusive=True)
+    def refresh_data(self) -> None:
+        """Read the job."""
+        self.run_worker(self._refresh_data(), exclusive=True)
 
-    async def _look(self) -> None:
+    async def _refresh_data(self) -> None:
         try:
             text = await describe(self._client, self.job_id)
         except DibsError as error:
@@ -61,7 +61,7 @@ class JobScreen(Screen[None]):
 
 
 async def describe(client: AsyncClient, id: UUID) -> Text:
-    """A job in words: why it is what it is, its facts and its attempts with their errors."""
+    """Describe a job: the reason for its state, its facts, and its attempts with their errors."""
     text = Text.assemble((f"job {id}\n", "bold"), clean(await client.why(id)), "\n\n")
     try:
         known = await client.show(id)

@@ -1,4 +1,4 @@
-"""The four tables of the page: what stands in their columns."""
+"""The four tables of the page, and their columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dibs.units import spoken
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dibs.cli.top.look import Look
+    from dibs.cli.top.snapshot import Snapshot
 
 Row = tuple[str, tuple[Any, ...]]
 """A row's key, and the values of its columns."""
@@ -27,21 +27,21 @@ class Count:
     """A number and its text, which differ for an estimate."""
 
     number: int
-    told: str = field(compare=False)
+    text: str = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A table: its name, its columns (numbers stand under ``>name``), and the rows of a look."""
+    """A table: its name, its columns (numbers stand under ``>name``), and its rows of a snapshot."""
 
     name: str
     columns: tuple[str, ...]
-    rows: Callable[[Look], Iterator[Row]]
+    rows: Callable[[Snapshot], Iterator[Row]]
 
 
-def _queues(look: Look) -> Iterator[Row]:
-    for d in look.depths:
-        rate = look.rates.get(d.queue)
+def _queues(snapshot: Snapshot) -> Iterator[Row]:
+    for d in snapshot.depths:
+        rate = snapshot.rates.get(d.queue)
         ended, failed = (round(rate.succeeded, 1), round(rate.failed, 1)) if rate else (0.0, 0.0)
         oldest = d.oldest_ready if d.ready else None
         name = f"{d.queue} (paused)" if d.paused else d.queue
@@ -49,23 +49,23 @@ def _queues(look: Look) -> Iterator[Row]:
         yield d.queue, (name, *counts, oldest, ended, failed)
 
 
-def _running(look: Look) -> Iterator[Row]:
-    for job in look.running:
-        told = "is to stop" if job.cancel_requested else (job.progress or {}).get("message")
-        since = look.at - job.claimed_at
-        yield str(job.id), (job.kind or job.queue, since, bar(job.progress), str(job.id), job.worker, told)
+def _running(snapshot: Snapshot) -> Iterator[Row]:
+    for job in snapshot.running:
+        message = "is to stop" if job.cancel_requested else (job.progress or {}).get("message")
+        since = snapshot.at - job.claimed_at
+        yield str(job.id), (job.kind or job.queue, since, bar(job.progress), str(job.id), job.worker, message)
 
 
-def _workers(look: Look) -> Iterator[Row]:
-    for w in look.workers:
-        seen = look.at - w.seen_at
+def _workers(snapshot: Snapshot) -> Iterator[Row]:
+    for w in snapshot.workers:
+        seen = snapshot.at - w.seen_at
         state = "silent" if seen > timedelta(seconds=3 * BEAT) else "stopping" if w.stop_asked_at else ""
         where = f"{w.facts.get('host', '?')}:{w.facts.get('pid', '?')}"
         yield str(w.id), (w.id, w.name, where, state, w.running, seen, ", ".join(w.facts.get("queues", ())))
 
 
-def _dead(look: Look) -> Iterator[Row]:
-    for job in look.dead:
+def _dead(snapshot: Snapshot) -> Iterator[Row]:
+    for job in snapshot.dead:
         yield str(job.id), (str(job.id), job.kind, str(job.state), first_line(job.reason))
 
 
@@ -90,11 +90,11 @@ def bar(progress: dict[str, Any] | None) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as it is shown."""
+    """Format a value for a cell."""
     if value is None:
         return ""
     if isinstance(value, Count):
-        return value.told
+        return value.text
     return spoken(value) if isinstance(value, timedelta) else str(value)
 
 

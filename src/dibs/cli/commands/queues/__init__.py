@@ -1,4 +1,4 @@
-"""``dibs queues``: list them, look at one, set its policy, pause it, purge it."""
+"""``dibs queues``: list queues, show one, set its policy, pause it, purge it."""
 
 from dibs.cli.commands.queues import flow, policy
 from dibs.cli.commands.queues.group import queues

@@ -47,17 +47,17 @@ def resume(session: Session, queue: str, extend: timedelta | None) -> None:
         session.output.json({"queue": queue, "paused_at": resumed.paused_at, "late": resumed.late,
                              "extended": resumed.extended})  # fmt: skip
     else:
-        session.output.say(f"queue {queue} {_told(resumed)}")
+        session.output.say(f"queue {queue} {_in_words(resumed)}")
 
 
-def _told(resumed: Resumed) -> str:
-    told = "is resumed" if resumed.paused_at else "was not paused"
+def _in_words(resumed: Resumed) -> str:
+    words = "is resumed" if resumed.paused_at else "was not paused"
     if not resumed.late:
-        return told
+        return words
     end = (
         f"{resumed.extended} of them live on" if resumed.extended else "they expire now; --extend would have kept them"
     )
-    return f"{told}; {resumed.late} jobs are past their time: {end}"
+    return f"{words}; {resumed.late} jobs are past their time: {end}"
 
 
 @queues.command(short_help="Delete a queue's waiting jobs; a dry run unless --yes.")

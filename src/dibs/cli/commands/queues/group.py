@@ -47,8 +47,8 @@ def _today(client: Client) -> Counter[str]:
 
 def row(d: Depth) -> tuple[Any, ...]:
     """Return the counts of a queue as a row of the table."""
-    told = (d.told(state) for state in ("scheduled", "ready", "blocked", "running", "dead"))
-    return (d.queue, d.paused, *told, d.oldest_ready if d.ready else None)
+    counts = (d.told(state) for state in ("scheduled", "ready", "blocked", "running", "dead"))
+    return (d.queue, d.paused, *counts, d.oldest_ready if d.ready else None)
 
 
 def counts(d: Depth) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The settings of a queue: look at them, set them, drop the queue."""
+"""Commands for the settings of a queue: show, set and drop it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def show(session: Session, name: str) -> None:
         depth = client.queues.depth(name)
         settings = client.queues.settings(name)
     if session.as_json:
-        told_of = {one.setting: _source(one) for one in settings}
-        session.output.json({**policy, "depth": counts(depth), "sources": told_of})
+        by_setting = {one.setting: _source(one) for one in settings}
+        session.output.json({**policy, "depth": counts(depth), "sources": by_setting})
         return
-    sources = {one.setting: _told(one) for one in settings}
+    sources = {one.setting: _source_in_words(one) for one in settings}
     session.output.facts((key, _value(key, value), sources.get(key, "")) for key, value in policy.items())
     session.output.say("")
     session.output.table(COLUMNS[2:], [row(depth)[2:]])
@@ -49,7 +49,7 @@ def _source(setting: SettingInfo) -> dict[str, Any]:
     return {"source": setting.source, "by": setting.set_by, "at": setting.set_at, "tasks": setting.tasks}
 
 
-def _told(setting: SettingInfo) -> str:
+def _source_in_words(setting: SettingInfo) -> str:
     by = f"set by {setting.set_by}" if setting.set_by else setting.source
     return f"{by}; tasks with their own: {', '.join(setting.tasks)}" if setting.tasks else by
 
@@ -71,7 +71,7 @@ EXCLUSIVE = click.option("--exclusive/--no-exclusive", default=None, help="Let o
 
 
 def _policy_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """An option for each setting of a queue."""
+    """Add an option for each setting of a queue."""
     for setting in reversed(SETTINGS):
         command = _option(setting)(command)
         if setting.name == "shard_lease":

@@ -1,4 +1,4 @@
-"""One look at the database: everything the page shows, asked at once."""
+"""A snapshot of the database: everything that the page shows, read at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dibs.info import Depth, JobSummary, RunningJob, WorkerInfo
 
 SPAN = 120.0
-"""Over how many seconds rates are taken. Statistics are a few seconds late."""
+"""Seconds over which rates are computed. Statistics are a few seconds late."""
 MOST = 200
 """The number of rows that are read of a list."""
 
@@ -29,7 +29,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Snapshot:
     """A snapshot of queues, runs, workers and dead jobs."""
 
     at: datetime
@@ -40,8 +40,8 @@ class Look:
     dead: list[JobSummary]
 
 
-async def look(client: AsyncClient) -> Look:
-    """Ask for everything."""
+async def read_snapshot(client: AsyncClient) -> Snapshot:
+    """Read a snapshot."""
     at, depths, rates, running, workers, found = await asyncio.gather(
         client.now(),
         client.queues.depths(),
@@ -50,7 +50,7 @@ async def look(client: AsyncClient) -> Look:
         client.workers.list(),
         client.find_jobs({"states": sorted(DEAD)}, limit=MOST),
     )
-    return Look(at, depths, rates, running, workers, found.jobs)
+    return Snapshot(at, depths, rates, running, workers, found.jobs)
 
 
 async def _rates(client: AsyncClient) -> dict[str, Rate]:
