@@ -7,6 +7,7 @@ is the database's own.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dibs.db import calls
@@ -57,6 +58,11 @@ class InlineClient:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
+    @property
+    def _enqueuer(self) -> SimpleNamespace:
+        """The part of a client by which an app enqueues one job."""
+        return SimpleNamespace(enqueue=lambda job, conn: self.enqueue_many([job], conn=conn)[0])
+
     def enqueue(self, queue: str, *args: Any, conn: Any = None, **options: Any) -> Enqueued:
         """Enqueue one job and run it."""
         made = self._client.enqueue(queue, *args, conn=conn, **options)
@@ -88,6 +94,15 @@ class InlineAsyncClient:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
+
+    @property
+    def _enqueuer(self) -> SimpleNamespace:
+        """The part of a client by which an app enqueues one job."""
+
+        async def enqueue(job: NewJob, conn: Any) -> Enqueued:
+            return (await self.enqueue_many([job], conn=conn))[0]
+
+        return SimpleNamespace(enqueue=enqueue)
 
     async def enqueue(self, queue: str, *args: Any, conn: Any = None, **options: Any) -> Enqueued:
         """Enqueue one job and run it."""
