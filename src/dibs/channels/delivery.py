@@ -190,10 +190,9 @@ class Delivery:
         if stage.stage == "refused":
             error = str((stage.detail or {}).get("error", "refused"))
             if order.error_handler is not None:
-                failure = {"original_payload": payload, "error": error}
-                await self._tell(
-                    here, order.error_handler, self._functions.tell_error(here, order.error_handler, envelope)
-                )
+                envelope = {"original_payload": payload, "error": error}
+                telling = self._functions.tell_error(here, order.error_handler, envelope)
+                await self._tell(here, order.error_handler, telling)
             raise GiveUp(error)
         return stage.detail
 
