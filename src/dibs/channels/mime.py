@@ -73,7 +73,7 @@ def compose(email: Email, default_sender: str | None, key: str) -> Wire:
 
 
 def _written(made: EmailMessage) -> bytes:
-    """Return the message as bytes. Refuse it if a value became a header or a body of its own."""
+    """Return the message as bytes. Refuse it if a value turned into a separate header or body."""
     content = made.as_bytes()
     if BytesHeaderParser().parsebytes(content).keys() != made.keys():
         raise Refusal("the message has a value that would be read as another header")

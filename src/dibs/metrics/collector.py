@@ -1,4 +1,4 @@
-"""The interface of your own collector, for any system of measurement."""
+"""The interface of a collector that you write for any system of measurement."""
 
 from __future__ import annotations
 
