@@ -33,7 +33,7 @@ from dibs.testing import (
     pointed,
     refute_enqueued,
 )
-from dibs.testing._assert import KEPT
+from dibs.testing._assert import READABLE
 from dibs.testing._perform import DEFAULT_ATTEMPTS
 
 if TYPE_CHECKING:
@@ -445,7 +445,7 @@ def test_assert_enqueued_means_the_options_of_jobs(app: dibs.App) -> None:
     refute_enqueued(welcome, ttl=5)
     with pytest.raises(AssertionError, match="its group is 'acme', not 'other'"):
         assert_enqueued(welcome, 1, group="other")
-    unkept = dibs.types.JobOptions.__annotations__.keys() - {*KEPT, "priority", "delay", "due_at"}
+    unkept = dibs.types.JobOptions.__annotations__.keys() - {*READABLE, "priority", "delay", "due_at"}
     assert unkept == {"dedup", "dedup_key", "dedup_scope", "dedup_for", "on_duplicate", "shard_key"}
     for name in unkept:
         with pytest.raises(dibs.InvalidArgument, match=f"the {name} of a job is not kept"):

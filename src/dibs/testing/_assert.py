@@ -27,11 +27,10 @@ SHOWN = 20
 LEEWAY = 1.0
 """A delay is measured from the time of the enqueue; they may differ by this many seconds."""
 _OWN = ("queue", "priority", "delay", "due_at", "state", "payload")
-KEPT = (
-    "group", "cost", "resources", "headers", "content_type", "deadline", "max_attempts", "ttl", "lease",
-    "lease_growth", "lease_cap", "backoff", "history",
-)  # fmt: skip
-"""Options of a job that can be read after its enqueue. Those of deduplication and sharding cannot."""
+_UNREADABLE = {"dedup_key", "dedup", "dedup_scope", "dedup_for", "on_duplicate", "shard_key"}
+"""Options that cannot be read after the enqueue."""
+READABLE = tuple(name for name in JobOptions.__annotations__ if name not in {*_OWN, *_UNREADABLE})
+"""The options that a job shows, besides those that are fields of :class:`Seen`."""
 _MISSING = object()
 
 
@@ -168,7 +167,7 @@ def _read(rows: list[tuple[Any, ...]]) -> list[Seen]:
         options = {**shown, **shown["policy"], **msgspec.json.decode(durations)}
         if options["deadline"] is not None:
             options["deadline"] = datetime.fromisoformat(options["deadline"])
-        kept = {name: options.get(name) for name in KEPT}
+        kept = {name: options.get(name) for name in READABLE}
         made.append(Seen(id, queue, kind, state, priority, payload, enqueued_at, due_at, kept))
     return made
 
@@ -207,7 +206,7 @@ def _options(kwargs: dict[str, Any], **own: Any) -> dict[str, Any]:
     """Take the options of jobs out of the keyword arguments."""
     __tracebackhide__ = True
     given = {name: kwargs.pop(name) for name in [*kwargs] if name in JobOptions.__annotations__}
-    if unkept := [name for name in given if name not in {*KEPT, *_OWN}]:
+    if unkept := [name for name in given if name not in {*READABLE, *_OWN}]:
         raise InvalidArgument(
             f"the {unkept[0]} of a job is not kept, so it cannot be asserted",
             hint=f"an argument of that name goes into arguments={{{unkept[0]!r}: …}}",

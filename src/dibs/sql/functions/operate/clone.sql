@@ -8,6 +8,7 @@ as $$
 declare
   v_job dibs.job;
   v_queue text;
+  v_options jsonb;
   v_clone uuid;
 begin
   select j.* into v_job from dibs.job as j where j.id = dibs._visible_job(clone.id);
@@ -16,15 +17,14 @@ begin
   end if;
   select coalesce(p.name, q.name) into v_queue
   from dibs.queue as q left join dibs.queue as p on p.id = q.shard_of where q.id = v_job.queue_id;
+  -- Every column of job that is not named here is an option of the same name.
+  v_options := jsonb_strip_nulls(to_jsonb(v_job)
+    - '{id,due_at,queue_id,fingerprint,dedup_scope,size,group_name,payload,headers,backoff,body}'::text[]
+    || jsonb_build_object('queue', v_queue, 'group', v_job.group_name,
+      'deadline', case when v_job.deadline > dibs.now() then v_job.deadline end));
   select e.id into v_clone from dibs._enqueue_batch(
-    jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
-      'queue', v_queue, 'kind', v_job.kind, 'content_type', v_job.content_type, 'priority', v_job.priority,
-      'ttl', v_job.ttl,
-      'deadline', case when v_job.deadline > dibs.now() then v_job.deadline end, 'lease', v_job.lease,
-      'lease_growth', v_job.lease_growth, 'lease_cap', v_job.lease_cap, 'max_attempts', v_job.max_attempts,
-      'history', v_job.history,
-      'group', v_job.group_name, 'cost', v_job.cost, 'resources', v_job.resources))
-      || jsonb_build_object('payload', v_job.payload, 'headers', v_job.headers, 'backoff', v_job.backoff)),
+    jsonb_build_array(v_options || jsonb_build_object(
+      'payload', v_job.payload, 'headers', v_job.headers, 'backoff', v_job.backoff)),
     case when v_job.body is not null then array[v_job.body] end, false) as e;
   perform dibs._audit('clone', v_queue, jobs => 1, detail => jsonb_build_object('of', clone.id, 'clone', v_clone));
   return v_clone;
