@@ -14,7 +14,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import dibs
-from dibs.db.calls.jobs import encode, enqueue_many
+from dibs.db.calls.encoder import encode
+from dibs.db.calls.jobs import enqueue_many
 from dibs.ids import IdMaker
 from dibs.worker import Worker, WorkerSettings
 

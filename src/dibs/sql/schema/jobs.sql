@@ -245,7 +245,7 @@ create table dibs.lease (
   fingerprint bytea,
   group_key uuid,
   cost integer,
-  group_hold dibs.group_hold not null default 'none',
+  group_hold dibs.group_hold,
   limit_ids integer[],
   limit_units integer[]
 ) with (
@@ -258,7 +258,8 @@ comment on column dibs.lease.own_lease is
 'How long the next lease lasts where the job''s own policy says so, and not the queue''s.';
 comment on column dibs.lease.cancel is 'Why its end was asked for, if it was.';
 comment on column dibs.lease.group_key is 'The group: a hash of the queue''s id and the group''s name.';
-comment on column dibs.lease.group_hold is 'How the job counts against the concurrency of its group.';
+comment on column dibs.lease.group_hold is
+'How the job counts against the concurrency of its group; null for `none`, which takes no room in this hot table.';
 comment on column dibs.lease.limit_ids is 'The limits it holds units of; limit_units says how many of each.';
 
 create table dibs.dead (

@@ -147,7 +147,7 @@ begin
       select t.id, v_token, t.due_at, t.expire_at, v_at, v_at + coalesce(claim.lease, t.own_lease,
           dibs._lease_length(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
         t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_worker, t.fingerprint,
-        t.group_key, t.cost, coalesce(v_batch.group_holds[t.ordinality], 'none'),
+        t.group_key, t.cost, nullif(v_batch.group_holds[t.ordinality], 'none'),
         case when v_job_units is null then (v_batch.queue_units).limit_ids
           else (v_batch.queue_units).limit_ids || (v_job_units[t.ordinality]).limit_ids end,
         case when v_job_units is null then (v_batch.queue_units).limit_units

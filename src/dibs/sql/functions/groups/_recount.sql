@@ -8,7 +8,7 @@ begin atomic
   cross join lateral (
     select dibs._group_hold_for(o.concurrency) as group_hold
     from dibs._find_group_policy(l.queue_id, l.group_key) as o where o.concurrency is not null) as p
-  where l.group_key is not null and l.group_hold <> p.group_hold
+  where l.group_key is not null and l.group_hold is distinct from p.group_hold
     and of_queue in (l.queue_id, 0) and of_group in (l.group_key, dibs._nil_id());
 end;
 
