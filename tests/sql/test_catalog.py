@@ -334,7 +334,7 @@ def test_what_sessions_remember_has_a_seed_for_each_shape(db: psycopg.Connection
         " where pronamespace = 'dibs'::regnamespace and prokind = 'f'"
     ).fetchall()
     sources = "".join(body for (body,) in rows)
-    sealing = db.execute("select pg_get_function_sqlbody('dibs._with_checksum'::regproc)").fetchone()
+    sealing = db.execute("select pg_get_function_sqlbody('dibs._remember'::regproc)").fetchone()
     assert sealing
     seed = re.findall(r"\b\d{5}\b", sealing[0])[0]
     types = sorted(set(re.findall(r"_recall\([^)]*\)\)?::dibs\.(\w+)", sources)))
@@ -345,7 +345,7 @@ def test_what_sessions_remember_has_a_seed_for_each_shape(db: psycopg.Connection
         (types,),
     ).fetchone()
     assert shapes == (REMEMBERED.get(int(seed)),), (
-        "the shape has changed: give _with_checksum another seed, and note it here"
+        "the shape has changed: give _remember and _without_checksum another seed, and note it here"
     )
 
 

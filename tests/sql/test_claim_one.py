@@ -28,10 +28,8 @@ REST = (
 @pytest.fixture
 def claimer(db: Connection, connect: Connect) -> Connection:
     """Has claimed a job of ``q``, and will look back in an hour only."""
-    db.execute(
-        "create or replace function dibs._floor_reuse_us() returns bigint language sql immutable parallel safe"
-        " return 3600000000"
-    )
+    [(constants,)] = db.execute("select pg_get_functiondef('dibs._constant'::regproc)").fetchall()
+    db.execute(constants.replace("(20000)", "(3600000000)"))
     enqueue(db)
     conn = connect()
     assert claim(conn) is not None
@@ -159,6 +157,7 @@ def test_the_floor_is_raised_soon_although_claims_are_quick(db: Connection, conn
     clock.move(1)  # No floor rises into the last 250 ms, and a quick machine claims all of them within that time.
     pin.execute("begin isolation level repeatable read")
     pin.execute("select count(*) from dibs.ready")
+    pin.execute("select pg_sleep(0.3)")  # No floor rises above now - 250 ms.
     for _ in range(1500):
         claimer.execute("select from dibs.claim('{q}')")
     below = db.execute(

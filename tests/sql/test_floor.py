@@ -130,7 +130,7 @@ def test_a_setting_that_is_not_ours_is_ignored(db: psycopg.Connection[Any]) -> N
         assert id == first
         db.execute("select dibs.release(%s, %s)", (id, token))
     forged = f'("{{5}}","{{{"9" * 16}}}","{{00000000-0000-0000-0000-000000000000}}","{{0}}",0,0,0,0,0)'
-    db.execute("select set_config('dibs.floor_1', dibs._with_checksum(%s), false)", (forged,))
+    db.execute("select dibs._remember('floor', 1, %s)", (forged,))
     assert db.execute("select id from dibs.claim('{q}')").fetchall() == [(first,)]
 
 

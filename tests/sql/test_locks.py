@@ -89,9 +89,8 @@ def test_a_sweep_in_an_open_transaction_stops_no_other_for_long(connect: Connect
 
 def test_a_sweep_that_never_ends_in_time_lets_every_other_claim_through(db: psycopg.Connection[Any]) -> None:
     """What a claim remembers is gone when it runs into a timeout, so the next one has the same sweep before it."""
-    look = (
-        f"select count(*) filter (where dibs._look_back('floor', 1, {EXPENSIVE}, 0) = dibs._unlimited_look_back_us())"
-    )
+    sweep = "dibs._constant('unlimited_look_back_us')"
+    look = f"select count(*) filter (where dibs._look_back('floor', 1, {EXPENSIVE}, 0) = {sweep})"
     [(sweeps,)] = db.execute(f"{look} from generate_series(1, 100)").fetchall()
     assert 0 < sweeps < 100
 

@@ -159,7 +159,7 @@ FLAGS = Check(
           where b.is_set and b.scope = 'queue' and b.name = q.name) as own,
         exists (select from dibs.group_policy as p where p.queue_id = q.id) as policies,
         exists (select from dibs.ready as r join dibs.job as j on j.id = r.id
-          where r.queue_id = q.id and j.size > dibs._large_job_bytes()) as large) as w
+          where r.queue_id = q.id and j.size > dibs._constant('large_job_bytes')) as large) as w
     where not q.has_groups and w.groups or not q.has_job_limits and w.resources
       or not q.has_limit and w.own or not q.has_group_policy and w.policies or not q.has_large and w.large""",
     "shards/_make, queues/_names, limits/_rule",

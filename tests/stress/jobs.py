@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from random import Random
 
 LARGE = "x" * 70_000
-"""A payload above `dibs._large_job_bytes()`."""
+"""A payload above `dibs._constant('large_job_bytes')`."""
 DAY_MS = 86_400_000
 FAR = 600.0
 """A delay that ends after every run: only something else brings the job back."""

@@ -86,7 +86,7 @@ create or replace function dibs._may_sweep(what text, queue_id integer, at times
 language plpgsql volatile
 as $$
 declare
-  v_cooldown constant bigint := dibs._look_back_cooldown(1);
+  v_cooldown constant bigint := dibs._constant('look_back_cooldown');
   v_hint record;
 begin
   select h.ctid as row_id, h.took, h.swept_at + v_cooldown * h.took as ends_at into v_hint from dibs.floor_hint as h
@@ -112,9 +112,9 @@ language sql volatile
 -- Ignore a time later than any we would set: the clock was set back. Sweep only half of the times that an expensive sweep is due: one that
 -- hits the statement timeout is due again at once, and otherwise no claim would succeed.
 return case
-  when (real_us >= (floor).sweep_at or (floor).sweep_at - real_us > dibs._look_back_cooldown((floor).sweep_took))
+  when (real_us >= (floor).sweep_at or (floor).sweep_at - real_us > dibs._constant('look_back_cooldown') * (floor).sweep_took)
     and ((floor).sweep_took < 2000 or random() < 0.5 and dibs._may_sweep(what, queue_id, dibs._from_micros(real_us)))
-    then dibs._unlimited_look_back_us()
+    then dibs._constant('unlimited_look_back_us')
   when real_us >= (floor).near_at or (floor).near_at - real_us > 60000000 then 500000 << (floor).near_step
   else 0
 end;
@@ -140,7 +140,7 @@ create or replace function dibs._floor_to_share(what text, queue_id integer, flo
 language plpgsql volatile
 as $$
 declare
-  v_hint dibs.floor := dibs._fit_floor(dibs._read_hint(what, queue_id), floor.priorities, dibs._unlimited_look_back_us());
+  v_hint dibs.floor := dibs._fit_floor(dibs._read_hint(what, queue_id), floor.priorities, dibs._constant('unlimited_look_back_us'));
 begin
   for n in 1 .. cardinality(floor.priorities) loop
     if (floor.due_us[n], floor.ids[n], floor.high_us[n]) = (old_floor.due_us[n], old_floor.ids[n], old_floor.high_us[n]) then
@@ -166,12 +166,12 @@ declare
 begin
   if look_back > 0 then
     v_now := dibs._micros(clock_timestamp());
-    if look_back < dibs._unlimited_look_back_us() then
-      floor.near_at := v_now + least(dibs._look_back_cooldown(took), 30000000);
+    if look_back < dibs._constant('unlimited_look_back_us') then
+      floor.near_at := v_now + least(dibs._constant('look_back_cooldown') * took, 30000000);
       floor.near_step := (floor.near_step + 1) % 6;
     else
       floor.sweep_took := took;
-      floor.sweep_at := v_now + dibs._look_back_cooldown(took);
+      floor.sweep_at := v_now + dibs._constant('look_back_cooldown') * took;
       if took >= 2000 then
         insert into dibs.floor_hint (what, queue_id, swept_at, took, floor)
         values (what, queue_id, dibs._from_micros(v_now), took * interval '1 microsecond',

@@ -14,7 +14,7 @@ begin atomic
   select f.n::integer, f.priority, gap.is_above, gap.upto_at, gap.upto_id, gap.from_at
   from unnest((floor).priorities, (floor).due_us, (floor).ids, (floor).high_us) with ordinality
     as f (priority, low_us, low_id, high_us, n)
-  cross join lateral (select f.high_us > 0 and look_back < dibs._unlimited_look_back_us() as exists) as hole
+  cross join lateral (select f.high_us > 0 and look_back < dibs._constant('unlimited_look_back_us') as exists) as hole
   cross join lateral (
     select true as is_above, _find_gaps.at as upto_at, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff' as upto_id,
       case when hole.exists then dibs._from_micros(f.high_us - look_back) else timestamptz '-infinity' end as from_at
@@ -65,7 +65,7 @@ language plpgsql volatile
 as $$
 declare
   v_began bigint := dibs._micros(clock_timestamp());
-  v_top bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
+  v_top bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
   v_remembered dibs.floor := dibs._recall('newest', queue.id)::dibs.floor;
   v_priorities smallint[] := dibs._priorities(queue);
   v_floor dibs.floor := dibs._read_floor('newest', queue.id, v_remembered, v_priorities, v_top);

@@ -4,7 +4,7 @@
 create or replace function dibs._may_reuse(floor dibs.floor, priority smallint) returns boolean
 language sql volatile
 -- Ignore a time later than any we would set: the clock was set back.
-return (floor).priorities = array[priority] and (floor).reuse_until - dibs._micros(clock_timestamp()) between 1 and dibs._floor_reuse_us();
+return (floor).priorities = array[priority] and (floor).reuse_until - dibs._micros(clock_timestamp()) between 1 and dibs._constant('floor_reuse_us');
 
 comment on function dibs._may_reuse is
 'True if a claim of one job may start at this floor and leave it as it is. Null without a floor.';

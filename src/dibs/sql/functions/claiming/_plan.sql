@@ -4,7 +4,7 @@ create or replace function dibs._open_scan(queue dibs.queue, want integer, began
 language plpgsql volatile
 as $$
 declare
-  v_top bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
+  v_top bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
   v_remembered constant dibs.floor := dibs._recall('floor', queue.id)::dibs.floor;
   v_priorities constant smallint[] := dibs._priorities(queue);
   v_scan dibs.queue_scan;
@@ -61,7 +61,7 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_top bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
+  v_top bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
   v_head record;
   v_scan dibs.queue_scan;
   v_share integer;

@@ -14,7 +14,7 @@ comment on function dibs._note_large is 'Note that queues have had a large job.'
 
 create or replace function dibs._counts_bytes(queue dibs.queue, want integer) returns boolean
 language sql immutable parallel safe
-return (queue).has_large or want > dibs._large_claim_jobs();
+return (queue).has_large or want > dibs._constant('large_claim_jobs');
 
 comment on function dibs._counts_bytes is 'True if `want` jobs of this queue may have more bytes than a claim may hand out.';
 
@@ -69,7 +69,7 @@ begin
     from (
       -- A job that is larger than a whole claim is handed out alone. Batches come in random order, so that no queue starves.
       select t.batch_no, t.ord, row_number() over (order by t.luck, t.ord) as place,
-        sum(coalesce(j.size, dibs._small_job_bytes())::bigint) over (order by t.luck, t.ord) as total
+        sum(coalesce(j.size, dibs._constant('small_job_bytes'))::bigint) over (order by t.luck, t.ord) as total
       from (
         select b.batch_no, b.luck, t.id, t.ordinality::integer as ord
         from (select b.tickets, b.ordinality::integer as batch_no, random() as luck from unnest(batches) with ordinality as b) as b

@@ -62,7 +62,7 @@ language plpgsql volatile
 as $$
 declare
   v_began constant bigint := dibs._micros(clock_timestamp());
-  v_top constant bigint := dibs._micros(claim.at) - dibs._commit_lag_us();
+  v_top constant bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
   v_priorities constant smallint[] := dibs._priorities(queue);
   v_floor constant dibs.floor := dibs._read_floor('floor', queue.id, remembered, v_priorities, v_top);
   v_look_back constant bigint := dibs._look_back('floor', queue.id, v_floor, v_began);
@@ -83,7 +83,7 @@ begin
     exit when want = 0;
   end loop;
   if want = 0 and cardinality(v_taken) = 1 then
-    v_next_floor.reuse_until := v_began + dibs._floor_reuse_us();
+    v_next_floor.reuse_until := v_began + dibs._constant('floor_reuse_us');
   end if;
   -- An assignment is quicker than PERFORM.
   v_remembered := dibs._remember_floor('floor', queue.id, v_next_floor, v_floor, v_look_back, dibs._micros(clock_timestamp()) - v_began);

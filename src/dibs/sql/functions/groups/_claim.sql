@@ -93,7 +93,7 @@ language plpgsql volatile
 as $$
 declare
   v_id constant integer := (queue).id;
-  v_top_us constant bigint := dibs._micros(at) - dibs._commit_lag_us();
+  v_top_us constant bigint := dibs._micros(at) - dibs._constant('commit_lag_us');
   v_began_us constant bigint := dibs._micros(clock_timestamp());
   v_old constant dibs.floor := dibs._read_floor(
     'rotation', v_id, dibs._recall('rotation', v_id)::dibs.floor, '{0}', v_top_us);

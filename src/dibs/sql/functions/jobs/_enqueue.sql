@@ -91,7 +91,7 @@ begin
       a.hash, a.deadline, a.ttl, a.lease, a.lease_growth, a.lease_cap, a.max_attempts, a.backoff, a.history,
       nullif(coalesce(a.dedup_scope, case when a.dedup_for is not null then 'window' end), 'unfinished'),
       a."group", a.cost, case when jsonb_typeof(a.resources) <> 'null' then dibs._whole_units(a.resources) end,
-      case when a.size + a.header_size > dibs._small_job_bytes() then a.size + a.header_size end
+      case when a.size + a.header_size > dibs._constant('small_job_bytes') then a.size + a.header_size end
     from asked as a
     where case when a.is_new then
       dibs._check_payload_size(a.ord, a.size, a.queue, a.payload_limit)
@@ -112,7 +112,7 @@ begin
   )
   select array_agg(a.job_id order by a.ord) as ids, array_agg(a.queue_id) filter (where a.job_priority <> a.queue_priority) as queues,
     array_agg(a.job_priority) filter (where a.job_priority <> a.queue_priority) as priorities,
-    array_agg(a.queue_id) filter (where a.size + a.header_size > dibs._large_job_bytes()) as large
+    array_agg(a.queue_id) filter (where a.size + a.header_size > dibs._constant('large_job_bytes')) as large
   into v_done from asked as a;
   if v_done.priorities is not null then
     perform dibs._note_priorities(v_done.queues, v_done.priorities::smallint[]);
@@ -149,7 +149,8 @@ begin
     join named as q on q.name = a.queue
   ), new_job as (
     insert into dibs.job (id, due_at, queue_id, priority, kind, payload, size)
-    select a.job_id, at, a.queue_id, a.priority, a.kind, a.payload, case when a.size > dibs._small_job_bytes() then a.size end
+    select a.job_id, at, a.queue_id, a.priority, a.kind, a.payload,
+      case when a.size > dibs._constant('small_job_bytes') then a.size end
     from asked as a
     where case when dibs._check_payload_size(a.ordinality, a.size, a.queue, a.payload_limit) then  -- In this order, as _insert_batch.
       dibs._check_job_id(a.ordinality, a.job_id, v_ahead, v_today, a.retention, at) and dibs._check_kind(a.ordinality, a.kind) end
@@ -160,7 +161,8 @@ begin
       a.ring and a.ordinality in (select min(n.ordinality) from asked as n group by n.queue_id)
     from asked as a where (select count(*) from new_job) > 0  -- All jobs first: there they may be refused.
   )
-  select array_agg(a.job_id order by a.ordinality), array_agg(a.queue_id) filter (where a.size > dibs._large_job_bytes())
+  select array_agg(a.job_id order by a.ordinality),
+    array_agg(a.queue_id) filter (where a.size > dibs._constant('large_job_bytes'))
   into v_ids, v_large from asked as a;
   if v_large is not null then
     perform dibs._note_large(v_large);

@@ -47,13 +47,13 @@ begin
       max_attempts, history);
   end if;
   v_size := v_size + v_header_size;
-  if v_size > dibs._large_job_bytes() then
+  if v_size > dibs._constant('large_job_bytes') then
     perform dibs._note_large(array[queue_id]);
   end if;
   if priority <> queue_priority then
     perform dibs._note_priorities(array[queue_id], array[priority]::smallint[]);
   end if;
-  return case when v_size > dibs._small_job_bytes() then v_size end;
+  return case when v_size > dibs._constant('small_job_bytes') then v_size end;
 end
 $$;
 

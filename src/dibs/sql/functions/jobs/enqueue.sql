@@ -125,8 +125,8 @@ begin
       deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, dedup, dedup_scope, dedup_for,
       on_duplicate, shard_key, "group", cost, resources) as o), payload, headers, body, fresh);
   elsif num_nonnulls(body, content_type, headers, priority, delay, due_at, ttl, deadline, max_attempts, history) > 0
-    or not dibs._is_valid_kind(kind) or payload = 'null' or pg_column_size(payload) > dibs._small_job_bytes()
-    or octet_length(payload::text) > least(v_limit, dibs._small_job_bytes())
+    or not dibs._is_valid_kind(kind) or payload = 'null' or pg_column_size(payload) > dibs._constant('small_job_bytes')
+    or octet_length(payload::text) > least(v_limit, dibs._constant('small_job_bytes'))
   then
     payload := nullif(payload, 'null');
     headers := nullif(headers, 'null');

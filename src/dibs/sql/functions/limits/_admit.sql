@@ -191,7 +191,7 @@ begin
   moved := moved + v_taken - cardinality(batch.tickets);
   if cardinality(batch.tickets) < want and v_admission.exhausted <> '{}' then
     moved := moved + dibs._block_ready((batch.queue).id, priority, v_first.due_at, v_first.id,
-      v_admission.exhausted, greatest(dibs._max_tickets_moved() - moved, 0), batch.at);
+      v_admission.exhausted, greatest(dibs._constant('max_tickets_moved') - moved, 0)::integer, batch.at);
   end if;
 end
 $$;
@@ -204,10 +204,10 @@ create or replace function dibs._has_moved_enough(queue dibs.queue, moved intege
 language plpgsql volatile
 as $$
 begin
-  if moved >= dibs._max_tickets_moved() and (queue).ring then
+  if moved >= dibs._constant('max_tickets_moved') and (queue).ring then
     perform pg_notify('dibs', (queue).id::text);
   end if;
-  return moved >= dibs._max_tickets_moved();
+  return moved >= dibs._constant('max_tickets_moved');
 end
 $$;
 

@@ -39,8 +39,9 @@ begin
   order by (-b.priority), b.due_at, b.id limit 1;
   v_first.n := v_last_n - dibs._uncommitted_numbers();
   v_first.since := v_began;
-  v_first.until := coalesce(v_first.until, v_began
-    + greatest(dibs._commit_lag_us(), dibs._look_back_cooldown(dibs._micros(clock_timestamp()) - v_began)));
+  v_first.until := coalesce(v_first.until, v_began + greatest(
+    dibs._constant('commit_lag_us'),
+    dibs._constant('look_back_cooldown') * (dibs._micros(clock_timestamp()) - v_began)));
   v_kept := v_first;
   if v_first.id is null then
     -- No ticket waits. Remember a place after all of them.
@@ -191,9 +192,9 @@ declare
 begin
   select r.* into v_rule from dibs.limit_rule as r where r.id = of_limit;
   -- Without a concurrency (only a rate, or dropped), a limit has as many units as the tickets can need.
-  v_free := case when v_rule.concurrency is null then dibs._max_tickets_moved()::bigint * 1000000
+  v_free := case when v_rule.concurrency is null then dibs._constant('max_tickets_moved') * 1000000
     else v_free - v_rule.debt end;
-  v_most := least(dibs._max_tickets_moved(), dibs._free_tokens(v_rule, at));
+  v_most := least(dibs._constant('max_tickets_moved'), dibs._free_tokens(v_rule, at));
   if v_most = 0 then
     return;
   end if;

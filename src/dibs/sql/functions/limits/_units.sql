@@ -38,7 +38,8 @@ begin
   v_hint.since := began;
   -- Only a look at all units makes the hint good for a while: rows that committed late may lie below it.
   if looked_from = 0 then
-    v_hint.until := v_now + greatest(dibs._commit_lag_us(), dibs._look_back_cooldown(v_now - began));
+    v_hint.until := v_now + greatest(
+      dibs._constant('commit_lag_us'), dibs._constant('look_back_cooldown') * (v_now - began));
   end if;
   perform dibs._remember('units', of_limit, v_hint::text);
 end

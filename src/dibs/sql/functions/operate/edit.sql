@@ -119,10 +119,10 @@ begin
     set payload = nullif(change.payload, 'null'), body = null,
       content_type = case when j.body is null then j.content_type end,
       -- Null for a small job, whose size is not kept.
-      size = nullif(greatest(v_size + coalesce(dibs._json_bytes(j.headers), 0), dibs._small_job_bytes()),
-        dibs._small_job_bytes())
+      size = nullif(greatest(v_size + coalesce(dibs._json_bytes(j.headers), 0), dibs._constant('small_job_bytes')),
+        dibs._constant('small_job_bytes'))
     where j.id = _edit_job.id;
-    if v_size > dibs._large_job_bytes() then
+    if v_size > dibs._constant('large_job_bytes') then
       perform dibs._note_large(array[queue.id]);
     end if;
   end if;

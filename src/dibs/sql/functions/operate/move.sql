@@ -43,7 +43,7 @@ begin
   from (
     select o.id, j.groups, j.resources, j.large from dibs.queue as o cross join (
       select bool_or(j.group_name is not null) as groups, bool_or(j.resources is not null) as resources,
-        coalesce(bool_or(j.size > dibs._large_job_bytes()), false) as large
+        coalesce(bool_or(j.size > dibs._constant('large_job_bytes')), false) as large
       from dibs.job as j where j.id = any (ids)) as j
     where o.id = any (dibs._queue_numbers(to_queue))
       and (j.groups and not o.has_groups or j.resources and not o.has_job_limits or j.large and not o.has_large)

@@ -12,8 +12,8 @@ begin
   perform dibs._check_items('payloads', payloads.ids, 'batch');
   return query
   with sized as materialized (
-    select k.id, k.n, sum(coalesce(j.size, dibs._small_job_bytes())) over (order by k.n)
-      - coalesce(j.size, dibs._small_job_bytes()) as before
+    select k.id, k.n, sum(coalesce(j.size, dibs._constant('small_job_bytes'))) over (order by k.n)
+      - coalesce(j.size, dibs._constant('small_job_bytes')) as before
     from unnest(payloads.ids) with ordinality as k (id, n)
     left join lateral (select j.size from dibs.job as j where j.id = dibs._visible_job(k.id) offset 0) as j on true)
   select s.id, j.payload, j.headers, j.content_type, j.body from sized as s

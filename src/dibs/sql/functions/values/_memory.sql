@@ -4,28 +4,23 @@
 -- Raise the seed (20001) whenever the type of a remembered value changes. Sessions that are older than the migration
 -- then recall nothing, instead of failing to parse the old value.
 
-create or replace function dibs._with_checksum(body text) returns text
-language sql immutable parallel safe
-return encode(int8send(hashtextextended(body, 20001)), 'hex') || body;
-
-comment on function dibs._with_checksum is 'A text with its checksum, 16 hex digits, in front.';
-
 create or replace function dibs._remember(what text, id integer, body text) returns text
 language sql volatile
-return set_config('dibs.' || what || '_' || id, dibs._with_checksum(body), false);
+return set_config('dibs.' || what || '_' || id, encode(int8send(hashtextextended(body, 20001)), 'hex') || body, false);
 
-comment on function dibs._remember is 'Store a text in the session under a word and a number.';
+comment on function dibs._remember is
+'Store a text in the session under a word and a number, with its checksum, 16 hex digits, in front.';
 
 create or replace function dibs._without_checksum(given text) returns text
 language sql immutable parallel safe
 return case when left(given, 16) = encode(int8send(hashtextextended(substr(given, 17), 20001)), 'hex')
   then substr(given, 17) end;
 
-comment on function dibs._without_checksum is 'Remove the checksum of a text; null if it is wrong.';
+comment on function dibs._without_checksum is 'Remove the checksum from a remembered text; null if it is wrong.';
 
 create or replace function dibs._recall(what text, id integer) returns text
 language sql stable
 return dibs._without_checksum(current_setting('dibs.' || what || '_' || id, true));
 
 comment on function dibs._recall is
-'The text that the session has stored under a word and a number; null if there is none, or its checksum is wrong.';
+'Return the text that the session has stored under a word and a number; null if there is none, or its checksum is wrong.';
