@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -18,6 +18,33 @@ from dibs.states import Answer, State
 
 BINARY = "application/octet-stream"
 BYTES = (bytes, bytearray, memoryview)
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of one job. Those of its queue apply for omitted ones."""
+
+    content_type: str
+    headers: dict[str, Any]
+    priority: int
+    delay: Seconds
+    due_at: datetime
+    ttl: Seconds
+    deadline: datetime
+    lease: Seconds
+    lease_growth: float
+    lease_cap: Seconds
+    max_attempts: int
+    backoff: Backoff
+    history: History
+    dedup_key: str
+    shard_key: str
+    dedup: bool
+    dedup_scope: DedupScope
+    dedup_for: Seconds
+    on_duplicate: OnDuplicate
+    group: str
+    cost: int
+    resources: dict[str, int]
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Policies as values: of queues, of groups and of jobs."""
+"""Policies as values: of queues and of groups, and the backoff."""
 
 from __future__ import annotations
 
@@ -119,33 +119,6 @@ class QueuePolicy(TypedDict, total=False):
     when_full: WhenFull
     newest_first: bool
     noisy_share: float | None
-
-
-class JobOptions(TypedDict, total=False):
-    """The options of one job. Those of its queue apply for omitted ones."""
-
-    content_type: str
-    headers: dict[str, Any]
-    priority: int
-    delay: Seconds
-    due_at: datetime
-    ttl: Seconds
-    deadline: datetime
-    lease: Seconds
-    lease_growth: float
-    lease_cap: Seconds
-    max_attempts: int
-    backoff: Backoff
-    history: History
-    dedup_key: str
-    shard_key: str
-    dedup: bool
-    dedup_scope: DedupScope
-    dedup_for: Seconds
-    on_duplicate: OnDuplicate
-    group: str
-    cost: int
-    resources: dict[str, int]
 
 
 class GroupPolicy(TypedDict, total=False):

@@ -46,7 +46,7 @@ from dibs.info import (
     WorkerInfo,
     WorkersWanted,
 )
-from dibs.job import Answered, Enqueued, Failed, Held
+from dibs.job import Answered, Enqueued, Failed, Held, JobOptions
 from dibs.operation import Audit, Changed, Exported, FailureGroup, FailureHour, Found, JobFilter, Steps, StillDead
 from dibs.policy import (
     Backoff,
@@ -54,7 +54,6 @@ from dibs.policy import (
     GroupPolicy,
     History,
     JobChanges,
-    JobOptions,
     OnDuplicate,
     QueuePolicy,
     Seconds,

@@ -11,9 +11,9 @@ from tools import pyref, sqlref
 import dibs
 from dibs import errors, sql, states
 from dibs.client.task import OWN
+from dibs.job import JobOptions
 from dibs.maintenance import CHORES
 from dibs.operation import ACTIONS
-from dibs.policy import JobOptions
 from tests.docs.pages import PAGES, ROOT, name, prose, table
 
 if TYPE_CHECKING:

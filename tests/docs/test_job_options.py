@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dibs
 from dibs.cli.commands.enqueue import enqueue
-from dibs.policy import JobOptions
+from dibs.job import JobOptions
 from tests.docs.pages import ROOT, table
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from dibs.policy import JobOptions
+    from dibs.job import JobOptions
     from dibs.testing import Clock
     from tests.conftest import Connect
 

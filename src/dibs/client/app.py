@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from dibs.client.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator, Untold
     from dibs.client.middleware import Middleware
     from dibs.db.adapters.detect import AsyncConnection, Connection
-    from dibs.job import Enqueued, NewJob
-    from dibs.policy import JobOptions, Seconds
+    from dibs.job import Enqueued, JobOptions, NewJob
+    from dibs.policy import Seconds
     from dibs.schedule import ScheduleRule
     from dibs.states import Answer
     from dibs.worker_settings import WorkerOptions

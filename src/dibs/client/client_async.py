@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from dibs.db.adapters.detect import AsyncConnection
     from dibs.db.calls import Call
     from dibs.info import Finding
-    from dibs.job import Claimed, Enqueued, Failed, Held
-    from dibs.policy import JobOptions, Seconds
+    from dibs.job import Claimed, Enqueued, Failed, Held, JobOptions
+    from dibs.policy import Seconds
     from dibs.progress import Status
 
 R = TypeVar("R")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from dibs.client.client import Client
     from dibs.info import Depth
-    from dibs.job import Claimed, Enqueued, Failed
-    from dibs.policy import JobOptions, Seconds
+    from dibs.job import Claimed, Enqueued, Failed, JobOptions
+    from dibs.policy import Seconds
     from dibs.states import Answer
 
 KIND = "message"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dibs.client.app import App
     from dibs.client.handle import Job
     from dibs.client.handle_async import AsyncJob
-    from dibs.policy import JobOptions
+    from dibs.job import JobOptions
 
 
 class RemoteTask:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from dibs.db.calls.encoder import Encoder, TaskCall
 from dibs.errors import InvalidArgument
-from dibs.job import NewJob, new_jobs
-from dibs.policy import JobOptions, Seconds, seconds
+from dibs.job import JobOptions, NewJob, new_jobs
+from dibs.policy import Seconds, seconds
 from dibs.retry import Retry
 
 if TYPE_CHECKING:

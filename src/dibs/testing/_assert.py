@@ -14,8 +14,8 @@ from dibs.client.app import App
 from dibs.client.task import Task
 from dibs.db.calls import Call
 from dibs.errors import InvalidArgument
-from dibs.job import NewJob
-from dibs.policy import Backoff, JobOptions
+from dibs.job import JobOptions, NewJob
+from dibs.policy import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
