@@ -10,6 +10,8 @@ create table dibs.group_policy (
   burst integer,
   max_depth integer,
   max_age interval,
+  group_hold dibs.group_hold not null generated always as (
+    case when concurrency = 1 then dibs.group_hold 'exclusive' when concurrency > 1 then 'shared' else 'none' end) stored,
   constraint group_policy_pkey primary key (queue_id, group_key),
   constraint group_policy_weight_range check (weight between 1 and 1000),
   constraint group_policy_concurrency_range check (concurrency between 1 and 1000000),
@@ -31,6 +33,7 @@ comment on column dibs.group_policy.burst is
 'The number of jobs that may start at once after a rest; null for one second''s worth.';
 comment on column dibs.group_policy.max_depth is 'The number of its jobs that may wait.';
 comment on column dibs.group_policy.max_age is 'The longest time that its oldest job may have been due.';
+comment on column dibs.group_policy.group_hold is 'The hold that each of its jobs takes while it runs or is blocked.';
 
 create type dibs.group_floor as (priority smallint, due_at timestamptz, id uuid, cost real);
 comment on type dibs.group_floor is
@@ -152,14 +155,14 @@ create type dibs.group_search as (
   first_n bigint,
   candidates dibs.group_candidate[],
   first_no integer,
-  has_more boolean,
-  has_all boolean
+  has_more_pointers boolean,
+  has_locked_groups boolean
 );
 comment on type dibs.group_search is
 'The candidates that a claim has found in a rotation, from the pointer (from_at, from_n) on, `width` pointers at a
 time; (first_at, first_n) is the first pointer it took. A round takes tickets from the candidates numbered first_no
-and above. `has_more`: there may be more pointers to take. `has_all`: there are none, and the groups of other claims
-are candidates, too.';
+and above. `has_more_pointers`: there may be more pointers to take. `has_locked_groups`: there are none, and the groups
+whose pointers other claims have locked are candidates, too.';
 
 create type dibs.group_tickets as (
   tickets dibs.ready[],

@@ -93,31 +93,6 @@ comment on function dibs._take_pointers is
 candidate of each group. `with_tickets` also takes the first ticket of each group. `is_full` is true if there may be
 more pointers.';
 
-create or replace function dibs._find_locked_groups(
-  rotation integer, from_at timestamptz, want integer, known uuid[], at timestamptz) returns dibs.group_candidate[]
-language plpgsql volatile
-as $$
-begin
-  return array(
-    select dibs._candidate(l.group_key, null, null, false, l.floors)
-    from (
-      select t.group_key,
-        dibs._merge_floors(array_agg(row(t.priority, t.floor_at, t.floor_id, t.cost)::dibs.group_floor)) as floors
-      from (
-        select t.* from dibs.group_pointer as t
-        -- Look up to the present: other claims may have reinserted pointers after `at`.
-        where t.queue_id = rotation and t.look_at >= from_at and t.look_at <= (select greatest(at, dibs.now()))
-          and t.priority is not null and t.group_key <> all (known)
-        order by t.look_at, t.n limit want) as t
-      group by t.group_key
-    ) as l);
-end
-$$;
-
-comment on function dibs._find_locked_groups is
-'Return the groups, except `known` ones, whose pointers other claims have locked. They may give tickets, and count when
-jobs are shared.';
-
 create or replace function dibs._add_candidates(
   queue dibs.queue, inout search dibs.group_search, with_tickets boolean, at timestamptz,
   out first_tickets dibs.group_tickets)
@@ -130,21 +105,35 @@ declare
 begin
   first_tickets.tickets := '{}'::dibs.ready[];
   search.first_no := cardinality(search.candidates) + 1;
-  if search.has_more then
+  if search.has_more_pointers then
     v_pointers := dibs._take_pointers((queue).id, search.rotation, search.from_at, search.from_n, search.width, v_known,
       with_tickets and cardinality(v_known) = 0, at);
     v_new := v_pointers.candidates;
     first_tickets := v_pointers.first_tickets;
-    search.has_more := v_pointers.is_full;
+    search.has_more_pointers := v_pointers.is_full;
     search.first_at := coalesce(search.first_at, v_new[1].look_at);
     search.first_n := coalesce(search.first_n, v_new[1].pointer_n);
   end if;
-  if not search.has_more and cardinality(first_tickets.tickets) = 0 then
-    -- Groups whose pointers other claims have locked count, too, when all jobs that are missing are shared.
+  if not search.has_more_pointers and cardinality(first_tickets.tickets) = 0 then
+    -- Add the groups whose pointers other claims have locked. They may give tickets, too, and count when the missing
+    -- jobs are shared. From now on, each round tries all candidates.
     v_known := v_known || array(select c.group_key from unnest(v_new) as c);
-    v_new := v_new || dibs._find_locked_groups(search.rotation, search.from_at, search.width, v_known, at);
+    v_new := v_new || array(
+      select dibs._candidate(l.group_key, null, null, false, l.floors)
+      from (
+        select p.group_key,
+          dibs._merge_floors(array_agg(row(p.priority, p.floor_at, p.floor_id, p.cost)::dibs.group_floor)) as floors
+        from (
+          select t.* from dibs.group_pointer as t
+          -- Look up to the present: other claims may have reinserted pointers after `at`.
+          where t.queue_id = search.rotation and t.look_at >= search.from_at
+            and t.look_at <= (select greatest(at, dibs.now()))
+            and t.priority is not null and t.group_key <> all (v_known)
+          order by t.look_at, t.n limit search.width) as p
+        group by p.group_key
+      ) as l);
     search.first_no := 1;
-    search.has_all := true;
+    search.has_locked_groups := true;
   end if;
   if (queue).noisy_share is not null and search.rotation > 0 then
     v_new := dibs._divert_noisy_groups(queue, v_new, at);
@@ -158,4 +147,5 @@ $$;
 
 comment on function dibs._add_candidates is
 'Continue a search: take the next pointers; once there are no more, add the groups of other claims. The first time,
-`with_tickets` takes one ticket of each group in the same statement, which is right where all shares are equal.';
+`with_tickets` takes one ticket of each group in the same statement (`first_tickets`), which is right where all weights
+are 1 and no group is limited.';

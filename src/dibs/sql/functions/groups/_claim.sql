@@ -1,54 +1,53 @@
--- A claim of grouped jobs: all queues, one queue, one rotation. README.md, "A claim", has the steps.
+-- A claim of grouped jobs: one rotation, and all queues. README.md, "A claim", has the steps.
 
 create or replace function dibs._serve_rotation(
   queue dibs.queue, rotation integer, from_at timestamptz, from_n bigint, want integer,
   queue_units dibs.held_units, at timestamptz,
-  out batches dibs.taken_batch[], out missing integer, out first_at timestamptz, out first_n bigint)
+  out batches dibs.taken_batch[], out taken integer, out first_at timestamptz, out first_n bigint)
 language plpgsql volatile
 as $$
 declare
-  v_is_simple constant boolean := not (queue).has_group_policy and (queue).noisy_share is null;
+  v_has_rules constant boolean := (queue).has_group_policy or (queue).noisy_share is not null;
   v_now timestamptz := at;
   v_search dibs.group_search;
   v_step record;
   v_round dibs.group_tickets;
-  v_counts integer[] := '{}'::integer[];  -- By number of the candidate: how many tickets it gave.
-  v_exhausted integer[] := '{}'::integer[];  -- Numbers of the candidates that were tried and gave none.
+  v_counts integer[] := '{}'::integer[];  -- How many tickets each candidate gave, by its number.
+  v_exhausted integer[] := '{}'::integer[];  -- The numbers of those that were tried and gave none.
   v_no integer;
   v_batch dibs.taken_batch;
   v_blocked integer := 0;
 begin
-  missing := want;
+  taken := 0;
   batches := '{}'::dibs.taken_batch[];
-  v_batch.queue := queue;
-  v_batch.queue_units := queue_units;
   v_search.rotation := rotation;
   v_search.from_at := from_at;
   v_search.from_n := from_n;
   v_search.candidates := '{}'::dibs.group_candidate[];
-  v_search.has_more := true;
-  v_search.has_all := false;
+  v_search.has_more_pointers := true;
+  v_search.has_locked_groups := false;
   v_search.width := want;
   if (queue).has_group_policy
     and exists (select from dibs.group_policy as p where p.queue_id = (queue).id and p.weight > 1) then
     -- A share may be less than one job: look at more groups than there are jobs to take.
     v_search.width := greatest(want, 8);
   end if;
-  while missing > 0 loop
+  while taken < want loop
     v_round.tickets := '{}'::dibs.ready[];
-    if not v_search.has_all then
-      v_step := dibs._add_candidates(queue, v_search, v_is_simple, v_now);
+    if not v_search.has_locked_groups then
+      v_step := dibs._add_candidates(queue, v_search, not v_has_rules, v_now);
       v_search := v_step.search;
       v_round := v_step.first_tickets;
-      if not v_is_simple then
+      if v_has_rules then
         v_now := dibs.now();  -- The gates may count runs that ended after the claim began.
       end if;
     end if;
     if cardinality(v_round.tickets) = 0 then
       v_round := dibs._take_tickets(
-        queue, v_search.candidates, v_search.first_no, v_exhausted, v_counts, missing, v_now);
-      exit when cardinality(v_round.tried_nos) = 0 and not v_search.has_more;
+        queue, v_search.candidates, v_search.first_no, v_exhausted, v_counts, want - taken, v_now);
+      exit when cardinality(v_round.tried_nos) = 0 and not v_search.has_more_pointers;
     end if;
+    -- As many tickets as candidates: usually one of each. A later round notices exceptions.
     if cardinality(v_round.tried_nos) <> cardinality(v_round.candidate_nos) then
       v_exhausted := v_exhausted || array(
         select t.no from unnest(v_round.tried_nos) as t (no) where t.no <> all (v_round.candidate_nos));
@@ -59,83 +58,30 @@ begin
     foreach v_no in array v_round.candidate_nos loop
       v_counts[v_no] := coalesce(v_counts[v_no], 0) + 1;
     end loop;
-    v_batch.tickets := v_round.tickets;
+    v_batch := dibs._taken_batch(queue, v_round.tickets, v_now, queue_units);
     v_batch.group_holds := v_round.group_holds;
-    v_batch.job_units := null;
-    v_batch.at := v_now;
     if (queue).has_job_limits then
       v_batch := (dibs._admit_tickets(v_batch, v_now)).batch;
       v_blocked := v_blocked + cardinality(v_round.tickets) - cardinality(v_batch.tickets);
     end if;
     batches := batches || v_batch;
-    missing := missing - cardinality(v_batch.tickets);
-    v_search.width := missing;
+    taken := taken + cardinality(v_batch.tickets);
+    v_search.width := want - taken;
     -- Stop early: a round of groups takes longer than one of ungrouped tickets.
     exit when v_blocked > 0 and dibs._has_moved_enough(queue, 5 * v_blocked);
   end loop;
   first_at := v_search.first_at;
   first_n := v_search.first_n;
   if cardinality(v_search.candidates) > 0 then
-    perform dibs._reinsert_pointers(
-      queue, rotation, v_search.candidates, v_counts, v_exhausted, want, missing, v_now);
+    perform dibs._reinsert_pointers(queue, rotation, v_search.candidates, v_counts, v_exhausted, want, taken, v_now);
   end if;
 end
 $$;
 
 comment on function dibs._serve_rotation is
-'Take up to `want` tickets of the groups in one rotation, from the pointer (from_at, from_n) on. Return how many are
-`missing`, and the first pointer taken (first_at, first_n); null if none was.';
-
-create or replace function dibs._take_from_groups(
-  queue dibs.queue, want integer, queue_units dibs.held_units, at timestamptz,
-  out batches dibs.taken_batch[], out taken integer)
-language plpgsql volatile
-as $$
-declare
-  v_id constant integer := (queue).id;
-  v_top_us constant bigint := dibs._micros(at) - dibs._constant('commit_lag_us');
-  v_began_us constant bigint := dibs._micros(clock_timestamp());
-  v_old constant dibs.floor := dibs._read_floor(
-    'rotation', v_id, dibs._recall('rotation', v_id)::dibs.floor, '{0}', v_top_us);
-  v_floor dibs.floor := v_old;
-  v_look_back_us constant bigint := dibs._look_back('rotation', v_id, v_old, v_began_us);
-  v_served record;
-  v_first_us bigint;
-begin
-  if (queue).noisy_share is not null then
-    perform dibs._mark_noisy_groups(queue, at);
-  elsif v_look_back_us > 0 then
-    perform dibs._unmark_noisy_groups(queue, at);
-  end if;
-  -- A floor has uuids: it keeps the number of a pointer as one.
-  v_served := dibs._serve_rotation(queue, v_id, dibs._from_micros(v_old.due_us[1] - v_look_back_us),
-    case when v_look_back_us > 0 then 0
-      else ('x' || right(replace(v_old.ids[1]::text, '-', ''), 16))::bit(64)::bigint end,
-    want, queue_units, at);
-  batches := v_served.batches;
-  taken := want - v_served.missing;
-  -- Raise the floor to the first pointer taken, at most to the top; leave it if only other claims' groups were served.
-  v_first_us := dibs._micros(v_served.first_at);
-  if v_first_us >= v_top_us or v_first_us is null and cardinality(batches) = 0 then
-    v_floor.due_us[1] := v_top_us;
-    v_floor.ids[1] := dibs._nil_id();
-  elsif v_first_us is not null and taken = want or v_first_us > v_floor.due_us[1] then
-    v_floor.due_us[1] := v_first_us;
-    v_floor.ids[1] := lpad(to_hex(v_served.first_n), 32, '0')::uuid;
-  end if;
-  perform dibs._remember_floor(
-    'rotation', v_id, v_floor, v_old, v_look_back_us, dibs._micros(clock_timestamp()) - v_began_us);
-
-  if (queue).noisy_share is not null and taken < want then
-    v_served := dibs._serve_rotation(queue, -v_id, '-infinity', 0, want - taken, queue_units, at);
-    batches := batches || v_served.batches;
-    taken := want - v_served.missing;
-  end if;
-end
-$$;
-
-comment on function dibs._take_from_groups is
-'Take up to `want` tickets of a queue''s groups. Each group gets its share; noisy groups get what the others leave.';
+'Take up to `want` tickets of the groups in one rotation, from the pointer (from_at, from_n) on. Return them in
+`batches`, their number (`taken`), and look_at and n of the first pointer that this claim deleted (first_at, first_n),
+both null if it deleted none.';
 
 create or replace function dibs._take_grouped(
   inout scans dibs.queue_scan[], want integer, claim dibs.claim_request,
@@ -143,8 +89,17 @@ create or replace function dibs._take_grouped(
 language plpgsql volatile
 as $$
 declare
+  v_top_us constant bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
+  v_began_us bigint;
   v_scan record;
+  v_queue dibs.queue;
+  v_share integer;
+  v_floor dibs.floor;
+  v_next_floor dibs.floor;
+  v_look_back_us bigint;
   v_served record;
+  v_place dibs.floor_place;
+  v_first dibs.floor_place;
 begin
   batches := '{}'::dibs.taken_batch[];
   taken := 0;
@@ -153,16 +108,50 @@ begin
     select s.queue, s.reservation, s.allowed, s.ordinality::integer as no from unnest(scans) with ordinality as s
     where (s.queue).has_groups order by random()
   loop
-    exit when taken = want;
-    continue when v_scan.allowed = 0;
-    v_served := dibs._take_from_groups(
-      v_scan.queue, least(want - taken, v_scan.allowed), (v_scan.reservation).units, claim.at);
-    scans[v_scan.no].allowed := v_scan.allowed - v_served.taken;
-    taken := taken + v_served.taken;
+    v_queue := v_scan.queue;
+    v_share := least(want - taken, v_scan.allowed);
+    continue when v_share = 0;
+    v_began_us := dibs._micros(clock_timestamp());
+    -- The floor of a rotation is the place of a pointer: its look_at, and its n in the form of a uuid.
+    v_floor := dibs._read_floor(
+      'rotation', v_queue.id, dibs._recall('rotation', v_queue.id)::dibs.floor, '{0}', v_top_us);
+    v_look_back_us := dibs._look_back('rotation', v_queue.id, v_floor, v_began_us);
+    if v_queue.noisy_share is not null or v_look_back_us > 0 then
+      perform dibs._refresh_noisy_rotation(v_queue, claim.at);
+    end if;
+    v_served := dibs._serve_rotation(
+      v_queue, v_queue.id, dibs._from_micros(v_floor.due_us[1] - v_look_back_us),
+      case when v_look_back_us > 0 then 0
+        else ('x' || right(replace(v_floor.ids[1]::text, '-', ''), 16))::bit(64)::bigint end,
+      v_share, (v_scan.reservation).units, claim.at);
+    v_next_floor := v_floor;
+    -- Leave the floor if this claim deleted no pointer, but took tickets of groups that other claims have locked.
+    if v_served.first_at is not null or cardinality(v_served.batches) = 0 then
+      v_place := row(v_floor.due_us[1], v_floor.ids[1]);
+      v_first := row(coalesce(dibs._micros(v_served.first_at), v_top_us),
+        lpad(to_hex(coalesce(v_served.first_n, 0)), 32, '0')::uuid);
+      v_place := dibs._moved_floor(v_place, v_first, v_top_us, v_served.taken = v_share);
+      v_next_floor.due_us[1] := v_place.due_us;
+      v_next_floor.ids[1] := v_place.id;
+    end if;
+    perform dibs._remember_floor('rotation', v_queue.id, v_next_floor, v_floor, v_look_back_us,
+      dibs._micros(clock_timestamp()) - v_began_us);
     batches := batches || v_served.batches;
+    taken := taken + v_served.taken;
+    scans[v_scan.no].allowed := v_scan.allowed - v_served.taken;
+
+    v_share := v_share - v_served.taken;
+    if v_queue.noisy_share is not null and v_share > 0 then
+      v_served := dibs._serve_rotation(
+        v_queue, -v_queue.id, '-infinity', 0, v_share, (v_scan.reservation).units, claim.at);
+      batches := batches || v_served.batches;
+      taken := taken + v_served.taken;
+      scans[v_scan.no].allowed := scans[v_scan.no].allowed - v_served.taken;
+    end if;
   end loop;
 end
 $$;
 
 comment on function dibs._take_grouped is
-'Take up to `want` grouped tickets of the queues in `scans`, and return the scans with fewer jobs allowed.';
+'Take up to `want` grouped tickets of the queues in `scans`: in each queue those of the ordinary rotation, then those of
+noisy groups. Return the tickets in `batches`, their number (`taken`), and the scans, which allow fewer jobs now.';

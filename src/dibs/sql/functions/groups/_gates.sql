@@ -98,7 +98,8 @@ begin
     cross join lateral (
       select case when (g.next_ticket).due_at > at then (g.next_ticket).due_at
         when g.running = 0 and g.floors is null then g.tat end as look_at) as w
-    where w.look_at > at and not (select p from dibs._has_later_pointer(g.group_key, null, w.look_at, at) as p)
+    where w.look_at > at and not exists (
+      select from dibs.group_pointer as t where t.group_key = g.group_key and t.look_at > at and t.look_at <= w.look_at)
   )
   insert into dibs.group_pointer (queue_id, group_key, look_at, priority, floor_at, floor_id, cost)
   select rotation, g.group_key, greatest(g.next_token_at, f.due_at), f.priority, f.due_at, f.id, f.cost

@@ -24,13 +24,6 @@ end;
 comment on function dibs._find_group_policy is
 'The policy of a group: its own, otherwise the one for all groups of the queue. No row if neither is set.';
 
-create or replace function dibs._group_hold_for(concurrency integer) returns dibs.group_hold
-language sql immutable parallel safe
-return case when concurrency = 1 then dibs.group_hold 'exclusive' when concurrency > 1 then 'shared' else 'none' end;
-
-comment on function dibs._group_hold_for is
-'The hold that a job takes in a group of this concurrency; `none` if it is null. PostgreSQL inlines this function.';
-
 create or replace function dibs._check_group_name(name text) returns void
 language plpgsql immutable
 as $$

@@ -1,12 +1,28 @@
--- Noisy groups have more than noisy_share of a queue's running jobs. A separate rotation serves them last.
+-- Noisy groups have more than noisy_share of a queue's running jobs. A separate rotation, of the negated queue id,
+-- serves them last. A group is noisy as long as it has a pointer there, so until none of its jobs is left.
 
-create or replace function dibs._mark_noisy_groups(queue dibs.queue, at timestamptz) returns void
+create or replace function dibs._refresh_noisy_rotation(queue dibs.queue, at timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
   v_now_us bigint := dibs._micros(clock_timestamp());
 begin
-  -- It counts all running jobs, so each connection does it once a second.
+  if (queue).noisy_share is null then
+    -- Needed again and again: a claim that began before noisy_share was removed may still divert a group.
+    with gone as (
+      delete from dibs.group_pointer as t where t.ctid = any (array(
+        select o.ctid from dibs.group_pointer as o where o.queue_id = -(queue).id
+        order by o.queue_id, o.look_at, o.n limit 1000 for update skip locked))
+      returning t.*
+    )
+    insert into dibs.group_pointer (
+      queue_id, group_key, look_at, priority, floor_at, floor_id, cost, ended_runs, next_id)
+    select (queue).id, g.group_key, greatest(g.look_at, at), g.priority, g.floor_at, g.floor_id, g.cost, g.ended_runs,
+      g.next_id
+    from gone as g;
+    return;
+  end if;
+  -- Counting all running jobs is slow: each connection does it once a second.
   if abs(v_now_us - coalesce(dibs._recall('noisy', (queue).id)::bigint, 0)) < 1000000 then
     return;
   end if;
@@ -22,9 +38,9 @@ begin
 end
 $$;
 
-comment on function dibs._mark_noisy_groups is
-'Give each group that became noisy a pointer in the noisy rotation. It stays noisy until it has no pointer there, so
-until no job is left.';
+comment on function dibs._refresh_noisy_rotation is
+'Insert a wakeup into the noisy rotation for each group that became noisy. In a queue without a noisy_share, move
+pointers from the noisy rotation back to the ordinary one, 1,000 at a time.';
 
 create or replace function dibs._divert_noisy_groups(
   queue dibs.queue, candidates dibs.group_candidate[], at timestamptz) returns dibs.group_candidate[]
@@ -38,40 +54,20 @@ begin
   if v_noisy = '{}' then
     return candidates;
   end if;
+  with noisy as (
+    select c.* from unnest(candidates) as c where c.group_key = any (v_noisy) and c.is_ours
+  )
   insert into dibs.group_pointer (queue_id, group_key, look_at, priority, floor_at, floor_id, cost, ended_runs, next_id)
   select -(queue).id, c.group_key, at, f.priority, f.due_at, f.id, f.cost, 0, null
-  from unnest(candidates) as c cross join lateral unnest(c.floors) as f
-  where c.group_key = any (v_noisy) and c.is_ours
+  from noisy as c cross join lateral unnest(c.floors) as f
   union all
+  -- A wakeup, if the pointers of the group had anything to tell its gate.
   select -(queue).id, c.group_key, at, null, null, null, 1, c.ended_runs, c.next_id
-  from unnest(candidates) as c
-  where c.group_key = any (v_noisy) and c.is_ours
-    and (c.ended_runs > 0 or c.next_id is not null or c.floors is null);
+  from noisy as c
+  where c.ended_runs > 0 or c.next_id is not null or c.floors is null;
   return array(select c from unnest(candidates) as c where c.group_key <> all (v_noisy));
 end
 $$;
 
 comment on function dibs._divert_noisy_groups is
-'Move the pointers of the noisy groups among the candidates to the noisy rotation, and return the other candidates.';
-
-create or replace function dibs._unmark_noisy_groups(queue dibs.queue, at timestamptz) returns void
-language plpgsql volatile
-as $$
-begin
-  -- Called now and then: a claim that began before noisy_share was removed may still divert a group.
-  with gone as (
-    delete from dibs.group_pointer as t where t.ctid = any (array(
-      select o.ctid from dibs.group_pointer as o where o.queue_id = -(queue).id
-      order by o.queue_id, o.look_at, o.n limit 1000 for update skip locked))
-    returning t.*
-  )
-  insert into dibs.group_pointer (queue_id, group_key, look_at, priority, floor_at, floor_id, cost, ended_runs, next_id)
-  select (queue).id, g.group_key, greatest(g.look_at, at), g.priority, g.floor_at, g.floor_id, g.cost, g.ended_runs,
-    g.next_id
-  from gone as g;
-end
-$$;
-
-comment on function dibs._unmark_noisy_groups is
-'Move pointers from the noisy rotation of a queue back to its ordinary one, 1,000 at a time: for a queue without a
-noisy_share.';
+'Insert what the pointers of noisy candidates said into the noisy rotation, and return the other candidates.';

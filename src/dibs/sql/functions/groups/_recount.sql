@@ -5,10 +5,8 @@ returns table (id uuid, queue_id integer, group_key uuid, group_hold dibs.group_
 language sql stable
 begin atomic
   select l.id, l.queue_id, l.group_key, p.group_hold from dibs.lease as l
-  cross join lateral (
-    select dibs._group_hold_for(o.concurrency) as group_hold
-    from dibs._find_group_policy(l.queue_id, l.group_key) as o where o.concurrency is not null) as p
-  where l.group_key is not null and l.group_hold is distinct from p.group_hold
+  cross join lateral dibs._find_group_policy(l.queue_id, l.group_key) as p
+  where l.group_key is not null and p.concurrency is not null and l.group_hold is distinct from p.group_hold
     and of_queue in (l.queue_id, 0) and of_group in (l.group_key, dibs._nil_id());
 end;
 

@@ -2,14 +2,14 @@
 
 create or replace function dibs._reinsert_pointers(
   queue dibs.queue, rotation integer, candidates dibs.group_candidate[], counts integer[], exhausted integer[],
-  want integer, missing integer, at timestamptz) returns void
+  want integer, taken integer, at timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
   -- FORMULAS.md, "Which pointers move": the probability with which each candidate has to leave the front.
-  v_pace constant double precision := least(1, (want - missing) / cardinality(candidates)::double precision);
+  v_pace constant double precision := least(1, taken / cardinality(candidates)::double precision);
   -- A claim that came up short hides the groups of other claims, so that its caller's next claim does not spin on them.
-  v_pause constant interval := case when missing > 0 then interval '5 milliseconds' else interval '0' end;
+  v_pause constant interval := case when taken < want then interval '5 milliseconds' else interval '0' end;
 begin
   with candidate as materialized (
     select c.group_key, c.look_at, c.ended_runs, c.next_id, l.floors, c.gate = 'busy' as is_busy,

@@ -1,20 +1,4 @@
--- The tickets that are left when a claim has taken its own. PostgreSQL inlines both functions.
-
-create or replace function dibs._has_later_pointer(
-  group_key uuid, priority smallint, due_at timestamptz, at timestamptz) returns setof boolean
-language sql stable
-begin atomic
-  select exists (
-    select from dibs.group_pointer as t
-    where t.group_key = _has_later_pointer.group_key
-      and t.look_at > _has_later_pointer.at and t.look_at <= _has_later_pointer.due_at
-      and (_has_later_pointer.priority is null
-        or t.priority = _has_later_pointer.priority and t.floor_at <= _has_later_pointer.due_at));
-end;
-
-comment on function dibs._has_later_pointer is
-'True if a pointer makes a claim look at the group after `at` and no later than `due_at`: at tickets of this priority,
-or, if it is null, at all.';
+-- The tickets that a group has left when a claim has taken its own.
 
 create or replace function dibs._remaining_floors(
   queue_id integer, group_key uuid, floors dibs.group_floor[], at timestamptz)
@@ -29,11 +13,14 @@ begin atomic
       and r.priority = f.priority
       and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id()))
     order by r.due_at, r.id limit 1) as r
-  -- A later ticket has its own pointer, unless a claim took it whose clock was ahead of `at`.
-  where r.due_at <= at
-    or not (select p from dibs._has_later_pointer(_remaining_floors.group_key, f.priority, r.due_at, at) as p);
+  -- A ticket that is not due yet has its own pointer, unless a claim whose clock was ahead of `at` deleted that.
+  where r.due_at <= at or not exists (
+    select from dibs.group_pointer as t
+    where t.group_key = _remaining_floors.group_key and t.look_at > at and t.look_at <= r.due_at
+      and t.priority = f.priority and t.floor_at <= r.due_at);
 end;
 
 comment on function dibs._remaining_floors is
-'Return one row: the floors, each raised to its first ticket that is left, without those that have none (null if none
-is left); and true in `is_expired` if all these tickets only wait to be expired.';
+'Return one row: `floors`, each raised to the first ticket that is left at or above it; a floor without such a ticket,
+or whose ticket has a later pointer, is dropped (null if none is left). `is_expired` is true if all these tickets only
+wait to be expired. PostgreSQL inlines this function.';
