@@ -29,7 +29,7 @@ DYNAMIC = {"_days.sql", "grants.sql", "plans.sql", "run_function.sql"}
 HOT = {"enqueue", "claim", "extend", "complete", "fail", "snooze", "release", "cancel"}
 """Verbs of the hot path: an EXCEPTION block there costs a subtransaction for each call."""
 
-GUARDS = {"_bounds.sql", "_unreadable.sql", "_in_flight.sql", "_replace.sql"}
+GUARDS = {"_bounds.sql", "_unreadable.sql", "_in_flight.sql", "_lock.sql"}
 """Files where it stands beside the path: for too large values, after an error, for a new limit, for a locked ticket."""
 
 FUNCTION = re.compile(r"create (?:or replace )?(?:function|procedure) dibs\.(\w+)\s*\(", re.IGNORECASE)

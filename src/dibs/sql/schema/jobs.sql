@@ -1,8 +1,7 @@
--- What was asked and what happened: written once, partitioned by the day in the id, dropped by the day.
--- The columns of fixed width come first, so that no row is padded.
+-- Jobs and attempts are written once, partitioned by the day in the id, and dropped by the day. Columns of fixed width
+-- come first, so that rows need no padding.
 
--- What a batch may say of one job. An option's name and type stand here, and a column of dibs.job keeps what has to be
--- kept of it.
+-- An option of a job is a field here, and a column of dibs.job if it must be kept.
 create type dibs.job_request as (
   queue text,
   kind text,
@@ -32,43 +31,41 @@ create type dibs.job_request as (
   cost integer,
   resources jsonb
 );
-comment on type dibs.job_request is 'The options of a job, as `enqueue_many` reads them; body is base64.';
+comment on type dibs.job_request is 'The options of a job, as `enqueue_many` reads them; `body` is base64.';
 
 create type dibs.enqueued as (
   job_id uuid,
   outcome text
 );
-comment on type dibs.enqueued is 'What `enqueue` answers. A type with a name is known; a row without one is described again for each call.';
+comment on type dibs.enqueued is
+'The answer of `enqueue`. It has a name because PostgreSQL describes the columns of a plain record again in each call.';
 
 create type dibs.batch_needs as (
-  jobs bigint,
-  ids bigint,
-  options bigint,
-  keys bigint,
-  groups bigint,
-  resources bigint,
+  jobs bigint,           -- the number of jobs
+  ids bigint,            -- the number of jobs with an id
+  options bigint,        -- … with any option beside queue, kind, payload and id
+  keys bigint,           -- … with a dedup key
+  groups bigint,         -- … with a group
+  resources bigint,      -- … with resources
   queues text[],
-  is_sharded boolean,
-  is_bounded boolean,
-  is_awaited boolean
+  is_sharded boolean,    -- one of the queues is split into shards
+  is_bounded boolean,    -- one of the queues has a max_depth or max_age
+  is_follow_up boolean   -- the batch belongs to a completion; a full queue takes it, too
 );
-comment on type dibs.batch_needs is
-'How many jobs of a batch have an id, any option, a dedup key, a group or resources; what its queues are; and whether a full queue takes it,
-too (is_awaited).';
+comment on type dibs.batch_needs is 'The options that the jobs of a batch use, and their queues.';
 
--- An element for each job of the batch; null where there is nothing to say of any. `same` is the job that is there
--- already, `aside` are queues that take what comes behind all others.
-create type dibs.batch as (
-  ids uuid[],
-  same uuid[],
-  hashes bytea[],
-  outcomes text[],
-  aside integer[]
+-- Each array has one element for each job of the batch, or is null. `sidelining_queues` has ids of queues.
+create type dibs.prepared_batch as (
+  ids uuid[],                   -- the id of the job, if it was made before the job is inserted
+  duplicate_of uuid[],          -- the job that exists already and takes the place of this one, or null
+  hashes bytea[],               -- the hash of its dedup key, or null
+  outcomes text[],              -- `replaced` or `sidelined`, or null
+  sidelining_queues integer[]   -- full queues whose new jobs all get the lowest priority
 );
-comment on type dibs.batch is 'What was found out about a batch of jobs before it is inserted.';
+comment on type dibs.prepared_batch is 'The decisions about a batch of jobs that are made before it is inserted.';
 
--- Ids and due times grow, so the pages of these keys are filled nearly to the brim: splitting them early would only log half-empty pages.
--- The few per cent left are for those who commit out of order.
+-- Ids and due times grow, so the pages of these keys are filled nearly completely: splitting them earlier would only
+-- leave half-empty pages. The 2 % left are for transactions that commit out of order.
 
 create table dibs.job (
   id uuid not null,
@@ -96,8 +93,8 @@ create table dibs.job (
   size integer,
   constraint job_pkey primary key (id) with (fillfactor = 98)
 ) partition by range (id);
-comment on table dibs.job is 'What was asked: payload and options. Only edit and move change a row.';
-comment on column dibs.job.size is 'How many bytes its payload and headers have as they are sent out; null if they are few.';
+comment on table dibs.job is 'Jobs: payload and options. Only edit and move change a row.';
+comment on column dibs.job.size is 'The bytes of payload and headers, as clients get them; null up to 6,400.';
 create table dibs.job_default partition of dibs.job default;
 
 create type dibs.outcome as enum (
@@ -118,9 +115,9 @@ create table dibs.attempt (
   progress jsonb,
   constraint attempt_pkey primary key (id, run)
 ) partition by range (id);
-comment on table dibs.attempt is 'What happened: one row for each ended run. Insert only.';
-comment on column dibs.attempt.xact is 'The transaction that ended the run; `roll_up` finds by it what is new.';
-comment on column dibs.attempt.outcome is 'How the run ended; null if it succeeded, as most do: that takes no room.';
+comment on table dibs.attempt is 'The record of each run that ended. Insert only.';
+comment on column dibs.attempt.xact is 'The transaction that ended the run; `roll_up` finds new rows by it.';
+comment on column dibs.attempt.outcome is 'How the run ended. Null if it succeeded: most do, and null takes no space.';
 create index attempt_xact_idx on dibs.attempt using brin (xact) with (autosummarize = on);
 create table dibs.attempt_default partition of dibs.attempt default;
 
@@ -128,12 +125,12 @@ create table dibs.follow_up (
   id uuid not null constraint follow_up_pkey primary key,
   parent uuid not null
 );
-comment on table dibs.follow_up is 'Which job a follow-up was enqueued by, with its completion.';
+comment on table dibs.follow_up is 'The job (parent) whose completion enqueued a follow-up job (id).';
 create index follow_up_parent_idx on dibs.follow_up (parent, id);
 
--- How a job counts against the concurrency of its group. A job that a group's limit let start counts until its run ends. In strict
--- order, that is with a concurrency of 1, nothing of the group starts before the job has ended for good, so it goes on
--- counting while it waits for a limit.
+-- How a job counts against the concurrency of its group: from its claim until its run ends. A group with a concurrency
+-- of 1 is in strict order: no job of it starts before the one that started last has ended for good. So that job goes
+-- on counting while it waits for a limit.
 create type dibs.group_hold as enum (
   'none',       -- not counted: the job has no group, or its group has no concurrency
   'shared',     -- one of several that may run at a time
@@ -149,10 +146,11 @@ create type dibs.holding as (
   limit_units integer[]
 );
 comment on type dibs.holding is
-'The place in its group and the units of limits that a run held. `waits` is its job, if that is ready again.';
+'The place in its group and the units of limits that a run holds. `waits` is the id of its job if that becomes ready
+again, otherwise null.';
 
--- A job has one ticket, and the table its ticket sits in is its state. These tables are hot: narrow, without foreign
--- keys, and vacuumed early.
+-- A job has one ticket, and the table that the ticket sits in is the job's state. These tables are hot: narrow, without
+-- foreign keys, and vacuumed early.
 
 create table dibs.ready (
   id uuid not null constraint ready_pkey primary key with (fillfactor = 98),
@@ -174,8 +172,9 @@ create table dibs.ready (
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
-comment on table dibs.ready is 'Tickets waiting for a worker, now or later.';
-create index ready_claim_idx on dibs.ready (queue_id, priority, due_at, id) with (fillfactor = 98) where group_key is null;
+comment on table dibs.ready is 'Tickets of jobs that wait for a worker, now or from `due_at` on.';
+create index ready_claim_idx on dibs.ready (queue_id, priority, due_at, id) with (fillfactor = 98)
+  where group_key is null;
 create index ready_group_idx on dibs.ready (queue_id, group_key, priority, due_at, id) where group_key is not null;
 
 create sequence dibs.blocked_n_seq;
@@ -206,9 +205,11 @@ create table dibs.blocked (
 );
 alter sequence dibs.blocked_n_seq owned by dibs.blocked.n;
 comment on table dibs.blocked is
-'Tickets waiting for a unit of a limit, or for a worker that runs their kind. n counts them, so that what came since the last look is found.';
-comment on column dibs.blocked.kind is 'Of a parked ticket: its kind, which a worker that claimed it does not run.';
-comment on column dibs.blocked.again_at is 'Of a parked ticket: when it is offered to everyone again.';
+'Tickets of jobs that wait for a unit of a limit, or for a worker that runs their kind. `n` numbers them in the order of
+arrival, so that a claim finds the new ones.';
+comment on column dibs.blocked.kind is
+'The kind of a parked job: the worker that claimed it does not run this kind. Null for other jobs.';
+comment on column dibs.blocked.again_at is 'The time at which a parked job is offered to all workers again.';
 create index blocked_limit_idx on dibs.blocked (limit_id, (-priority), due_at, id);
 create index blocked_n_idx on dibs.blocked (limit_id, n);
 create index blocked_queue_idx on dibs.blocked (queue_id);
@@ -222,9 +223,10 @@ create table dibs.parked_kind (
   constraint parked_kind_pkey primary key (queue_id, kind)
 );
 comment on table dibs.parked_kind is
-'Kinds of which jobs are parked, or were a moment ago: a worker looks here first, and nearly always finds nothing. A hint.';
+'Kinds of which jobs are parked, or were shortly before: a hint. A worker looks here first, and nearly always finds
+nothing.';
 
--- Nothing but the key is indexed, so a heartbeat is a HOT update; fillfactor leaves it room.
+-- Only the primary key is indexed, so a heartbeat is a HOT update. The fillfactor leaves room for it.
 create table dibs.lease (
   id uuid not null constraint lease_pkey primary key,
   token uuid not null,
@@ -253,14 +255,14 @@ create table dibs.lease (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
-comment on table dibs.lease is 'Tickets held by a worker: token, expiry, progress.';
+comment on table dibs.lease is 'Tickets of running jobs: who holds them, until when, and how far they have come.';
 comment on column dibs.lease.own_lease is
-'How long the next lease lasts where the job''s own policy says so, and not the queue''s.';
-comment on column dibs.lease.cancel is 'Why its end was asked for, if it was.';
+'The length of the next lease if the job has its own policy; null if the policy of its queue applies.';
+comment on column dibs.lease.cancel is 'The reason of a request to cancel the job; null without one.';
 comment on column dibs.lease.group_key is 'The group: a hash of the queue''s id and the group''s name.';
 comment on column dibs.lease.group_hold is
-'How the job counts against the concurrency of its group; null for `none`, which takes no room in this hot table.';
-comment on column dibs.lease.limit_ids is 'The limits it holds units of; limit_units says how many of each.';
+'How the job counts against the concurrency of its group. Null stands for `none`: it takes no space in this hot table.';
+comment on column dibs.lease.limit_ids is 'The limits of which the run holds units; limit_units are their numbers.';
 
 create table dibs.dead (
   id uuid not null constraint dead_pkey primary key,
@@ -277,12 +279,12 @@ create table dibs.dead (
   fingerprint bytea,
   constraint dead_state_known check (state in ('failed', 'exhausted', 'expired', 'cancelled'))
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-comment on table dibs.dead is 'Tickets of jobs that ended badly and can come back.';
+comment on table dibs.dead is 'Tickets of jobs that ended without success and can be retried.';
 create index dead_queue_idx on dibs.dead (queue_id, ended_at, id) include (state);
 
--- NOTIFY takes a lock of the whole cluster at commit, so only one committer of a queue at a time rings. The trigger is
--- deferred so that the bell is locked at the end: locked on insert, a long transaction would silence the queue for
--- everyone.
+-- NOTIFY takes a lock of the whole cluster at commit, so only one transaction of a queue at a time notifies. The
+-- trigger is deferred, so that the row of `bell` is locked just before commit: locked on insert, a long transaction
+-- would keep all others from notifying.
 create function dibs._ring() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -294,7 +296,7 @@ begin
 end
 $$;
 
-comment on function dibs._ring is 'Ring the bell for a queue, unless another committer is ringing it at that moment.';
+comment on function dibs._ring is 'Notify the workers of a queue, unless another transaction is about to do so.';
 
 create constraint trigger ready_ring after insert on dibs.ready
 deferrable initially deferred for each row when (new.ring) execute function dibs._ring();

@@ -1,25 +1,8 @@
 -- Jobs that arrive while a queue or a group is full: refuse them, or sideline them (give them the lowest priority).
 
-create or replace function dibs._refuse_full(queue dibs.queue, pressure dibs.pressure, more bigint, at timestamptz)
-returns void
-language plpgsql stable
-as $$
-begin
-  raise exception using errcode = 'DI041',
-    message = case when (pressure).waiting + more > (queue).max_depth then format(
-      'queue %L is full: %s jobs wait, at most %s may, and this call brings %s more',
-      (queue).name, least((pressure).waiting, (queue).max_depth), (queue).max_depth, more)
-    else format('queue %L is full: its oldest job has been due for %s, and at most %s is allowed',
-      (queue).name, date_trunc('milliseconds', at - (pressure).oldest_due), (queue).max_age) end,
-    hint = 'nothing was enqueued; try again later, add workers, or raise the queue''s max_depth or max_age';
-end
-$$;
-
-comment on function dibs._refuse_full is
-'Raise DI041: `more` jobs do not fit into the queue, or its oldest job is due for longer than it allows.';
-
 create or replace function dibs._check_depth(
-  jobs jsonb, same uuid[], awaited boolean, at timestamptz, inout outcomes text[], out aside integer[])
+  jobs jsonb, duplicate_of uuid[], is_follow_up boolean, at timestamptz,
+  inout outcomes text[], out sidelining_queues integer[])
 language plpgsql volatile
 as $$
 declare
@@ -38,36 +21,43 @@ begin
   loop
     -- The bound is for the queue together with its shards.
     v_names := array(select q.name from dibs.queue as q where q.id = any (dibs._queue_numbers(v_queue.id)));
-    -- Duplicates (same) and replacements (which have an outcome by now) do not make the queue longer.
+    -- Duplicates, and jobs with an outcome by now (they replace another job), do not make the queue longer.
     v_ords := array(
       select e.ord from jsonb_array_elements(jobs) with ordinality as e (job, ord)
-      where e.job ->> 'queue' = any (v_names) and same[e.ord] is null and outcomes[e.ord] is null);
+      where e.job ->> 'queue' = any (v_names) and duplicate_of[e.ord] is null and outcomes[e.ord] is null);
     continue when v_ords = '{}';
     v_pressure := dibs._read_pressure(v_queue, at);
     if v_pressure.waiting + cardinality(v_ords) > v_queue.max_depth or at - v_pressure.oldest_due > v_queue.max_age then
       if v_queue.when_full = 'sideline' then
-        aside := aside || dibs._queue_numbers(v_queue.id);
+        sidelining_queues := sidelining_queues || dibs._queue_numbers(v_queue.id);
         foreach v_ord in array v_ords loop
           outcomes[v_ord] := 'sidelined';
         end loop;
-      elsif not awaited then
-        perform dibs._refuse_full(v_queue, v_pressure, cardinality(v_ords), at);
+      elsif not is_follow_up then
+        raise exception using errcode = 'DI041',
+          message = case when v_pressure.waiting + cardinality(v_ords) > v_queue.max_depth then format(
+            'queue %L is full: %s jobs wait, at most %s may, and this call brings %s more', v_queue.name,
+            least(v_pressure.waiting, v_queue.max_depth), v_queue.max_depth, cardinality(v_ords))
+          else format('queue %L is full: its oldest job has been due for %s, and at most %s is allowed', v_queue.name,
+            date_trunc('milliseconds', at - v_pressure.oldest_due), v_queue.max_age) end,
+          hint = 'nothing was enqueued; try again later, add workers, or raise the queue''s max_depth or max_age';
       end if;
     else
       v_pressure.waiting := v_pressure.waiting + cardinality(v_ords);
     end if;
-    perform dibs._remember_pressure(v_queue.id, v_pressure);
+    perform dibs._remember('pressure', v_queue.id,
+      dibs._pressure_seal(v_queue.id, v_pressure::text) || v_pressure::text);
   end loop;
 end
 $$;
 
 comment on function dibs._check_depth is
-'Refuse a batch for a full queue, or sideline it. same[i]: the job of which job i is a duplicate, else null.
-outcomes[i]: the answer for job i, if it is known by now; a sidelined job gets one here. aside: the queues that
-sideline. `awaited`: the batch is a follow-up of a completion and is not refused.';
+'Raise DI041 for a batch that does not fit into a full queue, or sideline its jobs: set their `outcomes`, and return the
+ids of the queue and its shards in `sidelining_queues`. Duplicates (`duplicate_of`) do not count. A batch that
+`is_follow_up` is never refused.';
 
 create or replace function dibs._check_group_depths(
-  jobs jsonb, same uuid[], awaited boolean, at timestamptz, outcomes text[]) returns text[]
+  jobs jsonb, duplicate_of uuid[], is_follow_up boolean, at timestamptz, outcomes text[]) returns text[]
 language plpgsql volatile
 as $$
 declare
@@ -83,7 +73,8 @@ begin
       select q.id as queue_id, q.name as queue, q.when_full, e.job ->> 'group' as name,
         dibs._group_key(q.id, e.job ->> 'group') as group_key, array_agg(e.ord) as ords
       from jsonb_array_elements(jobs) with ordinality as e (job, ord) join dibs.queue as q on q.name = e.job ->> 'queue'
-      where e.job ->> 'group' is not null and q.has_group_policy and same[e.ord] is null and outcomes[e.ord] is null
+      where e.job ->> 'group' is not null and q.has_group_policy
+        and duplicate_of[e.ord] is null and outcomes[e.ord] is null
       group by 1, 2, 3, 4, 5
     ) as g
     cross join lateral (
@@ -115,7 +106,7 @@ begin
       foreach v_ord in array v_group.ords loop
         outcomes[v_ord] := 'sidelined';
       end loop;
-    elsif not awaited then
+    elsif not is_follow_up then
       raise exception using errcode = 'DI041',
         message = format(
           'group %L of queue %L is full: %s of its jobs wait, the oldest due since %s, and this call brings %s more',
@@ -132,5 +123,5 @@ end
 $$;
 
 comment on function dibs._check_group_depths is
-'Refuse a batch for a full group, or sideline its jobs for that group. The arguments are those of _check_depth; return
-the outcomes.';
+'Raise DI041 for a batch that does not fit into a full group, or sideline its jobs of that group. The arguments are as
+in `_check_depth`. Return the outcomes.';

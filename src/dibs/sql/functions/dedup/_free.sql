@@ -1,7 +1,7 @@
--- Keys are freed when their time is over.
+-- Dedup keys are freed when their job has ended or their time is over.
 
--- Skipping what is locked: it is being taken over, and nobody who ends a job waits for a producer. If
--- that producer rolls back, the key stays behind with a job that has ended, and is_held says that it is free.
+-- Skip a locked key: a producer is taking it over, and a verb that ends jobs does not wait for producers. If that
+-- producer rolls back, the row stays behind with a job that has ended, and `_is_key_live` returns false for it.
 create or replace function dibs._free_dedup_keys(hashes bytea[], ids uuid[], keep_windows boolean default false)
 returns void
 language sql volatile
@@ -17,7 +17,8 @@ begin atomic
 end;
 
 comment on function dibs._free_dedup_keys is
-'Give back the dedup keys that these jobs hold; those held for a time stay with `keep_windows`, until `forget`.';
+'Free the dedup keys that jobs hold: `hashes[i]` is the key of job `ids[i]`, or null. With `keep_windows`, a key that is
+held for a window of time stays until `forget` deletes it.';
 
 create or replace function dibs._forget_dedup_keys() returns bigint
 language plpgsql volatile
@@ -40,4 +41,4 @@ end
 $$;
 
 comment on function dibs._forget_dedup_keys is
-'Delete dedup keys whose time is over and whose job does not need them.';
+'Delete dedup keys whose window of time is over and that are no longer live, up to 10,000. Return how many.';

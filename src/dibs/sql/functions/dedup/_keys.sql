@@ -1,12 +1,12 @@
--- Dedup keys as fingerprints, and whether one is held.
+-- Dedup keys as hashes, and whether a key is live.
 
 create or replace function dibs._fingerprint_of(queue_id integer, dedup_key text) returns bytea
 language sql immutable strict parallel safe
 return sha256(convert_to(queue_id || ':' || dedup_key, 'UTF8'));
 
-comment on function dibs._fingerprint_of is 'The hash that stands for a dedup key of a queue.';
+comment on function dibs._fingerprint_of is 'Return the hash of a dedup key of a queue.';
 
--- No kind has a line break in it, and no key that was given begins with # where this does.
+-- No two jobs share a hash by accident: a kind has no line break, and `#` stands where a given key has `:`.
 create or replace function dibs._fingerprint_of_arguments(queue_id integer, kind text, payload jsonb, body bytea)
 returns bytea
 language sql immutable parallel safe
@@ -14,8 +14,7 @@ return sha256(convert_to(queue_id || '#' || kind || E'\n' || coalesce(payload::t
   || coalesce(body, ''::bytea));
 
 comment on function dibs._fingerprint_of_arguments is
-'The hash that stands for a kind and its payload, in a queue: the same JSON is the same, whatever the order of its
-names.';
+'Return the hash of a kind and its payload in a queue. The order of the names in a JSON payload makes no difference.';
 
 create or replace function dibs._is_waiting(id uuid) returns boolean
 language sql stable
@@ -23,7 +22,7 @@ return coalesce(
   (select true from dibs.ready as r where r.id = _is_waiting.id),
   (select true from dibs.blocked as b where b.id = _is_waiting.id), false);
 
-comment on function dibs._is_waiting is 'Whether a job waits for a worker, now, later or for a slot.';
+comment on function dibs._is_waiting is 'Return whether a job is scheduled, ready or blocked.';
 
 create or replace function dibs._is_key_live(key dibs.fingerprint, at timestamptz) returns boolean
 language sql stable
@@ -36,5 +35,5 @@ return case
 end;
 
 comment on function dibs._is_key_live is
-'Whether a dedup key still stands for its job: within its time, or while the job waits or (unless its scope is waiting)
-runs.';
+'Return whether a job still holds a dedup key: within its window of time; with scope `waiting` while the job waits;
+without a scope while it waits or runs.';

@@ -1,4 +1,4 @@
--- An enqueue takes its keys, or finds who holds them.
+-- An enqueue takes its dedup keys, or finds the jobs that hold them.
 
 create or replace function dibs._take_dedup_key(
   hash bytea, id uuid, scope text, until timestamptz, replaces boolean, at timestamptz,
@@ -10,7 +10,7 @@ declare
   v_key record;
 begin
   outcome := 'enqueued';
-  -- A holder may end between our failed insert and our look at it: then its key is free again, so try again.
+  -- The key may become free between the insert that fails and the select, so try again until one of them succeeds.
   loop
     insert into dibs.fingerprint (hash, id, scope, until)
     values (_take_dedup_key.hash, _take_dedup_key.id, _take_dedup_key.scope, _take_dedup_key.until)
@@ -19,17 +19,18 @@ begin
       holder := _take_dedup_key.id;
       return;
     end if;
-    select f.id, f.scope, dibs._is_key_live(f, at) as held into v_key
+    select f.id, f.scope, dibs._is_key_live(f, at) as live into v_key
     from dibs.fingerprint as f where f.hash = _take_dedup_key.hash;
     continue when not found;
-    if not v_key.held or replaces then
-      -- Locked before it is taken over, so that only one of several does; and looked at again after the wait.
+    if not v_key.live or replaces then
+      -- Only one of several callers may take the key over: lock it, and then look at it again.
       perform from dibs.fingerprint as f where f.hash = _take_dedup_key.hash and f.id = v_key.id for update;
       continue when not found;
-      v_key.held := (select dibs._is_key_live(f, at) from dibs.fingerprint as f where f.hash = _take_dedup_key.hash);
+      v_key.live := (select dibs._is_key_live(f, at) from dibs.fingerprint as f where f.hash = _take_dedup_key.hash);
     end if;
-    if v_key.held and not replaces then
-      -- A holder that has begun to run since an older snapshot keeps nobody out: then these locks raise 40001.
+    if v_key.live and not replaces then
+      -- A holder of scope `waiting` that has begun to run since an older snapshot has lost its key: then these locks
+      -- raise 40001.
       if v_key.scope = 'waiting' and current_setting('transaction_isolation') <> 'read committed' then
         perform from dibs.ready as r where r.id = v_key.id for key share;
         perform from dibs.blocked as b where b.id = v_key.id for key share;
@@ -38,7 +39,8 @@ begin
       outcome := 'duplicate';
       return;
     end if;
-    if v_key.held and dibs._replace_holder(v_key.id, _take_dedup_key.id, at) then
+    if v_key.live and dibs._lock_ticket(v_key.id) then
+      perform dibs._end_waiting_jobs(array[v_key.id], 'cancelled', 'replaced by job ' || _take_dedup_key.id, at);
       outcome := 'replaced';
     end if;
     delete from dibs.fingerprint as f where f.hash = _take_dedup_key.hash and f.id = v_key.id;
@@ -47,8 +49,27 @@ end
 $$;
 
 comment on function dibs._take_dedup_key is
-'Take a dedup key for a job, also from a holder it no longer stands for or, with `replaces`, from any. Says who holds it
-now, and `enqueued`, `duplicate` or `replaced` (a waiting job was ended for it).';
+'Take a dedup key for job `id` if no live job holds it. If `replaces`, also take it from a live holder, and cancel that
+one if it waits. Return the holder of the key, and `enqueued`, `duplicate` (another job holds it) or `replaced` (a
+waiting job was cancelled).';
+
+create or replace function dibs._retake_dedup_keys(ids uuid[], at timestamptz) returns void
+language sql volatile
+begin atomic
+  -- A window runs from the original enqueue. A job whose key was held only by a window therefore neither retakes the
+  -- key nor is blocked by another holder.
+  select dibs._take_dedup_key(d.fingerprint, d.id, d.dedup_scope, null, false, at)
+  from (
+    select distinct on (d.fingerprint) d.fingerprint, d.id, j.dedup_scope
+    from dibs.dead as d join dibs.job as j on j.id = d.id
+    where d.id = any (ids) and d.fingerprint is not null and j.dedup_scope is distinct from 'window'
+    order by d.fingerprint, d.id offset 0
+  ) as d;
+end;
+
+comment on function dibs._retake_dedup_keys is
+'Take the dedup keys of dead jobs again, unless another job holds them now. Of several jobs with one key, the oldest
+takes it.';
 
 create or replace function dibs._requested_keys(jobs jsonb, bodies bytea[])
 returns table (ord integer, queue text, hash bytea, scope text, stays interval, on_duplicate text)
@@ -66,7 +87,8 @@ begin atomic
   join dibs.queue as q on q.name = a.queue;
 end;
 
-comment on function dibs._requested_keys is 'What each job of a batch asks of its dedup key.';
+comment on function dibs._requested_keys is
+'Return the dedup options of each job of a batch, with the hash of its key (null without one). `stays` is dedup_for.';
 
 create or replace function dibs._check_dedup(
   ord integer, hash bytea, scope text, stays interval, on_duplicate text) returns boolean
@@ -99,7 +121,8 @@ begin
 end
 $$;
 
-comment on function dibs._check_dedup is 'Refuse dedup options that make no sense; true for those that do.';
+comment on function dibs._check_dedup is
+'Return true, or raise DI010 if a dedup option of a job is unknown, out of range or contradicts another.';
 
 create or replace function dibs._refuse_duplicate(ord integer, queue text, holder uuid) returns void
 language plpgsql stable
@@ -111,67 +134,70 @@ begin
 end
 $$;
 
-comment on function dibs._refuse_duplicate is 'Raise DI040.';
+comment on function dibs._refuse_duplicate is 'Raise DI040: another job holds the dedup key of job `ord` of the call.';
 
 create or replace function dibs._take_dedup_keys(
-  jobs jsonb, bodies bytea[], known uuid[], at timestamptz,
-  out ids uuid[], out same uuid[], out hashes bytea[], out outcomes text[])
+  jobs jsonb, bodies bytea[], inout duplicate_of uuid[], at timestamptz,
+  out ids uuid[], out hashes bytea[], out outcomes text[])
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_past uuid[];
+  v_earlier uuid[];
   v_key record;
-  v_best integer;
+  v_taker integer;
   v_holder uuid;
   v_outcome text;
+  v_refused integer;
 begin
   select array_agg(coalesce((e.job ->> 'id')::uuid, dibs._new_id(dibs._id_tick(at) + e.ord)) order by e.ord)
   into ids from jsonb_array_elements(jobs) with ordinality as e (job, ord);
   hashes := array_fill(null::bytea, array[cardinality(ids)]);
-  same := coalesce(known, array_fill(null::uuid, array[cardinality(ids)]));
-  -- What is known was made by an earlier try, or is the same id twice in this batch; only the former has a past.
-  if known is not null then
-    -- Not a join, which would be planned for ten rows and compare each with each.
-    select array_agg(case when k.id not in (select n.id from unnest(ids, known) as n (id, known) where n.known is null)
-      then k.id end order by k.ord) into v_past
-    from unnest(known) with ordinality as k (id, ord);
+  -- The id of a duplicate was inserted by an earlier try of this call, or stands twice in the batch. Note the former.
+  -- Not a join: it would be planned for ten rows, and compare each with each.
+  if duplicate_of is not null then
+    select array_agg(case when k.id not in (select n.id from unnest(ids, duplicate_of) as n (id, known)
+      where n.known is null) then k.id end order by k.ord) into v_earlier
+    from unnest(duplicate_of) with ordinality as k (id, ord);
   end if;
-  -- Sorted and one at a time, so that two batches of the same keys wait for each other in one order. Of a key's jobs
-  -- the last that replaces stands for it, otherwise the first. One that an earlier try of this call made still stands
-  -- for the others: if it ended in the meantime, the repeat must not add a job.
+  duplicate_of := coalesce(duplicate_of, array_fill(null::uuid, array[cardinality(ids)]));
+  -- One key at a time, sorted by hash, so that two batches with the same keys wait for each other in one order. Of the
+  -- jobs with one key, the last that replaces takes it, otherwise the first. A job of an earlier try keeps it even if
+  -- that job has ended: a repeated call must not add a job.
   for v_key in
     select k.hash, min(k.queue) as queue, array_agg(k.ord order by k.ord) as ords,
       array_agg(k.scope order by k.ord) as scopes, array_agg(k.stays order by k.ord) as stays,
       max(k.ord) filter (where k.on_duplicate = 'replace') as replacing,
-      array_agg(k.ord order by k.ord) filter (where k.on_duplicate = 'refuse' and same[k.ord] is null) as refusing,
-      (array_agg(v_past[k.ord] order by k.ord) filter (where v_past[k.ord] is not null))[1] as past
+      array_agg(k.ord order by k.ord) filter (where k.on_duplicate = 'refuse' and duplicate_of[k.ord] is null)
+        as refusing,
+      (array_agg(v_earlier[k.ord] order by k.ord) filter (where v_earlier[k.ord] is not null))[1] as earlier
     from dibs._requested_keys(jobs, bodies) as k
     where case when num_nonnulls(k.scope, k.stays) > 0 or k.on_duplicate <> 'keep'
       then dibs._check_dedup(k.ord, k.hash, k.scope, k.stays, k.on_duplicate) else k.hash is not null end
     group by k.hash order by k.hash
   loop
-    v_best := array_position(v_key.ords, coalesce(v_key.replacing, v_key.ords[1]));
-    v_holder := v_key.past;
+    v_taker := array_position(v_key.ords, coalesce(v_key.replacing, v_key.ords[1]));
+    v_holder := v_key.earlier;
     v_outcome := 'duplicate';
     if v_holder is null then
       select t.holder, t.outcome into v_holder, v_outcome
-      from dibs._take_dedup_key(v_key.hash, ids[v_key.ords[v_best]], v_key.scopes[v_best], at + v_key.stays[v_best],
-        v_key.replacing is not null, at) as t;
+      from dibs._take_dedup_key(v_key.hash, ids[v_key.ords[v_taker]], v_key.scopes[v_taker],
+        at + v_key.stays[v_taker], v_key.replacing is not null, at) as t;
     end if;
-    if v_key.refusing is not null and (v_outcome = 'duplicate' or v_key.ords[1] <> all (v_key.refusing)
-        or cardinality(v_key.refusing) > 1) then
-      perform dibs._refuse_duplicate(
-        case when v_outcome = 'duplicate' then v_key.refusing[1] else (
-          select min(o) from unnest(v_key.refusing) as o where o > v_key.ords[1]) end, v_key.queue, v_holder);
+    if v_key.refusing is not null then
+      v_refused := case when v_outcome = 'duplicate' then v_key.refusing[1]
+        else (select min(o) from unnest(v_key.refusing) as o where o > v_key.ords[1]) end;
+      if v_refused is not null then
+        perform dibs._refuse_duplicate(v_refused, v_key.queue, v_holder);
+      end if;
     end if;
     if v_outcome = 'replaced' then
-      outcomes[v_key.ords[v_best]] := v_outcome;
+      outcomes[v_key.ords[v_taker]] := v_outcome;
     end if;
     for n in 1 .. cardinality(v_key.ords) loop
       hashes[v_key.ords[n]] := v_key.hash;
-      if v_holder <> ids[v_key.ords[n]] and same[v_key.ords[n]] is null then
-        same[v_key.ords[n]] := v_holder;
+      if v_holder <> ids[v_key.ords[n]] and duplicate_of[v_key.ords[n]] is null then
+        duplicate_of[v_key.ords[n]] := v_holder;
       end if;
     end loop;
   end loop;
@@ -179,5 +205,6 @@ end
 $$;
 
 comment on function dibs._take_dedup_keys is
-'Take the dedup keys of a batch. For each of its jobs: the id it is to have, its hash, the job that has its key instead
-(`same`), and `replaced` where it took the place of a waiting job.';
+'Take the dedup keys of a batch. `duplicate_of` has the jobs whose ids exist already, and gets the holders of keys that
+are not free. Return for each job its id, the hash of its key, and `replaced` if a waiting job was cancelled for it.
+Raise DI040 for a duplicate with on_duplicate `refuse`.';

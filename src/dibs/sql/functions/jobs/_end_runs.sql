@@ -119,18 +119,3 @@ end
 $$;
 
 comment on function dibs._end_uncharged_runs is 'End runs that are not charged as an attempt: `release` and `snooze`.';
-
-create or replace function dibs._require_lease(verb text, id uuid, answer text) returns text
-language plpgsql stable
-as $$
-begin
-  if answer = 'lost' then
-    raise exception using errcode = 'DI001',
-      message = format('%s refused: this token does not hold job %s', verb, id),
-      hint = 'the lease ended and was taken back, or the job has ended; do not report this run again';
-  end if;
-  return answer;
-end
-$$;
-
-comment on function dibs._require_lease is 'Pass a single verb''s answer on, or raise DI001 when the lease is lost.';

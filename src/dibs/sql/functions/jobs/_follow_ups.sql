@@ -1,9 +1,9 @@
--- Jobs that a completion enqueues.
+-- Follow-ups: jobs that a completion enqueues.
 
 create or replace function dibs._enqueue_follow_ups(
   ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], follow_ups jsonb) returns void
 language plpgsql volatile
-set enable_hashjoin = on  -- As enqueue_many has them: the batch keeps the plans of its first caller.
+set enable_hashjoin = on  -- As in enqueue_many: _enqueue_batch keeps the plans of its first caller.
 set enable_nestloop = on
 as $$
 declare
@@ -23,7 +23,7 @@ begin
   if v_jobs is null then
     return;
   end if;
-  -- The completion runs as the schema's owner; the right to enqueue is the caller's own.
+  -- complete_many runs with the rights of the schema's owner, so check the caller's right to enqueue.
   if not has_function_privilege(session_user, 'dibs.enqueue_many(jsonb, bytea[], boolean)', 'execute') then
     raise exception using errcode = '42501',
       message = format('role %I may complete jobs but not enqueue, so its completions carry no follow-ups',
@@ -31,10 +31,11 @@ begin
       hint = 'grant dibs_producer to it, or let someone else enqueue';
   end if;
   insert into dibs.follow_up (id, parent)
-  select e.id, v_parents[e.item] from dibs._enqueue_batch(v_jobs, null, false, awaited => true) as e
+  select e.id, v_parents[e.item] from dibs._enqueue_batch(v_jobs, null, false, is_follow_up => true) as e
   where e.outcome <> 'duplicate'
   on conflict on constraint follow_up_pkey do nothing;
 end
 $$;
 
-comment on function dibs._enqueue_follow_ups is 'Enqueue the follow-up jobs of those items of a batch that ended, and note whom they follow.';
+comment on function dibs._enqueue_follow_ups is
+'Enqueue the follow-ups of those items of a batch that were completed now, and note their parents.';
