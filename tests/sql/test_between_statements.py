@@ -71,7 +71,7 @@ def test_a_limit_that_is_unset_while_a_claim_lets_jobs_wait_for_it(
 ) -> None:
     enqueue(client, 10, resources={"gpu": 1})
     db.execute(f"select dibs.set_limit({of}, concurrency => 1)")
-    with halted(db, "_block_taken"):
+    with halted(db, "_block_tickets"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
         assert not claim.done()
         db.execute(f"select dibs.drop_limit({of})")
@@ -85,7 +85,7 @@ def test_a_limit_that_was_replaced_while_a_claim_lets_jobs_wait_for_it(
 ) -> None:
     enqueue(client, 10)
     db.execute("select dibs.set_limit(kind => 'k', concurrency => 1)")
-    with halted(db, "_block_taken"):
+    with halted(db, "_block_tickets"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
         db.execute("select dibs.drop_limit(kind => 'k')")
         db.execute("select dibs.set_limit(kind => 'k', rate => 1000)")
@@ -99,7 +99,7 @@ def test_nothing_is_left_of_a_limit_that_was_unset(
 ) -> None:
     enqueue(client, 10)
     db.execute("select dibs.set_limit(kind => 'k', concurrency => 1, rate => 1000)")
-    with halted(db, "_block_taken"):
+    with halted(db, "_block_tickets"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 5)")
         db.execute("select dibs.drop_limit(kind => 'k')")
     assert len(claim.result()) + work_off(client) == 10
@@ -139,7 +139,7 @@ def test_a_rate_that_is_taken_away_while_a_claim_spends_from_it(
     """What an earlier claim, still in flight, writes back of the rate is found by the next."""
     enqueue(client, 4)
     db.execute("select dibs.set_limit(kind => 'k', rate => 1000)")
-    with halted(db, "_take_tat"):
+    with halted(db, "_take_tokens"):
         claim = later.start(connect(), "select id from dibs.claim('{q}', 4)")
         db.execute("select dibs.drop_limit(kind => 'k')")
         db.execute("insert into dibs.limit_rate (limit_id, tat) select id, dibs.now() from dibs.limit_rule")

@@ -63,7 +63,6 @@ THROTTLED = {
     "_refresh_noisy_rotation",
     "_take_grouped",
     "_unit_hint",
-    "_raise_unit_hint",
     "_take_units",
     "_first_blocked",
     "do_chore",

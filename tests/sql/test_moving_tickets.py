@@ -25,6 +25,7 @@ TAKERS = {
     "_take_gap": "claim",
     "_take_pointers": "claim",
     "_take_tickets": "claim",
+    "_admit_ungrouped": "_block_tickets",
     "_withdraw_tickets": "_return_tickets, _end_waiting_jobs and _undo_retry; purge forgets the jobs",
     "_undo_cancel": "_return_tickets",
     "_retry_jobs": "_return_tickets",
@@ -100,8 +101,7 @@ def test_the_rules_read_all_functions() -> None:
     assert moving >= MAKERS | {
         "claim",
         "_claim_one",
-        "_block_taken",
-        "_block_ready",
+        "_block_tickets",
         "_unblock_tickets",
         "_end_runs",
     }

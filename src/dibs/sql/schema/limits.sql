@@ -118,12 +118,11 @@ comment on type dibs.held_units is
 create type dibs.queue_reservation as (
   limit_id integer,
   allowed integer,
-  tat timestamptz,
   units dibs.held_units
 );
 comment on type dibs.queue_reservation is
-'What a claim reserved of a queue''s own limit: how many jobs may start (allowed); how far the rate was spent (tat;
-null without a rate); and the one unit that each job then holds (units; null without a concurrency).';
+'What a claim reserved of a queue''s own limit: `allowed` is how many jobs may start, and `units` is the one unit that
+each of them then holds (null without a concurrency).';
 
 create type dibs.unit_hint as (
   n bigint,

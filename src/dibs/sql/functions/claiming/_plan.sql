@@ -15,7 +15,6 @@ begin
     v_scan.reservation := dibs._reserve_queue_limit(queue, want, claim.at);
     v_scan.allowed := (v_scan.reservation).allowed;
     if v_scan.allowed = 0 then
-      perform dibs._settle_queue_limits(array[v_scan], claim.at);
       return null;
     end if;
   end if;
@@ -149,7 +148,7 @@ begin
     return v_batches;
   end if;
   if v_has_limits then
-    v_scans := dibs._unblock_and_lower_floors(v_scans, claim.at);
+    v_scans := dibs._unblock_for_claim(v_scans, claim.at);
   end if;
   -- Serve groups first, but reserve a share for ungrouped jobs. If those do not use it, serve groups again.
   if v_has_groups then
@@ -173,7 +172,10 @@ begin
     v_scans := v_step.scans;
     v_batches := v_batches || v_step.batches;
   end if;
-  perform dibs._settle_queue_limits(v_scans, claim.at);
+  -- Return what was reserved of queues' own limits and not used.
+  perform dibs._return_units((s.reservation).limit_id, s.allowed, claim.at),
+    dibs._return_tokens((s.reservation).limit_id, s.allowed)
+  from unnest(v_scans) as s where (s.queue).has_limit and s.allowed > 0;
   return v_batches;
 end
 $$;

@@ -1,13 +1,5 @@
 -- Units of limits: taking, returning and creating them. Always: free + held = concurrency + debt.
 
-create or replace function dibs._uncommitted_numbers() returns integer
-language sql immutable parallel safe
-return 200;
-
-comment on function dibs._uncommitted_numbers is
-'Return how many of the last numbers of a sequence may be in use by transactions that have not committed. Hints stop
-short of them.';
-
 create or replace function dibs._unit_hint(of_limit integer) returns bigint
 language plpgsql stable
 as $$
@@ -22,78 +14,67 @@ comment on function dibs._unit_hint is
 'Return the number (limit_unit.n) from which this connection looks for free units of a limit; 0 to look at all of
 them.';
 
-create or replace function dibs._raise_unit_hint(of_limit integer, looked_from bigint, last_n bigint, began bigint)
-returns void
-language plpgsql volatile
-as $$
-#variable_conflict use_variable
-declare
-  v_now bigint := dibs._micros(clock_timestamp());
-  v_hint dibs.unit_hint := dibs._recall('units', of_limit)::dibs.unit_hint;
-  v_first bigint := (
-    select s.n from dibs.limit_unit as s
-    where s.limit_id = of_limit and s.n >= looked_from order by s.n limit 1);
-begin
-  v_hint.n := greatest(looked_from, least(coalesce(v_first, last_n), last_n - dibs._uncommitted_numbers()));
-  v_hint.since := began;
-  -- Only a look at all units makes the hint good for a while: rows that committed late may lie below it.
-  if looked_from = 0 then
-    v_hint.until := v_now + greatest(
-      dibs._constant('commit_lag_us'), dibs._constant('look_back_cooldown') * (v_now - began));
-  end if;
-  perform dibs._remember('units', of_limit, v_hint::text);
-end
-$$;
-
-comment on function dibs._raise_unit_hint is
-'Remember the number of the first free unit that is left, after a look from `looked_from` on found too few. The next
-look starts there and skips the dead rows before it. last_n: the last number of the sequence when the look began.';
-
 create or replace function dibs._take_units(of_limit integer, want integer, at timestamptz) returns integer
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_got integer;
-  v_rows integer;
-  v_paid integer;
   v_debt integer := (select r.debt from dibs.limit_rule as r where r.id = of_limit);
   v_began bigint := dibs._micros(clock_timestamp());
+  v_last_n bigint := (select q.last_value from dibs.limit_unit_n_seq as q);
   v_from bigint := dibs._unit_hint(of_limit);
-  v_last_n bigint := (select s.last_value from dibs.limit_unit_n_seq as s);
+  v_hint dibs.unit_hint;
+  v_now bigint;
+  v_rows integer;
+  v_units integer;
+  v_paid integer;
 begin
+  -- Each row has at least one unit. Take the newest rows first: their index entries come before the dead ones.
   with pick as materialized (
-    select s.ctid as spot from dibs.limit_unit as s
-    where s.limit_id = of_limit and s.n >= v_from and s.freed_at <= at
-    order by s.n desc limit want + v_debt for update skip locked
+    select u.ctid as spot from dibs.limit_unit as u
+    where u.limit_id = of_limit and u.n >= v_from and u.freed_at <= at
+    order by u.n desc limit want + v_debt for update skip locked
   ), gone as (
-    delete from dibs.limit_unit as s using pick as p where s.ctid = p.spot returning s.units
+    delete from dibs.limit_unit as u using pick as p where u.ctid = p.spot returning u.units
   )
-  select coalesce(sum(g.units), 0), count(*) into v_got, v_rows from gone as g;
+  select coalesce(sum(g.units), 0), count(*) into v_units, v_rows from gone as g;
   if v_rows < want + v_debt then
-    perform dibs._raise_unit_hint(of_limit, v_from, v_last_n, v_began);
+    -- Fewer rows than wanted: this claim walked over all of them from v_from on, and over the dead ones. Remember the
+    -- first row that is left, so that the next claim starts there.
+    v_hint := dibs._recall('units', of_limit)::dibs.unit_hint;
+    v_hint.n := greatest(v_from, least(v_last_n - dibs._constant('uncommitted_numbers'), (
+      select u.n from dibs.limit_unit as u where u.limit_id = of_limit and u.n >= v_from order by u.n limit 1)));
+    v_hint.since := v_began;
+    if v_from = 0 then
+      -- Only a walk over all rows starts the time for which the hint is believed. When it is over, the next claim walks
+      -- over all rows again, and finds those below the hint that were committed late.
+      v_now := dibs._micros(clock_timestamp());
+      v_hint.until := v_now
+        + greatest(dibs._constant('commit_lag_us'), dibs._constant('look_back_cooldown') * (v_now - v_began));
+    end if;
+    perform dibs._remember('units', of_limit, v_hint::text);
   end if;
-  if v_got > 0 and v_debt > 0 then
+  if v_units > 0 and v_debt > 0 then
     -- Pay the debt first. If another transaction has the limit's row locked, take nothing: waiting for it could
     -- deadlock.
-    update dibs.limit_rule as r set debt = r.debt - least(r.debt, v_got)
+    update dibs.limit_rule as r set debt = r.debt - least(r.debt, v_units)
     from (
       select r.id, r.debt from dibs.limit_rule as r where r.id = of_limit for no key update skip locked) as o
     where r.id = o.id
     returning o.debt - r.debt into v_paid;
     want := case when v_paid is null then 0 else want end;
-    v_got := v_got - coalesce(v_paid, 0);
+    v_units := v_units - coalesce(v_paid, 0);
   end if;
-  if v_got > want then
-    insert into dibs.limit_unit (limit_id, units, freed_at) values (of_limit, v_got - want, at);
+  if v_units > want then
+    insert into dibs.limit_unit (limit_id, units, freed_at) values (of_limit, v_units - want, at);
   end if;
-  return least(v_got, want);
+  return least(v_units, want);
 end
 $$;
 
 comment on function dibs._take_units is
-'Take up to `want` free units of a limit, after paying its debt: free units destroyed because the limit was lowered.
-Return how many were taken.';
+'Take up to `want` free units of a limit, and return how many. First pay the debt of a limit that was lowered: destroy
+as many free units.';
 
 create or replace function dibs._return_units(
   of_limit integer, units integer, at timestamptz, ring boolean default false)

@@ -84,7 +84,8 @@ begin
     select o.id from dibs.queue as o
     where not o.has_limit and exists (select from dibs.limit_rule as b where b.is_set and b.of_queue = o.name)
     order by o.id for no key update));
-  perform from dibs._unblock_queues(array(select q.id from dibs.queue as q order by q.id), dibs.now());
+  perform dibs._unblock_limit(r.id, array(select q.id from dibs.queue as q), dibs.now())
+  from dibs.limit_rule as r where r.of_queue is null;
   perform dibs._forget_limits(dibs.now());
   return v_mended;
 end

@@ -23,10 +23,12 @@ return case name
   when 'small_job_bytes' then dibs._bound('claim') / 10000
   -- One claim moves at most so many tickets to blocked, or back. Many claims share the work of moving a backlog.
   when 'max_tickets_moved' then 1000
+  -- So many of the last numbers of a sequence may be in rows that are not committed yet. Hints stop short of them.
+  when 'uncommitted_numbers' then 200
 end;
 
 comment on function dibs._constant is
-'Return a number that several functions share: microseconds, bytes, jobs, tickets or a factor. Null for an unknown name.';
+'Return a number that several functions share: microseconds, bytes, jobs, tickets, rows or a factor. Null for an unknown name.';
 
 create or replace function dibs._nil_id() returns uuid
 language sql immutable parallel safe

@@ -17,7 +17,7 @@ declare
       and q.paused_at is null and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true))
     order by b.rank, b.due_at, b.id limit max);
 begin
-  return (select coalesce(cardinality(u.ids), 0) from dibs._unblock_tickets(v_ids, v_now, false, v_now) as u);
+  return coalesce(cardinality(dibs._unblock_tickets(v_ids, v_now, false, v_now)), 0);
 end
 $$;
 
@@ -51,7 +51,7 @@ declare
   v_ids uuid[] := array(
     select b.id from dibs.blocked as b where b.kind is not null and b.again_at <= v_now order by b.again_at limit max);
 begin
-  return (select coalesce(cardinality(u.ids), 0) from dibs._unblock_tickets(v_ids, v_now, true, v_now) as u);
+  return coalesce(cardinality(dibs._unblock_tickets(v_ids, v_now, true, v_now)), 0);
 end
 $$;
 
