@@ -10,8 +10,9 @@ create table dibs.group_policy (
   burst integer,
   max_depth integer,
   max_age interval,
-  group_hold dibs.group_hold not null generated always as (
-    case when concurrency = 1 then dibs.group_hold 'exclusive' when concurrency > 1 then 'shared' else 'none' end) stored,
+  is_limited boolean not null generated always as (concurrency is not null or rate is not null) stored,
+  group_hold dibs.group_hold not null generated always as (case
+    when concurrency = 1 then dibs.group_hold 'exclusive' when concurrency > 1 then 'shared' else 'none' end) stored,
   constraint group_policy_pkey primary key (queue_id, group_key),
   constraint group_policy_weight_range check (weight between 1 and 1000),
   constraint group_policy_concurrency_range check (concurrency between 1 and 1000000),
@@ -33,6 +34,7 @@ comment on column dibs.group_policy.burst is
 'The number of jobs that may start at once after a rest; null for one second''s worth.';
 comment on column dibs.group_policy.max_depth is 'The number of its jobs that may wait.';
 comment on column dibs.group_policy.max_age is 'The longest time that its oldest job may have been due.';
+comment on column dibs.group_policy.is_limited is 'True if the group is limited: it has a concurrency or a rate.';
 comment on column dibs.group_policy.group_hold is 'The hold that each of its jobs takes while it runs or is blocked.';
 
 create type dibs.group_floor as (priority smallint, due_at timestamptz, id uuid, cost real);
@@ -120,56 +122,49 @@ create sequence dibs.group_draw_seq;
 comment on sequence dibs.group_draw_seq is
 'Numbers the draws of _take_tickets, which shares the jobs of a claim among groups.';
 
-create type dibs.group_gate_state as enum ('none', 'busy', 'ours');
-comment on type dibs.group_gate_state is
-'The gate of a candidate: it has none (no concurrency, no rate), another claim has the group''s lock (busy), or this
-claim has it (ours).';
+create type dibs.group_gate_state as enum (
+  'none',   -- the group is not limited
+  'ours',   -- the group is limited, and this claim has its lock
+  'busy'    -- the group is limited, and another claim has its lock or its pointers
+);
 
 create type dibs.group_candidate as (
   group_key uuid,
-  pointer_n bigint,
+  -- From the pointers of the group, merged:
+  pointer_n bigint,                 -- n and look_at of the first pointer; null if not is_ours
   look_at timestamptz,
-  is_ours boolean,
-  floors dibs.group_floor[],
-  ended_runs integer,
-  next_id uuid,
-  next_ticket dibs.group_floor,
+  is_ours boolean,                  -- this claim has deleted the pointers, and inserts new ones; not another claim
+  floors dibs.group_floor[],        -- where its tickets begin, the highest priority first; null for only wakeups
+  ended_runs integer,               -- the sum
+  next_id uuid,                     -- in a strict group: the job that has to run next
+  -- From its policy and its gate, if its queue has policies:
+  next_ticket dibs.group_floor,     -- the place of the ticket that has to run next, in next_id of a pointer or the gate
   policy dibs.group_policy,
   gate dibs.group_gate_state,
-  running integer,
-  tat timestamptz,
-  free_runs integer
+  running integer,                  -- of group_gate, without runs that have ended
+  tat timestamptz,                  -- of group_gate
+  free_runs integer                 -- the number of jobs that may start; null for any number
 );
-comment on type dibs.group_candidate is
-'A group that a claim may serve. Merged from its pointers: the first one''s n and look_at (pointer_n, look_at), floors,
-ended_runs and next_id. False in `is_ours` means that another claim has locked the pointers, and this one puts nothing
-back. From its policy and its gate, once they are read: next_ticket (the ticket of next_id), running, tat, and
-free_runs, how many jobs may start; null for any number.';
+comment on type dibs.group_candidate is 'A group that a claim may serve.';
 
 create type dibs.group_search as (
-  rotation integer,
-  from_at timestamptz,
+  rotation integer,                 -- the queue's id, or the negated id for noisy groups
+  from_at timestamptz,              -- the pointer (look_at, n) from which the claim looks
   from_n bigint,
-  width integer,
-  first_at timestamptz,
+  width integer,                    -- the number of pointers to look at next
+  first_at timestamptz,             -- the first pointer (look_at, n) that it deleted; null if none
   first_n bigint,
-  candidates dibs.group_candidate[],
-  first_no integer,
-  has_more_pointers boolean,
-  has_locked_groups boolean
+  candidates dibs.group_candidate[],  -- their numbers are their places in this array
+  first_no integer,                 -- a round takes tickets from this candidate and those after it
+  has_more_pointers boolean,        -- there may be more pointers
+  has_locked_groups boolean         -- the groups whose pointers other claims have locked are candidates, too
 );
-comment on type dibs.group_search is
-'The candidates that a claim has found in a rotation, from the pointer (from_at, from_n) on, `width` pointers at a
-time; (first_at, first_n) is the first pointer it took. A round takes tickets from the candidates numbered first_no
-and above. `has_more_pointers`: there may be more pointers to take. `has_locked_groups`: there are none, and the groups
-whose pointers other claims have locked are candidates, too.';
+comment on type dibs.group_search is 'The state of a claim in one rotation: the candidates that it has found.';
 
 create type dibs.group_tickets as (
   tickets dibs.ready[],
-  group_holds dibs.group_hold[],
-  candidate_nos integer[],
-  tried_nos integer[]
+  group_holds dibs.group_hold[],    -- the hold of each ticket; null if none has one
+  candidate_nos integer[],          -- the number of the candidate that gave it
+  tried_nos integer[]               -- the numbers of the candidates that were to give at least one
 );
-comment on type dibs.group_tickets is
-'The tickets of one round of a claim; for each its hold (group_holds; null if none has one) and the number of the
-candidate it is from (candidate_nos). `tried_nos` are the candidates from which the round wanted at least one ticket.';
+comment on type dibs.group_tickets is 'The tickets of one round of a claim, and the candidates that it tried.';

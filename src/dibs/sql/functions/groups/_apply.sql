@@ -24,10 +24,11 @@ as $$
 begin
   -- One statement, so that it sees each run that ends either as a lease or in a pointer's ended_runs, never as both.
   with old as (
+    -- All gate rows, which keep the floors of groups that are stopped.
     delete from dibs.group_gate as g
     where g.queue_id = of_queue and of_group in (g.group_key, dibs._nil_id()) returning g.*
   ), ahead as (
-    -- Pointers to due tickets that wait for a rate, which may be another one now.
+    -- Wakeups, and pointers to due tickets, that wait for a rate, which may be another one now.
     delete from dibs.group_pointer as t where t.ctid = any (array(
       select o.ctid from dibs.group_pointer as o
       where abs(o.queue_id) = of_queue and of_group in (o.group_key, dibs._nil_id())
@@ -36,20 +37,20 @@ begin
     returning t.*
   ), held as (
     select h.* from dibs._count_group_holds(of_queue) as h where of_group in (h.group_key, dibs._nil_id())
+  ), used as (
+    -- By the policy of now: tat only if the group has a rate, next_id only if it is strict.
+    select c.group_key, coalesce(c.running, 0) as running, case when p.rate is not null then c.tat end as tat,
+      case when p.concurrency = 1 then c.next_id end as next_id
+    from (
+      select coalesce(o.group_key, h.group_key) as group_key, h.running, o.tat, o.next_id
+      from old as o full join held as h on h.group_key = o.group_key
+    ) as c
+    cross join lateral dibs._find_group_policy(of_queue, c.group_key) as p
+    where p.is_limited
   ), gate as (
     insert into dibs.group_gate (group_key, queue_id, running, tat, next_id, floors)
-    select g.group_key, of_queue, g.running, g.tat, g.next_id, '{}'
-    from (
-      select c.group_key, coalesce(c.running, 0) as running, case when p.rate is not null then c.tat end as tat,
-        case when p.concurrency = 1 then c.next_id end as next_id
-      from (
-        select coalesce(o.group_key, h.group_key) as group_key, h.running, o.tat, o.next_id
-        from old as o full join held as h on h.group_key = o.group_key
-      ) as c
-      cross join lateral dibs._find_group_policy(of_queue, c.group_key) as p
-      where num_nonnulls(p.concurrency, p.rate) > 0
-    ) as g
-    where g.running > 0 or g.tat > at or g.next_id is not null
+    select u.group_key, of_queue, u.running, u.tat, u.next_id, '{}' from used as u
+    where u.running > 0 or u.tat > at or u.next_id is not null
   )
   insert into dibs.group_pointer (
     queue_id, group_key, look_at, priority, floor_at, floor_id, cost, ended_runs, next_id, ring)
@@ -59,11 +60,12 @@ begin
   select a.queue_id, a.group_key, at, a.priority, a.floor_at, a.floor_id, a.cost, a.ended_runs, a.next_id, false
   from ahead as a
   union all
-  -- More jobs may start now than before: wake a worker for each group.
+  -- More jobs may start now than before: a wakeup that notifies a worker, for each group.
   select of_queue, o.group_key, at, null, null, null, 1, 0, null, true from old as o;
 end
 $$;
 
 comment on function dibs._recount_group_gates is
-'Insert the gates of a group, or of all groups of a queue (the nil id), again with the holds that are taken, and point
-at all their tickets. The caller has locked the groups.';
+'Delete the gates of a group, or of all groups of a queue (the nil id), and insert them again with a fresh count of
+their holds, by the policies that are set now. Let claims look at once: bring pointers that lie ahead to `at`, and
+insert pointers for the floors that the gates kept. The caller has locked the groups.';

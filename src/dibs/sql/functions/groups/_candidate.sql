@@ -36,13 +36,14 @@ language plpgsql volatile
 as $$
 begin
   with front as materialized (
+    -- The first pointers that no other claim has locked.
     select t.group_key, t.look_at from dibs.group_pointer as t
     where t.queue_id = rotation and (t.look_at, t.n) >= (from_at, from_n) and t.look_at <= at
       and t.group_key <> all (known)
     order by t.look_at, t.n limit want
     for update skip locked
   ), due as materialized (
-    -- All pointers of these groups that are due: each group becomes one candidate.
+    -- All due pointers of their groups: each group becomes one candidate.
     select s.spot from (select f.group_key, min(f.look_at) as look_at from front as f group by f.group_key) as f
     cross join lateral (
       select t.ctid as spot from dibs.group_pointer as t
@@ -61,9 +62,10 @@ begin
           then array_agg(row(g.priority, g.floor_at, g.floor_id, g.cost)::dibs.group_floor)
           else dibs._merge_floors(array_agg(row(g.priority, g.floor_at, g.floor_id, g.cost)::dibs.group_floor))
         end as floors
-      from gone as g group by g.group_key order by 3, 2
+      from gone as g group by g.group_key order by look_at, n
     ) as m
   ), ticket as materialized (
+    -- The first ticket of each group that is tried.
     select r.spot, c.no from candidate as c
     cross join lateral (
       select r.spot from unnest(c.floors) as f
@@ -89,9 +91,9 @@ end
 $$;
 
 comment on function dibs._take_pointers is
-'Take up to `want` pointers of a rotation from (from_at, from_n) on, except those of `known` groups, and make a
-candidate of each group. `with_tickets` also takes the first ticket of each group. `is_full` is true if there may be
-more pointers.';
+'Delete up to `want` pointers of a rotation from (from_at, from_n) on, except those of `known` groups, and all other due
+pointers of their groups. Return a candidate for each group. `is_full` is true if there may be more pointers.
+`with_tickets` also takes the first ticket of each group (`first_tickets`), or, if it costs more than 1, of some.';
 
 create or replace function dibs._add_candidates(
   queue dibs.queue, inout search dibs.group_search, with_tickets boolean, at timestamptz,
@@ -102,6 +104,7 @@ declare
   v_known uuid[] := array(select c.group_key from unnest(search.candidates) as c);
   v_pointers record;
   v_new dibs.group_candidate[] := '{}'::dibs.group_candidate[];
+  v_locked integer[];
 begin
   first_tickets.tickets := '{}'::dibs.ready[];
   search.first_no := cardinality(search.candidates) + 1;
@@ -139,13 +142,25 @@ begin
     v_new := dibs._divert_noisy_groups(queue, v_new, at);
   end if;
   if (queue).has_group_policy then
-    v_new := dibs._lock_group_gates(queue, v_new, at);
+    -- Lock limited groups, except those that other claims have locked. A later statement looks at the gates, and by a
+    -- later time: other claims may have left them with a newer clock.
+    v_locked := array(
+      select l.bucket
+      from (
+        select distinct dibs._group_bucket(c.group_key) as bucket from unnest(v_new) as c
+        cross join lateral dibs._find_group_policy((queue).id, c.group_key) as p
+        where c.is_ours and p.is_limited
+      ) as b
+      cross join lateral (
+        select l.bucket from dibs.group_lock as l where l.bucket = b.bucket for update skip locked) as l);
+    v_new := dibs._take_group_gates(queue, v_new, v_locked, case when v_locked = '{}' then at else dibs.now() end);
   end if;
   search.candidates := search.candidates || v_new;
 end
 $$;
 
 comment on function dibs._add_candidates is
-'Continue a search: take the next pointers; once there are no more, add the groups of other claims. The first time,
-`with_tickets` takes one ticket of each group in the same statement (`first_tickets`), which is right where all weights
-are 1 and no group is limited.';
+'Continue a search: delete the next pointers; once there are no more, add the groups whose pointers other claims have
+locked. Leave noisy groups out, and lock limited groups. With `with_tickets`, the first step of a search also takes one
+ticket of each group in the same statement (`first_tickets`), which is right where all weights are 1 and no group is
+limited.';

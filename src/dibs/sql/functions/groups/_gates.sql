@@ -1,42 +1,31 @@
--- The gates of limited groups: taken before tickets are, and saved when the claim knows how many it took.
+-- The gates of limited groups: taken before tickets are, and saved when the claim knows how many tickets it took.
 
-create or replace function dibs._lock_group_gates(
-  queue dibs.queue, candidates dibs.group_candidate[], at timestamptz) returns dibs.group_candidate[]
+create or replace function dibs._take_group_gates(
+  queue dibs.queue, candidates dibs.group_candidate[], locked integer[], at timestamptz) returns dibs.group_candidate[]
 language plpgsql volatile
 as $$
-declare
-  v_locked integer[];
 begin
-  select coalesce(array_agg(l.bucket), '{}') into v_locked
-  from (
-    select distinct dibs._group_bucket(c.group_key) as bucket from unnest(candidates) as c
-    cross join lateral dibs._find_group_policy((queue).id, c.group_key) as p
-    where c.is_ours and num_nonnulls(p.concurrency, p.rate) > 0
-  ) as b
-  cross join lateral (select l.bucket from dibs.group_lock as l where l.bucket = b.bucket for update skip locked) as l;
-  if v_locked <> '{}' then
-    at := dibs.now();  -- Read again: claims that held these locks may have newer clocks.
-  end if;
-
   with candidate as materialized (
+    -- Each candidate with its policy. A limited group is ours if this claim has its pointers and its lock.
     select c.*, p as found_policy, p.concurrency, p.rate, coalesce(p.burst, dibs._default_burst(p.rate)) as burst,
-      case when num_nonnulls(p.concurrency, p.rate) = 0 then dibs.group_gate_state 'none'
-        when c.is_ours and dibs._group_bucket(c.group_key) = any (v_locked) then 'ours' else 'busy' end as state
+      case when p.is_limited is not true then dibs.group_gate_state 'none'
+        when c.is_ours and dibs._group_bucket(c.group_key) = any (locked) then 'ours' else 'busy' end as state
     from unnest(candidates) with ordinality as c
     left join lateral dibs._find_group_policy((queue).id, c.group_key) as p on true
   ), gated as materialized (
+    -- Add the gate row of each group that is ours. Its pointers tell what has changed since it was written.
     select c.*, g.spot, case when c.state = 'ours' then greatest(coalesce(g.running, 0) - c.ended_runs, 0) end as runs,
       case when c.concurrency = 1 then least(c.next_id, g.next_id) end as strict_id,
-      -- At most a whole burst is owed. A lower rate, or a clock that was ahead, left more.
-      case when c.rate is not null and g.tat is not null then least(g.tat, at + dibs._token_time(c.rate, c.burst))
-        end as capped_tat,
+      -- At most a whole burst is spent. A lower rate, or a clock that was ahead, left more.
+      case when g.tat is not null and c.rate is not null
+        then least(g.tat, at + dibs._token_time(c.rate, c.burst)) end as capped_tat,
       case when cardinality(g.floors) > 0 or o.floors is not null
         then dibs._merge_floors(c.floors || g.floors || o.floors) else c.floors end as all_floors
     from candidate as c
     left join lateral (
       select g.ctid as spot, g.running, g.tat, g.next_id, g.floors from dibs.group_gate as g
       where g.group_key = c.group_key order by g.n desc limit 1) as g on c.state = 'ours'
-    -- In strict order the first ticket counts, even if another claim has taken the pointer to it.
+    -- In strict order the first ticket counts, even if another claim has locked the pointer to it.
     left join lateral (
       select array_agg(row(t.priority, t.floor_at, t.floor_id, t.cost)::dibs.group_floor) as floors
       from dibs.group_pointer as t
@@ -45,9 +34,11 @@ begin
   ), gone as (
     delete from dibs.group_gate as g using gated as o where g.ctid = o.spot
   )
-  select array_agg(dibs._candidate(g.group_key, g.pointer_n, g.look_at, g.is_ours, g.all_floors,
-    g.ended_runs, g.next_id,
+  select array_agg(dibs._candidate(
+    g.group_key, g.pointer_n, g.look_at, g.is_ours, g.all_floors, g.ended_runs, g.next_id,
     next_ticket => r.ticket, policy => g.found_policy, gate => g.state, running => g.runs, tat => g.capped_tat,
+    -- The least of three numbers, of which any may be null: by the concurrency, by the rate, and by the job that has
+    -- to run next, alone and not before it is due.
     free_runs => case g.state when 'busy' then 0 when 'ours' then least(
       g.concurrency - least(g.runs, g.concurrency), dibs._tokens(g.rate, g.burst, g.capped_tat, at),
       case when (r.ticket).due_at > at then 0 when (r.ticket).id is not null then 1 end) end) order by g.ordinality)
@@ -60,9 +51,10 @@ begin
 end
 $$;
 
-comment on function dibs._lock_group_gates is
-'Add its policy to each candidate, lock the limited groups, and delete their gate rows. A group that another claim has
-locked is `busy` and has no free runs.';
+comment on function dibs._take_group_gates is
+'Return the candidates with their policies. Of each limited group whose bucket this claim has `locked`, delete the gate
+row, and add how much of the concurrency and the rate is used, the ticket that has to run next, and how many jobs may
+start (free_runs). Other limited groups are `busy` and have no free runs.';
 
 create or replace function dibs._save_group_gates(
   queue dibs.queue, rotation integer, candidates dibs.group_candidate[], counts integer[], at timestamptz) returns void
@@ -70,6 +62,7 @@ language plpgsql volatile
 as $$
 begin
   with candidate as materialized (
+    -- Each group after this claim. If it gave a job, that was the one that had to run next.
     select c.group_key, c.policy, l.floors, case when n.taken = 0 then c.next_ticket end as next_ticket,
       c.running + case when (c.policy).concurrency is not null then n.taken else 0 end as running,
       case when (c.policy).rate is not null and n.taken > 0
@@ -82,7 +75,7 @@ begin
     order by c.ordinality
   ), gate as materialized (
     select c.*, coalesce(c.running >= (c.policy).concurrency or (c.next_ticket).due_at > at, false) as is_stopped,
-      -- A group without a rate has tokens.
+      -- When it has a token again: the whole burst is free at tat. A group without a rate always has tokens.
       case when dibs._tokens((c.policy).rate, c.burst, c.tat, at) > 0 then at
         else c.tat - dibs._token_time((c.policy).rate, c.burst - 1) end as next_token_at
     from candidate as c
@@ -92,7 +85,8 @@ begin
       case when g.is_stopped then coalesce(g.floors, '{}') else '{}' end
     from gate as g where g.running > 0 or g.tat > at or (g.next_ticket).id is not null
   ), wakeup as (
-    -- A claim has to return when a strict group's next job is due, or to delete the gate when the burst is whole.
+    -- Without a pointer to a ticket, a claim has to return when the job that has to run next is due, or, to delete the
+    -- gate row, when the whole burst is free.
     insert into dibs.group_pointer (queue_id, group_key, look_at)
     select rotation, g.group_key, w.look_at from gate as g
     cross join lateral (
@@ -108,6 +102,6 @@ end
 $$;
 
 comment on function dibs._save_group_gates is
-'Insert the gate rows of the groups that this claim has locked, with the jobs it took, and pointers to the tickets that
-are left. A group that is stopped, by its concurrency or by a job that has to run next and is not due, gets no
-pointers: its gate keeps the floors.';
+'For each group that this claim has locked, insert its gate row, which counts the jobs taken now, and pointers to the
+tickets that are left. A group is stopped if its concurrency is used up, or if the job that has to run next is not due.
+It gets no pointers to tickets: its gate row keeps the floors. `counts` says how many tickets each candidate gave.';

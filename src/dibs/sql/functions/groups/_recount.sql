@@ -58,7 +58,7 @@ begin atomic
     select t.queue_id, t.group_key from dibs._wrong_group_holds(0, dibs._nil_id()) as t
   ) as w
   where exists (
-    select from dibs._find_group_policy(w.queue_id, w.group_key) as p where num_nonnulls(p.concurrency, p.rate) > 0)
+    select from dibs._find_group_policy(w.queue_id, w.group_key) as p where p.is_limited)
   limit _find_wrong_group_gates.max;
 end;
 

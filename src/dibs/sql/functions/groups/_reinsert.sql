@@ -8,13 +8,15 @@ as $$
 declare
   -- FORMULAS.md, "Which pointers move": the probability with which each candidate has to leave the front.
   v_pace constant double precision := least(1, taken / cardinality(candidates)::double precision);
-  -- A claim that came up short hides the groups of other claims, so that its caller's next claim does not spin on them.
+  -- A claim that took too few jobs hides tickets that only other claims can take for a moment. Otherwise its caller
+  -- would claim again and again, and find them each time.
   v_pause constant interval := case when taken < want then interval '5 milliseconds' else interval '0' end;
 begin
   with candidate as materialized (
     select c.group_key, c.look_at, c.ended_runs, c.next_id, l.floors, c.gate = 'busy' as is_busy,
       case when c.gate = 'busy' then v_pause
         when c.ordinality <> all (exhausted) or n.taken > 0 then interval '0'
+        -- It was tried and gave none: its tickets are locked, or wait to be expired.
         when l.is_expired then interval '400 milliseconds' else v_pause end as pause,
       random() < case when n.taken > 0 then n.taken / s.share
         else v_pace * greatest(1 - s.share, 0) / greatest(1 - v_pace * s.share, 0.001) end as is_moved
@@ -25,7 +27,8 @@ begin
     where c.is_ours and c.gate <> 'ours' and (l.floors is not null or c.gate = 'busy')
     order by c.ordinality
   ), wakeup as (
-    -- No claim has looked at the gate of a busy group yet: keep what its pointers said, and its wakeup.
+    -- Nobody has looked at the gate of a busy group yet: repeat what its pointers said about it. Without a due pointer
+    -- to a ticket, insert a wakeup in any case.
     insert into dibs.group_pointer (queue_id, group_key, look_at, ended_runs, next_id)
     select rotation, c.group_key, at + v_pause, c.ended_runs, c.next_id from candidate as c
     where c.is_busy and (c.ended_runs > 0 or c.next_id is not null
@@ -33,8 +36,9 @@ begin
   )
   insert into dibs.group_pointer (queue_id, group_key, look_at, priority, floor_at, floor_id, cost)
   select rotation, c.group_key, case when f.due_at > at then f.due_at
+      -- The end of the rotation.
       when c.is_moved or c.pause > interval '0' then at + c.pause
-      -- Just behind its old place, where the dead row is.
+      -- The front: just behind its old place, where the dead row is.
       else c.look_at + interval '1 microsecond' end,
     f.priority, f.due_at, f.id, f.cost
   from candidate as c cross join lateral unnest(c.floors) as f;
@@ -45,6 +49,7 @@ end
 $$;
 
 comment on function dibs._reinsert_pointers is
-'Insert pointers to the tickets that a claim has left: for each of its candidates at the end of the rotation (`at`), in
-front if the group has not had its share, or a little later if only other claims can serve it now. Save the gates.
-`counts` and `exhausted` are by the number of the candidate.';
+'Insert pointers to the tickets that a claim has left, after it took `taken` of the `want` jobs. The pointers of a group
+go to the end of the rotation (`at`), or to the front if the group has not had its share. Save the gates, too. `counts`
+says how many tickets each candidate gave, by its number; `exhausted` are the numbers of those that were tried and gave
+none.';

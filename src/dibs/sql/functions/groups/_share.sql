@@ -1,4 +1,4 @@
--- The share of ungrouped jobs in a claim.
+-- The share of ungrouped jobs in a claim. FORMULAS.md derives it.
 
 create or replace function dibs._ungrouped_share(scans dibs.queue_scan[], want integer, at timestamptz) returns integer
 language plpgsql volatile
@@ -14,11 +14,12 @@ begin
   end if;
   foreach v_scan in array scans loop
     if not (v_scan.queue).has_groups then
-      -- A queue without groups gets half.
+      -- All jobs of such a queue are ungrouped: reserve half for them and for those of the other queues.
       v_groups := 1;
       exit;
     end if;
-    -- Count groups from the rotation's floor on, where the last claim of this connection found its first pointer.
+    -- Count the groups whose pointers are due, from the rotation's floor on: this session's last claim found its first
+    -- pointer there. A floor in the future is from before the clock was set back.
     v_floor_us := (dibs._recall('rotation', (v_scan.queue).id)::dibs.floor).due_us[1];
     v_from := case when v_floor_us <= dibs._micros(at) then dibs._from_micros(v_floor_us) else '-infinity' end;
     v_groups := v_groups + (
@@ -27,7 +28,8 @@ begin
         where t.queue_id = (v_scan.queue).id and t.look_at <= at and t.look_at >= v_from limit 100) as t);
   end loop;
   if v_groups = 0 and random() < 0.02 then
-    -- Pointers that were committed late may lie below the floor. Only a claim of groups looks there.
+    -- Pointers that were committed late may lie below the floor, and a claim looks there only if it serves groups.
+    -- So now and then leave something for them.
     v_groups := 1;
   end if;
   return least(want, floor(want / (1.0 + v_groups) + random()));
@@ -36,4 +38,4 @@ $$;
 
 comment on function dibs._ungrouped_share is
 'Return how many of the `want` jobs of a claim are reserved for ungrouped ones: 0 if none is due, otherwise as many as
-for one group among those that wait, of which at most a hundred are counted.';
+for one group of weight 1. Groups that wait count, up to a hundred pointers in each queue.';
