@@ -21,11 +21,11 @@ begin atomic
        order by t.look_at limit 1) as t)
     union all
     -- When a rate that is spent lets the next one start: of the queue, or one that a job of it waits for.
-    (select o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1)
+    (select o.tat - (dibs._burst(b.rate, b.burst) - 1) / b.rate * interval '1 second'
      from dibs.limit_rule as b cross join lateral (
        select o.tat from dibs.limit_rate as o where o.limit_id = b.id order by o.n desc limit 1) as o
      where b.rate is not null
-       and o.tat - dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)) - 1) > n.at
+       and o.tat - (dibs._burst(b.rate, b.burst) - 1) / b.rate * interval '1 second' > n.at
        and case when b.of_queue is not null then b.of_queue = q.name
          else q.id = (select w.queue_id from dibs._first_blocked(b.id) as f cross join lateral (
            select w.queue_id from dibs.blocked as w where w.id = f.id offset 0) as w) end)

@@ -7,7 +7,7 @@ as $$
 begin
   with candidate as materialized (
     -- Each candidate with its policy. A limited group is ours if this claim has its pointers and its lock.
-    select c.*, p as found_policy, p.concurrency, p.rate, coalesce(p.burst, dibs._default_burst(p.rate)) as burst,
+    select c.*, p as found_policy, p.concurrency, p.rate, dibs._burst(p.rate, p.burst) as burst,
       case when p.is_limited is not true then dibs.group_gate_state 'none'
         when c.is_ours and dibs._group_bucket(c.group_key) = any (locked) then 'ours' else 'busy' end as state
     from unnest(candidates) with ordinality as c
@@ -18,7 +18,7 @@ begin
       case when c.concurrency = 1 then least(c.next_id, g.next_id) end as strict_id,
       -- At most a whole burst is spent. A lower rate, or a clock that was ahead, left more.
       case when g.tat is not null and c.rate is not null
-        then least(g.tat, at + dibs._token_time(c.rate, c.burst)) end as capped_tat,
+        then least(g.tat, at + c.burst / c.rate * interval '1 second') end as capped_tat,
       case when cardinality(g.floors) > 0 or o.floors is not null
         then dibs._merge_floors(c.floors || g.floors || o.floors) else c.floors end as all_floors
     from candidate as c
@@ -66,8 +66,8 @@ begin
     select c.group_key, c.policy, l.floors, case when n.taken = 0 then c.next_ticket end as next_ticket,
       c.running + case when (c.policy).concurrency is not null then n.taken else 0 end as running,
       case when (c.policy).rate is not null and n.taken > 0
-        then greatest(c.tat, at) + dibs._token_time((c.policy).rate, n.taken) else c.tat end as tat,
-      coalesce((c.policy).burst, dibs._default_burst((c.policy).rate)) as burst
+        then greatest(c.tat, at) + n.taken / (c.policy).rate * interval '1 second' else c.tat end as tat,
+      dibs._burst((c.policy).rate, (c.policy).burst) as burst
     from unnest(candidates) with ordinality as c
     cross join lateral (select coalesce(counts[c.ordinality], 0) as taken) as n
     cross join lateral dibs._remaining_floors((queue).id, c.group_key, c.floors, at) as l
@@ -77,7 +77,7 @@ begin
     select c.*, coalesce(c.running >= (c.policy).concurrency or (c.next_ticket).due_at > at, false) as is_stopped,
       -- When it has a token again: the whole burst is free at tat. A group without a rate always has tokens.
       case when dibs._tokens((c.policy).rate, c.burst, c.tat, at) > 0 then at
-        else c.tat - dibs._token_time((c.policy).rate, c.burst - 1) end as next_token_at
+        else c.tat - (c.burst - 1) / (c.policy).rate * interval '1 second' end as next_token_at
     from candidate as c
   ), saved as (
     insert into dibs.group_gate (group_key, queue_id, running, tat, next_id, floors)

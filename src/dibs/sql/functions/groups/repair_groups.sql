@@ -21,8 +21,8 @@ begin
         -- A wakeup for when the next job of a strict group is due.
         t.priority is null and g.next_id is not null
         -- The rate is spent. A pointer to a ticket waits for one token, a wakeup for the whole burst.
-        or g.tat > v_now and t.look_at <= v_usual_until + dibs._token_time(p.rate,
-          case when t.priority is null then coalesce(p.burst, dibs._default_burst(p.rate)) else 1 end)))
+        or g.tat > v_now and t.look_at <= v_usual_until
+          + case when t.priority is null then dibs._burst(p.rate, p.burst) else 1 end / p.rate * interval '1 second'))
     for update skip locked
   ), gone as (
     delete from dibs.group_pointer as t using ahead as a where t.ctid = a.spot returning t.*

@@ -1,5 +1,5 @@
--- Admission: of the tickets that a claim took, keep those whose jobs get all they need of limits of kinds and resources,
--- and move the others to blocked.
+-- Admission: of the tickets that a claim took, keep those whose jobs get all that they need of limits of kinds and
+-- resources, and move the others to blocked.
 
 create or replace function dibs._part_of(batch dibs.taken_batch, ords integer[]) returns dibs.taken_batch
 language plpgsql immutable
@@ -45,8 +45,8 @@ end
 $$;
 
 comment on function dibs._block_tickets is
-'Insert tickets that a claim took into blocked, and end the runs that they counted as in their groups. missing[i]: the
-need (need_id, see the type job_needs) for which ticket i waits. needed[i]: how many units of that limit its job needs.';
+'Insert tickets that a claim took into blocked. Their groups do not count them any more. missing[i]: the need for which
+ticket i waits (a need_id, see the type job_needs). needed[i]: how many units of that limit its job needs.';
 
 create or replace function dibs._admit_tickets(
   inout batch dibs.taken_batch, at timestamptz, out exhausted integer[])
@@ -122,9 +122,9 @@ end
 $$;
 
 comment on function dibs._admit_tickets is
-'Take what the tickets of a batch need of limits, in order. Return the batch with the tickets that got all they need, and
-with their units (job_units); move the others to blocked. `exhausted`: the needs (need_ids) that kept a ticket back and
-have nothing left.';
+'Take what the tickets of a batch need of limits, in order. Return the batch with the tickets that got all they need,
+and with their units (job_units); move the others to blocked. `exhausted`: the needs (need_ids) that kept a ticket back
+and have nothing left.';
 
 create or replace function dibs._admit_ungrouped(
   inout batch dibs.taken_batch, of_priority smallint, want integer, inout moved integer)
@@ -142,8 +142,8 @@ begin
   if cardinality(batch.tickets) >= want or v_admission.exhausted = '{}' then
     return;
   end if;
-  -- Tickets behind these that need an exhausted limit are blocked, too, so that later claims need not take and block
-  -- them one by one.
+  -- Find the ready tickets behind these that need an exhausted limit, too, and block them all, so that later claims need
+  -- not take and block them one by one.
   with short as materialized (
     select r.id, n.need_id, n.units
     from (
@@ -186,4 +186,4 @@ end
 $$;
 
 comment on function dibs._has_moved_enough is
-'True if a claim has moved as many tickets to blocked as it may. Then ring, so that another claim looks at the rest.';
+'Return whether a claim has moved as many tickets to blocked as it may. If so, ring, so that another claim goes on.';

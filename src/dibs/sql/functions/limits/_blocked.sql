@@ -133,7 +133,8 @@ begin
   if v_most = 0 or coalesce(v_units, 0) <= 0 then
     return null;
   end if;
-  -- Skip tickets that need more units than are left. If another claim takes the units first, the ticket is blocked again.
+  -- Skip tickets that need more units than are left. If another claim takes the units first, the tickets are blocked
+  -- again.
   for v_ticket in
     select b.id, b.units from dibs.blocked as b
     where b.limit_id = of_limit and ((-b.priority), b.due_at, b.id) >= (v_first.rank, v_first.due_at, v_first.id)

@@ -1,5 +1,5 @@
--- A queue's own limit. A claim reserves units and tokens before it looks at the queue's tickets, so tickets that may not
--- start stay ready. When it knows how many jobs it took, it returns the rest.
+-- A queue's own limit. A claim reserves units and tokens before it looks at the queue's tickets, so tickets that may
+-- not start stay ready. When it knows how many jobs it took, it returns the rest.
 
 create or replace function dibs._reserve_queue_limit(queue dibs.queue, want integer, at timestamptz)
 returns dibs.queue_reservation

@@ -7,8 +7,8 @@
 create or replace function dibs._free_tokens(rule dibs.limit_rule, at timestamptz) returns integer
 language sql stable
 return case when (rule).rate is null then 2147483647 else coalesce((
-  select dibs._tokens((rule).rate, coalesce((rule).burst, dibs._default_burst((rule).rate)), p.tat, at)
-  from dibs.limit_rate as p where p.limit_id = (rule).id order by p.n desc limit 1), 0) end;
+  select dibs._tokens((rule).rate, (rule).burst, p.tat, at) from dibs.limit_rate as p
+  where p.limit_id = (rule).id order by p.n desc limit 1), 0) end;
 
 comment on function dibs._free_tokens is
 'Return how many tokens the rate of a limit has, without taking any; 2147483647 if the limit has no rate.';
@@ -18,7 +18,6 @@ language plpgsql volatile
 as $$
 declare
   v_rule dibs.limit_rule;
-  v_burst integer;
   v_tat timestamptz;
   v_taken integer;
 begin
@@ -40,12 +39,11 @@ begin
     -- The limit lost its rate after the claim read it.
     return want;
   end if;
-  v_burst := coalesce(v_rule.burst, dibs._default_burst(v_rule.rate));
   -- The tat is at most one burst ahead, unless the rate was slower before or the clock was set back.
-  v_tat := least(v_tat, at + dibs._token_time(v_rule.rate, v_burst));
-  v_taken := least(want, dibs._tokens(v_rule.rate, v_burst, v_tat, at));
+  v_tat := least(v_tat, at + dibs._burst(v_rule.rate, v_rule.burst) / v_rule.rate * interval '1 second');
+  v_taken := least(want, dibs._tokens(v_rule.rate, v_rule.burst, v_tat, at));
   insert into dibs.limit_rate (limit_id, tat)
-  values (of_limit, greatest(v_tat, at) + dibs._token_time(v_rule.rate, v_taken));
+  values (of_limit, greatest(v_tat, at) + v_taken / v_rule.rate * interval '1 second');
   return v_taken;
 end
 $$;
@@ -58,7 +56,7 @@ language plpgsql volatile
 as $$
 begin
   -- The newest row is the one that this transaction wrote when it took the tokens, unless the rate was set again since.
-  update dibs.limit_rate as p set tat = p.tat - dibs._token_time(r.rate, tokens)
+  update dibs.limit_rate as p set tat = p.tat - tokens / r.rate * interval '1 second'
   from dibs.limit_rule as r
   where r.id = of_limit and r.rate is not null and tokens > 0 and p.ctid = (
     select o.ctid from dibs.limit_rate as o

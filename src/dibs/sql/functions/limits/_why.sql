@@ -49,7 +49,7 @@ return (
     when p.concurrency <= h.holders
       then format('its group %L may run %s at once; held by %s', group_name, p.concurrency, h.names)
     when g.next_id is not null then format('its group %L is in strict order and waits for job %s', group_name, g.next_id)
-    when p.rate is not null and dibs._tokens(p.rate, coalesce(p.burst, dibs._default_burst(p.rate)), g.tat, at) = 0
+    when p.rate is not null and dibs._tokens(p.rate, p.burst, g.tat, at) = 0
       then format('its group %L starts no more than %s a second', group_name, p.rate)
   end
   from dibs._find_group_policy(queue_id, _group_limit_note.group_key) as p

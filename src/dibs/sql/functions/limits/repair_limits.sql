@@ -79,7 +79,7 @@ begin
   update dibs.limit_unit as s set freed_at = dibs.now() where s.freed_at > dibs.now() + interval '500 milliseconds';
   update dibs.limit_rate as p set tat = dibs.now() from dibs.limit_rule as b
   where b.id = p.limit_id and p.tat > dibs.now() + interval '500 milliseconds'
-    + dibs._token_time(b.rate, coalesce(b.burst, dibs._default_burst(b.rate)));
+    + dibs._burst(b.rate, b.burst) / b.rate * interval '1 second';
   update dibs.queue as q set has_limit = true where q.id = any (array(
     select o.id from dibs.queue as o
     where not o.has_limit and exists (select from dibs.limit_rule as b where b.is_set and b.of_queue = o.name)
