@@ -222,6 +222,55 @@ def test_the_number_of_shards_may_change_and_nothing_is_stranded(
     assert len(client.claim("p")) == 1, "what never had shards is ordinary again"
 
 
+def test_shards_above_a_lowered_number_are_released(
+    client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
+) -> None:
+    """Also by a worker that holds no more than its quota of them: it has to take needed ones instead."""
+    clock.freeze()
+    client.queues.set("q", shards=8, shard_lease=10)
+    one, two = workers(db, 2)
+    settle(client, [one])
+    held = settle(client, [one, two])
+    assert sorted(len(n) for n in held.values()) == [4, 4]
+    client.queues.set("q", shards=4)
+    held = settle(client, [one, two])
+    assert sorted(name for n in held.values() for name in n) == ["q", "q#1", "q#2", "q#3"]
+    assert sorted(len(n) for n in held.values()) == [2, 2]
+
+
+def test_a_hold_that_ran_out_above_a_lowered_number_makes_nobody_ask_at_once(
+    client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
+) -> None:
+    clock.freeze()
+    client.queues.set("q", shards=8, shard_lease=30)
+    one, two = workers(db, 2)
+    settle(client, [one])
+    settle(client, [one, two])
+    client.queues.set("q", shards=1)
+    clock.move(31)  # The second worker is dead.
+    settle(client, [one])
+    assert [h.again for h in client.upkeep.hold_shards(one, "q")] == [10]
+
+
+def test_a_lost_run_whose_lease_was_locked_ends_with_the_next_call(
+    client: dibs.Client, connect: Connect, db: psycopg.Connection[Any], clock: Clock
+) -> None:
+    clock.freeze()
+    client.queues.set("q", exclusive=True, shard_lease=10, lease=3600)
+    one, two = workers(db, 2)
+    names(client, one)
+    client.enqueue("q", "k")
+    [job] = client.claim("q", worker=one)
+    slow = connect()
+    with slow.transaction():
+        slow.execute("select dibs.extend(%s, %s)", (job.id, job.token))
+        clock.move(11)
+        assert names(client, two, waiting=True) == ["q"]
+    assert names(client, two) == ["q"]
+    [again] = client.claim("q", worker=two)
+    assert (again.id, again.losses) == (job.id, 1)
+
+
 def test_a_worker_is_known_by_a_secret_that_nobody_else_sees(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     """A number can be guessed: anyone who said it could retire the worker, take its shards or claim in its place."""
     client.queues.set("q", exclusive=True)

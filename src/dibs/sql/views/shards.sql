@@ -3,7 +3,7 @@
 create or replace view dibs.shards with (security_barrier) as
 select p.name as queue, coalesce(c.shard, 0)::integer as shard, c.name, s.worker, w.name as worker_name, s.taken_at,
   s.held_until, s.worker is not null and s.held_until > n.at as held,
-  s.worker is not null and s.held_until > n.at and s.clear as claimable
+  s.worker is not null and s.held_until > n.at and s.is_drained as claimable
 from dibs.shard as s
 join dibs.queue as c on c.id = s.queue_id
 join dibs.queue as p on p.id = s.parent

@@ -1,22 +1,23 @@
--- Shards are made, and follow the policy of their queue.
+-- Make the shards of a queue, with its policy.
 
 create or replace function dibs._add_shards(queue dibs.queue) returns void
 language plpgsql volatile
 as $$
 begin
-  -- Whatever a queue has, its shards have: a row is made from the queue's, so no column can be forgotten.
+  -- Copy the whole row of the queue, so that no column can be forgotten.
   insert into dibs.queue overriding system value
   select n.* from generate_series(1, (queue).shards - 1) as k (shard)
   cross join lateral jsonb_populate_record(queue, jsonb_build_object(
-    'id', nextval(pg_get_serial_sequence('dibs.queue', 'id')), 'name', (queue).name || '#' || k.shard, 'created_at', dibs.now(),
-    'shards', null, 'shard_of', (queue).id, 'shard', k.shard)) as n
+    'id', nextval(pg_get_serial_sequence('dibs.queue', 'id')), 'name', (queue).name || '#' || k.shard,
+    'created_at', dibs.now(), 'shards', null, 'shard_of', (queue).id, 'shard', k.shard)) as n
   where not exists (select from dibs.queue as q where q.shard_of = (queue).id and q.shard = k.shard)
   on conflict (name) do nothing;
 end
 $$;
 
 comment on function dibs._add_shards is
-'Make the shards that a queue does not have yet, with its policy and its switches. set_queue, pause and resume change them with the queue.';
+'Make the shards that a queue does not have yet, with its policy and its switches. From then on set_queue, pause and
+resume change them with the queue.';
 
 create or replace function dibs._make_shards(parent integer) returns void
 language plpgsql volatile
@@ -34,7 +35,7 @@ begin
     delete from dibs.puller as p where p.parent = _make_shards.parent;
     return;
   end if;
-  -- A claim in flight has not asked who holds the queue.
+  -- A claim in progress began when the queue was ordinary, so it did not check for a holder.
   perform dibs._wait_for_claims() where not exists (select from dibs.shard as s where s.parent = _make_shards.parent);
   if v_queue.shards > 1
     and (v_queue.has_limit or exists (select from dibs.group_policy as p where p.queue_id = parent)) then
@@ -50,13 +51,14 @@ end
 $$;
 
 comment on function dibs._make_shards is
-'Make the shards that a queue''s policy asks for. None is ever taken away: what lies there is served.';
+'Make the shards that a queue''s policy asks for; for an ordinary queue delete the rows of its holders. A shard is never
+deleted: workers go on holding it until it is empty. Raise DI061 or DI010 if the queue cannot have this number.';
 
 create or replace function dibs._refuse_sharded(queue text, what text) returns void
 language plpgsql volatile
 as $$
 begin
-  -- Locked first: it may be about to be split.
+  -- Lock the row first: another transaction may be splitting the queue.
   perform from dibs.queue as q where q.name = _refuse_sharded.queue for no key update;
   if (select q.shards > 1 from dibs.queue as q where q.name = _refuse_sharded.queue) then
     raise exception using errcode = 'DI010',
@@ -67,7 +69,8 @@ begin
 end
 $$;
 
-comment on function dibs._refuse_sharded is 'Refuse what would count for one shard only.';
+comment on function dibs._refuse_sharded is
+'Raise DI010 if a queue is split into shards: a limit or policy (`what`) would count for each shard alone.';
 
 create or replace function dibs._lock_shards(parent integer) returns void
 language plpgsql volatile
@@ -78,4 +81,4 @@ end
 $$;
 
 comment on function dibs._lock_shards is
-'Lock the rows of a queue''s shards in the order of their ids, as a producer does that notes groups of several queues.';
+'Lock the rows of a queue''s shards in the order of their ids, as producers do that set switches of several queues.';

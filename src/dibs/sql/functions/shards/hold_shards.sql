@@ -1,4 +1,4 @@
--- Pullers: hold an exclusive queue or shards of one, renew, and let go.
+-- hold_shards, release_shards: hold exclusive queues and shards, and release them.
 
 create or replace function dibs.hold_shards(worker uuid, queues text[])
 returns table (queue text, shard integer, name text, held_until timestamptz, claimable boolean, again interval)
@@ -30,11 +30,12 @@ begin
   from unnest(queues) as k (name)
   where not exists (select from dibs.queue as q where q.name = k.name and q.shards is not null)
   union all
-  -- A queue of which nothing is ours yet has a row, too: it says when to ask again.
-  select p.name, coalesce(c.shard, 0)::integer, c.name, s.held_until, coalesce(s.clear, false),
+  -- A queue of which the worker holds nothing has one row, which says when to call again.
+  select p.name, coalesce(c.shard, 0)::integer, c.name, s.held_until, coalesce(s.is_drained, false),
     greatest(least(p.shard_lease / 3,
-      (select min(o.held_until) - v_now from dibs.shard as o where o.parent = p.id and o.worker <> v_worker),
-      case when not s.clear then interval '0.2 seconds' end), interval '0.1 seconds')
+      (select min(o.held_until) - v_now from dibs.shard as o
+       where o.queue_id = any (dibs._needed_shards(p)) and o.worker <> v_worker),
+      case when not s.is_drained then interval '0.2 seconds' end), interval '0.1 seconds')
   from dibs.queue as p
   left join (
     dibs.shard as s join dibs.queue as c on c.id = s.queue_id
@@ -45,10 +46,10 @@ end
 $$;
 
 comment on function dibs.hold_shards is
-'Worker protocol: take, renew and rebalance a worker''s hold on exclusive queues and on shards, in one call to be made again and again.
-Answers what is the worker''s to pull from: `name` is what to claim from, until `held_until`, as soon as it is
-`claimable` (the runs of the holder before have ended); `again` is when to ask again. An ordinary queue is answered as
-it is.';
+'Worker protocol: hold a worker''s share of exclusive queues and shards: take, renew and release holds. Call it again
+after `again`. Returns a row for each hold: claim from `name` until `held_until`, as soon as it is `claimable` (the runs
+of former holders have ended). A queue of which the worker holds nothing has a row without a name. Any other name is
+returned as it is, always claimable.';
 
 create or replace function dibs.release_shards(worker uuid, queues text[] default null) returns bigint
 language plpgsql volatile security definer
@@ -68,14 +69,14 @@ begin
   with held as materialized (
     select s.queue_id from dibs.shard as s where s.worker = v_worker and s.parent = any (v_parents)
     order by s.queue_id for update
-  ), gone as (
+  ), released as (
     update dibs.shard as s set worker = null, held_until = null from held as h where s.queue_id = h.queue_id returning 1
   )
-  select count(*) into v_released from gone;
+  select count(*) into v_released from released;
   return v_released;
 end
 $$;
 
 comment on function dibs.release_shards is
-'Worker protocol: let go of the exclusive queues and shards that a worker holds, of these queues or of all. The next holder begins as
-soon as the runs that are still going have ended. Returns how many it held.';
+'Worker protocol: release the exclusive queues and shards that a worker holds, of these queues or of all. Its running
+jobs go on; the next holder may claim when they have ended. Returns how many it held.';
