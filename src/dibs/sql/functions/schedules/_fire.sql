@@ -24,36 +24,38 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  v_ids uuid[];
-  v_new_slots timestamptz[] := array(
+  v_new_slots constant timestamptz[] := array(
     select k from unnest(slots) as k
     where triggered or not exists (
       select from dibs.schedule_run as r where r.schedule_id = s.id and r.slot = k and not r.triggered) order by k);
+  v_made integer;
+  v_last_slot timestamptz;
+  v_last_job uuid;
 begin
-  with made as (
-    select e.item, e.id
+  with run as (
+    insert into dibs.schedule_run (id, schedule_id, slot, fired_at, triggered)
+    -- `item` is the position of a job in the batch, from 1.
+    select e.id, s.id, v_new_slots[e.item], at, _enqueue_slots.triggered
     from dibs._enqueue_batch(
       dibs._slot_jobs(s, v_new_slots, _enqueue_slots.triggered), null, false, guarded => false) as e
     where e.outcome <> 'duplicate'
-  ), run as (
-    insert into dibs.schedule_run (id, schedule_id, slot, fired_at, triggered)
-    select m.id, s.id, v_new_slots[m.item], at, _enqueue_slots.triggered from made as m
+    returning id, slot
   )
-  select array_agg(m.id order by m.item) into v_ids from made as m;
-  s.fired := s.fired + coalesce(cardinality(v_ids), 0);
-  s.skipped := s.skipped + cardinality(slots) - coalesce(cardinality(v_ids), 0);
-  if v_ids is not null then
-    s.last_slot := case when _enqueue_slots.triggered then s.last_slot
-      else greatest(s.last_slot, v_new_slots[cardinality(v_new_slots)]) end;
-    s.last_job := v_ids[cardinality(v_ids)];
+  select count(*), max(r.slot), (array_agg(r.id order by r.slot desc))[1]
+  into v_made, v_last_slot, v_last_job from run as r;
+  s.fired := s.fired + v_made;
+  s.skipped := s.skipped + cardinality(slots) - v_made;
+  s.last_job := coalesce(v_last_job, s.last_job);
+  if not _enqueue_slots.triggered then
+    s.last_slot := greatest(s.last_slot, v_last_slot);
   end if;
   return s;
 end
 $$;
 
 comment on function dibs._enqueue_slots is
-'Enqueue the job of a schedule for each of these slots, and record a run for each. A slot counts as skipped if it has a
-job already, or if its job is a duplicate.';
+'Enqueue the job of a schedule for each of these slots, and record a run for each job. A slot counts as skipped if it
+has a run already, or if its job is a duplicate. A trigger always gets a new run.';
 
 create or replace function dibs._has_open_run(schedule_id integer) returns boolean
 language sql volatile
@@ -84,12 +86,12 @@ declare
 begin
   -- One statement has one snapshot, in which a ticket is in exactly one table, or in none if its job succeeded.
   for r in
-    select run.id, run.failures, lease.claimed_at as running_since, last.claimed_at, last.ended_at as last_end,
+    select run.id, run.failures as failures_before, lease.claimed_at as running_since, last.claimed_at, last.ended_at as last_end,
       last.error, dead.reason,
       case when coalesce(ready.id, blocked.id, lease.id) is not null then null
         when dead.id is not null then dead.state when job.id is not null then 'succeeded' else 'unknown' end as outcome,
       case when dead.state = 'cancelled' then run.failures
-        else coalesce(ready.charged, blocked.charged, lease.charged - 1, dead.charged, run.failures) end as failed,
+        else coalesce(ready.charged, blocked.charged, lease.charged - 1, dead.charged, run.failures) end as failures_now,
       coalesce(dead.ended_at, last.ended_at, at) as ended_at
     from (
       select x.id, x.slot, x.failures from dibs.schedule_run as x
@@ -105,8 +107,8 @@ begin
     order by ended_at, run.slot
   loop
     s.last_attempt := greatest(s.last_attempt, r.claimed_at, r.running_since);
-    if r.failed > r.failures and r.outcome is distinct from 'succeeded' then
-      s.failed_attempts := s.failed_attempts + r.failed - r.failures;
+    if r.failures_now > r.failures_before and r.outcome is distinct from 'succeeded' then
+      s.failed_attempts := s.failed_attempts + r.failures_now - r.failures_before;
       s.status_message := coalesce(r.error, s.status_message);
     end if;
     if r.outcome = 'succeeded' then
@@ -121,9 +123,9 @@ begin
       s.failed_runs := s.failed_runs + 1;
       s.status_message := format('the last run ended as %s: %s', r.outcome, split_part(r.reason, E'\n', 1));
     end if;
-    if r.outcome is not null or r.failed <> r.failures then
+    if r.outcome is not null or r.failures_now <> r.failures_before then
       update dibs.schedule_run as x
-      set failures = greatest(r.failed, x.failures), outcome = r.outcome,
+      set failures = greatest(r.failures_now, x.failures), outcome = r.outcome,
         ended_at = case when r.outcome is not null then r.ended_at end,
         duration = case when r.outcome is not null then r.last_end - r.claimed_at end
       where x.id = r.id;
@@ -141,19 +143,20 @@ comment on function dibs._record_run_outcomes is
 'Look up the open runs of a schedule. Close those whose jobs have ended, update the health of the schedule, and pause it
 if `pause_after` runs in a row have failed.';
 
-create or replace function dibs._handle_due_slots(s dibs.schedule, slots timestamptz[], unlisted bigint, at timestamptz)
+create or replace function dibs._handle_due_slots(s dibs.schedule, slots timestamptz[], at timestamptz)
 returns dibs.schedule
 language plpgsql volatile
 as $$
 declare
-  v_wanted timestamptz[] := array(
+  v_on_time_from constant timestamptz := at - s.grace;
+  -- The slots that are on time and the newest `catch_up` ones. Rules that count from the last run miss none.
+  v_wanted constant timestamptz[] := array(
     select k.slot from unnest(slots) with ordinality as k (slot, n)
-    where s.rule in ('interval', 'fixed_delay') or k.slot >= at - s.grace or k.n > cardinality(slots) - s.catch_up
+    where k.slot >= v_on_time_from or k.n > cardinality(slots) - s.catch_up or s.rule in ('interval', 'fixed_delay')
     order by k.slot);
-  v_is_late boolean := v_wanted[1] < at - s.grace;
 begin
   s.handled_until := greatest(s.handled_until, slots[cardinality(slots)]);
-  s.missed := s.missed + cardinality(slots) - cardinality(v_wanted) + unlisted;
+  s.missed := s.missed + cardinality(slots) - cardinality(v_wanted);
   if v_wanted = '{}' then
     return s;
   end if;
@@ -163,15 +166,16 @@ begin
   if s.overlap = 'cancel' then
     perform dibs._cancel_open_runs(s.id, format('the next run of schedule %L is due', s.name));
     s := dibs._record_run_outcomes(s, at);
-    s.skipped := s.skipped + cardinality(s.held) + cardinality(v_wanted) - 1;
+    s := dibs._drop_held_slots(s);
     s.held := v_wanted[cardinality(v_wanted):];
+    s.skipped := s.skipped + cardinality(v_wanted) - 1;
   elsif s.held <> '{}' or s.overlap = 'skip' and dibs._has_open_run(s.id) then
     s.skipped := s.skipped + cardinality(v_wanted);
   else
-    -- Late slots run one after the other. Otherwise hold one slot, or two if the first of them can run at once and the
-    -- policy lets the second wait behind it.
-    s.held := case when v_is_late then v_wanted
-      when s.overlap = 'queue' and not dibs._has_open_run(s.id) then v_wanted[1:2]
+    -- Hold the slots that may get a job. The first of them gets it below, unless a run is open.
+    s.held := case
+      when v_wanted[1] < v_on_time_from then v_wanted  -- late slots: all of them, one after the other
+      when s.overlap = 'queue' and not dibs._has_open_run(s.id) then v_wanted[1:2]  -- one fires, one waits for it
       else v_wanted[1:1] end;
     s.skipped := s.skipped + cardinality(v_wanted) - cardinality(s.held);
   end if;
@@ -180,8 +184,8 @@ end
 $$;
 
 comment on function dibs._handle_due_slots is
-'Decide about slots that are due. Those that came too late for the catch-up policy are missed; the others are enqueued,
-held or skipped by the overlap policy. `unlisted`: how many more slots came before `slots`, all of them missed.';
+'Decide about slots that are due, in order of time. Slots that came too late for the catch-up policy are missed; the
+others are enqueued, held or skipped by the overlap policy.';
 
 create or replace function dibs._enqueue_held_slots(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
@@ -196,4 +200,17 @@ end
 $$;
 
 comment on function dibs._enqueue_held_slots is
-'Enqueue the first held slot if no run is open. If that makes no job, because it is a duplicate, go on with the next.';
+'Enqueue the first held slot, unless a run is open or the schedule is paused. If its job is a duplicate, no run opens:
+then go on with the next held slot.';
+
+create or replace function dibs._drop_held_slots(s dibs.schedule) returns dibs.schedule
+language plpgsql immutable
+as $$
+begin
+  s.skipped := s.skipped + cardinality(s.held);
+  s.held := '{}';
+  return s;
+end
+$$;
+
+comment on function dibs._drop_held_slots is 'Forget the held slots, and count them as skipped.';

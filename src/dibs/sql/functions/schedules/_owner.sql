@@ -15,20 +15,16 @@ comment on function dibs._may_change_schedule is
 with that one (roles of dibs do not count). If that login was dropped, anyone may. A confined caller must also have the
 queue.';
 
-create or replace function dibs._check_schedule_owner(old dibs.schedule, name text, job jsonb) returns void
+create or replace function dibs._check_schedule_owner(s dibs.schedule) returns void
 language plpgsql stable
 as $$
 begin
-  if job is not null and dibs._is_confined() then
-    perform dibs._check_queue_access(array[coalesce(job ->> 'queue', '')]);
-  end if;
-  if old.id is not null and not dibs._may_change_schedule(old) then
+  if not dibs._may_change_schedule(s) then
     -- Names are unique across all queues, so a confined caller has to learn that this one is taken.
-    raise exception using errcode = '42501', message = format('schedule %L belongs to somebody else', name),
+    raise exception using errcode = '42501', message = format('schedule %L belongs to somebody else', s.name),
       hint = 'give yours another name, or let an administrator change it';
   end if;
 end
 $$;
 
-comment on function dibs._check_schedule_owner is
-'Refuse a job in a queue that the caller may not use, or the change of a schedule that belongs to another login.';
+comment on function dibs._check_schedule_owner is 'Refuse to change a schedule that belongs to another login.';

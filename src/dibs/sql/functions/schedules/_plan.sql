@@ -15,8 +15,8 @@ end
 $$;
 
 comment on function dibs._set_next_slot is
-'Set the next slot of a schedule. If it is null or after `end_at`, the schedule has ended. `upcoming`: the slots after
-it that a client has computed from a cron expression; empty for other rules.';
+'Set the next slot of a schedule. If it is null or after `end_at`, the schedule has ended. `upcoming`: the next slots,
+beginning with `next_slot`, as a client has read them from a cron expression; empty for other rules.';
 
 create or replace function dibs._plan_from_now(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql stable
@@ -24,7 +24,7 @@ as $$
 begin
   s.anchor := coalesce(s.start_at, at);
   s.handled_until := greatest(at, s.start_at - interval '1 microsecond');
-  s.held := '{}';
+  s := dibs._drop_held_slots(s);
   if s.rule = 'cron' then
     -- Only a client can read cron. Be due at once, so that the next tick asks one for the slots.
     s.next_scheduled := null;
@@ -34,33 +34,71 @@ begin
     return s;
   end if;
   return dibs._set_next_slot(s, case s.rule
-    when 'once' then s.once
+    when 'once' then nullif(s.once, s.last_slot)  -- Once is once, even when the record of its run is deleted.
     when 'fixed_rate' then dibs._next_rate_slot(s.anchor, s.every, s.handled_until)
     else greatest(at, coalesce(s.start_at, at + s.every)) end, '{}', at);
 end
 $$;
 
 comment on function dibs._plan_from_now is
-'Compute the next slot of a schedule from now on, and forget slots that were due or held before.';
+'Compute the next slot of a schedule from now on, and drop slots that were due or held before.';
 
 create or replace function dibs._save_schedule(s dibs.schedule) returns void
 language sql volatile
 begin atomic
   update dibs.schedule as x
-  set revision = s.revision + 1, app = s.app, declared = s.declared, declared_by = s.declared_by, retired_at =
-    s.retired_at, job = s.job, rule = s.rule, cron = s.cron, every = s.every, once = s.once, zone = s.zone, start_at
-    = s.start_at, end_at = s.end_at, jitter = s.jitter, overlap = s.overlap, catch_up = s.catch_up, grace = s.grace,
-    on_failure = s.on_failure, pause_after = s.pause_after, anchor = s.anchor, handled_until = s.handled_until,
-    next_scheduled = s.next_scheduled, tick_at = s.tick_at, upcoming = s.upcoming, held = s.held, paused_at =
-    s.paused_at, pause_reason = s.pause_reason, ended_at = s.ended_at, last_slot = s.last_slot, last_job =
-    s.last_job, last_attempt = s.last_attempt, last_success = s.last_success, failed_attempts = s.failed_attempts,
-    failed_runs = s.failed_runs, fired = s.fired, succeeded = s.succeeded, skipped = s.skipped, missed = s.missed,
+  set revision = s.revision + 1,
+    app = s.app, declared = s.declared, declared_by = s.declared_by, retired_at = s.retired_at, job = s.job,
+    rule = s.rule, cron = s.cron, every = s.every, once = s.once, zone = s.zone,
+    start_at = s.start_at, end_at = s.end_at, jitter = s.jitter, overlap = s.overlap, catch_up = s.catch_up,
+    grace = s.grace, on_failure = s.on_failure, pause_after = s.pause_after,
+    anchor = s.anchor, handled_until = s.handled_until, next_scheduled = s.next_scheduled, tick_at = s.tick_at,
+    upcoming = s.upcoming, held = s.held,
+    paused_at = s.paused_at, pause_reason = s.pause_reason, ended_at = s.ended_at,
+    last_slot = s.last_slot, last_job = s.last_job, last_attempt = s.last_attempt, last_success = s.last_success,
+    failed_attempts = s.failed_attempts, failed_runs = s.failed_runs,
+    fired = s.fired, succeeded = s.succeeded, skipped = s.skipped, missed = s.missed,
     last_duration = s.last_duration, total_duration = s.total_duration, status_message = s.status_message
   where x.id = s.id;
 end;
 
 comment on function dibs._save_schedule is
 'Write the row of a schedule and raise its revision. The caller has locked the row.';
+
+create or replace function dibs._lock_or_insert_schedule(name text, at timestamptz) returns dibs.schedule
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  s dibs.schedule;
+begin
+  loop  -- Another session may insert the row, or delete it, between our statements.
+    select x.* into s from dibs.schedule as x where x.name = _lock_or_insert_schedule.name for update;
+    if found then
+      return s;
+    end if;
+    insert into dibs.schedule (name, created_at, job, rule, once, anchor, handled_until)
+    values (_lock_or_insert_schedule.name, at, '{}', 'once', at, at, at)
+    on conflict do nothing;
+  end loop;
+end
+$$;
+
+comment on function dibs._lock_or_insert_schedule is
+'Lock the schedule of this name and return its row. If there is none, insert one with default settings and the job {}:
+the caller sets its rule and its job.';
+
+create or replace function dibs._without_payload(s dibs.schedule) returns dibs.schedule
+language plpgsql immutable
+as $$
+begin
+  s.job := '{}';
+  s.declared := null;
+  return s;
+end
+$$;
+
+comment on function dibs._without_payload is 'The row of a schedule without its job and its declaration.';
 
 create or replace function dibs._upsert_schedule(
   name text, rule jsonb, job jsonb, app text, declared jsonb, at timestamptz)
@@ -71,24 +109,30 @@ as $$
 declare
   v_default constant jsonb := '{"zone": "UTC", "jitter": "0", "overlap": "skip", "catch_up": 1, "grace": "1 minute",
     "on_failure": "retry", "start_at": null, "end_at": null, "pause_after": null}'::jsonb;
-  s dibs.schedule;
+  v_is_declared constant boolean := _upsert_schedule.declared is not null;
+  v_given_columns jsonb;
   v_old dibs.schedule;
-  v_without_payload dibs.schedule;
+  v_is_new boolean;
+  s dibs.schedule;
 begin
   perform dibs._check_schedule_rule(_upsert_schedule.rule);
-  select x.* into v_old from dibs.schedule as x where x.name = _upsert_schedule.name for update;
-  perform dibs._check_schedule_owner(v_old, _upsert_schedule.name, _upsert_schedule.job);
-  -- A declaration is complete: settings that it leaves out get their defaults. A change by hand keeps them.
-  s := jsonb_populate_record(v_old,
-    case when v_old.id is null or _upsert_schedule.declared is not null then v_default else '{}' end
-    || dibs._rule_columns(_upsert_schedule.rule));
-  s.job := coalesce(_upsert_schedule.job, s.job);
-  perform dibs._check_schedule_job(s.job), dibs._check_schedule_times(array[s.start_at, s.end_at, s.once]);
-  if s.rule is null then
+  if _upsert_schedule.job is not null and dibs._is_confined() then
+    perform dibs._check_queue_access(array[coalesce(_upsert_schedule.job ->> 'queue', '')]);
+  end if;
+  v_given_columns := dibs._rule_columns(_upsert_schedule.rule);
+  v_old := dibs._lock_or_insert_schedule(_upsert_schedule.name, at);
+  v_is_new := v_old.job = '{}';
+  if not v_is_new then
+    perform dibs._check_schedule_owner(v_old);
+  elsif not v_given_columns ? 'rule' then
     raise exception using errcode = 'DI051', message = format('schedule %L has no rule yet', _upsert_schedule.name),
       hint = 'give one of cron, interval, fixed_rate, fixed_delay, once';
   end if;
-  if _upsert_schedule.declared is not null then
+  -- A declaration is complete: settings that it leaves out get their defaults. A change by hand keeps them.
+  s := jsonb_populate_record(v_old, case when v_is_declared then v_default else '{}' end || v_given_columns);
+  s.job := coalesce(_upsert_schedule.job, s.job);
+  perform dibs._check_schedule_job(s.job), dibs._check_schedule_times(array[s.start_at, s.end_at, s.once]);
+  if v_is_declared then
     s.app := _upsert_schedule.app;
     s.declared := _upsert_schedule.declared;
     s.declared_by := session_user;
@@ -98,34 +142,18 @@ begin
     s.declared := null;
     s.retired_at := null;
   end if;
-  if v_old.id is null then
-    insert into dibs.schedule (name, created_at, job, rule, cron, every, once, anchor, handled_until)
-    values (_upsert_schedule.name, at, '{}', s.rule, s.cron, s.every, s.once, at, at)
-    on conflict do nothing
-    returning id, name, declared_by, created_at, revision, failed_attempts, failed_runs, fired, succeeded, skipped,
-      missed, total_duration
-    into s.id, s.name, s.declared_by, s.created_at, s.revision, s.failed_attempts, s.failed_runs, s.fired, s.succeeded,
-      s.skipped, s.missed, s.total_duration;
-    if not found then  -- Another session has just inserted it: change that row.
-      return dibs._upsert_schedule(_upsert_schedule.name, _upsert_schedule.rule, _upsert_schedule.job,
-        _upsert_schedule.app, _upsert_schedule.declared, at);
-    end if;
-  end if;
-  if v_old.id is null or v_old.retired_at is distinct from s.retired_at
+  if v_is_new or v_old.retired_at is not null
     or (s.rule, s.cron, s.every, s.once, s.zone, s.start_at, s.end_at)
       is distinct from (v_old.rule, v_old.cron, v_old.every, v_old.once, v_old.zone, v_old.start_at, v_old.end_at) then
     s := dibs._plan_from_now(s, at);
   end if;
-  if v_old is not distinct from s then
+  if s is not distinct from v_old then
     return 'unchanged';
   end if;
-  -- PostgreSQL logs a row that breaks a constraint. So check the row without its payload first.
-  v_without_payload := s;
-  v_without_payload.job := '{}';
-  v_without_payload.declared := null;
-  perform dibs._save_schedule(v_without_payload);
-  perform dibs._save_schedule(s);
-  return case when v_old.id is null then 'created' else 'changed' end;
+  -- PostgreSQL logs a row that breaks a constraint, with the payload in it. So save the row without its payload first:
+  -- then the second save cannot fail. Both write the same revision.
+  perform dibs._save_schedule(dibs._without_payload(s)), dibs._save_schedule(s);
+  return case when v_is_new then 'created' else 'changed' end;
 end
 $$;
 

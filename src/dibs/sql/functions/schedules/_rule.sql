@@ -34,14 +34,17 @@ comment on function dibs._next_rate_slot is
 create or replace function dibs._check_time_zone(zone text) returns void
 language plpgsql stable
 as $$
+declare
+  v_continent constant text := split_part(zone, '/', 1) || '/';
+  v_place text;
 begin
   if zone <> 'UTC' and not exists (select from pg_timezone_names as z where z.name = zone) then
-    -- Look for a similar name within the continent only: its name would make all of its zones look similar.
+    -- Compare only the zones of the continent, and without its name, which would make all of them look similar.
+    v_place := dibs._nearest_word(substr(zone, length(v_continent) + 1), array(
+      select substr(z.name, length(v_continent) + 1) from pg_timezone_names as z
+      where starts_with(z.name, v_continent)));
     perform dibs._refuse_unknown('DI051', format('there is no time zone %L', zone), zone,
-      array[split_part(zone, '/', 1) || '/' || dibs._nearest_word(split_part(zone, '/', 2), array(
-        select split_part(z.name, '/', 2) from pg_timezone_names as z
-        where split_part(z.name, '/', 1) = split_part(zone, '/', 1)))],
-      'give an IANA name such as Europe/Berlin');
+      array[v_continent || v_place], 'give an IANA name such as Europe/Berlin');
   end if;
 end
 $$;
@@ -52,40 +55,43 @@ create or replace function dibs._check_schedule_rule(rule jsonb) returns void
 language plpgsql stable
 as $$
 declare
-  v_rules constant text[] := '{cron,interval,fixed_rate,fixed_delay,once}'::text[];
-  v_names constant text[] := v_rules
+  v_all_kinds constant text[] := '{cron,interval,fixed_rate,fixed_delay,once}'::text[];
+  v_names constant text[] := v_all_kinds
     || '{zone,start_at,end_at,jitter,overlap,catch_up,grace,on_failure,pause_after}'::text[];
-  v_null text;
-  v_given text[];
+  v_null_setting text;
+  v_given_kinds text[];
+  v_every interval;
 begin
   if jsonb_typeof(rule) is distinct from 'object' then
     raise exception using errcode = 'DI051', message = 'a schedule''s rule is a JSON object',
       hint = 'pass {"cron": "0 3 * * *", "zone": "Europe/Berlin"} or {"interval": 60}';
   end if;
   perform dibs._check_json_keys('DI051', 'schedule', 'setting', rule, v_names);
-  v_given := array(select k from unnest(v_rules) as k where rule -> k <> 'null');
-  if cardinality(v_given) > 1 then
+  v_given_kinds := array(select k from unnest(v_all_kinds) as k where rule -> k <> 'null');
+  if cardinality(v_given_kinds) > 1 then
     raise exception using errcode = 'DI051',
-      message = format('a schedule has one rule; it got %s', array_to_string(v_given, ' and ')),
-      hint = 'give one of ' || array_to_string(v_rules, ', ');
+      message = format('a schedule has one rule; it got %s', array_to_string(v_given_kinds, ' and ')),
+      hint = 'give one of ' || array_to_string(v_all_kinds, ', ');
   end if;
-  v_null := (select p.key from jsonb_each(rule) as p
-    where p.value = 'null' and p.key <> all (v_rules || '{start_at,end_at,pause_after}'::text[]) limit 1);
-  if v_null is not null then
-    raise exception using errcode = 'DI051', message = format('a schedule''s %s cannot be null', v_null),
-      hint = 'leave it out to keep it as it is; only start_at, end_at and pause_after may be null, for none';
+  -- A kind of rule that is null counts as left out.
+  v_null_setting := (select p.key from jsonb_each(rule) as p
+    where p.value = 'null' and p.key <> all (v_all_kinds || '{start_at,end_at,pause_after}'::text[]) limit 1);
+  if v_null_setting is not null then
+    raise exception using errcode = 'DI051', message = format('a schedule''s %s cannot be null', v_null_setting),
+      hint = 'leave it out to keep it as it is; of the settings only start_at, end_at and pause_after may be null';
   end if;
   if rule ->> 'cron' !~ '^\s*(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+(\s+\S+){4,5})\s*$' then
     raise exception using errcode = 'DI051', message = format('%L is not a cron expression', rule ->> 'cron'),
       hint = 'write five fields (minute, hour, day, month, weekday), six with seconds in front, or @hourly, @daily,'
         ' @weekly, @monthly, @yearly';
   end if;
-  if v_given && '{interval,fixed_rate,fixed_delay}'
-    and (select extract(year from e.every) <> 0 or extract(month from e.every) <> 0
-         from (select (rule ->> v_given[1])::interval as every) as e) then
-    raise exception using errcode = 'DI051',
-      message = format('%s is %s, but months differ in length', v_given[1], rule ->> v_given[1]),
-      hint = 'give days, hours or seconds; for months use cron';
+  if v_given_kinds[1] in ('interval', 'fixed_rate', 'fixed_delay') then
+    v_every := rule ->> v_given_kinds[1];
+    if extract(year from v_every) <> 0 or extract(month from v_every) <> 0 then
+      raise exception using errcode = 'DI051',
+        message = format('%s is %s, but months differ in length', v_given_kinds[1], rule ->> v_given_kinds[1]),
+        hint = 'give days, hours or seconds; for months use cron';
+    end if;
   end if;
   perform dibs._check_time_zone(rule ->> 'zone');
 end
@@ -93,7 +99,8 @@ $$;
 
 comment on function dibs._check_schedule_rule is
 'Refuse an invalid rule: more than one kind of rule, unknown settings, null where it is not allowed, months in a
-duration, or a malformed cron expression.';
+duration, an unknown zone, or a malformed cron expression. A rule without any kind passes. The constraints of the table
+check the ranges.';
 
 create or replace function dibs._check_schedule_times(times timestamptz[]) returns void
 language plpgsql stable
@@ -138,7 +145,7 @@ comment on function dibs._check_schedule_job is
 
 create or replace function dibs._rule_columns(rule jsonb) returns jsonb
 language sql immutable
-return (rule - '{interval,fixed_rate,fixed_delay}'::text[])
+return (rule - '{cron,interval,fixed_rate,fixed_delay,once}'::text[])
   || case when rule ->> 'catch_up' in ('none', 'last')
        then jsonb_build_object('catch_up', (rule ->> 'catch_up' = 'last')::integer) else '{}' end
   || coalesce((

@@ -15,15 +15,31 @@ end
 $$;
 
 comment on function dibs._plan_after_run is
-'Set the next slot of a fixed-delay schedule whose run has ended: `every` after that end. Call it after
-_record_run_outcomes, because a tick looks only at schedules that are due or have open runs.';
+'Set the next slot of a fixed-delay schedule whose run has ended: `every` after that end. Call it once
+_record_run_outcomes may have closed a run: no tick looks at a schedule with neither a next slot nor an open run.';
+
+create or replace function dibs._handle_due_rate_slots(s dibs.schedule, at timestamptz) returns dibs.schedule
+language plpgsql volatile
+as $$
+declare
+  v_last constant timestamptz := dibs._next_rate_slot(s.anchor, s.every, least(at, s.end_at)) - s.every;
+  v_per_grace constant bigint := ceil(extract(epoch from s.grace) / extract(epoch from s.every));
+  -- No slot before this one is on time or among the newest `catch_up`. There may be millions of them.
+  v_first constant timestamptz := greatest(s.next_scheduled, v_last - s.every * (s.catch_up + v_per_grace));
+begin
+  s.missed := s.missed
+    + round(extract(epoch from v_first - s.next_scheduled) / extract(epoch from s.every))::bigint;
+  s := dibs._handle_due_slots(s, array(select g from generate_series(v_first, v_last, s.every) as g), at);
+  return dibs._set_next_slot(s, v_last + s.every, '{}', at);
+end
+$$;
+
+comment on function dibs._handle_due_rate_slots is
+'Decide about all due slots of a fixed rate, and set the next one. Slots too old to be listed are missed.';
 
 create or replace function dibs._tick_schedule(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
 as $$
-declare
-  v_last timestamptz;
-  v_first timestamptz;
 begin
   s := dibs._record_run_outcomes(s, at);
   if s.retired_at is not null then
@@ -31,23 +47,20 @@ begin
   end if;
   s := dibs._enqueue_held_slots(s, at);
   s := dibs._plan_after_run(s, at);
-  if s.paused_at is not null or s.rule = 'cron' or s.next_scheduled is null or s.tick_at > at then
+  if s.paused_at is not null or s.rule = 'cron' then  -- A client reads cron, and answers with `fire`.
     return s;
   end if;
-  if s.next_scheduled > at then  -- Ticked early, to try a held slot again that had failed to fire.
-    s.tick_at := s.next_scheduled;
+  if s.next_scheduled is null or s.next_scheduled > at then
+    s.tick_at := s.next_scheduled;  -- It was earlier if a held slot had failed to fire.
+    return s;
+  end if;
+  if s.tick_at > at then  -- The slot is due but failed to fire: wait for the next try.
     return s;
   end if;
   if s.rule = 'fixed_rate' then
-    -- List only the slots that the catch-up policy can still want, and count the earlier ones as missed.
-    v_last := dibs._next_rate_slot(s.anchor, s.every, at) - s.every;
-    v_first := greatest(s.next_scheduled, v_last - s.every
-      * (s.catch_up + ceil(extract(epoch from s.grace) / extract(epoch from s.every))));
-    s := dibs._handle_due_slots(s, array(select g from generate_series(v_first, v_last, s.every) as g),
-      round(extract(epoch from v_first - s.next_scheduled) / extract(epoch from s.every))::bigint, at);
-    return dibs._set_next_slot(s, v_last + s.every, '{}', at);
+    return dibs._handle_due_rate_slots(s, at);
   end if;
-  s := dibs._handle_due_slots(s, array[s.next_scheduled], 0, at);
+  s := dibs._handle_due_slots(s, array[s.next_scheduled], at);
   if s.rule = 'fixed_delay' and dibs._has_open_run(s.id) then
     s.next_scheduled := null;  -- _plan_after_run sets it when the run has ended.
     s.tick_at := null;
@@ -58,21 +71,23 @@ end
 $$;
 
 comment on function dibs._tick_schedule is
-'Do one tick of a schedule: record how its runs ended, fire held slots, and, unless it is cron, fire the slots that are
-due now.';
+'Do one tick of a schedule: record how its runs ended, enqueue a held slot, and handle the slots that are due. Cron slots
+are left to `fire`.';
 
 create or replace function dibs._retry_tick_later(s dibs.schedule, error text, at timestamptz) returns dibs.schedule
 language plpgsql immutable
 as $$
 begin
   s.status_message := 'the slot could not be fired: ' || dibs._clip_error(error);
-  s.tick_at := at + interval '10 seconds';
+  -- A slot that comes earlier is not delayed by the error.
+  s.tick_at := least(at + interval '10 seconds', case when s.tick_at > at then s.tick_at end);
   return s;
 end
 $$;
 
 comment on function dibs._retry_tick_later is
-'Keep a slot that could not fire: note the error, and tick the schedule again after 10 seconds.';
+'Note an error, and tick the schedule again after 10 seconds. `s` is the row before the failed tick, so that its slots
+are kept.';
 
 create or replace function dibs._delete_old_schedule_runs() returns void
 language sql volatile

@@ -47,7 +47,7 @@ begin
   loop
     s.retired_at := v_now;
     s.tick_at := null;
-    s.held := '{}';
+    s := dibs._drop_held_slots(s);
     perform dibs._save_schedule(s);
     name := s.name;
     answer := 'retired';

@@ -36,12 +36,11 @@ begin
   s.paused_at := null;
   s.pause_reason := null;
   s.failed_runs := 0;
-  s.skipped := s.skipped + cardinality(s.held);
-  s.held := '{}';
-  -- Slots that came during the pause are dropped. Rules that count from the last run (interval, fixed_delay) keep
-  -- their next slot; if it has come, they are due at once.
+  s := dibs._drop_held_slots(s);
+  -- Drop the slots of cron and fixed_rate that came during the pause. The other rules have one slot at most: if it came
+  -- during the pause, it is due at once.
   if coalesce(s.next_scheduled, v_now) <= v_now and s.rule = 'cron' and s.ended_at is null then
-    s.handled_until := v_now;
+    s.handled_until := greatest(s.handled_until, v_now);
     s.next_scheduled := null;
     s.tick_at := v_now;
   elsif s.next_scheduled <= v_now and s.rule = 'fixed_rate' then
@@ -54,5 +53,5 @@ end
 $$;
 
 comment on function dibs.resume_schedule is
-'Resume a paused schedule from now on. Slots that came during the pause are not made up for. Returns false if it was not
-paused.';
+'Resume a paused schedule from now on. Slots of cron and fixed_rate that came during the pause are dropped; the slot of
+another rule is due at once, if it came during the pause. Returns false if the schedule was not paused.';

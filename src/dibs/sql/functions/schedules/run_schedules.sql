@@ -22,6 +22,7 @@ begin
     select x.* from dibs.schedule as x
     where x.id = any (array(
         select d.id from dibs.schedule as d where d.tick_at <= v_now and d.paused_at is null and d.retired_at is null
+          and (d.rule <> 'cron' or dibs._may_see_queue(d.job ->> 'queue'))
         order by d.tick_at limit run_schedules.max)
       || array(select distinct r.schedule_id from dibs.schedule_run as r where r.ended_at is null))
     order by x.id for update skip locked
@@ -39,7 +40,7 @@ begin
     if s.rule = 'cron' and s.paused_at is null and s.retired_at is null and s.tick_at <= v_now
       and dibs._may_see_queue(s.job ->> 'queue') then
       cron := cron || jsonb_build_object('name', s.name, 'cron', s.cron, 'zone', s.zone, 'after', s.handled_until,
-        'until', v_now, 'revision', s.revision + (s is distinct from v_old)::integer);
+        'until', least(v_now, s.end_at), 'revision', s.revision + (s is distinct from v_old)::integer);
     end if;
     if s is distinct from v_old then
       perform dibs._save_schedule(s);
@@ -105,8 +106,12 @@ begin
       hint = 'compute them from what run_schedules answered';
   end if;
   begin
-    s := dibs._handle_due_slots(dibs._record_run_outcomes(v_old, v_now), slots, 0, v_now);
-    s := dibs._set_next_slot(s, upcoming[1], upcoming, v_now);
+    s := dibs._record_run_outcomes(v_old, v_now);
+    if s.paused_at is null then  -- A run that failed may have just paused it.
+      s := dibs._handle_due_slots(s, array(
+        select k from unnest(slots) as k where k <= coalesce(s.end_at, 'infinity') order by k), v_now);
+      s := dibs._set_next_slot(s, upcoming[1], upcoming, v_now);
+    end if;
     answer := 'ok';
   exception when others then
     s := dibs._retry_tick_later(v_old, sqlerrm, v_now);
@@ -121,7 +126,7 @@ $$;
 
 comment on function dibs.fire is
 'Worker protocol: make the jobs of the due slots of a cron schedule, and store its next slots. `slots`: all slots after
-the `after` that `run_schedules` returned, up to now; `upcoming`: the ones that follow; `trouble`: why the client cannot
+the `after` that `run_schedules` returned, up to its `until`; `upcoming`: the ones that follow; `trouble`: why the client cannot
 read the expression. Answers `ok`; `stale` if the schedule has another revision or is being changed, because another
 process was faster or somebody changed it (nothing was done); `troubled` if the job was refused or `trouble` was given:
 the slot stays, and is tried again after 10 seconds.';
@@ -134,6 +139,7 @@ as $$
 declare
   v_now timestamptz := dibs.now();
   s dibs.schedule;
+  v_fired_before bigint;
 begin
   perform dibs._check_isolation('trigger');
   s := dibs._record_run_outcomes(dibs._lock_schedule(trigger.name), v_now);
@@ -143,10 +149,14 @@ begin
     if s.overlap = 'cancel' then
       perform dibs._cancel_open_runs(s.id, format('schedule %L was triggered', s.name));
     end if;
+    v_fired_before := s.fired;
     s := dibs._enqueue_slots(s, array[v_now], true, v_now);
-    select r.id into job_id from dibs.schedule_run as r
-    where r.schedule_id = s.id and r.slot = v_now and r.triggered order by r.id desc limit 1;
-    answer := case when job_id is null then 'duplicate' else 'triggered' end;
+    if s.fired > v_fired_before then
+      answer := 'triggered';
+      job_id := s.last_job;
+    else
+      answer := 'duplicate';
+    end if;
   end if;
   s := dibs._plan_after_run(s, v_now);
   perform dibs._save_schedule(s);
