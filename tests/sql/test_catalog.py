@@ -51,7 +51,7 @@ ALLOWED = declared()
 
 THROTTLED = {
     "_measure_workers",
-    "_may_reuse",
+    "claim",
     "now",
     "_take_newest",
     "_take_oldest",

@@ -22,7 +22,7 @@ MAKERS = {"enqueue", "_insert_batch", "_insert_bare_jobs"}
 
 TAKERS = {
     "_take_priority": "claim",
-    "_take_gap": "claim",
+    "_take_newest": "claim",
     "_take_pointers": "claim",
     "_take_tickets": "claim",
     "_admit_ungrouped": "_block_tickets",

@@ -146,7 +146,9 @@ comment on column dibs.queue.has_limit is
 comment on column dibs.queue.has_job_limits is
 'True once a job of the queue has named a resource. A claim sets it in its own copy of the row if a kind has a limit,
 too.';
-comment on column dibs.queue.has_large is 'True once a job of the queue was so large that claims have to add up bytes.';
+comment on column dibs.queue.has_large is
+'True once a job of the queue was so large that claims have to add up bytes. A very large claim sets it in its own copy
+of the row.';
 comment on column dibs.queue.is_confined is 'True if some role is confined, so that verbs check who may use the queue.';
 create index queue_shard_of_idx on dibs.queue (shard_of) where shard_of is not null;
 comment on column dibs.queue.shard_of is 'The queue that this row is a shard of; `shard` is its number.';

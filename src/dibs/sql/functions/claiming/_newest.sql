@@ -1,6 +1,6 @@
--- Claims from a queue that is served newest first. New tickets come at the end that is claimed from, so a floor would be of no use. A
--- connection remembers a hole instead, for each priority: a range of due times in which it has taken every ticket. A claim looks in two
--- gaps, above the hole and then below it:
+-- Claims from a queue that is served newest first. New tickets come at the end that is claimed from, so a floor would be
+-- of no use. A connection remembers a hole instead, for each priority: a range of due times in which it has taken every
+-- ticket. A claim looks in two gaps, above the hole and then below it:
 --
 --   oldest                                                  now
 --   ──── gap below ────[ low ▒▒▒▒▒ hole ▒▒▒▒▒ high ]── gap above ──▶
@@ -8,7 +8,8 @@
 -- Each priority has one hole, the uppermost: to walk once more over an older one is cheap.
 
 create or replace function dibs._find_gaps(floor dibs.floor, queue_id integer, look_back bigint, at timestamptz)
-returns table (slot_no integer, priority smallint, is_above boolean, upto_at timestamptz, upto_id uuid, from_at timestamptz)
+returns table (
+  slot_no integer, priority smallint, is_above boolean, upto_at timestamptz, upto_id uuid, from_at timestamptz)
 language sql stable
 begin atomic
   select f.n::integer, f.priority, gap.is_above, gap.upto_at, gap.upto_id, gap.from_at
@@ -31,38 +32,15 @@ begin atomic
 end;
 
 comment on function dibs._find_gaps is
-'Return the gaps of a queue that have tickets, each from its upper end (excluded) down to `from_at`: the highest priority first, and the gap
-above the hole before the one below. A look-back extends the upper gap so many microseconds into the hole; a sweep ignores the hole.';
+'Return the gaps of a queue that have tickets, each from its upper end (excluded) down to `from_at`: the highest priority
+first, and the gap above the hole before the one below. A look-back extends the upper gap so many microseconds into the
+hole; a sweep ignores the hole. `slot_no` is the place of the priority in the arrays of the floor.';
 
-create or replace function dibs._take_gap(
-  queue_id integer, priority smallint, upto_at timestamptz, upto_id uuid, from_at timestamptz, want integer, at timestamptz)
-returns dibs.ready[]
+create or replace function dibs._take_newest(queue dibs.queue, want integer, claim dibs.claim_request)
+returns dibs.taken_batch
 language plpgsql volatile
 as $$
 #variable_conflict use_column
-declare
-  v_tickets dibs.ready[];
-begin
-  with gone as (
-    delete from dibs.ready as r where r.ctid = any (array(
-      select r.ctid from dibs.ready as r
-      where r.queue_id = _take_gap.queue_id and r.priority = _take_gap.priority and r.group_key is null
-        and (r.due_at, r.id) < (_take_gap.upto_at, _take_gap.upto_id) and r.due_at >= _take_gap.from_at
-        and r.expire_at > _take_gap.at
-      order by r.due_at desc, r.id desc limit want
-      for update skip locked))
-    returning r, r.due_at, r.id
-  )
-  select coalesce(array_agg(g.r order by g.due_at desc, g.id desc), '{}') into v_tickets from gone as g;
-  return v_tickets;
-end
-$$;
-
-comment on function dibs._take_gap is 'Take up to `want` tickets of one gap, the latest due first; an empty array if there is none.';
-
-create or replace function dibs._take_newest(queue dibs.queue, want integer, claim dibs.claim_request) returns dibs.ready[]
-language plpgsql volatile
-as $$
 declare
   v_began bigint := dibs._micros(clock_timestamp());
   v_top bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
@@ -72,34 +50,46 @@ declare
   v_look_back bigint := dibs._look_back('newest', queue.id, v_floor, v_began);
   v_next_floor dibs.floor := v_floor;
   v_is_stopped boolean[] := '{}'::boolean[];
-  v_taken dibs.ready[] := '{}'::dibs.ready[];
+  v_batch dibs.taken_batch := dibs._taken_batch(queue, '{}', claim.at);
+  v_before integer;
   v_tickets dibs.ready[];
-  v_counts_bytes boolean := dibs._counts_bytes(queue, want);
-  v_fitting dibs.ready[];
   v_gap record;
   v_last dibs.ready;
 begin
-  -- Start with one hole per priority, from the beginning of time up to the top: so it is where every gap is exhausted.
+  -- Start with one hole for each priority, up to the top. That is right if no ticket is left in its gaps.
   v_next_floor.due_us := array_fill(0::bigint, array[cardinality(v_floor.due_us)]);
   v_next_floor.ids := array_fill(dibs._nil_id(), array[cardinality(v_floor.due_us)]);
   v_next_floor.high_us := array_fill(v_top, array[cardinality(v_floor.due_us)]);
   for v_gap in select g.* from dibs._find_gaps(v_floor, queue.id, v_look_back, claim.at) as g loop
     continue when v_is_stopped[v_gap.slot_no];
-    v_tickets := case when want > 0 then dibs._take_gap(queue.id, v_gap.priority, v_gap.upto_at, v_gap.upto_id, v_gap.from_at,
-      want, claim.at) else '{}' end;
-    want := want - cardinality(v_tickets);
-    if v_counts_bytes and v_tickets <> '{}' then
-      v_fitting := (dibs._keep_fitting(array[dibs._taken_batch(queue, v_taken || v_tickets, claim.at)], claim.at))[1].tickets;
-      want := case when cardinality(v_fitting) < cardinality(v_taken || v_tickets) then 0 else want end;
-      v_tickets := v_fitting[cardinality(v_taken) + 1 :];
+    v_before := cardinality(v_batch.tickets);
+    if want > 0 then
+      with gone as (
+        delete from dibs.ready as r where r.ctid = any (array(
+          select r.ctid from dibs.ready as r
+          where r.queue_id = queue.id and r.priority = v_gap.priority and r.group_key is null
+            and (r.due_at, r.id) < (v_gap.upto_at, v_gap.upto_id) and r.due_at >= v_gap.from_at
+            and r.expire_at > claim.at
+          order by r.due_at desc, r.id desc limit want
+          for update skip locked))
+        returning r, r.due_at, r.id
+      )
+      select coalesce(array_agg(g.r order by g.due_at desc, g.id desc), '{}') into v_tickets from gone as g;
+      want := want - cardinality(v_tickets);
+      v_batch.tickets := v_batch.tickets || v_tickets;
+      if queue.has_large then
+        v_batch := (dibs._keep_fitting(array[v_batch], claim.at))[1];
+        if cardinality(v_batch.tickets) < v_before + cardinality(v_tickets) then
+          want := 0;
+        end if;
+      end if;
     end if;
-    v_taken := v_taken || v_tickets;
     continue when want > 0;
-    -- The claim stops within this gap, where there may be more. The hole begins at the last ticket taken.
+    -- The claim stops in this gap, which may have more. The hole begins at the last ticket taken.
     v_is_stopped[v_gap.slot_no] := true;
-    v_last := v_tickets[cardinality(v_tickets)];
+    v_last := case when cardinality(v_batch.tickets) > v_before then v_batch.tickets[cardinality(v_batch.tickets)] end;
     if v_gap.is_above and coalesce(dibs._micros(v_last.due_at), v_top) >= v_top then
-      -- No ticket was taken, or only tickets so new that others may still be committed beside them: keep the old hole.
+      -- Only tickets were taken beside which others may still be committed, or none: keep the old hole.
       v_next_floor.due_us[v_gap.slot_no] := v_floor.due_us[v_gap.slot_no];
       v_next_floor.ids[v_gap.slot_no] := v_floor.ids[v_gap.slot_no];
       v_next_floor.high_us[v_gap.slot_no] := v_floor.high_us[v_gap.slot_no];
@@ -108,11 +98,12 @@ begin
       v_next_floor.ids[v_gap.slot_no] := coalesce(v_last.id, v_floor.ids[v_gap.slot_no]);
     end if;
   end loop;
-  perform dibs._remember_floor('newest', queue.id, v_next_floor, v_floor, v_look_back, dibs._micros(clock_timestamp()) - v_began);
-  return v_taken;
+  perform dibs._remember_floor(
+    'newest', queue.id, v_next_floor, v_floor, v_look_back, dibs._micros(clock_timestamp()) - v_began);
+  return v_batch;
 end
 $$;
 
 comment on function dibs._take_newest is
-'Take up to `want` tickets of a queue served newest first: by priority, then the latest due first. If bytes are counted, also no more than fit
-into a claim.';
+'Take up to `want` tickets of a queue served newest first: by priority, then the latest due first. If bytes are counted,
+also no more than fit into a claim.';

@@ -1,6 +1,7 @@
--- The plan of a claim from several queues, or from one that is not simple: where it takes tickets, and in which order.
+-- The claim from several queues, or from one that is not simple: where it takes tickets, and in which order.
 
-create or replace function dibs._open_scan(queue dibs.queue, want integer, began_us bigint, claim dibs.claim_request) returns dibs.queue_scan
+create or replace function dibs._open_scan(queue dibs.queue, want integer, began_us bigint, claim dibs.claim_request)
+returns dibs.queue_scan
 language plpgsql volatile
 as $$
 declare
@@ -29,15 +30,18 @@ end
 $$;
 
 comment on function dibs._open_scan is
-'Return the scan of one queue, with up to `want` jobs reserved of the queue''s own limit; null if that limit lets none start.';
+'Return the scan of one queue, with up to `want` jobs reserved of the queue''s own limit; null if that limit lets none
+start.';
 
 create or replace function dibs._find_heads(scans dibs.queue_scan[], at timestamptz)
-returns table (scan_no integer, slot_no integer, priority smallint, floor_us bigint, floor_id uuid, head_at timestamptz, head_id uuid)
+returns table (
+  scan_no integer, slot_no integer, priority smallint, floor_us bigint, floor_id uuid, head_at timestamptz, head_id uuid)
 language sql stable
 begin atomic
   select s.ordinality::integer, f.n::integer, f.priority, f.due_us, f.id, head.due_at, head.id
   from unnest(scans) with ordinality as s
-  cross join lateral unnest((s.floor).priorities, (s.floor).due_us, (s.floor).ids) with ordinality as f (priority, due_us, id, n)
+  cross join lateral unnest((s.floor).priorities, (s.floor).due_us, (s.floor).ids) with ordinality
+    as f (priority, due_us, id, n)
   cross join lateral (
     select dibs._from_micros(f.due_us - s.look_back) as from_at,
       case when s.look_back = 0 then f.id else dibs._nil_id() end as from_id) as start
@@ -51,8 +55,8 @@ begin atomic
 end;
 
 comment on function dibs._find_heads is
-'Return the first due ticket of each queue and priority that has one: the highest priority first, then the earliest due. `slot_no` is the
-place of the priority in the arrays of the scan''s floor.';
+'Return the first due ticket of each queue and priority that has one: the highest priority first, then the earliest due.
+`slot_no` is the place of the priority in the arrays of the scan''s floor.';
 
 create or replace function dibs._take_ungrouped(
   inout scans dibs.queue_scan[], want integer, claim dibs.claim_request, out batches dibs.taken_batch[], out taken integer)
@@ -64,7 +68,6 @@ declare
   v_head record;
   v_scan dibs.queue_scan;
   v_share integer;
-  v_counts_bytes boolean;
   v_is_first_step boolean;
   v_floor dibs.floor_place;
   v_next_floor dibs.floor_place;
@@ -79,19 +82,20 @@ begin
     v_scan := scans[v_head.scan_no];
     v_floor := row(v_head.floor_us, v_head.floor_id);
     v_share := least(want - taken, v_scan.allowed);
-    v_counts_bytes := dibs._counts_bytes(v_scan.queue, want);
     v_is_first_step := true;
-    -- If nothing is taken here, raise the floor to the head we saw, so that the dead rows below it are skipped next time.
-    v_next_floor := dibs._moved_floor(v_floor, row(dibs._micros(v_head.head_at), dibs._nil_id())::dibs.floor_place, v_top, false);
+    -- If nothing is taken here, raise the floor to the head we saw: the next claim skips the dead rows below it.
+    v_next_floor := dibs._moved_floor(
+      v_floor, row(dibs._micros(v_head.head_at), dibs._nil_id())::dibs.floor_place, v_top, false);
     while v_share > 0 loop
-      v_step := dibs._take_priority((v_scan.queue).id, v_head.priority, v_floor, v_head.head_at, v_head.head_id, v_share, claim.at, v_top);
+      v_step := dibs._take_priority((v_scan.queue).id, v_head.priority, v_floor, v_head.head_at, v_head.head_id, v_share,
+        claim.at, v_top);
       exit when v_step.tickets is null;
-      if not v_counts_bytes then
+      if not (v_scan.queue).has_large then
         v_next_floor := v_step.next_floor;
       elsif v_is_first_step then
         -- Tickets that do not fit into the claim return to ready, and must not be below the floor then.
-        v_next_floor := dibs._moved_floor(v_floor,
-          row(dibs._micros(v_step.tickets[1].due_at), v_step.tickets[1].id)::dibs.floor_place, v_top, true);
+        v_next_floor := least(v_step.next_floor,
+          row(dibs._micros(v_step.tickets[1].due_at), v_step.tickets[1].id)::dibs.floor_place);
       end if;
       v_batch := dibs._taken_batch(v_scan.queue, v_step.tickets, claim.at, (v_scan.reservation).units);
       if (v_scan.queue).has_job_limits then
@@ -118,9 +122,11 @@ end
 $$;
 
 comment on function dibs._take_ungrouped is
-'Take up to `want` tickets without a group, and return them and the scans after it. Tickets that need an exhausted limit are blocked.';
+'Take up to `want` tickets without a group, and return them and the scans after it. Tickets that need an exhausted limit
+are blocked.';
 
-create or replace function dibs._take_oldest(queues dibs.queue[], want integer, claim dibs.claim_request) returns dibs.taken_batch[]
+create or replace function dibs._take_oldest(queues dibs.queue[], want integer, claim dibs.claim_request)
+returns dibs.taken_batch[]
 language plpgsql volatile
 as $$
 declare
@@ -165,7 +171,8 @@ begin
   want := want - v_step.taken;
   v_took := (dibs._micros(clock_timestamp()) - v_began) / cardinality(v_scans);
   foreach v_scan in array v_scans loop
-    perform dibs._remember_floor('floor', (v_scan.queue).id, v_scan.next_floor, v_scan.floor, v_scan.look_back, v_took);
+    perform dibs._remember_floor(
+      'floor', (v_scan.queue).id, v_scan.next_floor, v_scan.floor, v_scan.look_back, v_took);
   end loop;
   if v_ungrouped_share > 0 and want > 0 then
     v_step := dibs._take_grouped(v_scans, want, claim);
@@ -181,9 +188,11 @@ end
 $$;
 
 comment on function dibs._take_oldest is
-'Take up to `want` tickets of queues that are served oldest first: each group its share, ungrouped jobs by priority and then due time.';
+'Take up to `want` tickets of queues that are served oldest first: each group its share, ungrouped jobs by priority and
+then due time.';
 
-create or replace function dibs._take_from_queues(queues dibs.queue[], want integer, claim dibs.claim_request) returns dibs.taken_batch[]
+create or replace function dibs._take_from_queues(queues dibs.queue[], want integer, claim dibs.claim_request)
+returns dibs.taken_batch[]
 language plpgsql volatile
 as $$
 declare
@@ -196,7 +205,7 @@ declare
   v_counts_bytes boolean := false;
 begin
   foreach v_queue in array queues loop
-    v_counts_bytes := v_counts_bytes or dibs._counts_bytes(v_queue, want);
+    v_counts_bytes := v_counts_bytes or v_queue.has_large;
     -- Groups and limits have their own order, so a queue that has them is served oldest first.
     if v_queue.newest_first and not (v_queue.has_limit or v_queue.has_job_limits or v_queue.has_groups) then
       v_newest := v_newest || v_queue;
@@ -208,15 +217,17 @@ begin
     v_batches := dibs._take_oldest(v_oldest, want, claim);
     return case when v_counts_bytes then dibs._keep_fitting(v_batches, claim.at) else v_batches end;
   end if;
-  -- The two orders cannot be merged. Chance decides which goes first, so that neither starves. The null queue stands for all of v_oldest.
+  -- The two orders cannot be merged. Chance decides which goes first, so that neither starves. The null queue stands for
+  -- all of v_oldest.
   for v_queue in
-    select q.* from unnest(v_newest || null::dibs.queue) as q order by case when q.id is null then round(random()) else random() end
+    select q.* from unnest(v_newest || null::dibs.queue) as q
+    order by case when q.id is null then round(random()) else random() end
   loop
     if v_queue.id is null then
       v_more := dibs._take_oldest(v_oldest, want, claim);
       v_more := case when v_counts_bytes then dibs._keep_fitting(v_more, claim.at) else v_more end;
     else
-      v_more := array[dibs._taken_batch(v_queue, dibs._take_newest(v_queue, want, claim), claim.at)];
+      v_more := array[dibs._take_newest(v_queue, want, claim)];
     end if;
     v_taken := (select coalesce(sum(cardinality(t.tickets)), 0) from unnest(v_more) as t);
     v_batches := v_batches || v_more;
@@ -228,5 +239,5 @@ end
 $$;
 
 comment on function dibs._take_from_queues is
-'Take up to `want` tickets of these queues. If bytes have to be counted, all of them come from queues served oldest first, or from one that is
-served newest first.';
+'Take up to `want` tickets of these queues. If bytes have to be counted, all of them come from queues served oldest
+first, or from one that is served newest first.';

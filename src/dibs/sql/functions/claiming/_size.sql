@@ -1,4 +1,6 @@
 -- A claim hands out at most 64 MB. Only claims of queues that have had a large job, and very large claims, count bytes.
+-- Tickets that do not fit were taken, so they return to ready: only after limits and groups have chosen is it known which
+-- jobs a claim gets.
 
 create or replace function dibs._note_large(queue_ids integer[]) returns void
 language plpgsql volatile
@@ -11,12 +13,6 @@ end
 $$;
 
 comment on function dibs._note_large is 'Note that queues have had a large job.';
-
-create or replace function dibs._counts_bytes(queue dibs.queue, want integer) returns boolean
-language sql immutable parallel safe
-return (queue).has_large or want > dibs._constant('large_claim_jobs');
-
-comment on function dibs._counts_bytes is 'True if `want` jobs of this queue may have more bytes than a claim may hand out.';
 
 create or replace function dibs._return_taken(batch dibs.taken_batch, at timestamptz) returns void
 language plpgsql volatile
@@ -47,14 +43,16 @@ begin
     from unnest(v_ids) as k (id) cross join lateral dibs._job_needs(k.id) as n where n.need_id < 0 group by n.need_id;
   end if;
   if batch.group_holds is not null then
-    perform dibs._end_group_runs(v_group_keys, batch.group_holds, array_fill((batch.queue).id, array[cardinality(v_ids)]), v_ids, at);
+    perform dibs._end_group_runs(
+      v_group_keys, batch.group_holds, array_fill((batch.queue).id, array[cardinality(v_ids)]), v_ids, at);
   end if;
   perform dibs._add_pointers(v_ids, at);
 end
 $$;
 
 comment on function dibs._return_taken is
-'Return tickets that a claim took and does not lease to their places in ready, and everything they hold to limits and groups.';
+'Return tickets that a claim took and does not lease to their places in ready, and everything they hold to limits and
+groups.';
 
 create or replace function dibs._keep_fitting(batches dibs.taken_batch[], at timestamptz) returns dibs.taken_batch[]
 language plpgsql volatile
@@ -64,12 +62,14 @@ declare
 begin
   for v_part in
     select sized.batch_no,
-      array_agg(sized.ord order by sized.ord) filter (where sized.place = 1 or sized.total <= dibs._bound('claim')) as fitting,
-      array_agg(sized.ord order by sized.ord) filter (where sized.place > 1 and sized.total > dibs._bound('claim')) as excess
+      array_agg(sized.ord order by sized.ord) filter (
+        where sized.place = 1 or sized.total <= dibs._bound('claim')) as fitting,
+      array_agg(sized.ord order by sized.ord) filter (
+        where sized.place > 1 and sized.total > dibs._bound('claim')) as excess
     from (
       -- A job that is larger than a whole claim is handed out alone. Batches come in random order, so that no queue starves.
       select t.batch_no, t.ord, row_number() over (order by t.luck, t.ord) as place,
-        sum(coalesce(j.size, dibs._constant('small_job_bytes'))::bigint) over (order by t.luck, t.ord) as total
+        sum(coalesce(j.size, dibs._constant('small_job_bytes'))) over (order by t.luck, t.ord) as total
       from (
         select b.batch_no, b.luck, t.id, t.ordinality::integer as ord
         from (select b.tickets, b.ordinality::integer as batch_no, random() as luck from unnest(batches) with ordinality as b) as b
@@ -86,4 +86,5 @@ end
 $$;
 
 comment on function dibs._keep_fitting is
-'Return the part of batches that a claim may hand out, at most 64 MB in all and at least one job, and return the other tickets to ready.';
+'Return the part of batches that a claim may hand out, at most 64 MB in all and at least one job, and put the other
+tickets back into ready.';

@@ -1,30 +1,7 @@
 -- claim: ready → lease.
 
-create or replace function dibs._refuse_claim(queues text[], max integer, lease interval, token uuid) returns void
-language plpgsql stable
-as $$
-begin
-  perform dibs._check_isolation('claim');
-  if coalesce(cardinality(queues), 0) = 0 then
-    raise exception using errcode = 'DI010', message = 'claim needs the names of the queues to claim from',
-      hint = 'such as: select * from dibs.claim(array[''mail''], 10)';
-  end if;
-  perform dibs._check_items('claim', queues, 'names');
-  perform dibs._check_lease(lease);
-  if max between 1 and 10000 then
-    raise exception using errcode = 'DI010',
-      message = format('a claim''s token is a random UUID (version 4), and a claim is repeated by its token; it got %s',
-        coalesce(token::text, 'none')),
-      hint = 'make one for each claim, such as gen_random_uuid(), or give none';
-  end if;
-  raise exception using errcode = 'DI010',
-    message = format('claim takes 1 to 10000 jobs at once, not %s', coalesce(max::text, 'null'));
-end
-$$;
-
-comment on function dibs._refuse_claim is 'Raise the error that says which argument of a claim is wrong.';
-
-create or replace function dibs._claim_queues(queues text[], max integer, token uuid, repeats boolean, claim dibs.claim_request)
+create or replace function dibs._claim_queues(
+  queues text[], max integer, token uuid, repeats boolean, claim dibs.claim_request)
 returns dibs.queue[]
 language plpgsql volatile
 as $$
@@ -34,22 +11,40 @@ declare
   v_has_kind_limits boolean;
   v_is_checked boolean := false;
 begin
-  if (current_setting('transaction_isolation') = 'read committed' and cardinality(queues) between 1 and dibs._bound('names')
-      and max between 1 and 10000 and (claim.lease between interval '100 milliseconds' and interval '7 days') is not false
+  -- One expression accepts a correct call. Find out what is wrong only when it fails.
+  if (current_setting('transaction_isolation') = 'read committed'
+      and cardinality(queues) between 1 and dibs._bound('names') and max between 1 and 10000
+      and (claim.lease between interval '100 milliseconds' and interval '7 days') is not false
       and substr(claim.token::text, 15, 1) = '4' and not (repeats and token is null)) is not true then
-    perform dibs._refuse_claim(queues, max, claim.lease, token);
+    perform dibs._check_isolation('claim');
+    if coalesce(cardinality(queues), 0) = 0 then
+      raise exception using errcode = 'DI010', message = 'claim needs the names of the queues to claim from',
+        hint = 'such as: select * from dibs.claim(array[''mail''], 10)';
+    end if;
+    perform dibs._check_items('claim', queues, 'names');
+    perform dibs._check_lease(claim.lease);
+    if max between 1 and 10000 then
+      raise exception using errcode = 'DI010',
+        message = format('a claim''s token is a random UUID (version 4), and a claim is repeated by its token; it got %s',
+          coalesce(token::text, 'none')),
+        hint = 'make one for each claim, such as gen_random_uuid(), or give none';
+    end if;
+    raise exception using errcode = 'DI010',
+      message = format('claim takes 1 to 10000 jobs at once, not %s', coalesce(max::text, 'null'));
   end if;
-  -- The join with claim_lock locks that table, as every table of a statement is locked, for _wait_for_claims. It cannot change the
-  -- result, so the planner does not read the table.
+  -- The join locks the table claim_lock, for _wait_for_claims. It cannot change the result, so the planner does not read
+  -- the table.
   select array(
       select q from dibs.queue as q left join dibs.claim_lock as l on l.n = 0
       where q.name = any (queues) and q.paused_at is null order by q.id),
     exists (select from dibs.limit_rule as b where b.of_any_queue)
   into v_queues, v_has_kind_limits;
-  -- Limits of kinds apply to every queue, even to one that another transaction is creating.
-  if v_has_kind_limits then
+  -- Limits of kinds apply to every queue, even to one that another transaction is creating. A very large claim adds up
+  -- sizes even where no job is large.
+  if v_has_kind_limits or max > dibs._constant('large_claim_jobs') then
     for n in 1 .. cardinality(v_queues) loop
-      v_queues[n].has_job_limits := true;
+      v_queues[n].has_job_limits := (v_queues[n]).has_job_limits or v_has_kind_limits;
+      v_queues[n].has_large := (v_queues[n]).has_large or max > dibs._constant('large_claim_jobs');
     end loop;
   end if;
   foreach v_queue in array v_queues loop
@@ -62,7 +57,7 @@ begin
       perform dibs._fence_shard(v_queue, claim.worker, claim.at);
     end if;
   end loop;
-  if cardinality(v_queues) = 0 and dibs._is_confined() then
+  if cardinality(v_queues) = 0 then
     perform dibs._check_queue_access(queues);
   end if;
   return v_queues;
@@ -70,7 +65,29 @@ end
 $$;
 
 comment on function dibs._claim_queues is
-'Return the queues of a claim that are not paused, or refuse the claim: no later step of a claim refuses it.';
+'Return the queues of a claim that are not paused, or refuse the claim: no later step of a claim refuses it. In the rows
+returned, has_job_limits and has_large are true for what this claim has to check.';
+
+create or replace function dibs._claimed(
+  id uuid, token uuid, queue text, priority smallint, run integer, attempt smallint, max_attempts integer,
+  losses smallint, due_at timestamptz, claimed_at timestamptz, lease_until timestamptz, ids uuid[])
+returns setof dibs.claimed
+language sql stable
+begin atomic
+  select _claimed.id, _claimed.token, _claimed.queue, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers,
+    _claimed.priority, _claimed.run, _claimed.attempt, coalesce(j.max_attempts, _claimed.max_attempts), _claimed.losses,
+    _claimed.due_at, j.deadline, _claimed.claimed_at, _claimed.lease_until
+  from (select) as one
+  -- OFFSET 0 keeps it a lookup by id: planned while partitions are empty, a join could read them whole later. The range
+  -- of ids leaves out the partitions of other days.
+  left join lateral (
+    select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline from dibs.job as j
+    where j.id = _claimed.id and j.id between ids[1] and ids[cardinality(ids)] offset 0) as j on true;
+end;
+
+comment on function dibs._claimed is
+'Return a job as a claim hands it out: the fields of its lease, and its row in `job`. `max_attempts` is the queue''s.
+`ids` are those of the claim, sorted. The planner inlines it.';
 
 create or replace function dibs._leased_by(token uuid, worker bigint, queues text[]) returns setof dibs.claimed
 language plpgsql stable
@@ -79,13 +96,10 @@ as $$
 begin
   -- Tokens have no index: every heartbeat would have to maintain it, and claims are rarely repeated.
   return query
-  select l.id, l.token, q.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, l.priority, l.run, l.charged,
-    coalesce(j.max_attempts, q.max_attempts), l.losses, l.due_at, j.deadline, l.claimed_at, l.lease_until
-  from dibs.lease as l
+  select c.* from dibs.lease as l
   join dibs.queue as q on q.id = l.queue_id
-  left join lateral (
-    select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
-    from dibs.job as j where j.id = l.id offset 0) as j on true
+  cross join lateral dibs._claimed(l.id, l.token, q.name, l.priority, l.run, l.charged, q.max_attempts, l.losses,
+    l.due_at, l.claimed_at, l.lease_until, array[l.id]) as c
   where l.token = _leased_by.token and l.worker is not distinct from _leased_by.worker and q.name = any (queues)
     and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true))
   order by l.priority desc, l.due_at, l.id;
@@ -93,11 +107,12 @@ end
 $$;
 
 comment on function dibs._leased_by is
-'Return the jobs that a token holds, for a client that lost the answer to its claim. Only jobs of this worker and of these queues, and none
-that the caller may not use.';
+'Return the jobs that a token holds, for a client that lost the answer to its claim: only jobs of this worker and of
+these queues, and none that the caller may not use.';
 
 create or replace function dibs.claim(
-  queues text[], max integer default 1, worker uuid default null, lease interval default null, token uuid default null, repeats boolean default false)
+  queues text[], max integer default 1, worker uuid default null, lease interval default null,
+  token uuid default null, repeats boolean default false)
 returns setof dibs.claimed
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -109,7 +124,8 @@ declare
   v_claim dibs.claim_request := row(v_token, v_worker, claim.lease, dibs.now());
   v_queues constant dibs.queue[] := dibs._claim_queues(queues, claim.max, claim.token, repeats, v_claim);
   v_queue dibs.queue := v_queues[1];
-  v_is_simple constant boolean := cardinality(v_queues) = 1 and dibs._is_simple(v_queue, claim.max);
+  v_is_simple constant boolean := cardinality(v_queues) = 1 and not (v_queue.newest_first or v_queue.has_limit
+    or v_queue.has_job_limits or v_queue.has_groups or v_queue.has_large);
   v_floor constant dibs.floor := case when v_is_simple then dibs._recall('floor', v_queue.id)::dibs.floor end;
   v_batch dibs.taken_batch;
   v_job_units dibs.held_units[];
@@ -122,7 +138,9 @@ begin
     return query select l.* from dibs._leased_by(v_token, v_worker, queues) as l;
     if found then return; end if;
   end if;
-  if claim.max = 1 and dibs._may_reuse(v_floor, v_queue.priority) then
+  -- Ignore a time later than any we would set: the clock was set back.
+  if claim.max = 1 and (v_floor).priorities = array[v_queue.priority]
+    and (v_floor).reuse_until - dibs._micros(clock_timestamp()) between 1 and dibs._constant('floor_reuse_us') then
     v_job := dibs._claim_one(v_queue, v_floor, v_claim);
     if v_job.id is not null then
       return next v_job;
@@ -130,7 +148,7 @@ begin
     end if;
   end if;
   foreach v_batch in array case when v_is_simple
-    then array[dibs._taken_batch(v_queue, dibs._take_simple(v_queue, v_floor, claim.max, v_claim), v_claim.at)]
+    then array[dibs._take_simple(v_queue, v_floor, claim.max, v_claim)]
     else dibs._take_from_queues(v_queues, claim.max, v_claim) end loop
     continue when cardinality(v_batch.tickets) = 0;
     v_at := dibs.now();  -- Read the clock again, so that no run begins before the last run of the same job ended.
@@ -142,8 +160,8 @@ begin
       v_ids := array(select t.id from unnest(v_batch.tickets) as t order by t.id);
     end if;
     return query with leased as (
-      insert into dibs.lease as l (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses, priority,
-        own_lease, history, worker, fingerprint, group_key, cost, group_hold, limit_ids, limit_units)
+      insert into dibs.lease as l (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses,
+        priority, own_lease, history, worker, fingerprint, group_key, cost, group_hold, limit_ids, limit_units)
       select t.id, v_token, t.due_at, t.expire_at, v_at, v_at + coalesce(claim.lease, t.own_lease,
           dibs._lease_length(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
         t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_worker, t.fingerprint,
@@ -154,14 +172,9 @@ begin
           else (v_batch.queue_units).limit_units || (v_job_units[t.ordinality]).limit_units end
       from unnest(v_batch.tickets) with ordinality as t
       returning l.id, l.priority, l.run, l.charged, l.losses, l.due_at, l.lease_until)
-    select l.id, v_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, l.priority, l.run,
-      l.charged, coalesce(j.max_attempts, v_queue.max_attempts), l.losses, l.due_at, j.deadline, v_at, l.lease_until
-    from leased as l
-    -- OFFSET 0 keeps it a lookup by id: planned while partitions are empty, a join could read them whole later. The range of ids leaves
-    -- out the partitions of other days.
-    left join lateral (
-      select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline from dibs.job as j
-      where j.id = l.id and j.id between v_ids[1] and v_ids[cardinality(v_ids)] offset 0) as j on true;
+    select c.* from leased as l
+    cross join lateral dibs._claimed(l.id, v_token, v_queue.name, l.priority, l.run, l.charged, v_queue.max_attempts,
+      l.losses, l.due_at, v_at, l.lease_until, v_ids) as c;
     get diagnostics v_leased = row_count;
     continue when v_leased = cardinality(v_batch.tickets);
     perform dibs._check_moved(cardinality(v_batch.tickets), v_leased);
