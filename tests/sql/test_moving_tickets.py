@@ -78,7 +78,7 @@ def flaws(name: str, text: str) -> Iterator[str]:
             read = source(part(statement, found.start()))
             if re.search(r"\bjoin (?!unnest\()", read):
                 yield f"{name} joins {read!r}: a row that is gone would lose the ticket"
-            if re.search(r"\bwhere (?!g\.verdict is (not )?null$)", read):
+            if re.search(r"\bwhere (?!g\.dead_state is (not )?null$)", read):
                 yield f"{name} filters {read!r}: what is left out would be lost"
             if DELETE.search(statement):
                 if not re.match(r"from gone as \w+\b", read):

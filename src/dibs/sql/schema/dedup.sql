@@ -1,5 +1,5 @@
--- Dedup keys that are held: while the job waits (scope waiting), until it has ended (null), or for a given time
--- (scope window, until then). A hash, not the key itself: a unique violation prints what it stores.
+-- Dedup keys that are held. `scope` says how long: null until the job has ended, `waiting` until it starts, `window`
+-- until the time `until`. Only a hash is stored, because PostgreSQL prints the row in a unique violation.
 
 create table dibs.fingerprint (
   hash bytea not null constraint fingerprint_pkey primary key,

@@ -1,7 +1,7 @@
--- Answers to a verb that ends runs: one for each item of its batch.
+-- Answers of verbs on ids: one for each item of a batch, or an error of a single verb.
 
--- The settings ask for a hash join, which the calling verbs disable for their own statements. A nested loop would search
--- the arrays once for each item.
+-- The settings ask for a hash join, which the calling verbs disable for their own statements. A nested loop would
+-- search the arrays once for each item.
 create or replace function dibs._answer_batch(
   ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], outcomes dibs.outcome[])
 returns table (item integer, id uuid, answer text, place bigint)
@@ -63,3 +63,14 @@ end
 $$;
 
 comment on function dibs._require_lease is 'Return the answer of a single verb, or raise DI001 if it is `lost`.';
+
+create or replace function dibs._refuse_unknown_job(id uuid) returns void
+language plpgsql stable
+as $$
+begin
+  raise exception using errcode = 'DI002', message = format('there is no job %s', id),
+    hint = 'it was never committed, or its retention is over and it was pruned';
+end
+$$;
+
+comment on function dibs._refuse_unknown_job is 'Raise DI002: there is no job with this id.';

@@ -34,7 +34,8 @@ return case
   else true
 end;
 
-comment on function dibs._check_payload_size is 'Return true, or raise DI012 if a payload is larger than its queue takes.';
+comment on function dibs._check_payload_size is
+'Return true, or raise DI012 if a payload is larger than its queue takes.';
 
 create or replace function dibs._check_job_time(
   ord bigint, delay interval, due_at timestamptz, deadline timestamptz, at timestamptz) returns boolean

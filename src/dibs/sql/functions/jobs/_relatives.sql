@@ -1,20 +1,22 @@
--- Where a job comes from, and what came of it.
+-- The schedule, the parent and the follow-ups of a job.
 
 create or replace function dibs._job_summary(job dibs.jobs) returns jsonb
 language sql stable
 return jsonb_build_object('id', (job).id, 'queue', (job).queue, 'kind', (job).kind, 'state', (job).state);
 
-comment on function dibs._job_summary is 'What is told of a job on the page of another.';
+comment on function dibs._job_summary is 'Return what the page of one job shows of another.';
 
 create or replace function dibs._relatives_of(id uuid) returns jsonb
 language sql stable
 begin atomic
   select jsonb_build_object(
     'schedule', (
-      select s.name from dibs.schedule_run as r join dibs.schedule as s on s.id = r.schedule_id where r.id = _relatives_of.id),
+      select s.name from dibs.schedule_run as r join dibs.schedule as s on s.id = r.schedule_id
+      where r.id = _relatives_of.id),
     'parent', (
       select dibs._job_summary(v) from dibs.follow_up as f
-      cross join lateral (select v.* from dibs.jobs as v where v.id = f.parent offset 0) as v where f.id = _relatives_of.id),
+      cross join lateral (select v.* from dibs.jobs as v where v.id = f.parent offset 0) as v
+      where f.id = _relatives_of.id),
     'follow_ups', coalesce((
       select jsonb_agg(dibs._job_summary(v) order by v.id)
       from (select f.id from dibs.follow_up as f where f.parent = _relatives_of.id order by f.id limit 100) as f
@@ -22,7 +24,8 @@ begin atomic
 end;
 
 comment on function dibs._relatives_of is
-'The schedule that made a job, the job it followed, and its own follow-ups, the first 100; of jobs only those that the caller sees.';
+'Return the schedule that made a job, the job it followed, and its own follow-ups, up to 100. Jobs that the caller may
+not see are left out.';
 
 create or replace function dibs._forget_follow_ups() returns bigint
 language plpgsql volatile
@@ -42,4 +45,5 @@ begin
 end
 $$;
 
-comment on function dibs._forget_follow_ups is 'Delete what is known of follow-ups that are gone.';
+comment on function dibs._forget_follow_ups is
+'Delete up to 10,000 notes of the parents of follow-ups whose jobs are gone. Return how many.';

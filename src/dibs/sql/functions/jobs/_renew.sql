@@ -1,4 +1,40 @@
--- A lease stays: it lasts longer, or says how far its run has come.
+-- Leases are renewed, and store how far their runs have come.
+
+create or replace function dibs._check_progress(progress jsonb) returns void
+language plpgsql stable
+as $$
+declare
+  v_names constant text[] := '{done,of,message,data}'::text[];
+  v_wrong text;
+begin
+  if progress is null then
+    return;
+  end if;
+  if jsonb_typeof(progress) <> 'object' then
+    v_wrong := 'a JSON ' || jsonb_typeof(progress);
+  elsif dibs._json_bytes(progress) > dibs._bound('progress') then
+    v_wrong := format('%s bytes, and at most %s are taken', dibs._json_bytes(progress), dibs._bound('progress'));
+  elsif progress - v_names <> '{}' then
+    v_wrong := 'something named ' || quote_literal((select k from jsonb_object_keys(progress - v_names) as k limit 1));
+  elsif jsonb_typeof(progress -> 'done') <> 'number' or jsonb_typeof(progress -> 'of') <> 'number' then
+    v_wrong := 'done or of that is no number';
+  elsif (progress ->> 'done')::numeric < 0 or (progress ->> 'of')::numeric <= 0
+    or (progress ->> 'done')::numeric > (progress ->> 'of')::numeric then
+    v_wrong := format('%s done of %s', progress ->> 'done', coalesce(progress ->> 'of', 'unknown'));
+  elsif jsonb_typeof(progress -> 'message') <> 'string' or length(progress ->> 'message') > 1000 then
+    v_wrong := 'a message that is no text, or longer than 1000 characters';
+  elsif jsonb_typeof(progress -> 'data') <> 'object' then
+    v_wrong := 'data that is no object';
+  end if;
+  if v_wrong is not null then
+    raise exception using errcode = 'DI010', message = 'progress cannot be ' || v_wrong,
+      hint = 'such as: {"done": 3, "of": 10, "message": "resizing", "data": {"file": "a.png"}}; all are optional';
+  end if;
+end
+$$;
+
+comment on function dibs._check_progress is
+'Raise DI010 for progress that is not null and not of the form that the verb `progress` takes.';
 
 create or replace function dibs._renew_leases(
   verb text, ids uuid[], tokens uuid[], progress jsonb[], renews boolean, lease interval)
@@ -17,22 +53,22 @@ begin
   end if;
   with asked as materialized (
     select * from unnest(ids, tokens, progress) as k (id, token, progress) order by k.id
-  ), free as materialized (
-    -- One handler's open transaction must not stop the heartbeats of all the others.
+  ), unlocked as materialized (
+    -- Skip locked leases: one handler's open transaction must not stop the heartbeats of all the others.
     select l.id, a.progress from asked as a
     cross join lateral (
       select l.id from dibs.lease as l where l.id = a.id and l.token = a.token for update skip locked) as l
-  ), told as (
+  ), renewed as (
     update dibs.lease as l
     set lease_until = case when renews then v_now + coalesce(_renew_leases.lease, l.own_lease,
           dibs._lease_length(q.lease, q.lease_growth, q.lease_cap, l.charged)) else l.lease_until end,
-      progress = case when renews then coalesce(f.progress, l.progress) else f.progress end
-    from free as f, dibs.queue as q
-    where l.id between f.id and f.id and q.id = l.queue_id
+      progress = case when renews then coalesce(u.progress, l.progress) else u.progress end
+    from unlocked as u, dibs.queue as q
+    where l.id between u.id and u.id and q.id = l.queue_id
     returning l.id, l.cancel
   )
-  select array_agg(t.id) as ids, array_agg(t.id) filter (where t.cancel is not null) as cancel
-  into v_done from told as t;
+  select array_agg(n.id) as ids, array_agg(n.id) filter (where n.cancel is not null) as cancel
+  into v_done from renewed as n;
   return query
   select k.n::integer, k.id,
     case
@@ -50,5 +86,5 @@ end
 $$;
 
 comment on function dibs._renew_leases is
-'Store the progress of runs and, if it `renews`, let their leases last longer; without renewing, null progress clears
-what was stored before.';
+'Store the progress of runs and, if it `renews`, renew their leases for `lease` (null: as their policy says). If it
+renews, null leaves the stored progress as it is; otherwise null deletes it. Return the answers of `extend_many`.';

@@ -1,4 +1,4 @@
--- Sentences of `why`.
+-- The sentences of `why`.
 
 create or replace function dibs._ahead_note(id uuid) returns text
 language plpgsql volatile
@@ -11,11 +11,12 @@ declare
   v_queue constant dibs.queue := (select q from dibs.queue as q where q.id = v_me.queue_id);
   v_jobs bigint;
 begin
-  -- Each priority has its range, and no more of it is read than is told.
+  -- The places ahead of the job, as a range in each priority. Counting stops at 1,001.
   with range as materialized (
     select p.priority,
       case when p.priority = v_me.priority and v_queue.newest_first then v_me.due_at else '-infinity' end as from_at,
-      case when p.priority = v_me.priority and not v_queue.newest_first then least(v_me.due_at, v_now) else v_now end as to_at,
+      case when p.priority = v_me.priority and not v_queue.newest_first then least(v_me.due_at, v_now)
+        else v_now end as to_at,
       case when p.priority = v_me.priority and not v_queue.newest_first and v_me.due_at <= v_now
         then v_me.id else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end as to_id
     from unnest(dibs._priorities(v_queue)) as p (priority) where p.priority >= v_me.priority
@@ -36,24 +37,27 @@ begin
 end
 $$;
 
-comment on function dibs._ahead_note is 'How many due jobs of its queue, or of its group, go before a job.';
+comment on function dibs._ahead_note is
+'Say how many due jobs of its queue, or of its group, will be claimed before a job.';
 
 create or replace function dibs._why_scheduled(ready dibs.ready, max_attempts integer, at timestamptz) returns text
 language sql volatile
 return format('It waits until %s (in %s)%s.', dibs._utc_text((ready).due_at), dibs._duration_text((ready).due_at - at),
     case when (ready).charged > 0 then format(', for attempt %s of %s', (ready).charged + 1, max_attempts) else '' end)
   || coalesce(' The last attempt failed: ' || (
-    select rtrim(split_part(a.error, E'\n', 1), '.') from dibs.attempt as a where a.id = (ready).id and a.error is not null
-    order by a.run desc limit 1) || '.', '');
+    select rtrim(split_part(a.error, E'\n', 1), '.') from dibs.attempt as a
+    where a.id = (ready).id and a.error is not null order by a.run desc limit 1) || '.', '');
 
 comment on function dibs._why_scheduled is 'Explain a job that is due later.';
 
-create or replace function dibs._why_ready(ready dibs.ready, job dibs.job, queue dibs.queue, at timestamptz) returns text
+create or replace function dibs._why_ready(ready dibs.ready, job dibs.job, queue dibs.queue, at timestamptz)
+returns text
 language plpgsql volatile
 as $$
 begin
   if queue.paused_at is not null then
-    return format('It is due, but queue %L has been paused since %s; resume it.', queue.name, dibs._utc_text(queue.paused_at));
+    return format('It is due, but queue %L has been paused since %s; resume it.', queue.name,
+      dibs._utc_text(queue.paused_at));
   elsif ready.expire_at <= at then
     return format('It is past its time since %s and is about to be expired.', dibs._utc_text(ready.expire_at));
   end if;
@@ -70,7 +74,8 @@ create or replace function dibs._why_running(lease dibs.lease, max_attempts inte
 language sql volatile
 return format('%s has held it since %s, in attempt %s of %s; %s.%s',
   coalesce('Worker ' || (lease).worker || coalesce((
-    select ' (' || w.name || ', last seen ' || dibs._utc_text(w.seen_at) || ')' from dibs.worker as w where w.id = (lease).worker), ''),
+    select ' (' || w.name || ', last seen ' || dibs._utc_text(w.seen_at) || ')'
+    from dibs.worker as w where w.id = (lease).worker), ''),
     'A client'),
   dibs._utc_text((lease).claimed_at), (lease).charged, max_attempts,
   case when (lease).lease_until > at then format('its lease lasts until %s', dibs._utc_text((lease).lease_until))

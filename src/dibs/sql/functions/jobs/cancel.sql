@@ -1,21 +1,7 @@
--- cancel: ready, blocked → dead; a running job's holder is asked to stop.
+-- cancel: ready, blocked → dead. The holder of a running job is asked to stop.
 
-create or replace function dibs._ring_holders(ids uuid[]) returns void
-language plpgsql volatile
-as $$
-begin
-  perform pg_notify('dibs', 'stop ' || left(encode(sha256(uuid_send(l.id) || uuid_send(l.token)), 'hex'), 16))
-  from unnest(ids) as k (id)
-  cross join lateral (select l.id, l.token, l.queue_id from dibs.lease as l where l.id = k.id offset 0) as l
-  where (select q.ring from dibs.queue as q where q.id = l.queue_id);
-end
-$$;
-
-comment on function dibs._ring_holders is
-'Ring for runs, so that their holders ask at once and learn that they should stop. Every login may listen, so a run is named by what
-only its holder can recognize: the first 16 hex digits of the SHA-256 of its id and token.';
-
-create or replace function dibs._cancel_batch(ids uuid[], reason text, guarded boolean, asks boolean default true)
+create or replace function dibs._cancel_batch(
+  ids uuid[], reason text, guarded boolean, includes_running boolean default true)
 returns table (item integer, id uuid, answer text)
 language plpgsql volatile
 as $$
@@ -32,27 +18,32 @@ begin
   if guarded and dibs._is_confined() then
     v_left := array(select k from unnest(v_left) as k where not dibs._is_hidden_job(k) order by k);
   end if;
-  -- A ticket may move while we look for it, so look again for those that still have one.
+  -- A ticket may move between the statements, so repeat them for the jobs that still have one.
   loop
     v_dead := v_dead || array(select b.id from dibs._end_waiting_jobs(v_left, 'cancelled', v_reason, v_now) as b);
     with held as materialized (
       select l.id from unnest(v_left) as k (id)
-      cross join lateral (select l.id from dibs.lease as l where asks and l.id = k.id for update) as l
-    ), told as (
+      cross join lateral (select l.id from dibs.lease as l where includes_running and l.id = k.id for update) as l
+    ), asked as (
       update dibs.lease as l set cancel = coalesce(l.cancel, v_reason, 'cancelled')
       from held as h where l.id between h.id and h.id returning l.id
     )
-    select v_asked || array_agg(t.id) into v_asked from told as t;
+    select v_asked || array_agg(a.id) into v_asked from asked as a;
     v_left := array(
       select k from unnest(v_left) as k
       where k <> all (v_dead || v_asked) and coalesce(
         (select true from dibs.ready as r where r.id = k),
         (select true from dibs.blocked as b where b.id = k),
-        (select true from dibs.lease as l where asks and l.id = k), false)
+        (select true from dibs.lease as l where includes_running and l.id = k), false)
       order by k);
     exit when v_left = '{}';
   end loop;
-  perform dibs._ring_holders(v_asked);
+  -- Notify the holders of runs, so that they extend their leases at once and learn of the request. Every login may
+  -- listen to notifications, so a run is named by a hash that only its holder can recognize.
+  perform pg_notify('dibs', 'stop ' || left(encode(sha256(uuid_send(l.id) || uuid_send(l.token)), 'hex'), 16))
+  from unnest(v_asked) as k (id)
+  cross join lateral (select l.id, l.token, l.queue_id from dibs.lease as l where l.id = k.id offset 0) as l
+  where (select q.ring from dibs.queue as q where q.id = l.queue_id);
   return query
   select k.n::integer, k.id,
     case
@@ -67,8 +58,8 @@ end
 $$;
 
 comment on function dibs._cancel_batch is
-'Cancel jobs. Unless it is `guarded`, the caller may be confined to other queues: their schedule asks for it. Unless it `asks`, those that run
-are left alone.';
+'Cancel jobs, and return the answers of `cancel_many`. If not `guarded`, a caller that is confined to other queues may
+cancel them: they are the jobs of a schedule. Running jobs are asked to stop only if `includes_running`.';
 
 create or replace function dibs.cancel_many(ids uuid[], reason text default 'cancelled by request')
 returns table (item integer, id uuid, answer text)
@@ -79,13 +70,15 @@ as $$
 begin
   return query select c.item, c.id, c.answer from dibs._cancel_batch(ids, cancel_many.reason, true) as c;
   perform dibs._audit_if_acting('cancel', jobs => cardinality(ids),
-    detail => jsonb_build_object('reason', cancel_many.reason, 'ids', case when cardinality(ids) <= 100 then to_jsonb(ids) end));
+    detail => jsonb_build_object('reason', cancel_many.reason,
+      'ids', case when cardinality(ids) <= 100 then to_jsonb(ids) end));
 end
 $$;
 
 comment on function dibs.cancel_many is
-'Cancel many jobs. Answers for each: `cancelled` (it was waiting and is dead now); `requested` (it runs; its holder
-is told by `extend`, and a ring lets it ask at once; whatever it reports but success ends the job as cancelled); `ended`; `unknown`.';
+'Cancel many jobs. Return for each `cancelled` (it waited and is dead now), `requested` (it runs; its holder is
+notified, and `extend` answers `cancel`; any end of the run but success ends the job as cancelled), `ended` or
+`unknown`.';
 
 create or replace function dibs.cancel(id uuid, reason text default 'cancelled by request') returns text
 language plpgsql volatile security definer
@@ -95,7 +88,7 @@ declare
   v_answer text := (select c.answer from dibs.cancel_many(array[cancel.id], cancel.reason) as c);
 begin
   if v_answer = 'unknown' then
-    perform dibs._no_such_job(cancel.id);
+    perform dibs._refuse_unknown_job(cancel.id);
   elsif v_answer = 'ended' then
     raise exception using errcode = 'DI003',
       message = format('job %s has already ended as %s', cancel.id, dibs._state(cancel.id)),
@@ -106,5 +99,32 @@ end
 $$;
 
 comment on function dibs.cancel is
-'Cancel a job. Answers `cancelled` when it was waiting, `requested` when it runs and its holder was asked to stop;
-raises DI003 when it has ended and DI002 when there is no such job.';
+'Cancel a job. Return `cancelled` if it waited, `requested` if it runs and its holder was asked to stop; raise DI003 if
+it has ended and DI002 if there is no such job.';
+
+create or replace function dibs.cancel_key(queue text, dedup_key text, reason text default 'cancelled by request')
+returns table (id uuid, answer text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := dibs.now();
+  v_hash bytea := dibs._fingerprint_of(
+    dibs._shown_queue(dibs._queue_number(cancel_key.queue)), cancel_key.dedup_key);
+  v_id uuid;
+begin
+  perform dibs._check_isolation('cancel_key');
+  if v_hash is null then
+    raise exception using errcode = 'DI010', message = 'cancel_key needs a dedup key, not null';
+  end if;
+  select f.id into v_id from dibs.fingerprint as f where f.hash = v_hash and dibs._is_key_live(f, v_now);
+  if found then
+    return query select c.id, c.answer from dibs.cancel_many(array[v_id], cancel_key.reason) as c;
+  end if;
+end
+$$;
+
+comment on function dibs.cancel_key is
+'Cancel the job that holds a dedup key in a queue. Return its id and `cancelled` (it waited), `requested` (it runs, and
+its holder was asked to stop) or `ended` (it holds the key for a window of time); no row if no job holds the key.';

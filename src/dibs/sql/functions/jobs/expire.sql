@@ -10,7 +10,7 @@ declare
 begin
   perform dibs._check_isolation('expire');
   perform dibs._check_count('expire', _expire_batch.chunk);
-  -- It walks the key in chunks, so nothing hot needs an index on expire_at.
+  -- Walk the primary keys in chunks, so that no hot table needs an index on expire_at.
   with waiting as materialized (
     (select r.id, r.expire_at, r.queue_id from dibs.ready as r
      where r.id > _expire_batch.after order by r.id limit _expire_batch.chunk)
@@ -24,8 +24,8 @@ begin
       where w.expire_at <= v_now and w.queue_id <> all (v_paused)),
     (select l.id from walked as l offset _expire_batch.chunk - 1 limit 1)
   into v_late, _expire_batch.next from walked as w;
-  -- Locked ones are being claimed or cancelled; the next walk looks again. And a queue may have been paused,
-  -- or its jobs given more time, since we looked.
+  -- Lock the tickets and look again: a queue may have been paused, or a job given more time, in the meantime. Skip
+  -- locked tickets, which are being claimed or cancelled; the next walk finds those that are not.
   v_paused := array(select q.id from dibs.queue as q where q.paused_at is not null);
   v_late := array(
     select r.id from dibs.ready as r
@@ -40,7 +40,9 @@ begin
 end
 $$;
 
-comment on function dibs._expire_batch is 'End waiting jobs of a chunk that are past their time; where the next chunk begins.';
+comment on function dibs._expire_batch is
+'End the jobs that are past their TTL or deadline among the next `chunk` waiting jobs above the id `after`. Return how
+many, and `next`: the last id of the chunk, or null at the end.';
 
 create or replace function dibs.expire(
   chunk integer default 10000, after uuid default '00000000-0000-0000-0000-000000000000',
@@ -50,12 +52,12 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   select e.expired, e.next into expire.expired, expire.next from dibs._expire_batch(chunk, after) as e;
-  -- Where to go on is the id of a job, of whatever queue.
+  -- This is the id of a job, which may be of a queue that the caller may not see.
   expire.next := dibs._visible_job(expire.next);
 end
 $$;
 
 comment on function dibs.expire is
-'Worker protocol: end waiting jobs that are past their TTL or deadline, a chunk at a time: looks at up to `chunk` of them above the id
-`after`, and returns how many it ended and where to go on: null at the end, and for a role that is confined to other
-queues. Paused queues expire nothing.';
+'Worker protocol: end waiting jobs that are past their TTL or deadline, a chunk at a time: look at up to `chunk` waiting
+jobs above the id `after`. Return how many it ended, and the id to go on from (`next`): null at the end, and for a role
+that is confined to other queues. Jobs of paused queues do not expire.';

@@ -1,4 +1,4 @@
--- extend: the lease stays, and lasts longer.
+-- extend: renew a lease.
 
 create or replace function dibs.extend_many(
   ids uuid[], tokens uuid[], lease interval default null, progress jsonb[] default null)
@@ -13,9 +13,9 @@ end
 $$;
 
 comment on function dibs.extend_many is
-'Renew many leases, by the policy or for `lease`, and store `progress` as `report` does. Answers for each item: `ok`;
-`cancel` (renewed, but the job should stop); `busy` (currently locked, try again); `lost` (the token does not hold
-it).';
+'Renew many leases, for `lease` or as the policy says, and store `progress` as `progress_many` does. Return for each
+item `ok`, `cancel` (renewed, but the job should stop), `busy` (locked by another transaction: try again) or `lost` (the
+token does not hold it).';
 
 create or replace function dibs.extend(
   id uuid, token uuid, lease interval default null, progress jsonb default null)
@@ -30,5 +30,5 @@ end
 $$;
 
 comment on function dibs.extend is
-'Renew a lease, by the policy or for `lease`, and store `progress` as `report` does. Answers `ok`, `cancel` or `busy`;
-raises DI001 when the token does not hold the job.';
+'Renew a lease, for `lease` or as the policy says, and store `progress` as the verb `progress` does. Return `ok`,
+`cancel` or `busy`, as `extend_many` does; raise DI001 if the token does not hold the job.';

@@ -10,24 +10,24 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := dibs.now();
-  v_put record;
+  v_ended record;
 begin
   perform dibs._check_isolation('fail');
-  perform dibs._check_batch('fail', ids, tokens, cardinality(errors), cardinality(finals),
-    cardinality(delays));
+  perform dibs._check_batch('fail', ids, tokens, cardinality(errors), cardinality(finals), cardinality(delays));
   select array_agg(p.id) as ids, array_agg(p.token) as tokens, array_agg(p.state) as states, array_agg(p.due_at) as dues
-  into v_put
+  into v_ended
   from dibs._end_runs('failed', ids, tokens,
     (select array_agg(dibs._clip_error(e) order by n) from unnest(errors) with ordinality as e (e, n)),
     dibs._check_delays('fail', delays), finals, v_now) as p;
-  return query select * from dibs._answer_failures(ids, tokens, v_put.ids, v_put.tokens, v_put.states, v_put.dues);
+  return query
+  select * from dibs._answer_failures(ids, tokens, v_ended.ids, v_ended.tokens, v_ended.states, v_ended.dues);
 end
 $$;
 
 comment on function dibs.fail_many is
-'Report many runs as failed. Each goes back to wait by its backoff (or its `delays`), or is dead: `failed` when
-`finals` says it can never work, `exhausted` when no attempts are left. Answers for each item: `ok`, `already` or
-`lost`, and the job''s state and due time now.';
+'End many runs as failed. Each job waits for its next attempt by its backoff (or its `delays`), or is dead: `failed` if
+`finals` says that it can never succeed, `exhausted` if no attempts are left. Return for each item `ok`, `already` or
+`lost`, and the state and due time of the job.';
 
 create or replace function dibs.fail(
   id uuid, token uuid, error text default null, final boolean default false, delay interval default null,
@@ -45,5 +45,5 @@ end
 $$;
 
 comment on function dibs.fail is
-'Report a run as failed: the job waits for its next attempt, or is dead when `final` or out of attempts. Returns its
-state and when it is due; raises DI001 when the token does not hold it.';
+'End a run as failed: the job waits for its next attempt, or is dead if `final` or out of attempts. Return its state and
+when it is due; raise DI001 if the token does not hold the job.';

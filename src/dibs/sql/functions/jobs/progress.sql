@@ -1,4 +1,4 @@
--- progress: the lease stays as it is, and says how far its run has come.
+-- progress: store how far a run has come, without renewing its lease.
 
 create or replace function dibs.progress_many(ids uuid[], tokens uuid[], progress jsonb[])
 returns table (item integer, id uuid, answer text)
@@ -12,8 +12,8 @@ end
 $$;
 
 comment on function dibs.progress_many is
-'Say how far many runs have come; their leases last as long as before. Answers for each item: `ok`; `cancel` (stored,
-but the job should stop); `busy` (currently locked, try again); `lost` (the token does not hold it).';
+'Store how far many runs have come, without renewing their leases. Return for each item `ok`, `cancel` (stored, but the
+job should stop), `busy` (locked by another transaction: try again) or `lost` (the token does not hold it).';
 
 create or replace function dibs.progress(id uuid, token uuid, progress jsonb) returns text
 language plpgsql volatile security definer
@@ -26,6 +26,6 @@ end
 $$;
 
 comment on function dibs.progress is
-'Say how far a run has come: {"done": 3, "of": 10, "message": "…", "data": {…}}, each of them optional; it takes the
-place of what was said before, and null takes it back. Answers `ok`, `cancel` or `busy`; raises DI001 when the token
-does not hold the job.';
+'Store how far a run has come: {"done": 3, "of": 10, "message": "…", "data": {…}}, all of them optional. It replaces the
+progress stored before; null deletes that. Return `ok`, `cancel` or `busy`, as `progress_many` does; raise DI001 if the
+token does not hold the job.';

@@ -11,8 +11,8 @@ end
 $$;
 
 comment on function dibs.release_many is
-'Give many jobs back unrun, to their old place or after their `delays`, without charging an attempt. A job whose
-cancellation was requested ends as cancelled instead. Answers `ok`, `already` or `lost` for each item.';
+'Return many jobs unrun to their old places, or after their `delays`, without charging an attempt. A job whose
+cancellation was requested ends as cancelled instead. Return `ok`, `already` or `lost` for each item.';
 
 create or replace function dibs.release(id uuid, token uuid, delay interval default null)
 returns text
@@ -26,5 +26,5 @@ end
 $$;
 
 comment on function dibs.release is
-'Give a job back unrun, to its old place or after `delay`, without charging an attempt. Answers `ok` or `already`;
-raises DI001 when the token does not hold it.';
+'Return a job unrun to its old place, or after `delay`, without charging an attempt. Return `ok` or `already`; raise
+DI001 if the token does not hold the job.';

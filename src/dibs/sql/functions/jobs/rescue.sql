@@ -10,7 +10,7 @@ declare
   v_now timestamptz := dibs.now();
   v_ids uuid[];
   v_tokens uuid[];
-  v_guarded boolean := dibs._is_confined();
+  v_confined boolean := dibs._is_confined();
 begin
   perform dibs._check_isolation('rescue');
   perform dibs._check_count('rescue', rescue.max);
@@ -20,12 +20,13 @@ begin
     order by l.id limit rescue.max for update skip locked
   ) as l;
   return query
-  select case when not (v_guarded and dibs._is_hidden_job(p.id)) then p.id end, p.state from dibs._end_runs('lost', v_ids, v_tokens,
+  select case when not (v_confined and dibs._is_hidden_job(e.id)) then e.id end, e.state
+  from dibs._end_runs('lost', v_ids, v_tokens,
     array_fill('the lease ran out: its worker died, hung or lost the database'::text,
-               array[coalesce(cardinality(v_ids), 0)]), null, null, v_now) as p;
+               array[coalesce(cardinality(v_ids), 0)]), null, null, v_now) as e;
 end
 $$;
 
 comment on function dibs.rescue is
-'Take back up to `max` leases that were not renewed in time: their runs end as lost and are charged. Returns each
-job and its state now: ready again, or exhausted or cancelled; to a role that is confined to other queues, without the id.';
+'End up to `max` runs as lost whose leases were not renewed in time; an attempt is charged. Return each job and its
+state now: ready, exhausted or cancelled. A role that is confined to other queues gets no id.';

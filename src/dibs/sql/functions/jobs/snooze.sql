@@ -14,8 +14,8 @@ end
 $$;
 
 comment on function dibs.snooze_many is
-'Put many jobs back to wait for their `delays`, without charging an attempt. A job whose cancellation was requested
-ends as cancelled instead. Answers `ok`, `already` or `lost` for each item.';
+'End many runs without charging an attempt; their jobs wait for their `delays`. A job whose cancellation was requested
+ends as cancelled instead. Return `ok`, `already` or `lost` for each item.';
 
 create or replace function dibs.snooze(id uuid, token uuid, delay interval)
 returns text
@@ -29,5 +29,5 @@ end
 $$;
 
 comment on function dibs.snooze is
-'Put a job back to wait for `delay`, without charging an attempt. Answers `ok` or `already`; raises DI001 when
-the token does not hold it.';
+'End a run without charging an attempt; its job waits for `delay`. Return `ok` or `already`; raise DI001 if the token
+does not hold the job.';

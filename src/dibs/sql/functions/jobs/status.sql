@@ -1,15 +1,35 @@
--- status: what a job is now, how far it has come, and its result.
+-- status: return the state of a job, how far it has come, and its result.
 
 create or replace function dibs._may_read_results() returns boolean
 language sql stable
 begin atomic
   select coalesce(bool_or(pg_has_role(session_user, r.role, 'member')), false)
-  from unnest(array[current_user::regrole, to_regrole('dibs_producer'), to_regrole('dibs_worker'), to_regrole('dibs_admin')]
-    ::oid[]) as r (role);
+  from unnest(array[current_user::regrole, to_regrole('dibs_producer'), to_regrole('dibs_worker'),
+    to_regrole('dibs_admin')]::oid[]) as r (role);
 end;
 
 comment on function dibs._may_read_results is
-'Whether the login may see results: the owner, and members of dibs_producer, dibs_worker and dibs_admin.';
+'Return whether the login may see results: as the owner, or a member of dibs_producer, dibs_worker or dibs_admin.';
+
+create or replace function dibs._state(id uuid) returns text
+language sql volatile
+begin atomic
+  select case
+    when (select s.confined from dibs.setting as s) and dibs._is_hidden_job(_state.id) then 'unknown'
+    else coalesce(
+      (select case when r.due_at > dibs.now() then 'scheduled' else 'ready' end
+       from dibs.ready as r where r.id = _state.id),
+      (select 'blocked' from dibs.blocked as b where b.id = _state.id),
+      (select 'running' from dibs.lease as l where l.id = _state.id),
+      (select d.state from dibs.dead as d where d.id = _state.id),
+      (select 'succeeded' from dibs.job as j where j.id = _state.id),
+      'unknown')
+  end;
+end;
+
+comment on function dibs._state is
+'Return the state of a job, or `unknown`. It is one statement with one snapshot, in which a ticket is in one table or
+nowhere.';
 
 create or replace function dibs.status_many(ids uuid[])
 returns table (
@@ -36,7 +56,8 @@ begin atomic
       select s.result from dibs.attempt as s where s.id = k.id and s.outcome is null order by s.run desc limit 1) end
   from unnest(dibs._check_items('status_many', ids, 'batch')) with ordinality as g (id, n)
   cross join lateral (
-    select case when (select s.confined from dibs.setting as s) and dibs._is_hidden_job(g.id) then null else g.id end as id
+    select case when (select s.confined from dibs.setting as s) and dibs._is_hidden_job(g.id) then null
+      else g.id end as id
   ) as k
   left join lateral (select j.* from dibs.job as j where j.id = k.id offset 0) as j on true
   left join dibs.queue as q on q.id = j.queue_id
@@ -51,10 +72,10 @@ begin atomic
 end;
 
 comment on function dibs.status_many is
-'What each of these jobs is now, read in one snapshot: its state (scheduled, ready, blocked, running, succeeded, failed,
-exhausted, expired, cancelled, or unknown if it was never committed or has been pruned), how often it ran, how far its run
-has come, and its result. Between runs and after the end, progress is that of the last run, if it is in the history. The
-result is that of the last successful run; it is null for roles that may not read results.';
+'Return for each of these jobs, read in one snapshot: its state (scheduled, ready, blocked, running, succeeded, failed,
+exhausted, expired, cancelled, or unknown if it was never committed or has been pruned), how often it ran, its progress,
+and its result. Between runs and after the end, the progress is that of the last run, if the history has it. The result
+is that of the last successful run; it is null for roles that may not read results.';
 
 create or replace function dibs.status(
   id uuid, out state text, out run integer, out attempts integer, out max_attempts integer, out due_at timestamptz,
@@ -67,4 +88,4 @@ begin atomic
 end;
 
 comment on function dibs.status is
-'What a job is now, how far its run has come, and its result; see `status_many`. Ask again and again to watch a job.';
+'Return the state of a job, its progress and its result; see `status_many`. Call it again to watch a job.';

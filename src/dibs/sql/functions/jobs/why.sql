@@ -1,4 +1,4 @@
--- why: explain a job in words. show: return everything known of it as one JSON document.
+-- why: explain a job in words. show: return all about it as one JSON document.
 
 create or replace function dibs.why(id uuid) returns text
 language plpgsql volatile security definer
@@ -10,8 +10,9 @@ declare
   v_state text;
   v_found record;
 begin
-  select j as job, q as queue, q.name, q.paused_at, r as ready, b as blocked, b.limit_id, b.waits_for, l as lease, d.reason, d.ended_at,
-    coalesce(r.expire_at, b.expire_at) as expire_at, coalesce(j.max_attempts, q.max_attempts) as max_attempts,
+  select j as job, q as queue, q.name, q.paused_at, r as ready, b as blocked, b.limit_id, b.waits_for, l as lease,
+    d.reason, d.ended_at, coalesce(r.expire_at, b.expire_at) as expire_at,
+    coalesce(j.max_attempts, q.max_attempts) as max_attempts,
     case when r.due_at > v_now then 'scheduled' when r.id is not null then 'ready' when b.id is not null then 'blocked'
       when l.id is not null then 'running' else coalesce(d.state, 'succeeded') end as state
   into v_found
@@ -37,13 +38,13 @@ begin
 end
 $$;
 
-comment on function dibs.why is 'Explain in words what a job is waiting for, who holds it, or how it ended.';
+comment on function dibs.why is 'Explain in words why a job waits, who holds it, or how it ended.';
 
 create or replace function dibs.show(id uuid) returns jsonb
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-  -- What a job was asked to be shows by itself; named are its policy, which is a separate part, and what is internal.
+  -- All columns of the job, except internal ones and those of its policy, which is a separate part.
   select to_jsonb(j)
       - '{queue_id,fingerprint,group_name,dedup_scope,ttl,lease,lease_growth,lease_cap,backoff,history}'::text[]
     || to_jsonb(v) || jsonb_build_object(
@@ -57,12 +58,13 @@ begin atomic
           'progress', a.progress) order by a.run)
         from dibs.attempt as a where a.id = j.id), '[]'),
       'changes', coalesce((
-        select jsonb_agg(jsonb_build_object('at', e.at, 'role', e.role, 'actor', e.actor, 'before', e.before) order by e.id)
+        select jsonb_agg(
+          jsonb_build_object('at', e.at, 'role', e.role, 'actor', e.actor, 'before', e.before) order by e.id)
         from dibs.audit as e where e.job_id = j.id), '[]'))
     || dibs._relatives_of(j.id)
   from dibs.jobs as v join dibs.job as j on j.id = v.id where v.id = show.id;
 end;
 
 comment on function dibs.show is
-'Everything known of a job as one JSON document, with its payload, its attempts, what was edited, the schedule that made it, the job it followed (`parent`) and
-its own follow-ups; null when there is no such job.';
+'Return all that is known of a job as one JSON document: its payload, its attempts, changes by `edit`, the schedule that
+made it, the job that it followed (`parent`), and its own follow-ups. Null if there is no such job.';

@@ -13,7 +13,7 @@ declare
 begin
   select j.* into v_job from dibs.job as j where j.id = dibs._visible_job(clone.id);
   if not found then
-    perform dibs._no_such_job(clone.id);
+    perform dibs._refuse_unknown_job(clone.id);
   end if;
   select coalesce(p.name, q.name) into v_queue
   from dibs.queue as q left join dibs.queue as p on p.id = q.shard_of where q.id = v_job.queue_id;

@@ -41,7 +41,7 @@ begin
   -- The ticket may move to another table while we wait for its lock: look again until the job can no longer be changed.
   while v_state is null or v_state not in ('running', 'succeeded', 'unknown') loop
     -- Withdraw the ticket even if only the payload changes: a concurrent claim must not hand out the old payload.
-    v_tickets := dibs._withdraw_tickets(array[id], at, stays => true);
+    v_tickets := dibs._withdraw_tickets(array[id], at, keeps_groups => true);
     if v_tickets is not null then
       v_tickets[1].priority := coalesce(change.priority, v_tickets[1].priority);
       v_tickets[1].expire_at := v_tickets[1].expire_at + greatest(change.due_at - v_tickets[1].due_at, interval '0');
@@ -80,7 +80,7 @@ declare
 begin
   perform dibs._check_isolation('edit');
   if dibs._visible_job(edit.id) is null or not exists (select from dibs.job as j where j.id = edit.id) then
-    perform dibs._no_such_job(edit.id);
+    perform dibs._refuse_unknown_job(edit.id);
   end if;
   perform dibs._lock_dedup_keys(array[edit.id]);
   v_state := dibs._edit_ticket(edit.id, v_change, v_now);
