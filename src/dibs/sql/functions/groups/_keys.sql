@@ -4,13 +4,13 @@ create or replace function dibs._group_key(queue_id integer, name text) returns 
 language sql immutable strict parallel safe
 return encode(substring(sha256(convert_to(queue_id || ':' || name, 'UTF8')) for 16), 'hex')::uuid;
 
-comment on function dibs._group_key is 'The key of a group: a hash of queue and name.';
+comment on function dibs._group_key is 'Return the key of a group: a hash of queue and name.';
 
 create or replace function dibs._group_bucket(group_key uuid) returns integer
 language sql immutable strict parallel safe
 return (get_byte(uuid_send(group_key), 0) << 4) | (get_byte(uuid_send(group_key), 1) & 15);
 
-comment on function dibs._group_bucket is 'The row of group_lock that locks a group: 0 to 4095.';
+comment on function dibs._group_bucket is 'Return which row of group_lock locks a group: 0 to 4095. Several groups share a row.';
 
 -- PostgreSQL inlines a set-returning SQL function of this form into the statement that uses it.
 create or replace function dibs._find_group_policy(queue_id integer, group_key uuid) returns setof dibs.group_policy
@@ -22,7 +22,7 @@ begin atomic
 end;
 
 comment on function dibs._find_group_policy is
-'The policy of a group: its own, otherwise the one for all groups of the queue. No row if neither is set.';
+'Return the policy of a group: its own, otherwise the one for all groups of the queue. No row if neither is set.';
 
 create or replace function dibs._check_group_name(name text) returns void
 language plpgsql immutable
@@ -35,4 +35,4 @@ begin
 end
 $$;
 
-comment on function dibs._check_group_name is 'Refuse a text that cannot be the name of a group. Null passes.';
+comment on function dibs._check_group_name is 'Raise an error for a text that cannot be the name of a group. Null passes.';
