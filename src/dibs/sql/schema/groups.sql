@@ -157,7 +157,7 @@ create type dibs.group_search as (
   candidates dibs.group_candidate[],  -- their numbers are their places in this array
   first_no integer,                 -- a round takes tickets from this candidate and those after it
   has_more_pointers boolean,        -- there may be more pointers
-  has_locked_groups boolean         -- the groups whose pointers other claims have locked are candidates, too
+  includes_others boolean           -- the groups whose pointers other claims have locked are candidates, too
 );
 comment on type dibs.group_search is 'The state of a claim in one rotation: the candidates that it has found.';
 
@@ -165,6 +165,6 @@ create type dibs.group_tickets as (
   tickets dibs.ready[],
   group_holds dibs.group_hold[],    -- the hold of each ticket; null if none has one
   candidate_nos integer[],          -- the number of the candidate that gave it
-  tried_nos integer[]               -- the numbers of the candidates that were to give at least one
+  exhausted_nos integer[]           -- the numbers of the candidates that were tried and gave none
 );
-comment on type dibs.group_tickets is 'The tickets of one round of a claim, and the candidates that it tried.';
+comment on type dibs.group_tickets is 'The tickets of one round of a claim, and the candidates that gave it none.';

@@ -81,11 +81,11 @@ begin
     delete from dibs.ready as r using ticket as t where r.ctid = t.spot returning r, t.no
   )
   select coalesce(array_agg(t.r), '{}'), coalesce(array_agg(t.no), '{}'),
-    array(select c.no from candidate as c where c.is_tried),
+    array(select c.no from candidate as c where c.is_tried except select k.no from ticket as k),
     array(select dibs._candidate(c.group_key, c.n, c.look_at, true, c.floors, c.ended_runs, c.next_id)
       from candidate as c),
     (select count(*) = want from front)
-  into first_tickets.tickets, first_tickets.candidate_nos, first_tickets.tried_nos, candidates, is_full
+  into first_tickets.tickets, first_tickets.candidate_nos, first_tickets.exhausted_nos, candidates, is_full
   from taken as t;
 end
 $$;
@@ -136,7 +136,7 @@ begin
         group by p.group_key
       ) as l);
     search.first_no := 1;
-    search.has_locked_groups := true;
+    search.includes_others := true;
   end if;
   if (queue).noisy_share is not null and search.rotation > 0 then
     v_new := dibs._divert_noisy_groups(queue, v_new, at);

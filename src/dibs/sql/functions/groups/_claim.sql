@@ -7,6 +7,7 @@ create or replace function dibs._serve_rotation(
 language plpgsql volatile
 as $$
 declare
+  -- Without rules every weight is 1 and no group is limited: the first step takes tickets together with pointers.
   v_has_rules constant boolean := (queue).has_group_policy or (queue).noisy_share is not null;
   v_now timestamptz := at;
   v_search dibs.group_search;
@@ -25,7 +26,7 @@ begin
   v_search.from_n := from_n;
   v_search.candidates := '{}'::dibs.group_candidate[];
   v_search.has_more_pointers := true;
-  v_search.has_locked_groups := false;
+  v_search.includes_others := false;
   v_search.width := want;
   if (queue).has_group_policy
     and exists (select from dibs.group_policy as p where p.queue_id = (queue).id and p.weight > 1) then
@@ -34,7 +35,7 @@ begin
   end if;
   while taken < want loop
     v_round.tickets := '{}'::dibs.ready[];
-    if not v_search.has_locked_groups then
+    if not v_search.includes_others then
       v_step := dibs._add_candidates(queue, v_search, not v_has_rules, v_now);
       v_search := v_step.search;
       v_round := v_step.first_tickets;
@@ -45,15 +46,15 @@ begin
     if cardinality(v_round.tickets) = 0 then
       v_round := dibs._take_tickets(
         queue, v_search.candidates, v_search.first_no, v_exhausted, v_counts, want - taken, v_now);
-      exit when cardinality(v_round.tried_nos) = 0 and not v_search.has_more_pointers;
+      -- Stop if no candidate was left to try.
+      exit when cardinality(v_round.tickets) = 0 and cardinality(v_round.exhausted_nos) = 0
+        and not v_search.has_more_pointers;
     end if;
-    -- As many tickets as candidates: usually one of each. A later round notices exceptions.
-    if cardinality(v_round.tried_nos) <> cardinality(v_round.candidate_nos) then
-      v_exhausted := v_exhausted || array(
-        select t.no from unnest(v_round.tried_nos) as t (no) where t.no <> all (v_round.candidate_nos));
+    v_exhausted := v_exhausted || v_round.exhausted_nos;
+    if cardinality(v_round.tickets) = 0 then
+      v_search.width := least(v_search.width * 4, 10000);
+      continue;
     end if;
-    v_search.width := least(v_search.width * 4, 10000);
-    continue when cardinality(v_round.tickets) = 0;
 
     foreach v_no in array v_round.candidate_nos loop
       v_counts[v_no] := coalesce(v_counts[v_no], 0) + 1;

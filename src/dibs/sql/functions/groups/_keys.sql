@@ -10,7 +10,8 @@ create or replace function dibs._group_bucket(group_key uuid) returns integer
 language sql immutable strict parallel safe
 return (get_byte(uuid_send(group_key), 0) << 4) | (get_byte(uuid_send(group_key), 1) & 15);
 
-comment on function dibs._group_bucket is 'Return which row of group_lock locks a group: 0 to 4095. Several groups share a row.';
+comment on function dibs._group_bucket is
+'Return which row of group_lock locks a group: 0 to 4095. Several groups share a row.';
 
 -- PostgreSQL inlines a set-returning SQL function of this form into the statement that uses it.
 create or replace function dibs._find_group_policy(queue_id integer, group_key uuid) returns setof dibs.group_policy
@@ -35,4 +36,5 @@ begin
 end
 $$;
 
-comment on function dibs._check_group_name is 'Raise an error for a text that cannot be the name of a group. Null passes.';
+comment on function dibs._check_group_name is
+'Raise an error for a text that cannot be the name of a group. Null passes.';

@@ -28,7 +28,7 @@ returns dibs.group_tickets
 language plpgsql volatile
 as $$
 declare
-  -- Multiples of the golden ratio are spread evenly, also if several claims draw from one sequence.
+  -- Multiples of the golden ratio are spread evenly, even if several claims share the sequence.
   v_draw double precision := nextval('dibs.group_draw_seq') % 10000 * 0.6180339887498949::double precision;
   v_round dibs.group_tickets;
 begin
@@ -43,7 +43,7 @@ begin
     where c.ordinality >= first_no and c.ordinality <> all (exhausted) and c.floors is not null
       and (c.free_runs is null or c.free_runs > n.taken)
   ), portion as materialized (
-    -- The portions of the groups lie end to end. Each has a length in jobs and begins at `start`.
+    -- The portions lie end to end: each has its length in `jobs` and begins at `start`.
     select p.*, p.jobs * p.cost as budget, ceil(p.start + v_draw) - (p.start + v_draw) as first_point
     from (
       select o.*, want * o.share / sum(o.share) over w as jobs, want * (
@@ -51,7 +51,7 @@ begin
       from open as o window w as ()
     ) as p
   ), tried as materialized (
-    -- The groups with a sampling point in their portion.
+    -- Groups with a sampling point in their portion.
     select p.*, least(ceil(p.budget - p.first_point), p.free_runs)::integer as most
     from portion as p where p.jobs > p.first_point
   ), pick as materialized (
@@ -73,7 +73,7 @@ begin
       ) as w
     ) as t
     where t.point < 1 and (c.group_hold < 'exclusive' or t.id = c.next_id
-      -- In strict order no job overtakes a locked ticket. If the floor names this one, none is before it.
+      -- In strict order no job overtakes a locked ticket. None is before one that the floor names.
       or t.id = (c.floors[1]).id
       or t.id = dibs._find_first_ticket((queue).id, c.group_key, c.floors, at))
     order by t.point limit want
@@ -81,7 +81,7 @@ begin
     delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r, p.no, p.group_hold
   )
   select coalesce(array_agg(g.r), '{}'), array_agg(g.group_hold), coalesce(array_agg(g.no), '{}'),
-    array(select c.no from tried as c)
+    array(select c.no from tried as c except select p.no from pick as p)
   into v_round from gone as g;
   return v_round;
 end
