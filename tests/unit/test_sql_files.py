@@ -76,6 +76,6 @@ def test_every_room_opens_with_its_tables_and_invariants(room: str) -> None:
 
 def test_the_page_on_the_core_is_short_and_names_every_room() -> None:
     page = (sql.ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(page.splitlines()) <= 110
+    assert len(page.splitlines()) <= 125
     rooms = {folder.split("/")[1] for folder in sql.FOLDERS if "/" in folder}
     assert set(re.findall(r"\(functions/(\w+)/README\.md\)", page)) == rooms

@@ -35,8 +35,8 @@ where (select dibs.confined_to()) is null or j.queue_id = any ((select dibs.conf
 group by d.job_id, j.kind;
 
 comment on view dibs.deliveries is
-'What channels sent: how often, when it was accepted or refused, and how many sends were interrupted between the
-provider and the record, so that the message may have gone out twice.';
+'The messages that channels sent: how often each was sent, when it was accepted or refused, and how many sends were
+interrupted between the provider and the record, so that the message may have gone out twice.';
 
 create or replace view dibs.supervised_processes with (security_barrier) as
 select p.name, q.name as queue, p.job_id,

@@ -6,5 +6,5 @@ select c.name, c.every, nullif(c.done_at, '-infinity') as done_at, nullif(c.due_
 from dibs.chore as c;
 
 comment on view dibs.chores is
-'What the upkeep does: how often, when it was last done and is due next, how long it took, and how often in a row it failed, with the
-last error.';
+'The chores of the upkeep: how often each is done, when it was last done and is due next, how long it took, how often
+in a row it has failed, and the last error.';

@@ -1,5 +1,5 @@
--- What people may look at: no payloads, no tokens. Each view is a barrier: a condition of the caller's, which may tell what it
--- is asked about, comes after our own.
+-- Views for people: no payloads and no tokens. Each view is a security barrier: a function in the caller's condition
+-- could reveal the rows that it is given, so the view's own condition comes first.
 
 create or replace view dibs.jobs with (security_barrier) as
 select j.id, coalesce(p.name, q.name) as queue, j.kind,
@@ -15,11 +15,12 @@ select j.id, coalesce(p.name, q.name) as queue, j.kind,
   dibs.id_time(j.id) as enqueued_at,
   coalesce(r.due_at, b.due_at, l.due_at, d.due_at, j.due_at) as due_at,
   nullif(coalesce(r.expire_at, b.expire_at, l.expire_at), 'infinity') as expire_at,
-  -- Of one that succeeded the history says it. Who snoozed for weeks has too many runs to count in a list.
+  -- The history has the attempts of a succeeded job. A job that snoozed for weeks has too many runs to count in a list.
   coalesce(r.charged, b.charged, l.charged, d.charged, (
     select case when count(*) < 1000 and bool_or(a.outcome is null)
       then count(*) filter (where a.outcome is null or a.outcome not in ('snoozed', 'released')) end
-    from (select a.outcome from dibs.attempt as a where a.id = j.id order by a.run desc limit 1000) as a))::integer as attempts,
+    from (
+      select a.outcome from dibs.attempt as a where a.id = j.id order by a.run desc limit 1000) as a))::integer as attempts,
   coalesce(j.max_attempts, q.max_attempts) as max_attempts,
   coalesce(r.losses, b.losses, l.losses, d.losses) as losses,
   l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel is not null as cancel_requested,
@@ -37,14 +38,16 @@ left join dibs.blocked as b on b.id = j.id
 left join dibs.lease as l on l.id = j.id
 left join dibs.dead as d on d.id = j.id
 where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true))
--- A barrier keeps the order that a caller asks for out of the plan: this is the one they ask for.
+-- The security barrier keeps the order of a caller's query out of the plan. Callers order by this, newest first.
 order by j.id desc;
 
-comment on view dibs.jobs is 'Every job kept, newest first, with its state, and what a dead one died of or the last error of one that waits; no payloads.';
+comment on view dibs.jobs is
+'Every job that is kept, newest first, with its state; the reason why a dead job died, or the last error of a job that
+waits again; no payloads.';
 
 create or replace view dibs.attempts with (security_barrier) as
-select a.id, coalesce(p.name, q.name) as queue, j.kind, a.run, coalesce(a.outcome, 'succeeded') as outcome, a.claimed_at, a.ended_at,
-  a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error, a.progress,
+select a.id, coalesce(p.name, q.name) as queue, j.kind, a.run, coalesce(a.outcome, 'succeeded') as outcome,
+  a.claimed_at, a.ended_at, a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error, a.progress,
   case when a.run = 1 then a.claimed_at - j.due_at end as first_wait
 from dibs.attempt as a
 join dibs.queue as q on q.id = a.queue_id
@@ -53,8 +56,8 @@ left join dibs.job as j on j.id = a.id
 where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
 comment on view dibs.attempts is
-'Every ended run kept; no results, and of an error its first line. first_wait is how long a job''s first run was waited
-for.';
+'Every ended run that is kept; no results, and only the first line of an error. first_wait is how long a job waited for
+its first run.';
 
 create or replace view dibs.running with (security_barrier) as
 select l.id, coalesce(p.name, q.name) as queue, j.kind, l.worker, l.claimed_at, l.lease_until, l.charged as attempt,
@@ -65,7 +68,7 @@ left join dibs.queue as p on p.id = q.shard_of
 left join dibs.job as j on j.id = l.id
 where (not q.is_confined or coalesce(q.id = any ((select dibs.confined_to())::integer[]), true));
 
-comment on view dibs.running is 'Every job that a worker or a client holds, who holds it, and how far it has come.';
+comment on view dibs.running is 'Every job that a worker or a client holds, its holder, and its progress.';
 
 create or replace view dibs.queues with (security_barrier) as
 select q.name, q.paused_at, q.created_at, p.*
@@ -79,12 +82,13 @@ select w.id, w.name, w.started_at, w.seen_at, w.facts, coalesce(l.running, 0) as
   w.stop_asked_at
 from dibs.worker as w
 left join (select l.worker, count(*) as running from dibs.lease as l group by l.worker) as l on l.worker = w.id
--- Who is confined sees those that say they work on queues of theirs, and on no other.
+-- A confined caller sees the workers that report queues of the caller's only.
 where (select dibs.confined_to()) is null or w.facts -> 'queues' <> '[]' and w.facts -> 'queues' <@ (
   select jsonb_agg(q.name) from dibs.queue as q where q.id = any ((select dibs.confined_to())::integer[]));
 
 comment on view dibs.workers is
-'Every worker registered, how many jobs it holds, how many processors it keeps busy, how much memory it uses, and since when it is asked to stop.';
+'Every registered worker: how many jobs it holds, how many processors it keeps busy, how much memory it uses, and
+since when it is asked to stop.';
 
 create or replace view dibs.tasks with (security_barrier) as
 select t.kind, t.queue, t.arguments, t.options, t.set_at from dibs.task as t

@@ -1,4 +1,4 @@
--- Who pulls from what.
+-- Holds: the worker of each exclusive queue and shard.
 
 create or replace view dibs.shards with (security_barrier) as
 select p.name as queue, coalesce(c.shard, 0)::integer as shard, c.name, s.worker, w.name as worker_name, s.taken_at,

@@ -1,4 +1,4 @@
--- Whatever keeps vacuum from removing dead rows: old transactions, prepared transactions, idle replication slots.
+-- Horizons that keep vacuum from removing dead rows: old transactions, prepared transactions, idle replication slots.
 
 create or replace function dibs._find_old_transactions(at timestamptz) returns setof dibs.finding
 language sql stable
