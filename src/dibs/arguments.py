@@ -164,6 +164,10 @@ class WholePayload(Arguments):
         except (TypeError, InvalidArgument, RecursionError) as error:
             raise self._unfit({self._names[0]: given[0]}, error) from None
 
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the one argument. It is the ``whole`` payload, so a producer sends it as it is."""
+        return [{**argument, "whole": True} for argument in super().describe()]
+
     def unpack(self, payload: Any) -> dict[str, Any]:
         """Return the payload, under the argument's name."""
         return {self._names[0]: payload}

@@ -165,3 +165,28 @@ def test_one_job_costs_little_more_than_its_statement(dsn: str, db: psycopg.Conn
     assert calls_of(lambda: send.enqueue(1)) < 3.2 * bare
     assert calls_of(lambda: app.client.complete(held.pop())) < 2.7 * bare
     app.close()
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_a_bulk_with_a_given_id_gets_other_ids_by_the_time_of_the_database(
+    client: dibs.Client, clock: Clock, text: bool
+) -> None:
+    """Only the ids that were made here are made again."""
+    client.now()
+    client.enqueue("q", "k")  # It learns the time, which then moves.
+    clock.move(timedelta(days=50))
+    given = IdMaker(50 * 86400).make(1)[0]
+    jobs = [dibs.NewJob(queue="q", id=str(given) if text else given), dibs.NewJob(queue="q")]  # type: ignore[arg-type]
+    made = client.enqueue_many(jobs)
+    assert [m.outcome for m in made] == ["enqueued"] * 2
+    assert made[0].id == given
+    assert {job.id for job in client.claim("q", 9)} >= {m.id for m in made}
+
+
+def test_a_bulk_of_given_ids_out_of_range_is_refused(client: dibs.Client) -> None:
+    old = IdMaker(-50 * 86400).make(2)
+    for ids in (old, old[:1]):
+        jobs = [*(dibs.NewJob(queue="q", id=id) for id in ids), *[dibs.NewJob(queue="q")] * (2 - len(ids))]
+        with pytest.raises(dibs.errors.IdOutOfRange):
+            client.enqueue_many(jobs)
+    assert client.queues.list() == []

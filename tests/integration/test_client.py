@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,11 +11,13 @@ import dibs
 from dibs import types
 from dibs.db import calls
 from dibs.db.database import Database
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     import psycopg
 
     from dibs.testing import Clock
+    from tests.conftest import Connect
 
 
 def test_a_job_lives_its_life(client: dibs.Client) -> None:
@@ -138,3 +141,66 @@ def test_a_pool_that_is_in_use_is_no_outage(dsn: str) -> None:
         database.run(calls.schema.now())
     assert database.run(calls.schema.now())
     database.close()
+
+
+@pytest.mark.parametrize("cancels", [1, 2])
+async def test_a_cancelled_claim_gives_its_jobs_back(dsn: str, connect: Connect, cancels: int) -> None:
+    """However often it is cancelled, its jobs wait again, uncharged."""
+    holder = connect()
+    async with dibs.AsyncClient(dsn) as client:
+        made = await client.enqueue("q", "k")
+        holder.execute("begin")
+        holder.execute("lock table dibs.lease in access exclusive mode")
+        claiming = asyncio.create_task(client.claim("q"))
+        await asyncio.to_thread(
+            wait_until,
+            lambda: connect().execute("select from pg_locks where not granted").fetchone() is not None,
+            what="the claim waits for the lock",
+        )
+        for _ in range(cancels):
+            claiming.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        holder.execute("commit")
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+        history = "select count(*) from dibs.attempt"
+        await asyncio.to_thread(
+            wait_until, lambda: connect().execute(history).fetchone() == (1,), what="the job was claimed and released"
+        )
+        status = await client.status(made.id)
+        assert (status.state, status.attempts) == (dibs.State.READY, 0)
+
+
+async def test_a_cancelled_claim_that_fails_still_ends_as_cancelled(dsn: str) -> None:
+    async with dibs.AsyncClient(dsn) as client:
+        may_fail, began = asyncio.Event(), asyncio.Event()
+
+        async def fail(_: Any, conn: Any = None) -> Any:
+            began.set()
+            await may_fail.wait()
+            raise dibs.errors.ConnectionLost("gone")
+
+        client._run = fail  # type: ignore[method-assign, assignment]
+        claiming = asyncio.create_task(client.claim("q"))
+        await began.wait()
+        claiming.cancel()
+        await asyncio.sleep(0)
+        may_fail.set()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+
+
+async def test_an_error_in_one_close_leaves_nothing_open(dsn: str) -> None:
+    app = dibs.App(dsn)
+    client = app.async_client()
+    await client.now()
+
+    async def fail() -> None:
+        raise RuntimeError("a closer")
+
+    app.closing.append(fail)
+    with pytest.raises(RuntimeError, match="a closer"):
+        await app.aclose()
+    with pytest.raises(dibs.errors.ClientClosed):
+        await client.now()

@@ -88,8 +88,8 @@ def test_what_was_sent_in_part_is_sent_again_whole(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(bulk, "CHUNK", 10)
     monkeypatch.setattr(bulk, "IN_MEMORY", in_memory)
     many = Bulk(jobs(25), IdMaker())
-    first = next(many.calls(first=True))
-    again = list(many.calls(first=False))
+    first = next(many.calls(is_repeat=False))
+    again = list(many.calls(is_repeat=True))
     assert [len(json.loads(call.args[0])) for call in again] == [10, 10, 5]
     assert (again[0].args[:2], first.args[2], again[0].args[2]) == (first.args[:2], True, False)
     assert again[0].args[1] == [None, b"x"] + [None] * 8
@@ -102,8 +102,8 @@ def test_what_was_sent_in_part_is_sent_again_whole(monkeypatch: pytest.MonkeyPat
 def test_jobs_with_keys_are_repeated_in_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "CHUNK", 10)
     many = Bulk(jobs(25, dedup_key="x"), IdMaker())
-    assert len(list(many.calls(first=True))) == 3
-    [call] = many.calls(first=False)
+    assert len(list(many.calls(is_repeat=False))) == 3
+    [call] = many.calls(is_repeat=True)
     own = IdMaker().make(1)[0]
     made = many.answers([[(1, many._id(0), "duplicate"), (12, own, "duplicate"), (25, many._id(24), "replaced")]])
     assert len(json.loads(call.args[0])) == len(call.args[1]) == 25
@@ -125,7 +125,7 @@ def test_a_lazy_list_is_like_a_list() -> None:
 def test_a_repeat_knows_its_own_jobs_beside_one_whose_id_was_given() -> None:
     given_id = IdMaker().make(1)[0]
     many = Bulk(iter([dibs.NewJob(queue="q"), dibs.NewJob(queue="q", id=given_id)]), IdMaker())
-    list(many.calls(first=True))
+    list(many.calls(is_repeat=False))
     answers = many.answers([[(1, many._id(0), "duplicate"), (2, given_id, "duplicate")]])
     assert [made.outcome for made in answers] == ["enqueued", "duplicate"]
     many.close()

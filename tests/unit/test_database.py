@@ -82,5 +82,5 @@ async def test_ids_are_not_made_by_an_old_clock_while_the_time_is_learned() -> N
         database.ahead = 3600.0
 
     database.learn_time = learn_time  # type: ignore[method-assign]
-    assert await enqueuer._learn_time(None, given=False)
+    assert await enqueuer._relearn_time(None)
     assert id_time(UUID(enqueuer._maker().make_digits())) > time.time() + 3000

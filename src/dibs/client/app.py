@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 from dibs.arguments import Arguments, ItemArguments, WholePayload
-from dibs.client.bulk import Noted
+from dibs.client.bulk import Sent, kinds_of
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
 from dibs.client.find import describe_database
 from dibs.client.handle import Job
 from dibs.client.handle_async import AsyncJob
-from dibs.client.middleware import hooks, walk
+from dibs.client.middleware import call_hooks, hooks
 from dibs.client.remote import RemoteTask
 from dibs.client.task import AsyncTask, Batch, BatchTask, PlainTask, Task, TaskSettings, kind_of, settings_of
-from dibs.errors import InvalidArgument
+from dibs.errors import DibsError, InvalidArgument
 from dibs.events import Event, Events, JobEnqueued
+from dibs.job import new_jobs
 from dibs.lazy import LazyList
 from dibs.policy import lifetime
 from dibs.retry import Retry
@@ -135,6 +137,8 @@ class App:
         settings = settings_of(self, queue, Retry() if retry is None else retry, given)
 
         def make(decorated: Callable[..., Any]) -> Task[Any, Any]:
+            if isinstance(decorated, Task):  # Of another app.
+                decorated = decorated.function
             kind = name or kind_of(decorated)
             made = AsyncTask if inspect.iscoroutinefunction(decorated) else PlainTask
             arguments = (WholePayload if raw else Arguments)(kind, decorated)
@@ -177,6 +181,8 @@ class App:
         One item is enqueued as one job. The function returns None, or a list with an outcome for each item: its result,
         or the exception it would have raised.
         """
+        if callable(max):
+            raise InvalidArgument("batch takes the size of a batch, not a function", hint="write @app.batch()")
         gathering = Batch(max, float(within) if isinstance(within, int | float) else within.total_seconds())
         own = {"timeout": timeout, "soft_timeout": soft_timeout, "batch": gathering}
         settings = settings_of(self, queue, Retry() if retry is None else retry, {**own, **options})
@@ -214,29 +220,45 @@ class App:
 
     def enqueue_many(self, jobs: Iterable[NewJob], conn: Connection | None = None) -> Sequence[Job[Any]]:
         """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none."""
-        client, around, noted = self.client, hooks(self.middleware, "enqueue"), Noted(jobs)
-        made = walk(around, noted.jobs, lambda these: client.enqueue_many(these, conn=conn))
-        self._report(noted, made)
-        return LazyList(len(made), lambda n: Job(client, *self._handle(noted, made, n)))
+        client = self.client
+        sent: list[Sent] = []
+
+        def send(changed: Iterable[NewJob]) -> Sequence[Enqueued]:
+            sent.append(one := Sent(changed))
+            one.answers = client.enqueue_many(one.jobs, conn=conn)
+            return one.answers
+
+        answers = call_hooks(hooks(self.middleware, "enqueue"), new_jobs(jobs), send)
+        self._tell(sent)
+        kinds = kinds_of(answers, sent)
+        return LazyList(len(answers), lambda n: Job(client, *self._handle(answers[n], kinds[n])))
 
     async def aenqueue_many(
         self, jobs: Iterable[NewJob], conn: AsyncConnection | None = None
     ) -> Sequence[AsyncJob[Any]]:
         """Enqueue jobs made by :meth:`Task.call`, from async code."""
-        client, around, noted = self.async_client(), hooks(self.middleware, "aenqueue"), Noted(jobs)
-        made = await walk(around, noted.jobs, lambda these: client.enqueue_many(these, conn=conn))
-        self._report(noted, made)
-        return LazyList(len(made), lambda n: AsyncJob(client, *self._handle(noted, made, n)))
+        client = self.async_client()
+        sent: list[Sent] = []
+
+        async def send(changed: Iterable[NewJob]) -> Sequence[Enqueued]:
+            sent.append(one := Sent(changed))
+            one.answers = await client.enqueue_many(one.jobs, conn=conn)
+            return one.answers
+
+        answers = await call_hooks(hooks(self.middleware, "aenqueue"), new_jobs(jobs), send)
+        self._tell(sent)
+        kinds = kinds_of(answers, sent)
+        return LazyList(len(answers), lambda n: AsyncJob(client, *self._handle(answers[n], kinds[n])))
 
     def _enqueue_one(self, job: NewJob, kind: str, conn: Connection | None) -> Job[Any]:
         if hooks(self.middleware, "enqueue") or self.events.wants(JobEnqueued):
-            return self.enqueue_many([job], conn)[0]
+            return _first(self.enqueue_many([job], conn), kind)
         made = self.client._enqueuer.enqueue(job, conn)
         return Job(self.client, made.id, made.is_new, made.outcome, self._returns(kind))
 
     async def _aenqueue_one(self, job: NewJob, kind: str, conn: AsyncConnection | None) -> AsyncJob[Any]:
         if hooks(self.middleware, "aenqueue") or self.events.wants(JobEnqueued):
-            return (await self.aenqueue_many([job], conn))[0]
+            return _first(await self.aenqueue_many([job], conn), kind)
         client = self.async_client()
         made = await client._enqueuer.enqueue(job, conn)
         return AsyncJob(client, made.id, made.is_new, made.outcome, self._returns(kind))
@@ -249,18 +271,18 @@ class App:
         """Return a handle on a job by its id, for async code."""
         return self.async_client().job(id)
 
-    def _handle(self, noted: Noted, made: Sequence[Enqueued], n: int) -> tuple[UUID, bool, Answer, Any]:
-        """Return the fields of a handle. A middleware may have enqueued more jobs than it was given."""
-        kind = noted.names[n][1] if n < len(noted.names) else None
-        return made[n].id, made[n].is_new, made[n].outcome, self._returns(kind)
+    def _handle(self, answer: Enqueued, kind: str | None) -> tuple[UUID, bool, Answer, Any]:
+        """Return the fields of a handle."""
+        return answer.id, answer.is_new, answer.outcome, self._returns(kind)
 
     def _returns(self, kind: str | None) -> Any:
         return self.tasks[kind].arguments.returns if kind in self.tasks else Any
 
-    def _report(self, noted: Noted, made: Sequence[Enqueued]) -> None:
+    def _tell(self, sent: Sequence[Sent]) -> None:
         if self.events.wants(JobEnqueued):
-            for (queue, kind), answer in zip(noted.names, made, strict=False):
-                self.events.tell(JobEnqueued(answer.id, queue, kind, answer.outcome))
+            for one in sent:
+                for (queue, kind), answer in zip(one.names, one.answers, strict=True):
+                    self.events.tell(JobEnqueued(answer.id, queue, kind, answer.outcome))
 
     # Working
 
@@ -305,11 +327,24 @@ class App:
 
     async def aclose(self) -> None:
         """Run the closers in ``closing``, and close the async client of the running event loop, if there is one."""
-        for close in self.closing:
-            await close()
-        client = self._async.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
+        async with AsyncExitStack() as stack:  # It closes the others after an error of one.
+            client = self._async.pop(asyncio.get_running_loop(), None)
+            if client is not None:
+                stack.push_async_callback(client.close)
+            for close in reversed(self.closing):
+                stack.push_async_callback(close)
+
+
+JobT = TypeVar("JobT")
+
+
+def _first(jobs: Sequence[JobT], kind: str) -> JobT:
+    if not jobs:
+        raise DibsError(
+            f"a middleware gave no answer for a job of kind {kind!r}",
+            hint="its hook returns what proceed(jobs) returns, or an Enqueued for each job that it leaves out",
+        )
+    return jobs[0]
 
 
 __all__ = ["App", "Task", "TaskSettings"]

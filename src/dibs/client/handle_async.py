@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 
-SOONEST, LATEST = 0.01, 0.25
+SHORTEST, LONGEST = 0.01, 0.25
 """Seconds between the looks of a wait for a job's end, at first and at last."""
 
 
@@ -59,7 +59,7 @@ class AsyncJob(msgspec.Struct, Generic[R_co], frozen=True):
     async def wait(self, timeout: float = 60.0) -> R_co:
         """Wait until it has ended and return its result; a bad end raises JobEnded, none in time WaitTimeout."""
         end = time.monotonic() + timeout
-        pause = SOONEST
+        pause = SHORTEST
         while not (status := await self.status()).state.has_ended:
             left = end - time.monotonic()
             if left <= 0:
@@ -67,7 +67,7 @@ class AsyncJob(msgspec.Struct, Generic[R_co], frozen=True):
                     f"job {self.id} is still {status.state} after {timeout:g} s", hint=await self.client.why(self.id)
                 )
             await asyncio.sleep(min(pause, left))
-            pause = min(pause * 2, LATEST)
+            pause = min(pause * 2, LONGEST)
         if status.state.is_dead:
             raise JobEnded(f"job {self.id} ended as {status.state}", hint=await self.client.why(self.id))
         return cast("R_co", self._read(status))

@@ -20,8 +20,8 @@ class Limits(Noun):
     def list(self, queue: str | None = None, *, limit: int = 20) -> builtins.list[Limit]:
         """Return every limit, with its use and its holders.
 
-        With ``queue``, only the first ``limit`` that jobs of that queue may meet, those in use first, each with as many
-        of its holders at most.
+        With ``queue``, list only limits that apply to jobs of that queue: at most ``limit``, those in use first, and at
+        most ``limit`` holders of each.
         """
         return self._run(calls.limits.limits() if queue is None else calls.limits.limits_of(queue, limit))
 
@@ -38,7 +38,7 @@ class Limits(Noun):
         """Limit how many jobs of a queue or a kind run at once or start per second.
 
         Of a resource, ``concurrency`` is how many units it has, and ``rate`` how many jobs that name it start per
-        second.
+        second. ``burst`` is how many may start at once after a pause.
         """
         target = {"queue": queue, "kind": kind, "resource": resource}
         self._run(calls.limits.set_limit(target, concurrency, rate, burst))

@@ -19,8 +19,8 @@ class AsyncLimits(AsyncNoun):
     async def list(self, queue: str | None = None, *, limit: int = 20) -> builtins.list[Limit]:
         """Return every limit, with its use and its holders.
 
-        With ``queue``, only the first ``limit`` that jobs of that queue may meet, those in use first, each with as many
-        of its holders at most.
+        With ``queue``, list only limits that apply to jobs of that queue: at most ``limit``, those in use first, and at
+        most ``limit`` holders of each.
         """
         return await self._run(calls.limits.limits() if queue is None else calls.limits.limits_of(queue, limit))
 
@@ -37,7 +37,7 @@ class AsyncLimits(AsyncNoun):
         """Limit how many jobs of a queue or a kind run at once or start per second.
 
         Of a resource, ``concurrency`` is how many units it has, and ``rate`` how many jobs that name it start per
-        second.
+        second. ``burst`` is how many may start at once after a pause.
         """
         target = {"queue": queue, "kind": kind, "resource": resource}
         await self._run(calls.limits.set_limit(target, concurrency, rate, burst))

@@ -40,13 +40,19 @@ class Middleware:
 
 
 def hooks(middleware: Sequence[Middleware], name: str) -> list[Any]:
-    """Return the overridden hooks of one name, the innermost first. Others are left out, so that they cost nothing."""
+    """Return the overridden hooks of one name, from the innermost to the outermost. Others would only cost time."""
     plain = getattr(Middleware, name)
     return [getattr(m, name) for m in reversed(middleware) if getattr(type(m), name) is not plain]
 
 
-def walk(hooks: Sequence[Any], jobs: Iterable[NewJob], enqueue: Callable[[Iterable[NewJob]], Any]) -> Any:
-    """Pass jobs through enqueue hooks, of which the outermost is last, and then to the enqueue."""
-    if not hooks:
+def call_hooks(
+    inner_to_outer: Sequence[Any], jobs: Iterable[NewJob], enqueue: Callable[[Iterable[NewJob]], Any]
+) -> Any:
+    """Pass jobs through enqueue hooks, and then to the enqueue. A hook gets a list; without hooks, jobs stay a stream.
+
+    Returns the answer of the outermost hook: of async hooks, an awaitable.
+    """
+    if not inner_to_outer:
         return enqueue(jobs)
-    return hooks[-1](list(jobs), lambda changed: walk(hooks[:-1], changed, enqueue))
+    *inner, outermost = inner_to_outer
+    return outermost(list(jobs), lambda changed: call_hooks(inner, changed, enqueue))

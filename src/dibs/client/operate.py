@@ -89,19 +89,23 @@ class Operating(ABC):
 
         ``payloads`` needs the right to see payloads. A part may have no jobs although there are more.
         """
-        after, is_more = before, True
+        cursor, is_more = before, True
         while is_more:
-            page = self._run(calls.operate.export_page(filter or {}, STEP, after))
-            after, is_more = page.next, page.next is not None
-            jobs, looked = page.jobs, page.looked
-            while payloads and jobs:
-                carried = self._run(calls.operate.payloads([job["id"] for job in jobs]))
-                ready, jobs = jobs[: len(carried)], jobs[len(carried) :]
-                filled = [{**job, **payload} for job, payload in zip(ready, carried, strict=True)]
-                yield Exported(filled, looked, ready[-1]["id"] if jobs else after)
-                looked = 0
-            if looked or jobs:
-                yield Exported(jobs, looked, after)
+            page = self._run(calls.operate.export_page(filter or {}, STEP, cursor))
+            cursor, is_more = page.next, page.next is not None
+            rest = page if page.looked else None
+            while rest is not None:
+                part, rest = self._with_payloads(rest) if payloads and rest.jobs else (rest, None)
+                yield part
+
+    def _with_payloads(self, page: Exported) -> tuple[Exported, Exported | None]:
+        """Return the first jobs of a page with their payloads, as many as the server answers at once, and the rest."""
+        payloads = self._run(calls.operate.payloads([job["id"] for job in page.jobs]))
+        ready, left = page.jobs[: len(payloads)], page.jobs[len(payloads) :]
+        jobs = [{**job, **payload} for job, payload in zip(ready, payloads, strict=True)]
+        if not left:
+            return Exported(jobs, page.looked, page.next), None
+        return Exported(jobs, page.looked, jobs[-1]["id"]), Exported(left, 0, page.next)
 
     def clone(self, id: UUID) -> UUID:
         """Enqueue a copy of a job, due now, with the same payload and options. Return its id; raises UnknownJob."""

@@ -51,7 +51,7 @@ class Queues(Noun):
 
     def purge(self, name: str, **steps: Unpack[Steps]) -> Changed:
         """Delete the jobs of a queue that wait, as if they had never been enqueued."""
-        return in_steps(self._run, lambda place, _: calls.operate.purge(name, place), **steps)
+        return in_steps(self._run, lambda args, _: calls.operate.purge(name, args), **steps)
 
     def depth(self, name: str) -> Depth:
         """Count the jobs of a queue in each state; all zero if it is empty or unknown."""

@@ -50,7 +50,7 @@ class AsyncQueues(AsyncNoun):
 
     async def purge(self, name: str, **steps: Unpack[Steps]) -> Changed:
         """Delete the jobs of a queue that wait, as if they had never been enqueued."""
-        return await in_steps(self._run, lambda place, _: calls.operate.purge(name, place), **steps)
+        return await in_steps(self._run, lambda args, _: calls.operate.purge(name, args), **steps)
 
     async def depth(self, name: str) -> Depth:
         """Count the jobs of a queue in each state; all zero if it is empty or unknown."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
+from dibs.client.task import check_options
 from dibs.db import calls
 from dibs.errors import InvalidArgument
 from dibs.job import NewJob
@@ -38,6 +39,7 @@ class RemoteTask:
 
     def using(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> RemoteTask:
         """Return this task with other options."""
+        check_options(options)
         changed: Any = {**self._options, **options}
         made = RemoteTask(self._app, self.kind, queue or self._queue, changed)
         made._facts = self._facts
@@ -56,7 +58,10 @@ class RemoteTask:
         return await self._app._aenqueue_one(self._job(self._facts, args, kwargs), self.kind, conn)
 
     def _job(self, facts: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
-        payload = _named(self.kind, facts["arguments"], args, kwargs)
+        arguments = facts["arguments"]
+        payload: Any = _by_name(self.kind, arguments, args, kwargs)
+        if arguments and arguments[0].get("whole"):
+            payload = payload[arguments[0]["name"]]
         options = {**facts["options"], **self._options}
         if isinstance(options.get("backoff"), dict):
             options["backoff"] = msgspec.convert(options["backoff"], Backoff)
@@ -65,9 +70,10 @@ class RemoteTask:
         )
 
 
-def _named(
+def _by_name(
     kind: str, known: Sequence[Mapping[str, Any]], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return the arguments of a call by their names. Refuse a call that does not fit."""
     names = [argument["name"] for argument in known]
     takes = "it takes (" + ", ".join(f"{a['name']}: {a.get('type', 'Any')}" for a in known) + ")"
     if len(args) > len(names):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dibs.schedule import Schedule, ScheduleRule, Triggered
     from dibs.states import Answer
 
-WRITTEN = 10
+SLOTS_AHEAD = 10
 """The number of slots of a new cron schedule that are computed ahead."""
 
 
@@ -45,10 +45,11 @@ class Schedules(Noun):
     def set(self, name: str, job: NewJob | None = None, **rule: Unpack[ScheduleRule]) -> Answer:
         """Make a schedule of this job, or change one: ``created``, ``changed`` or ``unchanged``."""
         answer = self._run(calls.schedules.set_schedule(name, rule_json(rule), job))
-        now = self.get(name)
-        if now.cron is not None and now.next_scheduled is None and now.ended_at is None:
-            upcoming = Cron(now.cron, now.zone).upcoming(now.handled_until, WRITTEN)
-            self._run(calls.schedules.fire(name, now.revision, [], upcoming, None))
+        schedule = self.get(name)
+        if schedule.cron is not None and schedule.next_scheduled is None and schedule.ended_at is None:
+            # SQL cannot read cron expressions, so write the first slots. Until then the schedule has none.
+            upcoming = Cron(schedule.cron, schedule.zone).upcoming(schedule.handled_until, SLOTS_AHEAD)
+            self._run(calls.schedules.write_slots(name, schedule.revision, upcoming))
         return answer
 
     def drop(self, name: str) -> None:
@@ -70,9 +71,9 @@ class Schedules(Noun):
     def preview(self, name: str, count: int = 10) -> builtins.list[datetime]:
         """Return the next slots of a schedule."""
         known = self._run(calls.schedules.preview_schedule(name, count))
-        now = self.get(name)
-        if now.cron is None or now.ended_at is not None or len(known) >= count:
+        schedule = self.get(name)
+        if schedule.cron is None or schedule.ended_at is not None or len(known) >= count:
             return known
-        slots = known or Cron(now.cron, now.zone).upcoming(now.handled_until, 1)
-        slots += Cron(now.cron, now.zone).upcoming(slots[-1], count - len(slots)) if slots else []
-        return [slot for slot in slots if now.end_at is None or slot <= now.end_at]
+        after = known[-1] if known else schedule.handled_until
+        slots = known + Cron(schedule.cron, schedule.zone).upcoming(after, count - len(known))
+        return [slot for slot in slots if schedule.end_at is None or slot <= schedule.end_at]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STEP, LOOK = 1000, 10_000
 """The most jobs that one step changes, and the most that one step of a dry run counts."""
 REFUSED = 1000
-"""The most jobs that stay dead that an answer lists."""
+"""The most jobs that an answer names as still dead."""
 
 
 def in_steps(run: Run, ask: Callable[[StepArgs, int], Call[Step]], **steps: Unpack[Steps]) -> Changed:

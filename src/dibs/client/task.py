@@ -37,6 +37,8 @@ REPEATED_KEY = "dibs-dedup-key"
 OWN = ("timeout", "soft_timeout", "process", "memory", "repeat", "batch", "concurrency", "rate")
 """The settings of a task that are not options of its jobs."""
 
+SLOWEST_RATE, FASTEST_RATE = 0.000001, 1_000_000
+
 
 class Batch(Struct, frozen=True):
     """The size of a batch: up to ``max`` jobs, or those that arrive ``within`` that many seconds."""
@@ -91,8 +93,10 @@ class TaskSettings(Struct, frozen=True):
                 f"a task's soft_timeout is below its timeout of {self.timeout:g} s, not {self.soft_timeout:g} s",
                 hint="between the two its handler has time to end by itself",
             )
-        if self.rate is not None and not 0.000001 <= self.rate <= 1_000_000:
-            raise InvalidArgument(f"a task's rate is how many start per second, from 0.000001 on, not {self.rate}")
+        if self.rate is not None and not SLOWEST_RATE <= self.rate <= FASTEST_RATE:
+            raise InvalidArgument(
+                f"a task's rate is how many start per second, from {SLOWEST_RATE:f} to {FASTEST_RATE}, not {self.rate}"
+            )
 
 
 class Task(Generic[P, R_co]):
@@ -101,13 +105,13 @@ class Task(Generic[P, R_co]):
     def __init__(
         self, app: App, function: Callable[..., Any], name: str, settings: TaskSettings, arguments: Arguments
     ) -> None:
+        functools.update_wrapper(self, function)  # It copies the function's attributes: ours come afterwards.
         self.app = app
         self.function = function
         self.name = name
         self.settings = settings
         self.arguments = arguments
         self.is_async = inspect.iscoroutinefunction(function)
-        functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
         return f"<Task {self.name} on queue {self.settings.queue}: {self.arguments.signature}>"
@@ -177,12 +181,17 @@ class Task(Generic[P, R_co]):
         return await self.app.aenqueue_many(self._with_options(calls), self.settings.conn)
 
     def _with_options(self, calls: Iterable[NewJob]) -> Iterable[NewJob]:
-        names, mine = self.settings.changed, self._encoder.bare
-        if not names:
+        if not self.settings.changed:
             return calls
-        if "dedup_key" in names and self.settings.repeat is not None:
-            names |= {"headers"}  # They hold the key.
-        return (replace(job, **{name: getattr(mine, name) for name in names - _own(job)}) for job in new_jobs(calls))
+        return map(self._with_my_options, new_jobs(calls))
+
+    def _with_my_options(self, job: NewJob) -> NewJob:
+        missing = self.settings.changed - _own(job)
+        changed = replace(job, **{name: getattr(self._encoder.bare, name) for name in missing})
+        if self.settings.repeat is None or changed.dedup_key is None or not missing & {"dedup_key", "headers"}:
+            return changed
+        headers = job.headers if "headers" not in missing else changed.headers
+        return replace(changed, headers={**(headers or {}), REPEATED_KEY: changed.dedup_key})
 
     def facts(self) -> dict[str, Any]:
         """Return the facts that a producer without this code needs to enqueue it."""
@@ -222,7 +231,7 @@ class BatchTask(Task[[T], R_co], Generic[T, R_co, C_co]):
 
 
 def _own(job: NewJob) -> frozenset[str]:
-    """Return the options given for this job alone: all that are set, if no task made it."""
+    """Return the options given for this job alone: those of ``using``, or all that are set if no task made it."""
     if isinstance(job, TaskCall):
         return job.encoder.own
     return frozenset(name for name in job.__struct_fields__ if getattr(job, name) is not None)
@@ -234,26 +243,38 @@ def kind_of(function: Callable[..., Any]) -> str:
 
 
 def _module_of(function: Callable[..., Any]) -> str:
-    """Return the name under which others import the module: in a script it is ``__main__``."""
-    names = getattr(function, "__globals__", {})
+    """Return the name by which a worker imports the function's module; in a script it calls itself ``__main__``."""
     if function.__module__ not in {"__main__", "__mp_main__"}:
         return function.__module__
-    if names.get("__spec__") is not None:
-        return str(names["__spec__"].name)
-    return Path(names["__file__"]).stem if "__file__" in names else function.__module__
+    # A decorator's wrapper has the module of the function, but the globals of the decorator.
+    module = getattr(inspect.unwrap(function), "__globals__", {})
+    if module.get("__spec__") is not None:  # python -m shop
+        return str(module["__spec__"].name)
+    if "__file__" in module:  # python shop.py
+        return Path(module["__file__"]).stem
+    return function.__module__  # An interactive session.
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse unknown options, and name the one that was probably meant."""
+    """Refuse options that a job does not have, and name the one that was probably meant."""
     for name in options.keys() - JobOptions.__annotations__.keys():
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, [*JobOptions.__annotations__, *OWN, "name", "queue", "retry", "conn"], 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"a job has {', '.join(sorted(JobOptions.__annotations__))}"
-        raise InvalidArgument(f"a task has no option {name!r}", hint=hint)
+        raise InvalidArgument(f"a job has no option {name!r}", hint=_hint_for(name))
     if options.get("ttl", 1) is None:
         hint = "leave it out for that of the app or the queue; dibs.policy.FOREVER never ends"
         raise InvalidArgument("a task's ttl is a number of seconds or a timedelta, not None", hint=hint)
+
+
+def _hint_for(wrong: str) -> str:
+    """Return a hint for an option that a job does not have."""
+    at_task, at_using = (*OWN, "name", "retry"), ("queue", "conn")
+    if wrong in at_task:
+        return f"set it where the task is made: app.task({wrong}=…)"
+    if wrong in at_using:
+        return f"set it for some jobs of the task: .using({wrong}=…)"
+    from difflib import get_close_matches
+
+    near = get_close_matches(wrong, [*JobOptions.__annotations__, *at_task, *at_using], 1)
+    return f"did you mean {near[0]!r}?" if near else f"a job has {', '.join(sorted(JobOptions.__annotations__))}"
 
 
 def settings_of(app: App, queue: str | None, retry: Retry, arguments: Mapping[str, Any]) -> TaskSettings:

@@ -35,8 +35,10 @@ class Databases:
 
     async def close(self) -> None:
         """Close both pools."""
-        self.sync.close()
-        await self.asynchronous.close()
+        try:
+            self.sync.close()
+        finally:
+            await self.asynchronous.close()
 
 
 class Transaction(Generic[A, S]):

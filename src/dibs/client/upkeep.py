@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from upkeep_async.py: change that and run `make sync`.
-"""The verbs of the upkeep, for databases without workers: workers do it by themselves."""
+"""``client.upkeep``: the upkeep by hand, and the holds of shards. Workers do both by themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Upkeep:
-    """The upkeep by hand; workers do it by themselves. Reached as ``client.upkeep``."""
+    """The upkeep by hand, and the holds of shards; reached as ``client.upkeep``. Workers do both by themselves."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""The verbs of the upkeep, for databases without workers: workers do it by themselves."""
+"""``client.upkeep``: the upkeep by hand, and the holds of shards. Workers do both by themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AsyncUpkeep:
-    """The upkeep by hand; workers do it by themselves. Reached as ``client.upkeep``."""
+    """The upkeep by hand, and the holds of shards; reached as ``client.upkeep``. Workers do both by themselves."""
 
     def __init__(self, database: AsyncDatabase) -> None:
         self._database = database
