@@ -219,12 +219,16 @@ class App:
     # Enqueueing
 
     def enqueue_many(self, jobs: Iterable[NewJob], conn: Connection | None = None) -> Sequence[Job[Any]]:
-        """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none."""
+        """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none.
+
+        The jobs are sent while they are read. Only a middleware that wraps enqueues gets them as a list.
+        """
         client = self.client
         sent: list[Sent] = []
 
         def send(changed: Iterable[NewJob]) -> Sequence[Enqueued]:
-            sent.append(one := Sent(changed))
+            one = Sent(changed)
+            sent.append(one)
             one.answers = client.enqueue_many(one.jobs, conn=conn)
             return one.answers
 
@@ -241,7 +245,8 @@ class App:
         sent: list[Sent] = []
 
         async def send(changed: Iterable[NewJob]) -> Sequence[Enqueued]:
-            sent.append(one := Sent(changed))
+            one = Sent(changed)
+            sent.append(one)
             one.answers = await client.enqueue_many(one.jobs, conn=conn)
             return one.answers
 

@@ -134,7 +134,7 @@ class Context:
 
     def _still_open(self, what: str) -> None:
         if self.completed or self._is_completing:
-            raise DibsError(f"job {self.id} is completed, or about to be; it is too late to {what}")
+            raise DibsError(f"job {self.id} is completed already, or about to be; it is too late to {what}")
 
 
 def context() -> Context:
