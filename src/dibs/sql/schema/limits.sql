@@ -1,14 +1,14 @@
 -- Limits: how many jobs run at once (units) and how many start per second (a rate).
 --
--- scope    | a job takes from the limit            | the limit may concern
--- ---------+---------------------------------------+-----------------------------------------------------------------
--- queue    | before its ticket is looked at: a     | the queue of that name (queue.has_limit)
---          | claim reserves for the whole queue    |
--- kind     | with its ticket: 1 unit, 1 token      | jobs of every queue (of_any_queue)
--- resource | with its ticket: the units it names   | queues with jobs that name resources (queue.has_job_limits, set
---          | in job.resources, 1 token             | by enqueue)
+-- scope    | a job takes                    | when                             | queues it applies to
+-- ---------+--------------------------------+----------------------------------+--------------------------------------
+-- queue    | 1 unit, 1 token                | a claim reserves for the queue   | the queue of that name
+--          |                                | before it looks at tickets       | (queue.has_limit)
+-- kind     | 1 unit, 1 token                | after a claim took the ticket    | all (limit_rule.of_any_queue)
+-- resource | the units it names in          | after a claim took the ticket    | queues that have had a job with
+--          | job.resources, 1 token         |                                  | resources (queue.has_job_limits)
 --
--- functions/limits/_scopes.sql has the rest of what depends on the scope.
+-- Everything else that depends on the scope is in functions/limits/_scopes.sql.
 
 create table dibs.limit_rule (
   id integer generated always as identity constraint limit_rule_pkey primary key,
@@ -31,20 +31,23 @@ create table dibs.limit_rule (
   constraint limit_rule_burst_range check (burst between 1 and least(1000000, rate * 10000000000)),
   constraint limit_rule_something check (is_set = (num_nonnulls(concurrency, rate) > 0))
 );
-comment on table dibs.limit_rule is 'Limits that were set, one row each.';
+comment on table dibs.limit_rule is
+'Limits: the concurrency and the rate that each was given. A limit without a concurrency has no units.';
 comment on column dibs.limit_rule.debt is
-'Units to destroy because the limit was lowered. free + held = concurrency + debt; claims that take units pay it.';
+'Units that have to be destroyed because the limit was lowered: free + held = concurrency + debt. Claims that take units
+pay it.';
 comment on column dibs.limit_rule.declared is
-'The concurrency that code declared last. An operator''s number stays until code declares another.';
+'The concurrency that code declared last. If an operator changes the limit, that number stays until code declares a
+different one.';
 comment on column dibs.limit_rule.declared_rate is 'The rate that code declared last.';
 comment on column dibs.limit_rule.is_set is
-'False once the limit was dropped, or was replaced because it got or lost a concurrency. Claims take nothing from it
-any more. The row stays until no ticket waits for it.';
+'False if the limit was dropped, or was replaced because it got or lost a concurrency. Claims take nothing from it any
+more. The row stays until no ticket waits for it.';
 comment on column dibs.limit_rule.forget_after is
-'Of a limit that is not set: no claim knows it once all transactions below this id have ended. Null until repair_limits
-has seen the row.';
+'The transaction id after which a limit that is not set can be deleted: when all transactions below it have ended, no
+claim in flight knows the limit. Null until repair_limits has seen that the limit is not set.';
 comment on column dibs.limit_rule.of_queue is
-'The queue whose own limit this is; null for a limit that jobs take from one by one.';
+'The queue whose own limit this is; null for a limit of a kind or a resource.';
 comment on column dibs.limit_rule.of_any_queue is
 'True if jobs of any queue may need the limit, whatever their options.';
 create unique index limit_rule_name_key on dibs.limit_rule (scope, name) where is_set;
@@ -63,8 +66,14 @@ create table dibs.limit_unit (
 );
 alter sequence dibs.limit_unit_n_seq owned by dibs.limit_unit.n;
 comment on table dibs.limit_unit is
-'Free units of limits. A claim deletes rows to take units; the end of a run inserts a row to return them. A row may
-stand for several units.';
+'Free units of limits. A claim deletes rows to take units; the end of a run inserts a row to return them. A row has at
+least one unit.';
+comment on column dibs.limit_unit.n is
+'Grows with each row. Claims take the highest first, so they meet the dead rows of units taken earlier last.';
+comment on column dibs.limit_unit.freed_at is
+'When the units became free. A claim takes only units that were free at its own time.';
+comment on column dibs.limit_unit.ring is
+'True if the commit that returns the units has to wake workers for the jobs that wait for them.';
 create index limit_unit_limit_idx on dibs.limit_unit (limit_id, n desc);
 
 create function dibs._ring_unit() returns trigger
@@ -78,7 +87,7 @@ end
 $$;
 
 comment on function dibs._ring_unit is
-'At the end of a transaction that returned units, ring for the jobs that wait for them.';
+'Ring for the jobs that wait for units, at the commit of a transaction that returned some.';
 
 create constraint trigger limit_unit_ring after insert on dibs.limit_unit
 deferrable initially deferred for each row when (new.ring) execute function dibs._ring_unit();
@@ -94,10 +103,11 @@ create table dibs.limit_rate (
 );
 alter sequence dibs.limit_rate_n_seq owned by dibs.limit_rate.n;
 comment on table dibs.limit_rate is
-'How far each rate is spent. Only the row with the highest n of a limit counts; a claim that takes tokens replaces
-it.';
+'The state of each rate. Only the row with the highest n of a limit counts. A claim that takes tokens deletes it and
+inserts the next one.';
 comment on column dibs.limit_rate.tat is
-'The theoretical arrival time of a GCRA: when the rate will have made up for every token taken so far.';
+'The theoretical arrival time of a GCRA: when the rate will have made up for every token taken so far. See
+functions/values/_rates.sql.';
 create index limit_rate_limit_idx on dibs.limit_rate (limit_id, n desc);
 
 create type dibs.job_needs as (
@@ -105,15 +115,15 @@ create type dibs.job_needs as (
   units integer[]
 );
 comment on type dibs.job_needs is
-'What one job must take with its ticket: units[i] of need_ids[i], ascending. A need_id is a limit''s id for its units, and
-the id times -1 for a token of its rate.';
+'The needs of one job, which a claim takes with its ticket: units[i] of need_ids[i], ordered by need_id. A need_id is
+the id of a limit for units of it, and the id times -1 for tokens of its rate.';
 
 create type dibs.held_units as (
   limit_ids integer[],
   limit_units integer[]
 );
 comment on type dibs.held_units is
-'Units of limits that one job holds while it runs: of limit_ids[i], limit_units[i] units.';
+'Units of limits that one job holds while it runs: limit_units[i] units of the limit limit_ids[i].';
 
 create type dibs.queue_reservation as (
   limit_id integer,
@@ -121,8 +131,8 @@ create type dibs.queue_reservation as (
   units dibs.held_units
 );
 comment on type dibs.queue_reservation is
-'What a claim reserved of a queue''s own limit: `allowed` is how many jobs may start, and `units` is the one unit that
-each of them then holds (null without a concurrency).';
+'The reservation of a claim in a queue''s own limit: `allowed` jobs may start, and each then holds `units`, which is one
+unit of the limit, or null if the limit has no concurrency.';
 
 create type dibs.unit_hint as (
   n bigint,
@@ -130,8 +140,8 @@ create type dibs.unit_hint as (
   until bigint
 );
 comment on type dibs.unit_hint is
-'Where a connection starts to look for free units of a limit: no committed row has a smaller number than n. To be
-believed from since until until, in microseconds.';
+'The place from which a connection looks for free units of a limit: it found no row with a number below n. It believes
+the hint between the times `since` and `until` (microseconds).';
 
 create type dibs.first_blocked as (
   rank smallint,
@@ -143,5 +153,5 @@ create type dibs.first_blocked as (
 );
 comment on type dibs.first_blocked is
 'The first ticket that waits for a limit, in the order of claims: by rank (the priority times -1), due time and id. A
-connection remembers it, has seen every ticket up to blocked.n = n, and believes it from since until until
-(microseconds).';
+connection remembers it as a hint. It has seen all tickets up to the number n (blocked.n), and believes the hint between
+the times `since` and `until` (microseconds).';

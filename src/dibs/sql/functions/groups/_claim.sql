@@ -62,7 +62,7 @@ begin
     v_batch := dibs._taken_batch(queue, v_round.tickets, v_now, queue_units);
     v_batch.group_holds := v_round.group_holds;
     if (queue).has_job_limits then
-      v_batch := (dibs._admit_tickets(v_batch, v_now)).batch;
+      v_batch := (dibs._admit_tickets(v_batch)).batch;
       v_blocked := v_blocked + cardinality(v_round.tickets) - cardinality(v_batch.tickets);
     end if;
     batches := batches || v_batch;

@@ -26,7 +26,7 @@ as $$
 declare
   v_blocked bigint;
 begin
-  -- A job that runs alone in its group keeps its place there: the group waits with it.
+  -- A job in strict order (its group lets one run at a time) still counts in its group, so that the group waits.
   insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history,
     fingerprint, group_key, cost, group_hold, limit_id, units, waits_for)
   select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority, t.own_lease, t.history,
@@ -38,6 +38,7 @@ begin
   from unnest(tickets) with ordinality as t;
   get diagnostics v_blocked = row_count;
   perform dibs._check_moved(cardinality(tickets), v_blocked);
+  -- Other jobs of groups count only while they run.
   perform dibs._end_group_runs(
     array_agg(t.group_key), array_agg(dibs.group_hold 'shared'), array_agg(t.queue_id), null, at)
   from unnest(tickets) with ordinality as t where group_holds[t.ordinality] = 'shared' having count(*) > 0;
@@ -45,17 +46,16 @@ end
 $$;
 
 comment on function dibs._block_tickets is
-'Insert tickets that a claim took into blocked. Their groups do not count them any more. missing[i]: the need for which
-ticket i waits (a need_id, see the type job_needs). needed[i]: how many units of that limit its job needs.';
+'Insert tickets that a claim took into blocked. missing[i]: the need for which ticket i waits (a need_id, see the type
+job_needs). needed[i]: how many units of that limit its job needs.';
 
-create or replace function dibs._admit_tickets(
-  inout batch dibs.taken_batch, at timestamptz, out exhausted integer[])
+create or replace function dibs._admit_tickets(inout batch dibs.taken_batch, out exhausted integer[])
 language plpgsql volatile
 as $$
 declare
   v_needs dibs.job_needs[];
-  v_need_ids integer[];  -- The needs of all tickets,
-  v_left integer[];  -- and how much of each is taken and not given to a ticket yet.
+  v_need_ids integer[];  -- The needs of all tickets together,
+  v_left integer[];  -- and how much of each this claim has taken and not given to a ticket yet.
   v_ticket record;
   v_place integer;
   v_short integer;
@@ -67,15 +67,14 @@ declare
 begin
   -- Read the needs of each ticket once: limits may be set and dropped while this claim goes on.
   v_needs := array(
-    select row(n.need_ids, n.units)::dibs.job_needs from unnest(batch.tickets) with ordinality as t
-    cross join lateral (
-      select array_agg(n.need_id order by n.need_id) as need_ids, array_agg(n.units order by n.need_id) as units
-      from dibs._job_needs(t.id) as n) as n
-    order by t.ordinality);
+    select (
+      select row(array_agg(n.need_id order by n.need_id), array_agg(n.units order by n.need_id))::dibs.job_needs
+      from dibs._job_needs(t.id) as n)
+    from unnest(batch.tickets) with ordinality as t order by t.ordinality);
   -- Take what all tickets need together, limit by limit, or as much as there is.
   select coalesce(array_agg(n.need_id), '{}'), array_agg(
-    case when n.need_id < 0 then dibs._take_tokens(-n.need_id, n.units, at)
-      else dibs._take_units(n.need_id, n.units, at) end)
+    case when n.need_id < 0 then dibs._take_tokens(-n.need_id, n.units, batch.at)
+      else dibs._take_units(n.need_id, n.units, batch.at) end)
   into v_need_ids, v_left
   from (
     select u.need_id, least(sum(u.units), 1000000)::integer as units
@@ -95,7 +94,7 @@ begin
     if v_short is not null then
       v_blocked := v_blocked || v_ticket.ord;
       v_missing := v_missing || v_short;
-      -- A ticket that is short of a token may also need units of the same limit.
+      -- How many units it needs of that limit, also if it is short of a token.
       v_needed := v_needed || coalesce(v_ticket.units[array_position(v_ticket.need_ids, abs(v_short))], 1);
       continue;
     end if;
@@ -106,8 +105,9 @@ begin
     v_admitted := v_admitted || v_ticket.ord;
     v_job_units := v_job_units || v_ticket.held;
   end loop;
+  -- Return what is left.
   perform case when l.need_id < 0 then dibs._return_tokens(-l.need_id, l.units)
-    else dibs._return_units(l.need_id, l.units, at) end
+    else dibs._return_units(l.need_id, l.units, batch.at) end
   from unnest(v_need_ids, v_left) as l (need_id, units);
   if v_blocked <> '{}' then
     perform dibs._block_tickets(b.tickets, b.group_holds, v_missing, v_needed, b.at)
@@ -134,7 +134,7 @@ as $$
 declare
   v_first constant dibs.ready := batch.tickets[1];
   v_taken constant integer := cardinality(batch.tickets);
-  v_admission constant record := dibs._admit_tickets(batch, batch.at);
+  v_admission constant record := dibs._admit_tickets(batch);
   v_behind record;
 begin
   batch := v_admission.batch;
@@ -142,8 +142,8 @@ begin
   if cardinality(batch.tickets) >= want or v_admission.exhausted = '{}' then
     return;
   end if;
-  -- Find the ready tickets behind these that need an exhausted limit, too, and block them all, so that later claims need
-  -- not take and block them one by one.
+  -- Also find the ready tickets behind these that need an exhausted limit, and block them together. Otherwise later
+  -- claims would take and block them one by one.
   with short as materialized (
     select r.id, n.need_id, n.units
     from (

@@ -1,4 +1,4 @@
--- Units of limits: taking, returning and creating them. Always: free + held = concurrency + debt.
+-- Units of limits: taking, returning, creating and destroying them. Always: free + held = concurrency + debt.
 
 create or replace function dibs._unit_hint(of_limit integer) returns bigint
 language plpgsql stable
@@ -11,8 +11,8 @@ end
 $$;
 
 comment on function dibs._unit_hint is
-'Return the number (limit_unit.n) from which this connection looks for free units of a limit; 0 to look at all of
-them.';
+'Return the number (limit_unit.n) from which this connection looks for free units of a limit; 0 if it has to look at all
+of them.';
 
 create or replace function dibs._take_units(of_limit integer, want integer, at timestamptz) returns integer
 language plpgsql volatile
@@ -73,8 +73,8 @@ end
 $$;
 
 comment on function dibs._take_units is
-'Take up to `want` free units of a limit, and return how many. First pay the debt of a limit that was lowered: destroy
-as many free units.';
+'Take up to `want` free units of a limit, and return how many. If the limit has a debt, destroy as many free units
+first.';
 
 create or replace function dibs._return_units(
   of_limit integer, units integer, at timestamptz, ring boolean default false)
@@ -87,35 +87,38 @@ begin atomic
 end;
 
 comment on function dibs._return_units is
-'Return units to a limit, unless it was dropped. ring: wake the workers that wait for them at the end of the
-transaction.';
+'Return units to a limit. Do nothing for a limit without a concurrency, such as one that was dropped. `ring`: wake
+workers for the jobs that wait for units, when the transaction commits.';
 
 create or replace function dibs._change_units(of_limit integer, difference integer, at timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
   v_debt constant integer := (select r.debt from dibs.limit_rule as r where r.id = of_limit);
+  v_free constant integer := difference - v_debt;
+  v_rows constant integer := least(v_free, 64);
 begin
   if v_debt > 0 or difference < 0 then
-    update dibs.limit_rule as r set debt = greatest(v_debt - difference, 0) where r.id = of_limit;
+    update dibs.limit_rule as r set debt = greatest(-v_free, 0) where r.id = of_limit;
   end if;
-  -- In up to 64 rows, so that claims need not wait for each other.
-  insert into dibs.limit_unit (limit_id, units, freed_at)
-  select of_limit, m.free / m.parts + (i <= m.free % m.parts)::integer, at
-  from (select difference - v_debt as free, nullif(least(64, greatest(difference - v_debt, 0)), 0) as parts) as m
-  cross join lateral generate_series(1, m.parts) as i;
+  if v_free > 0 then
+    -- Spread the units over up to 64 rows: claims skip locked rows, so that several can take units at a time.
+    insert into dibs.limit_unit (limit_id, units, freed_at)
+    select of_limit, v_free / v_rows + (n <= v_free % v_rows)::integer, at from generate_series(1, v_rows) as n;
+  end if;
 end
 $$;
 
 comment on function dibs._change_units is
-'Give a limit more units (`difference` above 0: it pays its debt, the rest is free at once) or fewer (below 0: the debt
-grows). The caller has locked the limit''s row.';
+'Give a limit more units, or fewer if `difference` is below 0. More units first pay its debt, and the rest is free at
+once; fewer units add to the debt. The caller has locked the limit''s row.';
 
 create or replace function dibs._drop_units(of_limit integer) returns void
 language plpgsql volatile
 as $$
 begin
-  -- Skip units that a claim is taking: it may wait for the limit's row, which this transaction has locked.
+  -- Skip units that a claim is taking. Waiting for that claim could deadlock, because this transaction has the limit's
+  -- row locked.
   delete from dibs.limit_unit as s
   where s.ctid = any (array(
     select u.ctid from dibs.limit_unit as u where u.limit_id = of_limit for update skip locked));
@@ -123,4 +126,4 @@ end
 $$;
 
 comment on function dibs._drop_units is
-'Delete the free units of a limit, except those that a claim has locked: what it leaves is deleted by repair_limits.';
+'Delete the free units of a limit. Skip units that a claim has locked; repair_limits deletes those that are left.';

@@ -1,4 +1,4 @@
--- How why() describes limits.
+-- Sentences and phrases on limits, for why().
 
 create or replace function dibs._describe_holders(of_limit integer) returns text
 language sql stable
@@ -24,10 +24,11 @@ return (
     else format('It is due, but waits for %s of the limit of %s, which is %s; %s.',
       coalesce((select n.units from dibs._job_needs(job_id) as n where n.need_id = of_limit), 1), waits_for,
       coalesce(r.concurrency::text, 'gone'), dibs._describe_holders(of_limit)) end
-  from (select 1) as one left join dibs.limit_rule as r on r.id = of_limit);
+  from (values (of_limit)) as wanted (id) left join dibs.limit_rule as r on r.id = wanted.id);
 
 comment on function dibs._why_blocked is
-'Return a sentence on the limit that a blocked job waits for and the jobs that hold it.';
+'Return a sentence on the limit for which a blocked job waits: its rate, if that has no tokens, or its concurrency and
+the jobs that hold its units. `waits_for` is the limit''s name.';
 
 create or replace function dibs._queue_limit_note(queue_name text, at timestamptz) returns text
 language sql stable
@@ -48,7 +49,8 @@ return (
   select case
     when p.concurrency <= h.holders
       then format('its group %L may run %s at once; held by %s', group_name, p.concurrency, h.names)
-    when g.next_id is not null then format('its group %L is in strict order and waits for job %s', group_name, g.next_id)
+    when g.next_id is not null
+      then format('its group %L is in strict order and waits for job %s', group_name, g.next_id)
     when p.rate is not null and dibs._tokens(p.rate, p.burst, g.tat, at) = 0
       then format('its group %L starts no more than %s a second', group_name, p.rate)
   end

@@ -1,5 +1,5 @@
--- declare_limits: the limits that an app's code declares for its kinds. Set for a caller who may set limits, compared
--- for any other.
+-- declare_limits: the limits that an app's code declares for its kinds. For a caller who may set limits they are set;
+-- for any other they are compared with the limits in force.
 
 create or replace function dibs._check_declared(limits jsonb) returns void
 language plpgsql stable
@@ -56,8 +56,8 @@ begin atomic
 end;
 
 comment on function dibs._is_in_force is
-'True if a kind''s limit is at most this, or if exactly this was declared and an operator changed it since. Null asks
-for nothing. A confined role gets true only for kinds in its queues.';
+'True if a kind has a limit that is at least as strict as a declared one, or if exactly this was declared and an
+operator changed it since. A null number asks for nothing. A confined role gets true only for kinds in its queues.';
 
 create or replace function dibs._pick_declared(
   declared double precision, last double precision, current double precision)
@@ -71,8 +71,9 @@ return case
 end;
 
 comment on function dibs._pick_declared is
-'Return the number (a concurrency or a rate) that a limit gets. `declared`: what code declares now; `last`: what it
-declared last; `current`: what the limit has, which differs from `last` if an operator changed it. Null: none.
+'Return the number (a concurrency or a rate) that a limit gets; null for none. `declared` is the number that code
+declares now, `last` the one it declared last, and `current` the number that the limit has now. If `current` differs
+from `last`, an operator changed it.
 
 code declares | and                                     | result
 no number     | the current one is the last declared    | none: code withdraws it
@@ -89,6 +90,7 @@ declare
   v_old dibs.limit_rule;
   v_most integer;
   v_rate double precision;
+  v_changes boolean;
 begin
   select r.* into v_old from dibs.limit_rule as r where r.is_set and r.scope = 'kind' and r.name = kind;
   v_most := dibs._pick_declared(most, v_old.declared, v_old.concurrency);
@@ -102,20 +104,21 @@ begin
     answer := 'removed';
     return;
   end if;
-  if (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then
+  v_changes := (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate);
+  if v_changes then
+    -- A burst belongs to its rate: only an operator sets one.
     to_issue := dibs._set_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
   end if;
   update dibs.limit_rule as r set declared = most, declared_rate = new_rate
   where r.is_set and r.scope = 'kind' and r.name = kind
     and (r.declared, r.declared_rate) is distinct from (most, new_rate);
-  answer := case when v_old.id is null then 'created'
-    when (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate) then 'changed' else 'unchanged' end;
+  answer := case when v_old.id is null then 'created' when v_changes then 'changed' else 'unchanged' end;
 end
 $$;
 
 comment on function dibs._declare_limit is
-'Set the limit of a kind to the concurrency (`most`) and rate that code declares, or drop it if it declares none;
-_pick_declared has the rule. to_issue: the id of a new limit, for _issue_units, or null.';
+'Set the limit of a kind by the concurrency (`most`) and the rate that code declares, as _pick_declared decides, or drop
+it. `to_issue` is the id that the caller passes to _issue_units, or null.';
 
 create or replace function dibs.declare_limits(limits jsonb) returns table (kind text, answer text)
 language plpgsql volatile security definer
@@ -131,13 +134,14 @@ declare
 begin
   perform dibs._check_isolation('declare_limits');
   perform dibs._check_declared(limits);
-  -- Workers that start and declare nothing new need not wait for each other.
+  -- Lock out other changes of limits only if something may have to change: workers that start and declare nothing new
+  -- need not wait for each other.
   if v_may and exists (
     select from jsonb_array_elements(limits) as l
     left join dibs.limit_rule as r on r.is_set and r.scope = 'kind' and r.name = l ->> 'kind'
     where (r.declared, r.declared_rate) is distinct from
         ((l ->> 'concurrency')::integer, (l ->> 'rate')::double precision)
-      or r.declared is not null and r.concurrency is null or r.declared_rate is not null and r.rate is null) then
+      or (r.declared is not null and r.concurrency is null) or (r.declared_rate is not null and r.rate is null)) then
     perform dibs._begin_change();
   end if;
   for v_limit in
