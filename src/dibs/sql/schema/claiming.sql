@@ -28,7 +28,8 @@ create type dibs.claim_request as (
   at timestamptz
 );
 comment on type dibs.claim_request is
-'The token of a claim, its worker, its own lease (null: as the policy says), and the time by which it decides which jobs are due (at).';
+'The token of a claim, its worker, its own lease (null: as the policy says), and the time by which it decides which jobs
+are due (at).';
 
 create type dibs.taken_batch as (
   queue dibs.queue,
@@ -39,9 +40,9 @@ create type dibs.taken_batch as (
   at timestamptz
 );
 comment on type dibs.taken_batch is
-'Tickets that a claim took from one queue, in the order in which it hands them out. group_holds says what each of them holds of its group''s
-concurrency, and job_units which units of limits of kinds and resources; null if no ticket holds any. queue_units are the units of the queue''s
-own limit, the same for each ticket. `at` is when they were taken.';
+'Tickets that a claim took from one queue, in the order in which it hands them out. group_holds: what each of them holds
+of its group''s concurrency. job_units: its units of limits of kinds and resources. Both are null if no ticket holds
+any. queue_units: the units of the queue''s own limit, the same for each ticket. at: when they were taken.';
 
 create type dibs.floor as (
   priorities smallint[],
@@ -55,16 +56,18 @@ create type dibs.floor as (
   reuse_until bigint
 );
 comment on type dibs.floor is
-'The floors of one queue, a hint that each connection remembers for itself: for each of its priorities the place (due_us, ids) from which
-it scans. In a queue served newest first the place is the low end of a hole, and high_us its high end; otherwise high_us is 0. sweep_at and
-near_at are when the next sweep and the next near look-back are due, sweep_took how long the last sweep took, near_step how deep the next near
-look-back is. Until reuse_until a claim of one job may start at the floor and leave it as it is. All times are microseconds since 1970.';
+'The floors of one queue, a hint that each connection remembers for itself. For each of its priorities it has the place
+(due_us, ids) from which the connection scans. In a queue served newest first the place is the low end of a hole, and
+high_us its high end; otherwise high_us is 0. sweep_at and near_at: when the next sweep and the next near look-back are
+due. sweep_took: the duration of the last sweep. near_step: how deep the next near look-back is, from 0 to 5. Until
+reuse_until a claim of one job may start at the floor and leave it as it is. All times are microseconds since 1970.';
 
 create type dibs.floor_place as (
   due_us bigint,
   id uuid
 );
-comment on type dibs.floor_place is 'A place in the order in which tickets of one priority are claimed: by due time, then by id.';
+comment on type dibs.floor_place is
+'A place in the order in which tickets of one priority are claimed: by due time, then by id.';
 
 create type dibs.queue_scan as (
   queue dibs.queue,
@@ -75,8 +78,9 @@ create type dibs.queue_scan as (
   reservation dibs.queue_reservation
 );
 comment on type dibs.queue_scan is
-'The state of a claim in one queue: the floor from which it scans, and how many microseconds below it (look_back); the floor of the next
-claim (next_floor); how many jobs it may still take (allowed); what it reserved of the queue''s own limit (reservation).';
+'The state of a claim in one queue: the floor from which it scans, and how many microseconds below it (look_back); the
+floor of the next claim (next_floor); how many jobs it may still take (allowed); its reservation of the queue''s own
+limit.';
 
 create table dibs.floor_hint (
   what text not null,
@@ -86,7 +90,8 @@ create table dibs.floor_hint (
   floor dibs.floor not null
 );
 comment on table dibs.floor_hint is
-'Floors for connections that remember none, written by expensive sweeps. Rows are only inserted; the upkeep deletes old ones.';
+'Floors for connections that remember none, written by expensive sweeps. Rows are only inserted; the upkeep deletes old
+ones.';
 create index floor_hint_newest_idx on dibs.floor_hint (what, queue_id, swept_at desc);
 
 create table dibs.queue_priority (
@@ -94,11 +99,11 @@ create table dibs.queue_priority (
   priority smallint not null
 );
 comment on table dibs.queue_priority is
-'The priorities that jobs of a queue have had, beside the queue''s own. It has no unique key, so that producers never wait for each other;
-a pair may be there twice.';
+'The priorities that jobs of a queue have had, besides the queue''s own. It has no unique key, so that producers never
+wait for each other; a pair may be there twice.';
 create index queue_priority_idx on dibs.queue_priority (queue_id, priority);
 
 create table dibs.claim_lock (n integer not null constraint claim_lock_pkey primary key);
 comment on table dibs.claim_lock is
-'Has no rows. Every claim names it, and so holds it in the weakest lock mode until its transaction ends. A transaction that locks it whole
-waits for the claims in flight.';
+'Has no rows. Every claim names it, and so holds it in the weakest lock mode until its transaction ends. A transaction
+that locks it exclusively waits for the claims in flight.';

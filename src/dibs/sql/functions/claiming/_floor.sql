@@ -55,7 +55,8 @@ begin
     array_agg(coalesce(f.high_us, 0) order by p.n)
   into v_floor.due_us, v_floor.ids, v_floor.high_us
   from unnest(priorities) with ordinality as p (priority, n)
-  left join unnest(v_floor.priorities, v_floor.due_us, v_floor.ids, v_floor.high_us) as f (priority, due_us, id, high_us)
+  left join unnest(v_floor.priorities, v_floor.due_us, v_floor.ids, v_floor.high_us)
+    as f (priority, due_us, id, high_us)
     on f.priority = p.priority and greatest(f.due_us, f.high_us) <= top_us;
   v_floor.priorities := priorities;
   v_floor.reuse_until := 0;
@@ -108,8 +109,8 @@ connection at a time. Locks the newest hint until the transaction ends.';
 
 create or replace function dibs._look_back(what text, queue_id integer, floor dibs.floor, real_us bigint) returns bigint
 language sql volatile
--- Ignore a time later than any we would set: the clock was set back. Sweep only half of the times that an expensive sweep
--- is due: one that hits the statement timeout is due again at once, and otherwise no claim would succeed.
+-- Ignore a time later than any we would set: the clock was set back. Sweep only half of the times that an expensive
+-- sweep is due: one that hits the statement timeout is due again at once, and otherwise no claim would succeed.
 return case
   when (real_us >= (floor).sweep_at
       or (floor).sweep_at - real_us > dibs._constant('look_back_cooldown') * (floor).sweep_took)

@@ -1,4 +1,4 @@
--- Claims in flight: what sets a limit or a group's policy waits for those that have not seen it.
+-- Claims in flight. A change of a limit or of a group's policy waits for the claims that began before it.
 
 create or replace function dibs._begin_change() returns void
 language plpgsql volatile
@@ -10,15 +10,15 @@ end
 $$;
 
 comment on function dibs._begin_change is
-'Let one transaction at a time change limits and policies of groups. Called before anything else is locked: a transaction that later stops the
-claims must not wait for another change then.';
+'Let one transaction at a time change limits and policies of groups. Call it before anything else is locked: a
+transaction that later stops the claims must not wait for another change then.';
 
 create or replace function dibs._stop_claims(tries integer) returns boolean
 language plpgsql volatile
 set lock_timeout = '100ms'
 as $$
 begin
-  -- Claims that begin meanwhile wait behind us, so it is tried for a moment at a time.
+  -- Claims that begin meanwhile wait behind this lock, so try for a moment at a time.
   for n in 1 .. tries loop
     begin
       lock table dibs.claim_lock in access exclusive mode;
@@ -32,7 +32,8 @@ end
 $$;
 
 comment on function dibs._stop_claims is
-'Wait until no claim is in flight, up to a tenth of a second for each try, and let none begin until this transaction ends; false if one stays open.';
+'Wait until no claim is in flight, up to a tenth of a second for each try, and let none begin until this transaction
+ends. Return false if one stays open.';
 
 create or replace function dibs._wait_for_claims() returns void
 language plpgsql volatile
@@ -46,17 +47,20 @@ end
 $$;
 
 comment on function dibs._wait_for_claims is
-'Wait until no claim is in flight, for up to a second, and let none begin until this transaction ends; warns if one stays open.';
+'Wait until no claim is in flight, for up to a second, and let none begin until this transaction ends. Warn if one stays
+open.';
 
 create or replace function dibs._wait_for_leases(ids uuid[]) returns void
 language plpgsql volatile
 set lock_timeout = '100ms'
 as $$
 begin
-  -- A try that fails lets all of them go: a batch that ends some of them in another order goes on, and is not ended as a deadlock.
+  -- A failed try releases all its locks. So a batch that ends some of these runs in another order goes on, instead of
+  -- failing with a deadlock.
   for n in 1 .. 7 loop
     begin
-      perform from unnest(ids) as k (id) cross join lateral (select from dibs.lease as l where l.id = k.id for update) as l;
+      perform from unnest(ids) as k (id)
+      cross join lateral (select from dibs.lease as l where l.id = k.id for update) as l;
       return;
     exception when lock_not_available or deadlock_detected then
       null;
@@ -66,7 +70,7 @@ end
 $$;
 
 comment on function dibs._wait_for_leases is
-'Lock leases, and so wait for heartbeats; without success if one of them stays locked, for then its run is ending in a long transaction.
+'Lock leases, and so wait for heartbeats. Give up if one of them stays locked: its run is ending in a long transaction.
 `ids` must be sorted.';
 
 create or replace function dibs._lock_groups(of_group uuid) returns void
@@ -74,7 +78,7 @@ language plpgsql volatile
 set lock_timeout = '400ms'
 as $$
 begin
-  -- A try that fails lets all of them go, so that other groups are served meanwhile.
+  -- A failed try releases all its locks, so that other groups are served meanwhile.
   for n in 1 .. 5 loop
     begin
       perform from dibs.group_lock as l
@@ -91,4 +95,5 @@ end
 $$;
 
 comment on function dibs._lock_groups is
-'Lock the group of this group_key, or all groups: no claim serves them meanwhile. Refuses if a claim keeps one locked for two seconds.';
+'Lock the group with this key, or all groups for the nil id: no claim serves them meanwhile. Refuse if a claim keeps one
+locked for two seconds.';

@@ -1,11 +1,11 @@
--- Claims from a queue that is served newest first. New tickets come at the end that is claimed from, so a floor would be
--- of no use. A connection remembers a hole instead, for each priority: a range of due times in which it has taken every
--- ticket. A claim looks in two gaps, above the hole and then below it:
+-- Claims from a queue that is served newest first. New tickets come at the end that is claimed from, so a floor would
+-- be of no use. A connection remembers a hole instead, for each priority: a range of due times in which it has taken
+-- every ticket. A claim looks in two gaps, above the hole and then below it:
 --
 --   oldest                                                  now
 --   ──── gap below ────[ low ▒▒▒▒▒ hole ▒▒▒▒▒ high ]── gap above ──▶
 --
--- Each priority has one hole, the uppermost: to walk once more over an older one is cheap.
+-- Each priority has one hole, the uppermost. Walking over an older one once more is cheap.
 
 create or replace function dibs._find_gaps(floor dibs.floor, queue_id integer, look_back bigint, at timestamptz)
 returns table (
@@ -32,9 +32,9 @@ begin atomic
 end;
 
 comment on function dibs._find_gaps is
-'Return the gaps of a queue that have tickets, each from its upper end (excluded) down to `from_at`: the highest priority
-first, and the gap above the hole before the one below. A look-back extends the upper gap so many microseconds into the
-hole; a sweep ignores the hole. `slot_no` is the place of the priority in the arrays of the floor.';
+'Return the gaps of a queue that have tickets, each from its upper end (excluded) down to `from_at`: the highest
+priority first, and the gap above the hole before the one below. A look-back extends the upper gap so many microseconds
+into the hole; a sweep ignores the hole. `slot_no` is the place of the priority in the arrays of the floor.';
 
 create or replace function dibs._take_newest(queue dibs.queue, want integer, claim dibs.claim_request)
 returns dibs.taken_batch

@@ -1,41 +1,9 @@
 -- The claim from several queues, or from one that is not simple: where it takes tickets, and in which order.
 
-create or replace function dibs._open_scan(queue dibs.queue, want integer, began_us bigint, claim dibs.claim_request)
-returns dibs.queue_scan
-language plpgsql volatile
-as $$
-declare
-  v_top bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
-  v_remembered constant dibs.floor := dibs._recall('floor', queue.id)::dibs.floor;
-  v_priorities constant smallint[] := dibs._priorities(queue);
-  v_scan dibs.queue_scan;
-begin
-  v_scan.queue := queue;
-  v_scan.allowed := want;
-  if queue.has_limit then
-    v_scan.reservation := dibs._reserve_queue_limit(queue, want, claim.at);
-    v_scan.allowed := (v_scan.reservation).allowed;
-    if v_scan.allowed = 0 then
-      return null;
-    end if;
-  end if;
-  v_scan.floor := dibs._read_floor('floor', queue.id, v_remembered, v_priorities, v_top);
-  v_scan.look_back := dibs._look_back('floor', queue.id, v_scan.floor, began_us);
-  -- Start with every floor at the top. Priorities that still have tickets are lowered later.
-  v_scan.next_floor := v_scan.floor;
-  v_scan.next_floor.due_us := array_fill(v_top, array[cardinality((v_scan.floor).due_us)]);
-  v_scan.next_floor.ids := array_fill(dibs._nil_id(), array[cardinality((v_scan.floor).due_us)]);
-  return v_scan;
-end
-$$;
-
-comment on function dibs._open_scan is
-'Return the scan of one queue, with up to `want` jobs reserved of the queue''s own limit; null if that limit lets none
-start.';
-
 create or replace function dibs._find_heads(scans dibs.queue_scan[], at timestamptz)
 returns table (
-  scan_no integer, slot_no integer, priority smallint, floor_us bigint, floor_id uuid, head_at timestamptz, head_id uuid)
+  scan_no integer, slot_no integer, priority smallint, floor_us bigint, floor_id uuid, head_at timestamptz,
+  head_id uuid)
 language sql stable
 begin atomic
   select s.ordinality::integer, f.n::integer, f.priority, f.due_us, f.id, head.due_at, head.id
@@ -59,7 +27,8 @@ comment on function dibs._find_heads is
 `slot_no` is the place of the priority in the arrays of the scan''s floor.';
 
 create or replace function dibs._take_ungrouped(
-  inout scans dibs.queue_scan[], want integer, claim dibs.claim_request, out batches dibs.taken_batch[], out taken integer)
+  inout scans dibs.queue_scan[], want integer, claim dibs.claim_request, out batches dibs.taken_batch[],
+  out taken integer)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -87,8 +56,8 @@ begin
     v_next_floor := dibs._moved_floor(
       v_floor, row(dibs._micros(v_head.head_at), dibs._nil_id())::dibs.floor_place, v_top, false);
     while v_share > 0 loop
-      v_step := dibs._take_priority((v_scan.queue).id, v_head.priority, v_floor, v_head.head_at, v_head.head_id, v_share,
-        claim.at, v_top);
+      v_step := dibs._take_priority((v_scan.queue).id, v_head.priority, v_floor, v_head.head_at, v_head.head_id,
+        v_share, claim.at, v_top);
       exit when v_step.tickets is null;
       if not (v_scan.queue).has_large then
         v_next_floor := v_step.next_floor;
@@ -130,11 +99,14 @@ returns dibs.taken_batch[]
 language plpgsql volatile
 as $$
 declare
-  v_began bigint := dibs._micros(clock_timestamp());
+  v_began constant bigint := dibs._micros(clock_timestamp());
+  v_top constant bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
   v_scans dibs.queue_scan[] := '{}'::dibs.queue_scan[];
   v_batches dibs.taken_batch[] := '{}'::dibs.taken_batch[];
   v_queue dibs.queue;
   v_scan dibs.queue_scan;
+  v_remembered dibs.floor;
+  v_priorities smallint[];
   v_step record;
   v_startable integer;
   v_ungrouped_share integer := 0;
@@ -143,12 +115,25 @@ declare
   v_took bigint;
 begin
   foreach v_queue in array queues loop
-    v_scan := dibs._open_scan(v_queue, want, v_began, claim);
-    if (v_scan.queue).id is not null then
-      v_scans := v_scans || v_scan;
-      v_has_limits := v_has_limits or v_queue.has_job_limits;
-      v_has_groups := v_has_groups or v_queue.has_groups;
+    v_scan := null;
+    v_scan.queue := v_queue;
+    v_scan.allowed := want;
+    if v_queue.has_limit then
+      v_scan.reservation := dibs._reserve_queue_limit(v_queue, want, claim.at);
+      v_scan.allowed := (v_scan.reservation).allowed;
+      continue when v_scan.allowed = 0;
     end if;
+    v_remembered := dibs._recall('floor', v_queue.id)::dibs.floor;
+    v_priorities := dibs._priorities(v_queue);
+    v_scan.floor := dibs._read_floor('floor', v_queue.id, v_remembered, v_priorities, v_top);
+    v_scan.look_back := dibs._look_back('floor', v_queue.id, v_scan.floor, v_began);
+    -- Start with every floor at the top. Priorities that still have tickets are lowered later.
+    v_scan.next_floor := v_scan.floor;
+    v_scan.next_floor.due_us := array_fill(v_top, array[cardinality(v_priorities)]);
+    v_scan.next_floor.ids := array_fill(dibs._nil_id(), array[cardinality(v_priorities)]);
+    v_scans := v_scans || v_scan;
+    v_has_limits := v_has_limits or v_queue.has_job_limits;
+    v_has_groups := v_has_groups or v_queue.has_groups;
   end loop;
   if cardinality(v_scans) = 0 then
     return v_batches;
@@ -217,8 +202,8 @@ begin
     v_batches := dibs._take_oldest(v_oldest, want, claim);
     return case when v_counts_bytes then dibs._keep_fitting(v_batches, claim.at) else v_batches end;
   end if;
-  -- The two orders cannot be merged. Chance decides which goes first, so that neither starves. The null queue stands for
-  -- all of v_oldest.
+  -- The two orders cannot be merged. Chance decides which goes first, so that neither starves. The null queue stands
+  -- for all of v_oldest.
   for v_queue in
     select q.* from unnest(v_newest || null::dibs.queue) as q
     order by case when q.id is null then round(random()) else random() end

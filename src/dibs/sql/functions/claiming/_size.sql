@@ -1,6 +1,6 @@
 -- A claim hands out at most 64 MB. Only claims of queues that have had a large job, and very large claims, count bytes.
--- Tickets that do not fit were taken, so they return to ready: only after limits and groups have chosen is it known which
--- jobs a claim gets.
+-- Limits and groups choose among tickets that were taken, so sizes are added up last, and what does not fit returns to
+-- ready.
 
 create or replace function dibs._note_large(queue_ids integer[]) returns void
 language plpgsql volatile
@@ -67,12 +67,15 @@ begin
       array_agg(sized.ord order by sized.ord) filter (
         where sized.place > 1 and sized.total > dibs._bound('claim')) as excess
     from (
-      -- A job that is larger than a whole claim is handed out alone. Batches come in random order, so that no queue starves.
+      -- A job that is larger than a whole claim is handed out alone. Batches come in random order, so that no queue
+      -- starves.
       select t.batch_no, t.ord, row_number() over (order by t.luck, t.ord) as place,
         sum(coalesce(j.size, dibs._constant('small_job_bytes'))) over (order by t.luck, t.ord) as total
       from (
         select b.batch_no, b.luck, t.id, t.ordinality::integer as ord
-        from (select b.tickets, b.ordinality::integer as batch_no, random() as luck from unnest(batches) with ordinality as b) as b
+        from (
+          select b.tickets, b.ordinality::integer as batch_no, random() as luck
+          from unnest(batches) with ordinality as b) as b
         cross join lateral unnest(b.tickets) with ordinality as t) as t
       left join lateral (select j.size from dibs.job as j where j.id = t.id offset 0) as j on true) as sized
     group by sized.batch_no

@@ -1,4 +1,4 @@
--- The scan step, and the two short paths of a claim that are made of it or replace it.
+-- The scan step of every claim, and the two short paths: a simple queue, and one job soon after another.
 
 create or replace function dibs._taken_batch(
   queue dibs.queue, tickets dibs.ready[], at timestamptz, queue_units dibs.held_units default null)
@@ -45,9 +45,9 @@ end
 $$;
 
 comment on function dibs._take_priority is
-'Take up to `want` tickets of one priority of a queue, the earliest due first, starting at (`from_at`, `from_id`): at the
-floor, below it in a look-back, or at the first ticket there is. Tickets of groups are left out. `tickets` is null if
-there is none. `next_floor` is where the next claim starts (_moved_floor).';
+'Take up to `want` tickets of one priority of a queue, the earliest due first, starting at (`from_at`, `from_id`): at
+the floor, below it in a look-back, or at the first ticket there is. Tickets of groups are left out. `tickets` is null
+if there is none. `next_floor` is where the next claim starts (_moved_floor).';
 
 create or replace function dibs._take_simple(
   queue dibs.queue, remembered dibs.floor, want integer, claim dibs.claim_request)
@@ -67,8 +67,8 @@ declare
 begin
   for n in 1 .. cardinality(v_priorities) loop
     v_step := dibs._take_priority(queue.id, v_priorities[n], row(v_floor.due_us[n], v_floor.ids[n])::dibs.floor_place,
-      dibs._from_micros(v_floor.due_us[n] - v_look_back), case when v_look_back = 0 then v_floor.ids[n] else dibs._nil_id() end,
-      want, claim.at, v_top);
+      dibs._from_micros(v_floor.due_us[n] - v_look_back),
+      case when v_look_back = 0 then v_floor.ids[n] else dibs._nil_id() end, want, claim.at, v_top);
     v_next_floor.due_us[n] := (v_step.next_floor).due_us;
     v_next_floor.ids[n] := (v_step.next_floor).id;
     continue when v_step.tickets is null;
@@ -91,7 +91,8 @@ comment on function dibs._take_simple is
 queue is simple if it is served oldest first, without groups and limits, and the claim need not count bytes. Priorities
 that it does not reach keep their floors. `remembered` is the floor of the session, or null.';
 
-create or replace function dibs._claim_one(queue dibs.queue, floor dibs.floor, claim dibs.claim_request) returns dibs.claimed
+create or replace function dibs._claim_one(queue dibs.queue, floor dibs.floor, claim dibs.claim_request)
+returns dibs.claimed
 language plpgsql volatile
 as $$
 #variable_conflict use_column

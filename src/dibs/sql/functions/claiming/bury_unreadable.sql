@@ -17,7 +17,8 @@ begin
 end
 $$;
 
-comment on function dibs._read_as_claimed is 'Read jobs as a claim does, and raise the error that the claim would raise.';
+comment on function dibs._read_as_claimed is
+'Read jobs as a claim does, and raise the error that the claim would raise.';
 
 create or replace function dibs._find_unreadable(ids uuid[]) returns table (id uuid, flaw text)
 language plpgsql stable
@@ -37,7 +38,8 @@ exception when data_exception or program_limit_exceeded then
 end
 $$;
 
-comment on function dibs._find_unreadable is 'Return the jobs that cannot be read, found by bisection, each with the error that it raises.';
+comment on function dibs._find_unreadable is
+'Return the jobs that cannot be read, found by bisection, each with the error that it raises.';
 
 create or replace function dibs.bury_unreadable(queues text[]) returns table (id uuid, reason text)
 language plpgsql volatile security definer
@@ -62,8 +64,11 @@ begin
         select b.id, b.priority, b.due_at from dibs.blocked as b where b.queue_id = any (v_queues)) as t) as waiting
     group by waiting.n / 100 order by waiting.n / 100
   loop
-    for v_bad in select f.id, 'cannot be handed out: ' || dibs._clip_error(f.flaw) as reason from dibs._find_unreadable(v_ids) as f loop
-      return query select b.id, v_bad.reason from dibs._end_waiting_jobs(array[v_bad.id], 'failed', v_bad.reason, v_now) as b;
+    for v_bad in
+      select f.id, 'cannot be handed out: ' || dibs._clip_error(f.flaw) as reason from dibs._find_unreadable(v_ids) as f
+    loop
+      return query
+      select b.id, v_bad.reason from dibs._end_waiting_jobs(array[v_bad.id], 'failed', v_bad.reason, v_now) as b;
     end loop;
     exit when v_bad.id is not null;
   end loop;
@@ -71,6 +76,6 @@ end
 $$;
 
 comment on function dibs.bury_unreadable is
-'Worker protocol: end the jobs of these queues whose data cannot be read as `failed`, so that claims succeed again. A client calls it after a
-claim has raised an error of data (SQLSTATE 22… or 54…). Returns the jobs that it ended, each with the reason; no rows if the error had
-another cause. Works in READ COMMITTED only.';
+'Worker protocol: end the jobs of these queues whose data cannot be read as `failed`, so that claims succeed again. A
+client calls it after a claim has raised an error of data (SQLSTATE 22… or 54…). Returns the jobs that it ended, each
+with the reason; no rows if the error had another cause. Works in READ COMMITTED only.';

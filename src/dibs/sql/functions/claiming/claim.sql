@@ -25,15 +25,16 @@ begin
     perform dibs._check_lease(claim.lease);
     if max between 1 and 10000 then
       raise exception using errcode = 'DI010',
-        message = format('a claim''s token is a random UUID (version 4), and a claim is repeated by its token; it got %s',
+        message = format(
+          'a claim''s token is a random UUID (version 4), and a claim is repeated by its token; it got %s',
           coalesce(token::text, 'none')),
         hint = 'make one for each claim, such as gen_random_uuid(), or give none';
     end if;
     raise exception using errcode = 'DI010',
       message = format('claim takes 1 to 10000 jobs at once, not %s', coalesce(max::text, 'null'));
   end if;
-  -- The join locks the table claim_lock, for _wait_for_claims. It cannot change the result, so the planner does not read
-  -- the table.
+  -- The join locks the table claim_lock, for _wait_for_claims. It cannot change the result, so the planner does not
+  -- read the table.
   select array(
       select q from dibs.queue as q left join dibs.claim_lock as l on l.n = 0
       where q.name = any (queues) and q.paused_at is null order by q.id),
@@ -74,8 +75,8 @@ create or replace function dibs._claimed(
 returns setof dibs.claimed
 language sql stable
 begin atomic
-  select _claimed.id, _claimed.token, _claimed.queue, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers,
-    _claimed.priority, _claimed.run, _claimed.attempt, coalesce(j.max_attempts, _claimed.max_attempts), _claimed.losses,
+  select _claimed.id, _claimed.token, _claimed.queue, coalesce(j.kind, ''), j.payload, j.body, j.content_type,
+    j.headers, _claimed.priority, _claimed.run, _claimed.attempt, coalesce(j.max_attempts, _claimed.max_attempts), _claimed.losses,
     _claimed.due_at, j.deadline, _claimed.claimed_at, _claimed.lease_until
   from (select) as one
   -- OFFSET 0 keeps it a lookup by id: planned while partitions are empty, a join could read them whole later. The range
@@ -160,8 +161,8 @@ begin
       v_ids := array(select t.id from unnest(v_batch.tickets) as t order by t.id);
     end if;
     return query with leased as (
-      insert into dibs.lease as l (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged, losses,
-        priority, own_lease, history, worker, fingerprint, group_key, cost, group_hold, limit_ids, limit_units)
+      insert into dibs.lease as l (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged,
+        losses, priority, own_lease, history, worker, fingerprint, group_key, cost, group_hold, limit_ids, limit_units)
       select t.id, v_token, t.due_at, t.expire_at, v_at, v_at + coalesce(claim.lease, t.own_lease,
           dibs._lease_length(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
         t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_worker, t.fingerprint,
@@ -183,9 +184,9 @@ end
 $$;
 
 comment on function dibs.claim is
-'Take up to `max` due jobs of the queues named, by priority and then due time, and hold each under a lease; of several
-queues with jobs of one priority, the one whose oldest has waited longest is served first. A newest-first queue gives the
-latest due first. The groups of a queue take turns; its jobs without a group count as one more. All carry the token that
-proves it. `worker` is what `register_worker` returned. `lease` overrides the policy''s. `token` is a random UUID of the
-caller''s, made for this claim alone; if the answer is lost, the same call with `repeats` returns what that token holds, and
-claims only if that is nothing. Works in READ COMMITTED only.';
+'Take up to `max` due jobs of the queues named, by priority and then due time, and hold each under a lease. Of several
+queues with jobs of one priority, the one whose oldest has waited longest is served first. A newest-first queue gives
+the latest due first. The groups of a queue take turns; its jobs without a group count as one more. All jobs carry the
+same token, which proves that the caller holds them. `worker` is what `register_worker` returned. `lease` overrides the
+policy''s. `token` is a random UUID that the caller made for this claim alone; if the answer is lost, the same call with
+`repeats` returns the jobs that the token holds, and claims only if there are none. Works in READ COMMITTED only.';

@@ -20,7 +20,8 @@ begin atomic
        select t.look_at from dibs.group_pointer as t where q.has_groups and t.queue_id = k.id and t.look_at > n.at
        order by t.look_at limit 1) as t)
     union all
-    -- When a rate that is spent lets the next one start: of the queue, or one that a job of it waits for.
+    -- The time when an exhausted rate lets the next job start: the queue's rate, or one that its first blocked job
+    -- needs.
     (select o.tat - (dibs._burst(b.rate, b.burst) - 1) / b.rate * interval '1 second'
      from dibs.limit_rule as b cross join lateral (
        select o.tat from dibs.limit_rate as o where o.limit_id = b.id order by o.n desc limit 1) as o
@@ -35,4 +36,5 @@ begin atomic
 end;
 
 comment on function dibs.next_due is
-'Worker protocol: when the next job of these queues that waits for its time is due; null when none does. A waiting worker sleeps until then.';
+'Worker protocol: return when the next job of these queues that waits for its time is due; null if there is none. A
+waiting worker sleeps until then.';

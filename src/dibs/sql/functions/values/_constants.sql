@@ -28,7 +28,8 @@ return case name
 end;
 
 comment on function dibs._constant is
-'Return a number that several functions share: microseconds, bytes, jobs, tickets, rows or a factor. Null for an unknown name.';
+'Return a number that several functions share: microseconds, bytes, jobs, tickets, rows or a factor. Null for an unknown
+name.';
 
 create or replace function dibs._nil_id() returns uuid
 language sql immutable parallel safe

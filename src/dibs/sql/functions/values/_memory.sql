@@ -23,4 +23,5 @@ language sql stable
 return dibs._without_checksum(current_setting('dibs.' || what || '_' || id, true));
 
 comment on function dibs._recall is
-'Return the text that the session has stored under a word and a number; null if there is none, or its checksum is wrong.';
+'Return the text that the session has stored under a word and a number; null if there is none, or its checksum is
+wrong.';
