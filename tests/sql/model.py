@@ -1,4 +1,4 @@
-"""What a job does, as a plain Python model the real thing is compared with."""
+"""The life of a job as a Python model, with which SQL is compared."""
 
 from __future__ import annotations
 

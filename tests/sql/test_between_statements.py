@@ -1,4 +1,4 @@
-"""What others commit between two statements of a verb loses no ticket, strands none, and makes no verb fail."""
+"""A commit between two statements of a verb loses no ticket, strands none, and makes no verb fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dedup keys: how long one is held, what a second enqueue does, and what is answered."""
+"""Dedup keys: how long a job holds one, what a second enqueue does, and its answer."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_job_that_is_just_being_claimed_is_not_waited_for(connect: Connect, cl
 
 
 def outcomes(made: Sequence[dibs.types.Enqueued]) -> list[tuple[int, str]]:
-    """Each answer as the place of the first with its id, and its outcome."""
+    """For each answer, the position of the first answer with the same id, and the outcome."""
     ids = [m.id for m in made]
     return [(ids.index(m.id), m.outcome) for m in made]
 
@@ -313,7 +313,7 @@ def test_cancel_by_key(client: dibs.Client, clock: Clock) -> None:
 def test_bad_dedup_options_are_refused_with_a_sentence(
     client: dibs.Client, db: psycopg.Connection[Any], options: dict[str, Any], words: str
 ) -> None:
-    """No option is without bound, and none is misread in silence."""
+    """Every option has a bound, and an unknown value is refused."""
     client.queues.set("q")
     job = psycopg.types.json.Jsonb([{"queue": "q", "kind": "k", **options}])
     with pytest.raises(psycopg.DatabaseError) as raised:
@@ -349,7 +349,7 @@ def test_twenty_at_once_make_one_job(connect: Connect, client: dibs.Client) -> N
 def ask_together(
     conns: list[psycopg.Connection[Any]], queue: str, scope: str, mode: str
 ) -> list[tuple[UUID | None, str]]:
-    """What each of them is answered when all enqueue the same key at once."""
+    """Enqueue the same key from all connections at once, and return their answers."""
     together = threading.Barrier(len(conns))
 
     def ask(n: int, conn: psycopg.Connection[Any]) -> tuple[UUID | None, str]:

@@ -124,7 +124,7 @@ def test_ids_of_sql_and_python_are_alike(db: psycopg.Connection[Any]) -> None:
 def test_every_bad_option_is_refused_by_name(
     shared_client: dibs.Client, options: dict[str, Any], error: type[dibs.DibsError], words: str
 ) -> None:
-    """What is out of bounds is refused in SQL, and poisons nothing."""
+    """SQL refuses a job that is out of bounds, and the connection goes on working."""
     with pytest.raises(error, match=words):
         shared_client.enqueue("q", "k", **options)
     assert shared_client.queues.depth("q").waiting == 0

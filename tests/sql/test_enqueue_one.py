@@ -1,4 +1,4 @@
-"""One job, and a batch without options, go in by short paths; what they do and say is what any batch does and says."""
+"""One job, and a batch without options, go by short paths, which do and say the same as any batch."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def batch(queue: str | None, options: dict[str, Any]) -> tuple[str, dict[str, An
 
 
 def tried(db: psycopg.Connection[Any], statement: str, given: dict[str, Any]) -> Any:
-    """What a statement answers and writes, or how it is refused; nothing of it stays."""
+    """Run a statement, return its answer and the rows it wrote, or its error, and roll it back."""
     try:
         with db.transaction(force_rollback=True):
             db.execute(

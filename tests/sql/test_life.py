@@ -1,4 +1,4 @@
-"""What happens to jobs: retries, death, timeouts, and how it is brought back."""
+"""The life of a job: retries, failure, expired leases and deadlines, and coming back from `dead`."""
 
 from __future__ import annotations
 

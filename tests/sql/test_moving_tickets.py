@@ -57,7 +57,7 @@ def part(statement: str, start: int) -> str:
 
 
 def source(insert: str) -> str:
-    """What an insert reads from: all behind its outermost FROM."""
+    """The source of an insert: the text behind its outermost FROM."""
     depth = 0
     for found in re.finditer(r"[()]|\bfrom\b", insert):
         depth += {"(": 1, ")": -1}.get(found[0], 0)
@@ -67,7 +67,7 @@ def source(insert: str) -> str:
 
 
 def flaws(name: str, text: str) -> Iterator[str]:
-    """What is wrong with the inserts of tickets in a function."""
+    """The rules that the inserts of tickets in a function break."""
     statements = text.split(";")
     for statement in statements:
         if DELETE.search(statement) and "dibs._ticket" in statement and "_return_tickets(" in text:

@@ -1,4 +1,4 @@
-"""Jobs of kinds that a worker does not run: they wait aside, without noise, for one that does."""
+"""Parked jobs: a worker that does not run their kind sets them aside for one that does."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_worker_that_runs_the_kind_brings_its_jobs_back_at_once_and_no_others(
 
 
 def claim_all(client: dibs.Client) -> list[dibs.Claimed]:
-    """What can be claimed now: groups and limits may take several claims."""
+    """Claim four times: groups and limits may need several claims."""
     return [job for _ in range(4) for job in client.claim("q", 9)]
 
 

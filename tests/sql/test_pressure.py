@@ -106,7 +106,7 @@ def test_a_duplicate_a_repeat_and_a_replacement_fit_into_a_full_queue(
 
 
 def test_what_comes_back_and_follow_ups_are_always_taken(client: dibs.Client) -> None:
-    """The work was let in already: refusing it now would lose it."""
+    """The queue accepted the work before: refusing it now would lose it."""
     client.queues.set("q", max_depth=1)
     client.enqueue("q", "k")
     [job] = client.claim("q")
@@ -184,7 +184,7 @@ def test_measuring_a_large_queue_takes_a_twentieth_of_the_time(
 
 
 def test_the_most_expensive_measurement_is_believed_as_well(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
-    """For a minute: otherwise each enqueue into a queue of 20 million jobs would count them."""
+    """A count is believed for a minute: otherwise each enqueue into a queue of 20 million jobs would count them."""
     client.queues.set("q", max_depth=50_000)
     db.execute("create or replace function dibs._cooldown(took bigint) returns bigint language sql return 600000000")
     told: list[tuple[str, str]] = []
@@ -320,7 +320,7 @@ def test_a_clock_that_steps_back_hides_nothing(connect: Connect, clock: Clock) -
 
 
 def blocks_for_five(db: psycopg.Connection[Any]) -> float:
-    """How many blocks of memory a claim of five jobs touches; the least of a few, since now and then one looks back."""
+    """The blocks of memory that a claim of five jobs touches: the least of a few claims, as some of them look back."""
     least = math.inf
     for _ in range(5):
         row = db.execute("explain (analyze, buffers, format json) select * from dibs.claim('{q}', 5)").fetchone()

@@ -1,4 +1,4 @@
-"""Status while running: said by the holder, seen by everybody, kept with the run."""
+"""Progress of running jobs: stored by the holder, seen by everybody, kept with the run."""
 
 from __future__ import annotations
 

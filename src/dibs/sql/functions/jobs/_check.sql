@@ -56,10 +56,10 @@ comment on function dibs._check_job_time is
 'Return true, or raise DI010 if a job cannot be due then, or has a deadline that no client can read.';
 
 create or replace function dibs._check_job_id(
-  ord bigint, id uuid, ahead uuid, today uuid, retention interval, at timestamptz) returns boolean
+  ord bigint, id uuid, future uuid, recent uuid, retention interval, at timestamptz) returns boolean
 language sql volatile
 return case
-  when id >= ahead or case when id < today then id < dibs._id_floor(at - retention) end then dibs._refuse('DI013',
+  when id >= future or case when id < recent then id < dibs._id_floor(at - retention) end then dibs._refuse('DI013',
     format('job %s has the id %s, whose time %s is more than an hour ahead or older than retention', ord, id,
            dibs.id_time(id)),
     'ids are UUIDv7 by the database''s clock: make them with dibs.make_id(), or give none')
@@ -67,8 +67,8 @@ return case
 end;
 
 comment on function dibs._check_job_id is
-'Return true, or raise DI013 if an id is from the future (not below `ahead`) or from before the retention of its queue.
-An id from `today` on passes without the second test, which is slow.';
+'Return true, or raise DI013 if an id is not below `future`, the first id that is more than an hour ahead, or is older
+than the retention of its queue. An id from `recent` on passes without the second test, which is slow.';
 
 create or replace function dibs._is_valid_kind(kind text) returns boolean
 language sql immutable parallel safe

@@ -145,8 +145,8 @@ as $$
 #variable_conflict use_column
 declare
   v_tick bigint := dibs._id_tick(at);
-  v_ahead uuid := dibs._id_floor(at + interval '1 hour');
-  v_today uuid := dibs._id_floor(at - interval '1 day');  -- No retention is shorter.
+  v_future uuid := dibs._id_floor(at + interval '1 hour');
+  v_recent uuid := dibs._id_floor(at - interval '1 day');  -- No retention is shorter.
   v_done record;
 begin
   with asked as materialized (
@@ -165,7 +165,7 @@ begin
     where case when a.is_new then
       dibs._check_payload_size(a.ord, a.size, a.queue, a.payload_limit)
       and dibs._check_job_time(a.ord, a.delay, a.due_at, a.deadline, at)
-      and dibs._check_job_id(a.ord, a.id, v_ahead, v_today, a.retention, at)
+      and dibs._check_job_id(a.ord, a.id, v_future, v_recent, a.retention, at)
       and dibs._check_job_options(a.ord, a.kind, a.payload, a.bytes, a.content_type, a.headers, a.header_size,
         a.priority, a.ttl, a.max_attempts, a.history)
       and dibs._check_batch_options(a.ord, a.lease, a.lease_growth, a.lease_cap, a.dedup_scope, a.dedup_key,
@@ -182,13 +182,13 @@ begin
   select array_agg(a.job_id order by a.ord) as ids,
     array_agg(a.queue_id) filter (where a.job_priority <> a.queue_priority) as queues,
     array_agg(a.job_priority) filter (where a.job_priority <> a.queue_priority) as priorities,
-    array_agg(a.queue_id) filter (where a.size + a.header_size > dibs._constant('large_job_bytes')) as large
+    array_agg(a.queue_id) filter (where a.size + a.header_size > dibs._constant('large_job_bytes')) as large_queues
   into v_done from asked as a;
   if v_done.priorities is not null then
     perform dibs._note_priorities(v_done.queues, v_done.priorities::smallint[]);
   end if;
-  if v_done.large is not null then
-    perform dibs._note_large(v_done.large);
+  if v_done.large_queues is not null then
+    perform dibs._note_large(v_done.large_queues);
   end if;
   return v_done.ids;
 end
@@ -205,10 +205,10 @@ as $$
 #variable_conflict use_column
 declare
   v_tick bigint := dibs._id_tick(at);
-  v_ahead uuid := dibs._id_floor(at + interval '1 hour');
-  v_today uuid := dibs._id_floor(at - interval '1 day');  -- No retention is shorter.
+  v_future uuid := dibs._id_floor(at + interval '1 hour');
+  v_recent uuid := dibs._id_floor(at - interval '1 day');  -- No retention is shorter.
   v_ids uuid[];
-  v_large integer[];
+  v_large_queues integer[];
 begin
   with named as materialized (
     select q.id, q.name, q.priority, q.payload_limit, q.retention, q.ring, dibs._expiry(at, q.ttl, null) as expire_at
@@ -225,7 +225,7 @@ begin
       case when a.size > dibs._constant('small_job_bytes') then a.size end
     from asked as a
     where case when dibs._check_payload_size(a.ordinality, a.size, a.queue, a.payload_limit) then
-      dibs._check_job_id(a.ordinality, a.job_id, v_ahead, v_today, a.retention, at)
+      dibs._check_job_id(a.ordinality, a.job_id, v_future, v_recent, a.retention, at)
       and dibs._check_kind(a.ordinality, a.kind) end
     returning 1
   ), new_ready as (
@@ -236,9 +236,9 @@ begin
   )
   select array_agg(a.job_id order by a.ordinality),
     array_agg(a.queue_id) filter (where a.size > dibs._constant('large_job_bytes'))
-  into v_ids, v_large from asked as a;
-  if v_large is not null then
-    perform dibs._note_large(v_large);
+  into v_ids, v_large_queues from asked as a;
+  if v_large_queues is not null then
+    perform dibs._note_large(v_large_queues);
   end if;
   return v_ids;
 end
@@ -273,7 +273,7 @@ begin
     perform from dibs.queue as q where q.name = any (v_needs.queues) for key share;
   end if;
   if v_needs.is_sharded then
-    jobs := dibs._route_jobs(jobs);
+    jobs := dibs._route_jobs(jobs);  -- From here on, the queues are those of the shards.
     v_needs.queues := array(select distinct e ->> 'queue' from jsonb_array_elements(jobs) as e);
   end if;
   if v_needs.options = 0 and bodies is null and (v_needs.ids = 0 or fresh) and not v_needs.is_bounded then

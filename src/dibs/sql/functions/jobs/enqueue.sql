@@ -36,7 +36,9 @@ comment on function dibs._enqueue_as_batch is
 `payload` and `headers` are kept.';
 
 -- PL/pgSQL prepares every expression again in each transaction, and that costs more than evaluating it. So an ordinary
--- job needs few and small expressions here. Any other job is enqueued as a batch.
+-- job needs few and small expressions here. Any other job is enqueued as a batch: then v_queue is null.
+--
+-- v_stamp is the present in 1/65536 ms, the unit of the first half of an id.
 --
 -- An older snapshot may still see a queue that was dropped. If the queue rings, the trigger on its ticket raises 40001
 -- at commit. If it does not ring, the job is enqueued as a batch, which locks the row of the queue.
