@@ -1,16 +1,18 @@
 -- Candidates: the groups that a claim may serve, and the search for them.
 
 create or replace function dibs._candidate(
-  group_key uuid, pointer_n bigint, look_at timestamptz, is_ours boolean, floors dibs.group_floor[],
-  ended_runs integer default 0, next_id uuid default null, next_ticket dibs.group_floor default null,
-  policy dibs.group_policy default null, gate dibs.group_gate_state default 'none',
+  group_key uuid, is_ours boolean, floors dibs.group_floor[], pointer_n bigint default null,
+  look_at timestamptz default null, ended_runs integer default 0, next_id uuid default null,
+  next_ticket dibs.group_floor default null, policy dibs.group_policy default null,
+  gate dibs.group_gate_state default 'none',
   running integer default null, tat timestamptz default null, free_runs integer default null)
 returns dibs.group_candidate
 language sql immutable parallel safe
 return row(group_key, pointer_n, look_at, is_ours, floors, ended_runs, next_id, next_ticket, policy, gate,
   running, tat, free_runs)::dibs.group_candidate;
 
-comment on function dibs._candidate is 'Construct a candidate. PostgreSQL inlines this function.';
+comment on function dibs._candidate is
+'Make a candidate; its fields have the names of the arguments. PostgreSQL inlines this function.';
 
 create or replace function dibs._merge_floors(floors dibs.group_floor[]) returns dibs.group_floor[]
 language plpgsql immutable parallel safe
@@ -43,7 +45,7 @@ begin
     order by t.look_at, t.n limit want
     for update skip locked
   ), due as materialized (
-    -- All due pointers of their groups: each group becomes one candidate.
+    -- All due pointers of their groups, up to 1,000 of each.
     select s.spot from (select f.group_key, min(f.look_at) as look_at from front as f group by f.group_key) as f
     cross join lateral (
       select t.ctid as spot from dibs.group_pointer as t
@@ -53,7 +55,8 @@ begin
   ), gone as (
     delete from dibs.group_pointer as t using due as d where t.ctid = d.spot returning t.*
   ), candidate as materialized (
-    -- An expensive group gives a ticket with the probability 1 / cost.
+    -- One candidate for each group, in the order of the rotation. Without rules, its share is 1 / cost, and so is the
+    -- probability that it gives a ticket now.
     select m.*, with_tickets and random() < 1 / m.floors[1].cost as is_tried, row_number() over ()::integer as no
     from (
       select g.group_key, min(g.n) as n, min(g.look_at) as look_at, sum(g.ended_runs)::integer as ended_runs,
@@ -65,7 +68,7 @@ begin
       from gone as g group by g.group_key order by look_at, n
     ) as m
   ), ticket as materialized (
-    -- The first ticket of each group that is tried.
+    -- The first ticket of each group that is tried, of its highest priority.
     select r.spot, c.no from candidate as c
     cross join lateral (
       select r.spot from unnest(c.floors) as f
@@ -82,8 +85,8 @@ begin
   )
   select coalesce(array_agg(t.r), '{}'), coalesce(array_agg(t.no), '{}'),
     array(select c.no from candidate as c where c.is_tried except select k.no from ticket as k),
-    array(select dibs._candidate(c.group_key, c.n, c.look_at, true, c.floors, c.ended_runs, c.next_id)
-      from candidate as c),
+    array(select dibs._candidate(c.group_key, is_ours => true, floors => c.floors, pointer_n => c.n,
+      look_at => c.look_at, ended_runs => c.ended_runs, next_id => c.next_id) from candidate as c),
     (select count(*) = want from front)
   into first_tickets.tickets, first_tickets.candidate_nos, first_tickets.exhausted_nos, candidates, is_full
   from taken as t;
@@ -93,7 +96,8 @@ $$;
 comment on function dibs._take_pointers is
 'Delete up to `want` pointers of a rotation from (from_at, from_n) on, except those of `known` groups, and all other due
 pointers of their groups. Return a candidate for each group. `is_full` is true if there may be more pointers.
-`with_tickets` also takes the first ticket of each group (`first_tickets`), or, if it costs more than 1, of some.';
+`with_tickets` also takes the first ticket of each group (`first_tickets`); if its tickets cost more than 1, only
+sometimes.';
 
 create or replace function dibs._add_candidates(
   queue dibs.queue, inout search dibs.group_search, with_tickets boolean, at timestamptz,
@@ -122,7 +126,7 @@ begin
     -- jobs are shared. From now on, each round tries all candidates.
     v_known := v_known || array(select c.group_key from unnest(v_new) as c);
     v_new := v_new || array(
-      select dibs._candidate(l.group_key, null, null, false, l.floors)
+      select dibs._candidate(l.group_key, is_ours => false, floors => l.floors)
       from (
         select p.group_key,
           dibs._merge_floors(array_agg(row(p.priority, p.floor_at, p.floor_id, p.cost)::dibs.group_floor)) as floors

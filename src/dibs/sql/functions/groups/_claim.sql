@@ -40,7 +40,7 @@ begin
       v_search := v_step.search;
       v_round := v_step.first_tickets;
       if v_has_rules then
-        v_now := dibs.now();  -- The gates may count runs that ended after the claim began.
+        v_now := dibs.now();  -- No job starts before the end of the run in whose place it starts.
       end if;
     end if;
     if cardinality(v_round.tickets) = 0 then
@@ -94,7 +94,7 @@ declare
   v_began_us bigint;
   v_scan record;
   v_queue dibs.queue;
-  v_share integer;
+  v_want integer;
   v_floor dibs.floor;
   v_next_floor dibs.floor;
   v_look_back_us bigint;
@@ -110,8 +110,8 @@ begin
     where (s.queue).has_groups order by random()
   loop
     v_queue := v_scan.queue;
-    v_share := least(want - taken, v_scan.allowed);
-    continue when v_share = 0;
+    v_want := least(want - taken, v_scan.allowed);
+    continue when v_want = 0;
     v_began_us := dibs._micros(clock_timestamp());
     -- The floor of a rotation is the place of a pointer: its look_at, and its n in the form of a uuid.
     v_floor := dibs._read_floor(
@@ -124,14 +124,15 @@ begin
       v_queue, v_queue.id, dibs._from_micros(v_floor.due_us[1] - v_look_back_us),
       case when v_look_back_us > 0 then 0
         else ('x' || right(replace(v_floor.ids[1]::text, '-', ''), 16))::bit(64)::bigint end,
-      v_share, (v_scan.reservation).units, claim.at);
+      v_want, (v_scan.reservation).units, claim.at);
     v_next_floor := v_floor;
-    -- Leave the floor if this claim deleted no pointer, but took tickets of groups that other claims have locked.
+    -- Move the floor to the first pointer that this claim deleted, or, if there was nothing to take, to the top. Leave
+    -- it if this claim only took tickets of groups whose pointers other claims have locked.
     if v_served.first_at is not null or cardinality(v_served.batches) = 0 then
       v_place := row(v_floor.due_us[1], v_floor.ids[1]);
       v_first := row(coalesce(dibs._micros(v_served.first_at), v_top_us),
         lpad(to_hex(coalesce(v_served.first_n, 0)), 32, '0')::uuid);
-      v_place := dibs._moved_floor(v_place, v_first, v_top_us, v_served.taken = v_share);
+      v_place := dibs._moved_floor(v_place, v_first, v_top_us, v_served.taken = v_want);
       v_next_floor.due_us[1] := v_place.due_us;
       v_next_floor.ids[1] := v_place.id;
     end if;
@@ -141,10 +142,10 @@ begin
     taken := taken + v_served.taken;
     scans[v_scan.no].allowed := v_scan.allowed - v_served.taken;
 
-    v_share := v_share - v_served.taken;
-    if v_queue.noisy_share is not null and v_share > 0 then
+    v_want := v_want - v_served.taken;
+    if v_queue.noisy_share is not null and v_want > 0 then
       v_served := dibs._serve_rotation(
-        v_queue, -v_queue.id, '-infinity', 0, v_share, (v_scan.reservation).units, claim.at);
+        v_queue, -v_queue.id, '-infinity', 0, v_want, (v_scan.reservation).units, claim.at);
       batches := batches || v_served.batches;
       taken := taken + v_served.taken;
       scans[v_scan.no].allowed := scans[v_scan.no].allowed - v_served.taken;

@@ -35,8 +35,9 @@ begin
     delete from dibs.group_gate as g using gated as o where g.ctid = o.spot
   )
   select array_agg(dibs._candidate(
-    g.group_key, g.pointer_n, g.look_at, g.is_ours, g.all_floors, g.ended_runs, g.next_id,
-    next_ticket => r.ticket, policy => g.found_policy, gate => g.state, running => g.runs, tat => g.capped_tat,
+    g.group_key, is_ours => g.is_ours, floors => g.all_floors, pointer_n => g.pointer_n, look_at => g.look_at,
+    ended_runs => g.ended_runs, next_id => g.next_id, next_ticket => r.ticket, policy => g.found_policy,
+    gate => g.state, running => g.runs, tat => g.capped_tat,
     -- The least of three numbers, of which any may be null: by the concurrency, by the rate, and by the job that has
     -- to run next, alone and not before it is due.
     free_runs => case g.state when 'busy' then 0 when 'ours' then least(

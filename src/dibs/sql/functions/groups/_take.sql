@@ -28,8 +28,8 @@ returns dibs.group_tickets
 language plpgsql volatile
 as $$
 declare
-  -- Multiples of the golden ratio are spread evenly, even if several claims share the sequence.
-  v_draw double precision := nextval('dibs.group_draw_seq') % 10000 * 0.6180339887498949::double precision;
+  -- Multiples of the golden ratio are spread evenly: one sequence for all claims.
+  v_draw double precision := nextval('dibs.group_draw_seq') % 10000 * 0.6180339887498949::float8;
   v_round dibs.group_tickets;
 begin
   with open as materialized (
@@ -41,14 +41,14 @@ begin
     from unnest(candidates) with ordinality as c
     cross join lateral (select coalesce(counts[c.ordinality], 0) as taken) as n
     where c.ordinality >= first_no and c.ordinality <> all (exhausted) and c.floors is not null
-      and (c.free_runs is null or c.free_runs > n.taken)
-  ), portion as materialized (
-    -- The portions lie end to end: each has its length in `jobs` and begins at `start`.
+      and coalesce(c.free_runs > n.taken, true)
+  ), portion as (
+    -- The portions lie end to end: each is `jobs` long and begins at `start`.
     select p.*, p.jobs * p.cost as budget, ceil(p.start + v_draw) - (p.start + v_draw) as first_point
     from (
-      select o.*, want * o.share / sum(o.share) over w as jobs, want * (
-        sum(o.share) over (order by o.group_key rows unbounded preceding) - o.share) / sum(o.share) over w as start
-      from open as o window w as ()
+      select o.*, want * o.share / sum(o.share) over () as jobs, want * (
+        sum(o.share) over (order by o.group_key rows unbounded preceding) - o.share) / sum(o.share) over () as start
+      from open as o
     ) as p
   ), tried as materialized (
     -- Groups with a sampling point in their portion.
@@ -58,7 +58,8 @@ begin
     select t.spot, c.no, c.group_hold
     from tried as c
     cross join lateral (
-        select w.spot, w.id,
+      -- `point`: its sampling point, as a fraction of the budget.
+      select w.spot, w.id,
         (sum(w.cost) over (rows unbounded preceding) - w.cost + c.first_point * w.cost) / c.budget as point
       from (
         select r.* from unnest(c.floors) as f
