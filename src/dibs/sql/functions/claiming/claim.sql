@@ -76,8 +76,8 @@ returns setof dibs.claimed
 language sql stable
 begin atomic
   select _claimed.id, _claimed.token, _claimed.queue, coalesce(j.kind, ''), j.payload, j.body, j.content_type,
-    j.headers, _claimed.priority, _claimed.run, _claimed.attempt, coalesce(j.max_attempts, _claimed.max_attempts), _claimed.losses,
-    _claimed.due_at, j.deadline, _claimed.claimed_at, _claimed.lease_until
+    j.headers, _claimed.priority, _claimed.run, _claimed.attempt,
+    coalesce(j.max_attempts, _claimed.max_attempts), _claimed.losses, _claimed.due_at, j.deadline, _claimed.claimed_at, _claimed.lease_until
   from (select) as one
   -- OFFSET 0 keeps it a lookup by id: planned while partitions are empty, a join could read them whole later. The range
   -- of ids leaves out the partitions of other days.

@@ -1,6 +1,6 @@
 -- Rates, by the generic cell rate algorithm (GCRA). A rate keeps one time, its tat (theoretical arrival time): when it
--- will have made up for every token taken so far. Each token moves the tat `1 / rate` seconds ahead, from the present if
--- the tat lies in the past. The tat may be as far ahead as the tokens of one burst take.
+-- will have made up for every token taken so far. Each token moves the tat `1 / rate` seconds ahead, from the present
+-- if the tat lies in the past. The tat may be as far ahead as the tokens of one burst take.
 
 create or replace function dibs._burst(rate double precision, burst integer) returns integer
 language sql immutable parallel safe
