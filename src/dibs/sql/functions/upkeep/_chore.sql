@@ -6,6 +6,7 @@ as $$
 declare
   v_chore dibs.chore;
 begin
+  -- Each name has one row. Its newest version comes first in this order, before dead ones.
   select c.* into v_chore from dibs.chore as c where c.name = _read_chore.name order by c.done_at desc limit 1;
   if not found then
     raise exception using errcode = 'DI010', message = format('there is no chore %L', name),
@@ -31,7 +32,7 @@ $$;
 
 comment on function dibs._lock_chore is
 'Lock the row of a chore until the end of the transaction and return it. All fields are null if another transaction
-holds it, or if it has changed since it was read.';
+holds it.';
 
 create or replace function dibs._is_chore_due(chore dibs.chore, at timestamptz) returns boolean
 language sql immutable
@@ -46,15 +47,15 @@ returns interval
 language plpgsql volatile
 as $$
 declare
-  v_now timestamptz := clock_timestamp();
-  -- If the last step left more to do, this one belongs to the same round: add up their times.
-  v_took interval := v_now - began
-    + case when (chore).due_at <= (chore).done_at then (chore).took else interval '0' end;
-  v_wait interval := case
+  v_now constant timestamptz := clock_timestamp();
+  -- A step that left more to do made the next one due at once. Add up the times of all steps of a round.
+  v_goes_on constant boolean := (chore).due_at <= (chore).done_at;
+  v_took constant interval := v_now - began + case when v_goes_on then (chore).took else interval '0' end;
+  v_reads_tables constant boolean := (chore).name in ('expire', 'roll_up', 'repair_groups', 'repair_limits');
+  v_wait constant interval := case
     when wait is not null then wait
     when more then interval '0'
-    when (chore).name in ('expire', 'roll_up', 'repair_groups', 'repair_limits')
-      then greatest((chore).every, dibs._cooldown(1) * v_took)
+    when v_reads_tables then greatest((chore).every, dibs._cooldown(1) * v_took)
     else (chore).every end;
 begin
   update dibs.chore as c
@@ -66,6 +67,6 @@ end
 $$;
 
 comment on function dibs._record_chore_step is
-'Record a step of a chore in its row, and return how long until the next. A `wait` that is not null decides; otherwise
-none if there is `more` to do, otherwise the period of the chore. A chore that reads whole tables rests at least 20
-times as long as its round took.';
+'Record a step of a chore in its row, and return how long until the next: `wait`, if that is not null; no time if there
+is `more` to do; otherwise the period of the chore. A chore that reads whole tables rests at least 20 times as long as
+its round took (_cooldown).';

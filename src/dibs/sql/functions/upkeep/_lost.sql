@@ -1,18 +1,20 @@
 -- Find and restore jobs that no claim would ever find: without a ticket, or in a queue that is gone. Neither should
 -- ever happen.
 
--- Volatile: it may wait for the lock of make_days, and must then look with a new snapshot.
+-- Volatile, so that its statement has its own snapshot: it may wait for the lock of make_days, and must see what
+-- was committed meanwhile.
 create or replace function dibs._next_lost_jobs(after uuid, max_scanned integer, out ids uuid[], out next uuid)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 begin
-  -- All in one statement, which sees each ticket in exactly one table. Only a kept history says whether a run
-  -- succeeded, so jobs count only from history_since on; an hour later, because ids may be an hour ahead of the clock.
+  -- All in one statement, which sees each ticket in exactly one table.
   with candidate as materialized (
     select j.id, j.queue_id, j.history from dibs.job as j where j.id > _next_lost_jobs.after
     order by j.id limit max_scanned
   ), queue as materialized (
+    -- `history_from` is the first id whose job has all its runs in the history. Its time is an hour after
+    -- history_since, because the time in an id may be up to an hour ahead of the clock.
     select q.id, q.history,
       dibs._id_floor(greatest(dibs.now() - q.history_retention, q.history_since + interval '1 hour')) as history_from
     from dibs.queue as q where q.id in (select c.queue_id from candidate as c)
@@ -32,8 +34,8 @@ $$;
 
 comment on function dibs._next_lost_jobs is
 'Among the next `max_scanned` jobs after an id, find those that have no ticket, and therefore read as succeeded,
-although no run of theirs succeeded. `next` is where to go on, null after the last. Jobs of which no history is kept are
-left out: nothing says how they ended.';
+although no run of theirs succeeded (`ids`, null if there are none). `next` is where to go on, null after the last. Jobs
+whose history is not kept, or no longer, are left out: nothing says how they ended. So are jobs of missing queues.';
 
 create or replace function dibs._restore_jobs(ids uuid[], at timestamptz) returns bigint
 language plpgsql volatile
@@ -84,7 +86,8 @@ return least(
   (select p.queue_id from dibs.group_pointer as p where p.queue_id > after order by p.queue_id limit 1));
 
 comment on function dibs._next_queue_in_tickets is
-'The lowest queue id above `after` in any ticket or pointer; null if there is none. One index lookup for each table.';
+'The lowest queue id above `after` in any group pointer or ticket, except leases, which have no index by queue; null if
+there is none. One index lookup for each table.';
 
 create or replace function dibs._find_missing_queues() returns integer[]
 language plpgsql stable

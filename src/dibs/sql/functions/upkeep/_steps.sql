@@ -23,14 +23,15 @@ begin atomic
   select jsonb_build_object('fired', r.fired, 'skipped', r.skipped, 'missed', r.missed, 'troubled', r.troubled), r.more,
     case when not r.known then interval '5 seconds' when r.more then interval '0'
       when jsonb_array_length(r.cron) > 0 then interval '0.1 seconds'
-      else least(interval '1 second', greatest(r.wait, interval '0.01 seconds')) end,
+      when r.wait is null then interval '1 second'
+      else least(greatest(r.wait, interval '0.01 seconds'), interval '1 second') end,
     r.cron
   from dibs.run_schedules(100) as r;
 end;
 
 comment on function dibs._run_schedule_round is
-'Run schedules once. `wait` is the time until the next slot, and at most a second, because a schedule may also wait for
-the end of a run; `cron` are expressions that only the client can read.';
+'Run schedules once. `wait` is the time until the next slot, but at most a second, because a schedule may also wait for
+the end of a run; 5 seconds if there is no schedule. `cron` are expressions that only the client can read.';
 
 create or replace function dibs._run_chore_step(
   chore text, place uuid, out counts jsonb, out next uuid, out more boolean, out wait interval, out cron jsonb)
@@ -44,7 +45,7 @@ begin
       select jsonb_object_agg(r.state, r.jobs), sum(r.jobs) >= 1000 into counts, more
       from (
         select r.state, count(*) as jobs from dibs.rescue(1000) as r group by 1
-        union all select 'offered', dibs._unpark_due(1000)) as r
+        union all select 'unparked', dibs._unpark_due(1000)) as r
       where r.jobs > 0;
     when 'schedule' then
       select r.counts, r.more, r.wait, r.cron into counts, more, wait, cron from dibs._run_schedule_round() as r;
@@ -72,11 +73,12 @@ begin
         select p.outcome, sum(coalesce(p.trimmed, 1)) as rows,
           bool_or(p.trimmed >= 1000 or p.outcome = 'looked') as is_full
         from dibs.prune(1000) as p group by 1) as p;
+      -- prune keeps its place in the row of the chore, because it can also be called directly.
       next := (select c.place from dibs.chore as c where c.name = 'prune' order by c.done_at desc limit 1);
       more := more or next is not null;
     when 'make_days' then
       select jsonb_object_agg(d.outcome, d.days),
-        max(interval '30 seconds') filter (where d.outcome in ('made', 'locked'))
+        case when bool_or(d.outcome in ('made', 'locked')) then interval '30 seconds' end
       into counts, wait
       from (
         select d.outcome, count(*) as days from dibs.make_days() as d where d.outcome <> 'exists' group by 1) as d;

@@ -9,27 +9,32 @@ set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
-  v_began timestamptz := clock_timestamp();
-  v_forced boolean := coalesce(force, false);
+  v_forced constant boolean := coalesce(force, false);
   v_chore dibs.chore := dibs._read_chore(do_chore.name);
+  v_now timestamptz := clock_timestamp();
+  v_is_due boolean := v_forced or dibs._is_chore_due(v_chore, v_now);
   v_next uuid;
 begin
   perform dibs._check_isolation('do_chore');
   counts := '{}';
   more := false;
   cron := '[]';
-  -- Read the row before locking it: a lock costs a transaction id.
-  if v_forced or dibs._is_chore_due(v_chore, v_began) then
+  -- Lock the row only if the chore is due: a lock costs a transaction id.
+  if v_is_due then
     v_chore := dibs._lock_chore(v_chore.name);
+    if v_chore.name is null then
+      outcome := 'busy';
+      wait := interval '1 second';
+      return;
+    end if;
+    -- Look again: another process may have done the chore just before we locked its row.
+    v_now := clock_timestamp();
+    v_is_due := v_forced or dibs._is_chore_due(v_chore, v_now);
   end if;
-  if v_chore.name is null then
-    outcome := 'busy';
-    wait := interval '1 second';
-    return;
-  elsif not v_forced and not dibs._is_chore_due(v_chore, v_began) then
+  if not v_is_due then
     outcome := 'early';
     -- Random, so that not all processes come at the same moment.
-    wait := v_chore.due_at - v_began + random() * interval '0.2 seconds';
+    wait := v_chore.due_at - v_now + random() * interval '0.2 seconds';
     return;
   end if;
   begin
@@ -39,13 +44,14 @@ begin
     failures := 0;
   exception when others or query_canceled then
     -- A failure must not stop other chores, nor be repeated at once. That includes a statement timeout, which OTHERS
-    -- does not catch.
+    -- does not catch. The next try begins a new round (v_next is null), so that the steps before this one are not
+    -- kept waiting.
     outcome := 'failed';
     failures := v_chore.failures + 1;
     error := sqlerrm;
     wait := least(v_chore.every * 2 ^ least(v_chore.failures, 5), interval '30 seconds');
   end;
-  wait := dibs._record_chore_step(v_chore, v_began, more, wait, v_next, failures, error);
+  wait := dibs._record_chore_step(v_chore, v_now, more, wait, v_next, failures, error);
   -- A confined caller must not see the error: it may name any queue.
   if error is not null and dibs.confined_to() is not null then
     error := 'the view chores says why, to those who may see every queue';

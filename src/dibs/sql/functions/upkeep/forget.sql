@@ -20,7 +20,10 @@ begin
     returning 1)
   select count(*) into v_hints from gone;
   with gone as (
-    delete from dibs.worker as w where w.seen_at < dibs.now() - interval '7 days' returning 1)
+    delete from dibs.worker as w
+    where w.id in (
+      select o.id from dibs.worker as o where o.seen_at < dibs.now() - interval '7 days' for update skip locked)
+    returning 1)
   select count(*) into v_workers from gone;
   perform dibs._forget_parked_kinds();
   perform dibs._delete_old_schedule_runs(), dibs._delete_old_failures(dibs.now());
@@ -32,4 +35,5 @@ $$;
 comment on function dibs.forget is
 'Worker protocol: delete old hints of where to scan, workers not seen for 7 days, dedup keys whose time is over, errors
 and rows of the audit past their retention, deliveries and parents of jobs that are gone, processes that no supervisor
-watches any more, and operations that can no longer be undone. Returns how many rows were deleted.';
+watches any more, operations that can no longer be undone, old parked kinds, failures and runs of schedules. Returns how
+many rows were deleted, without the last three.';

@@ -8,12 +8,19 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := dibs.now();
+  v_missing constant integer[] := dibs._find_missing_queues();
   v_ids uuid[];
 begin
   perform dibs._check_isolation('repair_jobs'), dibs._refuse_confined('repair_jobs looks at all'),
     dibs._check_count('repair_jobs', repair_jobs.max);
   restored := 0;
-  queues := array(select 'recovered-' || g from unnest(dibs._find_missing_queues()) as g);
+  -- The first free of the names recovered-7, recovered-7-2, recovered-7-3 …
+  queues := array(
+    select (
+      select c.name
+      from generate_series(1, 1000) as n cross join lateral concat_ws('-', 'recovered', m.id, nullif(n, 1)) as c (name)
+      where not exists (select from dibs.queue as q where q.name = c.name) order by n limit 1)
+    from unnest(v_missing) with ordinality as m (id, place) order by m.place);
   select l.ids, l.next into v_ids, repair_jobs.next
   from dibs._next_lost_jobs(coalesce(repair_jobs.after, dibs._nil_id()), repair_jobs.max) as l;
   lost := coalesce(cardinality(v_ids), 0);
@@ -22,7 +29,7 @@ begin
   end if;
   -- Set every switch: nothing says what the jobs of a lost queue need.
   insert into dibs.queue (id, name, paused_at, has_groups, has_job_limits, has_large) overriding system value
-  select g, 'recovered-' || g, v_now, true, true, true from unnest(dibs._find_missing_queues()) as g
+  select m.id, m.name, v_now, true, true, true from unnest(v_missing, queues) as m (id, name)
   on conflict do nothing;
   perform dibs._note_priorities(array_agg(r.queue_id), array_agg(r.priority)) from (
     select distinct r.queue_id, r.priority from dibs.queue as q join dibs.ready as r on r.queue_id = q.id
@@ -37,5 +44,5 @@ comment on function dibs.repair_jobs is
 'Repair the findings `lost-job` and `gone-queue` of the doctor: a step of up to `max` jobs after an id. Jobs that have
 no ticket although no run of theirs succeeded become ready again: `lost` were found, `restored` were repaired. Queues
 that are gone although tickets name them are created again, paused, under the names in `queues`: move their jobs
-elsewhere, or resume them. Go on with `next` as `after` until it is null. A dry run only counts. In a sound database it
+elsewhere, or resume them. Go on with `next` as `after` until it is null. A dry run changes nothing. In a sound database it
 finds nothing.';
