@@ -22,8 +22,8 @@ return case what
 end;
 
 comment on function dibs._bound is
-'The most that a caller may give of something: bytes of JSON (as text), characters, or a number of items. Null for an
-unknown word.';
+'Return the most that a caller may give of something: bytes of JSON (as text), characters, or a number of items. Null
+for an unknown word.';
 
 create or replace function dibs._may_exceed(value jsonb, most integer) returns boolean
 language sql stable parallel safe
@@ -44,7 +44,7 @@ end
 $$;
 
 comment on function dibs._json_bytes_or_huge is
-'The bytes of JSON as text, or 2,000,000,000 if PostgreSQL cannot write so long a text.';
+'Return the bytes of JSON as text, or 2,000,000,000 if PostgreSQL cannot write so long a text.';
 
 create or replace function dibs._json_bytes(value jsonb) returns integer
 language sql stable parallel safe
@@ -53,7 +53,7 @@ return case
   else octet_length(value::text) end;
 
 comment on function dibs._json_bytes is
-'The bytes of JSON as text, the form in which clients get it. 2,000,000,000 if it is too long to write.';
+'Return the bytes of JSON as text, the form in which clients get it. 2,000,000,000 if it is too long to write.';
 
 create or replace function dibs._check_json(what text, given jsonb, bound text) returns void
 language plpgsql stable

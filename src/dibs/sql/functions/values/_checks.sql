@@ -117,7 +117,7 @@ begin atomic
 end;
 
 comment on function dibs._nearest_word is
-'The word of a list that is most similar to `word`, for "did you mean"; null if none is similar.';
+'Return the word of a list that is most similar to `word`, for "did you mean"; null if none is similar.';
 
 create or replace function dibs._refuse_unknown(code text, sentence text, word text, known text[], advice text)
 returns void
@@ -150,7 +150,7 @@ begin atomic
   where a.attrelid = type and a.attnum > 0 and not a.attisdropped;
 end;
 
-comment on function dibs._field_names is 'The names of the fields of a composite type, in order.';
+comment on function dibs._field_names is 'Return the names of the fields of a composite type, in order.';
 
 create or replace function dibs._check_json_keys(code text, owner text, kind text, given jsonb, known text[])
 returns void

@@ -35,20 +35,20 @@ create or replace function dibs._nil_id() returns uuid
 language sql immutable parallel safe
 return uuid '00000000-0000-0000-0000-000000000000';
 
-comment on function dibs._nil_id is 'The smallest id.';
+comment on function dibs._nil_id is 'Return the smallest id.';
 
 create or replace function dibs._sidelined_priority() returns smallint
 language sql immutable parallel safe
 return -100::smallint;
 
 comment on function dibs._sidelined_priority is
-'The lowest priority. A full queue may give it to new jobs, so that they wait behind all others.';
+'Return the lowest priority. A full queue may give it to new jobs, so that they wait behind all others.';
 
 create or replace function dibs._cooldown(took bigint) returns bigint
 language sql immutable parallel safe
 return 20 * took;
 
 comment on function dibs._cooldown is
-'How long to wait before repeating a measurement that took so long: 20 times as long, so that it takes at most a
+'Return how long to wait before repeating a measurement that took so long: 20 times as long, so that it takes at most a
 twentieth of the time.';
 

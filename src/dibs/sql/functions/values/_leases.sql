@@ -10,7 +10,8 @@ return case when growth = 1 or attempt <= 1 then least(lease, cap)
              extract(epoch from cap)::double precision) * interval '1 second' end;
 
 comment on function dibs._lease_length is
-'The length of the lease of an attempt: `lease` for the first, times `growth` for each later one, at most `cap`.';
+'Return the length of the lease of an attempt: `lease` for the first, times `growth` for each later one, at most
+`cap`.';
 
 create or replace function dibs._job_lease(
   lease interval, growth double precision, cap interval, queue dibs.queue, attempt integer)
@@ -21,8 +22,8 @@ return case when num_nonnulls(lease, growth, cap) > 0 then dibs._lease_length(
   attempt) end;
 
 comment on function dibs._job_lease is
-'The length of a job''s lease by the job''s own policy; the queue''s values replace nulls. Null if lease, growth and cap
-of the job are all null.';
+'Return the length of a job''s lease by the job''s own policy; the queue''s values replace nulls. Null if lease, growth
+and cap of the job are all null.';
 
 create or replace function dibs._expiry(due_at timestamptz, ttl interval, deadline timestamptz)
 returns timestamptz
@@ -31,8 +32,8 @@ return least(case when ttl < interval '10 years' then due_at + ttl else 'infinit
              coalesce(deadline, 'infinity'));
 
 comment on function dibs._expiry is
-'The time at which a job due at `due_at` expires: the earlier of TTL and deadline. Infinity for a TTL of 10 years or
-more, or null.';
+'Return the time at which a job due at `due_at` expires: the earlier of TTL and deadline. Infinity for a TTL of 10 years
+or more, or null.';
 
 create or replace function dibs._backoff_delay(backoff dibs.backoff, attempt integer) returns interval
 language sql volatile parallel safe
@@ -47,5 +48,5 @@ return (1 - coalesce((backoff).jitter, 0) * random()) * least(
   extract(epoch from coalesce((backoff).cap, interval '1 year'))::double precision) * interval '1 second';
 
 comment on function dibs._backoff_delay is
-'The delay after a failed attempt: exponential, or from a list whose last value repeats (a constant is a list of one).
-It is capped, and then made shorter by a random part up to `jitter`.';
+'Return the delay after a failed attempt: exponential, or from a list whose last value repeats (a constant is a list of
+one). It is capped, and then made shorter by a random part up to `jitter`.';

@@ -10,5 +10,5 @@ begin atomic
 end;
 
 comment on function dibs.version is
-'Worker protocol: the number of the newest applied migration, the digest of the installed functions, and the oldest
-client that may use them, as the schema version that this client came with.';
+'Worker protocol: return the number of the newest applied migration, the digest of the installed functions, and the
+oldest client that may use them, as the schema version that this client came with.';
