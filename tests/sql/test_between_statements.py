@@ -151,6 +151,35 @@ def test_a_rate_that_is_taken_away_while_a_claim_spends_from_it(
     assert db.execute("select count(*) from dibs.limit_rate").fetchone() == (0,)
 
 
+def test_a_rate_that_is_set_while_a_claim_holds_a_reservation_starts_with_its_burst(
+    connect: Connect, client: dibs.Client, db: Connection, later: Later
+) -> None:
+    """The claim returns tokens that it took of the earlier rate; the new one gains none by it."""
+    enqueue(client, 3)
+    db.execute("select dibs.set_limit(queue => 'q', rate => 0.001, burst => 10)")
+    with halted(db, "_return_tokens"):
+        claim = later.start(connect(), "select id from dibs.claim('{q}', 10)")
+        db.execute("select dibs.set_limit(queue => 'q', rate => 0.002, burst => 5)")
+    assert len(claim.result()) == 3
+    enqueue(client, 10)
+    assert len(client.claim("q", 10)) == 5
+    assert misplaced(db) == []
+
+
+def test_a_reservation_returns_the_tokens_and_units_that_it_does_not_use(client: dibs.Client, db: Connection) -> None:
+    enqueue(client, 3)
+    db.execute("select dibs.set_limit(queue => 'q', concurrency => 8, rate => 0.001, burst => 10)")
+    for expected in (3, 0):
+        assert len(client.claim("q", 10)) == expected
+    assert db.execute("select sum(units) from dibs.limit_unit").fetchone() == (5,)
+    enqueue(client, 20)
+    jobs = client.claim("q", 20)
+    assert len(jobs) == 5, "8 units, of which 3 are held; 7 tokens"
+    client.complete_many(jobs)
+    assert [len(client.claim("q", 20)) for _ in range(2)] == [2, 0]
+    assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
+
+
 def test_claims_that_pay_what_two_lowered_limits_owe_do_not_wait_for_each_other(
     connect: Connect, client: dibs.Client, db: Connection, later: Later
 ) -> None:

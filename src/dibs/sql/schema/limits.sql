@@ -128,11 +128,12 @@ comment on type dibs.held_units is
 create type dibs.queue_reservation as (
   limit_id integer,
   allowed integer,
-  units dibs.held_units
+  units dibs.held_units,
+  has_rate boolean
 );
 comment on type dibs.queue_reservation is
-'The reservation of a claim in a queue''s own limit: `allowed` jobs may start, and each then holds `units`, which is one
-unit of the limit, or null if the limit has no concurrency.';
+'The reservation of a claim in a queue''s own limit. `allowed` jobs may start: the claim took a token for each (if the
+limit has_rate) and a unit for each. `units` is the one unit that each job then holds; null without a concurrency.';
 
 create type dibs.unit_hint as (
   n bigint,

@@ -165,8 +165,9 @@ begin
     v_batches := v_batches || v_step.batches;
   end if;
   -- Return what was reserved of queues' own limits and not used.
-  perform dibs._return_units((s.reservation).limit_id, s.allowed, claim.at),
-    dibs._return_tokens((s.reservation).limit_id, s.allowed)
+  perform case when (s.reservation).units is not null
+      then dibs._return_units((s.reservation).limit_id, s.allowed, claim.at) end,
+    case when (s.reservation).has_rate then dibs._return_tokens((s.reservation).limit_id, s.allowed) end
   from unnest(v_scans) as s where (s.queue).has_limit and s.allowed > 0;
   return v_batches;
 end

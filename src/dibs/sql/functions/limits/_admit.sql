@@ -108,7 +108,7 @@ begin
   -- Return what is left.
   perform case when l.need_id < 0 then dibs._return_tokens(-l.need_id, l.units)
     else dibs._return_units(l.need_id, l.units, batch.at) end
-  from unnest(v_need_ids, v_left) as l (need_id, units);
+  from unnest(v_need_ids, v_left) as l (need_id, units) where l.units > 0;
   if v_blocked <> '{}' then
     perform dibs._block_tickets(b.tickets, b.group_holds, v_missing, v_needed, b.at)
     from dibs._part_of(batch, v_blocked) as b;

@@ -8,54 +8,51 @@ as $$
 declare
   v_began bigint := dibs._micros(clock_timestamp());
   v_last_n bigint := (select s.last_value from dibs.blocked_n_seq as s);
-  v_start dibs.first_blocked := dibs._recall('blocked', of_limit)::dibs.first_blocked;
+  v_hint dibs.first_blocked := dibs._recall('blocked', of_limit)::dibs.first_blocked;
   v_new record;
   v_first dibs.first_blocked;
 begin
-  if v_began between v_start.since and v_start.until then
-    -- Start at the remembered place, or at a ticket before it that was blocked since. The inner ORDER BY makes the
-    -- planner find these tickets by the index on n.
+  if v_began between v_hint.since and v_hint.until then
+    -- Look from the hint on, or from the first ticket before it that was blocked since. The inner ORDER BY makes the
+    -- planner find such tickets by the index on n.
     select b.* into v_new
     from (
       select -b.priority as rank, b.due_at, b.id from dibs.blocked as b
-      where b.limit_id = of_limit and b.n > v_start.n order by b.n) as b
+      where b.limit_id = of_limit and b.n > v_hint.n order by b.n) as b
     order by b.rank, b.due_at, b.id limit 1;
-    if (v_new.rank, v_new.due_at, v_new.id) < (v_start.rank, v_start.due_at, v_start.id) then
-      v_start.rank := v_new.rank;
-      v_start.due_at := v_new.due_at;
-      v_start.id := v_new.id;
+    if (v_new.rank, v_new.due_at, v_new.id) < (v_hint.rank, v_hint.due_at, v_hint.id) then
+      v_hint.rank := v_new.rank;
+      v_hint.due_at := v_new.due_at;
+      v_hint.id := v_new.id;
     end if;
   else
-    -- Start before all tickets: their ranks are -100 to 100.
-    v_start.rank := -101;
-    v_start.due_at := '-infinity';
-    v_start.id := dibs._nil_id();
-    v_start.until := null;
+    -- There is no hint, or it is too old: some tickets with a number below n may have been committed after it was made.
+    -- Look at all tickets: their ranks are -100 to 100.
+    v_hint.rank := -101;
+    v_hint.due_at := '-infinity';
+    v_hint.id := dibs._nil_id();
+    v_hint.until := null;
   end if;
   select (-b.priority), b.due_at, b.id into v_first.rank, v_first.due_at, v_first.id from dibs.blocked as b
   where b.limit_id = of_limit
-    and ((-b.priority), b.due_at, b.id) >= (v_start.rank, v_start.due_at, v_start.id)
+    and ((-b.priority), b.due_at, b.id) >= (v_hint.rank, v_hint.due_at, v_hint.id)
   order by (-b.priority), b.due_at, b.id limit 1;
-  v_first.n := v_last_n - dibs._constant('uncommitted_numbers');
-  v_first.since := v_began;
-  -- Look at all tickets again now and then: some may have been committed late, with a number below n.
-  v_first.until := coalesce(v_start.until, v_began + greatest(dibs._constant('commit_lag_us'),
+  -- Make the next hint. If no ticket waits, it is a place after all of them. Only a look at all tickets renews its end.
+  v_hint.rank := coalesce(v_first.rank, 101);
+  v_hint.due_at := coalesce(v_first.due_at, 'infinity');
+  v_hint.id := coalesce(v_first.id, dibs._nil_id());
+  v_hint.n := v_last_n - dibs._constant('uncommitted_numbers');
+  v_hint.since := v_began;
+  v_hint.until := coalesce(v_hint.until, v_began + greatest(dibs._constant('commit_lag_us'),
     dibs._constant('look_back_cooldown') * (dibs._micros(clock_timestamp()) - v_began)));
-  v_start := v_first;
-  if v_first.id is null then
-    -- No ticket waits: remember a place after all of them.
-    v_start.rank := 101;
-    v_start.due_at := 'infinity';
-    v_start.id := dibs._nil_id();
-  end if;
-  perform dibs._remember('blocked', of_limit, v_start::text);
+  perform dibs._remember('blocked', of_limit, v_hint::text);
   return v_first;
 end
 $$;
 
 comment on function dibs._first_blocked is
-'Return the first ticket that waits for a limit; its id is null if none does. Remember it in the session, so that the
-next call starts there and skips the dead rows before it.';
+'Return the place (rank, due_at, id) of the first ticket that waits for a limit; all null if none does. Remember it in
+the session as a hint, so that the next call looks from there on and skips the dead rows before it.';
 
 create or replace function dibs._ring_for_limit(of_limit integer) returns void
 language sql volatile
@@ -88,7 +85,7 @@ begin
     cross join lateral (select b.ctid as spot from dibs.blocked as b where b.id = k.id for update skip locked) as b
   ), gone as (
     delete from dibs.blocked as b using pick as p where b.ctid = p.spot returning b.*, b as ticket
-  ), put as (
+  ), moved as (
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
       fingerprint, group_key, cost)
     select g.id, coalesce(due, g.due_at), g.expire_at, g.queue_id, g.run, g.charged, g.losses, g.priority,
@@ -105,8 +102,9 @@ end
 $$;
 
 comment on function dibs._unblock_tickets is
-'Move these tickets from blocked to ready, and skip locked ones. A ticket keeps its place, or is due at `due` unless
-that is null. Return the tickets as they were in blocked, null if none was moved.';
+'Move these tickets from blocked to ready, and skip locked ones. A ticket keeps its due time if `due` is null, and is
+due then otherwise. `ring`: wake workers for them at the commit. Return the tickets as they were in blocked; null if
+none was moved.';
 
 create or replace function dibs._unblock_limit(of_limit integer, of_queues integer[], at timestamptz)
 returns dibs.blocked[]
@@ -159,20 +157,21 @@ language plpgsql volatile
 as $$
 declare
   v_queue_ids constant integer[] := array(select (s.queue).id from unnest(scans) as s);
-  v_first record;
+  v_ticket record;
   v_slot integer;
 begin
-  -- A claim starts to scan a priority at its floor. Lower a floor to the first ticket that was unblocked below it.
-  -- Groups need no floor: _unblock_tickets inserts pointers to their tickets.
-  for v_first in
+  -- Find the first ticket that was unblocked in each queue and priority. Tickets of groups need no floor: claims find
+  -- them by the pointers that _unblock_tickets has inserted.
+  for v_ticket in
     with unblocked as materialized (
       select t.queue_id, t.priority, t.due_at, t.id
       from dibs.limit_rule as r
       cross join lateral unnest(dibs._unblock_limit(r.id, v_queue_ids, at)) as t
-      where t.group_key is null and r.of_queue is null and dibs._free_tokens(r, at) > 0 and (r.concurrency is null or (
-        -- A scalar subquery instead of EXISTS, which the planner may turn into a scan of all units.
-        select true from dibs.limit_unit as u
-        where u.limit_id = r.id and u.n >= dibs._unit_hint(r.id) and u.freed_at <= at limit 1))
+      where t.group_key is null and r.of_queue is null
+        and (r.rate is null or dibs._free_tokens(r, at) > 0) and (r.concurrency is null or (
+          -- A scalar subquery instead of EXISTS, which the planner may turn into a scan of all units.
+          select true from dibs.limit_unit as u
+          where u.limit_id = r.id and u.n >= dibs._unit_hint(r.id) and u.freed_at <= at limit 1))
     )
     select s.no, u.priority, dibs._micros(min(u.due_at)) as due_us, (array_agg(u.id order by u.due_at, u.id))[1] as id
     from unblocked as u
@@ -180,19 +179,20 @@ begin
       on s.id = u.queue_id
     group by 1, 2
   loop
-    v_slot := array_position(((scans[v_first.no]).floor).priorities, v_first.priority);
-    continue when v_slot is null or (v_first.due_us, v_first.id)
-      >= (((scans[v_first.no]).floor).due_us[v_slot], ((scans[v_first.no]).floor).ids[v_slot]);
-    scans[v_first.no].floor.due_us[v_slot] := v_first.due_us;
-    scans[v_first.no].floor.ids[v_slot] := v_first.id;
+    -- If it is below the floor of its priority, lower the floor to it.
+    v_slot := array_position(((scans[v_ticket.no]).floor).priorities, v_ticket.priority);
+    continue when v_slot is null or (v_ticket.due_us, v_ticket.id)
+      >= (((scans[v_ticket.no]).floor).due_us[v_slot], ((scans[v_ticket.no]).floor).ids[v_slot]);
+    scans[v_ticket.no].floor.due_us[v_slot] := v_ticket.due_us;
+    scans[v_ticket.no].floor.ids[v_slot] := v_ticket.id;
   end loop;
   return scans;
 end
 $$;
 
 comment on function dibs._unblock_for_claim is
-'Unblock tickets of a claim''s queues that wait for limits with free units and tokens. Return the scans with floors that
-are not above these tickets, so that this claim can take them.';
+'Unblock tickets of a claim''s queues that wait for limits with free units and tokens. The scan of a queue starts at its
+floor, so lower the floors to these tickets, and return the scans.';
 
 create or replace function dibs._unblock_all(of_limit integer, at timestamptz) returns void
 language plpgsql volatile

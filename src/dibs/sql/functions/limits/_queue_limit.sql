@@ -12,7 +12,8 @@ declare
 begin
   select r.* into v_rule from dibs.limit_rule as r where r.is_set and r.of_queue = (queue).name;
   v_reservation.limit_id := v_rule.id;
-  if v_rule.rate is not null then
+  v_reservation.has_rate := v_rule.rate is not null;
+  if v_reservation.has_rate then
     v_tokens := dibs._take_tokens(v_rule.id, want, at);
   end if;
   v_reservation.allowed := v_tokens;
@@ -20,7 +21,7 @@ begin
     v_reservation.units.limit_ids := array[v_rule.id];
     v_reservation.units.limit_units := array[1];
     v_reservation.allowed := dibs._take_units(v_rule.id, v_tokens, at);
-    if v_reservation.allowed < v_tokens then
+    if v_reservation.has_rate and v_reservation.allowed < v_tokens then
       perform dibs._return_tokens(v_rule.id, v_tokens - v_reservation.allowed);
     end if;
   end if;
@@ -29,5 +30,5 @@ end
 $$;
 
 comment on function dibs._reserve_queue_limit is
-'Take up to `want` tokens and as many units of a queue''s own limit. `allowed` of the result is how many jobs the claim
-may take. The same transaction must return what it does not use (_return_units, _return_tokens).';
+'Take up to `want` tokens of a queue''s own limit, and as many units. The claim must return the tokens and units that it
+does not use (_return_tokens, _return_units) in the same transaction.';

@@ -2,7 +2,7 @@
 -- values/_rates.sql has the arithmetic.
 --
 -- A claim that takes tokens deletes the newest row of limit_rate and inserts its successor, so the next claim finds
--- the live row first in the index, before the dead ones. While that claim is open, other claims get no tokens.
+-- the live row first in the index, before the dead ones. Until that claim ends, other claims get no tokens.
 
 create or replace function dibs._free_tokens(rule dibs.limit_rule, at timestamptz) returns integer
 language sql stable
@@ -49,7 +49,7 @@ end
 $$;
 
 comment on function dibs._take_tokens is
-'Take up to `want` tokens of a limit''s rate. Return how many; 0 if another claim is taking some.';
+'Take up to `want` tokens of a limit''s rate, and return how many; 0 if another claim has the rate locked.';
 
 create or replace function dibs._return_tokens(of_limit integer, tokens integer) returns void
 language plpgsql volatile
@@ -58,7 +58,7 @@ begin
   -- The newest row is the one that this transaction wrote when it took the tokens, unless the rate was set again since.
   update dibs.limit_rate as p set tat = p.tat - tokens / r.rate * interval '1 second'
   from dibs.limit_rule as r
-  where r.id = of_limit and r.rate is not null and tokens > 0 and p.ctid = (
+  where r.id = of_limit and r.rate is not null and p.ctid = (
     select o.ctid from dibs.limit_rate as o
     where o.limit_id = of_limit order by o.n desc limit 1 for update skip locked);
 end
