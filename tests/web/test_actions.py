@@ -320,3 +320,33 @@ def fields(page: str) -> dict[str, str]:
     found = re.findall(r'<input (?:type="hidden" |id="[^"]*" )?name="([^"]+)" value="([^"]*)"', page)
     chosen = re.findall(r'<select [^>]*name="([^"]+)"[^>]*>.*?<option selected>([^<]*)<', page)
     return {name: unescape(value) for name, value in [*found, *chosen]}
+
+
+def test_marked_jobs_are_changed_at_once_however_slow(
+    web: TestClient, crew: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise "Go on" would mean every job of the queue."""
+    ids = dead(crew, "slow", 5)
+    asked = web.post("/jobs/many", data={"act": "delete", "queue": "slow", "id": [str(id) for id in ids[:3]]})
+    monkeypatch.setattr(import_module("dibs.client.steps_async"), "STEP", 1)
+    monkeypatch.setattr(import_module("dibs.web.pages.many"), "SECONDS", 0.0)
+    done = web.post("/jobs/many", data=hidden(asked.text))
+    assert parse_qs(urlsplit(done.headers["location"]).query)["n"] == ["3"]
+    assert "Go on" not in web.get(done.headers["location"]).text
+    assert [s.state for s in crew.status_many(ids)] == [dibs.State.UNKNOWN] * 3 + [dibs.State.FAILED] * 2
+
+
+def test_an_edit_saves_only_the_fields_that_were_changed(web: TestClient, crew: dibs.Client) -> None:
+    made = crew.enqueue("edit-twice", "k", {"user": 1, "half": 0.5, "text": "ü\n"})
+    page = web.get(f"/jobs/{made.id}/edit").text
+    opened = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, flags=re.DOTALL)
+    assert opened
+    form = {**fields(page), "payload": unescape(opened[1])}
+    crew.edit(made.id, payload={"user": 2})
+    web.post(f"/jobs/{made.id}/edit", data={**form, "priority": "7"})
+    crew.edit(made.id, priority=8)
+    answer = web.post(f"/jobs/{made.id}/edit", data=form)
+    assert answer.headers["location"].endswith("did=unchanged")
+    shown = crew.show(made.id)
+    assert shown
+    assert (shown["payload"], shown["priority"]) == ({"user": 2}, 8)

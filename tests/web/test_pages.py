@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+from datetime import UTC, datetime
 from html import unescape
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 from uuid import uuid4
 
@@ -13,12 +16,17 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from psycopg import sql
 
 import dibs
 from dibs.client.bounded import ActingClient
 from dibs.db import calls
+from dibs.queue_settings import SETTINGS
 from dibs.web import app
+from dibs.web.cron_words import cron_in_words
+from dibs.web.findings import Findings
+from dibs.web.pages.schedules import local_time
 from tests.waiting import wait_until
 from tests.web.conftest import NASTY, asking, who
 
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 
     from starlette.testclient import TestClient
 
+    from dibs.info import Finding
     from tests.servers import Databases
     from tests.web.conftest import Browse
 
@@ -387,3 +396,123 @@ def test_what_is_not_there_is_said(web: TestClient) -> None:
     assert web.get("/jobs/xyz").status_code == 400
     assert web.get("/jobs?state=odd").status_code == 400
     assert web.post("/jobs").status_code == 405
+
+
+def test_a_mask_of_one_key_covers_that_key(browse: Browse, crew: dibs.Client) -> None:
+    made = crew.enqueue("one-mask", "k", {"password": "s3cret", "p": "open"})
+    page = browse(mask="password").get(f"/jobs/{made.id}/raw").text
+    assert "s3cret" not in page
+    assert "open" in page
+
+
+def test_a_time_too_long_ago_is_refused(web: TestClient) -> None:
+    assert web.get("/jobs?within=800000d").status_code == 400
+
+
+def test_the_settings_of_a_newer_schema_are_skipped(
+    web: TestClient, crew: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew.queues.set("newer", lease=33)
+    known = {setting.name for setting in SETTINGS}
+    for module in ("queue", "policy"):
+        fewer = tuple(setting for setting in SETTINGS if setting.name != "ttl")
+        monkeypatch.setattr(import_module(f"dibs.web.pages.{module}"), "SETTINGS", fewer)
+    monkeypatch.delitem(import_module("dibs.web.pages.policy").NAMED, "ttl")
+    assert "ttl" in known
+    assert web.get("/queue?name=newer").status_code == 200
+    assert 'name="lease"' in web.get("/queue/policy?name=newer").text
+    changed = web.post("/queue/policy", data={"name": "newer", "was-lease": "33s", "lease": "44s"})
+    assert "<ins>44s</ins>" in changed.text
+
+
+def test_the_settings_of_an_older_schema_are_all_there_are(
+    web: TestClient, crew: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew.queues.set("older", lease=33)
+    later = replace(SETTINGS[0], name="later")
+    monkeypatch.setattr(import_module("dibs.web.pages.policy"), "SETTINGS", (*SETTINGS, later))
+    monkeypatch.setitem(import_module("dibs.web.pages.policy").NAMED, "later", later)
+    assert 'name="lease"' in web.get("/queue/policy?name=older").text
+    changed = web.post("/queue/policy", data={"name": "older", "was-lease": "33s", "lease": "44s", "later": "1"})
+    assert "<ins>44s</ins>" in changed.text
+
+
+async def test_users_do_not_wait_for_a_slow_doctor_one_after_the_other() -> None:
+    visits = 0
+
+    class Client:
+        async def doctor(self) -> list[Finding]:
+            nonlocal visits
+            visits += 1
+            raise dibs.errors.ServerError("took too long")
+
+    findings = Findings(cast("Any", Client()), poll=60)
+    answers = await asyncio.gather(*(findings.now() for _ in range(10)), return_exceptions=True)
+    assert {type(answer) for answer in answers} == {dibs.errors.ServerError}
+    assert visits == 1
+
+
+def test_the_present_run_has_its_number_without_a_history(web: TestClient, crew: dibs.Client) -> None:
+    crew.queues.set("no-history", history="none")
+    made = crew.enqueue("no-history", "k")
+    [first] = crew.claim("no-history")
+    crew.snooze(first, 0)
+    crew.claim("no-history")
+    page = web.get(f"/jobs/{made.id}").text
+    assert "run 2" in page
+    assert "run 1" not in page
+
+
+def test_a_group_with_its_own_limit_does_not_meet_the_one_of_other_groups(web: TestClient, crew: dibs.Client) -> None:
+    crew.groups.set("grouped", concurrency=71)
+    crew.groups.set("grouped", "own", concurrency=72)
+    own, other = (crew.enqueue("grouped", "k", group=group) for group in ("own", "other"))
+    assert (" 71" in web.get(f"/jobs/{own.id}").text, " 72" in web.get(f"/jobs/{own.id}").text) == (False, True)
+    assert (" 71" in web.get(f"/jobs/{other.id}").text, " 72" in web.get(f"/jobs/{other.id}").text) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("0 3 1 * 1", "at 03:00, on day 1 of the month or on Mondays"),
+        ("*/40 * * * *", "*/40 * * * *"),
+        ("0 */5 * * *", "0 */5 * * *"),
+        ("0 */6 * * *", "every 6 hours at :00"),
+        ("*/0 * * * *", "*/0 * * * *"),
+    ],
+)
+def test_cron_is_put_into_words_only_where_they_are_true(cron: str, words: str) -> None:
+    assert cron_in_words(cron) == words
+
+
+def test_a_zone_that_this_machine_does_not_know_is_shown_in_utc() -> None:
+    at = datetime(2031, 5, 1, 12, tzinfo=UTC)
+    assert local_time(at, "Mars/Olympus").hour == 12
+    assert local_time(at, "Europe/Berlin").hour == 14
+
+
+def test_the_hint_of_a_server_error_is_not_shown(browse: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: Any) -> Any:
+        raise dibs.errors.ServerError("statement", hint="s3cret host")
+
+    web = browse()
+    monkeypatch.setattr(ActingClient, "now", fail)
+    answer = web.get("/jobs")
+    assert answer.status_code == 500
+    assert "s3cret" not in answer.text
+
+
+async def test_an_error_in_one_close_leaves_no_connection_open(web_dsn: str) -> None:
+    dashboard = app(web_dsn, authorize=who)
+    writes = dashboard.state.writes
+    with writes.limited_to("pause"):
+        await writes.now()
+
+    async def fail() -> None:
+        raise RuntimeError("no")
+
+    dashboard.state.reads.close = fail
+    with pytest.raises(RuntimeError, match="no"):
+        await dashboard.aclose()
+    with writes.limited_to("pause"), pytest.raises(dibs.errors.ClientClosed):
+        await writes.now()

@@ -123,9 +123,9 @@ def by_token(file: SecretFile, *, write: bool) -> Authorize:
 
 
 def by_header(name: str, proxies: Proxies, *, write: bool) -> Authorize:
-    """Let in the user whom one of these proxies names in a header.
+    """Let in a user by a header that one of these proxies sets.
 
-    A request with the header twice is refused: the proxy may have added its own to one that the client sent.
+    A request with the header twice is refused: the client may have sent one, and the proxy added another.
     """
 
     def authorize(request: Request) -> Access | None:

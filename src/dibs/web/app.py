@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,11 @@ class Dashboard(Starlette):
         super().__init__(
             routes=[*ROUTES, Route("/static/{name}", _static, name="static")],
             middleware=[Middleware(Guard, authorize=authorize)],
-            exception_handlers={DibsError: _failed, HTTPException: _refused, RecursionError: _too_deep},
+            exception_handlers={
+                DibsError: _answer_dibs_error,
+                HTTPException: _answer_http_error,
+                RecursionError: _answer_too_deep,
+            },
             lifespan=_lifespan,
         )
         # A redirect would repeat the host name of the request, which a stranger may have chosen.
@@ -72,9 +76,10 @@ class Dashboard(Starlette):
 
     async def aclose(self) -> None:
         """Close all connections."""
-        self.state.fleet.close()
-        await self.state.reads.close()
-        await self.state.writes.close()
+        async with AsyncExitStack() as stack:  # It closes the others after an error of one.
+            stack.push_async_callback(self.state.writes.close)
+            stack.push_async_callback(self.state.reads.close)
+            stack.callback(self.state.fleet.close)
 
 
 def app(
@@ -95,19 +100,21 @@ def app(
     seconds that a statement may take, and ``poll`` the seconds between two updates of an open page. ``target`` is the
     number of seconds within which due jobs should be done, for the metric of workers wanted.
     """
-    settings = Settings(frozenset(key.casefold() for key in mask), hide_payloads, timeout, poll, target)
+    keys = [mask] if isinstance(mask, str) else mask
+    settings = Settings(frozenset(key.casefold() for key in keys), hide_payloads, timeout, poll, target)
     return Dashboard(dsn, authorize or from_this_machine(write=False), settings)
 
 
 def under(prefix: str, dashboard: ASGIApp) -> ASGIApp:
-    """Wrap the app so that it runs under a prefix, behind a proxy that passes the prefix on or strips it."""
+    """Wrap the app so that it runs under a prefix. A proxy in front of it may strip the prefix, or leave it."""
     root = "/" + prefix.strip("/")
 
     async def prefixed(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and root != "/":
             path = scope["path"]
-            rest = path.removeprefix(root) if path == root or path.startswith(root + "/") else path
-            scope = {**scope, "root_path": root, "path": root + (rest or "/")}
+            has_prefix = path == root or path.startswith(root + "/")
+            page = path.removeprefix(root) if has_prefix else path
+            scope = {**scope, "root_path": root, "path": root + (page or "/")}
         await dashboard(scope, receive, send)
 
     return prefixed
@@ -115,8 +122,10 @@ def under(prefix: str, dashboard: ASGIApp) -> ASGIApp:
 
 @asynccontextmanager
 async def _lifespan(dashboard: Any) -> AsyncIterator[None]:
-    yield
-    await dashboard.aclose()
+    try:
+        yield
+    finally:
+        await dashboard.aclose()
 
 
 async def _static(request: Request) -> Response:
@@ -127,9 +136,9 @@ async def _static(request: Request) -> Response:
     return Response(body, media_type=STATIC[name], headers={"Cache-Control": "no-cache"})
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _answer_dibs_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DibsError)
-    return render_error(request, DibsError(public(request, error), hint=error.hint), _status(error))
+    return render_error(request, public(request, error), _status(error))
 
 
 def _status(error: DibsError) -> int:
@@ -146,11 +155,11 @@ def _status(error: DibsError) -> int:
     return 503 if isinstance(error, ServerError) and error.sqlstate == TIMEOUT else 500
 
 
-async def _too_deep(request: Request, error: Exception) -> Response:  # noqa: ARG001
+async def _answer_too_deep(request: Request, error: Exception) -> Response:  # noqa: ARG001
     return render_error(request, DibsError("This has JSON in it that is nested too deeply to be read."), 422)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     messages = {404: "There is no such page.", 405: "This page does not take that method."}
     message = messages.get(error.status_code, error.detail)

@@ -36,6 +36,8 @@ def cron_in_words(expression: str) -> str:
     'at 02:30, Monday to Friday'
     >>> cron_in_words("*/15 * * * *")
     'every 15 minutes'
+    >>> cron_in_words("0 3 1 * 1")
+    'at 03:00, on day 1 of the month or on Mondays'
     """
     text = NAMES.get(expression.strip().lower(), expression)
     fields = text.split()
@@ -47,6 +49,8 @@ def cron_in_words(expression: str) -> str:
     parts = [_time(minute, hour), _weekdays(weekday), _days(day), _months(month)]
     if any(part is None for part in parts):
         return expression
+    if parts[1] and parts[2]:
+        parts[1:3] = [f"{parts[2]} or {parts[1]}"]  # With both, cron means either.
     return ", ".join(part for part in parts if part)
 
 
@@ -56,13 +60,21 @@ def _time(minute: str, hour: str) -> str | None:
     if hour == "*":
         if minute == "*":
             return "every minute"
-        if minute.startswith("*/") and _NUMBER.fullmatch(minute[2:]):
-            return f"every {int(minute[2:])} minutes"
+        if (minutes := _step(minute, 60)) is not None:
+            return f"every {minutes} minutes"
         if _NUMBER.fullmatch(minute):
             return f"every hour at :{int(minute):02}"
-    if hour.startswith("*/") and _NUMBER.fullmatch(hour[2:]) and _NUMBER.fullmatch(minute):
-        return f"every {int(hour[2:])} hours at :{int(minute):02}"
+    if (hours := _step(hour, 24)) is not None and _NUMBER.fullmatch(minute):
+        return f"every {hours} hours at :{int(minute):02}"
     return None
+
+
+def _step(field: str, whole: int) -> int | None:
+    """Return the number of a step such as ``*/15``; None if its distances differ, as those of ``*/40`` do."""
+    if not field.startswith("*/") or not _NUMBER.fullmatch(field[2:]):
+        return None
+    step = int(field[2:])
+    return step if step and whole % step == 0 else None
 
 
 def _weekdays(field: str) -> str | None:

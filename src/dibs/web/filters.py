@@ -63,7 +63,7 @@ class JobSearch:
         return bool(self.given.keys() - {"state", "queue", "kind"})
 
     def filter(self, now: datetime, settings: Settings) -> JobFilter:
-        """Return the filter of the client. Masked values cannot be searched, because a match would reveal them."""
+        """Return the filter of the client."""
         found: JobFilter = {}
         if self.state:
             found["states"] = sorted({s.value for name in self.state for s in _states(name)})
@@ -73,11 +73,11 @@ class JobSearch:
             # The text is meant literally: % and _ are no wildcards.
             found["reason"] = "%" + self.error.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_") + "%"
         if self.within:
-            found["enqueued_after"] = now - span_of(self.within)
+            found["enqueued_after"] = _ago(self.within, now)
         if self.payload:
-            found["payload"] = _unmasked(_contained(self.payload), settings)
+            found["payload"] = _parse_contained(self.payload, settings)
         if self.header:
-            found["headers"] = _unmasked(_contained(self.header), settings)
+            found["headers"] = _parse_contained(self.header, settings)
         texts = {
             "queue": self.queue,
             "kind": self.kind,
@@ -111,7 +111,22 @@ def span_of(text: str) -> timedelta:
         raise InvalidArgument(str(error)) from None
 
 
-def _contained(text: str) -> Any:
+def _ago(within: str, now: datetime) -> datetime:
+    try:
+        return now - span_of(within)
+    except OverflowError:
+        raise InvalidArgument(f"{within[:80]!r} is too long a time") from None
+
+
+def _parse_contained(text: str, settings: Settings) -> Any:
+    """Parse JSON that a job has to contain. Refuse masked values, because a match would reveal them."""
+    value = _parse_path(text)
+    if settings.cover(value) != value:
+        raise NotPermitted("masked values cannot be searched")
+    return value
+
+
+def _parse_path(text: str) -> Any:
     """Parse ``user.id=42`` to ``{"user": {"id": 42}}``; or JSON."""
     if text.startswith(("{", "[")):
         return read_json(text)
@@ -125,12 +140,6 @@ def _contained(text: str) -> Any:
     for name in reversed(names):
         found = {name: found}
     return found
-
-
-def _unmasked(value: Any, settings: Settings) -> Any:
-    if settings.shown(value) != value:
-        raise NotPermitted("masked values cannot be searched")
-    return value
 
 
 def _value(text: str) -> Any:

@@ -46,7 +46,7 @@ class RateLimit:
         return self._empty_at.get(key, now) + self._step - self._per - now
 
     def add(self, key: str, now: float, count: int) -> None:
-        """Add a guess; with a count of -1, take one back."""
+        """Add ``count`` guesses; -1 takes one back."""
         self._empty_at[key] = max(self._empty_at.pop(key, now), now) + count * self._step
         while self._empty_at and (len(self._empty_at) > MOST or next(iter(self._empty_at.values())) <= now):
             self._empty_at.popitem(last=False)
@@ -55,7 +55,7 @@ class RateLimit:
 class GuessLimit:
     """Counts wrong guesses of each address, and of all together.
 
-    Addresses that were right before still get in when all together have guessed too often.
+    The limit of all together does not hold back an address that was right before.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class GuessLimit:
         self._clock = clock
 
     def count_guess(self, address: str) -> None:
-        """Count a guess as wrong, until :meth:`take_back`. Raise if the address has guessed too often."""
+        """Count a guess as wrong; :meth:`take_back` corrects that. Raise if the address has guessed too often."""
         now = self._clock()
         wait = self._each.wait(address, now)
         if address not in self._right:
@@ -75,7 +75,7 @@ class GuessLimit:
             raise TooManyGuesses(wait)
         self._count(address, now, 1)
         if self._each.wait(address, now) > 0:
-            log.warning("too many wrong passwords or tokens from %s", address)
+            log.warning("too many passwords or tokens from %s: it has to wait unless this one is right", address)
 
     def take_back(self, address: str) -> None:
         """Take the last guess back: it was right."""
@@ -98,7 +98,7 @@ def limit_guesses(authorize: Authorize, proxies: Proxies, guesses: GuessLimit | 
         if "authorization" not in request.headers:
             return await resolved(authorize(request))
         address = client_address(request, proxies)
-        counted.count_guess(address)
+        counted.count_guess(address)  # Before the check, so that many guesses at the same moment count.
         if access := await resolved(authorize(request)):
             counted.take_back(address)
         return access

@@ -121,8 +121,8 @@ def render_error(request: Request, error: DibsError, status: int) -> Response:
     return render(request, "error.html", http_status=status, error=error)
 
 
-def public(request: Request, error: DibsError) -> str:
-    """Return the public part of an error. The text of the server may name hosts, logins and statements: log it only."""
+def public(request: Request, error: DibsError) -> DibsError:
+    """Return the public part of an error, and log the rest: the server may name hosts, logins and statements."""
     if isinstance(error, ConnectionLost):
         message = "The database cannot be reached."
     elif isinstance(error, LoginRefused):
@@ -131,6 +131,6 @@ def public(request: Request, error: DibsError) -> str:
         late = error.sqlstate == TIMEOUT
         message = "This took longer than a page may." if late else "The database could not do this."
     else:
-        return error.message
+        return error
     log.warning("%r: %s", request.scope["path"], error)
-    return message
+    return DibsError(message)

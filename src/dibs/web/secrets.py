@@ -59,8 +59,9 @@ class SecretFile:
 
     def _current(self) -> list[Secret]:
         try:
-            if (stamp := self._stamp()) != self._seen:
-                self._seen = stamp
+            stamp = self._stamp()
+            if stamp != self._seen:
+                self._seen = stamp  # Before the read, so that a bad file is reported once. The read checks its mode.
                 self._secrets = self._read()
         except InvalidArgument as error:
             log.warning("the old secrets stay in force: %s", error.message)

@@ -18,7 +18,7 @@ class Settings:
     poll: float = 3.0
     target: float = 300.0
 
-    def shown(self, value: Any) -> Any:
+    def cover(self, value: Any) -> Any:
         """Cover a payload, result or the like: all of it, or the values of masked keys."""
         if self.hide_payloads and value is not None:
             return HIDDEN

@@ -14,8 +14,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse
 
 from dibs.operation import acting_as
+from dibs.states import Answer
 from dibs.web.filters import read_json
-from dibs.web.pages.edit import existing_job, is_hidden, read_whole
+from dibs.web.pages.edit import digest, existing_job, is_hidden, read_whole
 from dibs.web.pages.errors import number_of
 from dibs.web.pages.job import id_in
 from dibs.web.render import Page, link
@@ -132,16 +133,22 @@ async def delete(request: Request, client: ActingClient, form: FormData) -> Resp
 
 @needs("edit")
 async def edit(request: Request, client: ActingClient, form: FormData) -> Response:
-    """Change the payload and the priority of a job that waits or is dead."""
+    """Change the payload and the priority of a job that waits or is dead: only what is not as the form showed it."""
     id = id_in(request)
     changes: JobChanges = {}
     if "payload" in form:
         page = Page(request)
         if is_hidden(page, await existing_job(page, id)):
             raise HTTPException(403, "A part of this payload is hidden, so it cannot be replaced.")
-        changes["payload"] = read_json(_text(form, "payload"))
+        payload = read_json(_text(form, "payload"))
+        if digest(payload) != form.get("was-payload"):
+            changes["payload"] = payload
     if form.get("priority"):
-        changes["priority"] = read_whole("priority", _text(form, "priority"))
+        priority = read_whole("priority", _text(form, "priority"))
+        if str(priority) != form.get("was-priority"):
+            changes["priority"] = priority
+    if not changes:
+        return redirect(request, f"jobs/{id}", Answer.UNCHANGED.value)
     answer = await client.edit(id, **changes)
     return redirect(request, f"jobs/{id}", answer.value)
 

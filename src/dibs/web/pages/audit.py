@@ -21,6 +21,6 @@ async def audit(request: Request) -> Response:
     found = await page.read("the audit", page.client.audit(before=before, limit=PAGE + 1), [])
     return await page.render(
         "audit.html",
-        changes=[(a, [page.settings.shown(part) for part in (a.filter, a.detail) if part]) for a in found[:PAGE]],
+        changes=[(a, [page.settings.cover(part) for part in (a.filter, a.detail) if part]) for a in found[:PAGE]],
         more=found[PAGE - 1].operation if len(found) > PAGE else None,
     )

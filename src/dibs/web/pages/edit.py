@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
@@ -25,7 +27,8 @@ async def edit_page(request: Request) -> Response:
     id = id_in(request)
     found = await existing_job(page, id)
     hidden = is_hidden(page, found)
-    return await page.render("edit.html", id=id, job=found, payload=None if hidden else found["payload"], hidden=hidden)
+    payload = None if hidden else found["payload"]
+    return await page.render("edit.html", id=id, job=found, payload=payload, was=digest(payload), hidden=hidden)
 
 
 async def existing_job(page: Page, id: UUID) -> dict[str, Any]:
@@ -38,12 +41,19 @@ async def existing_job(page: Page, id: UUID) -> dict[str, Any]:
 
 def is_hidden(page: Page, job: dict[str, Any]) -> bool:
     """True if a part of the payload is masked: saving would overwrite it."""
-    return bool(page.settings.shown(job["payload"]) != job["payload"]) or job["body"] is not None
+    return bool(page.settings.cover(job["payload"]) != job["payload"]) or job["body"] is not None
+
+
+def digest(payload: Any) -> str:
+    """Return a hash of a payload. The form carries it, so that a save knows if the user changed the payload."""
+    return sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
 
 
 def read_whole(name: str, text: str) -> int:
     """Parse a whole number that a user typed."""
     try:
-        return int(text) if len(text) < 12 else int("")
+        if len(text) >= 12:
+            raise ValueError("too many digits")
+        return int(text)
     except ValueError:
         raise InvalidArgument(f"{name} is a whole number, not {text[:40]!r}") from None

@@ -42,6 +42,7 @@ async def errors(request: Request) -> Response:
         sparks=sparks,
         queue=queue,
         errors=logged[:PAGE],
+        page_size=PAGE,
         source=source,
         before=before,
         more=logged[PAGE - 1]["id"] if len(logged) > PAGE else None,

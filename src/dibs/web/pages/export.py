@@ -51,8 +51,7 @@ async def _begin(
     page: Page, filter: JobFilter, before: UUID | None
 ) -> tuple[Exported | None, AsyncGenerator[Exported], Sequence[str]]:
     """Read the first part before anything is sent, so that an error can be shown. Leave out hidden payloads."""
-    hidden = page.settings.hide_payloads
-    for payloads in (True, False)[hidden:]:
+    for payloads in [False] if page.settings.hide_payloads else [True, False]:
         parts: Any = page.client.export(filter, payloads=payloads, before=before)
         try:
             return await anext(parts, None), parts, (*EXPORTED, *CARRIED) if payloads else EXPORTED
@@ -71,14 +70,14 @@ async def _written(
     async with aclosing(parts):
         try:
             while part is not None:
-                yield lines(form, (cover_secrets(job, page.settings.shown) for job in part.jobs), names)
+                yield lines(form, (cover_secrets(job, page.settings.cover) for job in part.jobs), names)
                 count, place = count + len(part.jobs), part.next
                 if place is not None and (count >= MOST or time.monotonic() >= until):
                     yield _stopped(form, f"stopped after {count}, and there may be more", place)
                     return
                 part = await anext(parts, None)
         except DibsError as error:
-            yield _stopped(form, f"stopped after {count}: {public(page.request, error)}", place)
+            yield _stopped(form, f"stopped after {count}: {public(page.request, error).message}", place)
         except RecursionError:
             yield _stopped(form, f"stopped after {count}: JSON is nested too deeply to be read", place)
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from dibs.info import Limit
 
 FACTS = ("shard", "priority", "max_attempts", "losses", "cost", "content_type")
-MOMENTS = ("deadline", "expire_at")
 """Facts of a job besides its life, shown if they are set."""
+MOMENTS = ("deadline", "expire_at")
+"""Times of a job besides its life, shown if they are set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,9 @@ async def job(request: Request) -> Response:
         job=shown,
         why=why,
         status=status,
-        steps=steps(shown, status.state) if shown else [],
+        steps=steps(shown, status.state, status.run) if shown else [],
         facts=[(name, shown[name]) for name in FACTS if shown and shown.get(name) is not None],
-        limits=[limit for limit in limits if shown and applies(limit, shown)],
+        limits=applying(limits, shown) if shown else [],
         moments=[(name, shown[name]) for name in MOMENTS if shown and shown.get(name) is not None],
         can_cancel=status.state in WAITING or status.state is State.RUNNING,
         can_retry=status.state in DEAD,
@@ -90,28 +91,32 @@ async def shown_job(page: Page, id: UUID) -> dict[str, Any] | None:
 
 def masked(page: Page, found: dict[str, Any]) -> dict[str, Any]:
     """Cover the hidden parts of a job."""
-    shown = page.settings.shown
-    attempts = [cover_secrets(attempt, shown) for attempt in found["attempts"]]
-    changes = [{**change, "before": shown(change["before"])} for change in found["changes"]]
-    return {**cover_secrets(found, shown), "attempts": attempts, "changes": changes}
+    cover = page.settings.cover
+    attempts = [cover_secrets(attempt, cover) for attempt in found["attempts"]]
+    changes = [{**change, "before": cover(change["before"])} for change in found["changes"]]
+    return {**cover_secrets(found, cover), "attempts": attempts, "changes": changes}
 
 
-def applies(limit: Limit, job: dict[str, Any]) -> bool:
-    """True if a limit applies to this job."""
-    if limit.concurrency is None and limit.rate is None:
-        return False
+def applying(limits: list[Limit], job: dict[str, Any]) -> list[Limit]:
+    """Return the limits that apply to this job."""
     queue, group = job["queue"], job["group"]
     subjects = {
         "queue": [(queue, queue)],
         "kind": [(None, job["kind"])],
-        "group": [] if group is None else [(queue, group), (queue, None)],
+        "group": [] if group is None else [(queue, group)],
         "resource": [(None, name) for name in job["resources"] or ()],
     }
-    return (limit.queue, limit.name) in subjects[limit.scope]
+    if group is not None and not any(limit.scope == "group" and limit.name == group for limit in limits):
+        subjects["group"] = [(queue, None)]  # The default of groups without their own policy.
+    return [
+        limit
+        for limit in limits
+        if (limit.queue, limit.name) in subjects[limit.scope] and (limit.concurrency, limit.rate) != (None, None)
+    ]
 
 
-def steps(job: dict[str, Any], state: State) -> list[Step]:
-    """Return the life of a job, step by step."""
+def steps(job: dict[str, Any], state: State, run: int | None) -> list[Step]:
+    """Return the life of a job, step by step; ``run`` is the number of the present run."""
     made = moment(job["enqueued_at"])
     life = [Step("enqueued", made)]
     due = moment(job["due_at"])
@@ -119,7 +124,7 @@ def steps(job: dict[str, Any], state: State) -> list[Step]:
         life.append(Step("due", due))
     life += [_run(a) for a in job["attempts"]]
     if state is State.RUNNING:
-        life.append(Step(f"run {len(job['attempts']) + 1}", moment(job["claimed_at"]), "running", worker=job["worker"]))
+        life.append(Step(f"run {run}", moment(job["claimed_at"]), "running", worker=job["worker"]))
     elif state in WAITING and job["attempts"]:
         life.append(Step("next attempt", due, state.value))
     elif state in DEAD:

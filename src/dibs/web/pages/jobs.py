@@ -38,6 +38,7 @@ async def jobs(request: Request) -> Response:
         search=search,
         before=before,
         found=found,
+        page_size=PAGE,
         more=found.next,
         queues=[q.name for q in queues],
         choices=STATES,

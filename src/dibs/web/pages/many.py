@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from dibs.client.bounded import ActingClient
     from dibs.operation import Action, Changed, JobFilter, Steps
 
-MOST, SECONDS = 10_000, 10.0
-"""The number of jobs that one request changes, and its seconds at most; the next request goes on."""
+MOST = 10_000
+"""The most jobs that one request changes; the next request goes on."""
+SECONDS = 10.0
+"""Seconds after which a request stops; the next request goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ ACTS = {
 
 @dataclass(frozen=True, slots=True)
 class BulkOptions:
-    """The other fields of a form: the target queue, the rate, and the cursor and count of a change that goes on."""
+    """The other fields of a form: the target queue and the rate; when a change goes on, its cursor and count so far."""
 
     to: str = ""
     rate: str = ""
@@ -108,10 +110,12 @@ def _done(request: Request, act: BulkAction, search: JobSearch, options: BulkOpt
 async def _change(
     client: ActingClient, name: str, filter: JobFilter, options: BulkOptions, *, dry_run: bool
 ) -> Changed:
-    steps: Steps = {"max": MOST, "within": SECONDS, "after": options.after, "dry_run": dry_run}
+    # Marked jobs are few, so change them all now: the address of the next page has no room for those that are left.
+    within = None if "ids" in filter else SECONDS
+    steps: Steps = {"max": MOST, "within": within, "after": options.after, "dry_run": dry_run}
     match name:
         case "retry":
-            # Jobs of the steps before are due first.
+            # The jobs of earlier requests are due first.
             rate = options.per_second
             return await client.retry(filter, rate=rate, delay=options.so_far / rate if rate else 0, **steps)
         case "cancel":

@@ -46,6 +46,7 @@ async def change_policy(request: Request, client: ActingClient, form: FormData) 
         as_texts(await page.client.queues.settings(name)),
         {key: str(form[key]).strip() for key in NAMED if key in form},
     )
+    typed = {key: text for key, text in typed.items() if key in was}
     changed = {key: text for key, text in typed.items() if text != form.get(f"was-{key}")}
     values, wrong = read(changed)
     if wrong or not changed or form.get("again"):
@@ -60,7 +61,7 @@ async def change_policy(request: Request, client: ActingClient, form: FormData) 
         await client.queues.set(name, **values)
         return redirect(request, "queue", "policy", name=name)
     then = as_texts(after)
-    differences = [(NAMED[key], was[key], then[key]) for key in NAMED if was[key] != then[key]]
+    differences = [(NAMED[key], was[key], then[key]) for key in was if was[key] != then[key]]
     return await page.render(
         "policy.html", name=name, differences=differences, changed=changed, was=was, moved=moved, cautions=CAUTIONS
     )
@@ -80,7 +81,7 @@ async def show_form(
     return await page.render(
         "policy_edit.html",
         name=name,
-        settings=SETTINGS,
+        settings=[setting for setting in SETTINGS if setting.name in texts],
         texts=texts,
         was=was or texts,
         wrong=wrong or {},
@@ -90,8 +91,8 @@ async def show_form(
 
 
 def as_texts(settings: list[SettingInfo]) -> dict[str, str]:
-    """Return the policy of a queue as the texts of the form."""
-    return {one.setting: NAMED[one.setting].write(one.value) for one in settings}
+    """Return the policy of a queue as the texts of the form, without settings of a newer schema."""
+    return {one.setting: NAMED[one.setting].write(one.value) for one in settings if one.setting in NAMED}
 
 
 def read(texts: dict[str, str]) -> tuple[Any, dict[str, str]]:

@@ -6,8 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from dibs.errors import UnknownQueue
-from dibs.info import Depth, GroupInfo, QueueInfo, SettingInfo
+from dibs.info import Depth, GroupInfo, SettingInfo
 from dibs.queue_settings import SETTINGS, Setting
 from dibs.web.charts import RANGES, filled
 from dibs.web.render import Page
@@ -49,7 +48,7 @@ async def queue(request: Request) -> Response:
     return await page.render(
         "queue.html",
         now=now,
-        queue=existing(known, name),
+        queue=known,
         own=[pair for pair in policy(settings) if pair[1].source != "default" or pair[1].tasks],
         defaults=[pair for pair in policy(settings) if pair[1].source == "default" and not pair[1].tasks],
         depth=depth,
@@ -64,13 +63,6 @@ async def queue(request: Request) -> Response:
         order=order if order in ORDERS else ORDERS[0],
         orders=[order for order in ORDERS if order != "noisy" or any(g.noisy for g in groups)] if groups else [],
     )
-
-
-def existing(known: QueueInfo | None, name: str) -> QueueInfo:
-    """Return the queue; raise if there is none."""
-    if known is None:
-        raise UnknownQueue(f"there is no queue {name!r}", hint="the overview lists them")
-    return known
 
 
 async def limits_with_holders(page: Page, queue: str) -> list[tuple[Limit, list[RunningJob]]]:
@@ -90,6 +82,6 @@ def ordered(groups: list[GroupInfo], order: str) -> list[GroupInfo]:
 
 
 def policy(settings: list[SettingInfo]) -> list[tuple[Setting, SettingInfo]]:
-    """Return the settings of a queue, each with its definition."""
-    sorts = {setting.name: setting for setting in SETTINGS}
-    return [(sorts[one.setting], one) for one in settings]
+    """Return the settings of a queue, each with its definition; skip those of a newer schema."""
+    definitions = {setting.name: setting for setting in SETTINGS}
+    return [(definitions[one.setting], one) for one in settings if one.setting in definitions]

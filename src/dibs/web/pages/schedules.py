@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -41,10 +42,18 @@ async def schedule(request: Request) -> Response:
         now=now,
         schedule=found,
         words=rule_in_words(found),
-        upcoming=[(at, at.astimezone(ZoneInfo(found.zone))) for at in upcoming],
+        upcoming=[(at, local_time(at, found.zone)) for at in upcoming],
         runs=runs(shown),
-        payload=page.settings.shown(shown["job"].get("payload")) if shown else None,
+        payload=page.settings.cover(shown["job"].get("payload")) if shown else None,
     )
+
+
+def local_time(at: datetime, zone: str) -> datetime:
+    """Return a time in a zone; in UTC if this machine does not know the zone."""
+    try:
+        return at.astimezone(ZoneInfo(zone))
+    except (KeyError, ValueError, OSError):
+        return at.astimezone(UTC)
 
 
 async def _shown(page: Page, name: str) -> dict[str, Any] | None:
