@@ -4,8 +4,8 @@ create or replace function dibs._add_pointers(ids uuid[], at timestamptz) return
 language plpgsql volatile
 as $$
 begin
+  -- Due now at the earliest: claims may have stopped looking at earlier places of the rotation.
   insert into dibs.group_pointer (queue_id, group_key, priority, look_at, floor_at, cost)
-  -- Not before the present, where claims begin to look.
   select r.queue_id, r.group_key, r.priority, greatest(r.due_at, at), r.due_at, avg(coalesce(r.cost, 1))
   from unnest(ids) as k (id)
   cross join lateral (
@@ -16,7 +16,8 @@ end
 $$;
 
 comment on function dibs._add_pointers is
-'Insert pointers to tickets that this transaction has inserted. Jobs without a group or without a ticket are left out.';
+'Insert pointers to tickets that this transaction has inserted, one for those of a group with the same priority and due
+time. Jobs without a group or without a ticket are left out.';
 
 create or replace function dibs._end_group_runs(
   group_keys uuid[], group_holds dibs.group_hold[], queues integer[], waiting uuid[], at timestamptz) returns void
@@ -36,16 +37,16 @@ end
 $$;
 
 comment on function dibs._end_group_runs is
-'Return the holds of runs that ended: insert a wakeup for each group with the number of its runs. The arrays are
-parallel. `waiting` has the ids of jobs that wait again, otherwise nulls; a strict group continues with such a job. A
-null array stands for no such job.';
+'Insert a wakeup for each group whose runs ended: it gives their holds back (`ended_runs`). The first four arguments are
+parallel arrays, with an item for each run. `waiting` has the id of a job that waits again, otherwise null: a strict
+group has to go on with such a job (`next_id`). A null array stands for no such jobs.';
 
 create or replace function dibs._wake_groups(
   group_keys uuid[], queues integer[], group_holds dibs.group_hold[], at timestamptz) returns void
 language plpgsql volatile
 as $$
 begin
-  -- Return holds whatever the policy is now: one set before this transaction commits still counts these tickets.
+  -- Give holds back whatever the policy is now: one that is set before this transaction commits counts these tickets.
   insert into dibs.group_pointer (queue_id, group_key, look_at, ended_runs, ring)
   select w.queue_id, w.group_key, at, w.ended_runs, q.ring
   from (
@@ -62,5 +63,6 @@ end
 $$;
 
 comment on function dibs._wake_groups is
-'Return the holds of tickets that waited and are gone, and wake strict groups, which may have waited for one of them.
-The arrays are parallel.';
+'Insert a wakeup for each group of which waiting tickets are gone, if it gives holds back (`ended_runs`), or if the group
+is strict: it may have waited for one of these tickets. The first three arguments are parallel arrays, with an item for
+each ticket.';

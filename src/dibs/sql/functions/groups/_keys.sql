@@ -24,17 +24,3 @@ end;
 
 comment on function dibs._find_group_policy is
 'Return the policy of a group: its own, otherwise the one for all groups of the queue. No row if neither is set.';
-
-create or replace function dibs._check_group_name(name text) returns void
-language plpgsql immutable
-as $$
-begin
-  if length(name) not between 1 and 200 or name ~ '[[:cntrl:]]' then
-    raise exception using errcode = 'DI010',
-      message = format('a group''s name has 1 to 200 characters and no control characters, not %L', left(name, 80));
-  end if;
-end
-$$;
-
-comment on function dibs._check_group_name is
-'Raise an error for a text that cannot be the name of a group. Null passes.';

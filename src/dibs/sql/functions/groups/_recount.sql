@@ -46,41 +46,35 @@ comment on function dibs._count_group_holds is
 'Return the number of holds of each group, in one queue or all (0): by leases, by blocked tickets, and by ended runs
 whose pointers no claim has merged yet. Groups without holds are left out.';
 
-create or replace function dibs._find_wrong_group_gates(max integer) returns table (queue_id integer, group_key uuid)
-language sql stable
-begin atomic
-  select w.queue_id, w.group_key from (
-    select coalesce(g.queue_id, h.queue_id) as queue_id, coalesce(g.group_key, h.group_key) as group_key
-    from (select distinct on (g.group_key) g.* from dibs.group_gate as g order by g.group_key, g.n desc) as g
-    full join dibs._count_group_holds(0) as h on h.group_key = g.group_key
-    where coalesce(g.running, 0) <> coalesce(h.running, 0)
-    union
-    select t.queue_id, t.group_key from dibs._wrong_group_holds(0, dibs._nil_id()) as t
-  ) as w
-  where exists (
-    select from dibs._find_group_policy(w.queue_id, w.group_key) as p where p.is_limited)
-  limit _find_wrong_group_gates.max;
-end;
-
-comment on function dibs._find_wrong_group_gates is
-'Return up to `max` limited groups whose gate counts another number of holds than are taken, or whose running jobs have
-wrong holds. It takes no lock: every transaction leaves both right.';
-
 create or replace function dibs._repair_group_gates(at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 declare
-  v_group record;
+  v_wrong record;
   v_repaired bigint := 0;
 begin
   if not exists (select from dibs.queue as q where q.has_group_policy) then
     return 0;
   end if;
-  for v_group in select w.queue_id, w.group_key from dibs._find_wrong_group_gates(100) as w loop
-    perform from dibs.group_lock as l where l.bucket = dibs._group_bucket(v_group.group_key) for update skip locked;
+  for v_wrong in
+    -- Groups whose newest gate row has another count, and groups whose running jobs have wrong holds. This takes no
+    -- lock: every transaction leaves both right.
+    select w.queue_id, w.group_key
+    from (
+      select coalesce(g.queue_id, h.queue_id) as queue_id, coalesce(g.group_key, h.group_key) as group_key
+      from (select distinct on (g.group_key) g.* from dibs.group_gate as g order by g.group_key, g.n desc) as g
+      full join dibs._count_group_holds(0) as h on h.group_key = g.group_key
+      where coalesce(g.running, 0) <> coalesce(h.running, 0)
+      union
+      select t.queue_id, t.group_key from dibs._wrong_group_holds(0, dibs._nil_id()) as t
+    ) as w
+    where exists (select from dibs._find_group_policy(w.queue_id, w.group_key) as p where p.is_limited)
+    limit 100
+  loop
+    perform from dibs.group_lock as l where l.bucket = dibs._group_bucket(v_wrong.group_key) for update skip locked;
     continue when not found;
-    perform dibs._correct_group_holds(v_group.queue_id, v_group.group_key);
-    perform dibs._recount_group_gates(v_group.queue_id, v_group.group_key, at);
+    perform dibs._correct_group_holds(v_wrong.queue_id, v_wrong.group_key);
+    perform dibs._recount_group_gates(v_wrong.queue_id, v_wrong.group_key, at);
     v_repaired := v_repaired + 1;
   end loop;
   return v_repaired;
@@ -88,5 +82,5 @@ end
 $$;
 
 comment on function dibs._repair_group_gates is
-'Recount up to 100 gates that are wrong, and return their number. A group that a claim has locked waits for the next
-repair.';
+'Correct the gates and the holds of up to 100 limited groups where they are wrong, and return the number of groups. A
+group that a claim has locked waits for the next repair.';

@@ -1,21 +1,5 @@
 -- groups: a sample of a queue's groups to show, however many there are.
 
-create or replace function dibs._busiest_groups(ids integer[], max integer)
-returns table (queue_id integer, group_key uuid, running bigint, id uuid)
-language plpgsql stable
-as $$
-begin
-  return query
-  select l.queue_id, l.group_key, count(*), (array_agg(l.id))[1]
-  from (select l.queue_id, l.group_key, l.id from dibs.lease as l limit 2 * dibs._count_bound()) as l
-  where l.queue_id = any (ids) and l.group_key is not null
-  group by 1, 2 order by 3 desc, 2 limit max;
-end
-$$;
-
-comment on function dibs._busiest_groups is
-'Return up to `max` groups with the most running jobs, each with the id of one of them. Reads at most 20,000 leases.';
-
 create or replace function dibs._longest_waiting_groups(ids integer[], at timestamptz, max integer)
 returns table (queue_id integer, group_key uuid)
 language plpgsql stable
@@ -44,15 +28,22 @@ begin
   select f.queue_id, f.group_key, bool_or(f.noisy), coalesce(max(f.running), 0),
     (array_agg(f.id) filter (where f.id is not null))[1], sum(f.sampled)
   from (
-    (select h.queue_id, h.group_key, false as noisy, h.running, h.id, null::double precision as sampled
-     from dibs._busiest_groups(ids, _find_shown_groups.max) as h)
+    -- Those with the most running jobs, by at most 20,000 leases.
+    (select l.queue_id, l.group_key, false as noisy, count(*) as running, (array_agg(l.id))[1] as id,
+       null::double precision as sampled
+     from (select l.queue_id, l.group_key, l.id from dibs.lease as l limit 2 * dibs._count_bound()) as l
+     where l.queue_id = any (ids) and l.group_key is not null
+     group by 1, 2 order by 4 desc, 2 limit _find_shown_groups.max)
     union all
+    -- Those that have waited the longest.
     (select distinct n.queue_id, n.group_key, false, 0, null::uuid, null::double precision
      from dibs._longest_waiting_groups(ids, at, _find_shown_groups.max) as n)
     union all
+    -- The noisy ones.
     (select distinct n.queue_id, n.group_key, true, 0, null::uuid, null::double precision
      from dibs._longest_waiting_groups(array(select -k from unnest(ids) as k), at, _find_shown_groups.max) as n)
     union all
+    -- Those with the most waiting jobs, by a sample.
     (select s.queue_id, s.group_key, false, 0, null::uuid, sum(s.jobs) from dibs._sample_tickets('ready', at) as s
      where s.queue_id = any (ids) and s.group_key is not null
      group by 1, 2 order by sum(s.jobs) desc, 2 limit _find_shown_groups.max)
@@ -62,9 +53,8 @@ end
 $$;
 
 comment on function dibs._find_shown_groups is
-'Return the groups with the most running jobs, those that have waited the longest, the noisy ones, and, by a sample,
-those with the most waiting jobs (`sampled`): up to `max` of each sort and some more. `id` is one of the running jobs,
-null if there is none.';
+'Return up to `max` groups of each of four sorts, and some more. `running` jobs are counted, `sampled` is an estimate of
+the waiting ones (null if unknown), and `id` is one of the running jobs (null if there is none).';
 
 create or replace function dibs._waiting_in_group(
   queue_id integer, group_key uuid, at timestamptz, max integer, out jobs bigint, out oldest timestamptz, out id uuid)

@@ -17,7 +17,10 @@ begin
     raise exception using errcode = 'DI010', message = 'a group''s weight cannot be null',
       hint = 'the usual weight is 1';
   end if;
-  perform dibs._check_group_name(set_group.name);
+  if length(set_group.name) not between 1 and 200 or set_group.name ~ '[[:cntrl:]]' then
+    raise exception using errcode = 'DI010', message = format(
+      'a group''s name has 1 to 200 characters and no control characters, not %L', left(set_group.name, 80));
+  end if;
   perform dibs._begin_change();
   perform dibs._ensure_queues(array[set_group.queue]);
   perform dibs._refuse_sharded(set_group.queue, 'group policy');
@@ -25,6 +28,7 @@ begin
   v_group_key := coalesce(dibs._group_key(v_queue, set_group.name), dibs._nil_id());
   -- Lock the queue: the next statement reads the policy that a call before this one wrote.
   perform from dibs.queue as q where q.id = v_queue for no key update;
+  -- A group without its own policy begins with the one for all groups.
   select p.* into v_old from dibs._find_group_policy(v_queue, v_group_key) as p;
   v_old.weight := coalesce(v_old.weight, 1);
   v_new := jsonb_populate_record(v_old, policy);
