@@ -22,14 +22,15 @@ def place_of(value: Any, is_unfit: Callable[[Any], bool], root: str = "$") -> tu
     """
     place, part = root, value
     for _ in range(DEEPEST):
-        inner = next(((step, child) for step, child in _children(part) if is_unfit(child)), None)
+        inner = next(((step, child) for step, child in children(part) if is_unfit(child)), None)
         if inner is None:
             break
         place, part = place + inner[0], inner[1]
     return place, part
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
+def children(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the place and the value of each part of a value."""
     if isinstance(value, dict):
         for key, child in value.items():
             yield f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]", child

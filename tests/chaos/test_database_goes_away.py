@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +19,8 @@ from tests.chaos.proxy import Proxy
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import psycopg
 
     from dibs.embedded import Server
@@ -213,6 +216,35 @@ def test_a_retry_is_not_repeated_after_a_lost_answer(dsn: str) -> None:
         with pytest.raises(dibs.ConnectionLost):
             client.retry({"queue": "q"}, max=3)
         wait_until(lambda: client.queues.depth("q").ready == 3, what="half of them are back")
+
+
+CHANGES: dict[str, Callable[[dibs.Client], object]] = {
+    "dibs.delete": lambda client: client.delete({"queue": "q"}, max=1),
+    "dibs.purge": lambda client: client.queues.purge("waiting", max=1),
+    "dibs.move": lambda client: client.move({"queue": "q"}, "waiting", max=1),
+    "dibs.cancel_where": lambda client: client.cancel_where({"queue": "waiting"}, max=1),
+    "dibs.drop_group": lambda client: client.groups.drop("q", "a"),
+}
+
+
+@pytest.mark.parametrize("function", CHANGES)
+def test_a_change_is_not_repeated_after_a_lost_answer(dsn: str, function: str) -> None:
+    """A second step would change another job than the first, beyond the maximum; a second drop finds nothing."""
+    with Proxy(dsn) as proxy, dibs.Client(proxy.dsn, patience=10) as client:
+        client.groups.set("q", "a", weight=2)
+        client.enqueue_many(dibs.NewJob(queue=queue) for queue in ["q"] * 3 + ["waiting"] * 3)
+        for job in client.claim("q", 3):
+            client.fail(job, final=True)
+        before = states(client)
+        proxy.lose_the_answer_to(function.encode())
+        with pytest.raises(dibs.ConnectionLost):
+            CHANGES[function](client)
+        changed = 0 if function == "dibs.drop_group" else 1
+        wait_until(lambda: (before - states(client)).total() == changed, what="one job has changed")
+
+
+def states(client: dibs.Client) -> Counter[tuple[str, str]]:
+    return Counter((job.queue, str(job.state)) for job in client.find_jobs().jobs)
 
 
 async def test_a_cancelled_claim_leaves_nothing_leased(dsn: str) -> None:

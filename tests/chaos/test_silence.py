@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -82,6 +84,21 @@ def test_a_job_never_runs_on_two_workers_though_one_hears_nothing(
             cut_off.send_signal(signal.SIGTERM)
             assert cut_off.wait(30) == 0
             assert time.monotonic() - began < 20
+
+
+def test_a_lost_connection_is_told_as_such_while_many_files_are_open(dsn: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2000, hard), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with Proxy(dsn) as proxy:
+            proxy.go_silent(for_new=True)
+            with pytest.raises(dibs.ConnectionLost):
+                Database(proxy.dsn, patience=0.1).connect()
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def answers(client: dibs.Client) -> bool:

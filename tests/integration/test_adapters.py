@@ -524,7 +524,9 @@ async def test_every_kind_of_argument_reaches_the_server_by_asyncpg(dsn: str, qu
         await client.cancel(held.id)
         other = await client.enqueue(queue, "welcome", dedup_key="d")
         chosen: JobFilter = {"ids": [job.id, held.id, other.id]}
-        step = await client._run(calls.operate.retry(chosen, 0.5, 2.5, True, (9, None, None, False)), conn)
+        step = await client._run(
+            calls.operate.retry(chosen, 0.5, 2.5, True, calls.operate.StepArgs(9, None, None, False)), conn
+        )
         assert (step.matched, step.done, step.next) == (2, 1, None)
         assert step.refused == (StillDead(held.id, dibs.Answer.DUPLICATE),)
     await conn.close()

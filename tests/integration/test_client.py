@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 import dibs
@@ -204,3 +206,22 @@ async def test_an_error_in_one_close_leaves_nothing_open(dsn: str) -> None:
         await app.aclose()
     with pytest.raises(dibs.errors.ClientClosed):
         await client.now()
+
+
+@pytest.mark.parametrize("delay", [0.00005, timedelta(microseconds=1)])
+def test_the_shortest_delays_are_taken(client: dibs.Client, delay: float | timedelta) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q") for _ in range(3))
+    snoozed, failed, released = client.claim("q", 3)
+    assert client.snooze(snoozed, delay) is dibs.Answer.OK
+    assert client.fail(failed, "no", delay=delay).answer is dibs.Answer.OK
+    client.release_many([released])
+
+
+class Measured(msgspec.Struct):
+    value: float
+
+
+@pytest.mark.parametrize("payload", [{float("nan"), 1.0}, {"measured": Measured(float("inf"))}])
+def test_no_number_becomes_null_silently(client: dibs.Client, payload: object) -> None:
+    with pytest.raises(dibs.InvalidArgument, match="no NaN and no infinity"):
+        client.enqueue("q", "k", payload)

@@ -605,6 +605,15 @@ def test_the_dsn_of_another_database(dsn: str) -> None:
     assert at_database(dsn, "b").startswith("postgresql://") is dsn.startswith("postgresql://")
 
 
+@pytest.mark.parametrize(
+    "dsn",
+    ["postgresql://u:p#s@h/db", "postgresql://u:p?s@h:1,i:2/db?sslmode=disable", "postgresql://u@h/db?dbname=z&port=7"],
+)
+def test_the_dsn_of_another_database_keeps_the_password_and_the_settings(dsn: str) -> None:
+    other = psycopg.conninfo.conninfo_to_dict(at_database(dsn, "other"))
+    assert other == {**psycopg.conninfo.conninfo_to_dict(dsn), "dbname": "other"}
+
+
 def test_importing_needs_no_pytest() -> None:
     program = "import sys, dibs.testing; sys.exit('pytest' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": str(SOURCES)})

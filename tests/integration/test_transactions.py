@@ -10,11 +10,14 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from django.db import connection
+from psycopg.pq import TransactionStatus
+from psycopg_pool import PoolTimeout
 from sqlalchemy.ext import asyncio as sa_async
 from sqlalchemy.orm import Session
 
 import dibs
 from dibs.client.context import Context
+from dibs.db.database_async import AsyncDatabase
 from tests.integration.test_adapters import connect_django, django_settings, url  # noqa: F401
 
 if TYPE_CHECKING:
@@ -149,6 +152,49 @@ def test_a_transaction_that_is_open_already_is_refused(dsn: str, client: dibs.Cl
     with psycopg.connect(dsn) as conn, Context(job).transaction(conn):
         conn.execute("select 1")
     assert client.status(job.id).state is dibs.State.SUCCEEDED
+
+
+def cut_off(db: psycopg.Connection[Any], conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    db.execute("select pg_terminate_backend(%s, 10000)", (conn.info.backend_pid,))
+
+
+async def test_a_lost_connection_is_told_as_such(dsn: str, db: psycopg.Connection[Any], client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        cut_off(db, conn)
+        with pytest.raises(psycopg.OperationalError):
+            conn.execute("select 1")
+        with pytest.raises(dibs.ConnectionLost), Context(job).transaction(conn):
+            pass
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as other:
+        cut_off(db, other)
+        with pytest.raises(psycopg.OperationalError):
+            await other.execute("select 1")
+        with pytest.raises(dibs.ConnectionLost):
+            async with Context(job).transaction(other):
+                pass
+
+
+def test_django_without_autocommit_is_refused(dsn: str, client: dibs.Client, django_settings: None) -> None:  # noqa: F811
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    connect_django(dsn)
+    connection.set_autocommit(False)
+    with pytest.raises(dibs.InvalidArgument, match="open already"), Context(job).transaction(connection):
+        pass
+    connection.rollback()
+    connection.close()
+
+
+async def test_a_handlers_own_pool_without_a_free_connection_is_not_ours(dsn: str) -> None:
+    database = AsyncDatabase(dsn, pool_size=1)
+    with pytest.raises(PoolTimeout, match="theirs"):
+        async with database.transaction():
+            raise PoolTimeout("theirs")
+    async with database.transaction() as conn:
+        assert conn.info.transaction_status is TransactionStatus.INTRANS
+    await database.close()
 
 
 def write_and_fail(here: Context) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
+from dibs.db.listen import AsyncBell, Bell
 from dibs.runtime.points import armed
 from dibs.runtime.wake import FAST_POLLS
 from tests.waiting import wait_until
@@ -33,6 +34,27 @@ def listener(connect: Connect) -> psycopg.Connection[Any]:
     conn = connect()
     conn.execute("listen dibs")
     return conn
+
+
+def test_a_bell_that_is_stopped_ends_the_waits(dsn: str) -> None:
+    bell = Bell(dsn)
+    bell.start(10)
+    is_rung: list[bool] = []
+    waiting = threading.Thread(target=lambda: is_rung.append(bell.wait(["q"], bell.heard(["q"]), 60)))
+    waiting.start()
+    bell.stop()
+    waiting.join(10)
+    assert is_rung == [False]
+
+
+async def test_an_async_bell_that_is_stopped_ends_the_waits(dsn: str) -> None:
+    bell = AsyncBell(dsn)
+    await bell.start(10)
+    waiting = asyncio.create_task(bell.wait(["q"], bell.heard(["q"]), 60))
+    await asyncio.sleep(0)
+    await bell.stop()
+    async with asyncio.timeout(10):
+        await waiting
 
 
 def test_a_commit_rings_once_for_each_queue(connect: Connect, listener: psycopg.Connection[Any]) -> None:

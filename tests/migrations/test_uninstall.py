@@ -49,6 +49,10 @@ def test_everything_goes_and_the_roles_when_nobody_needs_them(new_server: Server
     assert fetch(first, "select count(*) from pg_roles where rolname like 'dibs\\_%'") == 0
     again = run(first, "--yes")
     assert again.returncode != 0
+    migrate(second)
+    execute(second, "drop owned by dibs_observer")
+    execute(second, "drop role dibs_observer")
+    assert uninstall(second, roles=True).roles == tuple(role for role in sql.ROLES if role != "dibs_observer")
     assert "not installed" in again.stderr
     assert migrate(first).before is None
 

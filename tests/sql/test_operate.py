@@ -672,6 +672,13 @@ def test_every_change_of_an_operator_is_written_down(db: psycopg.Connection[Any]
     assert client.audit(limit=2, before=found[1].operation) == found[2:4]
 
 
+def test_an_edit_without_a_delay_changes_none(client: dibs.Client) -> None:
+    made = client.enqueue("q", "k", delay=60)
+    due = client.status(made.id).due_at
+    assert client._run(calls.operate.edit(made.id, {"delay": None, "priority": 3})) == "changed"
+    assert client.status(made.id).due_at == due
+
+
 def test_what_applications_do_is_written_down_only_for_somebody_who_acts(client: dibs.Client) -> None:
     client.cancel(client.enqueue("q", "k").id)
     assert client.audit() == []
@@ -687,7 +694,7 @@ def test_the_steps_of_a_change_are_one_operation(
     assert (seen.operation, seen.jobs, seen.filter) == (done.operation, 5, {"queue": "q"})
     assert one(db, "select count(*) from dibs.audit") == 3
     with pytest.raises(dibs.InvalidArgument, match="no operation"):
-        client._run(calls.operate.purge("q", (10, None, done.operation, False)))
+        client._run(calls.operate.purge("q", calls.operate.StepArgs(10, None, done.operation, False)))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Unpack
 
+from dibs.db.calls.operate import StepArgs
 from dibs.operation import Changed
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     from dibs.client.noun_async import AsyncRun
     from dibs.db.calls import Call
-    from dibs.db.calls.operate import StepArgs
     from dibs.operation import Step, Steps
 
 STEP, LOOK = 1000, 10_000
@@ -30,7 +30,7 @@ async def in_steps(run: AsyncRun, ask: Callable[[StepArgs, int], Call[Step]], **
     so_far = Changed(0, 0, None, more=True, next=steps.get("after"))
     while so_far.more and (max is None or so_far.matched < max):
         most = size if max is None else min(size, max - so_far.matched)
-        step = await run(ask((most, so_far.next, so_far.operation, dry_run), so_far.matched))
+        step = await run(ask(StepArgs(most, so_far.next, so_far.operation, dry_run), so_far.matched))
         matched, done = so_far.matched + step.matched, so_far.done + step.done
         refused = (*so_far.refused, *step.refused)[:REFUSED]
         so_far = Changed(matched, done, step.operation, step.next is not None, step.next, refused)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from dibs.db.dsn import connect, read
 from dibs.db.translate import translated
+
+_URL = re.compile(r"(\w+://)([^@/]*@)?([^/?]*)(?:/[^?]*)?(?:\?(.*))?", re.DOTALL)
+"""A URL: its scheme, its login with the password, its hosts, and its settings. Its database is left out."""
 
 
 def execute(dsn: str, statement: str, args: tuple[Any, ...] | None = None) -> None:
@@ -28,12 +32,12 @@ def fetch(dsn: str, statement: str) -> Any:
 def at_database(dsn: str, name: str) -> str:
     """Return the DSN with another database; a URL stays a URL."""
     dsn = read(dsn)
-    if dsn.startswith(("postgresql://", "postgres://")):
-        # Not urlunsplit: if the host is empty, as for a socket, it drops the slashes.
-        parts = urlsplit(dsn)
-        query = f"?{parts.query}" if parts.query else ""
-        return f"{parts.scheme}://{parts.netloc}/{quote(name, safe='')}{query}"
-    return make_conninfo(dsn, dbname=name)
+    if not dsn.startswith(("postgresql://", "postgres://")):
+        return make_conninfo(dsn, dbname=name)
+    # As libpq takes a URL apart, and not urlsplit, for which a # in a password begins a fragment.
+    scheme, login, host, query = _URL.fullmatch(dsn).groups("")  # type: ignore[union-attr]
+    settings = "&".join(setting for setting in query.split("&") if not setting.startswith("dbname="))
+    return f"{scheme}{login}{host}/{quote(name, safe='')}{'?' if settings else ''}{settings}"
 
 
 def create_database(dsn: str, name: str, *, template: str | None = None, by_files: bool = False) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-import select
+import selectors
 import tempfile
 import time
 from contextlib import suppress
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 """Settings of libpq by which a lost peer is noticed within half a minute."""
-CONNECT = (2, 10)
-"""The least and the most seconds that a connection may take to be made."""
+LEAST_CONNECT_TIMEOUT, MOST_CONNECT_TIMEOUT = 2, 10
+"""The bounds, in seconds, of the time to make a connection. Within them it is the caller's patience."""
+ASK_AGAIN_WITHIN = 2.0
+"""Seconds to connect once more, to learn why the server has refused us."""
 CANCEL = 1.0
 """Seconds to try to cancel a statement whose caller has stopped waiting."""
 WAITING = (pq.PollingStatus.READING, pq.PollingStatus.WRITING)
@@ -38,8 +40,7 @@ def reachable(dsn: str, patience: float) -> str:
     given = conninfo_to_dict(dsn)
     timeouts: dict[str, Any] = {name: value for name, value in KEEPALIVE.items() if name not in given}
     if "connect_timeout" not in given and "PGCONNECT_TIMEOUT" not in os.environ:
-        least, most = CONNECT
-        timeouts["connect_timeout"] = min(most, max(least, math.ceil(patience)))
+        timeouts["connect_timeout"] = min(MOST_CONNECT_TIMEOUT, max(LEAST_CONNECT_TIMEOUT, math.ceil(patience)))
     return make_conninfo(dsn, **timeouts)
 
 
@@ -151,7 +152,7 @@ def _refusal(dsn: str) -> str | None:
         try:
             pgconn = pq.PGconn.connect_start(dsn.encode())
             pgconn.trace(copy)
-            _connect(pgconn, time.monotonic() + CONNECT[0])
+            _connect(pgconn, time.monotonic() + ASK_AGAIN_WITHIN)
             pgconn.untrace()
             pgconn.finish()
         except psycopg.NotSupportedError:
@@ -164,7 +165,8 @@ def _refusal(dsn: str) -> str | None:
 
 
 def _connect(pgconn: pq.abc.PGconn, until: float) -> None:
-    while (status := pgconn.connect_poll()) in WAITING and time.monotonic() < until:
-        sockets = [pgconn.socket]
-        reading = status == pq.PollingStatus.READING
-        select.select(sockets if reading else [], [] if reading else sockets, [], until - time.monotonic())
+    while (status := pgconn.connect_poll()) in WAITING and (left := until - time.monotonic()) > 0:
+        with selectors.DefaultSelector() as selector:  # Not select.select, which refuses descriptors from 1024 on.
+            is_reading = status == pq.PollingStatus.READING
+            selector.register(pgconn.socket, selectors.EVENT_READ if is_reading else selectors.EVENT_WRITE)
+            selector.select(left)

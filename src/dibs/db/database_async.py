@@ -41,7 +41,7 @@ close all; unlisten *; select pg_advisory_unlock_all(); discard sequences; disca
 """
 """All that DISCARD ALL does, except that prepared statements stay: preparing them again is expensive."""
 SLOW = 60.0
-"""Seconds that a slow call may take at least."""
+"""Seconds that the server may always be silent during a slow call, however little patience is left."""
 POOL_ANSWER_TIMEOUT = 5.0
 """Seconds to wait for an answer to a statement of the pool itself, when it makes or resets a connection."""
 CLOSING = 1.0
@@ -76,9 +76,9 @@ class AsyncDatabase:
         """Makes the calls that begin each transaction, such as one that sets a time limit."""
 
     def another(self, *, pool_size: int, patience: float | None = None) -> AsyncDatabase:
-        """Return this database with a separate pool, whose calls never wait for ours."""
+        """Return the same database with a separate pool, whose calls never wait for ours. Sessions are not reset."""
         database = AsyncDatabase(self.dsn, pool_size=pool_size, patience=patience or self.patience)
-        database._is_checked, database.ahead = True, self.ahead
+        database._is_checked, database.ahead = self._is_checked, self.ahead
         database.leading_calls = self.leading_calls
         return database
 
@@ -111,16 +111,17 @@ class AsyncDatabase:
                 kwargs={"autocommit": True},
                 configure=self._configure,
                 reset=self._reset_session if self._resets_sessions else None,
-                min_size=0,  # With 1 the first call would not wait for it, and make a second.
+                min_size=0,  # With 1 the pool makes one by itself, and the first call does not wait for that one.
                 max_size=self._pool_size,
                 open=False,
                 reconnect_timeout=self.patience,
             )
             await pool.open()
-            if self._closed:  # Meanwhile, by another task or thread.
+            self._pool = pool
+            if self._closed:  # Meanwhile, by another task or thread, which may not have seen the pool.
+                self._pool = None
                 await pool.close(CLOSING)
                 raise _closed()
-            self._pool = pool
 
     async def close(self) -> None:
         """Close the pool, for good."""
@@ -198,7 +199,10 @@ class AsyncDatabase:
         while True:
             try:
                 answer: R = await self._try(
-                    lambda first: call if first else repeat(), patience, repeatable=call.repeatable, slow=call.slow
+                    lambda is_first: call if is_first else repeat(),
+                    patience,
+                    repeatable=call.repeatable,
+                    slow=call.slow,
                 )
             except DibsError as error:
                 if call.cure is None or not _is_of_data(error) or not await self.run(call.cure(), patience=patience):
@@ -207,15 +211,18 @@ class AsyncDatabase:
                 return answer
 
     async def run_together(self, these: Sequence[Call[Any]]) -> list[Any]:
-        """Run calls in one transaction, in order. Repeat all if the connection is lost and all are repeatable."""
+        """Run calls in one transaction, in order. Repeat all if the connection is lost and all are repeatable.
+
+        A repeat sends the same calls: their ``repeat`` and ``cure`` are not used. With none it only connects.
+        """
         repeatable, slow = all(call.repeatable for call in these), any(call.slow for call in these)
-        done: list[Any] = await self._try(lambda _: iter(these), None, repeatable=repeatable, slow=slow)
+        done: list[Any] = await self._try(lambda _is_first: iter(these), None, repeatable=repeatable, slow=slow)
         return done
 
     async def run_each(self, make_calls: Callable[[bool], Iterator[Call[Any]]]) -> list[Any]:
         """Run repeatable calls in one transaction. Each is sent as soon as it is made.
 
-        ``make_calls(first)`` makes them; ``first`` is false if they may have been sent before.
+        ``make_calls(is_first)`` makes them; ``is_first`` is false if they may have been sent before.
         """
         done: list[Any] = await self._try(make_calls, None, repeatable=True, slow=False)
         return done
@@ -228,6 +235,10 @@ class AsyncDatabase:
         repeatable: bool,
         slow: bool,
     ) -> Any:
+        """Make calls and send them; do both again while that is safe and patience is left.
+
+        ``make_calls(is_first)`` returns one call, or several for one transaction.
+        """
         end = time.monotonic() + (self.patience if patience is None else patience)
         tries = 0
         is_sent = False
@@ -240,7 +251,7 @@ class AsyncDatabase:
                 tries += 1
                 left = end - time.monotonic()
                 is_lost = isinstance(error, ConnectionLost)
-                may_repeat = repeatable or not is_sent if is_lost else _is_passing(error)
+                may_repeat = (repeatable or not is_sent) if is_lost else _is_passing(error)
                 if left <= 0 or not may_repeat:
                     raise
                 await asyncio.sleep(min(left, random.uniform(0, 0.05 * 2 ** min(tries, 6))))  # noqa: S311
@@ -299,20 +310,22 @@ class AsyncDatabase:
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """Begin a transaction on a connection of the pool. It commits if the block does not raise."""
         await self.connect()
-        assert self._pool is not None
+        pool = self._pool
+        assert pool is not None
         try:
-            async with self._pool.connection(timeout=self.patience) as conn:
-                self._lent.add(conn)
-                conn.answer_timeout = None  # A handler's own statements may take any time.
-                try:
-                    async with conn.transaction():
-                        for call in self.leading_calls():
-                            await run_on(conn, call)
-                        yield conn
-                finally:
-                    self._lent.discard(conn)
+            conn = await pool.getconn(self.patience)
         except (PoolTimeout, PoolClosed) as error:
             raise self._unobtained(error) from error
+        self._lent.add(conn)
+        conn.answer_timeout = None  # A handler's own statements may take any time.
+        try:
+            async with conn.transaction():
+                for call in self.leading_calls():
+                    await run_on(conn, call)
+                yield conn
+        finally:
+            self._lent.discard(conn)
+            await pool.putconn(conn)
 
     def _unobtained(self, error: PoolTimeout | PoolClosed) -> ConnectionLost:
         """Make the error for a pool without a connection: none can be made, or all are in use."""
@@ -329,7 +342,10 @@ def _closed() -> ClientClosed:
 
 
 def _answer_timeout(left: float, *, repeatable: bool, slow: bool) -> float:
-    """Return the seconds to wait for an answer. For repeatable calls, leave time to repeat them."""
+    """Return the seconds of silence to bear when ``left`` is the patience that is left.
+
+    For repeatable calls that is a third, so that they can be repeated twice.
+    """
     if slow:
         return max(SLOW, left)
     return max(1.0, left / 3 if repeatable else left)
@@ -358,7 +374,7 @@ async def _send_all(conn: AsyncConnection, these: Iterator[Call[Any]], leading: 
 
 
 async def _run_together(conn: AsyncConnection, these: Iterable[Call[Any]]) -> list[Any]:
-    """Run calls in one transaction. Each is made while the server works on those before."""
+    """Run calls in one transaction. They may come from a generator, which makes one while the server does others."""
     started: list[tuple[Callable[[Any], Any], psycopg.AsyncCursor[Any]]] = []
     async with conn.transaction(), conn.pipeline():
         for call in these:

@@ -52,13 +52,18 @@ def connect(dsn: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:
 
 
 def _parts(dsn: str) -> dict[str, Any] | None:
-    """Return the parts of a DSN; none if it is unreadable, or if a piece of a password could be taken for a part."""
+    """Return the parts of a DSN as libpq reads them, or None if it cannot.
+
+    None, too, if a password looks unescaped. Of ``//u:p@ss@host``, ``//u:p/ss@host`` and ``//u:p:ss`` libpq would take
+    the end of the password for the host, the database or the port, and we would show it.
+    """
     try:
         parts = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
         return None
-    authority, _, path = dsn.partition("://")[2].partition("?")[0].partition("/")
-    ports = str(parts.get("port", "")).split(",")
-    if authority.count("@") > 1 or "@" in path or not all(port.isdecimal() or port == "" for port in ports):
+    url = dsn.partition("://")[2].partition("?")[0]
+    user_and_host, _, database = url.partition("/")
+    if user_and_host.count("@") > 1 or "@" in database:
         return None
-    return parts
+    ports = str(parts.get("port", "")).split(",")  # One for each of several hosts.
+    return parts if all(port.isdecimal() or port == "" for port in ports) else None

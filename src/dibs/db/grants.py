@@ -13,7 +13,7 @@ from dibs.db.calls.schema import TAKEABLE
 from dibs.db.dsn import connect
 from dibs.db.translate import translated
 from dibs.errors import InvalidArgument
-from dibs.sql import OWNERS
+from dibs.sql import OWNERS_OF_OBJECTS
 from dibs.sql import ROLES as OUR_ROLES
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ group by r.oid, r.rolname, r.rolcanlogin order by r.rolname
 """
 
 CHECKS: dict[str, LiteralString] = {
-    "something in the schema dibs belongs to somebody beside its owner": OWNERS + "where o.owner <> o.schema_owner",
+    "something in the schema dibs belongs to somebody beside its owner": OWNERS_OF_OBJECTS
+    + "where o.owner <> o.schema_owner",
     "PUBLIC may execute a function of dibs": """
         select p.oid::regprocedure::text from pg_proc as p,
           aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a

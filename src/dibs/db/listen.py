@@ -67,7 +67,7 @@ class _Rings:
         return [text for text in rung if not text.startswith(_STOP)]
 
     def _learn(self, known: Sequence[tuple[str, str]], rung: Sequence[str] = ()) -> None:
-        """Remember the queue of each number. A number that still has no name is not of our queues."""
+        """Remember the queue of each number. A rung number without a queue gets none: that queue is hidden from us."""
         self._names |= dict.fromkeys(rung, "") | dict(known)
 
     def _knows(self, rung: Sequence[str]) -> bool:
@@ -87,7 +87,6 @@ class Bell(_Rings):
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._listening = threading.Event()
-        self._conn: psycopg.Connection | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, timeout: float) -> None:
@@ -99,13 +98,16 @@ class Bell(_Rings):
         self._listening.wait(timeout)
 
     def wait(self, queues: Sequence[str], since: int, timeout: float) -> bool:
-        """Wait until these queues have had more than ``since`` rings. Return false if they have not."""
+        """Wait until these queues have had more than ``since`` rings. Return false if time or the bell ends first."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._stopping.is_set() or self.heard(queues) > since, timeout)
+            self._changed.wait_for(lambda: self._stopping.is_set() or self.heard(queues) > since, timeout)
+            return self.heard(queues) > since
 
     def stop(self) -> None:
-        """Stop listening."""
-        self._stopping.set()
+        """Stop listening, and end the waits."""
+        with self._changed:
+            self._stopping.set()
+            self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(_ENDING)
 
@@ -168,7 +170,7 @@ class AsyncBell(_Rings):
             await asyncio.wait_for(self._listening.wait(), timeout)
 
     async def wait(self, queues: Sequence[str], since: int, timeout: float) -> bool:
-        """Wait until these queues have had more than ``since`` rings. Return false if they have not."""
+        """Wait until these queues have had more than ``since`` rings. Return false if the time is over before that."""
         try:
             async with asyncio.timeout(timeout):
                 while self.heard(queues) <= since:
@@ -178,9 +180,10 @@ class AsyncBell(_Rings):
         return True
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Stop listening, and end the waits."""
         if self._task is not None:
             await end([self._task], within=_ENDING)
+        self.ring()
 
     async def _listen(self) -> None:
         tries = 0

@@ -47,16 +47,16 @@ def migrate(
 ) -> Migrated:
     """Bring a database to this package's schema: safe to run twice, and by two processes at once.
 
-    Refuses a schema in which anything belongs to another role, because it would run with our rights. Locks are tried
-    for ``lock_timeout`` seconds, each time only briefly, so that nobody waits behind a waiting migration; ``waiting``
-    is called with a description of the transaction that blocks it. ``dry_run`` changes nothing. ``repair`` installs the
-    functions, views and grants again, even if they are those of this package.
+    Refuses a schema in which anything belongs to another role, because it would run with our rights. For
+    ``lock_timeout`` seconds it tries to get its locks. Each try is short, because others queue behind it; after a try
+    in vain ``waiting`` is called with a description of the transaction that holds the locks. ``dry_run`` changes
+    nothing. ``repair`` installs the functions, views and grants again, even if they are those of this package.
     """
     with translated(), connect(dsn) as conn:
         notices: list[str] = []
         conn.add_notice_handler(lambda d: notices.append(d.message_primary or ""))
         conn.execute("set search_path = pg_catalog, pg_temp")
-        conn.execute(sql.OURS)
+        conn.execute(sql.REFUSE_FOREIGN)
         before = installed(conn)
         if before and before[0] > sql.latest_version():
             raise SchemaTooNew(
@@ -66,7 +66,7 @@ def migrate(
         if before == (sql.latest_version(), sql.digest()) and not repair:
             return Migrated(before[0], before[0], (), False, ())
         if not dry_run:
-            _apply(conn, lock_timeout, waiting)
+            _apply(conn, lock_timeout, waiting, notices.clear)
         start = before[0] if before else 0
         return Migrated(
             before[0] if before else None,
@@ -77,10 +77,13 @@ def migrate(
         )
 
 
-def _apply(conn: psycopg.Connection, patience: float, waiting: Callable[[str], None]) -> None:
+def _apply(
+    conn: psycopg.Connection, patience: float, waiting: Callable[[str], None], begin_try: Callable[[], None]
+) -> None:
     until = time.monotonic() + patience
     while True:
         left = max(until - time.monotonic(), WAIT)
+        begin_try()
         try:
             conn.execute(sql.install_script(lock_timeout=_millis(WAIT), turn_timeout=_millis(left)))
             return

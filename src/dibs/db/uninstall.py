@@ -56,16 +56,17 @@ def uninstall(dsn: str, *, roles: bool = False, force: bool = False, dry_run: bo
         conn.execute("set search_path = pg_catalog, pg_temp")
         if installed(conn) is None:
             raise SchemaMissing("dibs is not installed in this database", hint="there is nothing to uninstall")
-        conn.execute(sql.OURS)
+        conn.execute(sql.REFUSE_FOREIGN)
         found = _find(conn)
         if dry_run:
             return found
         if not force:
             _refuse_if_used(found)
         conn.execute("drop schema dibs cascade")
-        dropped = tuple(role for role in sql.ROLES if roles and _drop_role(conn, role))
+        there = _our_roles(conn) if roles else []
+        dropped = tuple(role for role in there if _drop_role(conn, role))
         return msgspec.structs.replace(
-            found, roles=dropped, roles_kept=tuple(r for r in sql.ROLES if roles and r not in dropped)
+            found, roles=dropped, roles_kept=tuple(role for role in there if role not in dropped)
         )
 
 
@@ -87,9 +88,18 @@ def _refuse_if_used(found: Uninstalled) -> None:
         )
 
 
+def _our_roles(conn: psycopg.Connection) -> list[str]:
+    """Return the roles of dibs that this server has."""
+    there = {
+        name for (name,) in conn.execute("select rolname from pg_roles where rolname = any (%s)", (list(sql.ROLES),))
+    }
+    return [role for role in sql.ROLES if role in there]
+
+
 def _drop_role(conn: psycopg.Connection, role: str) -> bool:
+    """Drop a role. Return false if another database needs it, or we may not."""
     try:
-        conn.execute(SQL("drop role if exists {}").format(Identifier(role)))
+        conn.execute(SQL("drop role {}").format(Identifier(role)))
     except (psycopg.errors.DependentObjectsStillExist, psycopg.errors.InsufficientPrivilege):
         return False
     return True

@@ -40,7 +40,7 @@ FOLDERS = (
 names begin with ``_``, come first. A function whose body PostgreSQL binds early (``return`` and ``begin atomic``)
 may use only earlier functions."""
 
-OWNERS = """\
+OWNERS_OF_OBJECTS = """\
 select o.what, pg_catalog.pg_get_userbyid(o.owner) as owner, o.schema_owner
 from (
   select 'the schema ' || n.nspname as what, n.nspowner as owner, n.nspowner as schema_owner
@@ -58,13 +58,13 @@ from (
 """
 """All objects in the schema dibs and their owners. Objects of others would run with the installer's rights."""
 
-OURS = f"""\
+REFUSE_FOREIGN = f"""\
 do $ours$
 declare
   v_other record;
 begin
   select f.* into v_other from (
-{OWNERS}) as f
+{OWNERS_OF_OBJECTS}) as f
   where f.owner <> current_user limit 1;
   if v_other is not null then
     raise exception using errcode = '42501',
@@ -86,7 +86,7 @@ begin isolation level read committed;
 set local search_path = pg_catalog, pg_temp;
 set local check_function_bodies = on;
 set local lock_timeout = '{{turn_timeout}}';
-{OURS}
+{REFUSE_FOREIGN}
 do $first$ begin
 if pg_catalog.to_regnamespace('dibs') is null then create schema dibs; end if;
 create table if not exists dibs.migration (
@@ -100,7 +100,7 @@ end $first$;
 -- One migration at a time, which nobody else waits for. Everything else is used by others, who wait behind us.
 lock table dibs.migration in share row exclusive mode;
 set local lock_timeout = '{{lock_timeout}}';
-{OURS}
+{REFUSE_FOREIGN}
 comment on table dibs.migration is 'Which schema version this is: one row for each version applied.';
 create table if not exists dibs.code (
   one boolean not null default true constraint code_pkey primary key constraint code_one_row check (one),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from dibs.db.adapters import asyncpg, detect, sqlalchemy
@@ -42,7 +43,7 @@ def begin(conn: detect.AsyncConnection) -> AbstractAsyncContextManager[Any]:
 @asynccontextmanager
 async def _transaction(conn: psycopg.AsyncConnection[Any]) -> AsyncIterator[Any]:
     refuse_closed(conn)
-    if conn.info.transaction_status:
+    if conn.info.transaction_status != TransactionStatus.IDLE:
         raise open_already()
     async with conn.transaction():
         yield conn

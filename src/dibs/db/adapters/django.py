@@ -33,10 +33,10 @@ def run(conn: Any, call: Call[R]) -> R:
 
 @contextmanager
 def transaction(conn: Any) -> Iterator[Any]:
-    """Begin an ``atomic`` block on the connection. Refuse a connection that is in one."""
+    """Begin an ``atomic`` block on the connection. Refuse a connection on which its end would not commit."""
     from django.db.transaction import atomic
 
-    if conn.in_atomic_block:
+    if conn.in_atomic_block or not conn.get_autocommit():  # Without autocommit the caller commits.
         raise open_already()
     with atomic(using=conn.alias):
         yield conn

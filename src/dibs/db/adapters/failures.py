@@ -8,7 +8,7 @@ import psycopg
 
 from dibs.db.adapters.detect import names
 from dibs.db.translate import Report, error_of, translate
-from dibs.errors import DibsError, InvalidArgument
+from dibs.errors import ConnectionLost, DibsError, InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +34,15 @@ class adapted:  # noqa: N801 - a context manager read as a verb
 
 
 def refuse_closed(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Refuse a psycopg connection that was closed. A broken one raises ConnectionLost later."""
-    if conn.closed and not conn.broken:
+    """Refuse a psycopg connection that its owner has closed. Raise ConnectionLost for one that broke off."""
+    if conn.broken:
+        raise ConnectionLost("the connection given as conn= is lost", hint="give one that is open")
+    if conn.closed:
         raise InvalidArgument("the connection given as conn= is closed", hint="give one that is open")
 
 
 def open_already() -> InvalidArgument:
-    """Make the error for a ``context().transaction()`` in an open transaction, where it could not commit."""
+    """Return the error for a connection that is in a transaction: to leave our block would not commit that one."""
     return InvalidArgument(
         "the connection has a transaction open already, so leaving the block would not commit it",
         hint="commit or roll back first, or give another connection to context().transaction()",

@@ -34,7 +34,10 @@ async def run_async(conn: Any, call: Call[R]) -> R:
 
 @contextmanager
 def transaction(conn: Any) -> Iterator[Any]:
-    """Commit a Connection or Session after the block, or roll it back if the block raises."""
+    """Commit a Connection or Session after the block, or roll it back if the block raises.
+
+    One that has begun before is no problem, unlike with other libraries: the commit takes that along.
+    """
     try:
         yield conn
     except BaseException:
@@ -45,7 +48,10 @@ def transaction(conn: Any) -> Iterator[Any]:
 
 @asynccontextmanager
 async def transaction_async(conn: Any) -> AsyncIterator[Any]:
-    """Commit an AsyncConnection or AsyncSession after the block, or roll it back if the block raises."""
+    """Commit an AsyncConnection or AsyncSession after the block, or roll it back if the block raises.
+
+    One that has begun before is no problem, unlike with other libraries: the commit takes that along.
+    """
     try:
         yield conn
     except BaseException:

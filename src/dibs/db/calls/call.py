@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
@@ -13,7 +12,7 @@ import msgspec
 from dibs.db.translate import NUL
 from dibs.errors import InvalidArgument
 from dibs.job import Answered, Claimed, Held
-from dibs.places import place_of
+from dibs.places import children, place_of
 from dibs.policy import Backoff, Seconds, seconds
 from dibs.states import Answer
 
@@ -37,7 +36,7 @@ class Call(msgspec.Struct, Generic[R], frozen=True):
     args: tuple[Any, ...]
     read: Callable[[list[Row]], R]
     repeatable: bool = True
-    """True if it may be sent again when its answer was lost, because that does no more than sending it once."""
+    """True if it may be sent again when its answer was lost: the second time changes nothing more, or does no harm."""
     repeat: Callable[[], Call[R]] | None = None
     """Makes the call to send when the answer was lost, unless it is this one again."""
     slow: bool = False
@@ -108,19 +107,15 @@ def _cannot_be_sent(value: Any) -> bool:
 
 
 def _has_nan(value: Any) -> bool:
-    # msgspec writes NaN and infinity as null, which would change the value silently.
+    """Return True if there is NaN or infinity in a value: msgspec silently writes them as null."""
     if isinstance(value, float):
         return not math.isfinite(value)
-    if isinstance(value, dict):
-        return any(map(_has_nan, value.values()))
-    return isinstance(value, list | tuple) and any(map(_has_nan, value))
+    return any(_has_nan(child) for _, child in children(value))
 
 
 def _encode(value: Any) -> Any:
     if isinstance(value, Backoff):
         return value.as_json()
-    if isinstance(value, timedelta):
-        return seconds(value)
     raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
 
 
@@ -149,7 +144,7 @@ def clean(text: str) -> str:
 
 def as_interval(duration: Seconds | None) -> str | None:
     """Write a duration as the text of an interval, for arrays."""
-    return None if duration is None else f"{seconds(duration)!r} seconds"
+    return None if duration is None else f"{seconds(duration):.6f} seconds"  # PostgreSQL reads no 5e-05.
 
 
 def in_seconds(duration: Seconds | None) -> float | None:

@@ -71,7 +71,7 @@ def record_delivery(job: Held, step: str, detail: Mapping[str, Any] | None) -> C
 
 
 def append_error(message: str, job: UUID | None, source: str) -> Call[int]:
-    """Write an operational error into the log."""
+    """Write an operational error into the log. If the answer is lost it is written again: better twice than never."""
     return Call("select dibs.append_error(%s, %s, %s)", (clean(message), job, source), first)
 
 
@@ -83,8 +83,8 @@ def allow_function(function: str, timeout: timedelta | None) -> Call[str]:
 
 
 def disallow_function(name: str) -> Call[bool]:
-    """Take a function off the list."""
-    return Call("select dibs.disallow_function(%s)", (name,), first)
+    """Take a function off the list; false if it was not on it."""
+    return Call("select dibs.disallow_function(%s)", (name,), first, repeatable=False)
 
 
 def set_error_retention(keep: timedelta) -> Call[None]:
@@ -94,22 +94,20 @@ def set_error_retention(keep: timedelta) -> Call[None]:
 
 def functions() -> Call[list[dict[str, Any]]]:
     """List the allowed functions."""
-    return _rows("dibs.functions", ("name", "timeout", "owner", "allowed_at", "allowed_by", "flaw"), "", (), "name")
+    return _rows("dibs.functions", ("name", "timeout", "owner", "allowed_at", "allowed_by", "flaw"), order="name")
 
 
 def errors(
     job: UUID | None, source: str | None, since: datetime | None, before: int | None, limit: int
 ) -> Call[list[dict[str, Any]]]:
     """List the error log, newest first."""
-    # The view has this order. An order by would make it read everything.
-    return _rows(
+    # The inner select takes the newest first, as the view has them: to sort there would read the whole log.
+    newest = (
         "(select * from dibs.error_log where (%s::uuid is null or job_id = %s) and (%s::text is null or source = %s)"
-        " and (%s::timestamptz is null or at >= %s) and (%s::bigint is null or id < %s) limit %s) as e",
-        ("id", "at", "source", "job_id", "queue", "kind", "message"),
-        "",
-        (job, job, source, source, since, since, before, before, limit),
-        "id desc",
+        " and (%s::timestamptz is null or at >= %s) and (%s::bigint is null or id < %s) limit %s) as e"
     )
+    args = (job, job, source, source, since, since, before, before, limit)
+    return _rows(newest, ("id", "at", "source", "job_id", "queue", "kind", "message"), args, order="id desc")
 
 
 DELIVERY = (
@@ -119,34 +117,38 @@ DELIVERY = (
 
 def deliveries(interrupted: bool, limit: int) -> Call[list[dict[str, Any]]]:
     """List deliveries, newest first."""
-    where = "interrupted > 0" if interrupted else ""
-    return _rows("dibs.deliveries", DELIVERY, where, (), "sent_at desc nulls last, job_id desc limit %s", limit)
+    where = "where interrupted > 0" if interrupted else ""
+    return _rows(f"dibs.deliveries {where}", DELIVERY, order="sent_at desc nulls last, job_id desc", limit=limit)
 
 
 def delivery_totals() -> Call[dict[str, int]]:
-    """Count deliveries by outcome."""
-    names = ("messages", "sends", "accepted", "refused", "interrupted", "unrecorded")
+    """Count messages, their sends and interruptions. ``unrecorded`` ones have an answer that is not handed on yet."""
+    totals = {
+        "messages": "count(*)",
+        "sends": "coalesce(sum(sends), 0)::bigint",
+        "accepted": "count(accepted_at)",
+        "refused": "count(refused_at)",
+        "interrupted": "coalesce(sum(interrupted), 0)::bigint",
+        "unrecorded": "count(*) filter (where step in ('accepted', 'refused'))",
+    }
     return Call(
-        "select count(*), coalesce(sum(sends), 0)::bigint, count(accepted_at), count(refused_at),"
-        " coalesce(sum(interrupted), 0)::bigint, count(*) filter (where step in ('accepted', 'refused'))"
-        " from dibs.deliveries",
+        f"select {', '.join(totals.values())} from dibs.deliveries",
         (),
-        lambda rows: dict(zip(names, rows[0], strict=True)),
+        lambda rows: dict(zip(totals, rows[0], strict=True)),
     )
 
 
 def processes(limit: int) -> Call[list[dict[str, Any]]]:
     """List supervised processes, and when each is checked next."""
-    return _rows(
-        "dibs.supervised_processes", ("name", "queue", "job_id", "state", "due_at"), "", (), "name limit %s", limit
-    )
+    return _rows("dibs.supervised_processes", ("name", "queue", "job_id", "state", "due_at"), order="name", limit=limit)
 
 
 def _rows(
-    view: str, columns: Sequence[str], where: str, args: tuple[Any, ...], order: str, *limit: int
+    source: str, columns: Sequence[str], args: tuple[Any, ...] = (), *, order: str, limit: int | None = None
 ) -> Call[list[dict[str, Any]]]:
+    """List rows of a source as dicts. ``args`` are those of the source; a limit of None is none."""
     return Call(
-        f"select {', '.join(columns)} from {view} where {where or 'true'} order by {order}",
-        (*args, *limit),
+        f"select {', '.join(columns)} from {source} order by {order} limit %s",
+        (*args, limit),
         lambda rows: [dict(zip(columns, row, strict=True)) for row in rows],
     )

@@ -34,7 +34,7 @@ class Statement(NamedTuple):
 
 
 class TaskCall(NewJob, frozen=True, kw_only=True):
-    """A job made by an encoder, which can encode it as long as only its payload differs from the others."""
+    """A job made by an encoder. If an option is changed later, the encoder no longer fits it."""
 
     encoder: Encoder
 
@@ -42,8 +42,8 @@ class TaskCall(NewJob, frozen=True, kw_only=True):
 class Encoder:
     """Makes and encodes jobs that differ only in their payloads.
 
-    ``own`` names the options that ``Task.using`` was given. Encoders of the same ``own`` are equal, so jobs are equal
-    if their options are.
+    ``own`` names the options that ``Task.using`` was given. Encoders compare by it alone, so that two jobs of different
+    encoders are equal if their options are.
     """
 
     def __init__(self, own: frozenset[str] = frozenset(), /, **options: Any) -> None:

@@ -18,7 +18,7 @@ def set_group(queue: str, name: str | None, policy: GroupPolicy) -> Call[None]:
 
 def drop_group(queue: str, name: str | None) -> Call[bool]:
     """Drop the settings of a group; false if it had none."""
-    return Call("select dibs.drop_group(%s, %s)", (queue, name), first)
+    return Call("select dibs.drop_group(%s, %s)", (queue, name), first, repeatable=False)
 
 
 def repair_groups() -> Call[int]:

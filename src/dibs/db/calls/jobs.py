@@ -59,7 +59,7 @@ def enqueue_many(
 ) -> Call[list[Row]]:
     """Enqueue encoded jobs under these ids; ``fresh`` if the ids were never sent before.
 
-    Returns rows only for jobs that were not simply enqueued: the position from 1, the id and the outcome.
+    A row of the answer holds the position from 1, the id and the outcome. A job that was enqueued as asked has none.
     """
     asked = ",".join([f'{job},"id":"{id}"}}' for job, id in zip(jobs, ids, strict=True)])
     return Call(

@@ -69,5 +69,5 @@ def limits_of(queue: str, most: int) -> Call[list[Limit]]:
 
 
 def repair_limits() -> Call[int]:
-    """Repair limits that lack units."""
+    """Give limits the units that they should have and lack. Return how many were given."""
     return Call("select dibs.repair_limits()", (), first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from dibs.db.calls.call import SPAN, Call, Row, columns, first, nothing, one_answer, to_json
@@ -14,13 +14,20 @@ from dibs.policy import moment, seconds
 from dibs.states import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from dibs.policy import Seconds
 
-StepArgs = tuple[int, "UUID | None", "int | None", bool]
-"""The arguments of every step: the most jobs, the job to go on after, the operation to continue, and dry run."""
+
+class StepArgs(NamedTuple):
+    """The arguments of every step: the most jobs, the job to go on after, the operation to continue, and dry run."""
+
+    max: int
+    after: UUID | None
+    continues: int | None
+    dry_run: bool
+
 
 STEP_ARGS = "max => %s, after => %s, continues => %s, dry_run => %s"
 
@@ -38,6 +45,13 @@ def _filter(filter: JobFilter) -> str:
     return to_json({name: value for name, value in filter.items() if value is not None})
 
 
+def _step_call(
+    sql: str, args: tuple[Any, ...], step: StepArgs, read: Callable[[list[Row]], Step] | None = None
+) -> Call[Step]:
+    """Make the call for a step. If it were sent twice it would change more jobs than asked for, unless it is dry."""
+    return Call(sql, (*args, *step), read or _step, repeatable=step.dry_run, slow=True)
+
+
 def _step(rows: list[Row]) -> Step:
     return Step(*rows[0])
 
@@ -50,45 +64,38 @@ def _retried(rows: list[Row]) -> Step:
 
 def delete(filter: JobFilter, args: StepArgs) -> Call[Step]:
     """Delete ended jobs."""
-    return Call(f"select * from dibs.delete(%s::jsonb, {STEP_ARGS})", (_filter(filter), *args), _step, slow=True)
+    return _step_call(f"select * from dibs.delete(%s::jsonb, {STEP_ARGS})", (_filter(filter),), args)
 
 
 def purge(queue: str, args: StepArgs) -> Call[Step]:
     """Delete a queue's waiting jobs."""
-    return Call(f"select * from dibs.purge(%s, {STEP_ARGS})", (queue, *args), _step, slow=True)
+    return _step_call(f"select * from dibs.purge(%s, {STEP_ARGS})", (queue,), args)
 
 
 def move(filter: JobFilter, to: str, args: StepArgs) -> Call[Step]:
     """Put waiting and dead jobs into another queue."""
-    return Call(f"select * from dibs.move(%s::jsonb, %s, {STEP_ARGS})", (_filter(filter), to, *args), _step, slow=True)
+    return _step_call(f"select * from dibs.move(%s::jsonb, %s, {STEP_ARGS})", (_filter(filter), to), args)
 
 
 def retry(filter: JobFilter, rate: float | None, delay: float, now: bool, args: StepArgs) -> Call[Step]:
     """Bring dead jobs back."""
-    return Call(
+    return _step_call(
         "select matched, done, next, operation, refused::text"
         f" from dibs.retry(%s::jsonb, rate => %s, delay => {SPAN}, now => %s, {STEP_ARGS})",
-        (_filter(filter), rate, delay, now, *args),
+        (_filter(filter), rate, delay, now),
+        args,
         _retried,
-        # Not repeatable: a second step would retry other jobs, or find none.
-        repeatable=args[-1],
-        slow=True,
     )
 
 
 def cancel_where(filter: JobFilter, reason: str, args: StepArgs) -> Call[Step]:
     """Cancel jobs by filter."""
-    return Call(
-        f"select * from dibs.cancel_where(%s::jsonb, %s, {STEP_ARGS})",
-        (_filter(filter), reason, *args),
-        _step,
-        slow=True,
-    )
+    return _step_call(f"select * from dibs.cancel_where(%s::jsonb, %s, {STEP_ARGS})", (_filter(filter), reason), args)
 
 
 def undo(operation: int, args: StepArgs) -> Call[Step]:
     """Undo an operation."""
-    return Call(f"select * from dibs.undo(%s, {STEP_ARGS})", (operation, *args), _step, slow=True)
+    return _step_call(f"select * from dibs.undo(%s, {STEP_ARGS})", (operation,), args)
 
 
 FIND = (
@@ -112,7 +119,7 @@ def count_jobs(filter: JobFilter, args: StepArgs) -> Call[Step]:
     """Count jobs by filter, newest first."""
     return Call(
         "select cardinality(ids), 0, next, null from dibs.find_jobs(%s::jsonb, %s, %s)",
-        (_filter(filter), *args[:2]),
+        (_filter(filter), args.max, args.after),
         _step,
         slow=True,
     )
@@ -167,7 +174,9 @@ def edit(id: UUID, changes: Mapping[str, Any]) -> Call[Answer]:
     """Change a job that waits or is dead."""
     if changes.get("due_at") is not None:
         moment("due_at", changes["due_at"])
-    sent = {name: seconds(value) if name == "delay" else value for name, value in changes.items()}
+    sent = dict(changes)
+    if sent.get("delay") is not None:
+        sent["delay"] = seconds(sent["delay"])
     return Call("select dibs.edit(%s, %s::jsonb)", (id, to_json(sent)), one_answer)
 
 

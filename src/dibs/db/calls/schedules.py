@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dibs.db.calls.call import Call, columns, first, nothing, one_answer, to_json
+from dibs.db.calls.call import Call, Row, columns, first, nothing, one_answer, to_json
 from dibs.schedule import Schedule, Triggered
 from dibs.states import Answer
 
@@ -38,19 +38,17 @@ class Fired(msgspec.Struct, frozen=True):
 def fire(
     name: str, revision: int, slots: Sequence[datetime], upcoming: Sequence[datetime], trouble: str | None
 ) -> Call[Fired]:
-    """Report the due slots of a cron schedule, and its next ones."""
+    """Report the due slots of a cron schedule and its next ones; ``trouble`` says why they cannot be computed."""
+
+    def read(rows: list[Row]) -> Fired:
+        answer, fired, skipped, missed = rows[0]
+        troubled = 1 if answer == "troubled" else 0
+        return Fired(answer, {"fired": fired, "skipped": skipped, "missed": missed, "troubled": troubled})
+
     return Call(
         "select answer, fired, skipped, missed from dibs.fire(%s, %s, %s::timestamptz[], %s::timestamptz[], %s)",
         (name, revision, list(slots), list(upcoming), trouble),
-        lambda rows: Fired(
-            rows[0][0],
-            {
-                "fired": rows[0][1],
-                "skipped": rows[0][2],
-                "missed": rows[0][3],
-                "troubled": int(rows[0][0] == "troubled"),
-            },
-        ),
+        read,
     )
 
 
