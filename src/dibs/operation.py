@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args
 
 import msgspec
 
@@ -69,6 +69,15 @@ class StillDead(msgspec.Struct, frozen=True):
 
     id: UUID
     reason: Answer
+
+
+class StepArgs(NamedTuple):
+    """The arguments of every step: the most jobs, the job to go on after, the operation to continue, and dry run."""
+
+    max: int
+    after: UUID | None
+    continues: int | None
+    dry_run: bool
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 import dibs
 from dibs.db import calls
 from dibs.db.adapters.asyncpg import numbered
+from dibs.operation import StepArgs
 from dibs.types import JobFilter, StillDead
 
 if TYPE_CHECKING:
@@ -524,9 +525,7 @@ async def test_every_kind_of_argument_reaches_the_server_by_asyncpg(dsn: str, qu
         await client.cancel(held.id)
         other = await client.enqueue(queue, "welcome", dedup_key="d")
         chosen: JobFilter = {"ids": [job.id, held.id, other.id]}
-        step = await client._run(
-            calls.operate.retry(chosen, 0.5, 2.5, True, calls.operate.StepArgs(9, None, None, False)), conn
-        )
+        step = await client._run(calls.operate.retry(chosen, 0.5, 2.5, True, StepArgs(9, None, None, False)), conn)
         assert (step.matched, step.done, step.next) == (2, 1, None)
         assert step.refused == (StillDead(held.id, dibs.Answer.DUPLICATE),)
     await conn.close()

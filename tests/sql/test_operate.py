@@ -14,7 +14,7 @@ import pytest
 import dibs
 from dibs import State
 from dibs.db import calls
-from dibs.operation import ACTIONS
+from dibs.operation import ACTIONS, StepArgs
 from dibs.policy import JobChanges
 from dibs.types import JobFilter, StillDead
 from tests.waiting import wait_until
@@ -694,7 +694,7 @@ def test_the_steps_of_a_change_are_one_operation(
     assert (seen.operation, seen.jobs, seen.filter) == (done.operation, 5, {"queue": "q"})
     assert one(db, "select count(*) from dibs.audit") == 3
     with pytest.raises(dibs.InvalidArgument, match="no operation"):
-        client._run(calls.operate.purge("q", calls.operate.StepArgs(10, None, done.operation, False)))
+        client._run(calls.operate.purge("q", StepArgs(10, None, done.operation, False)))
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from dibs.db.calls import Call
-    from dibs.db.calls.operate import StepArgs
-    from dibs.operation import Audit, Changed, JobFilter, Step, Steps
+    from dibs.operation import Audit, Changed, JobFilter, Step, StepArgs, Steps
     from dibs.policy import JobChanges, Seconds
     from dibs.states import Answer
 

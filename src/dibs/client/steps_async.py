@@ -6,8 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Unpack
 
-from dibs.db.calls.operate import StepArgs
-from dibs.operation import Changed
+from dibs.operation import Changed, StepArgs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from dibs.db.calls.call import SPAN, Call, Row, columns, first, nothing, one_answer, to_json
@@ -17,16 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from dibs.operation import StepArgs
     from dibs.policy import Seconds
-
-
-class StepArgs(NamedTuple):
-    """The arguments of every step: the most jobs, the job to go on after, the operation to continue, and dry run."""
-
-    max: int
-    after: UUID | None
-    continues: int | None
-    dry_run: bool
 
 
 STEP_ARGS = "max => %s, after => %s, continues => %s, dry_run => %s"
