@@ -71,7 +71,7 @@ least one unit.';
 comment on column dibs.limit_unit.n is
 'Grows with each row. Claims take the highest first, so they meet the dead rows of units taken earlier last.';
 comment on column dibs.limit_unit.freed_at is
-'When the units became free. A claim takes only units that were free at its own time.';
+'The time when the units became free. A claim takes only units that were free at its own time.';
 comment on column dibs.limit_unit.ring is
 'True if the commit that returns the units has to wake workers for the jobs that wait for them.';
 create index limit_unit_limit_idx on dibs.limit_unit (limit_id, n desc);
@@ -141,8 +141,8 @@ create type dibs.unit_hint as (
   until bigint
 );
 comment on type dibs.unit_hint is
-'The place from which a connection looks for free units of a limit: it found no row with a number below n. It believes
-the hint between the times `since` and `until` (microseconds).';
+'The lowest number at which a connection looks for free units of a limit: it found none below n. It believes the hint
+between the times `since` and `until` (microseconds).';
 
 create type dibs.first_blocked as (
   rank smallint,

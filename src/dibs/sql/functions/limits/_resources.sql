@@ -16,7 +16,7 @@ as $$
 declare
   v_flaw text;
 begin
-  -- A value that is not an object has no names: its one row has a null key.
+  -- Find the first wrong entry of a job. The LEFT JOIN keeps a value that is not an object, with a null key.
   select min(case when r.key is null then 'what was given' else quote_literal(r.key) end) into v_flaw
   from jsonb_array_elements(jobs) as e (job)
   cross join lateral (select e.job -> 'resources' as given) as j

@@ -1,4 +1,4 @@
--- Setting, changing and dropping a limit.
+-- Setting, changing and dropping a limit, whatever its scope.
 
 create or replace function dibs._set_limit(
   of_scope text, of_name text, new_concurrency integer, new_rate double precision, new_burst integer, at timestamptz)
@@ -14,6 +14,7 @@ begin
     select r.* into v_old from dibs.limit_rule as r
     where r.is_set and r.scope = of_scope and r.name = of_name for update;
     v_id := v_old.id;
+    -- A limit that gets or loses a concurrency is replaced.
     v_is_new := v_id is null or (v_old.concurrency is null) <> (new_concurrency is null);
     exit when not v_is_new;
     if v_id is not null then

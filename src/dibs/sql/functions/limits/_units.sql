@@ -11,8 +11,7 @@ end
 $$;
 
 comment on function dibs._unit_hint is
-'Return the number (limit_unit.n) from which this connection looks for free units of a limit; 0 if it has to look at all
-of them.';
+'Return the lowest number (limit_unit.n) at which this connection looks for free units of a limit; 0 to look at all.';
 
 create or replace function dibs._take_units(of_limit integer, want integer, at timestamptz) returns integer
 language plpgsql volatile
@@ -29,7 +28,8 @@ declare
   v_units integer;
   v_paid integer;
 begin
-  -- Each row has at least one unit. Take the newest rows first: their index entries come before the dead ones.
+  -- Take as many rows as there are units wanted, since a row has at least one. The newest come first in the index, and
+  -- the dead rows of units taken earlier come last.
   with pick as materialized (
     select u.ctid as spot from dibs.limit_unit as u
     where u.limit_id = of_limit and u.n >= v_from and u.freed_at <= at
@@ -39,15 +39,15 @@ begin
   )
   select coalesce(sum(g.units), 0), count(*) into v_units, v_rows from gone as g;
   if v_rows < want + v_debt then
-    -- Fewer rows than wanted: this claim walked over all of them from v_from on, and over the dead ones. Remember the
-    -- first row that is left, so that the next claim starts there.
+    -- There were fewer rows than that, so this claim walked over all from v_from on, and over all dead ones. Remember
+    -- the number of the first row that is left, so that the next claim stops there.
     v_hint := dibs._recall('units', of_limit)::dibs.unit_hint;
     v_hint.n := greatest(v_from, least(v_last_n - dibs._constant('uncommitted_numbers'), (
       select u.n from dibs.limit_unit as u where u.limit_id = of_limit and u.n >= v_from order by u.n limit 1)));
     v_hint.since := v_began;
     if v_from = 0 then
-      -- Only a walk over all rows starts the time for which the hint is believed. When it is over, the next claim walks
-      -- over all rows again, and finds those below the hint that were committed late.
+      -- The hint is believed for a while after a walk over all rows. Then a claim walks over all of them again, and
+      -- finds rows below the hint that were committed late.
       v_now := dibs._micros(clock_timestamp());
       v_hint.until := v_now
         + greatest(dibs._constant('commit_lag_us'), dibs._constant('look_back_cooldown') * (v_now - v_began));
@@ -55,8 +55,8 @@ begin
     perform dibs._remember('units', of_limit, v_hint::text);
   end if;
   if v_units > 0 and v_debt > 0 then
-    -- Pay the debt first. If another transaction has the limit's row locked, take nothing: waiting for it could
-    -- deadlock.
+    -- Pay the debt first. If another transaction has the limit's row locked, take nothing and put the units back:
+    -- waiting for it could deadlock.
     update dibs.limit_rule as r set debt = r.debt - least(r.debt, v_units)
     from (
       select r.id, r.debt from dibs.limit_rule as r where r.id = of_limit for no key update skip locked) as o

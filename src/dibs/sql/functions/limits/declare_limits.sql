@@ -106,7 +106,7 @@ begin
   end if;
   v_changes := (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate);
   if v_changes then
-    -- A burst belongs to its rate: only an operator sets one.
+    -- Code declares no burst. Keep an operator's burst as long as the rate stays.
     to_issue := dibs._set_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
   end if;
   update dibs.limit_rule as r set declared = most, declared_rate = new_rate

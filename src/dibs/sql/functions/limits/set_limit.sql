@@ -21,10 +21,10 @@ begin
   if queue is not null then
     perform dibs._ensure_queues(array[queue]);
     perform dibs._refuse_sharded(queue, 'limit');
-    -- Before claims have to wait for this transaction: a producer may have the queue's row locked.
+    -- Do this before _issue_units stops the claims: a producer may have the queue's row locked for a while.
     update dibs.queue as q set has_limit = true where q.name = queue and not q.has_limit;
   end if;
-  -- A caller may set the same limit again at each start.
+  -- Log only a change: a program may set the same limit each time it starts.
   perform dibs._audit('set_limit', queue, detail => jsonb_build_object('kind', kind, 'resource', resource,
     'concurrency', concurrency, 'rate', rate, 'burst', burst))
   where not exists (
