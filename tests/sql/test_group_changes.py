@@ -46,7 +46,7 @@ def test_a_rate_that_is_raised_or_removed_reaches_jobs_that_wait(
 
 
 def test_a_rate_goes_on_after_the_clock_was_set_back(db: psycopg.Connection[Any], clock: Clock) -> None:
-    """It owes no more than its burst, and what waits for it is brought back to the present."""
+    """At most the burst counts as spent, and repair_groups brings the group's pointers to the present."""
     clock.freeze()
     set_group(db, "a", rate=10, burst=5)
     fill(db, "a", 9)
@@ -124,7 +124,7 @@ def test_a_group_that_becomes_strict_waits_for_the_oldest(db: psycopg.Connection
 
 
 def test_a_run_whose_end_was_rolled_back_is_counted_again(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    """Its lease was locked when the policy was set, so it could not be marked then."""
+    """The lease was locked when the policy was set, so its hold could not be corrected then."""
     fill(db, "a", 3)
     [held] = take(db, 1)
     handler = connect()
@@ -140,8 +140,8 @@ def test_a_run_whose_end_was_rolled_back_is_counted_again(connect: Connect, db: 
     assert repaired(db) == 0
 
 
-def test_a_turn_that_leaked_is_recounted(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    """Whatever took it. A group whose lock a claim holds is left for the next time."""
+def test_a_wrong_count_of_running_jobs_is_repaired(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    """repair_groups corrects a wrong count; if a claim has the group's lock, the next repair does."""
     set_group(db, "a", concurrency=2)
     fill(db, "a", 6)
     held = take(db, 10)

@@ -32,10 +32,10 @@ CLAIMERS = 4
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 @pytest.mark.parametrize("policy", [{}, {"concurrency": 1}, {"weight": 3}])
-def test_what_comes_while_a_claim_takes_the_last_job_is_found(
+def test_a_job_enqueued_while_a_claim_takes_the_last_one_is_found(
     connect: Connect, db: psycopg.Connection[Any], policy: dict[str, Any], end: str
 ) -> None:
-    """Neither waits for the other, also when the producer's snapshot is older than the claim."""
+    """Producer and claim do not wait for each other, even if the producer's snapshot is older than the claim."""
     if policy:
         set_group(db, **policy)
     [first] = fill(db, "a", 1)
@@ -169,7 +169,7 @@ def test_nothing_is_stranded_by_a_crowd(connect: Connect, db: psycopg.Connection
 
 
 def most_at_once(db: psycopg.Connection[Any]) -> dict[str, int]:
-    """How many jobs of each limited group ran at once, at most, by the history of starts and ends."""
+    """The most jobs of each limited group that ran at once, by the history of starts and ends."""
     runs = db.execute(
         "select j.group_name, a.claimed_at, a.ended_at from dibs.attempt as a join dibs.job as j using (id)"
         " where j.group_name in ('two', 'strict')"
@@ -189,7 +189,7 @@ def most_at_once(db: psycopg.Connection[Any]) -> dict[str, int]:
 def test_a_claim_that_holds_the_first_pointer_does_not_break_the_order(
     connect: Connect, db: psycopg.Connection[Any]
 ) -> None:
-    """Strict order: what another claimer has taken of a group's pointers still says where its first job is."""
+    """A claim also reads the pointers of a strict group that another claim has locked."""
     set_group(db, concurrency=1)
     [first], [_] = fill(db, "a", 1), fill(db, "a", 1)
     other = connect()
@@ -207,7 +207,7 @@ def test_a_claim_that_holds_the_first_pointer_does_not_break_the_order(
 def test_a_locked_job_does_not_break_the_order(
     connect: Connect, db: psycopg.Connection[Any], change: str, priority: int
 ) -> None:
-    """A cancel that is rolled back, or an edit that commits later: in strict order the next job waits to see."""
+    """In strict order the next job waits until the cancel of the first is rolled back, or its edit commits."""
     set_group(db, concurrency=1)
     [second] = fill(db, "a", 1)
     [first] = fill(db, "a", 1, priority=9)

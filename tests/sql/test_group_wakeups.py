@@ -26,7 +26,7 @@ def next_due_in(db: psycopg.Connection[Any]) -> float | None:
 
 
 def bucket(db: psycopg.Connection[Any], group: str) -> int:
-    """Which row of group_lock a claim locks to serve a group of the queue q."""
+    """The row of group_lock that a claim locks to serve a group of the queue q."""
     [(queue,)] = db.execute("select id from dibs.queue where name = 'q'").fetchall()
     group_key = sha256(f"{queue}:{group}".encode()).digest()
     return group_key[0] << 4 | group_key[1] & 15
@@ -60,7 +60,7 @@ def test_noisy_groups_are_served_when_nothing_is_noisy_any_more(connect: Connect
 
 
 def test_a_claim_in_flight_does_not_strand_a_noisy_group(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    """It began while groups could be noisy, and sets one aside after none can be."""
+    """The claim began while the queue had a noisy_share, and diverts a group after it has none."""
     claimer = connect()
     set_queue(db, '{"noisy_share": 0.5}')
     fill(db, "noisy", 50)
@@ -87,8 +87,8 @@ def test_a_worker_sleeps_until_a_noisy_group_may_go_on(
     assert next_due_in(db) == 10
 
 
-def test_a_cancel_while_no_policy_is_set_gives_its_turn_back(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    """The policy that counts is the one at the end, and what it counts may be gone by then."""
+def test_a_cancel_while_no_policy_is_set_gives_its_hold_back(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    """The hold is given back although no policy is set: a new policy, set before the commit, has counted it."""
     set_group(db, "a", concurrency=1)
     first, second = fill(db, "a", 2)
     [(id, token, _)] = take(db, 10)
@@ -108,7 +108,7 @@ def test_a_cancel_while_no_policy_is_set_gives_its_turn_back(connect: Connect, d
 
 
 def test_a_group_waits_no_longer_for_a_job_that_never_ran(db: psycopg.Connection[Any], clock: Clock) -> None:
-    """It was to go on with a job that had to wait for a limit, and was then put off and cancelled."""
+    """The job that has to run next waits for a limit, is then delayed, and is then cancelled."""
     clock.freeze()
     set_group(db, "a", concurrency=1)
     db.execute("select dibs.set_limit(resource => 'gpu', concurrency => 1)")
@@ -128,7 +128,7 @@ def test_a_group_waits_no_longer_for_a_job_that_never_ran(db: psycopg.Connection
 
 
 def test_a_wakeup_behind_a_lock_is_not_lost(connect: Connect, db: psycopg.Connection[Any], clock: Clock) -> None:
-    """It says only that something changed; a claim that cannot lock the group leaves it for the next."""
+    """A claim that deletes a wakeup, but cannot lock the group, inserts the wakeup again."""
     clock.freeze()
     set_group(db, concurrency=1)
     first, second = fill(db, "a", 2)
@@ -167,7 +167,7 @@ def test_a_gate_whose_rate_has_caught_up_is_collected_behind_a_lock(
 
 
 def test_a_wakeup_of_a_noisy_group_is_not_lost(connect: Connect, db: psycopg.Connection[Any], clock: Clock) -> None:
-    """It is set aside with the group. The group is noisy because its gate has to be looked at later."""
+    """The wakeup moves to the noisy rotation with its group."""
     clock.freeze()
     set_queue(db, '{"noisy_share": 0.4}')
     fill(db, "a", 2)

@@ -1,4 +1,4 @@
-"""Groups: each gets its turn, in the order and at the rate that was set, and leaves nothing behind."""
+"""Groups get their shares, keep their order, limits and rates, and leave no rows behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fill(db: psycopg.Connection[Any], group: str | None, count: int, **options: 
 
 
 def take(db: psycopg.Connection[Any], count: int) -> list[Row]:
-    """Claim: (id, token, group) of each."""
+    """Claim jobs; return (id, token, group) of each."""
     return db.execute("select id, token, payload #>> '{}' from dibs.claim('{q}', %s)", (count,)).fetchall()
 
 
@@ -43,7 +43,7 @@ def done(db: psycopg.Connection[Any], rows: list[Row]) -> None:
 
 
 def left_behind(db: psycopg.Connection[Any]) -> tuple[int, int]:
-    """How many gates and pointers there are."""
+    """The number of gates and of pointers."""
     row = db.execute(
         "select (select count(*) from dibs.group_gate), (select count(*) from dibs.group_pointer)"
     ).fetchone()
@@ -56,7 +56,7 @@ def set_group(db: psycopg.Connection[Any], name: str | None = None, **policy: An
 
 
 def drain(db: psycopg.Connection[Any], batch: int) -> list[str]:
-    """Claim and complete until nothing is left; the groups in the order they were served."""
+    """Claim and complete until nothing is left; return the group of each job, in the order of the claims."""
     served = []
     while rows := take(db, batch):
         served += [r[2] for r in rows]
@@ -87,7 +87,7 @@ def test_jobs_without_a_group_count_as_one(db: psycopg.Connection[Any]) -> None:
 
 
 def test_groups_get_their_share_after_a_long_pause(db: psycopg.Connection[Any], clock: Clock) -> None:
-    """However long ago their jobs came."""
+    """The share of ungrouped jobs counts groups whose pointers have waited for an hour."""
     clock.freeze()
     for n in range(3):
         fill(db, f"g{n}", 20)
@@ -101,7 +101,7 @@ def test_groups_get_their_share_after_a_long_pause(db: psycopg.Connection[Any], 
 def test_groups_that_came_late_are_found_beside_jobs_without_one(
     connect: Connect, db: psycopg.Connection[Any], clock: Clock
 ) -> None:
-    """They were committed below the floor, and jobs without a group would fill every claim."""
+    """The pointer is committed below the floor of the rotation, and ungrouped jobs could fill every claim."""
     clock.freeze()
     db.execute("select dibs.set_queue('q')")
     db.execute("update dibs.queue set has_groups = true")
@@ -134,7 +134,7 @@ def test_weights_are_shares(db: psycopg.Connection[Any], batch: int) -> None:
 def test_claimers_who_meet_give_every_group_its_share(
     connect: Connect, db: psycopg.Connection[Any], clock: Clock
 ) -> None:
-    """While one holds the turns another serves all groups, and it still finds those that are put back in front."""
+    """A claim also serves groups whose pointers another claim has locked, and finds those put back in front later."""
     clock.freeze()
     for name in "ab":
         fill(db, name, 100)
@@ -153,7 +153,7 @@ def test_claimers_who_meet_give_every_group_its_share(
 def test_weights_are_shares_among_many_claimers(
     connect: Connect, db: psycopg.Connection[Any], batch: int, enough: int
 ) -> None:
-    """``bench weights`` measures it."""
+    """Each claimer gives shares by itself; ``bench weights`` measures how exactly."""
     weights = {"a": 1, "b": 2, "c": 4}
     for name, weight in weights.items():
         set_group(db, name, weight=weight)
@@ -254,7 +254,7 @@ def test_a_retry_keeps_its_place_and_the_group_waits(db: psycopg.Connection[Any]
     assert take(db, 10)[0][0] == third
 
 
-def test_a_cancel_of_a_running_job_gives_its_turn_back(db: psycopg.Connection[Any]) -> None:
+def test_a_cancel_of_a_running_job_gives_its_hold_back(db: psycopg.Connection[Any]) -> None:
     set_group(db, concurrency=1)
     fill(db, "a", 2)
     [(id, token, _)] = take(db, 10)
@@ -315,7 +315,7 @@ def run_threads(count: int, work: Callable[[int], None]) -> None:
 
 
 def test_four_claimers_serve_the_small_groups_first(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    """The issue's showing, scaled down: 1 group with 5,000 jobs and 100 with 10 each."""
+    """One group has 5,000 jobs, and 100 groups have 10 each."""
     fill(db, "big", 5000)
     for n in range(100):
         fill(db, f"small{n}", 10)
@@ -337,7 +337,7 @@ def test_four_claimers_serve_the_small_groups_first(connect: Connect, db: psycop
 
 
 def test_order_is_never_broken_by_sixteen_claimers(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    """Group limit 1, random failures, snoozes and releases: read from the history of starts and ends."""
+    """The group is strict, and jobs fail, are snoozed and released at random; the history tells the order."""
     db.execute(
         'select dibs.set_queue(\'q\', \'{"max_attempts": 100, "max_losses": 100,'
         ' "backoff": {"kind": "constant", "delays": [0.01]}}\')'
@@ -385,7 +385,7 @@ def test_order_is_never_broken_by_sixteen_claimers(connect: Connect, db: psycopg
 
 
 def test_a_million_groups_leave_nothing_behind(db: psycopg.Connection[Any]) -> None:
-    """Not a million here: each is made by its first job and collected by the claim of its last."""
+    """With 3,000 groups: the first job of a group inserts its pointer, and the claim of its last deletes it."""
     jobs = json.dumps([{"queue": "q", "kind": "k", "group": f"g{n}"} for n in range(3000)])
     db.execute("select count(*) from dibs.enqueue_many(%s)", (jobs,))
     assert left_behind(db) == (0, 3000)
@@ -393,8 +393,8 @@ def test_a_million_groups_leave_nothing_behind(db: psycopg.Connection[Any]) -> N
     assert left_behind(db) == (0, 0)
 
 
-def test_what_commits_after_its_group_ran_empty_is_found(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    """It brings its own pointer."""
+def test_a_job_committed_after_its_group_ran_empty_is_found(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    """A job that commits late inserts its own pointer."""
     slow = connect()
     fill(db, "a", 1)
     slow.execute("begin")

@@ -63,6 +63,6 @@ end
 $$;
 
 comment on function dibs._wake_groups is
-'Insert a wakeup for each group of which waiting tickets are gone, if it gives holds back (`ended_runs`), or if the group
-is strict: it may have waited for one of these tickets. The first three arguments are parallel arrays, with an item for
+'Insert a wakeup for each group that lost waiting tickets, if it gives holds back (`ended_runs`), or if the group is
+strict: it may have waited for one of these tickets. The first three arguments are parallel arrays, with an item for
 each ticket.';
