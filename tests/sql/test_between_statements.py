@@ -578,6 +578,77 @@ def test_a_delete_of_failed_jobs_leaves_one_that_succeeded_meanwhile(
     assert client.status(id).state is dibs.State.SUCCEEDED
 
 
+@pytest.mark.parametrize("ends", ["failed", "succeeded"])
+def test_a_delete_leaves_a_job_whose_last_run_is_not_counted(
+    ends: str, client: dibs.Client, db: Connection, later: Later, connect: Connect
+) -> None:
+    [id] = enqueue(client, 1)
+    client.fail(client.claim("q")[0], "no", final=True)
+    with halted(db, "_lock_dead"):
+        delete = later.start(connect(), """select done from dibs.delete('{"queue": "q"}')""")
+        db.execute("select dibs._retry_jobs(array[%s], null, '0', true, dibs.now())", (id,))
+        [job] = client.claim("q")
+        client.complete(job) if ends == "succeeded" else client.fail(job, "no", final=True)
+    assert delete.result() == [(0,)]
+    assert client.status(id).state == ends
+    client.upkeep.roll_up()
+    assert client.delete({"queue": "q"}).done == 1
+    assert db.execute("select sum(runs) from dibs.stat where grain = 'ever'").fetchone() == (2,)
+
+
+def test_a_purge_leaves_a_job_whose_last_run_is_not_counted(
+    client: dibs.Client, db: Connection, later: Later, connect: Connect
+) -> None:
+    ran, idle = enqueue(client, 2, group="g")
+    with halted(db, "_withdraw_tickets"):
+        purge = later.start(connect(), "select done from dibs.purge('q')")
+        [job] = client.claim("q")
+        client.fail(job, "no", delay=0)
+    assert job.id == ran
+    assert purge.result() == [(1,)]
+    assert [client.status(id).state for id in (ran, idle)] == ["ready", "unknown"]
+    assert misplaced(db) == []
+    assert work_off(client) == 1
+
+
+@pytest.mark.parametrize("change", ["moved", "retried", "waiting"])
+def test_a_move_leaves_a_job_that_was_changed_since_it_was_found(
+    change: str, client: dibs.Client, db: Connection, later: Later, connect: Connect
+) -> None:
+    for queue in ("to", "other"):
+        client.queues.set(queue)
+    [id] = enqueue(client, 1)
+    filter = '{"queue": "q", "states": ["ready"]}'
+    if change != "waiting":
+        client.fail(client.claim("q")[0], "no", final=True)
+        filter = '{"queue": "q", "states": ["failed"]}'
+    with halted(db, "_move_jobs"):
+        move = later.start(connect(), "select done from dibs.move(%s, 'to')", filter)
+        if change == "retried":
+            client.retry({"ids": [id]})
+        else:
+            db.execute(
+                "select dibs._move_jobs_unhalted(array[%s], dibs._read_filter('move', '{}', '{ready,failed}'), q.id,"
+                " dibs.now()) from dibs.queue as q where q.name = 'other'",
+                (id,),
+            )
+    assert move.result() == [(0,)]
+    row = db.execute("select queue from dibs.jobs where id = %s", (id,)).fetchone()
+    assert row == ("q" if change == "retried" else "other",)
+
+
+def test_an_edit_behind_a_purge_says_that_the_job_is_unknown(
+    connect: Connect, client: dibs.Client, later: Later
+) -> None:
+    [id] = enqueue(client, 1)
+    operator = connect()
+    operator.execute("begin")
+    operator.execute("select dibs.purge('q')")
+    edit = later.start(connect(), """select dibs.edit(%s, '{"priority": 1}')""", id)
+    operator.execute("commit")
+    assert refusal(edit) == "DI002"
+
+
 @pytest.mark.parametrize("change", ["cancelled", "moved", "deleted", "claimed"])
 def test_a_retry_leaves_alone_what_was_changed_since_it_was_found(
     change: str, client: dibs.Client, db: Connection, later: Later, connect: Connect
@@ -588,7 +659,7 @@ def test_a_retry_leaves_alone_what_was_changed_since_it_was_found(
     client.fail(client.claim("q")[0], "no", final=True)
     client.upkeep.roll_up()
     statement = """select matched, done, refused from dibs.retry('{"queue": "q", "states": ["failed"]}')"""
-    with halted(db, "_lock_dead"):
+    with halted(db, "_retake_dedup_keys"):
         retry = later.start(connect(), statement)
         if change == "moved":
             client.move({"queue": "q"}, "to")

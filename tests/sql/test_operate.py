@@ -530,6 +530,70 @@ def test_edit_changes_a_job_that_waits_or_is_dead(
     assert "payload" not in str(client.audit()[0].detail).replace("'payload'", ""), "no payload where observers look"
 
 
+def test_no_operation_lets_a_job_live_past_its_deadline(
+    client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]
+) -> None:
+    clock.freeze()
+    deadline = clock.now() + timedelta(hours=1)
+    edited, resumed, undone = (client.enqueue("q", "k", ttl=600, deadline=deadline).id for _ in range(3))
+    client.edit(edited, delay=1800)
+    late = client.enqueue("late", "k", deadline=deadline).id
+    for queue in ("q", "late"):
+        client.queues.pause(queue)
+    done = client.cancel_where({"ids": [undone]})
+    assert done.operation is not None
+    client.edit(undone, delay=1800)
+    assert client.undo(done.operation).done == 1
+    clock.move(1900)
+    resume = client.queues.resume("q", extend=7200)
+    assert (resume.late, resume.extended) == (1, 1)
+    assert {job.id for job in client.claim("q", 10)} == {edited, resumed, undone}
+    for id in (edited, resumed, undone):
+        client.retry({"ids": [id]})
+    clock.move(1800)
+    resume = client.queues.resume("late", extend=7200)
+    assert (resume.late, resume.extended) == (1, 0), "its deadline is over"
+    assert client.claim("late") == []
+    db.execute("select from dibs.maintain()")
+    assert client.status(late).state is State.EXPIRED
+
+
+def test_a_waiting_job_expires_at_its_deadline_after_every_postponement(
+    client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]
+) -> None:
+    clock.freeze()
+    deadline = clock.now() + timedelta(hours=1)
+    id = client.enqueue("q", "k", ttl=600, deadline=deadline).id
+
+    def expire_at() -> Any:
+        return one(db, "select expire_at from dibs.ready where id = %s", id)
+
+    client.edit(id, delay=600)
+    assert expire_at() == deadline - timedelta(seconds=2400), "the TTL begins when the job is due"
+    client.edit(id, delay=3000)
+    assert expire_at() == deadline
+    done = client.cancel_where({})
+    client.edit(id, delay=3300)
+    assert done.operation is not None
+    client.undo(done.operation)
+    assert expire_at() == deadline
+    client.cancel(id)
+    clock.move(4000)
+    client.retry({"ids": [id], "states": ["cancelled"]}, now=True)
+    assert expire_at() == clock.now() + timedelta(seconds=600), "a deadline that has passed no longer counts"
+    client.edit(id, delay=100)
+    assert expire_at() == clock.now() + timedelta(seconds=700)
+
+
+def test_the_audit_keeps_what_an_edit_replaced(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    id = client.enqueue("q", "k", b"old", content_type="text/plain").id
+    client.edit(id, priority=5)
+    client.edit(id, payload=1)
+    first, second = (row[0] for row in db.execute("select before from dibs.audit where job_id = %s order by id", (id,)))
+    assert "payload" not in first, "the payload was not changed"
+    assert (second["payload"], second["body"], second["content_type"]) == (None, "b2xk", "text/plain")
+
+
 def test_edit_refuses_what_makes_no_sense(client: dibs.Client) -> None:
     client.queues.set("q", payload_limit=20)
     id = client.enqueue("q", "k").id

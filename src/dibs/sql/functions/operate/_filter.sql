@@ -29,8 +29,8 @@ end
 $$;
 
 comment on function dibs._read_filter is
-'Read a filter from JSON for a verb that takes jobs in the states `allowed`; raise DI010 if it makes no sense. A filter
-without states gets all that are allowed.';
+'Read a filter from JSON for a verb that takes jobs in the states `allowed`. Raise DI010 for an unknown condition, a
+state that is not allowed, or a dedup key without its queue. A filter without states gets all that are allowed.';
 
 create or replace function dibs._max_scanned(filter dibs.job_filter default null) returns integer
 language sql immutable parallel safe
@@ -57,8 +57,8 @@ create or replace function dibs._next_candidates(
 returns table (id uuid, queue_id integer, state text, reason text, ended_at timestamptz)
 language sql stable
 begin atomic
-  -- The caller's plan is custom, so newest_first is a constant and one of the two sort keys goes away: what is left is
-  -- the order of the index, forwards or backwards.
+  -- This function is inlined into the custom plan of _match_next. There newest_first is a constant, so one of the two
+  -- sort keys is always null and drops out, and the other is the order of the index, forwards or backwards.
   select t.* from (
     (select r.id, r.queue_id, case when r.due_at > at then 'scheduled' else 'ready' end, null::text, null::timestamptz
      from dibs.ready as r
@@ -86,7 +86,8 @@ begin atomic
        and (filter.ids is null or j.id = any (filter.ids))
      order by case when newest_first then j.id end desc, j.id limit max_scanned)
   ) as t (id, queue_id, state, reason, ended_at)
-  -- A job can appear twice, as its ticket and as its job row. The ticket sorts first, so LIMIT never separates the two.
+  -- A job can appear twice, as its ticket and as its job row. The ticket comes first: if LIMIT cuts between the two,
+  -- the ticket stays, and the caller drops the row of `job` anyway.
   order by case when newest_first then t.id end desc, t.id, t.state = 'succeeded' limit max_scanned;
 end;
 
@@ -94,6 +95,22 @@ comment on function dibs._next_candidates is
 'The next `max_scanned` jobs with an id between `after` and `before`, both excluded, in the order of their ids or newest
 first: every ticket in a state that the filter names, and, if it names `succeeded`, every row of `job`. A row
 `succeeded` may therefore belong to a job that still has a ticket: the caller checks.';
+
+create or replace function dibs._id_range(
+  filter dibs.job_filter, place uuid, newest_first boolean, out after uuid, out before uuid)
+language plpgsql immutable
+as $$
+begin
+  -- greatest and least ignore nulls.
+  after := greatest(case when not newest_first then place end, dibs._id_floor(filter.enqueued_after), dibs._nil_id());
+  before := least(case when newest_first then place end, dibs._id_floor(filter.enqueued_before),
+    'ffffffff-ffff-ffff-ffff-ffffffffffff');
+end
+$$;
+
+comment on function dibs._id_range is
+'The ids, both excluded, between which the jobs lie that were enqueued in the time of a filter and come next after
+`place`, or newest first before it. A null place is the start.';
 
 create or replace function dibs._match_next(
   filter dibs.job_filter, place uuid, max integer, at timestamptz, max_scanned integer, newest_first boolean,
@@ -105,10 +122,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_after uuid := greatest(case when not newest_first then place end, dibs._id_floor(filter.enqueued_after),
-    dibs._nil_id());
-  v_before uuid := least(case when newest_first then place end, dibs._id_floor(filter.enqueued_before),
-    'ffffffff-ffff-ffff-ffff-ffffffffffff');
+  v_range record := dibs._id_range(filter, place, newest_first);
   v_queue integer := case when filter.queue is not null then dibs._queue_number(filter.queue) end;
   v_queues integer[] := dibs._queue_numbers(v_queue);
   v_fingerprint bytea := dibs._fingerprint_of(v_queue, filter.dedup_key);
@@ -118,16 +132,21 @@ declare
   v_last uuid;
 begin
   with candidate as materialized (
-    select c.* from dibs._next_candidates(filter, v_after, v_before, at, max_scanned, newest_first) as c
+    select c.* from dibs._next_candidates(
+      filter, v_range.after, v_range.before, at, max_scanned, newest_first) as c
   ), matching as materialized (
     select c.id from candidate as c
     cross join lateral (select j.* from dibs.job as j where j.id = c.id offset 0) as j
+    -- The outcome of a run that succeeded is null.
     left join lateral (
       select a.error from dibs.attempt as a where a.id = c.id and a.error is not null order by a.run desc limit 1
-    ) as e on c.reason is null and num_nonnulls(filter.reason, filter.failure) > 0
+    ) as last_failure on c.reason is null and num_nonnulls(filter.reason, filter.failure) > 0
     left join lateral (
       select a.ended_at from dibs.attempt as a where a.id = c.id and a.outcome is null order by a.run desc limit 1
-    ) as s on c.ended_at is null and num_nonnulls(filter.ended_after, filter.ended_before) > 0
+    ) as success on c.ended_at is null and num_nonnulls(filter.ended_after, filter.ended_before) > 0
+    cross join lateral (
+      select coalesce(c.reason, last_failure.error) as error, coalesce(c.ended_at, success.ended_at) as ended_at
+    ) as ended
     where c.state = any (filter.states)
       and (c.state <> 'succeeded' or not (
         exists (select from dibs.ready as r where r.id = c.id)
@@ -141,24 +160,27 @@ begin
       and (v_fingerprint is null or j.fingerprint = v_fingerprint)
       and (filter.payload is null or j.payload @> filter.payload)
       and (filter.headers is null or j.headers @> filter.headers)
-      and (filter.ended_after is null or coalesce(c.ended_at, s.ended_at) >= filter.ended_after)
-      and (filter.ended_before is null or coalesce(c.ended_at, s.ended_at) < filter.ended_before)
-      and (filter.reason is null or case when v_may_show then coalesce(c.reason, e.error)
-        else split_part(coalesce(c.reason, e.error), E'\n', 1) end like filter.reason)
-      and (filter.failure is null or dibs._failure_fingerprint(coalesce(c.reason, e.error)) = filter.failure)
+      and (filter.ended_after is null or ended.ended_at >= filter.ended_after)
+      and (filter.ended_before is null or ended.ended_at < filter.ended_before)
+      and (filter.reason is null
+        or case when v_may_show then ended.error else split_part(ended.error, E'\n', 1) end like filter.reason)
+      and (filter.failure is null or dibs._failure_fingerprint(ended.error) = filter.failure)
   )
   select array(select m.id from matching as m order by case when newest_first then m.id end desc, m.id),
     (select count(*) from candidate),
     (select c.id from candidate as c order by case when not newest_first then c.id end desc, c.id limit 1)
   into v_matching, looked, v_last;
   ids := v_matching[:max];
-  next := case when cardinality(v_matching) > max then ids[max] when looked = max_scanned then v_last end;
+  next := case
+    when cardinality(v_matching) > max then ids[max]  -- More of these match.
+    when looked = max_scanned then v_last end;  -- There may be more to read.
 end
 $$;
 
 comment on function dibs._match_next is
-'Read the next `max_scanned` jobs after `place`, or newest first those before it (null: from the end), and return up to
-`max` that match, in that order. `looked` is how many were read, `next` the place to go on from, null after the last.';
+'Read the next `max_scanned` candidates after `place` in the order of ids, or newest first before it; a null place is
+the start. Return the first `max` that match. `looked` is how many were read, `next` the place to go on from, null after
+the last. A job that is not dead is matched by the error of its last failure, and by the time of its success.';
 
 create or replace function dibs._find_matching(
   filter dibs.job_filter, place uuid, max integer, at timestamptz, newest_first boolean,

@@ -1,4 +1,4 @@
--- Parts of retry: check its arguments, lock dead jobs, make them ready, and report the ones that stay dead.
+-- Parts of retry: check its arguments, make dead jobs ready, and report the ones that stay dead.
 
 create or replace function dibs._check_retry(max integer, rate double precision, delay interval) returns void
 language plpgsql stable
@@ -19,34 +19,15 @@ comment on function dibs._check_retry is 'Raise DI010 for a `max`, a rate or a d
 create or replace function dibs._retry_filter(filter jsonb) returns jsonb
 language sql immutable parallel safe
 return case
-  when jsonb_typeof(filter) <> 'object'
-    or jsonb_typeof(filter -> 'ids') <> 'null' or jsonb_typeof(filter -> 'states') <> 'null' then filter
-  else filter || '{"states": ["failed", "exhausted", "expired"]}' end;
+  when jsonb_typeof(filter) = 'object'
+    and coalesce(jsonb_typeof(filter -> 'ids'), 'null') = 'null'
+    and coalesce(jsonb_typeof(filter -> 'states'), 'null') = 'null'
+  then filter || '{"states": ["failed", "exhausted", "expired"]}'
+  else filter end;
 
 comment on function dibs._retry_filter is
-'Leave cancelled jobs out of the filter of a retry that names neither ids nor states (or null for them): somebody wanted
-these jobs to end.';
-
-create or replace function dibs._lock_dead(ids uuid[], filter dibs.job_filter)
-returns table (id uuid, still_matches boolean)
-language plpgsql volatile
-as $$
-#variable_conflict use_column
-declare
-  v_queues integer[] := case when filter.queue is not null
-    then dibs._queue_numbers(dibs._queue_number(filter.queue)) end;
-begin
-  return query
-  select d.id, d.still_matches from unnest(ids) as k (id)
-  cross join lateral (
-    select d.id, d.state = any (filter.states) and (v_queues is null or d.queue_id = any (v_queues)) as still_matches
-    from dibs.dead as d where d.id = k.id for update skip locked) as d;
-end
-$$;
-
-comment on function dibs._lock_dead is
-'Lock the dead tickets of these jobs, in this order, and skip locked ones. `still_matches` is false if a job has been
-retried and died in another state, or was moved, since it was found.';
+'Add states to the filter of a retry that gives neither ids nor states (or null for them), so that it leaves out
+cancelled jobs: somebody wanted these to end. Return any other filter unchanged.';
 
 create or replace function dibs._retry_jobs(
   ids uuid[], rate double precision, delay interval, keeps_due boolean, at timestamptz) returns uuid[]

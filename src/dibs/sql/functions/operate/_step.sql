@@ -1,4 +1,4 @@
--- Parts of the verbs on many jobs. Each call of such a verb is one step, which ends soon.
+-- Parts of the verbs on many jobs. Each call of such a verb is one step.
 
 create or replace function dibs._begin_step(
   verb text, filter jsonb, states text[], max integer, after uuid, continues bigint, at timestamptz,
@@ -16,6 +16,27 @@ $$;
 comment on function dibs._begin_step is
 'Check the arguments of a verb on many jobs, and find the jobs of this step. `next` is where the next step begins, null
 after the last.';
+
+create or replace function dibs._lock_dead(ids uuid[], filter dibs.job_filter)
+returns table (id uuid, still_matches boolean)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_queues integer[] := case when filter.queue is not null
+    then dibs._queue_numbers(dibs._queue_number(filter.queue)) end;
+begin
+  return query
+  select d.id, d.still_matches from unnest(ids) as k (id)
+  cross join lateral (
+    select d.id, d.state = any (filter.states) and (v_queues is null or d.queue_id = any (v_queues)) as still_matches
+    from dibs.dead as d where d.id = k.id for update skip locked) as d;
+end
+$$;
+
+comment on function dibs._lock_dead is
+'Lock the dead tickets of these jobs, in this order, and skip locked ones. `still_matches` is false for a job that was
+moved, or was retried and died in another state, since it was found.';
 
 create or replace function dibs._delete_jobs(ids uuid[]) returns bigint
 language plpgsql volatile
@@ -36,25 +57,37 @@ $$;
 comment on function dibs._delete_jobs is
 'Delete jobs that have no ticket, with their attempts, deliveries and follow-ups. Return how many.';
 
+create or replace function dibs._uncounted_jobs(ids uuid[]) returns uuid[]
+language plpgsql stable
+as $$
+begin
+  return array(
+    select distinct a.id from dibs.attempt as a cross join dibs.stat_mark as m
+    where a.id = any (ids) and a.ended_at > m.since and (
+      -- Not counted: the attempts of transactions that began after the last roll-up or were open at that time.
+      a.xact >= m.next or a.xact = any (m.open)
+      -- The mark is from before a restore, and its transaction numbers are of another server.
+      or m.relation <> 'dibs.attempt'::regclass));
+end
+$$;
+
+comment on function dibs._uncounted_jobs is
+'Return those of the jobs that may have attempts which are not in the statistics yet.';
+
 create or replace function dibs._find_deletable(ids uuid[]) returns uuid[]
 language plpgsql volatile
 as $$
-#variable_conflict use_column
 declare
-  v_late uuid[];
+  v_uncounted uuid[] := dibs._uncounted_jobs(ids);
 begin
-  for try in 1 .. 2 loop
-    v_late := array(
-      select distinct a.id from dibs.attempt as a cross join dibs.stat_mark as m
-      where a.id = any (ids) and a.ended_at > m.since
-        and (m.relation <> 'dibs.attempt'::regclass or a.xact >= m.next or a.xact = any (m.open)));
-    exit when v_late = '{}' or try = 2;
+  if v_uncounted <> '{}' then
     perform dibs.roll_up();
-  end loop;
-  return array(select k from unnest(ids) as k where k <> all (v_late) order by k);
+    v_uncounted := dibs._uncounted_jobs(ids);
+  end if;
+  return array(select k from unnest(ids) as k where k <> all (v_uncounted) order by k);
 end
 $$;
 
 comment on function dibs._find_deletable is
-'Return the jobs whose attempts are all in the statistics, after one roll-up if some are not. An attempt that is deleted
-before it is counted would be missing from the statistics.';
+'Return those of the jobs whose attempts are all in the statistics, sorted. Call `roll_up` once if some are not. To
+delete an attempt before it is counted would lose it for the statistics.';

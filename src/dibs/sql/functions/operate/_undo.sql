@@ -28,7 +28,7 @@ end
 $$;
 
 comment on function dibs._snapshot is
-'Note a dead job for undo. Its operation stays null until _save_undo.';
+'Return a snapshot of a dead job for undo, without its operation, which _save_undo adds.';
 
 create or replace function dibs._snapshot_dead(ids uuid[]) returns dibs.undo_job[]
 language sql stable
@@ -37,7 +37,7 @@ return array(
   from unnest(ids) as k (id)
   cross join lateral (select d as ticket from dibs.dead as d where d.id = k.id offset 0) as t);
 
-comment on function dibs._snapshot_dead is 'Note dead jobs as they are before a retry.';
+comment on function dibs._snapshot_dead is 'Return snapshots of dead jobs as they are before a retry.';
 
 create or replace function dibs._expiry_times(ids uuid[]) returns jsonb
 language sql stable
@@ -61,9 +61,9 @@ return array(
   left join dibs.queue as q on q.id = (t.ticket).queue_id);
 
 comment on function dibs._snapshot_cancelled is
-'Note jobs as they were before they were cancelled, from their dead tickets and the `expiries` that _expiry_times
-returned before. The dead ticket is more recent: a job may have run after it was chosen and before it was cancelled. A
-job without an entry in `expiries` gets a new TTL.';
+'Return snapshots of cancelled jobs as they were before: when they expired from `expiries`, which _expiry_times returned
+before the cancel, all other fields from their dead tickets, because a job may have run between the two. A job that did
+not wait at that time has no entry in `expiries`, and its TTL begins again.';
 
 create or replace function dibs._save_undo(operation bigint, jobs dibs.undo_job[], changed uuid[]) returns void
 language sql volatile
@@ -76,8 +76,8 @@ begin atomic
 end;
 
 comment on function dibs._save_undo is
-'Insert the snapshots of the jobs that an operation has `changed`. The snapshot of a job that is dead now gets the time
-when it died, by which undo recognizes it.';
+'Insert the snapshots of the jobs that an operation has `changed`. After a cancel, the snapshot gets the time when the
+job was cancelled, by which undo recognizes that no other operation has changed it since.';
 
 create or replace function dibs._forget_undo() returns bigint
 language plpgsql volatile
@@ -105,7 +105,8 @@ declare
   v_ids uuid[];
   v_tickets dibs.ready[];
 begin
-  -- Lock dedup keys before tickets, as every verb does: an `edit` that holds a key may wait for the ticket.
+  -- Lock dedup keys before tickets, as every verb does that waits for both: an `edit` has the key and waits for the
+  -- ticket.
   perform dibs._retake_dedup_keys(array(
     select d.id from unnest(jobs) as u
     join dibs.dead as d on d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at), at);
@@ -115,7 +116,9 @@ begin
       select d.id from dibs.dead as d where d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at
       for update skip locked) as d);
   v_tickets := array(
-    select dibs._ticket(id => d.id, due_at => d.due_at, expire_at => u.expire_at, queue_id => d.queue_id, run => d.run,
+    select dibs._ticket(id => d.id, due_at => d.due_at, queue_id => d.queue_id, run => d.run,
+      -- An edit may have moved the due time of the dead job.
+      expire_at => dibs._postponed_expiry(d.id, u.expire_at, u.expire_at + greatest(d.due_at - u.due_at, interval '0')),
       charged => d.charged, losses => d.losses, priority => d.priority,
       own_lease => dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, d.charged + 1), history => d.history,
       fingerprint => d.fingerprint, group_key => dibs._group_key(d.queue_id, j.group_name), cost => j.cost)
@@ -164,4 +167,5 @@ end
 $$;
 
 comment on function dibs._undo_retry is
-'Make retried jobs dead again as before, except a job that has run since. Return how many.';
+'Make retried jobs dead again, with the due time, state and reason they had before, except a job that has run since.
+Return how many.';

@@ -11,6 +11,7 @@ as $$
 declare
   v_states constant text[] := '{scheduled,ready,blocked,running}'::text[];
   v_now timestamptz := dibs.now();
+  v_filter dibs.job_filter := dibs._read_filter('cancel_where', cancel_where.filter, v_states);
   v_ids uuid[];
   v_expiries jsonb;
   v_dead uuid[];
@@ -27,8 +28,8 @@ begin
   v_expiries := dibs._expiry_times(v_ids);
   select array_agg(c.id) filter (where c.answer = 'cancelled'),
     count(*) filter (where c.answer in ('cancelled', 'requested'))
-  into v_dead, done from dibs._cancel_batch(v_ids, cancel_where.reason, true,
-    'running' = any ((dibs._read_filter('cancel_where', cancel_where.filter, v_states)).states)) as c;
+  into v_dead, done from dibs._cancel_batch(v_ids, cancel_where.reason, guarded => true,
+    includes_running => 'running' = any (v_filter.states)) as c;
   operation := dibs._audit('cancel_where', cancel_where.filter ->> 'queue', cancel_where.filter, done,
     jsonb_build_object('reason', cancel_where.reason), cancel_where.continues);
   perform dibs._save_undo(operation, dibs._snapshot_cancelled(v_dead, v_expiries), v_dead);

@@ -13,7 +13,6 @@ declare
   v_filter dibs.job_filter;
   v_ids uuid[];
   v_dead uuid[];
-  v_queues integer[];
 begin
   select s.ids, s.next into v_ids, delete.next
   from dibs._begin_step('delete', delete.filter, v_states, delete.max, delete.after, delete.continues, dibs.now()) as s;
@@ -24,25 +23,21 @@ begin
     return;
   end if;
   v_filter := dibs._read_filter('delete', delete.filter, v_states);
-  v_queues := case when v_filter.queue is not null then dibs._queue_numbers(dibs._queue_number(v_filter.queue)) end;
   v_ids := dibs._find_deletable(v_ids);
-  -- Keep a job whose dead ticket is locked: it may be about to be retried. Keep a job that was retried since it was
-  -- found, even if it has succeeded meanwhile, and a job that was moved to another queue.
-  v_dead := array(
-    select d.id from unnest(v_ids) as k (id)
-    cross join lateral (
-      select d.id from dibs.dead as d
-      where d.id = k.id and d.state = any (v_filter.states) and (v_queues is null or d.queue_id = any (v_queues))
-      for update skip locked) as d);
-  delete from dibs.dead as d where d.id = any (v_dead);
-  done := dibs._delete_jobs(array(
+  -- Skip a locked dead ticket: the job may be about to be retried.
+  v_dead := array(select d.id from dibs._lock_dead(v_ids, v_filter) as d where d.still_matches);
+  v_ids := array(
     select k from unnest(v_ids) as k
-    where (k = any (v_dead) or 'succeeded' = any (v_filter.states))
+    where k = any (v_dead)
+      or 'succeeded' = any (v_filter.states)
       and not exists (select from dibs.ready as r where r.id = k)
       and not exists (select from dibs.blocked as b where b.id = k)
       and not exists (select from dibs.lease as l where l.id = k)
-      and not exists (select from dibs.dead as d where d.id = k)
-    order by k));
+      and not exists (select from dibs.dead as d where d.id = k));
+  -- These can run no more, but some may have run since _find_deletable.
+  v_ids := array(select k from unnest(v_ids) as k where k <> all (dibs._uncounted_jobs(v_ids)) order by k);
+  delete from dibs.dead as d where d.id = any (v_ids);
+  done := dibs._delete_jobs(v_ids);
   operation := dibs._audit('delete', delete.filter ->> 'queue', delete.filter, done, continues => delete.continues);
 end
 $$;

@@ -27,8 +27,8 @@ end
 $$;
 
 comment on function dibs._read_change is
-'Read the changes that `edit` was given; raise DI010 if they make no sense. A delay becomes a due time, which is never
-in the past.';
+'Read the changes that `edit` was given; raise DI010 for an unknown field or a value out of range. A delay becomes a due
+time, which is never in the past.';
 
 create or replace function dibs._edit_ticket(id uuid, change dibs.job_change, at timestamptz) returns text
 language plpgsql volatile
@@ -44,7 +44,8 @@ begin
     v_tickets := dibs._withdraw_tickets(array[id], at, keeps_groups => true);
     if v_tickets is not null then
       v_tickets[1].priority := coalesce(change.priority, v_tickets[1].priority);
-      v_tickets[1].expire_at := v_tickets[1].expire_at + greatest(change.due_at - v_tickets[1].due_at, interval '0');
+      v_tickets[1].expire_at := dibs._postponed_expiry(id, v_tickets[1].expire_at,
+        v_tickets[1].expire_at + greatest(change.due_at - v_tickets[1].due_at, interval '0'));
       v_tickets[1].due_at := coalesce(change.due_at, v_tickets[1].due_at);
       v_tickets[1].ring := true;
       perform dibs._return_tickets(v_tickets, at);
@@ -64,7 +65,8 @@ $$;
 
 comment on function dibs._edit_ticket is
 'Change the priority and the due time in the ticket of a job that waits or is dead, and return null. Return the state of
-the job if it is running, succeeded or unknown. A later due time moves the time when the job expires by as much.';
+the job if it is running, succeeded or unknown. A later due time moves the time when the job expires by as much, but
+not past its deadline.';
 
 create or replace function dibs.edit(id uuid, changes jsonb) returns text
 language plpgsql volatile security definer
@@ -87,8 +89,11 @@ begin
   if v_state is not null then
     perform dibs._refuse_edit(edit.id, v_state);
   end if;
-  select jsonb_build_object('payload', j.payload, 'priority', j.priority, 'due_at', j.due_at) into v_before
-  from dibs.job as j where j.id = edit.id;
+  select jsonb_build_object('priority', j.priority, 'due_at', j.due_at)
+    || case when edit.changes ? 'payload' then jsonb_build_object('payload', j.payload) else '{}' end
+    || case when edit.changes ? 'payload' and j.body is not null
+      then jsonb_build_object('body', encode(j.body, 'base64'), 'content_type', j.content_type) else '{}' end
+  into v_before from dibs.job as j where j.id = edit.id;
   select q.* into v_queue from dibs.queue as q join dibs.job as j on j.queue_id = q.id where j.id = edit.id;
   perform dibs._edit_job(edit.id, edit.changes ? 'payload', v_change, v_queue);
   insert into dibs.audit (id, operation, at, role, actor, verb, queue, jobs, detail, job_id, before)
@@ -135,10 +140,12 @@ comment on function dibs._edit_job is
 'Change the row of a job: its payload if `has_payload`, its priority and its due time.';
 
 create or replace function dibs._refuse_edit(id uuid, state text) returns void
-language plpgsql immutable
+language plpgsql stable
 as $$
 begin
-  if state = 'running' then
+  if state = 'unknown' then
+    perform dibs._refuse_unknown_job(id);
+  elsif state = 'running' then
     raise exception using errcode = 'DI004', message = format('job %s runs, so it cannot be changed', id),
       hint = 'wait until the run has ended, or cancel it';
   end if;
@@ -147,4 +154,5 @@ begin
 end
 $$;
 
-comment on function dibs._refuse_edit is 'Raise DI004 for a running job, otherwise DI003: the job has succeeded.';
+comment on function dibs._refuse_edit is
+'Raise DI002 for an unknown job, DI004 for a running one, and DI003 for one that has succeeded.';

@@ -26,7 +26,8 @@ comment on function dibs._shard_of_job is
 'The id of the shard that a job belongs to, by its group, or by its id without one; the id of the queue if there is no
 such shard.';
 
-create or replace function dibs._move_jobs(ids uuid[], to_queue integer, at timestamptz) returns bigint
+create or replace function dibs._move_jobs(
+  ids uuid[], filter dibs.job_filter, to_queue integer, at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -50,16 +51,15 @@ begin
     order by o.id for update of o) as n
   where q.id = n.id;
   perform dibs._lock_dedup_keys(ids);
-  v_withdrawn := dibs._withdraw_tickets(ids, at);
-  with locked as materialized (
-    select d.id from unnest(ids) as k (id)
-    cross join lateral (select d.id from dibs.dead as d where d.id = k.id for update skip locked) as d
-  ), moved as (
-    update dibs.dead as d
-    set queue_id = case when v_shards > 1 then dibs._shard_of_job(d.id, to_queue, v_shards) else to_queue end
-    from locked as l where d.id between l.id and l.id
-    returning d.id)
-  select array_agg(m.id) into v_dead from moved as m;
+  -- Leave out jobs that were moved, or have died or were retried against the filter, since they were found.
+  if filter.states && '{scheduled,ready,blocked}'::text[] then
+    v_withdrawn := dibs._withdraw_tickets(ids, at,
+      queues => case when filter.queue is not null then dibs._queue_numbers(dibs._queue_number(filter.queue)) end);
+  end if;
+  v_dead := array(select d.id from dibs._lock_dead(ids, filter) as d where d.still_matches);
+  update dibs.dead as d
+  set queue_id = case when v_shards > 1 then dibs._shard_of_job(d.id, to_queue, v_shards) else to_queue end
+  where d.id = any (v_dead);
   v_ids := array(select w.id from unnest(v_withdrawn) as w) || v_dead;
   update dibs.job as j
   set queue_id = case when v_shards > 1 then dibs._shard_of_job(j.id, to_queue, v_shards) else to_queue end
@@ -74,7 +74,7 @@ end
 $$;
 
 comment on function dibs._move_jobs is
-'Move those of the jobs that wait or are dead to another queue. Return how many.';
+'Move those of the jobs that still wait or are dead, as the filter says, to another queue. Return how many.';
 
 create or replace function dibs.move(
   filter jsonb, queue text, max integer default 1000, after uuid default null, continues bigint default null,
@@ -104,7 +104,7 @@ begin
   if move.dry_run or matched = 0 then
     return;
   end if;
-  done := dibs._move_jobs(v_ids, v_queue, v_now);
+  done := dibs._move_jobs(v_ids, dibs._read_filter('move', move.filter, v_states), v_queue, v_now);
   operation := dibs._audit('move', move.filter ->> 'queue', move.filter, done,
     jsonb_build_object('to', move.queue), move.continues);
 end

@@ -17,11 +17,11 @@ declare
   v_states constant text[] := '{failed,exhausted,expired,cancelled}'::text[];
   v_now timestamptz := dibs.now();
   v_filter jsonb := dibs._retry_filter(retry.filter);
-  v_ids uuid[];
+  v_ids uuid[];  -- The jobs found by the filter; each of the next three is a subset of the one before.
   v_locked uuid[];
   v_chosen uuid[];
-  v_undo dibs.undo_job[];
   v_retried uuid[];
+  v_undo dibs.undo_job[];
 begin
   perform dibs._check_retry(retry.max, retry.rate, retry.delay);
   select s.ids, s.next into v_ids, retry.next
@@ -33,7 +33,8 @@ begin
     operation := retry.continues;
     return;
   end if;
-  -- Lock dedup keys before tickets, as every verb does: an `edit` that holds a key may wait for the ticket.
+  -- Lock dedup keys before tickets, as every verb does that waits for both: an `edit` has the key and waits for the
+  -- ticket.
   perform dibs._retake_dedup_keys(v_ids, v_now);
   select array_agg(d.id order by d.id), coalesce(array_agg(d.id order by d.id) filter (where d.still_matches), '{}')
   into v_locked, v_chosen from dibs._lock_dead(v_ids, dibs._read_filter('retry', v_filter, v_states)) as d;
@@ -52,6 +53,6 @@ comment on function dibs.retry is
 'Make dead jobs ready again, with new attempts and a new TTL: a step of up to `max`, by filter, oldest first, with the
 same answer as `delete`. A filter without states or ids leaves cancelled jobs alone. A job keeps a due time that is
 still in the future, unless `now`; a deadline that has passed no longer counts. `rate` is how many become due per
-second, beginning after `delay`: for the next step, add to `delay` the time that the steps before it take. `refused`
+second, the first after `delay`; so give each further step a `delay` that is longer by max / rate seconds. `refused`
 lists the jobs that stay dead, each with the reason: `duplicate` if another job has its dedup key now, `busy` if another
 transaction has locked it.';

@@ -32,40 +32,47 @@ as $$
 declare
   v_id integer := dibs._queue_number(queue);
   v_now timestamptz := dibs.now();
-  v_ids uuid[];
+  v_queues integer[];
+  v_ready uuid[];
+  v_blocked uuid[];
 begin
   select q.paused_at into resume.paused_at from dibs.queue as q where q.id = v_id for update;
   perform dibs._lock_shards(v_id);
+  v_queues := dibs._queue_numbers(v_id);
   select count(*) into resume.late
-  from (select r.expire_at from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id))
-        union all select b.expire_at from dibs.blocked as b where b.queue_id = any (dibs._queue_numbers(v_id))) as w
+  from (select r.expire_at from dibs.ready as r where r.queue_id = any (v_queues)
+        union all select b.expire_at from dibs.blocked as b where b.queue_id = any (v_queues)) as w
   where w.expire_at <= v_now;
   resume.extended := 0;
   if resume.extend is not null then
     perform dibs._check_delay('resume', resume.extend);
     -- Lock dedup keys before tickets, as every verb does: a producer that replaces one of these jobs waits at its key.
     perform dibs._lock_dedup_keys(array(
-      select r.id from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now
+      select r.id from dibs.ready as r where r.queue_id = any (v_queues) and r.expire_at <= v_now
       union all
-      select b.id from dibs.blocked as b where b.queue_id = any (dibs._queue_numbers(v_id)) and b.expire_at <= v_now));
-    -- Lock by id and skip locked tickets, as every verb on many tickets does.
-    with late as materialized (
-      select r.id from dibs.ready as r where r.queue_id = any (dibs._queue_numbers(v_id)) and r.expire_at <= v_now
-      order by r.id for update skip locked
-    ), more as (
-      update dibs.ready as r set expire_at = v_now + resume.extend from late as l where r.id = l.id returning r.id)
-    select count(*), array_agg(m.id) into resume.extended, v_ids from more as m;
-    perform dibs._add_pointers(v_ids, v_now);
-    with late as materialized (
-      select b.id from dibs.blocked as b where b.queue_id = any (dibs._queue_numbers(v_id)) and b.expire_at <= v_now
-      order by b.id for update skip locked
-    ), more as (
-      update dibs.blocked as b set expire_at = v_now + resume.extend from late as l where b.id = l.id returning 1)
-    select resume.extended + count(*) into resume.extended from more;
+      select b.id from dibs.blocked as b where b.queue_id = any (v_queues) and b.expire_at <= v_now));
+    -- Lock by id and skip locked tickets, as every verb on many tickets does. Jobs past their deadline stay expired.
+    v_ready := array(
+      select r.id from dibs.ready as r
+      where r.queue_id = any (v_queues) and r.expire_at <= v_now
+        and dibs._postponed_expiry(r.id, r.expire_at, v_now + resume.extend) > v_now
+      order by r.id for update skip locked);
+    update dibs.ready as r set expire_at = dibs._postponed_expiry(r.id, r.expire_at, v_now + resume.extend)
+    where r.id = any (v_ready);
+    -- Claims may have dropped the pointers to groups whose jobs had all expired. Blocked tickets have no pointers.
+    perform dibs._add_pointers(v_ready, v_now);
+    v_blocked := array(
+      select b.id from dibs.blocked as b
+      where b.queue_id = any (v_queues) and b.expire_at <= v_now
+        and dibs._postponed_expiry(b.id, b.expire_at, v_now + resume.extend) > v_now
+      order by b.id for update skip locked);
+    update dibs.blocked as b set expire_at = dibs._postponed_expiry(b.id, b.expire_at, v_now + resume.extend)
+    where b.id = any (v_blocked);
+    resume.extended := cardinality(v_ready || v_blocked);
   end if;
   update dibs.queue as q set paused_at = null where q.id = v_id or q.shard_of = v_id;
   if (select q.ring from dibs.queue as q where q.id = v_id) then
-    perform pg_notify('dibs', n::text) from unnest(dibs._queue_numbers(v_id)) as n;
+    perform pg_notify('dibs', n::text) from unnest(v_queues) as n;
   end if;
   perform dibs._audit('resume', resume.queue, jobs => nullif(resume.extended, 0),
     detail => jsonb_build_object('extend', resume.extend))
@@ -75,4 +82,5 @@ $$;
 
 comment on function dibs.resume is
 'Hand out the jobs of a queue again. Returns since when it was paused (null if it was not), and how many waiting jobs
-have outlived their TTL (`late`). With `extend`, these live that much longer from now on; otherwise they expire.';
+are past their TTL or deadline (`late`). With `extend`, these live that much longer from now on, but not past their
+deadline (`extended`); otherwise they expire.';
