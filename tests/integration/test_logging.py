@@ -186,7 +186,7 @@ def test_the_ini_of_old_works_and_loggers_that_exist_stay_enabled(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("log.yaml", "", "its name must end in .json, .toml or .ini"),
+        ("log.yaml", "", "its name must end in .json, .toml, .ini, .cfg or .conf"),
         ("log.json", "{", "Expecting property name"),
         ("log.json", "[]", "logging cannot be set up"),
         ("log.json", '{"version": 1, "handlers": {"h": {"class": "no.such"}}}', "Unable to configure handler 'h'"),

@@ -6,7 +6,10 @@ import asyncio
 import io
 import json
 import logging
+import math
+import os
 import re
+import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -26,8 +29,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import dibs
 from dibs import events as facts
 from dibs.metrics import MetricsCollector, Prometheus, collect, log_events, reading
-from dibs.metrics.exposition import CONTENT_TYPE, Counter, Gauge, Histogram, render
+from dibs.metrics.exposition import CONTENT_TYPE, Counter, Gauge, Histogram, merge, render
+from dibs.metrics.formats import JsonFormat, TextFormat
 from dibs.metrics.lines import LEVELS, line_of
+from dibs.metrics.sharing import gather
 from dibs.metrics.tracing import Tracing
 from dibs.runtime.http import Pages
 from dibs.states import Outcome, State
@@ -218,14 +223,14 @@ async def test_depths_are_read_at_most_once_a_second_however_many_ask(
         texts.append((await metrics.page()).body)
         assert {Samples(text)("dibs_jobs", queue="mail", state="ready") for text in texts} == {1}
         assert len(asked) == 1
-        monkeypatch.setattr(reading, "EVERY", 0.0)
+        monkeypatch.setattr(reading, "PERIOD", 0.0)
         assert Samples((await metrics.page()).body)("dibs_jobs", queue="mail", state="ready") == 2
         assert len(asked) == 2
 
 
 async def test_a_slow_database_does_not_hold_up_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "PATIENCE", 0.01)
-    monkeypatch.setattr(reading, "EVERY", 0.0)
+    monkeypatch.setattr(reading, "PERIOD", 0.0)
     answer: asyncio.Future[list[dibs.types.Depth]] = asyncio.get_running_loop().create_future()
 
     class Slow(Queues):
@@ -254,7 +259,7 @@ async def test_what_is_an_estimate_says_so(app: dibs.App) -> None:
 
 
 async def test_without_its_database_the_page_has_everything_but_depths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "EVERY", 0.0)
+    monkeypatch.setattr(reading, "PERIOD", 0.0)
     down = [False]
 
     class Database(Queues):
@@ -446,7 +451,7 @@ async def test_text_lines_are_for_people(app: dibs.App, stream: io.StringIO) -> 
             r"DEBUG claimed 1 job in 0\.002 s",
             rf"DEBUG {named}, attempt 1 of \d+\) begins after \d\.\d{{3}} s",
             rf"INFO {named}, attempt 1 of \d+\) succeeded after 0\.020 s",
-            r"DEBUG sent 1 outcomes \(complete\) in 0\.004 s",
+            r"DEBUG sent 1 outcome \(complete\) in 0\.004 s",
             rf"ERROR {named}, attempt 1 of \d+\) failed after 1\.500 s and is exhausted: Odd: a\\x0d\\x1b\[31mline",
             r"WARNING claim failed and is tried again: ConnectionLost: it went",
         ],
@@ -738,3 +743,128 @@ def test_without_an_sdk_jobs_are_left_as_they_are(app: dibs.App) -> None:
     (claimed,) = app.client.claim("mail")
     assert claimed.headers is None
     assert run(app, [claimed], welcome) == "ran"
+
+
+def test_a_producers_own_baggage_goes_along_with_the_trace(app: dibs.App, traces: Traces) -> None:
+    @app.task(name="welcome", headers={"baggage": "mine=1"})
+    def welcome() -> None: ...
+
+    with traces.tracer.start_as_current_span("request"):
+        token = contexts.attach(baggage.set_baggage("tenant", "acme"))
+        welcome.enqueue()
+        contexts.detach(token)
+    (claimed,) = app.client.claim("mail")
+    assert claimed.headers
+    assert claimed.headers["baggage"] == "mine=1"
+    sent = traces.spans()["enqueue mail"]
+    assert claimed.headers["traceparent"].split("-")[2] == trace.format_span_id(sent.context.span_id)
+
+
+def test_a_handler_sees_the_baggage_of_its_producer(app: dibs.App, traces: Traces) -> None:
+    @app.task(name="welcome")
+    def welcome() -> object:
+        return baggage.get_baggage("tenant")
+
+    token = contexts.attach(baggage.set_baggage("tenant", "acme"))
+    welcome.enqueue()
+    contexts.detach(token)
+    (claimed,) = app.client.claim("mail")
+    assert run(app, [claimed], welcome) == "acme"
+    assert baggage.get_baggage("tenant") is None
+
+
+def test_a_run_begins_a_trace_of_its_own_inside_another_span(app: dibs.App) -> None:
+    traces = Traces()
+    app.add_middleware(Tracing(traces.provider, continue_trace=False))
+    app.client.enqueue("mail", "welcome")
+    with traces.tracer.start_as_current_span("loop"):
+        run(app, app.client.claim("mail"), lambda: None)
+    assert traces.spans()["run mail"].parent is None
+
+
+def test_bounds_of_a_histogram_are_exact_and_each_is_there_once() -> None:
+    sizes = Histogram("c", "C.", buckets=(1, 104.8576, 104.85761, math.inf))
+    sizes.observe(2)
+    [family] = text_string_to_metric_families(render([sizes]))
+    bounds = [s.labels["le"] for s in family.samples if s.name == "c_bucket"]
+    assert bounds == ["1", "104.8576", "104.85761", "+Inf"]
+
+
+@pytest.mark.parametrize("odd", ["a\u2028b", "a\x0bb", "a\x85b", "a\rb"])
+def test_a_label_may_hold_what_python_takes_for_a_line_end(odd: str) -> None:
+    counter = Counter("a_total", "A.", "of")
+    counter.add(2, odd)
+    merged = merge("", {"7": render([counter])}, "process")
+    assert merged.split("\n")[2] == f'a_total{{process="7",of="{odd}"}} 2'
+
+
+async def test_a_collector_of_the_official_library_may_enqueue(app: dibs.App) -> None:
+    """It is asked without the lock that the events of an enqueue take."""
+
+    class Collector:
+        def collect(self) -> list[Any]:
+            if not metrics._lock.acquire(blocking=False):
+                asked.append("locked")
+            else:
+                metrics._lock.release()
+                asked.append("free")
+            return []
+
+    asked: list[str] = []
+    metrics = Prometheus(app.events)
+    collector: Any = Collector()
+    prometheus_client.REGISTRY.register(collector)
+    try:
+        asked.clear()
+        metrics.text()
+    finally:
+        prometheus_client.REGISTRY.unregister(collector)
+    assert asked == ["free"]
+
+
+async def test_a_child_that_cannot_be_asked_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(path: Path) -> Any:
+        raise PermissionError(13, "no", str(path))
+
+    (tmp_path / "7.sock").touch()
+    monkeypatch.setattr(asyncio, "open_unix_connection", refuse)
+    assert await gather(tmp_path) == {}
+
+
+async def test_a_child_that_does_not_listen_yet_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / f"{os.getpid()}.sock"
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+        assert await gather(tmp_path) == {}
+        assert path.exists()
+
+
+@pytest.mark.parametrize("form", [TextFormat, JsonFormat])
+def test_the_stack_of_a_record_is_shown(form: type[logging.Formatter]) -> None:
+    record = logging.LogRecord("shop", logging.INFO, "", 0, "hello", (), None, sinfo="Stack (most recent call last):")
+    assert "Stack (most recent call last)" in form().format(record)
+
+
+@pytest.mark.parametrize("odd", ["\ud800", "\u202e", "\u2066"])
+def test_a_line_of_text_has_no_character_that_turns_or_breaks_it(odd: str) -> None:
+    record = logging.LogRecord("shop", logging.INFO, "", 0, f"hello {odd} there", (), None)
+    line = TextFormat().format(record)
+    assert odd not in line
+    assert f"hello \\u{ord(odd):04x} there" in line
+    line.encode()
+
+
+def test_facts_that_are_nested_too_deeply_do_not_lose_the_line() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    record = logging.LogRecord("shop", logging.INFO, "", 0, "hello", (), None)
+    record.__dict__["dibs"] = {"event": "Odd", "deep": deep, "kind": "k"}
+    told = json.loads(JsonFormat().format(record))
+    assert (told["message"], told["kind"]) == ("hello", "k")
+    assert "deep" not in told
+
+
+def test_one_lease_is_one_lease() -> None:
+    assert line_of(facts.LeasesRenewed(1, 0.1)).text.startswith("renewed 1 lease in")
+    assert line_of(facts.OutcomesSent("fail", 1, 0.1)).text.startswith("sent 1 outcome (fail)")

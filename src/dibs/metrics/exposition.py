@@ -122,13 +122,13 @@ class Bins:
 
 
 class Histogram(Family):
-    """Return the number of observations up to each of some bounds."""
+    """The number of observations up to each of some bounds. The bound of infinity is always there."""
 
     type = "histogram"
 
     def __init__(self, name: str, help: str, *labels: str, buckets: Sequence[float]) -> None:
         super().__init__(name, help, *labels)
-        self._bounds = tuple(sorted(buckets))
+        self._bounds = tuple(sorted(bound for bound in buckets if bound != math.inf))
         self._bins: dict[Labels, Bins] = {}
 
     def of(self, *labels: str) -> Bins:
@@ -141,7 +141,7 @@ class Histogram(Family):
 
     def samples(self) -> Iterator[str]:
         """Yield the buckets, the sum and the count for each set of labels seen."""
-        bounds = [f"{bound:g}" for bound in self._bounds] + ["+Inf"]
+        bounds = [_bound(bound) for bound in self._bounds] + ["+Inf"]
         for labels, bins in self._bins.items():
             below = 0
             for bound, count in zip(bounds, bins.counts, strict=True):
@@ -162,7 +162,7 @@ def merge(own: str, others: Mapping[str, str], label: str) -> str:
     samples: dict[str, list[str]] = {}
     for name, text in [("", own), *others.items()]:
         family = ""
-        for line in text.splitlines():
+        for line in text.split("\n"):  # Not splitlines: a label may hold other characters that end a line in Python.
             if line.startswith("# "):
                 _, what, family, *_ = line.split(" ", 3)
                 heads.setdefault(family, {}).setdefault(what, line)
@@ -178,6 +178,11 @@ def _labelled(line: str, label: str, value: str) -> str:
         return f"{name}{{{pair},{rest}"
     name, _, rest = line.partition(" ")
     return f"{name}{{{pair}}} {rest}"
+
+
+def _bound(value: float) -> str:
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def _number(value: float) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BUCKETS = tuple(0.0016 * 4**n for n in range(12))
 """Seconds, where the buckets of ``dibs.counters()`` end."""
 OUTCOMES = ("succeeded", "failed", "lost", "snoozed", "released", "cancelled", "expired")
-EVERY = 10.0
+FLEET_EVERY = 10.0
 """Seconds between two looks at all but the depths; what ended is counted into the statistics as often."""
 DOCTOR_EVERY = 60.0
 """Seconds between two visits of the doctor, who looks at much."""
@@ -104,17 +104,20 @@ class Fleet:
 
     ``target`` is the number of seconds within which due jobs should be done, for ``dibs_workers_wanted``. Each part of
     the page is read separately: the depths for each request, the findings of the doctor every minute, and the others
-    every 10 seconds. A part that fails, or takes longer than two seconds, is left out, and ``dibs_part_up`` says so.
+    every 10 seconds. A part that failed is left out, and ``dibs_part_up`` says so. If a part takes longer than two
+    seconds, the page has its last answer, if there is one; ``dibs_part_age_seconds`` says how old it is.
     """
 
     def __init__(self, client: AsyncClient, *, target: float = 300.0) -> None:
         wanted = functools.partial(client.workers.wanted, target=target)
         self._parts: list[tuple[Reading[Any], Callable[[FleetFamilies, Any, float], None]]] = []
-        self._add("depths", client.queues.depths, lambda of, read, age: of.note_depths((read, age)))
-        self._add("workers_wanted", wanted, lambda of, read, _: of.note_wanted(read), EVERY)
-        self._add("counters", client.stats.counters, lambda of, read, _: of.note_counters(read), EVERY)
-        self._add("vitals", client.stats.vitals, lambda of, read, _: of.note_vitals(read), EVERY)
-        self._add("doctor", client.doctor, lambda of, read, _: of.note_findings(read), DOCTOR_EVERY)
+        self._add("depths", client.queues.depths, lambda families, read, age: families.note_depths((read, age)))
+        self._add("workers_wanted", wanted, lambda families, read, _: families.note_wanted(read), FLEET_EVERY)
+        self._add(
+            "counters", client.stats.counters, lambda families, read, _: families.note_counters(read), FLEET_EVERY
+        )
+        self._add("vitals", client.stats.vitals, lambda families, read, _: families.note_vitals(read), FLEET_EVERY)
+        self._add("doctor", client.doctor, lambda families, read, _: families.note_findings(read), DOCTOR_EVERY)
 
     def _add(
         self,
@@ -128,13 +131,13 @@ class Fleet:
     async def page(self) -> Page:
         """Return the page to serve under ``/metrics``."""
         reads = await asyncio.gather(*(part.latest() for part, _ in self._parts))
-        of = FleetFamilies()
+        families = FleetFamilies()
         for (part, note), read in zip(self._parts, reads, strict=True):
-            of.part_up.set(read is not None, part.name)
+            families.part_up.set(read is not None, part.name)
             if read is not None:
-                of.part_age.set(read[1], part.name)
-                note(of, *read)
-        return Page(render(of.all()), content_type=CONTENT_TYPE)
+                families.part_age.set(read[1], part.name)
+                note(families, *read)
+        return Page(render(families.all()), content_type=CONTENT_TYPE)
 
     def close(self) -> None:
         """Stop waiting for answers of the database."""

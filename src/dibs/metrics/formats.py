@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import time
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +15,8 @@ import msgspec
 from dibs.client.context import running
 from dibs.metrics.lines import facts_of
 
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that control a terminal, end a line, turn the direction of text, or cannot be encoded (surrogates)."""
 _INDENT = "\n    "
 _ATTRIBUTES = {"job_id": "job_id", "job_kind": "kind", "job_queue": "queue", "job_attempt": "attempt"}
 
@@ -22,7 +24,7 @@ _ATTRIBUTES = {"job_id": "job_id", "job_kind": "kind", "job_queue": "queue", "jo
 class JobFilter(logging.Filter):
     """A filter for your own logging: adds ``job_id``, ``job_kind``, ``job_queue`` and ``job_attempt`` to records.
 
-    They are those of the run in which the record was made, or which it is about, and empty otherwise.
+    They name the run in which the record was made, or the run that an event is about; without a run they are empty.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -39,12 +41,12 @@ class TextFormat(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as one line; a traceback or a message of several lines adds more."""
         facts = _facts(record)
-        said = record.getMessage()
+        text = record.getMessage()
         if "event" not in facts:
-            said = f"{record.name}: {said}{_run(facts)}"
+            text = f"{record.name}: {text}{_run(facts)}"
         if trace := _trace(self, record):
-            said = f"{said}\n{trace}"
-        return f"{_time(record)} {record.levelname} {said if said.isprintable() else _clean(said)}"
+            text = f"{text}\n{trace}"
+        return f"{_time(record)} {record.levelname} {text if text.isprintable() else _clean(text)}"
 
 
 class JsonFormat(logging.Formatter):
@@ -64,10 +66,12 @@ class JsonFormat(logging.Formatter):
 
 
 def _encode(document: dict[str, Any]) -> str:
-    try:
+    with suppress(UnicodeError, TypeError, ValueError, RecursionError):
         return msgspec.json.encode(document, enc_hook=str).decode()
-    except (UnicodeError, TypeError, ValueError, RecursionError):  # Half of a character, a key that is no text, …
+    with suppress(ValueError, RecursionError):  # A lone surrogate, or a key that is neither text nor number.
         return json.dumps(document, default=str, skipkeys=True)
+    # A fact is nested too deeply, or contains itself.
+    return json.dumps({name: value for name, value in document.items() if isinstance(value, str | float | int)})
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
@@ -89,13 +93,20 @@ def _run(facts: dict[str, Any]) -> str:
     return f" [job {facts['job_id']} {facts['kind']}{batch}]"
 
 
-def _trace(format: logging.Formatter, record: logging.LogRecord) -> str | None:
-    return format.formatException(record.exc_info) if record.exc_info else record.exc_text
+def _trace(format: logging.Formatter, record: logging.LogRecord) -> str:
+    """Return the traceback of a record and its stack, as far as it has them."""
+    trace = format.formatException(record.exc_info) if record.exc_info else record.exc_text
+    stack = format.formatStack(record.stack_info) if record.stack_info else None
+    return "\n".join(part for part in (trace, stack) if part)
 
 
-def _clean(said: str) -> str:
-    visible = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", said.rstrip("\n"))
+def _clean(text: str) -> str:
+    visible = _CONTROL.sub(lambda found: _escaped(ord(found[0])), text.rstrip("\n"))
     return visible.replace("\n", _INDENT)
+
+
+def _escaped(code: int) -> str:
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -31,7 +31,7 @@ from dibs.events import (
     WorkerStopping,
 )
 from dibs.states import WAITING, Outcome
-from dibs.traces import said
+from dibs.traces import said as line_of_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ def line_of(event: Event) -> Line:
 
 def first_line(text: str) -> str:
     """Return the first line of an error, cut to the length that a log shows."""
-    line = said(text.strip()).rstrip()
+    line = line_of_error(text.strip()).rstrip()
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 
@@ -76,8 +76,8 @@ def bounded(trace: str | None) -> str | None:
 
 def named(error: BaseException) -> str:
     """Return an error as one line, with its class."""
-    said = first_line(str(error))
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = first_line(str(error))
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def facts_of(job: Claimed) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _lost(event: RunLost) -> Line:
 
 def _renewed(event: LeasesRenewed) -> Line:
     facts = {"count": event.count, "took": event.took}
-    return Line(DEBUG, f"renewed {event.count} leases in {event.took:.3f} s", facts)
+    return Line(DEBUG, f"renewed {_counted(event.count, 'lease')} in {event.took:.3f} s", facts)
 
 
 def _unknown(event: KindUnknown) -> Line:
@@ -153,7 +153,7 @@ def _not_in_force(event: NotInForce) -> Line:
 
 def _sent(event: OutcomesSent) -> Line:
     facts = {"verb": event.verb, "count": event.count, "took": event.took}
-    return Line(DEBUG, f"sent {event.count} outcomes ({event.verb}) in {event.took:.3f} s", facts)
+    return Line(DEBUG, f"sent {_counted(event.count, 'outcome')} ({event.verb}) in {event.took:.3f} s", facts)
 
 
 def _worker_started(event: WorkerStarted) -> Line:
@@ -253,4 +253,4 @@ LEVELS: dict[type[Event], int] = {
     **dict.fromkeys((WorkerStarted, WorkerStopping, WorkerStopped, UpkeepDone, ChildStarted, CodeChanged), INFO),
     **dict.fromkeys((RunEnded, NotInForce, OutageBegan, ChildDied), ERROR),
 }
-"""The highest level of each event: a log that shows only higher ones does not subscribe to it."""
+"""The highest level that a line of each event can have. A log of a higher level does not subscribe to the event."""

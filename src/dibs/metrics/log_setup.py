@@ -53,7 +53,7 @@ def inherit(setup: LogSetup) -> None:
 def configure(path: Path) -> None:
     """Set up logging as a file says: a dictionary for ``dictConfig`` as JSON or TOML, or the INI of ``fileConfig``.
 
-    Loggers that exist already are left enabled, unless a dictionary says otherwise: those of dibs and the app do.
+    Loggers that exist already stay enabled, unless a dictionary says otherwise: dibs and the app have made theirs.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def configure(path: Path) -> None:
         elif path.suffix in DICTIONARIES:
             logging.config.dictConfig({"disable_existing_loggers": False, **DICTIONARIES[path.suffix](text)})
         else:
-            raise ValueError("its name must end in .json, .toml or .ini")
+            raise ValueError("its name must end in .json, .toml, .ini, .cfg or .conf")
     except Exception as error:
         cause = f": {error.__cause__}" if error.__cause__ else ""
         raise InvalidArgument(

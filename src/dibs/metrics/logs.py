@@ -85,7 +85,7 @@ class EventLog:
         if self._handler is not None:
             self._written.removeHandler(self._handler)
             level, self._written.propagate = self._before
-            self._written.setLevel(level)  # Loggers remember what is enabled; this makes them forget it.
+            self._written.setLevel(level)  # Not by the attribute: a logger caches which levels are enabled.
             self._handler.flush()
 
     def _subscriber(self, kind: type[Event]) -> Callable[[Any], None]:
@@ -106,6 +106,7 @@ class EventLog:
         facts = {"event": type(event).__name__, **line.facts}
         if self._worker is not None:
             facts["worker"] = self._worker
+        # A line has the traceback of a run as text, or that of an error.
         raised = None if error is None else (type(error), error, error.__traceback__)
         # The record is made here, because Logger.log would look for its caller first: half of the cost of a line.
         record = self._logger.makeRecord(

@@ -83,7 +83,7 @@ class Prometheus:
         self._children = children
         self._depths = None if client is None else Reading("depths", client.queues.depths)
         self._running = Running()
-        self._of = Families(buckets)
+        self._families = Families(buckets)
         self._kinds: dict[tuple[str, str], KindFamilies] = {}
         self._lock = threading.Lock()
         for kind, count in self._counts():
@@ -93,7 +93,7 @@ class Prometheus:
         """Return the page to serve under ``/metrics``."""
         read = None if self._depths is None else await self._depths.latest()
         with self._lock:
-            self._of.note_depths(read)
+            self._families.note_depths(read)
         text = self.text()
         if self._children is not None:
             text = merge(text, await gather(self._children), "process")
@@ -106,7 +106,8 @@ class Prometheus:
     def text(self) -> str:
         """Return all metrics, with the depths of the last page and the metrics of prometheus_client."""
         with self._lock:
-            return render(self._of.all()) + _others()
+            own = render(self._families.all())
+        return own + _others()  # Without the lock: a collector of a handler may enqueue, or take long.
 
     def _counts(self) -> list[tuple[type[Any], Callable[[Any], None]]]:
         return [
@@ -116,14 +117,14 @@ class Prometheus:
             (RunEnded, self._ended),
             (RunLost, self._lost),
             (LeasesRenewed, self._renewed),
-            (KindUnknown, lambda e: self._of.unknown_kinds.add(1, e.job.queue, e.job.kind)),
+            (KindUnknown, lambda e: self._families.unknown_kinds.add(1, e.job.queue, e.job.kind)),
             (OutcomesSent, self._sent),
             (UpkeepDone, self._upkept),
-            (Trouble, lambda e: self._of.trouble.add(1, _NUMBER.sub("", e.where))),
-            (WorkerStarted, lambda _: self._of.up.set(1)),
-            (WorkerStopping, lambda _: self._of.up.set(0)),
-            (ChildStarted, lambda _: self._of.children_started.add(1)),
-            (ChildDied, lambda _: self._of.children_died.add(1)),
+            (Trouble, lambda e: self._families.trouble.add(1, _NUMBER.sub("", e.where))),
+            (WorkerStarted, lambda _: self._families.up.set(1)),
+            (WorkerStopping, lambda _: self._families.up.set(0)),
+            (ChildStarted, lambda _: self._families.children_started.add(1)),
+            (ChildDied, lambda _: self._families.children_died.add(1)),
         ]
 
     def _locked(self, count: Callable[[E], None]) -> Callable[[E], None]:
@@ -135,14 +136,14 @@ class Prometheus:
         return counted
 
     def _enqueued(self, event: JobEnqueued) -> None:
-        self._of.enqueued.add(1, event.queue, event.kind, event.outcome)
+        self._families.enqueued.add(1, event.queue, event.kind, event.outcome)
         if event.outcome == "duplicate":
-            self._of.dedup_hits.add(1, event.queue, event.kind)
+            self._families.dedup_hits.add(1, event.queue, event.kind)
 
     def _claimed(self, event: JobsClaimed) -> None:
-        self._of.claims.add(1, "jobs" if event.count else "none")
-        self._of.claimed_jobs.add(event.count)
-        self._of.claim_seconds.observe(event.took)
+        self._families.claims.add(1, "jobs" if event.count else "none")
+        self._families.claimed_jobs.add(event.count)
+        self._families.claim_seconds.observe(event.took)
 
     def _started(self, event: JobStarted) -> None:
         job = event.job
@@ -163,11 +164,11 @@ class Prometheus:
         if event.outcome is Outcome.FAILED and event.state in WAITING:
             kind.retries.value += 1
         elif event.state == "expired":
-            self._of.expired.add(1)
+            self._families.expired.add(1)
 
     def _lost(self, event: RunLost) -> None:
         kind = self._kind(event.job)
-        self._of.lost_leases.add(1, event.job.queue, event.job.kind)
+        self._families.lost_leases.add(1, event.job.queue, event.job.kind)
         passed = self._running.ended(event.job)
         if passed is not None:
             kind.busy.value -= 1
@@ -175,26 +176,26 @@ class Prometheus:
 
     def _kind(self, job: Claimed) -> KindFamilies:
         key = (job.queue, job.kind)
-        return self._kinds.get(key) or self._kinds.setdefault(key, KindFamilies(self._of, *key))
+        return self._kinds.get(key) or self._kinds.setdefault(key, KindFamilies(self._families, *key))
 
     def _renewed(self, event: LeasesRenewed) -> None:
-        self._of.renewed_leases.add(event.count)
-        self._of.renew_seconds.observe(event.took)
+        self._families.renewed_leases.add(event.count)
+        self._families.renew_seconds.observe(event.took)
 
     def _sent(self, event: OutcomesSent) -> None:
-        self._of.batches_sent.add(1, event.verb)
-        self._of.outcomes_sent.add(event.count, event.verb)
-        self._of.send_seconds.observe(event.took, event.verb)
+        self._families.batches_sent.add(1, event.verb)
+        self._families.outcomes_sent.add(event.count, event.verb)
+        self._families.send_seconds.observe(event.took, event.verb)
 
     def _upkept(self, event: UpkeepDone) -> None:
-        self._of.upkeep.add(event.count, event.chore)
+        self._families.upkeep.add(event.count, event.chore)
         if event.chore == "rescue":
-            self._of.rescued.add(event.count)
+            self._families.rescued.add(event.count)
         elif event.chore == "expire":
-            self._of.expired.add(event.count)
+            self._families.expired.add(event.count)
 
 
 def _others() -> str:
-    """The metrics that handlers record with the official client library, if it is imported: they have no other page."""
+    """Return the metrics of the official client library, if a handler has imported it: it has no other page here."""
     library: Any = sys.modules.get("prometheus_client")
     return "" if library is None else library.generate_latest().decode()

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-EVERY = 1.0
-"""The least time between two reads, in seconds, however many scrapers there are."""
+PERIOD = 1.0
+"""Seconds between two reads, at least, however many scrapers there are."""
 PATIENCE = 2.0
-"""Seconds to wait for its answer. One that comes later is kept for the next request."""
-
+"""Seconds that a request waits for an answer. An answer that comes later is kept for the next request."""
 STALE = 6
-"""An answer this many times older than its period is too old to be shown."""
+"""An answer this many times older than its period is stale: a request waits for a newer one."""
 
 log = logging.getLogger("dibs.metrics")
 
 
 class Reading(Generic[R]):
-    """The last answer of the database.
+    """The last answer of the database, which is read again after ``every`` seconds, :data:`PERIOD` by default.
 
-    It is read again after ``every`` seconds, :data:`EVERY` by default. A reading with its own ``every`` takes long:
-    while the last answer is not :data:`STALE`, nobody waits for the next one.
+    A reading with its own ``every`` takes long, so a request waits for it only if the last answer is stale. The others
+    are quick, so a request waits for each new answer. While a read is under way longer than that, the last answer is
+    shown with its age. After a read that failed there is none.
     """
 
     def __init__(self, name: str, ask: Callable[[], Awaitable[R]], every: float | None = None) -> None:
@@ -41,16 +41,17 @@ class Reading(Generic[R]):
         self._read: tuple[R, float] | None = None
 
     async def latest(self) -> tuple[R, float] | None:
-        """Return the answer and its age in seconds; None if the last read failed or is still under way."""
+        """Return the last answer and its age in seconds; None if the last read failed, or none has been answered."""
         now = time.monotonic()
-        if self._asking is None and now - self._asked >= (EVERY if self._every is None else self._every):
+        if self._asking is None and now - self._asked >= (PERIOD if self._every is None else self._every):
             self._asked = now
             self._asking = asyncio.create_task(self._look(), name=self.name)
-        if self._asking is not None and not self._is_good_enough(now):
+        if self._asking is not None and not self._may_stay(now):
             await asyncio.wait({self._asking}, timeout=PATIENCE)
         return None if self._read is None else (self._read[0], time.monotonic() - self._read[1])
 
-    def _is_good_enough(self, now: float) -> bool:
+    def _may_stay(self, now: float) -> bool:
+        """True if a request need not wait for the answer that is under way."""
         return self._every is not None and self._read is not None and now - self._read[1] < STALE * self._every
 
     def close(self) -> None:

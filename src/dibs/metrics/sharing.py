@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-PATIENCE = 1.0
+CHILD_PATIENCE = 1.0
 """Seconds a child has to answer; one that is too busy is left out of this page."""
 
 
@@ -50,17 +50,28 @@ async def gather(folder: Path) -> dict[str, str]:
 
 async def _read(path: Path) -> str:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CHILD_PATIENCE):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
                 return (await reader.read()).decode()
             finally:
                 writer.close()
-    except (ConnectionRefusedError, FileNotFoundError):
-        _remove(path)  # It was killed, or has just gone.
+    except ConnectionRefusedError:
+        if not _is_alive(path):  # It was killed. Otherwise it is about to listen.
+            _remove(path)
         return ""
-    except (TimeoutError, ConnectionError):
+    except OSError:  # It has just gone, or is too busy (TimeoutError), or may not be asked: the others have answered.
         return ""
+
+
+def _is_alive(path: Path) -> bool:
+    try:
+        os.kill(int(path.stem), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _sockets(folder: Path) -> list[Path]:

@@ -1,8 +1,9 @@
 """OpenTelemetry: the producer's trace goes along with a job, and its run continues it.
 
-Follows the semantic conventions for messaging. A run is a child of the span that enqueued it. It is linked to that span
-instead if it already belongs to another one, or if a batch of jobs has many producers. Needs the extra ``otel``. Only
-its API is used, so the application chooses the SDK that records the spans.
+Follows the semantic conventions for messaging. The span of a run is a child of the span that enqueued the job. Inside
+another span it is a child of that one, and the run of a batch, whose jobs have many producers, is a child of none of
+them: in both cases it has a link to each span that enqueued one of its jobs. Needs the extra ``otel``. Only its API is
+used, so the application chooses the SDK that records the spans.
 """
 
 from __future__ import annotations
@@ -90,26 +91,32 @@ class Tracing(Middleware):
         if len(jobs) == 1:
             attributes |= {_ID: str(context.id), _ATTEMPT: context.attempt}
         parent, links = self._relation(jobs)
-        with self._tracer.start_as_current_span(
-            _name("run", jobs),
-            parent,
-            trace.SpanKind.CONSUMER,
-            attributes,
-            links,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
+        with (
+            _attached(parent),
+            self._tracer.start_as_current_span(
+                _name("run", jobs),
+                None,  # The parent is attached, and with it the producer's baggage.
+                trace.SpanKind.CONSUMER,
+                attributes,
+                links,
+                record_exception=False,
+                set_status_on_exception=False,
+            ) as span,
+        ):
             for here in context.batch:
                 here.follow_ups = _Stamping(here.follow_ups)
             with _judged(span):
                 yield
 
-    def _relation(self, jobs: Sequence[Claimed]) -> tuple[contexts.Context | None, list[trace.Link]]:
+    def _relation(self, jobs: Sequence[Claimed]) -> tuple[contexts.Context, list[trace.Link]]:
+        """Return the context in which a run begins, and its links."""
+        current = contexts.get_current()
         alone = not trace.get_current_span().get_span_context().is_valid
         if self._continue and alone and len(jobs) == 1:
-            return propagate.extract(_carrier(_headers(jobs[0])), contexts.get_current()), []
+            return propagate.extract(_carrier(_headers(jobs[0])), current), []
         origins = [(job, _origin(_headers(job))) for job in jobs]
-        return None, [trace.Link(origin, {_ID: str(job.id)}) for job, origin in origins if origin.is_valid]
+        links = [trace.Link(origin, {_ID: str(job.id)}) for job, origin in origins if origin.is_valid]
+        return current if self._continue else trace.set_span_in_context(trace.INVALID_SPAN, current), links
 
 
 class _Stamping(list[NewJob]):
@@ -119,14 +126,23 @@ class _Stamping(list[NewJob]):
         super().append(_stamped([job])[0])
 
 
+@contextmanager
+def _attached(context: contexts.Context) -> Iterator[None]:
+    token = contexts.attach(context)
+    try:
+        yield
+    finally:
+        contexts.detach(token)
+
+
 def _stamped(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """Put the current trace into the headers of jobs, except where the producer has set one."""
+    """Put the current trace into the headers of jobs, except where the producer has set one. Its own headers stay."""
     carrier: dict[str, Any] = {}
     propagate.inject(carrier)
     if not carrier:
         return jobs
     return [
-        job if carrier.keys() & (job.headers or {}).keys() else replace(job, headers={**(job.headers or {}), **carrier})
+        job if _origin(job.headers).is_valid else replace(job, headers={**carrier, **(job.headers or {})})
         for job in jobs
     ]
 
@@ -158,20 +174,20 @@ def _name(operation: str, jobs: Sequence[NewJob] | Sequence[Claimed]) -> str:
     return operation if queue is None else f"{operation} {queue}"
 
 
-def _attributes(operation: str, type: str, jobs: Sequence[NewJob] | Sequence[Claimed]) -> Attributes:
-    made: Attributes = {
+def _attributes(operation: str, operation_type: str, jobs: Sequence[NewJob] | Sequence[Claimed]) -> Attributes:
+    found: Attributes = {
         "messaging.system": "dibs",
         "messaging.operation.name": operation,
-        "messaging.operation.type": type,
+        "messaging.operation.type": operation_type,
     }
     queue, kind = _common(job.queue for job in jobs), _common(job.kind for job in jobs)
     if queue is not None:
-        made["messaging.destination.name"] = queue
+        found["messaging.destination.name"] = queue
     if kind is not None:
-        made[_KIND] = kind
+        found[_KIND] = kind
     if len(jobs) != 1:
-        made[_COUNT] = len(jobs)
-    return made
+        found[_COUNT] = len(jobs)
+    return found
 
 
 def _common(values: Iterator[str]) -> str | None:
@@ -180,6 +196,7 @@ def _common(values: Iterator[str]) -> str | None:
 
 
 def _headers(job: Claimed) -> dict[str, Any] | None:
+    """Return the headers of a job. They are decoded here; if they cannot be, the run goes on without its trace."""
     try:
         return job.headers
     except DibsError:
