@@ -135,7 +135,7 @@ def test_each_role_tries_for_real(dsn: str, logins: dict[str, str], client: dibs
         "why": f"select dibs.why('{made.id}')",
         "table": "select * from dibs.job",
         "jobs": "select * from dibs.jobs",
-        "inside": "select dibs._end_runs('lost', '{}', '{}', null, null, null, now())",
+        "inside": "select dibs._end_runs('lost', '{}', '{}', now())",
         "hint": "insert into dibs.floor_hint values ('floor', 1, now(), '1 s', null)",
     }
     allowed = {

@@ -153,8 +153,8 @@ begin
   select array_agg(coalesce((e.job ->> 'id')::uuid, dibs._new_id(dibs._id_tick(at) + e.ord)) order by e.ord)
   into ids from jsonb_array_elements(jobs) with ordinality as e (job, ord);
   hashes := array_fill(null::bytea, array[cardinality(ids)]);
-  -- The id of a duplicate was inserted by an earlier try of this call, or stands twice in the batch. Note the former.
-  -- Not a join: it would be planned for ten rows, and compare each with each.
+  -- v_earlier has the jobs that an earlier try of this call inserted: the duplicates whose id no new job of the batch
+  -- has. Not a join: it would be planned for ten rows, and compare each with each.
   if duplicate_of is not null then
     select array_agg(case when k.id not in (select n.id from unnest(ids, duplicate_of) as n (id, known)
       where n.known is null) then k.id end order by k.ord) into v_earlier

@@ -37,7 +37,8 @@ comment on function dibs._reason_after_run is 'Return the reason that a dead job
 
 -- ON CONFLICT: a run that is in the history already must not stop the rescue of other jobs.
 create or replace function dibs._end_runs(
-  outcome dibs.outcome, ids uuid[], tokens uuid[], errors text[], delays interval[], finals boolean[], at timestamptz)
+  outcome dibs.outcome, ids uuid[], tokens uuid[], at timestamptz, errors text[] default null,
+  delays interval[] default null, finals boolean[] default null)
 returns table (id uuid, token uuid, state text, due_at timestamptz)
 language plpgsql volatile
 as $$
@@ -112,7 +113,7 @@ begin
   perform dibs._check_isolation(verb);
   perform dibs._check_batch(verb, ids, tokens, cardinality(delays));
   select array_agg(p.id), array_agg(p.token) into v_ended, v_tokens
-  from dibs._end_runs(outcome, ids, tokens, null, dibs._check_delays(verb, delays), null, dibs.now()) as p;
+  from dibs._end_runs(outcome, ids, tokens, dibs.now(), delays => dibs._check_delays(verb, delays)) as p;
   return query
   select a.item, a.id, a.answer
   from dibs._answer_batch(ids, tokens, v_ended, v_tokens, array[outcome, 'cancelled']) as a;

@@ -1,14 +1,14 @@
 -- A run holds units of limits, a place in its group, and the dedup key of its job. They are returned here.
 
-create or replace function dibs._holding(lease dibs.lease, group_hold dibs.group_hold, waits boolean)
+create or replace function dibs._holding(lease dibs.lease, group_hold dibs.group_hold, waits boolean default false)
 returns dibs.holding
 language sql immutable parallel safe
 return row((lease).queue_id, (lease).group_key, group_hold, case when waits then (lease).id end, (lease).limit_ids,
   (lease).limit_units)::dibs.holding;
 
 comment on function dibs._holding is
-'Return the holding of a lease. `group_hold` is how its place in the group is returned; `waits` says that the job
-becomes ready again.';
+'Return what the run of a lease holds. `group_hold` is its hold on its group, or `none` if the job keeps that. `waits`
+says that the job becomes ready again.';
 
 -- The settings undo those of the calling verbs, which suit other statements.
 create or replace function dibs._return_holdings(

@@ -37,7 +37,7 @@ comment on function dibs._check_progress is
 'Raise DI010 for progress that is not null and not of the form that the verb `progress` takes.';
 
 create or replace function dibs._renew_leases(
-  verb text, ids uuid[], tokens uuid[], progress jsonb[], renews boolean, lease interval)
+  verb text, ids uuid[], tokens uuid[], progress jsonb[], renews boolean, lease interval default null)
 returns table (item integer, id uuid, answer text, lease_until timestamptz)
 language plpgsql volatile
 as $$

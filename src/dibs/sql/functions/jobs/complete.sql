@@ -13,8 +13,7 @@ begin
   end if;
   delete from dibs.lease as l where l.id = _complete_one.id and l.token = _complete_one.token
   returning l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress,
-    case when l.group_hold > 'none' or l.limit_ids is not null then array[dibs._holding(l, l.group_hold, false)] end
-      as holdings
+    case when l.group_hold > 'none' or l.limit_ids is not null then array[dibs._holding(l, l.group_hold)] end as holdings
   into v_run;
   if not found then
     return false;
@@ -73,8 +72,7 @@ begin
     delete from dibs.lease as l using unnest(ids, tokens, results) as a (id, token, result)
     where l.id = a.id and l.token is not distinct from a.token and l.id = any (ids)
     returning l.id, l.token, l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress, a.result,
-      case when l.group_hold > 'none' or l.limit_ids is not null then dibs._holding(l, l.group_hold, false) end
-        as holding
+      case when l.group_hold > 'none' or l.limit_ids is not null then dibs._holding(l, l.group_hold) end as holding
   ), without_history as (  -- One lookup for each queue, not for each job.
     select q.id from (select distinct g.queue_id from gone as g) as n
     cross join lateral (select q.id from dibs.queue as q where q.id = n.queue_id and q.history <> 'all' offset 0) as q

@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform dibs._check_lease(lease);
-  return query select r.* from dibs._renew_leases('extend', ids, tokens, progress, true, lease) as r;
+  return query select r.* from dibs._renew_leases('extend', ids, tokens, progress, renews => true, lease => lease) as r;
 end
 $$;
 

@@ -16,9 +16,9 @@ begin
   perform dibs._check_batch('fail', ids, tokens, cardinality(errors), cardinality(finals), cardinality(delays));
   select array_agg(p.id) as ids, array_agg(p.token) as tokens, array_agg(p.state) as states, array_agg(p.due_at) as dues
   into v_ended
-  from dibs._end_runs('failed', ids, tokens,
-    (select array_agg(dibs._clip_error(e) order by n) from unnest(errors) with ordinality as e (e, n)),
-    dibs._check_delays('fail', delays), finals, v_now) as p;
+  from dibs._end_runs('failed', ids, tokens, v_now,
+    errors => (select array_agg(dibs._clip_error(e) order by n) from unnest(errors) with ordinality as e (e, n)),
+    delays => dibs._check_delays('fail', delays), finals => finals) as p;
   return query
   select * from dibs._answer_failures(ids, tokens, v_ended.ids, v_ended.tokens, v_ended.states, v_ended.dues);
 end

@@ -20,7 +20,7 @@ begin
   ), gone as (
     delete from dibs.lease as l using held as h where l.id between h.id and h.id
     returning h.*,
-      dibs._holding(l, case when l.group_hold = 'exclusive' then 'none' else l.group_hold end, false) as holding
+      dibs._holding(l, case when l.group_hold = 'exclusive' then 'none' else l.group_hold end) as holding
   ), waiting as (
     -- A group in strict order waits until its parked job has ended, so the job keeps its `exclusive` hold.
     insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history,
@@ -77,7 +77,7 @@ begin
   v_parked := dibs._park(ids, tokens, v_now);
   -- The leases that are left have a request to cancel: end their runs.
   select array_agg(p.id) as ids, array_agg(p.token) as tokens into v_ended
-  from dibs._end_runs('released', ids, tokens, null, null, null, v_now) as p;
+  from dibs._end_runs('released', ids, tokens, v_now) as p;
   return query
   select a.item, a.id, a.answer
   from dibs._answer_batch(

@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query
-  select r.item, r.id, r.answer from dibs._renew_leases('progress', ids, tokens, progress, false, null) as r;
+  select r.item, r.id, r.answer from dibs._renew_leases('progress', ids, tokens, progress, renews => false) as r;
 end
 $$;
 

@@ -21,9 +21,9 @@ begin
   ) as l;
   return query
   select case when not (v_confined and dibs._is_hidden_job(e.id)) then e.id end, e.state
-  from dibs._end_runs('lost', v_ids, v_tokens,
-    array_fill('the lease ran out: its worker died, hung or lost the database'::text,
-               array[coalesce(cardinality(v_ids), 0)]), null, null, v_now) as e;
+  from dibs._end_runs('lost', v_ids, v_tokens, v_now,
+    errors => array_fill('the lease ran out: its worker died, hung or lost the database'::text,
+                         array[coalesce(cardinality(v_ids), 0)])) as e;
 end
 $$;
 

@@ -126,9 +126,8 @@ begin
     order by l.id for update of l skip locked
   ) as l;
   if v_lost.ids is not null then
-    perform dibs._end_runs('lost', v_lost.ids, v_lost.tokens,
-      array_fill('its worker did not renew its hold on the shard'::text, array[cardinality(v_lost.ids)]),
-      null, null, at);
+    perform dibs._end_runs('lost', v_lost.ids, v_lost.tokens, at,
+      errors => array_fill('its worker did not renew its hold on the shard'::text, array[cardinality(v_lost.ids)]));
   end if;
 end
 $$;
