@@ -1,4 +1,4 @@
-"""Limits that are set and changed while jobs run: what runs counts, even if its lease is locked at that moment."""
+"""Limits are set and changed while jobs run. Running jobs count, even if their leases are locked at that moment."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_limit_counts_a_claim_in_flight(
 
 
 def test_a_claim_that_stays_open_holds_no_limit_up(connect: Connect, db: Connection, client: dibs.Client) -> None:
-    """It is not counted, which is said; and other claims go on."""
+    """Its jobs are not counted, a warning says so, and other claims go on."""
     enqueue(client, 10)
     claimer, notices = connect(), []
     claimer.execute("begin")
@@ -97,7 +97,7 @@ def test_a_claim_that_stays_open_holds_no_limit_up(connect: Connect, db: Connect
 
 
 def test_units_that_outlived_a_limit_still_count(db: Connection, client: dibs.Client) -> None:
-    """A limit that was a rate for a while knows its jobs again."""
+    """A limit that had only a rate for a while counts running jobs again."""
     enqueue(client, 10)
     db.execute(LIMITS["queue"], (4,))
     assert len(claim(db, 10)) == 4
@@ -115,7 +115,7 @@ ENDS = (
 
 
 class Churn:
-    """Four workers that claim and end jobs in every way, until told to stop."""
+    """Four workers that claim and end jobs in every way, until they are stopped."""
 
     def __init__(self, connect: Connect) -> None:
         self._stop = threading.Event()
@@ -161,7 +161,7 @@ where r.is_set and l.running > r.concurrency + r.debt
 
 
 def test_three_limits_that_change_at_random_are_kept(connect: Connect, db: Connection, client: dibs.Client) -> None:
-    """At no look does more run than the limit and what ran before it was set; in the end all units are there."""
+    """Never do more jobs run than the limit and the jobs from before it was set; in the end all units are there."""
     enqueue(client, 50)
     enqueue(client, 50, group=None)
     chance = random.Random(11)
@@ -185,14 +185,14 @@ def test_three_limits_that_change_at_random_are_kept(connect: Connect, db: Conne
 
 
 def declare(db: Connection, concurrency: int | None) -> str:
-    """What comes of it when code declares a limit of the kind ``render``."""
+    """The answer when code declares a limit of the kind ``render``."""
     limits = json.dumps([{"kind": "render", "concurrency": concurrency}])
     [(kind, answer)] = db.execute("select * from dibs.declare_limits(%s)", (limits,)).fetchall()
     assert kind == "render"
     return str(answer)
 
 
-def test_what_code_declares_is_set_once_and_a_change_by_hand_stays_until_the_code_changes(
+def test_a_declared_limit_is_set_once_and_an_operators_change_stays_until_the_code_changes(
     db: Connection, client: dibs.Client
 ) -> None:
     def concurrency() -> list[int | None]:
@@ -214,7 +214,7 @@ def test_what_code_declares_is_set_once_and_a_change_by_hand_stays_until_the_cod
     assert [limit.declared for limit in client.limits.list()] == [None]
 
 
-def test_who_may_not_set_limits_changes_nothing_and_is_told_whether_a_limit_is_kept(
+def test_a_caller_who_may_not_set_limits_is_told_whether_they_are_in_force(
     db: Connection, client: dibs.Client, login: Login
 ) -> None:
     worker = login("dibs_worker")
@@ -229,7 +229,7 @@ def test_who_may_not_set_limits_changes_nothing_and_is_told_whether_a_limit_is_k
     assert [(limit.concurrency, limit.declared) for limit in client.limits.list()] == [(50, 2)]
 
 
-def test_two_that_declare_the_same_limit_at_once_set_it_once(dsn: str, client: dibs.Client) -> None:
+def test_two_callers_that_declare_the_same_limit_set_it_once(dsn: str, client: dibs.Client) -> None:
     with psycopg.connect(dsn) as one, psycopg.connect(dsn, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
         assert declare(one, 2) == "created"
         waiting = pool.submit(declare, other, 2)
@@ -242,7 +242,7 @@ def test_two_that_declare_the_same_limit_at_once_set_it_once(dsn: str, client: d
 def test_several_limits_are_declared_while_one_transaction_ends_jobs_of_two_of_them(
     connect: Connect, db: Connection, client: dibs.Client
 ) -> None:
-    """Leases of the first limit must not stay locked while those of the second are awaited."""
+    """Leases of the first limit must not stay locked while the leases of the second are awaited."""
     client.enqueue("q", "one")
     client.enqueue("q", "two")
     held = {job.kind: (job.id, job.token) for job in client.claim("q", 2)}

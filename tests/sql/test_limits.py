@@ -1,4 +1,4 @@
-"""Limits: exact across claimers and crashes, changed while running, and never in front of others."""
+"""Limits are exact across claimers and crashes, can change while jobs run, and hold up no other job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def set_limit(db: psycopg.Connection[Any], **limit: Any) -> None:
 
 
 def units(db: psycopg.Connection[Any]) -> dict[str, tuple[int, int]]:
-    """Of each limit: what it is, and what is free and held, less what is owed."""
+    """The concurrency of each limit, and its free and held units less its debt."""
     rows = db.execute(
         "select b.name, b.concurrency,"
         " (select coalesce(sum(units), 0) from dibs.limit_unit where limit_id = b.id) - b.debt + ("
@@ -53,7 +53,7 @@ def units(db: psycopg.Connection[Any]) -> dict[str, tuple[int, int]]:
         " unnest(l.limit_ids, l.limit_units) as u (id, units)"
         " where u.id = b.id) from dibs.limit_rule as b where b.concurrency is not null"
     )
-    return {name: (slots, int(counted)) for name, slots, counted in rows}
+    return {name: (concurrency, int(counted)) for name, concurrency, counted in rows}
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_no_more_run_than_the_limit(db: psycopg.Connection[Any], limit: dict[str
     assert len(take(db, 50)) == 2
     [(used, free, holders)] = db.execute("select used, free, cardinality(holders) from dibs.limits").fetchall()
     assert (used, free, holders) == (3, 0, 3)
-    assert {slots - counted for slots, counted in units(db).values()} == {0}
+    assert {concurrency - counted for concurrency, counted in units(db).values()} == {0}
 
 
-def test_a_limited_job_stands_in_nobodys_way(db: psycopg.Connection[Any]) -> None:
+def test_a_limited_job_does_not_hold_up_others(db: psycopg.Connection[Any]) -> None:
     set_limit(db, kind="slow", concurrency=1)
     slow = fill(db, 20, "slow")
     fast = fill(db, 5, "fast")
@@ -135,15 +135,15 @@ def test_limits_change_while_jobs_run(db: psycopg.Connection[Any]) -> None:
     set_limit(db, kind="k", concurrency=6)
     third = take(db, 50)
     assert len(third) == 4
-    assert {slots - counted for slots, counted in units(db).values()} == {0}
+    assert {concurrency - counted for concurrency, counted in units(db).values()} == {0}
     db.execute("select dibs.drop_limit(kind => 'k')")
     runs = "select count(*) from dibs.lease"
-    wait_until(lambda: not take(db, 50) and db.execute(runs).fetchone() == (36,), what="those that waited run")
+    wait_until(lambda: not take(db, 50) and db.execute(runs).fetchone() == (36,), what="the blocked jobs run")
     done(db, first[4:] + second + third)
     assert db.execute("select count(*) from dibs.limit_unit").fetchone() == (0,)
 
 
-def test_every_exit_gives_its_slot_back(db: psycopg.Connection[Any], clock: Clock) -> None:
+def test_every_end_of_a_run_returns_its_units(db: psycopg.Connection[Any], clock: Clock) -> None:
     clock.freeze()
     set_limit(db, kind="k", concurrency=1)
     fill(db, 10)
@@ -184,7 +184,7 @@ def test_blocked_jobs_can_be_cancelled_and_expire(db: psycopg.Connection[Any], c
     assert [r[0] for r in take(db, 10)] == [third]
 
 
-def test_a_group_whose_job_waited_long_for_a_slot_is_found_at_once(db: psycopg.Connection[Any], clock: Clock) -> None:
+def test_a_group_whose_job_waited_long_for_a_unit_is_found_at_once(db: psycopg.Connection[Any], clock: Clock) -> None:
     clock.freeze()
     set_limit(db, kind="k", concurrency=1)
     [first, second] = [fill(db, 1, group=group)[0] for group in "ab"]
@@ -198,7 +198,9 @@ def test_a_group_whose_job_waited_long_for_a_slot_is_found_at_once(db: psycopg.C
     assert [r[0] for r in take(db, 10)] == [second]
 
 
-def test_what_others_let_wait_is_found_at_once(connect: Connect, db: psycopg.Connection[Any]) -> None:
+def test_a_ticket_that_another_connection_blocked_is_found_at_once(
+    connect: Connect, db: psycopg.Connection[Any]
+) -> None:
     set_limit(db, kind="k", concurrency=1)
     fill(db, 3)
     [held] = take(db, 10)
@@ -210,8 +212,8 @@ def test_what_others_let_wait_is_found_at_once(connect: Connect, db: psycopg.Con
     assert [r[0] for r in take(db, 10)] == [urgent]
 
 
-def test_a_slot_that_is_freed_late_is_found(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    """A completion that commits long after others have taken and given back hundreds of slots."""
+def test_a_unit_that_is_returned_late_is_found(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    """A completion commits long after other jobs have taken and returned hundreds of units."""
     set_limit(db, kind="k", concurrency=2)
     fill(db, 400)
     [late, *_] = take(db, 1)
@@ -227,7 +229,7 @@ def test_a_slot_that_is_freed_late_is_found(connect: Connect, db: psycopg.Connec
         held.extend(take(db, 2))
         return len(held) == 2
 
-    wait_until(both_are_used, what="both slots are used again")
+    wait_until(both_are_used, what="both units are used again")
 
 
 def test_a_strict_group_waits_for_its_blocked_job(db: psycopg.Connection[Any]) -> None:
@@ -268,13 +270,13 @@ def test_groups_and_limits_of_kinds_together(db: psycopg.Connection[Any]) -> Non
         if served == 30:
             break
     assert served == 30
-    assert {slots - counted for slots, counted in units(db).values()} == {0}
+    assert {concurrency - counted for concurrency, counted in units(db).values()} == {0}
     group_keys = "select count(*) from dibs.group_pointer"
     wait_until(lambda: take(db, 5) == [] and db.execute(group_keys).fetchone() == (0,), what="no group_key is left")
 
 
 def test_a_rate_lets_through_what_it_says(connect: Connect, db: psycopg.Connection[Any], clock: Clock) -> None:
-    """The issue's showing: 100 a second with four workers for ten seconds of virtual time."""
+    """100 jobs per second, with four workers, for ten seconds of virtual time."""
     clock.freeze()
     set_limit(db, queue="q", rate=100, burst=20)
     fill(db, 2000)
@@ -308,7 +310,7 @@ def test_a_rate_lets_through_what_it_says(connect: Connect, db: psycopg.Connecti
 def test_sixteen_claimers_never_exceed_a_limit(
     connect: Connect, db: psycopg.Connection[Any], limit: dict[str, Any], options: dict[str, Any], top: int
 ) -> None:
-    """Counting and then claiming overshoots. Crashes are leases that nobody renews; the history tells how many ran."""
+    """Crashes are leases that nobody renews. The history tells how many jobs ran at a time."""
     db.execute('select dibs.set_queue(\'q\', \'{"lease": 0.3, "max_attempts": 100, "max_losses": 100}\')')
     if limit:
         set_limit(db, **limit)
@@ -348,7 +350,7 @@ def test_sixteen_claimers_never_exceed_a_limit(
         running += 1 if starts else -1
         most = max(most, running)
     assert most == top
-    assert {slots - counted for slots, counted in units(db).values()} <= {0}
+    assert {concurrency - counted for concurrency, counted in units(db).values()} <= {0}
     assert db.execute("select dibs.repair_limits()").fetchone() == (0,)
     assert db.execute("select dibs.repair_groups()").fetchone() == (0,)
 
@@ -362,10 +364,10 @@ def test_sixteen_claimers_never_exceed_a_limit(
         ({}, {"group": "a"}),
     ],
 )
-def test_a_crash_costs_its_slots_for_one_lease(
+def test_a_crash_costs_its_units_for_one_lease(
     db: psycopg.Connection[Any], clock: Clock, limit: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    """The issue's showing: full use of a limit within one lease after a crash."""
+    """A limit is fully used again within one lease after a crash."""
     clock.freeze()
     db.execute("""select dibs.set_queue('q', '{"lease": 30}')""")
     if limit:
@@ -389,7 +391,7 @@ def test_a_crash_costs_its_slots_for_one_lease(
     assert take(db, 50) == []
 
 
-def test_a_rolled_back_claim_leaves_its_slots(connect: Connect, db: psycopg.Connection[Any]) -> None:
+def test_a_rolled_back_claim_takes_no_units(connect: Connect, db: psycopg.Connection[Any]) -> None:
     set_limit(db, kind="k", concurrency=2)
     fill(db, 5)
     other = connect()
@@ -397,10 +399,10 @@ def test_a_rolled_back_claim_leaves_its_slots(connect: Connect, db: psycopg.Conn
     assert len(take(other, 10)) == 2
     assert take(db, 10) == []
     other.execute("rollback")
-    wait_until(lambda: len(take(db, 10)) == 2, what="the slots are there again")
+    wait_until(lambda: len(take(db, 10)) == 2, what="the units are free again")
 
 
-def test_what_went_wrong_with_slots_is_mended(db: psycopg.Connection[Any]) -> None:
+def test_repair_creates_missing_units_and_rates(db: psycopg.Connection[Any]) -> None:
     set_limit(db, kind="k", concurrency=3)
     set_limit(db, queue="q", rate=5)
     fill(db, 5)
@@ -412,7 +414,7 @@ def test_what_went_wrong_with_slots_is_mended(db: psycopg.Connection[Any]) -> No
     assert len(take(db, 5)) == 2
 
 
-def test_an_exit_rings_for_who_waits(connect: Connect, db: psycopg.Connection[Any]) -> None:
+def test_the_end_of_a_run_rings_for_a_blocked_job(connect: Connect, db: psycopg.Connection[Any]) -> None:
     set_limit(db, kind="k", concurrency=1)
     fill(db, 2)
     [held] = take(db, 10)
@@ -443,13 +445,13 @@ def test_an_exit_rings_for_who_waits(connect: Connect, db: psycopg.Connection[An
         ("enqueue('q', 'k', \"group\" => 'a', cost => 0)", "23514"),
     ],
 )
-def test_nonsense_is_refused_by_name(shared_db: psycopg.Connection[Any], call: str, code: str) -> None:
+def test_wrong_arguments_are_refused(shared_db: psycopg.Connection[Any], call: str, code: str) -> None:
     with pytest.raises(psycopg.DatabaseError) as caught:
         shared_db.execute(f"select dibs.{call}")
     assert caught.value.sqlstate == code
 
 
-def test_queues_without_limits_run_nothing_of_this(db: psycopg.Connection[Any]) -> None:
+def test_limits_of_one_queue_do_not_mark_another(db: psycopg.Connection[Any]) -> None:
     fill(db, 3)
     set_limit(db, queue="other", concurrency=1)
     db.execute("select dibs.enqueue('other', 'k', resources => '{\"gpu\": 1}', \"group\" => 'a')")
@@ -459,8 +461,8 @@ def test_queues_without_limits_run_nothing_of_this(db: psycopg.Connection[Any]) 
     assert len(counted) == 3
 
 
-def test_units_are_not_taken_for_limits(db: psycopg.Connection[Any]) -> None:
-    """A job holds 2 units of limit 1. A new limit whose number is 2 is free anyway, and counts who runs."""
+def test_units_of_one_limit_do_not_count_for_another(db: psycopg.Connection[Any]) -> None:
+    """A job holds 2 units of the limit with id 1. A limit with id 2 has all of its units free."""
     set_limit(db, resource="gpu", concurrency=4)
     fill(db, 1, resources={"gpu": 2})
     assert len(take(db, 1)) == 1
@@ -472,7 +474,7 @@ def test_units_are_not_taken_for_limits(db: psycopg.Connection[Any]) -> None:
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_backlog_of_a_limited_kind_is_moved_in_parts(db: psycopg.Connection[Any], group: str | None) -> None:
-    """One claim moved all of it, in one statement: with a statement timeout nothing ever started."""
+    """Otherwise a claim would move all of it in one statement, and a statement timeout would let no job start."""
     set_limit(db, kind="slow", concurrency=1)
     fill(db, 5000, "slow", group=group)
     [fast] = fill(db, 1, "fast", group="other" if group else None)
@@ -505,7 +507,7 @@ def test_a_claim_that_stopped_halfway_through_a_backlog_rings(dsn: str, db: psyc
     assert job.id == fast
 
 
-def test_a_kind_found_empty_is_left_out_between_others(db: psycopg.Connection[Any]) -> None:
+def test_ready_tickets_that_need_an_exhausted_limit_are_blocked(db: psycopg.Connection[Any]) -> None:
     set_limit(db, kind="slow", concurrency=1)
     mixed = [{"queue": "q", "kind": kind} for _ in range(300) for kind in ("slow", "fast")]
     db.execute("select count(*) from dibs.enqueue_many(%s)", (json.dumps(mixed),))
@@ -514,7 +516,7 @@ def test_a_kind_found_empty_is_left_out_between_others(db: psycopg.Connection[An
     assert count_blocked(db) <= 299
 
 
-def test_repair_brings_back_who_waits_for_a_limit_that_is_gone(db: psycopg.Connection[Any]) -> None:
+def test_repair_unblocks_tickets_of_a_limit_that_is_gone(db: psycopg.Connection[Any]) -> None:
     set_limit(db, kind="k", concurrency=1)
     fill(db, 5)
     take(db, 5)

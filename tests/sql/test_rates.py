@@ -56,7 +56,9 @@ def test_a_rate_of_a_resource_counts_jobs_and_not_units(db: psycopg.Connection[A
     assert db.execute("select used, free, rate, burst from dibs.limits").fetchall() == [(10, 0, 1.0, 3)]
 
 
-def test_what_a_blocked_job_waits_for_is_said(db: psycopg.Connection[Any], client: dibs.Client, clock: Clock) -> None:
+def test_why_names_the_rate_that_a_blocked_job_waits_for(
+    db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
     clock.freeze()
     set_limit(db, kind="call", rate=0.5)
     fill(db, 2, "call")
@@ -120,7 +122,7 @@ def test_many_claimers_never_start_more_than_the_rate(
             clock.move(0.1)
 
 
-def test_what_is_put_back_because_of_its_size_is_not_charged(db: psycopg.Connection[Any], clock: Clock) -> None:
+def test_jobs_returned_because_of_their_size_cost_no_tokens(db: psycopg.Connection[Any], clock: Clock) -> None:
     clock.freeze()
     db.execute("select dibs.set_queue('q', '{\"payload_limit\": 40000000}')")
     set_limit(db, kind="call", rate=1, burst=10)
@@ -147,7 +149,7 @@ def test_a_task_declares_its_rate(dsn: str, client: dibs.Client) -> None:
             app.task(name=f"wrong {rate}", rate=rate)(lambda: None)
 
 
-def test_code_and_hand_agree_about_rates(db: psycopg.Connection[Any]) -> None:
+def test_declared_rates_and_operators_changes(db: psycopg.Connection[Any]) -> None:
     def declare(**limit: Any) -> str:
         given = psycopg.types.json.Jsonb([{"kind": "call", **limit}])
         row = db.execute("select answer from dibs.declare_limits(%s)", (given,)).fetchone()
