@@ -33,6 +33,12 @@ create table dibs.limit_rule (
 );
 comment on table dibs.limit_rule is
 'Limits: the concurrency and the rate that each was given. A limit without a concurrency has no units.';
+comment on column dibs.limit_rule.concurrency is
+'The number of units: how many jobs run at once, or how many units of a resource they hold together. Null: no such
+limit.';
+comment on column dibs.limit_rule.rate is 'The number of jobs that start per second. Null: no such limit.';
+comment on column dibs.limit_rule.burst is
+'The number of jobs that may start at once after a pause. Null: the jobs of one second.';
 comment on column dibs.limit_rule.debt is
 'Units that have to be destroyed because the limit was lowered: free + held = concurrency + debt. Claims that take units
 pay it.';
