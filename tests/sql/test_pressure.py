@@ -460,3 +460,22 @@ def test_jobs_that_wait_for_a_limit_count_for_the_bound(client: dibs.Client, bou
         client.enqueue("q", "k", group="acme")
     assert client.enqueue("other", "k", group="acme").is_new
     assert (client.queues.depth("q").blocked, client.queues.depth("q").running) == (3, 1)
+
+
+def test_sidelined_jobs_that_wait_for_a_limit_do_not_count(client: dibs.Client) -> None:
+    client.queues.set("q", max_depth=1, when_full="sideline")
+    client.limits.set(kind="k", concurrency=1)
+
+    def put() -> str:
+        [entry] = client.enqueue_many([dibs.NewJob(queue="q", kind="k")])
+        return entry.outcome
+
+    assert put() == "enqueued"
+    running = client.claim("q")
+    assert [put(), put()] == ["enqueued", "sidelined"]
+    assert client.claim("q", 10) == []
+    assert client.queues.depth("q").blocked == 2
+    client.complete_many(running)
+    [second] = client.claim("q", 10)
+    assert (second.priority, client.queues.depth("q").blocked) == (5, 1)
+    assert put() == "enqueued"

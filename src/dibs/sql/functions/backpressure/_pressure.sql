@@ -34,7 +34,8 @@ begin
         where r.queue_id = any (v_queues) and r.priority >= v_lowest and r.group_key is not null
         limit (queue).max_depth) as r) + (
       select count(*) from (
-        select from dibs.blocked as b where b.queue_id = any (v_queues) limit (queue).max_depth) as b);
+        select from dibs.blocked as b
+        where b.queue_id = any (v_queues) and b.priority >= v_lowest limit (queue).max_depth) as b);
   end if;
   if (queue).max_age is not null then
     select min(r.due_at) into v_pressure.oldest_due
