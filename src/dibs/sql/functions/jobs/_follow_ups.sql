@@ -39,3 +39,24 @@ $$;
 
 comment on function dibs._enqueue_follow_ups is
 'Enqueue the follow-ups of those items of a batch that were completed now, and note their parents.';
+
+create or replace function dibs._forget_follow_ups() returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_gone bigint;
+begin
+  with gone as (
+    delete from dibs.follow_up as f where f.id = any (array(
+      select o.id from dibs.follow_up as o
+      where o.id < dibs._id_floor(dibs.now() - (select max(q.retention) from dibs.queue as q))
+        and not exists (select from dibs.job as j where j.id = o.id)
+      order by o.id limit 10000))
+    returning 1)
+  select count(*) into v_gone from gone;
+  return v_gone;
+end
+$$;
+
+comment on function dibs._forget_follow_ups is
+'Delete up to 10,000 notes of the parents of follow-ups whose jobs are gone. Return how many.';

@@ -13,7 +13,8 @@ begin
   end if;
   delete from dibs.lease as l where l.id = _complete_one.id and l.token = _complete_one.token
   returning l.claimed_at, l.queue_id, l.run, l.worker, l.history, l.fingerprint, l.progress,
-    case when l.group_hold > 'none' or l.limit_ids is not null then array[dibs._holding(l, l.group_hold)] end as holdings
+    case when l.group_hold > 'none' or l.limit_ids is not null then array[dibs._holding(l, l.group_hold)] end
+      as holdings
   into v_run;
   if not found then
     return false;
