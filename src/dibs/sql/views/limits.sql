@@ -1,5 +1,5 @@
--- limits: every limit, its use, and the jobs that wait for it. A view calls functions with the rights of its reader, who
--- may not call dibs._burst, so the burst is written out.
+-- limits: every limit, its use, and the jobs that wait for it. The view spells out dibs._burst: it calls functions with
+-- the rights of its reader, who may not call that one.
 
 create or replace view dibs.limits with (security_barrier) as
 select r.scope, r.of_queue as queue, r.name, r.concurrency, coalesce(h.used, 0) as used,
