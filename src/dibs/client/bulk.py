@@ -133,10 +133,13 @@ class Bulk:
             )
 
     def answers(self, rows: Iterable[Sequence[tuple[int, UUID, str]]]) -> LazyList[Enqueued]:
-        """Return the answer for each job. A job without a row was simply enqueued."""
+        """Return the answer for each job. A job without a row was simply enqueued.
+
+        There are rows for each statement, with positions from 1: one for each chunk, or one for all.
+        """
         others: dict[int, Enqueued] = {}
-        for n, part in enumerate(rows):
-            for item, id, outcome in part:
+        for n, of_statement in enumerate(rows):
+            for item, id, outcome in of_statement:
                 index = n * CHUNK + item - 1
                 # A repeat that finds the job of the first try has succeeded, unless the caller gave the id.
                 is_our_own = outcome == Answer.DUPLICATE and id == self._id(index)

@@ -343,7 +343,7 @@ class Client(Operating):
         """Yield a job's status now and after each change, until the job has ended; raises UnknownJob.
 
         It looks at least every ``poll`` seconds, and more often after a change. A change that is undone in
-        between is not seen.
+        between is not seen. If the job is deleted meanwhile, its last status is ``unknown``.
         """
         seen: Status | None = None
         pause = FIRST_PAUSE

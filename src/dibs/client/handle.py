@@ -57,7 +57,10 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True):
         return read
 
     def wait(self, timeout: float = 60.0) -> R_co:
-        """Wait until it has ended and return its result; a bad end raises JobEnded, none in time WaitTimeout."""
+        """Wait until it has ended and return its result; a bad end raises JobEnded, none in time WaitTimeout.
+
+        A job that is unknown may be about to be committed, so it is waited for, too.
+        """
         end = time.monotonic() + timeout
         pause = SHORTEST
         while not (status := self.status()).state.has_ended:

@@ -30,21 +30,24 @@ def expect_no_loop() -> None:
 
 
 def _warn() -> None:
-    way, level = _way_in()
-    if way not in _told:
-        _told.add(way)
+    method, stacklevel = _outermost_method()
+    if method not in _told:
+        _told.add(method)
         warnings.warn(
-            f"{way} keeps the event loop waiting for the database; use {_INSTEAD[way]} instead", BlocksLoop, level
+            f"{method} keeps the event loop waiting for the database; use {_INSTEAD[method]} instead",
+            BlocksLoop,
+            stacklevel,
         )
 
 
-def _way_in() -> tuple[str, int]:
-    """Return the method that the application called, and its caller's distance in frames from the warning."""
-    way, level = "Client.enqueue", 2
+def _outermost_method() -> tuple[str, int]:
+    """Return the blocking method that the application called, and the stack level at which the warning names it."""
+    method, stacklevel = "Client.enqueue", 2
     frame, depth = sys._getframe(1), 1
+    # Walk outwards to the event loop: a method that is found later called those that were found before.
     while frame.f_back is not None and not str(frame.f_globals.get("__name__")).startswith("asyncio."):
         name = frame.f_code.co_qualname
         if name in _INSTEAD and str(frame.f_globals.get("__name__")).startswith("dibs.client."):
-            way, level = name, depth + 1
+            method, stacklevel = name, depth + 1
         frame, depth = frame.f_back, depth + 1
-    return way, level
+    return method, stacklevel

@@ -83,6 +83,7 @@ class Upkeep:
         names = [queues] if isinstance(queues, str) else queues
         return self._database.run(calls.shards.hold_shards(worker, names))
 
-    def release_shards(self, worker: UUID, queues: Sequence[str] | None = None) -> int:
+    def release_shards(self, worker: UUID, queues: str | Sequence[str] | None = None) -> int:
         """Release a worker's holds, of these queues or of all. Return the number of shards released."""
-        return self._database.run(calls.shards.release_shards(worker, queues))
+        names = [queues] if isinstance(queues, str) else queues
+        return self._database.run(calls.shards.release_shards(worker, names))

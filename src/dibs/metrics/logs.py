@@ -128,29 +128,30 @@ class EventLog:
             self._tell(event)
 
     def _unknown(self, event: KindUnknown) -> None:
-        unsaid = self._seldom.now((KindUnknown, event.job.kind), UNKNOWN)
-        if unsaid is not None:
-            line = line_of(event)
-            self._write(
-                event, line if not unsaid else Line(line.level, f"{line.text}; {unsaid} more before", line.facts)
-            )
+        held_back = self._seldom.held_back(event.job.kind, UNKNOWN)
+        if held_back is None:
+            return
+        line = line_of(event)
+        if held_back:
+            line = Line(line.level, f"{line.text}; {held_back} more before", line.facts)
+        self._write(event, line)
 
     def _trouble(self, event: Trouble) -> None:
         self._write(event, line_of(event), event.error if self._level <= logging.DEBUG else None)
 
 
 class _Seldom:
-    """A line that is logged at most once in a period."""
+    """Lines that are logged at most once in a period."""
 
     def __init__(self) -> None:
-        self._said: dict[Hashable, float] = {}
-        self._unsaid: dict[Hashable, int] = {}
+        self._written_at: dict[Hashable, float] = {}
+        self._held_back: dict[Hashable, int] = {}
 
-    def now(self, what: Hashable, every: float) -> int | None:
-        """Return the number of lines held back since the last one if a line may be written now, else None."""
+    def held_back(self, what: Hashable, every: float) -> int | None:
+        """Return how many lines were held back since the last one; None to hold this one back, too."""
         now = time.monotonic()
-        if now - self._said.get(what, float("-inf")) < every:
-            self._unsaid[what] = self._unsaid.get(what, 0) + 1
+        if now - self._written_at.get(what, float("-inf")) < every:
+            self._held_back[what] = self._held_back.get(what, 0) + 1
             return None
-        self._said[what] = now
-        return self._unsaid.pop(what, 0)
+        self._written_at[what] = now
+        return self._held_back.pop(what, 0)

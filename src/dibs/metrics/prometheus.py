@@ -152,6 +152,7 @@ class Prometheus:
         kind.busy.value += 1
         kind.waits.observe(event.waited)
         if job.run == 1:
+            # Its id was made at the enqueue, and it begins ``waited`` seconds after it was due.
             age = job.due_at.timestamp() - id_time(job.id) + event.waited
             kind.ages.observe(max(age, 0.0))
 

@@ -54,14 +54,14 @@ class Tracing(Middleware):
     ) -> Sequence[Enqueued]:
         """Trace an enqueue from sync code."""
         with self._sending(jobs) as span:
-            return _noted(span, proceed(_stamped(jobs)))
+            return _note_answer(span, proceed(_with_trace(jobs)))
 
     async def aenqueue(
         self, jobs: Sequence[NewJob], proceed: Callable[[Sequence[NewJob]], Awaitable[Sequence[Enqueued]]]
     ) -> Sequence[Enqueued]:
         """Trace an enqueue from async code."""
         with self._sending(jobs) as span:
-            return _noted(span, await proceed(_stamped(jobs)))
+            return _note_answer(span, await proceed(_with_trace(jobs)))
 
     def run(self, context: Context, proceed: Callable[[], Any]) -> Any:
         """Trace a run of a ``def`` handler."""
@@ -104,8 +104,8 @@ class Tracing(Middleware):
             ) as span,
         ):
             for here in context.batch:
-                here.follow_ups = _Stamping(here.follow_ups)
-            with _judged(span):
+                here.follow_ups = _TracedJobs(here.follow_ups)
+            with _outcome_on(span):
                 yield
 
     def _relation(self, jobs: Sequence[Claimed]) -> tuple[contexts.Context, list[trace.Link]]:
@@ -119,11 +119,11 @@ class Tracing(Middleware):
         return current if self._continue else trace.set_span_in_context(trace.INVALID_SPAN, current), links
 
 
-class _Stamping(list[NewJob]):
+class _TracedJobs(list[NewJob]):
     """Follow-up jobs, each with the trace in which it was made."""
 
     def append(self, job: NewJob) -> None:
-        super().append(_stamped([job])[0])
+        super().append(_with_trace([job])[0])
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _attached(context: contexts.Context) -> Iterator[None]:
         contexts.detach(token)
 
 
-def _stamped(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+def _with_trace(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """Put the current trace into the headers of jobs, except where the producer has set one. Its own headers stay."""
     carrier: dict[str, Any] = {}
     propagate.inject(carrier)
@@ -147,7 +147,7 @@ def _stamped(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     ]
 
 
-def _noted(span: trace.Span, made: Sequence[Enqueued]) -> Sequence[Enqueued]:
+def _note_answer(span: trace.Span, made: Sequence[Enqueued]) -> Sequence[Enqueued]:
     if len(made) == 1:
         span.set_attribute(_ID, str(made[0].id))
         span.set_attribute("messaging.dibs.enqueue.outcome", made[0].outcome)
@@ -155,7 +155,7 @@ def _noted(span: trace.Span, made: Sequence[Enqueued]) -> Sequence[Enqueued]:
 
 
 @contextmanager
-def _judged(span: trace.Span) -> Iterator[None]:
+def _outcome_on(span: trace.Span) -> Iterator[None]:
     """Record the outcome of a run on its span; a snooze is no error."""
     try:
         yield

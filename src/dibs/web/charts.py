@@ -19,6 +19,8 @@ ORIGIN = datetime(2000, 1, 1, tzinfo=UTC)
 """The time from which `dibs.statistics` counts its periods."""
 SLOT, HEIGHT = 10.0, 100.0
 """The width of a slot and the height of a chart; the page stretches both."""
+HIGHEST_LINE = 96.0
+"""The height of the highest point of a line: at the edge a part of its width would be cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,51 +85,57 @@ def throughput(periods: Sequence[Period]) -> Markup:
 
 
 def _stack(place: int, bar: tuple[datetime, float, float], top: float) -> Markup:
+    """Draw a bar of successes with one of failures on it, and their numbers as a title; ``top`` fills the height."""
     at, good, bad = bar
     title = f"{at:%a %H:%M} UTC: {number(good)} succeeded, {number(bad)} failed"
-    high, higher = HEIGHT * good / top, HEIGHT * bad / top
+    good_height, bad_height = HEIGHT * good / top, HEIGHT * bad / top
+    good_y = HEIGHT - good_height
     x = place * SLOT + 1
     return Markup(
         '<g><title>{}</title><rect class="hit" x="{:.1f}" y="0" width="{:.1f}" height="{:.1f}"/>'
         '<rect class="good" x="{:.1f}" y="{:.2f}" width="{:.1f}" height="{:.2f}"/>'
         '<rect class="bad" x="{:.1f}" y="{:.2f}" width="{:.1f}" height="{:.2f}"/></g>'
     ).format(
-        title, place * SLOT, SLOT, HEIGHT, x, HEIGHT - high, SLOT - 2, high, x, HEIGHT - high - higher, SLOT - 2, higher
-    )  # fmt: skip
+        title,
+        *(place * SLOT, SLOT, HEIGHT),
+        *(x, good_y, SLOT - 2, good_height),
+        *(x, good_y - bad_height, SLOT - 2, bad_height),
+    )
 
 
 def durations(periods: Sequence[Period], what: str) -> Markup:
     """Draw the median and the 95th percentile of ``run`` or ``wait``, as lines."""
-    middle = [getattr(p, f"{what}_p50") for p in periods]
-    most = [getattr(p, f"{what}_p95") for p in periods]
-    top = max((s.total_seconds() for s in most if s is not None), default=0) or 1
-    shapes = [_line("p95", most, top), _line("p50", middle, top)]
+    medians = [getattr(p, f"{what}_p50") for p in periods]
+    p95s = [getattr(p, f"{what}_p95") for p in periods]
+    top = max((p95.total_seconds() for p95 in p95s if p95 is not None), default=0) or 1
+    shapes = [_line("p95", p95s, top), _line("p50", medians, top)]
     hits = [
         Markup("<g><title>{:%a %H:%M} UTC: median {}, 95 % within {}</title>{}</g>").format(
-            p.at, span(half), span(high), _hit(n)
+            p.at, span(median), span(p95), _hit(n)
         )
-        for n, (p, half, high) in enumerate(zip(periods, middle, most, strict=True))
-        if high is not None
+        for n, (p, median, p95) in enumerate(zip(periods, medians, p95s, strict=True))
+        if p95 is not None
     ]
     return _chart(what, Markup().join([*shapes, *hits]), len(periods), span(top))
 
 
 def _hit(place: int) -> Markup:
+    """Draw the invisible area of a slot, which shows the title of its group to the mouse."""
     return Markup('<rect class="hit" x="{:.1f}" y="0" width="{:.1f}" height="{:.1f}"/>').format(
         place * SLOT, SLOT, HEIGHT
     )
 
 
 def _line(name: str, values: Sequence[timedelta | None], top: float) -> Markup:
-    """Draw a line through the known values; a single value is a short stroke."""
-    steps: list[str] = []
+    """Draw a stroke for each known value, joined with those of its neighbours."""
+    strokes: list[str] = []
     for n, value in enumerate(values):
         if value is None:
             continue
-        y = HEIGHT - 96 * value.total_seconds() / top
-        joined = n > 0 and values[n - 1] is not None
-        steps.append(f"{'L' if joined else 'M'}{n * SLOT + 3:.1f} {y:.2f}L{n * SLOT + 7:.1f} {y:.2f}")
-    return Markup('<path class="line {}" d="{}"/>').format(name, "".join(steps))
+        y = HEIGHT - HIGHEST_LINE * value.total_seconds() / top
+        is_joined = n > 0 and values[n - 1] is not None
+        strokes.append(f"{'L' if is_joined else 'M'}{n * SLOT + 3:.1f} {y:.2f}L{n * SLOT + 7:.1f} {y:.2f}")
+    return Markup('<path class="line {}" d="{}"/>').format(name, "".join(strokes))
 
 
 def sparkline(values: Sequence[tuple[int, int]]) -> Markup:
@@ -135,8 +143,9 @@ def sparkline(values: Sequence[tuple[int, int]]) -> Markup:
     top = max((good + bad for good, bad in values), default=0) or 1
     drawn = Markup()
     for n, (good, bad) in enumerate(values):
-        high, higher = HEIGHT * good / top, HEIGHT * bad / top
-        for name, y, height in (("good", HEIGHT - high, high), ("bad", HEIGHT - high - higher, higher)):
+        good_height, bad_height = HEIGHT * good / top, HEIGHT * bad / top
+        good_y = HEIGHT - good_height
+        for name, y, height in (("good", good_y, good_height), ("bad", good_y - bad_height, bad_height)):
             if height:
                 drawn += Markup('<rect class="{}" x="{:.1f}" y="{:.2f}" width="{:.1f}" height="{:.2f}"/>').format(
                     name, n * SLOT + 1, y, SLOT - 2, height

@@ -36,6 +36,7 @@ _templates = Environment(loader=PackageLoader("dibs.web"), autoescape=True, unde
 _templates.filters |= {
     "number": words.number,
     "span": words.span,
+    "interval": words.interval,
     "size": size,
     "pretty": words.pretty,
     "pretty_json": words.pretty_json,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from dibs.units import spoken
 LONGEST = 20_000
 """The number of characters of a payload or an error on a page; the raw document has the rest."""
 NOTHING = "\u2013"
+_INTERVAL = re.compile(r"(?:(\d+) days? )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 
 
 def number(value: float | None) -> str:
@@ -34,6 +36,19 @@ def span(value: timedelta | float | None) -> str:
     if value is None:
         return NOTHING
     return spoken(value if isinstance(value, timedelta) else timedelta(seconds=value))
+
+
+def interval(text: str | None) -> timedelta | None:
+    """Return a duration, which a JSON document of the database has as text.
+
+    >>> interval("2 days 01:00:00.5")
+    datetime.timedelta(days=2, seconds=3600, microseconds=500000)
+    """
+    found = _INTERVAL.fullmatch(text or "")
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
 def moment(value: datetime | str | None) -> datetime | None:

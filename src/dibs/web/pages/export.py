@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from dibs.operation import Exported, JobFilter
 
 FORMS: dict[Form, str] = {"csv": "text/csv", "jsonl": "application/x-ndjson"}
-MOST, SECONDS = 100_000, 60.0
-"""The number of jobs, and of seconds, after which an export stops and says so."""
+MOST = 100_000
+"""The number of jobs after which an export stops and says so."""
+SECONDS = 60.0
+"""The seconds after which an export stops and says so."""
 
 
 async def export(request: Request) -> Response:
@@ -64,26 +66,27 @@ async def _begin(
 async def _written(
     page: Page, form: Form, names: Sequence[str], part: Exported | None, parts: AsyncGenerator[Exported]
 ) -> AsyncIterator[str]:
-    count, until, place = 0, time.monotonic() + SECONDS, None
+    """Yield the lines of all parts. If the export stops or fails, the last line says where another can go on."""
+    count, until, cursor = 0, time.monotonic() + SECONDS, None
     if form == "csv":
         yield csv_lines([names])
     async with aclosing(parts):
         try:
             while part is not None:
                 yield lines(form, (cover_secrets(job, page.settings.cover) for job in part.jobs), names)
-                count, place = count + len(part.jobs), part.next
-                if place is not None and (count >= MOST or time.monotonic() >= until):
-                    yield _stopped(form, f"stopped after {count}, and there may be more", place)
+                count, cursor = count + len(part.jobs), part.next
+                if cursor is not None and (count >= MOST or time.monotonic() >= until):
+                    yield _stopped(form, f"stopped after {count}, and there may be more", cursor)
                     return
                 part = await anext(parts, None)
         except DibsError as error:
-            yield _stopped(form, f"stopped after {count}: {public(page.request, error).message}", place)
+            yield _stopped(form, f"stopped after {count}: {public(page.request, error).message}", cursor)
         except RecursionError:
-            yield _stopped(form, f"stopped after {count}: JSON is nested too deeply to be read", place)
+            yield _stopped(form, f"stopped after {count}: JSON is nested too deeply to be read", cursor)
 
 
-def _stopped(form: Form, why: str, place: UUID | None) -> str:
+def _stopped(form: Form, why: str, cursor: UUID | None) -> str:
     """Return the last line of an incomplete export."""
     if form == "csv":
-        return csv_lines([[f"# {why}; go on with before={place}"]])
-    return lines(form, [{"stopped": why, "before": place}], ())
+        return csv_lines([[f"# {why}; go on with before={cursor}"]])
+    return lines(form, [{"stopped": why, "before": cursor}], ())

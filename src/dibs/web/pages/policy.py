@@ -40,13 +40,14 @@ async def policy_page(request: Request) -> Response:
 
 @needs("edit")
 async def change_policy(request: Request, client: ActingClient, form: FormData) -> Response:
-    """Show the difference; make the change if the user has confirmed it."""
+    """Show the difference; make the change if the user has confirmed it.
+
+    The form has each setting as it was when the form was opened, in ``was-…``, so only those that the user changed are
+    set. If somebody has changed one of them since, the user is asked once more.
+    """
     name, page = str(form.get("name", "")), Page(request)
-    was, typed = (
-        as_texts(await page.client.queues.settings(name)),
-        {key: str(form[key]).strip() for key in NAMED if key in form},
-    )
-    typed = {key: text for key, text in typed.items() if key in was}
+    was = as_texts(await page.client.queues.settings(name))
+    typed = {key: str(form[key]).strip() for key in was if key in form}
     changed = {key: text for key, text in typed.items() if text != form.get(f"was-{key}")}
     values, wrong = read(changed)
     if wrong or not changed or form.get("again"):
