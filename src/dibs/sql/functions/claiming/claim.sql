@@ -129,6 +129,7 @@ declare
     or v_queue.has_job_limits or v_queue.has_groups or v_queue.has_large);
   v_floor constant dibs.floor := case when v_is_simple then dibs._recall('floor', v_queue.id)::dibs.floor end;
   v_batch dibs.taken_batch;
+  v_units dibs.held_units;
   v_job_units dibs.held_units[];
   v_ids uuid[];
   v_job dibs.claimed;
@@ -154,6 +155,7 @@ begin
     continue when cardinality(v_batch.tickets) = 0;
     v_at := dibs.now();  -- Read the clock again, so that no run begins before the last run of the same job ended.
     v_queue := v_batch.queue;  -- Separate variables: a field of a record is slow to read for each row.
+    v_units := v_batch.queue_units;
     v_job_units := v_batch.job_units;
     if cardinality(v_batch.tickets) = 1 then
       v_ids := array[v_batch.tickets[1].id];
@@ -167,10 +169,10 @@ begin
           dibs._lease_length(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
         t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_worker, t.fingerprint,
         t.group_key, t.cost, nullif(v_batch.group_holds[t.ordinality], 'none'),
-        case when v_job_units is null then (v_batch.queue_units).limit_ids
-          else (v_batch.queue_units).limit_ids || (v_job_units[t.ordinality]).limit_ids end,
-        case when v_job_units is null then (v_batch.queue_units).limit_units
-          else (v_batch.queue_units).limit_units || (v_job_units[t.ordinality]).limit_units end
+        case when v_job_units is null then v_units.limit_ids
+          else v_units.limit_ids || (v_job_units[t.ordinality]).limit_ids end,
+        case when v_job_units is null then v_units.limit_units
+          else v_units.limit_units || (v_job_units[t.ordinality]).limit_units end
       from unnest(v_batch.tickets) with ordinality as t
       returning l.id, l.priority, l.run, l.charged, l.losses, l.due_at, l.lease_until)
     select c.* from leased as l
