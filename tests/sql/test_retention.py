@@ -158,6 +158,61 @@ def test_a_day_in_use_is_left_alone_and_nobody_waits(
     assert {row.outcome for row in prune_all(client)} == {"dropped"}
 
 
+def test_no_rows_are_deleted_in_a_call_that_drops_a_day(
+    client: dibs.Client, clock: Clock, connect: Connect, db: psycopg.Connection[Any]
+) -> None:
+    """The lock on all attempts lasts until its end, and every run that ends would wait for it."""
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", max_attempts=1) for _ in range(40))
+    client.fail_many(client.claim("q", 40), ["no"] * 40)
+    clock.move(40 * DAY)
+    locks = "select count(*) from pg_locks where pid = pg_backend_pid() and mode = 'AccessExclusiveLock'"
+    pruner, steps = connect(), []
+    while True:
+        with pruner.transaction():
+            outcomes = {row[1] for row in pruner.execute("select * from dibs.prune(2)").fetchall()}
+            steps.append((outcomes, pruner.execute(locks).fetchone() != (0,)))
+        if not outcomes:
+            break
+    assert [step for step in steps if "trimmed" in step[0]] == [({"trimmed"}, False)] * 2
+    assert db.execute("select from dibs.job").fetchall() == []
+    assert db.execute("select from dibs.attempt").fetchall() == []
+
+
+def test_rows_are_trimmed_while_a_day_is_in_use(
+    client: dibs.Client, clock: Clock, connect: Connect, db: psycopg.Connection[Any]
+) -> None:
+    client.queues.set("long", retention=100 * DAY, history_retention=100 * DAY)
+    client.enqueue("long", "k")
+    clock.move(70 * DAY)
+    client.upkeep.make_days()
+    brief = client.enqueue("brief", "k")
+    client.complete_many(client.claim("brief"))
+    clock.move(40 * DAY)
+    busy = connect()
+    with busy.transaction():
+        busy.execute("select from dibs.job, dibs.attempt limit 1")
+        outcomes = [row.outcome for row in client.upkeep.prune()]
+        assert "locked" in outcomes
+        assert "trimmed" in outcomes
+    assert client.status(brief.id).state is dibs.State.UNKNOWN
+
+
+def test_attempts_of_a_dropped_queue_leave_the_default_partition(
+    client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]
+) -> None:
+    clock.move(100 * DAY)
+    client.queues.set("gone", history_retention=90 * DAY)
+    client.enqueue("gone", "k")
+    client.complete_many(client.claim("gone"))
+    client.queues.set("stays")
+    clock.move(40 * DAY)
+    prune_all(client)
+    client.queues.drop("gone")
+    assert db.execute("select tableoid::regclass::text from dibs.attempt").fetchall() == [("dibs.attempt_default",)]
+    prune_all(client)
+    assert db.execute("select count(*) from dibs.attempt").fetchone() == (0,)
+
+
 def test_the_default_partition_is_a_safety_net(client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]) -> None:
     """Maintenance was off for a hundred days: nothing fails, and the days are made as far as that is cheap."""
     clock.move(100 * DAY)

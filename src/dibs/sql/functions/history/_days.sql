@@ -52,9 +52,9 @@ begin
   if v_in_default > c_max then
     return 'crowded';
   end if;
-  -- A plan made before this day has its partition knows only the default partition: it would miss rows that moved, and
-  -- its inserts would be refused. If the day has rows already, or may get some now, lock the parent, so that everyone
-  -- waits and then plans again.
+  -- If the day has rows already, or may get some now, lock the parent: statements that wait for the lock plan again
+  -- afterwards. A plan from before knows only the default partition: it would not find the rows that move here, and
+  -- PostgreSQL would refuse its inserts there.
   if v_in_default > 0 or day <= (dibs.now() at time zone 'UTC')::date then
     execute format('lock table dibs.%I in access exclusive mode', parent);
   end if;
@@ -107,18 +107,26 @@ return array(
 comment on function dibs._find_live_jobs is
 'The live jobs (_is_live_job) with from_id <= id < to_id: up to `max` of them, or all if `max` is null.';
 
+create or replace function dibs._max_live_jobs() returns integer
+language sql immutable parallel safe
+return 1000;
+
+comment on function dibs._max_live_jobs is
+'The number of live jobs that may move to the default partition when their day is dropped. To move more would hold the
+lock too long.';
+
 create or replace function dibs._drop_day(parent text, name text, at timestamptz) returns text
 language plpgsql volatile
 set lock_timeout = '50ms'
 as $$
 declare
-  c_max constant integer := 1000;  -- To move more would hold the lock too long.
   v_day date := dibs._partition_day(name);
   v_from uuid := dibs._id_floor(dibs._day_start(v_day));
   v_to uuid := dibs._id_floor(dibs._day_start(v_day + 1));
   v_live uuid[] := '{}'::uuid[];
 begin
-  if parent = 'job' and cardinality(dibs._find_live_jobs(v_from, v_to, at, c_max + 1)) > c_max then
+  if parent = 'job'
+    and cardinality(dibs._find_live_jobs(v_from, v_to, at, dibs._max_live_jobs() + 1)) > dibs._max_live_jobs() then
     return 'crowded';
   end if;
   execute format('lock table dibs.%I in access exclusive mode', parent);

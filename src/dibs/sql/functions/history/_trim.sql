@@ -1,10 +1,10 @@
 -- Delete rows past their retention one by one, where no whole day can be dropped.
 
-create or replace function dibs._kept_since(at timestamptz, retention interval) returns timestamptz
+create or replace function dibs._first_kept_day(at timestamptz, retention interval) returns timestamptz
 language sql stable parallel safe
 return dibs._day_start(((at - retention) at time zone 'UTC')::date);
 
-comment on function dibs._kept_since is 'The start of the oldest day that a retention keeps.';
+comment on function dibs._first_kept_day is 'The start of the oldest day that a retention keeps.';
 
 create or replace function dibs._delete_past_retention(ids uuid[], at timestamptz) returns bigint
 language plpgsql volatile
@@ -15,10 +15,12 @@ begin
   delete from dibs.dead as d where d.id = any (array(
     select o.id from dibs.dead as o join dibs.queue as q on q.id = o.queue_id
     where o.id = any (ids) and o.ended_at <= at - q.retention order by o.id for update of o skip locked));
-  -- A dead ticket that is locked may be about to be retried: keep its job. Keep jobs that were retried meanwhile, too.
   with gone as (
     delete from dibs.job as j
-    where j.id = any (ids) and not dibs._is_live_job(j.id, at)
+    where j.id = any (ids)
+      -- It may have been retried since the caller found it.
+      and not dibs._is_live_job(j.id, at)
+      -- Keep a job whose dead ticket is locked: somebody may be retrying it.
       and not exists (select from dibs.dead as d where d.id = j.id)
     returning 1)
   select count(*) into v_deleted from gone;
@@ -38,24 +40,25 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
+  -- The end of the range to read: the latest kept_from of all queues. There is no max of uuid.
   v_before constant uuid := (
-    select max(dibs._id_floor(dibs._kept_since(at, q.retention))::text) from dibs.queue as q)::uuid;
+    select max(dibs._id_floor(dibs._first_kept_day(at, q.retention))::text) from dibs.queue as q)::uuid;
   v_looked bigint;
   v_last uuid;
   v_old uuid[];
 begin
   with queue as materialized (
-    select q.id, q.retention, dibs._id_floor(dibs._kept_since(at, q.retention)) as kept_from from dibs.queue as q
+    select q.id, q.retention, dibs._id_floor(dibs._first_kept_day(at, q.retention)) as kept_from from dibs.queue as q
   ), candidate as materialized (
     select j.id, j.queue_id from dibs.job as j where j.id > after and j.id < v_before
     order by j.id limit 10 * _trim_jobs.max
-  ), enqueued_too_early as materialized (
+  ), before_kept_days as materialized (
     select c.id, q.retention from candidate as c join queue as q on q.id = c.queue_id and c.id < q.kept_from
     order by c.id
   ), old as materialized (
-    select e.id from enqueued_too_early as e
+    select e.id from before_kept_days as e
     where not dibs._is_live_job(e.id, at)
-      -- The retention of a job that ran later than its day begins with its last attempt.
+      -- A job may have run long after its enqueue: here its retention begins with its last attempt.
       and not exists (select from dibs.attempt as a where a.id = e.id and a.ended_at > at - e.retention)
     limit _trim_jobs.max
   )
@@ -82,8 +85,9 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
+  -- The end of the range to read: the latest kept_from of all queues. There is no max of uuid.
   v_before constant uuid := (
-    select max(dibs._id_floor(dibs._kept_since(at, q.history_retention))::text) from dibs.queue as q)::uuid;
+    select max(dibs._id_floor(dibs._first_kept_day(at, q.history_retention))::text) from dibs.queue as q)::uuid;
   v_looked bigint;
   v_last uuid;
   v_old bigint;
@@ -91,14 +95,17 @@ declare
 begin
   with queue as materialized (
     select q.id, at - q.history_retention as ended_before,
-      dibs._id_floor(dibs._kept_since(at, q.history_retention)) as kept_from
+      dibs._id_floor(dibs._first_kept_day(at, q.history_retention)) as kept_from
     from dibs.queue as q
   ), candidate as materialized (
     select a.id, a.run, a.queue_id, a.ended_at from dibs.attempt as a
     where a.id > after and a.id < v_before order by a.id, a.run limit 10 * _trim_attempts.max
   ), old as materialized (
+    -- A job may have run long after its enqueue, so its day and the end of the attempt both have to be old enough. The
+    -- queue may have been dropped: then no retention keeps its attempts any more.
     select c.id, c.run from candidate as c
-    join queue as q on q.id = c.queue_id and c.id < q.kept_from and c.ended_at < q.ended_before
+    left join queue as q on q.id = c.queue_id
+    where q.id is null or c.id < q.kept_from and c.ended_at < q.ended_before
     order by c.id, c.run limit _trim_attempts.max
   ), gone as (
     delete from dibs.attempt as a using old as o where a.id = o.id and a.run = o.run returning 1
@@ -123,15 +130,15 @@ declare
     select d.id from (
       select d.id, d.queue_id, d.ended_at from dibs.dead as d
       where d.id >= dibs._id_floor(dibs._day_start(day)) and d.id < dibs._id_floor(dibs._day_start(day + 1))
-      order by d.id limit 2 * _delete_dead_of_day.max) as d
+      order by d.id limit _delete_dead_of_day.max + dibs._max_live_jobs()) as d
     join dibs.queue as q on q.id = d.queue_id where d.ended_at <= at - q.retention
     order by d.id limit _delete_dead_of_day.max);
 begin
-  -- _drop_day deletes a few quickly. It holds a lock on all jobs, so many have to go before.
   return case when cardinality(v_old) = _delete_dead_of_day.max then dibs._delete_past_retention(v_old, at) else 0 end;
 end
 $$;
 
 comment on function dibs._delete_dead_of_day is
-'Delete the first `max` dead jobs of a day that are past their retention, and return how many. Delete none if there are
-fewer: so few go when the day is dropped.';
+'Delete the first `max` dead jobs of a day that are past their retention, and return how many. If there are fewer,
+delete none: _drop_day, which holds a lock on all jobs, deletes so few quickly. Among the rows that are read, up to
+_max_live_jobs may still be within their retention; with more, the day is crowded and is not dropped anyway.';

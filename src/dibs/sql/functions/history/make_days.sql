@@ -31,5 +31,6 @@ $$;
 
 comment on function dibs.make_days is
 'Worker protocol: create the daily partitions of `job` and `attempt`, from yesterday to `ahead` days from now; only one
-in a call while the default partition is large. Returns a row for each day it came to: `made`, `exists`, `locked` (try
-again later) or `crowded`. An enqueue never needs a day: without it, a job goes to the default partition.';
+of each in a call while its default partition is large. Returns a row for each day it came to: `made`, `exists`,
+`locked` (try again later) or `crowded`. An enqueue never needs a day: without it, a job goes to the default
+partition.';

@@ -59,7 +59,8 @@ begin
       order by r.id for update skip locked);
     update dibs.ready as r set expire_at = dibs._postponed_expiry(r.id, r.expire_at, v_now + resume.extend)
     where r.id = any (v_ready);
-    -- Claims may have dropped the pointers to groups whose jobs had all expired. Blocked tickets have no pointers.
+    -- A claim that met only expired jobs in a group looks there again a moment later: let it look at once. Blocked
+    -- tickets have no pointers.
     perform dibs._add_pointers(v_ready, v_now);
     v_blocked := array(
       select b.id from dibs.blocked as b
