@@ -462,6 +462,24 @@ def test_jobs_that_wait_for_a_limit_count_for_the_bound(client: dibs.Client, bou
     assert (client.queues.depth("q").blocked, client.queues.depth("q").running) == (3, 1)
 
 
+@pytest.mark.parametrize("bound", ["queue", "group"])
+def test_jobs_that_wait_for_a_limit_count_for_the_age(client: dibs.Client, clock: Clock, bound: str) -> None:
+    clock.freeze()
+    if bound == "group":
+        client.groups.set("q", "acme", max_age=60)
+    else:
+        client.queues.set("q", max_age=60)
+    client.limits.set(kind="k", concurrency=1)
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", group="acme") for _ in range(3))
+    assert len(client.claim("q", 10)) == 1
+    assert client.queues.depth("q").blocked == 2
+    assert client.enqueue("q", "other", group="acme").is_new
+    assert len(client.claim("q", 10)) == 1
+    clock.move(61)
+    with pytest.raises(dibs.QueueFull):
+        client.enqueue("q", "other", group="acme")
+
+
 def test_sidelined_jobs_that_wait_for_a_limit_do_not_count(client: dibs.Client) -> None:
     client.queues.set("q", max_depth=1, when_full="sideline")
     client.limits.set(kind="k", concurrency=1)

@@ -100,6 +100,11 @@ begin
         where r.queue_id = q.id and r.group_key = v_group.group_key and r.priority = p.priority and r.due_at <= at
         order by r.due_at, r.id limit 1) as r
       where q.id = v_group.queue_id and p.priority >= v_lowest);
+    if v_group.max_age is not null then
+      v_oldest := least(v_oldest, (
+        select min(b.due_at) from dibs.blocked as b
+        where b.queue_id = v_group.queue_id and b.group_key = v_group.group_key and b.priority >= v_lowest));
+    end if;
     continue when coalesce(v_waiting + cardinality(v_group.ords) <= v_group.max_depth, true)
       and coalesce(at - v_oldest <= v_group.max_age, true);
     if v_group.when_full = 'sideline' then

@@ -22,7 +22,7 @@ declare
   v_queues constant integer[] := dibs._queue_numbers((queue).id);
   v_pressure dibs.pressure;
 begin
-  -- Each count reads an index, and stops at the bound.
+  -- Each count reads an index, and stops at the bound. Only the age of blocked jobs takes all of them.
   if (queue).max_depth is not null then
     v_pressure.waiting := (
       select count(*) from (
@@ -47,7 +47,8 @@ begin
     where q.id = any (v_queues) and p.priority >= v_lowest;
     -- The pointer of a waiting group is at the due time of its oldest job, or before.
     v_pressure.oldest_due := least(v_pressure.oldest_due, (
-      select min(t.look_at) from dibs.group_pointer as t where t.queue_id = any (v_queues) and t.look_at <= at));
+      select min(t.look_at) from dibs.group_pointer as t where t.queue_id = any (v_queues) and t.look_at <= at), (
+      select min(b.due_at) from dibs.blocked as b where b.queue_id = any (v_queues) and b.priority >= v_lowest));
   end if;
   -- Believe the result for 4 µs per waiting job, so that a small bound is kept at once. Add a multiple of the time it
   -- took beyond 2 ms, so that measuring pays for itself even among a million dead rows; the first time of a connection
