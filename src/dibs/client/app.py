@@ -277,7 +277,7 @@ class App:
         return self.async_client().job(id)
 
     def _handle(self, answer: Enqueued, kind: str | None) -> tuple[UUID, bool, Answer, Any]:
-        """Return the fields of a handle."""
+        """Return the fields of a handle; without a known kind its result may be anything."""
         return answer.id, answer.is_new, answer.outcome, self._returns(kind)
 
     def _returns(self, kind: str | None) -> Any:

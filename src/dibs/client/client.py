@@ -177,16 +177,17 @@ class Client(Operating):
     def _claim_within(
         self, make_call: Callable[[], Call[list[Claimed]]], names: list[str], end: float, bell: Bell
     ) -> list[Claimed]:
-        fast: Iterator[float] = iter(())
+        """Claim after each ring, when the next job is due, and after each poll, until a claim finds jobs or ``end``."""
+        polls_after_ring: Iterator[float] = iter(())
         while True:
-            heard = bell.heard(names)
+            heard = bell.heard(names)  # Before the claim, so that a ring during it ends the wait below.
             found = self._run(make_call())
             if found or time.monotonic() >= end:
                 return found
-            nap = next(fast, 0.0) or self._nap(names)
+            nap = next(polls_after_ring, None) or self._nap(names)
             nap = min(end - time.monotonic(), nap)
             if nap > 0 and bell.wait(names, heard, nap):
-                fast = iter(FAST_POLLS)
+                polls_after_ring = iter(FAST_POLLS)
 
     def _nap(self, names: list[str]) -> float:
         """Return for how many seconds to wait for a ring: until the next job is due, or until the next poll."""

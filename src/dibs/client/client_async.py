@@ -195,16 +195,17 @@ class AsyncClient(AsyncOperating):
     async def _claim_within(
         self, make_call: Callable[[], Call[list[Claimed]]], names: list[str], end: float, bell: AsyncBell
     ) -> list[Claimed]:
-        fast: Iterator[float] = iter(())
+        """Claim after each ring, when the next job is due, and after each poll, until a claim finds jobs or ``end``."""
+        polls_after_ring: Iterator[float] = iter(())
         while True:
-            heard = bell.heard(names)
+            heard = bell.heard(names)  # Before the claim, so that a ring during it ends the wait below.
             found = await self._claim_shielded(make_call())
             if found or time.monotonic() >= end:
                 return found
-            nap = next(fast, 0.0) or await self._nap(names)
+            nap = next(polls_after_ring, None) or await self._nap(names)
             nap = min(end - time.monotonic(), nap)
             if nap > 0 and await bell.wait(names, heard, nap):
-                fast = iter(FAST_POLLS)
+                polls_after_ring = iter(FAST_POLLS)
 
     async def _nap(self, names: list[str]) -> float:
         """Return for how many seconds to wait for a ring: until the next job is due, or until the next poll."""

@@ -157,18 +157,23 @@ def render(families: Iterable[Family]) -> str:
 
 
 def merge(own: str, others: Mapping[str, str], label: str) -> str:
-    """Merge texts, so that each metric stands once. Samples of the others get the label, with their text's name."""
+    """Merge texts of metrics into one, in which each metric has one head.
+
+    ``others`` are texts by name: their samples get the label ``label``, whose value is the name.
+    """
     heads: dict[str, dict[str, str]] = {}
     samples: dict[str, list[str]] = {}
     for name, text in [("", own), *others.items()]:
         family = ""
         for line in text.split("\n"):  # Not splitlines: a label may hold other characters that end a line in Python.
             if line.startswith("# "):
-                _, what, family, *_ = line.split(" ", 3)
-                heads.setdefault(family, {}).setdefault(what, line)
+                _, head, family, *_ = line.split(" ", 3)  # HELP or TYPE, and the name of the metric.
+                heads.setdefault(family, {}).setdefault(head, line)
             elif line:
                 samples.setdefault(family, []).append(_labelled(line, label, name) if name else line)
-    return "".join(f"{line}\n" for family, head in heads.items() for line in (*head.values(), *samples.get(family, ())))
+    return "".join(
+        f"{line}\n" for family, lines in heads.items() for line in (*lines.values(), *samples.get(family, ()))
+    )
 
 
 def _labelled(line: str, label: str, value: str) -> str:

@@ -90,7 +90,7 @@ class Tracing(Middleware):
         attributes = _attributes("run", "process", jobs)
         if len(jobs) == 1:
             attributes |= {_ID: str(context.id), _ATTEMPT: context.attempt}
-        parent, links = self._relation(jobs)
+        parent, links = self._parent_and_links(jobs)
         with (
             _attached(parent),
             self._tracer.start_as_current_span(
@@ -108,15 +108,17 @@ class Tracing(Middleware):
             with _outcome_on(span):
                 yield
 
-    def _relation(self, jobs: Sequence[Claimed]) -> tuple[contexts.Context, list[trace.Link]]:
+    def _parent_and_links(self, jobs: Sequence[Claimed]) -> tuple[contexts.Context, list[trace.Link]]:
         """Return the context in which a run begins, and its links."""
         current = contexts.get_current()
-        alone = not trace.get_current_span().get_span_context().is_valid
-        if self._continue and alone and len(jobs) == 1:
+        is_in_span = trace.get_current_span().get_span_context().is_valid
+        if self._continue and not is_in_span and len(jobs) == 1:
             return propagate.extract(_carrier(_headers(jobs[0])), current), []
         origins = [(job, _origin(_headers(job))) for job in jobs]
         links = [trace.Link(origin, {_ID: str(job.id)}) for job, origin in origins if origin.is_valid]
-        return current if self._continue else trace.set_span_in_context(trace.INVALID_SPAN, current), links
+        if self._continue:
+            return current, links
+        return trace.set_span_in_context(trace.INVALID_SPAN, current), links  # Without a parent it begins a trace.
 
 
 class _TracedJobs(list[NewJob]):

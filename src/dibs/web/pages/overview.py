@@ -44,7 +44,7 @@ class QueueRow:
 
     @property
     def empty_in(self) -> timedelta | None:
-        """The time to work off the backlog at the present rate; None if nothing moves."""
+        """The time to work off the backlog at the rate of the last four periods; None if nothing succeeded in them."""
         waiting = self.depth.ready + self.depth.blocked
         if not waiting:
             return timedelta()
@@ -71,7 +71,7 @@ async def overview(request: Request) -> Response:
         chosen=chosen,
         ranges=RANGES.values(),
         periods=filled(periods, chosen, now),
-        lines=lines(depths, ended, now),
+        lines=queue_rows(depths, ended, now),
         total=total,
         alive=[w for w in workers if now - w.seen_at < LOST],
         concerns=[f for f in found or () if is_urgent(f)],
@@ -81,13 +81,13 @@ async def overview(request: Request) -> Response:
     )
 
 
-def lines(depths: Iterable[Depth], ended: Iterable[Statistics], now: datetime) -> list[QueueRow]:
+def queue_rows(depths: Iterable[Depth], ended: Iterable[Statistics], now: datetime) -> list[QueueRow]:
     """Return the queues, each with its runs of the last half hour."""
     starts = {at: n for n, at in enumerate(PACE.starts(now))}
     sparks: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)] * PACE.slots)
-    for s in ended:
-        if s.queue is not None and s.at is not None and (n := starts.get(s.at)) is not None:
-            sparks[s.queue][n] = (s.succeeded, s.failed + s.lost)
+    for runs in ended:
+        if runs.queue is not None and runs.at is not None and (n := starts.get(runs.at)) is not None:
+            sparks[runs.queue][n] = (runs.succeeded, runs.failed + runs.lost)
     return [QueueRow(depth, sparks[depth.queue]) for depth in depths]
 
 

@@ -54,17 +54,23 @@ async def change_policy(request: Request, client: ActingClient, form: FormData) 
         error = None if wrong or changed else DibsError("Nothing is different.")
         return await show_form(page, {**was, **typed}, name, was=was, wrong=wrong, error=error)
     try:
-        after = await client.preview(calls.queues.set_queue(name, values), calls.queues.queue_settings(name))
+        preview = await client.preview(calls.queues.set_queue(name, values), calls.queues.queue_settings(name))
     except Refused as refused:
         return await show_form(page, {**was, **typed}, name, was=was, error=refused)
-    moved = any(form.get(f"was-{key}", was[key]) != was[key] for key in changed)
-    if form.get("sure") == "yes" and not moved:
+    changed_meanwhile = any(form.get(f"was-{key}", was[key]) != was[key] for key in changed)
+    if form.get("sure") == "yes" and not changed_meanwhile:
         await client.queues.set(name, **values)
         return redirect(request, "queue", "policy", name=name)
-    then = as_texts(after)
-    differences = [(NAMED[key], was[key], then[key]) for key in was if was[key] != then[key]]
+    becomes = as_texts(preview)
+    differences = [(NAMED[key], was[key], becomes[key]) for key in was if was[key] != becomes[key]]
     return await page.render(
-        "policy.html", name=name, differences=differences, changed=changed, was=was, moved=moved, cautions=CAUTIONS
+        "policy.html",
+        name=name,
+        differences=differences,
+        changed=changed,
+        was=was,
+        changed_meanwhile=changed_meanwhile,
+        cautions=CAUTIONS,
     )
 
 
