@@ -68,9 +68,9 @@ begin
       from gone as g group by g.group_key order by look_at, n
     ) as m
   ), ticket as materialized (
-    -- The first ticket of each group that is tried, of its highest priority.
+    -- The first ticket of each group that is tried, of its highest priority; null if there is none.
     select r.spot, c.no from candidate as c
-    cross join lateral (
+    left join lateral (
       select r.spot from unnest(c.floors) as f
       cross join lateral (
         select r.ctid as spot from dibs.ready as r
@@ -78,13 +78,13 @@ begin
           and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id())) and r.due_at <= at and r.expire_at > at
         order by r.due_at, r.id limit 1
         for update skip locked) as r
-      limit 1) as r
+      limit 1) as r on true
     where c.is_tried
   ), taken as (
     delete from dibs.ready as r using ticket as t where r.ctid = t.spot returning r, t.no
   )
   select coalesce(array_agg(t.r), '{}'), coalesce(array_agg(t.no), '{}'),
-    array(select c.no from candidate as c where c.is_tried except select k.no from ticket as k),
+    array(select k.no from ticket as k where k.spot is null),
     array(select dibs._candidate(c.group_key, is_ours => true, floors => c.floors, pointer_n => c.n,
       look_at => c.look_at, ended_runs => c.ended_runs, next_id => c.next_id) from candidate as c),
     (select count(*) = want from front)
