@@ -373,7 +373,7 @@ def test_jobs_that_lost_their_tickets(client: dibs.Client, db: psycopg.Connectio
     db.execute("delete from dibs.ready where id = any(%s)", (lost,))
     level, message, fix = only(db, "lost-job")
     assert level == "error"
-    assert message.startswith("2 of 4000 jobs that were looked at")
+    assert message.startswith("2 of at most 4000 jobs that were looked at")
     assert client.status(failed.id).state is dibs.State.SUCCEEDED
     assert db.execute("select lost, restored from dibs.repair_jobs(dry_run => true)").fetchone() == (2, 0)
     assert "dibs.repair_jobs()" in fix

@@ -35,7 +35,7 @@ language sql stable
 begin atomic
   select 'retention', 'warning',
     format('dibs.%s has %s days that should be gone; the oldest is %s', p.parent, count(*), min(d.day)),
-    'They cost disk, and every lookup prepares for them.',
+    'They cost disk, and time for planning each lookup.',
     'select * from dibs.prune(); if it says `locked`, a long transaction reads that table', p.parent
   from (
     select 'job' as parent, max(q.retention) as keep from dibs.queue as q
@@ -64,7 +64,8 @@ create or replace function dibs._find_late_chores() returns setof dibs.finding
 language sql stable
 begin atomic
   select 'upkeep', 'error',
-    case when max(c.done_at) = '-infinity' then 'no chore of the upkeep was ever done'
+    case when not exists (select from dibs.chore as o where o.done_at > '-infinity')
+      then 'no chore of the upkeep was ever done'
       else format('%s late: %s', case count(*) when 1 then 'a chore is' else count(*) || ' chores are' end,
         string_agg(c.name, ', ' order by c.name)) end,
     'Without it lost jobs are not rescued, nothing expires, schedules do not fire and old days stay.',

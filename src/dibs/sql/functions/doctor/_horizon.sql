@@ -1,4 +1,4 @@
--- Horizons that keep vacuum from removing dead rows: old transactions, prepared transactions, idle replication slots.
+-- Old transactions, prepared transactions and idle replication slots, which keep vacuum from removing dead rows.
 
 create or replace function dibs._find_old_transactions(at timestamptz) returns setof dibs.finding
 language sql stable
@@ -37,7 +37,13 @@ comment on function dibs._find_prepared_transactions is
 create or replace function dibs._find_idle_slots() returns setof dibs.finding
 language sql stable
 begin atomic
-  select 'replication-slot', case when s.wal_status in ('unreserved', 'lost') then 'error' else 'warning' end,
+  select 'replication-slot', 'error',
+    format('the replication slot %s is lost: the server has removed WAL that its reader needs', s.slot_name),
+    'Its reader cannot go on.',
+    format('drop it, and set its reader up again: select pg_drop_replication_slot(%L);', s.slot_name), s.slot_name
+  from pg_catalog.pg_replication_slots as s where s.wal_status = 'lost'
+  union all (
+  select 'replication-slot', case when s.wal_status = 'unreserved' then 'error' else 'warning' end,
     format('the replication slot %s is not in use, and keeps %s of WAL%s', s.slot_name,
       pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)),
       case when s.xmin is not null or s.catalog_xmin is not null then ' and the rows that were deleted since' end),
@@ -46,10 +52,11 @@ begin atomic
     format('start its reader, or drop it: select pg_drop_replication_slot(%L);', s.slot_name), s.slot_name
   from pg_catalog.pg_replication_slots as s
   where not s.active and not s.temporary and not pg_is_in_recovery() and s.restart_lsn is not null
-  order by s.slot_name limit 20;
+    and s.wal_status <> 'lost'
+  order by s.slot_name limit 20);
 end;
 
-comment on function dibs._find_idle_slots is 'Find replication slots that no process reads.';
+comment on function dibs._find_idle_slots is 'Find replication slots that no process reads, or can read any more.';
 
 create or replace function dibs._find_hidden_transactions() returns setof dibs.finding
 language sql stable
@@ -62,4 +69,4 @@ begin atomic
 end;
 
 comment on function dibs._find_hidden_transactions is
-'Find out whether the owner of dibs may see the transactions of other roles.';
+'Find that the owner of dibs may not see the transactions of other roles.';

@@ -16,17 +16,19 @@ begin atomic
     and exists (
       select from pg_catalog.pg_roles as d where d.rolname = 'dibs_admin' and pg_has_role(r.oid, d.oid, 'member'))
     and exists (
-      select from pg_catalog.pg_auth_members as m join pg_catalog.pg_roles as d on d.oid = m.roleid
-      where m.member = r.oid and d.rolname in ('dibs_worker', 'dibs_producer'))
+      select from pg_catalog.pg_roles as d
+      where d.rolname in ('dibs_worker', 'dibs_producer') and pg_has_role(r.oid, d.oid, 'member'))
   union all
   select 'roles', 'warning', format('%s is a member of %s, which dibs belongs to', r.rolname, current_user),
     'It may change every table of dibs past all checks.', format('revoke %I from %I;', current_user, r.rolname),
     r.rolname
-  from pg_catalog.pg_auth_members as m join pg_catalog.pg_roles as r on r.oid = m.member
-  where m.roleid = current_user::regrole and not r.rolsuper and r.rolcanlogin;
+  from pg_catalog.pg_roles as r join pg_catalog.pg_roles as o on o.rolname = current_user and o.oid <> r.oid
+  where r.rolcanlogin and not r.rolsuper and pg_has_role(r.oid, o.oid, 'member');
 end;
 
-comment on function dibs._find_strong_roles is 'Find roles that have more rights than they need.';
+comment on function dibs._find_strong_roles is
+'Find roles that have more rights than they need. A membership counts directly or by a group, and with ADMIN alone: then
+the role can give itself the rest.';
 
 create or replace function dibs._code_digests() returns table (name text, digest text)
 language sql stable
@@ -48,7 +50,7 @@ comment on function dibs._code_digests is
 create or replace function dibs._table_digests() returns table (name text, digest text)
 language sql stable
 begin atomic
-  -- Leave out daily partitions, which come and go, and storage settings, which administrators may change.
+  -- Leave out daily partitions, which come and go, and storage settings of tables, which administrators may change.
   with ours as (
     select c.oid from pg_catalog.pg_class as c
     where c.relnamespace = 'dibs'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition)
@@ -71,8 +73,10 @@ end;
 comment on function dibs._table_digests is
 'All tables, indexes and triggers of dibs, each with a digest of its definition.';
 
+-- The definitions of views and the names of functions depend on the search path: pin that of `doctor`.
 create or replace function dibs._record_installed_code() returns void
 language sql volatile
+set search_path = pg_catalog, pg_temp
 begin atomic
   delete from dibs.installed_code;
   insert into dibs.installed_code (name, digest)

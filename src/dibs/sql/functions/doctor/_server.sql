@@ -3,7 +3,7 @@
 create or replace function dibs._find_bad_settings() returns setof dibs.finding
 language sql stable
 begin atomic
-  select 'setting', b.severity, format('%s is %s', b.name, b.value), b.reason, b.fix, b.name
+  select 'setting', b.level, format('%s is %s', b.name, b.value), b.reason, b.fix, b.name
   from (
     values
       ('fsync', 'off', 'error', 'After a crash of the machine the whole database may be lost.',
@@ -21,7 +21,7 @@ begin atomic
       ('idle_in_transaction_session_timeout', '0', 'note',
        'A transaction that somebody forgot holds vacuum back until it is found.',
        'alter system set idle_in_transaction_session_timeout = ''10min'';')
-  ) as b (name, value, severity, reason, fix)
+  ) as b (name, value, level, reason, fix)
   where current_setting(b.name) = b.value
   union all
   select 'setting', 'note', format('max_wal_size is %s', current_setting('max_wal_size')),
@@ -31,7 +31,7 @@ begin atomic
   where pg_size_bytes(current_setting('max_wal_size')) < pg_size_bytes('1 GB');
 end;
 
-comment on function dibs._find_bad_settings is 'Find settings of the server that risk data or cost time.';
+comment on function dibs._find_bad_settings is 'Find settings that risk data or cost time, as this session has them.';
 
 create or replace function dibs._find_old_server(at timestamptz) returns setof dibs.finding
 language sql stable
@@ -49,6 +49,17 @@ end;
 comment on function dibs._find_old_server is
 'Find a major version whose support has ended or ends within 180 days. The dates are those of the PostgreSQL project.';
 
+create or replace function dibs._count_connections() returns bigint
+language sql stable
+begin atomic
+  -- Without pg_read_all_stats the backend_type of other roles' sessions is null. Background processes have no user or no
+  -- database.
+  select count(*) from pg_catalog.pg_stat_activity as a
+  where coalesce(a.backend_type, 'client backend') = 'client backend' and num_nulls(a.datid, a.usesysid) = 0;
+end;
+
+comment on function dibs._count_connections is 'The number of connections of clients to the server, to any database.';
+
 create or replace function dibs._find_few_connections() returns setof dibs.finding
 language sql stable
 begin atomic
@@ -57,7 +68,7 @@ begin atomic
     'A worker that cannot connect cannot report how its jobs ended, and they run again.',
     'use a pooler for web servers, or raise max_connections', null
   from (
-    select (select count(*) from pg_catalog.pg_stat_activity as a where a.backend_type = 'client backend') as used,
+    select dibs._count_connections() as used,
       current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer as room
   ) as u
   where u.used > 0.8 * u.room;

@@ -20,14 +20,17 @@ language sql stable
 begin atomic
   -- An index entry takes 16 to 64 bytes. At 1,000 bytes for each row, most pages are empty.
   select 'bloat', 'warning',
-    format('the index dibs.%s has %s for %s rows', i.relname, pg_size_pretty(s.size), greatest(t.reltuples, 0)::bigint),
+    format('the index dibs.%s has %s for %s rows', i.relname, pg_size_pretty(s.size), s.rows::bigint),
     'Empty pages stay in an index after a large backlog. They cost memory, and time for each vacuum.',
     format('reindex index concurrently dibs.%I;', i.relname), i.relname
   from pg_catalog.pg_index as x
   join pg_catalog.pg_class as i on i.oid = x.indexrelid and i.relkind = 'i'
   join pg_catalog.pg_class as t on t.oid = x.indrelid
-  cross join lateral (select pg_relation_size(i.oid) as size) as s
-  where t.relnamespace = 'dibs'::regnamespace and s.size > greatest(8000000, 1000 * t.reltuples::double precision)
+  cross join lateral (
+    -- reltuples is -1 before the first vacuum, and old after many inserts.
+    select pg_relation_size(i.oid) as size,
+      greatest(t.reltuples, pg_stat_get_live_tuples(t.oid), 0)::double precision as rows) as s
+  where t.relnamespace = 'dibs'::regnamespace and s.size > greatest(8000000, 1000 * s.rows)
   order by s.size desc;
 end;
 

@@ -4,20 +4,21 @@ create or replace function dibs._find_lost_jobs() returns setof dibs.finding
 language plpgsql volatile
 as $$
 declare
-  c_most constant integer := 2000;
+  c_max_jobs constant integer := 2000;
   v_oldest_at constant timestamptz := coalesce(
     (select dibs.id_time(j.id) from dibs.job as j order by j.id limit 1), dibs.now());
   v_newest_from constant uuid := coalesce(
-    (select j.id from dibs.job as j order by j.id desc offset c_most limit 1), dibs._nil_id());
+    (select j.id from dibs.job as j order by j.id desc offset c_max_jobs limit 1), dibs._nil_id());
   v_random_from constant uuid := dibs._id_floor(dibs.now() - random() * (dibs.now() - v_oldest_at));
   v_ids uuid[];
 begin
-  -- Check the newest jobs, and as many from a random point on, so that repeated calls see the whole history.
-  v_ids := (dibs._next_lost_jobs(v_newest_from, c_most)).ids || (dibs._next_lost_jobs(v_random_from, c_most)).ids;
+  -- Look at the newest jobs, and at as many from a random time on: over many calls that covers the whole history.
+  v_ids := (dibs._next_lost_jobs(v_newest_from, c_max_jobs)).ids
+    || (dibs._next_lost_jobs(v_random_from, c_max_jobs)).ids;
   return query
   select 'lost-job', 'error',
-    format('%s of %s jobs that were looked at have no ticket, and no run of theirs succeeded, such as job %s',
-      count(distinct k), 2 * c_most, min(k::text)),
+    format('%s of at most %s jobs that were looked at have no ticket, and no run of theirs succeeded, such as job %s',
+      count(distinct k), 2 * c_max_jobs, min(k::text)),
     'They read as succeeded, and will never run. That is a defect of dibs, or somebody changed its tables.',
     'select * from dibs.repair_jobs(); go on with its next as after, until that is null', 'jobs'
   from unnest(v_ids) as k having count(*) > 0;
@@ -25,7 +26,7 @@ end
 $$;
 
 comment on function dibs._find_lost_jobs is
-'Find jobs without a ticket of which no run succeeded, among 4,000. They read as succeeded.';
+'Find jobs without a ticket of which no run succeeded, among at most 4,000. They read as succeeded.';
 
 create or replace function dibs._find_gone_queues() returns setof dibs.finding
 language sql stable

@@ -40,15 +40,15 @@ begin atomic
 end;
 
 comment on function dibs._measure_horizon is
-'Measure how long the oldest transaction that holds vacuum back has been open, and how many transactions have begun
-since. The second number also counts what replication slots hold back.';
+'Measure how long the oldest transaction that holds vacuum back has been open, and by how many transactions vacuum is
+held back, by that one or by a replication slot.';
 
 create or replace function dibs._measure_server() returns setof dibs.vital
 language sql stable
 begin atomic
   select 'notify_queue_ratio', '{}'::text[], pg_notification_queue_usage()
   union all
-  select 'connections', '{}', count(*) from pg_catalog.pg_stat_activity as a where a.backend_type = 'client backend'
+  select 'connections', '{}', dibs._count_connections()
   union all
   select 'connections_max', '{}', current_setting('max_connections')::integer;
 end;
@@ -58,9 +58,11 @@ comment on function dibs._measure_server is 'Measure the notification queue and 
 create or replace function dibs._measure_workers(at timestamptz) returns setof dibs.vital
 language sql stable
 begin atomic
-  select 'workers', array['live'], count(*)::double precision from dibs._live_workers(at) as w
+  with worker as (
+    select (select count(*) from dibs._live_workers(at)) as live, (select count(*) from dibs.worker) as known)
+  select 'workers', array['live'], w.live::double precision from worker as w
   union all
-  select 'workers', array['lost'], (select count(*) from dibs.worker) - count(*) from dibs._live_workers(at) as w
+  select 'workers', array['lost'], w.known - w.live from worker as w
   union all
   select 'chore_late_seconds', array[c.name],
     case when c.due_at = '-infinity' then double precision 'infinity'
@@ -71,7 +73,8 @@ begin atomic
 end;
 
 comment on function dibs._measure_workers is
-'Measure how many workers are alive and how many were lost, and how late each chore is and how often it has failed.';
+'Measure how many workers are alive and how many were lost. For each chore, measure by the real clock how late it is
+(infinity if it was never done), and how often it has failed in a row.';
 
 create or replace function dibs._measure_schedules(at timestamptz) returns setof dibs.vital
 language sql stable

@@ -33,6 +33,7 @@ begin
     union all select * from dibs._find_unexpired_jobs(v_now)
     union all select * from dibs._find_unrescued_leases(v_now)
     union all select * from dibs._find_closed_limits()
+    union all select * from dibs._find_lost_units()
     union all select * from dibs._find_lost_jobs()
     union all select * from dibs._find_gone_queues()
     union all select * from dibs._find_gone_limits()
@@ -44,7 +45,7 @@ begin
     union all select * from dibs._find_strong_roles()
     union all select * from dibs._find_drift()
   ) as f
-  -- The severities, worst first. Python has the same list; a test compares them.
+  -- The levels, worst first. Python has the same list, SEVERITIES; a test compares them.
   order by array_position(array['error', 'warning', 'note'], f.level);
 end
 $$;

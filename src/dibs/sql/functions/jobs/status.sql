@@ -4,7 +4,7 @@ create or replace function dibs._may_read_results() returns boolean
 language sql stable
 begin atomic
   select coalesce(bool_or(pg_has_role(session_user, r.role, 'member')), false)
-  from unnest(array[current_user::regrole, to_regrole('dibs_producer'), to_regrole('dibs_worker'),
+  from unnest(array[to_regrole(quote_ident(current_user)), to_regrole('dibs_producer'), to_regrole('dibs_worker'),
     to_regrole('dibs_admin')]::oid[]) as r (role);
 end;
 
