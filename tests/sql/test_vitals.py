@@ -51,7 +51,7 @@ async def test_nobody_waits_for_what_takes_long_a_second_time_unless_it_is_stale
     def up(text: str) -> set[str]:
         return set(re.findall(r'dibs_part_up{part="(\w+)"} 1', text))
 
-    monkeypatch.setattr(reading, "EVERY", 0.0)
+    monkeypatch.setattr(reading, "PERIOD", 0.0)
     async with dibs.AsyncClient(dsn) as client:
         whole = Fleet(client)
         assert up((await whole.page()).body) == set(PARTS)
