@@ -36,8 +36,7 @@ declare
   v_top bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
   v_head record;
   v_scan dibs.queue_scan;
-  v_share integer;
-  v_is_first_step boolean;
+  v_want integer;
   v_floor dibs.floor_place;
   v_next_floor dibs.floor_place;
   v_step record;
@@ -50,25 +49,24 @@ begin
   for v_head in select h.* from dibs._find_heads(scans, claim.at) as h loop
     v_scan := scans[v_head.scan_no];
     v_floor := row(v_head.floor_us, v_head.floor_id);
-    v_share := least(want - taken, v_scan.allowed);
-    v_is_first_step := true;
+    v_want := least(want - taken, v_scan.allowed);
     -- If nothing is taken here, raise the floor to the head we saw: the next claim skips the dead rows below it.
     v_next_floor := dibs._moved_floor(
       v_floor, row(dibs._micros(v_head.head_at), dibs._nil_id())::dibs.floor_place, v_top, false);
-    while v_share > 0 loop
+    while v_want > 0 loop
       v_step := dibs._take_priority((v_scan.queue).id, v_head.priority, v_floor, v_head.head_at, v_head.head_id,
-        v_share, claim.at, v_top);
+        v_want, claim.at, v_top);
       exit when v_step.tickets is null;
-      if not (v_scan.queue).has_large then
-        v_next_floor := v_step.next_floor;
-      elsif v_is_first_step then
+      if (v_scan.queue).has_large then
         -- Tickets that do not fit into the claim return to ready, and must not be below the floor then.
-        v_next_floor := least(v_step.next_floor,
-          row(dibs._micros(v_step.tickets[1].due_at), v_step.tickets[1].id)::dibs.floor_place);
+        v_next_floor := least(
+          v_next_floor, row(dibs._micros(v_step.tickets[1].due_at), v_step.tickets[1].id)::dibs.floor_place);
+      else
+        v_next_floor := v_step.next_floor;
       end if;
       v_batch := dibs._taken_batch(v_scan.queue, v_step.tickets, claim.at, (v_scan.reservation).units);
       if (v_scan.queue).has_job_limits then
-        v_admitted := dibs._admit_ungrouped(v_batch, v_head.priority, v_share, v_blocked);
+        v_admitted := dibs._admit_ungrouped(v_batch, v_head.priority, v_want, v_blocked);
         v_batch := v_admitted.batch;
         v_blocked := v_admitted.moved;
       end if;
@@ -76,12 +74,11 @@ begin
       taken := taken + cardinality(v_batch.tickets);
       v_scan.allowed := v_scan.allowed - cardinality(v_batch.tickets);
       exit when not (v_scan.queue).has_job_limits or v_blocked > 0 and dibs._has_moved_enough(v_scan.queue, v_blocked)
-        or cardinality(v_step.tickets) < v_share;
+        or cardinality(v_step.tickets) < v_want;
       -- Some tickets were blocked: take others in their place.
-      v_is_first_step := false;
       v_head.head_at := v_step.tickets[1].due_at;
       v_head.head_id := v_step.tickets[1].id;
-      v_share := least(want - taken, v_scan.allowed);
+      v_want := least(want - taken, v_scan.allowed);
     end loop;
     v_scan.next_floor.due_us[v_head.slot_no] := v_next_floor.due_us;
     v_scan.next_floor.ids[v_head.slot_no] := v_next_floor.id;

@@ -61,24 +61,22 @@ declare
   v_part record;
 begin
   for v_part in
-    select sized.batch_no,
-      array_agg(sized.ord order by sized.ord) filter (
-        where sized.place = 1 or sized.total <= dibs._bound('claim')) as fitting,
-      array_agg(sized.ord order by sized.ord) filter (
-        where sized.place > 1 and sized.total > dibs._bound('claim')) as excess
+    select s.batch_no, array_agg(s.ord order by s.ord) filter (where s.fits) as fitting,
+      array_agg(s.ord order by s.ord) filter (where not s.fits) as excess
     from (
-      -- A job that is larger than a whole claim is handed out alone. Batches come in random order, so that no queue
-      -- starves.
-      select t.batch_no, t.ord, row_number() over (order by t.luck, t.ord) as place,
-        sum(coalesce(j.size, dibs._constant('small_job_bytes'))) over (order by t.luck, t.ord) as total
+      -- A job that is larger than a whole claim is handed out alone.
+      select b.batch_no, t.ord, row_number() over places = 1
+          or sum(coalesce(j.size, dibs._constant('small_job_bytes'))) over places <= dibs._bound('claim') as fits
       from (
-        select b.batch_no, b.luck, t.id, t.ordinality::integer as ord
-        from (
-          select b.tickets, b.ordinality::integer as batch_no, random() as luck
-          from unnest(batches) with ordinality as b) as b
-        cross join lateral unnest(b.tickets) with ordinality as t) as t
-      left join lateral (select j.size from dibs.job as j where j.id = t.id offset 0) as j on true) as sized
-    group by sized.batch_no
+        -- Batches come in random order, so that no queue starves.
+        select b.tickets, b.ordinality::integer as batch_no, random() as luck
+        from unnest(batches) with ordinality as b) as b
+      cross join lateral (
+        select t.id, t.ordinality::integer as ord from unnest(b.tickets) with ordinality as t) as t
+      left join lateral (select j.size from dibs.job as j where j.id = t.id offset 0) as j on true
+      window places as (order by b.luck, t.ord)
+    ) as s
+    group by s.batch_no
   loop
     continue when v_part.excess is null;
     perform dibs._return_taken(dibs._part_of(batches[v_part.batch_no], v_part.excess), at);
