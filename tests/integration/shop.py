@@ -50,6 +50,11 @@ def dies() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@app.task(process=True, name="undecodable", retry=dibs.Retry(max_attempts=1))
+def undecodable() -> None:
+    raise ValueError("no such file: \udcff")
+
+
 @app.task(process=True, name="grows", memory=200_000_000, retry=dibs.Retry(max_attempts=1))
 def grows(size: int) -> int:
     return len(bytearray(size))

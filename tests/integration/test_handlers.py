@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 
 import dibs
 from dibs.worker import Share, Worker, WorkerSettings
+from dibs.worker.processes import Child
 from tests.integration import shop
 from tests.waiting import wait_until
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from dibs.job import Enqueued, NewJob
+    from dibs.worker.child import Request
+    from dibs.worker.run_end import RunEnd
 
 NOW = dibs.Retry(max_attempts=3, backoff=dibs.constant(0))
 
@@ -80,6 +83,32 @@ async def test_a_process_that_dies_fails_its_job_and_no_other(shop_app: dibs.App
     assert bad.status().state is dibs.State.EXHAUSTED
     assert "signal SIGKILL" in shop_app.client.why(bad.id)
     assert [job.status().state for job in good] == ["succeeded"] * 3
+
+
+async def test_a_process_that_died_while_it_was_idle_fails_no_job(shop_app: dibs.App) -> None:
+    """The first attempt of the second job runs in a new process."""
+    first, second = (shop.where.enqueue(n) for n in (1, 2))
+    run = Child.run
+
+    def run_and_die(self: Child, request: Request) -> RunEnd:
+        end = run(self, request)
+        if request.job.id == first.id:
+            self.kill()
+            self._process.join(10)
+        return end
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Child, "run", run_and_die)
+        await drain(shop_app, pool=1)
+    assert [job.status().state for job in (first, second)] == ["succeeded"] * 2
+    assert [job.wait(5)["attempt"] for job in (first, second)] == [1, 1]
+    assert first.wait(5)["pid"] != second.wait(5)["pid"]
+
+
+async def test_an_error_of_a_process_that_cannot_be_encoded(shop_app: dibs.App) -> None:
+    job = shop.undecodable.enqueue()
+    await drain(shop_app, pool=1)
+    assert "ValueError: no such file: ?" in shop_app.client.why(job.id)
 
 
 async def test_a_memory_cap(shop_app: dibs.App) -> None:

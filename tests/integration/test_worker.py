@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import signal
 import subprocess
@@ -16,9 +17,15 @@ from uuid import UUID
 import pytest
 
 import dibs
+from dibs.cluster import Holding, Member
+from dibs.db import calls
+from dibs.runtime import limited
 from dibs.worker import Worker, WorkerSettings
+from dibs.worker.completer import Completer
 from dibs.worker.keeper import Keeper
 from dibs.worker.producer import Producer
+from dibs.worker.pulse import Pulse
+from dibs.worker.run_end import RunEnd
 from dibs.worker.runners import Runners
 from dibs.worker.source import Source
 from tests.chaos.pgbouncer import PgBouncer
@@ -674,3 +681,194 @@ async def test_jobs_that_came_too_late_are_given_back(app: dibs.App, monkeypatch
     worker = await drain(app)
     assert (job.result(), worker.ended) == (0, 2)
     assert [a["outcome"] for a in app.client.show(job.id)["attempts"]] == ["released", "succeeded"]  # type: ignore[index]
+
+
+async def test_a_worker_that_drains_takes_a_failed_call_for_no_end(
+    app: dibs.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a claim nor an unpark that fails says that the queue is empty."""
+
+    @app.task
+    async def ran() -> str:
+        return "done"
+
+    failed: list[str] = []
+
+    def fail_first(name: str, error: dibs.DibsError, times: int) -> None:
+        make_call = getattr(calls.jobs, name)
+
+        def make_or_fail(*args: Any) -> Any:
+            if failed.count(name) < times:
+                failed.append(name)
+                raise error
+            return make_call(*args)
+
+        monkeypatch.setattr(calls.jobs, name, make_or_fail)
+
+    fail_first("claim", dibs.ConnectionLost("gone"), 2)
+    fail_first("unpark", dibs.ConnectionLost("gone"), 1)
+    job = ran.enqueue()
+    await drain(app, poll=0.1)
+    assert job.result() == "done"
+    assert failed == ["claim", "claim", "unpark"]
+
+
+async def test_a_worker_survives_that_its_shards_cannot_be_taken_again(
+    app: dibs.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    async def ran() -> str:
+        return "done"
+
+    failed: list[str] = []
+    hold, claim = Holding.hold, calls.jobs.claim
+
+    async def fail_to_hold(self: Holding) -> float:
+        if failed == ["claim"]:
+            failed.append("hold")
+            raise dibs.ConnectionLost("gone")
+        return await hold(self)
+
+    def fail_to_claim(*args: Any) -> Any:
+        if not failed:
+            failed.append("claim")
+            raise dibs.errors.ShardNotHeld("another has it")
+        return claim(*args)
+
+    monkeypatch.setattr(Holding, "hold", fail_to_hold)
+    monkeypatch.setattr(calls.jobs, "claim", fail_to_claim)
+    job = ran.enqueue()
+    await drain(app, poll=0.1)
+    assert (job.result(), failed) == ("done", ["claim", "hold"])
+
+
+async def test_a_worker_that_breaks_gives_back_what_has_not_begun(
+    app: dibs.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect of ours ends the producer: its jobs are not left to their leases, and no loss is charged."""
+
+    @app.task
+    async def never_ends() -> None:
+        await asyncio.Event().wait()
+
+    claim = Source.claim
+
+    async def claim_once(self: Source, names: Sequence[str], count: int) -> list[Claimed] | None:
+        if app.client.queues.depth("q").running:
+            raise RuntimeError("a defect")
+        return await claim(self, names, count)
+
+    monkeypatch.setattr(Source, "claim", claim_once)
+    monkeypatch.setattr(Producer, "_wanted", lambda _: 20)
+    made = [never_ends.enqueue() for _ in range(10)]
+    with pytest.raises(RuntimeError, match="a defect"):
+        await drain(app, slots=1, grace=0.1)
+    assert {job.status().state for job in made} == {dibs.State.READY}
+    assert {(app.client.show(job.id) or {})["charged"] for job in made} == {0}
+
+
+@pytest.mark.parametrize("how", ["stop", "cancel"])
+async def test_a_suspect_that_waits_for_solitude_is_given_back_at_a_stop(
+    app: dibs.App, db: psycopg.Connection[Any], how: str
+) -> None:
+    suspects: list[int] = []
+
+    @app.task
+    async def runs() -> None:
+        if dibs.context().job.losses >= 2:
+            suspects.append(1)
+        await asyncio.Event().wait()
+
+    other = runs.using(priority=9).enqueue()
+    suspect = runs.enqueue()
+    db.execute("update dibs.ready set losses = 2 where id = %s", (suspect.id,))
+    worker = Worker(app, WorkerSettings(("q",), slots=5, grace=0.5, upkeep=False))
+    running = asyncio.create_task(worker.run())
+    await asyncio.to_thread(
+        wait_until, lambda: app.client.queues.depth("q").running == 2, what="both are claimed, and one is set aside"
+    )
+    worker.stop() if how == "stop" else running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait_for(running, 30)
+    assert suspects == []
+    assert [job.status().state for job in (other, suspect)] == [dibs.State.READY] * 2
+
+
+async def test_a_lost_job_of_a_batch_is_renewed_no_more(app: dibs.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.client.queues.set("q", lease=1.0)
+    renewed: list[set[UUID]] = []
+    extend_many = calls.jobs.extend_many
+
+    def note(held: Sequence[Claimed], *args: Any) -> Any:
+        renewed.append({job.id for job in held})
+        return extend_many(held, *args)
+
+    monkeypatch.setattr(calls.jobs, "extend_many", note)
+
+    lost: list[UUID] = []
+
+    @app.batch(max=3, within=5)
+    def waits(items: list[int]) -> None:
+        taken_away = dibs.context().batch[0]
+        lost.append(taken_away.job.id)
+        app.client.fail(taken_away.job, "taken away", delay=3600)
+        wait_until(lambda: taken_away.stop_reason == "lost", what="the keeper was told that it is lost")
+        renewed.clear()
+        wait_until(lambda: len(renewed) >= 2, what="the others were renewed twice")
+
+    jobs = [waits.enqueue(n) for n in range(3)]
+    await drain(app)
+    assert sorted(job.status().state for job in jobs) == ["scheduled", "succeeded", "succeeded"]
+    assert {id for ids in renewed for id in ids} == {job.id for job in jobs} - {*lost}
+
+
+async def test_a_stop_ends_well_though_the_registry_does_not_answer(
+    app: dibs.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    troubles: list[dibs.events.Trouble] = []
+    app.events.on(dibs.events.Trouble, troubles.append)
+
+    async def refuse(_: Member) -> None:
+        raise dibs.errors.NotPermitted("no")
+
+    monkeypatch.setattr(Member, "retire", refuse)
+    await drain(app)
+    assert [trouble.where for trouble in troubles] == ["leaving the registry"]
+
+
+async def test_ends_without_an_answer_are_told_as_lost_when_a_worker_closes(app: dibs.App) -> None:
+    """Also those of the call that is under way; but a job that its handler has completed has succeeded."""
+
+    class Silent:
+        async def run(self, _: object) -> None:
+            await asyncio.Event().wait()
+
+    facts: list[Any] = []
+    done: list[UUID] = []
+    app.events.on(dibs.events.RunLost, facts.append)
+    app.events.on(dibs.events.RunEnded, facts.append)
+    silent: Any = Silent()
+    completer = Completer(silent, app.events, lambda ends: done.extend(end.job.id for end in ends))
+    app.client.enqueue_many(dibs.NewJob(queue="q") for _ in range(3))
+    sent, completed, waiting = app.client.claim("q", 3)
+    completer.add(RunEnd(sent, "complete"))
+    completer.add(RunEnd(completed, "none"))
+    sending = asyncio.create_task(completer.run())
+    await asyncio.sleep(0)
+    completer.add(RunEnd(waiting, "fail", error="no"))
+    completer.end()
+    await limited(sending, 0.05)
+    completer.give_up_unfinished()
+    assert {(type(fact).__name__, fact.job.id) for fact in facts} == {
+        ("RunEnded", completed.id), ("RunLost", sent.id), ("RunLost", waiting.id),
+    }  # fmt: skip
+    assert sorted(done) == sorted(job.id for job in (sent, completed, waiting))
+
+
+def test_a_keeper_that_was_closed_is_no_trouble(app: dibs.App, dsn: str) -> None:
+    keeper = Keeper(dsn, app.events, Pulse(app.events))
+    keeper.start(lambda *_: None)
+    assert keeper.is_alive
+    keeper.close()
+    assert keeper.is_alive
+    assert not any(thread.is_alive() for thread in keeper._threads)

@@ -49,16 +49,27 @@ class Buffer:
         """Wait to be woken. Another runner may have taken the job by then."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        await future
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():  # Woken and cancelled at once: wake another in our place.
+                self._is_one_waking = False
+                if self._jobs:
+                    self._wake_one()
+            raise
         self._is_one_waking = False
 
     def _wake_one(self) -> None:
-        """Wake a waiting runner, unless one is waking up already: it wakes the next one if there are more jobs.
+        """Wake the runner that has waited longest, unless another is waking up at the moment.
 
-        So a single runner runs all handlers that never wait, and the others are not woken in vain.
+        That one takes a job, and then wakes the next runner if jobs are left. So a single runner runs all handlers that
+        never wait, and the others are not woken in vain.
         """
-        while self._waiting and not self._is_one_waking:
+        if self._is_one_waking:
+            return
+        while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
                 future.set_result(None)
                 self._is_one_waking = True
+                return

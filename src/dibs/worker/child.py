@@ -118,9 +118,9 @@ def _run(request: Request, context: Context, runner: asyncio.Runner) -> RunEnd:
         arguments = task.arguments.read(request.job._payload)
     except BaseException as error:
         return failed(context, retry, error, began, final=isinstance(error, InvalidArgument))
-    context.follow_ups.extend(next_repeat(task, request.job))
-    enter(context)
     try:
+        context.follow_ups.extend(next_repeat(task, request.job))
+        enter(context)
         with _limited_memory(request.memory):
             outcome = wrapped(task, task.app.middleware)(context, arguments)
             result = runner.run(outcome) if task.is_async else outcome
@@ -154,7 +154,8 @@ def _limited_memory(limit: int | None) -> Any:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_size() + limit, hard))
+    allowed = _size() + limit
+    resource.setrlimit(resource.RLIMIT_AS, (allowed if hard == resource.RLIM_INFINITY else min(allowed, hard), hard))
     try:
         yield
     except MemoryError as error:

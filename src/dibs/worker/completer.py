@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from dibs.job import Claimed
 
 ENDS_PER_BATCH = 500
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-"""Seconds to wait before ends are sent again: twice as long after each failure, up to the longest."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+"""Seconds to wait before ends are sent again: twice as long after each further failure, up to the longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ class Completer:
         self._database = database
         self._events = events
         self._on_done = on_done
+        self._unfinished: dict[bytes, RunEnd] = {}
+        """All ends that were added and need more sending, by run, also those of the call that is under way."""
         self._ends: list[RunEnd] = []
         self._unsent: list[_Unsent] = []
         self._woken = asyncio.Event()
@@ -96,12 +98,13 @@ class Completer:
 
     def add(self, end: RunEnd) -> None:
         """Send this with the next batch."""
+        self._unfinished[end.job._run_key] = end
         self._ends.append(end)
         self._woken.set()
 
-    def write_off(self, job: Claimed) -> None:
+    def give_up_job(self, job: Claimed) -> None:
         """Send nothing for a job that is no longer ours."""
-        self._write_off([RunEnd(job, "none")])
+        self._give_up([RunEnd(job, "none")])
 
     async def run(self) -> None:
         """Send ends until :meth:`end` is called and nothing is left to send."""
@@ -131,9 +134,17 @@ class Completer:
                 if verb in verbs:
                     await self._send(verb, [end for end in batch if end.verb == verb])
             if "none" in verbs:
-                completed = [end for end in batch if end.verb == "none"]
-                self._publish(Outcome.SUCCEEDED, completed, [(Answer.OK, None)] * len(completed))
-                self._on_done(completed)
+                self._finish_completed([end for end in batch if end.verb == "none"])
+
+    def _finish_completed(self, ends: list[RunEnd]) -> None:
+        """Report jobs that the handler's own transaction has completed. There is nothing to send for them."""
+        self._publish(Outcome.SUCCEEDED, ends, [(Answer.OK, None)] * len(ends))
+        self._finish(ends)
+
+    def _finish(self, ends: list[RunEnd]) -> None:
+        for end in ends:
+            self._unfinished.pop(end.job._run_key, None)
+        self._on_done(ends)
 
     async def _send_again(self) -> None:
         now = time.monotonic()
@@ -152,7 +163,7 @@ class Completer:
             else:
                 self._send_later(verb, ends, failures + 1, error)
         else:
-            self._on_done(ends)
+            self._finish(ends)
 
     async def _call(self, verb: Verb, ends: list[RunEnd]) -> None:
         report = REPORTS[verb]
@@ -174,7 +185,7 @@ class Completer:
             text = f"the completion was refused: {error}"
             await self._send("fail", [msgspec.structs.replace(ends[0], verb="fail", error=text, final=final)])
         else:
-            self._write_off(ends)
+            self._give_up(ends)
 
     def _send_later(self, verb: Verb, ends: list[RunEnd], failures: int, error: Exception) -> None:
         """Keep ends for as long as their leases last, so that no work is done twice.
@@ -182,23 +193,26 @@ class Completer:
         Send two smaller batches next time, since a lock may concern one of the jobs only. Do not halve if the
         connection was lost.
         """
-        self._write_off([end for end in ends if end.is_too_late])
+        self._give_up([end for end in ends if end.is_too_late])
         left = [end for end in ends if not end.is_too_late]
-        retry_at = time.monotonic() + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 10))
+        retry_at = time.monotonic() + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
         parts = [left] if isinstance(error, ConnectionLost) else _halves(left)
         self._unsent += [_Unsent(retry_at, failures, verb, part) for part in parts if part]
 
-    def _write_off(self, ends: list[RunEnd]) -> None:
-        """Stop trying to send ends whose leases run out. Their jobs run again."""
+    def _give_up(self, ends: list[RunEnd]) -> None:
+        """Send nothing more for these ends: each job is another's already, or runs again when its lease is over."""
         for end in ends:
             self._events.tell(RunLost(end.job))
         if ends:
-            self._on_done(ends)
+            self._finish(ends)
 
-    def write_off_unsent(self) -> None:
-        """Write off all ends that could not be sent before the worker closes."""
-        self._write_off([end for unsent in self._unsent for end in unsent.ends] + self._ends)
+    def give_up_unfinished(self) -> None:
+        """Give up all ends that could not be sent before the worker closes, also those of a call without an answer."""
+        unfinished = list(self._unfinished.values())
         self._unsent, self._ends = [], []
+        if completed := [end for end in unfinished if end.verb == "none"]:
+            self._finish_completed(completed)
+        self._give_up([end for end in unfinished if end.verb != "none"])
 
     def _publish(self, outcome: Outcome, ends: list[RunEnd], answers: Iterable[tuple[Answer, State | None]]) -> None:
         wants = self._events.wants(RunEnded)

@@ -42,7 +42,10 @@ def _through(
 
 
 def next_repeat(task: Task[Any, Any], job: Claimed) -> Sequence[NewJob]:
-    """The next job of a task with ``repeat``, as a follow-up: it commits together with this job's end."""
+    """The next job of a task with ``repeat``, as a follow-up: if this job succeeds, it is enqueued in the same commit.
+
+    It gets the dedup key that this job had. A header remembers that key, and goes from each job to the next.
+    """
     if task.settings.repeat is None:
         return ()
     options: Any = {"delay": task.settings.repeat, "priority": job.priority}

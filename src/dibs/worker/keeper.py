@@ -48,7 +48,7 @@ CLOSING = 2.0
 class _Lease:
     """A lease, when it ends by our clock, and the progress of its run that is not sent yet."""
 
-    __slots__ = ("is_rung", "job", "length", "progress", "until")
+    __slots__ = ("is_lost", "is_rung", "job", "length", "progress", "until")
 
     def __init__(self, job: Claimed, since: float) -> None:
         self.job = job
@@ -57,6 +57,8 @@ class _Lease:
         self.progress: dict[str, Any] | None = None
         self.is_rung = False
         """Renew now, because a ring said that somebody asked this run to stop."""
+        self.is_lost = False
+        """The database gave the job to another: renew no more, though a run in a batch goes on with the others."""
 
     def is_over(self, now: float) -> bool:
         """Return true in the last tenth of the lease.
@@ -92,7 +94,7 @@ class Keeper:
     def take(self, jobs: list[Claimed], since: float) -> list[Claimed]:
         """Keep the leases of these jobs, which began after ``since``, when the claim was sent.
 
-        Return the jobs whose answer came so late that their leases may be over. Those are not kept.
+        If the answer to the claim came so late that a lease may be over, it is not kept. Return such jobs.
         """
         late = []
         now = time.monotonic()
@@ -106,8 +108,8 @@ class Keeper:
 
     @property
     def is_alive(self) -> bool:
-        """True while both threads run."""
-        return all(thread.is_alive() for thread in self._threads)
+        """True while both threads run, and after :meth:`close`."""
+        return self._ended.is_set() or all(thread.is_alive() for thread in self._threads)
 
     def let_go(self, key: bytes) -> None:
         """Keep the lease of this run no longer."""
@@ -122,7 +124,7 @@ class Keeper:
         return [lease.job for lease in list(self._leases.values()) if lease.job.queue in queues]
 
     def note_progress(self, job: Claimed, progress: dict[str, Any]) -> None:
-        """Send a run's progress with the next round, unless newer progress replaces it before that."""
+        """Send a run's progress with the next round. Progress that is not sent by then is replaced by this."""
         lease = self._leases.get(job._run_key)
         if lease is not None:
             lease.progress = progress
@@ -161,7 +163,11 @@ class Keeper:
         if self._marks:
             self._find_rung(leases, now)
         left = 1 - 1 / RENEWALS_PER_LEASE
-        due = [lease for lease in leases if lease.is_rung or now >= lease.until - lease.length * left]
+        due = [
+            lease
+            for lease in leases
+            if not lease.is_lost and (lease.is_rung or now >= lease.until - lease.length * left)
+        ]
         for n in range(0, len(due), LEASES_PER_CALL):
             self._renew(due[n : n + LEASES_PER_CALL])
         if reporting := [lease for lease in leases if lease.progress is not None]:
@@ -203,6 +209,7 @@ class Keeper:
             if extended.answer is Answer.CANCEL:
                 self._stop_job(lease.job, "cancelled")
             elif extended.answer is Answer.LOST:
+                lease.is_lost = True
                 self._stop_job(lease.job, "lost")
 
     def _send_progress(self, leases: list[_Lease]) -> None:

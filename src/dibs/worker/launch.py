@@ -27,7 +27,7 @@ def settings_for(app: App, options: WorkerOptions) -> WorkerSettings:
 
 
 def run_worker(app: App, options: WorkerOptions) -> int:
-    """Work until a signal says stop. Return the number of jobs that ended."""
+    """Work until a signal says stop. Return the number of jobs that were claimed and are no longer held."""
     refuse_running_loop("run_worker()", "await arun_worker(…)")
     return run(_until_signal(app, Worker(app, settings_for(app, options))))
 

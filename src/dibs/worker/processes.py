@@ -48,6 +48,7 @@ class Processes:
             child = self._take_child()
             if abandoned:  # While the process was starting; nobody else could kill it.
                 child.kill()
+                self._all.discard(child)
             return child.run(msgspec.structs.replace(request, stop=context.stop_reason))
 
         def send_stop(why: StopReason) -> None:
@@ -68,12 +69,16 @@ class Processes:
 
     def _take_child(self) -> Child:
         """Take an idle child or start a new one. Called in threads."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            child = Child(self._dsn)
-            self._all.add(child)
-            return child
+        while True:
+            try:
+                child = self._idle.pop()
+            except IndexError:
+                child = Child(self._dsn)
+                self._all.add(child)
+                return child
+            if child.is_alive:
+                return child
+            self._all.discard(child)  # It was killed while it was idle; no job is to blame.
 
     def close(self) -> None:
         """Kill all processes, whatever they run."""
@@ -92,6 +97,11 @@ class Child:
         self._process.start()
         pipe_of_child.close()
         self._writing = threading.Lock()
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the process runs."""
+        return self._process.is_alive()
 
     def run(self, request: Request) -> RunEnd:
         """Run a job there. Blocks until it ends."""
@@ -123,7 +133,10 @@ class Child:
 def _describe_exit(status: int | None) -> str:
     if status is None or status >= 0:
         return f"exit code {status}"
-    return f"signal {signal.Signals(-status).name}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:  # Most real-time signals have no name.
+        return f"signal {-status}"
 
 
 def check_importable(task: Task[..., object]) -> None:

@@ -52,7 +52,7 @@ class Producer:
         self._source.wake()
 
     def trouble(self) -> str | None:
-        """Why claims seem to fail, if they do."""
+        """Describe for how long no claim has succeeded, if that is too long for a worker that has no jobs."""
         silence = self._source.since_claim
         if self._in_flight.count == 0 and silence > 10 * self._settings.poll + 10:
             return f"no claim has succeeded for {silence:.0f} s"
@@ -69,10 +69,15 @@ class Producer:
                 continue
             before = self._source.rings_before()
             was_idle = self._in_flight.count == 0  # Before the claim: a job that ends during it may be retried.
-            if not await self._claim_round(room):
-                if self._settings.drain and was_idle and not await self._source.unpark(room):
+            found = await self._claim_round(room)
+            if found:
+                continue
+            was_empty = found == 0  # And no claim failed, after which there may be jobs.
+            if self._settings.drain and was_idle and was_empty:
+                unparked = await self._source.unpark(room)
+                if unparked == 0:
                     return
-                await self._wait(before, room)
+            await self._wait(before, room)
 
     def _wanted(self) -> int:
         """The number of jobs to have in flight."""
@@ -84,16 +89,16 @@ class Producer:
         room = wanted - self._in_flight.count
         return 0 if room <= 0 or (room < wanted // 4 and self._runners.has_buffered) else room
 
-    async def _claim_round(self, room: int) -> bool:
-        """Claim up to ``room`` jobs. Return true if any were found."""
+    async def _claim_round(self, room: int) -> int | None:
+        """Claim up to ``room`` jobs. Return how many were found; None if none were, because a claim failed."""
         count = min(room, self._claim_limit)
         self._claim_limit = min(2 * self._claim_limit, CLAIM_LIMIT)  # Before the claim: a suspect in it sets 1.
         found = await self._claim(count)
-        if 0 < found < count:
+        if found and found < count:
             await asyncio.sleep(0)  # Let these jobs begin before the next claim.
-        return found > 0
+        return found
 
-    async def _claim(self, room: int) -> int:
+    async def _claim(self, room: int) -> int | None:
         found = 0
         empty: set[str] = set()
         for queues, most in self._in_flight.shares.claims(room):
@@ -105,7 +110,7 @@ class Producer:
             claimed_after = time.monotonic()
             jobs = await self._source.claim(queues, count)
             if jobs is None:
-                break
+                return found or None
             found += len(jobs)
             if len(jobs) < count:
                 empty.update(queues)
@@ -128,9 +133,11 @@ class Producer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SOLITUDE):
                 await self._until_at_most(1)
+        if self._stop.is_set():
+            return  # The suspect is given back with the jobs that have not begun.
         others_in_flight = self._in_flight.count - 1
-        self._runners.put_back(suspect)
-        # If others still run after SOLITUDE, the end of one of them also ends this wait.
+        self._runners.put_back()
+        # Wait until one job has ended: the suspect, or after SOLITUDE perhaps one of the others beside it.
         await self._until_at_most(others_in_flight)
 
     async def _until_at_most(self, count: int) -> None:

@@ -34,8 +34,8 @@ CLOSING = 1.0
 class Pulse:
     """Knows since when a call has no answer, and reports when an outage begins and ends.
 
-    One thread makes calls, another looks for an outage. They share attributes without a lock: each is set in one step,
-    and the next answer repairs the result of a race.
+    One thread makes calls, another looks for an outage. They share attributes without a lock: each is set in one step.
+    If two threads meet, an outage may be reported late or once too often, until the next answer.
     """
 
     def __init__(self, events: Events) -> None:
@@ -47,7 +47,7 @@ class Pulse:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Wrap a call in this. Any exception of it is an answer, unless the connection was lost."""
+        """Wrap a call in this. A call that fails has had an answer, too, unless it fails with ConnectionLost."""
         self._called_at = time.monotonic()
         if self._unanswered_since is None:
             self._unanswered_since = self._called_at

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from dibs.db.calls.call import clean
 from dibs.errors import InvalidArgument
 from dibs.job import Claimed  # noqa: TC001 - msgspec reads it
 from dibs.results import result_of
@@ -80,7 +81,7 @@ def failed(context: Context, retry: Retry, error: BaseException, began: float, *
 def _error_text(error: BaseException) -> str:
     text = "".join(traceback.format_exception_only(error)).strip()[:LONGEST_MESSAGE]
     trace = "".join(traceback.format_tb(_from_handler(error.__traceback__)))
-    return f"{text}\n{trace}"
+    return clean(f"{text}\n{trace}")
 
 
 def _from_handler(trace: TracebackType | None) -> TracebackType | None:

@@ -52,8 +52,9 @@ class Runners:
         self._keeper = keeper
         self._completer = completer
         self._buffer = Buffer()
+        self._set_aside: Claimed | None = None
         self._batches = Batches()
-        # By run: its context, and the task that runs it. Of a batch that is still filling, only its first job is here.
+        # By run: its context, and the task that runs it. While a batch is filling, only its first job is here.
         self._running: dict[bytes, tuple[Context, asyncio.Task[Any]]] = {}
         self._in_batch: set[bytes] = set()
         # The reasons to stop runs, until their end is reported. A buffered job may have one, too.
@@ -102,15 +103,18 @@ class Runners:
     async def close(self) -> None:
         """Stop the runners and send how the last jobs ended. A handler that goes on is left behind."""
         self._closing = True
+        self.give_back()
         for key in list(self._running):
             self._stop(key, "stopping")
         # Handlers that `wind_up` left behind have had their time.
         await end(list(self._tasks), within=LEAVE_BEHIND_AFTER / 10 if self._left_behind else LEAVE_BEHIND_AFTER)
         self._completer.end()
-        await limited(self._completing, SEND_LAST_ENDS_WITHIN)
-        self._completer.write_off_unsent()
-        await self._executor.close()
-        self._keeper.close()
+        try:
+            await limited(self._completing, SEND_LAST_ENDS_WITHIN)
+            self._completer.give_up_unfinished()
+        finally:
+            await self._executor.close()
+            self._keeper.close()
 
     @property
     def running(self) -> int:
@@ -127,7 +131,7 @@ class Runners:
     def take(self, jobs: list[Claimed], claimed_after: float) -> list[Claimed]:
         """Keep the leases of these jobs, which began after ``claimed_after``, and buffer the jobs to run them.
 
-        Jobs whose answer came so late that their leases may be over are given back. Return the others.
+        If the answer to the claim came so late that leases may be over, give these jobs back. Return the others.
         """
         if late := self._keeper.take(jobs, claimed_after):
             self._report([RunEnd(job, "release") for job in late])
@@ -141,14 +145,18 @@ class Runners:
         """Take ``job`` out of the buffer until :meth:`put_back`, and give the others back."""
         for buffered in (job, *others):
             self._buffer.remove(buffered)
+        self._set_aside = job
         self._report([RunEnd(other, "release") for other in others])
 
-    def put_back(self, job: Claimed) -> None:
+    def put_back(self) -> None:
         """Run the job that was set aside."""
-        self._buffer.add([job])
+        if self._set_aside is not None:
+            self._buffer.add([self._set_aside])
+            self._set_aside = None
 
     def give_back(self) -> None:
-        """Give back the jobs that have not begun."""
+        """Give back the jobs that have not begun, also one that is set aside."""
+        self.put_back()
         self._report([RunEnd(job, "release") for job in self._buffer.empty()])
 
     # Running
@@ -195,7 +203,7 @@ class Runners:
             self._forget(jobs)
 
     async def _run_batch(self, context: Context, task: Task[Any, Any], runner: asyncio.Task[Any]) -> None:
-        """Join the open batch of this kind, whose runner then runs this job, too; or open one and run it."""
+        """Add this job to the batch of its kind that is filling. If there is none, fill one and run it here."""
         if self._batches.join(task, context.job):
             self._running.pop(context.job._run_key)
             return
@@ -217,7 +225,7 @@ class Runners:
         return bool(jobs) and jobs[0]._run_key not in self._running
 
     def _ends_of_broken_off(self, jobs: list[Claimed], error: BaseException) -> list[RunEnd]:
-        """Return failures to report, unless it was us who broke the run off: then end its jobs here."""
+        """Return the failures of a run that broke off. If we broke it off, return none, and report its jobs here."""
         if not any(job._run_key in self._stop_reasons for job in jobs):
             return [RunEnd(job, "fail", error=f"the run broke off: {error!r}") for job in jobs]
         for job in jobs:  # Without a separate reason, a job of the same batch is given back.
@@ -279,8 +287,8 @@ class Runners:
         lost        at once                at once                       only told
         ==========  =====================  ============================  =========
 
-        One job of a batch does not stop the others: if it is no longer ours, its outcome is refused. A buffered job
-        only gets its reason; its runner reads it.
+        In a batch a cancelled or lost job goes on with the others; if it is no longer ours, its outcome is refused. For
+        a buffered job only the reason is noted, for the runner that takes it.
         """
         known = self._stop_reasons.get(key)
         if not self._keeper.holds(key) or (known is not None and SEVERITY[known] >= SEVERITY[reason]):
@@ -307,7 +315,7 @@ class Runners:
         """Report the end of a job that was told to stop. A lost job is no longer ours to report."""
         if reason == "lost":
             self._keeper.let_go(job._run_key)
-            self._completer.write_off(job)
+            self._completer.give_up_job(job)
         elif reason == "cancelled":
             self._report([RunEnd(job, "fail", error="cancelled", final=True, ran=self._ran(job))])
         else:
@@ -318,7 +326,7 @@ class Runners:
         return 0.0 if running is None else time.monotonic() - running[0]._began
 
     async def wind_up(self, grace: float, hurry: asyncio.Event) -> int:
-        """Stop running jobs, and lose none.
+        """Stop running jobs and lose none. Call :meth:`close` afterwards.
 
         Give back the buffered jobs and tell the handlers to stop. After the grace time, or when hurried, cancel those
         that still run and give their jobs back. Return the number of handlers that went on: they are left behind.

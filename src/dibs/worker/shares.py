@@ -26,17 +26,18 @@ class Shares:
     def claims(self, room: int) -> Iterator[tuple[list[str], int]]:
         """Yield the queues and the number of jobs of one claim after another; stop when the room is full.
 
-        Without weights and slots that is one claim of all queues, which takes by priority and due time. Otherwise
-        each queue first gets its part of the room, and then what the others left of theirs.
+        Without weights and slots that is one claim of all queues, which takes by priority and due time. Otherwise each
+        queue first gets what it lacks of its part of all places, and then what the others left. The queue that lacks
+        most comes first: often there is room for one job only.
         """
         if self._are_default:
             yield list(self._queues), room
             return
-        total = sum(share.weight for share in self._queues.values())
-        for name, share in self._by_weight():
-            if count := min(round(room * share.weight / total) or 1, self._free_slots(name, room)):
+        lacking = self._lacking(room)
+        for name, lacks in lacking:
+            if (count := min(round(lacks), self._free_slots(name, room))) > 0:
                 yield [name], count
-        for name, _ in self._by_weight():
+        for name, _ in lacking:
             if count := self._free_slots(name, room):
                 yield [name], count
 
@@ -50,8 +51,12 @@ class Shares:
         if not self._are_default:
             self.in_flight.subtract(_queue(end.job) for end in ends)
 
-    def _by_weight(self) -> list[tuple[str, Share]]:
-        return sorted(self._queues.items(), key=lambda item: -item[1].weight)
+    def _lacking(self, room: int) -> list[tuple[str, float]]:
+        """Return each queue and the jobs that it lacks of its part of all places, the queue that lacks most first."""
+        places = room + sum(self.in_flight[name] for name in self._queues)
+        total = sum(share.weight for share in self._queues.values())
+        lacking = [(name, places * share.weight / total - self.in_flight[name]) for name, share in self._queues.items()]
+        return sorted(lacking, key=lambda item: -item[1])
 
     def _free_slots(self, name: str, room: int) -> int:
         slots = self._queues[name].slots

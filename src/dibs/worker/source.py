@@ -41,7 +41,7 @@ class Source:
 
     @property
     def since_claim(self) -> float:
-        """Seconds since a claim last succeeded."""
+        """Seconds since a claim last succeeded, or there was no queue to claim from."""
         return time.monotonic() - self._claimed_at
 
     def rings_before(self) -> RingsBefore:
@@ -52,22 +52,33 @@ class Source:
     async def claim(self, names: Sequence[str], count: int) -> list[Claimed] | None:
         """Claim up to ``count`` jobs of these queues; None if the claim failed."""
         queues = self._holding.names_of(names)
-        if not queues:
+        if not queues:  # Another worker holds the exclusive queue, or all shards.
+            self._claimed_at = time.monotonic()
             return []
         began = time.monotonic()
         try:
             jobs = await self._database.run(calls.jobs.claim(queues, count, self._holding.secret, None))
         except (ShardNotHeld, UnknownWorker):
-            await self._holding.hold()
+            await self._hold_again()
             return None
         except DibsError as error:
-            self._events.tell(Trouble("claiming", error))
-            await asyncio.sleep(self._poll)
+            await self._note_failure(error)
             return None
         self._claimed_at = time.monotonic()
         if self._events.wants(JobsClaimed):
             self._events.tell(JobsClaimed(tuple(queues), len(jobs), self._claimed_at - began))
         return jobs
+
+    async def _hold_again(self) -> None:
+        """Register and take shards again, since the database no longer knows of ours."""
+        try:
+            await self._holding.hold()
+        except DibsError as error:
+            await self._note_failure(error)
+
+    async def _note_failure(self, error: DibsError) -> None:
+        self._events.tell(Trouble("claiming", error))
+        await asyncio.sleep(self._poll)
 
     async def unpark_or_due_in(self, queues: list[str], room: int) -> float:
         """Return in how many seconds to claim again: at the next poll, or earlier if a job is due before that.
@@ -83,12 +94,15 @@ class Source:
             return self._poll if due is None else max(0.0, min(self._poll, due))
         return self._poll
 
-    async def unpark(self, room: int) -> bool:
-        """Bring back up to ``room`` parked jobs of our kinds. Return true if there were any."""
-        with contextlib.suppress(DibsError):
-            if (secret := self._holding.secret) is not None:
-                return await self._database.run(calls.jobs.unpark(secret, room)) > 0
-        return False
+    async def unpark(self, room: int) -> int | None:
+        """Bring back up to ``room`` parked jobs of our kinds. Return how many; None if that failed."""
+        if (secret := self._holding.secret) is None:
+            return 0
+        try:
+            return await self._database.run(calls.jobs.unpark(secret, room))
+        except DibsError as error:
+            await self._note_failure(error)
+            return None
 
     async def listen(self) -> None:
         """Begin to hear the bell."""

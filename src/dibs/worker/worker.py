@@ -69,7 +69,7 @@ class Worker:
 
     @property
     def ended(self) -> int:
-        """The number of jobs that have ended here."""
+        """The number of jobs that this worker has claimed and no longer holds: run, given back, parked or lost."""
         return self._in_flight.pace.ended
 
     def stop(self) -> None:
@@ -104,7 +104,7 @@ class Worker:
             await self._pools.locate()
             await self._start(self._pools.open())
             closing.push_async_callback(self._pools.close)
-            member = await self._start(self._join(closing))
+            member = await self._join(closing)
             runners = self._make_runners()
             self._holding = holding = Holding(self._pools.registry, member, self._queues, on_lost=runners.stop_queues)
             await self._start(holding.hold())
@@ -130,7 +130,7 @@ class Worker:
             )
 
     async def _start(self, step: Awaitable[R]) -> R:
-        """Do a step of the start. The call has patience, but report an outage as soon as when the worker runs."""
+        """Do a step of the start. Its calls have patience, but report an outage as soon as when the worker runs."""
         look = asyncio.get_running_loop().call_later(OUTAGE_AFTER + 0.1, self._pulse.report_outage)
         try:
             with self._pulse.calling():
@@ -152,20 +152,24 @@ class Worker:
         return list(self.settings.shares)
 
     async def _join(self, closing: AsyncExitStack) -> Member:
-        await declare_tasks(self.app, self._pools.registry)
-        await self._announcement.announce()
+        await self._start(declare_tasks(self.app, self._pools.registry))
+        await self._start(self._announcement.announce())
         facts, kinds = {"queues": self._queues, "slots": self.settings.slots}, self._announcement.runnable
         self._member = member = Member(self._pools.registry, self.settings.name, facts, kinds, self._obey_operator)
-        await member.register()
+        await self._start(member.register())
         if self._pools.registry.is_pooled:
             self.app.events.tell(PoolerFound(self.settings.poll))
         closing.push_async_callback(lambda: limited(self._leave(member), LEAVE_WITHIN))
         return member
 
     async def _leave(self, member: Member) -> None:
-        if self._holding is not None:
-            await self._holding.release()
-        await member.retire()
+        try:
+            if self._holding is not None:
+                await self._holding.release()
+            await member.retire()
+        except DibsError as error:
+            self.app.events.tell(Trouble("leaving the registry", error))
+            return
         if self.settings.upkeep and 0 < self.ended <= MOST_COUNTED:
             await self._count_runs()
 
@@ -187,7 +191,10 @@ class Worker:
         return Source(self._pools.claims, holding, bell, self.app.events, self.settings.poll)
 
     def _on_stop_marks(self, marks: Sequence[str]) -> None:
-        """Ask the database at once about the runs and the worker that a ring says are to stop: anyone may ring."""
+        """Ask the database at once whether the runs, or this worker, that a ring names are to stop.
+
+        The ring itself stops nothing, since every login may ring.
+        """
         assert self._keeper is not None
         self._keeper.hear(marks)
         if self._member is not None and self._beat_loop is not None and self._member.is_marked(marks):
