@@ -587,6 +587,22 @@ async def test_a_job_that_repeats_goes_on_until_cancelled(app: dibs.App, clock: 
     assert len(runs) == 4
 
 
+async def test_a_job_that_repeats_goes_on_in_a_sharded_queue(app: dibs.App, clock: Any) -> None:
+    app.client.queues.set("q", shards=4)
+    runs: list[int] = []
+
+    @app.task(name="polls", repeat=60)
+    async def polls(n: int) -> None:
+        runs.append(n)
+
+    jobs = [polls.enqueue(n) for n in range(4)]
+    for _ in range(2):
+        await drain(app)
+        clock.move(61)
+    assert sorted(runs) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert {job.status().state for job in jobs} == {"succeeded"}
+
+
 async def test_a_job_that_repeats_goes_on_after_its_own_transaction(app: dibs.App, clock: Any) -> None:
     runs: list[int] = []
 

@@ -51,4 +51,5 @@ def next_repeat(task: Task[Any, Any], job: Claimed) -> Sequence[NewJob]:
     options: Any = {"delay": task.settings.repeat, "priority": job.priority}
     if (key := (job.headers or {}).get(REPEATED_KEY)) is not None:
         options["dedup_key"] = key
-    return (task.using(queue=job.queue, **options).job_of(job.payload),)
+    queue, _, _shard = job.queue.partition("#")  # The enqueue chooses a shard; it refuses a job that names one.
+    return (task.using(queue=queue, **options).job_of(job.payload),)
