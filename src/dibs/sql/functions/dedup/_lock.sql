@@ -1,4 +1,4 @@
--- Locks on the way to another job's dedup key.
+-- Lock the dedup key and the ticket of a job that may be replaced.
 
 create or replace function dibs._lock_dedup_keys(ids uuid[]) returns void
 language plpgsql volatile

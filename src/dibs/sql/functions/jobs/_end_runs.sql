@@ -26,7 +26,7 @@ return case
 end;
 
 comment on function dibs._dead_state is
-'Return the state in which a job is dead after a run that did not succeed; null if it becomes ready again.';
+'Return the state of a job that is dead after a run without success; null if the job becomes ready again.';
 
 create or replace function dibs._reason_after_run(outcome dibs.outcome, lease dibs.lease, error text) returns text
 language sql stable

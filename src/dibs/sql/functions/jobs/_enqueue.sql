@@ -1,4 +1,4 @@
--- A batch of jobs is enqueued: read it, ask the rooms of its options about it, then insert it in one statement.
+-- A batch of jobs is enqueued: read it, decide about duplicates and bounds, then insert it in one statement.
 
 create or replace function dibs._read_batch(batch jsonb) returns dibs.batch_needs
 language plpgsql immutable
@@ -94,8 +94,8 @@ end
 $$;
 
 comment on function dibs._prepare_batch is
-'Ask the rooms of its options about a batch: which jobs are duplicates, which dedup keys they take, and whether there is
-room for them. Note groups and resources in their queues.';
+'Decide about a batch before it is inserted: which jobs are duplicates, which dedup keys they take, and whether there is
+room for them. Note in their queues that there are groups and resources.';
 
 -- Inlined into the statement of `_insert_batch`. The queues of a batch are few, so they are hashed, and the jobs keep
 -- their order, which suits the indexes.

@@ -1,4 +1,4 @@
--- A run holds units of limits, a place in its group, and the dedup key of its job. They are returned here.
+-- A run holds units of limits, a place in its group, and the dedup key of its job. They are given back here.
 
 create or replace function dibs._holding(lease dibs.lease, group_hold dibs.group_hold, waits boolean default false)
 returns dibs.holding
@@ -35,5 +35,5 @@ end
 $$;
 
 comment on function dibs._return_holdings is
-'Return the units of limits and the places in groups that runs held, and free the dedup keys of jobs that ended:
+'Give back the units of limits and the places in groups that runs held, and free the dedup keys of jobs that ended:
 `hashes[i]` is the key of job `ids[i]`, or null. If the jobs `succeeded`, keys that are held for a window stay.';

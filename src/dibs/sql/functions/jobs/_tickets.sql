@@ -72,8 +72,8 @@ end
 $$;
 
 comment on function dibs._withdraw_tickets is
-'Delete the tickets of those jobs that wait, return what they hold of the concurrency of their groups, and return the
-tickets as they would be in `ready` (null if no job waits). `ids` must be sorted. With `queues`, only tickets in these
+'Delete the tickets of those jobs that wait, and give back what they hold of the concurrency of their groups. Return the
+tickets as they would be in `ready`, or null if no job waits. `ids` must be sorted. With `queues`, only tickets in these
 queues are withdrawn. `keeps_groups` says that the caller returns them to the same groups, so that a job stays the next
 one of a group in strict order.';
 

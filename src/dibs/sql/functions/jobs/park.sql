@@ -86,7 +86,7 @@ end
 $$;
 
 comment on function dibs.park_many is
-'Worker protocol: return many jobs unrun, because the caller does not run their kinds. Each waits until a worker that
+'Worker protocol: give many jobs back unrun, because the caller does not run their kinds. Each waits until a worker that
 runs its kind calls `unpark`, and is offered to all workers again now and then, less and less often. No attempt is
 charged and no run is recorded. A job whose cancellation was requested ends as cancelled instead. Return `ok`, `already`
 or `lost` for each item.';
@@ -101,5 +101,5 @@ end
 $$;
 
 comment on function dibs.park is
-'Worker protocol: return a job unrun, because the caller does not run its kind; see `park_many`. Return `ok` or
+'Worker protocol: give a job back unrun, because the caller does not run its kind; see `park_many`. Return `ok` or
 `already`; raise DI001 if the token does not hold the job.';

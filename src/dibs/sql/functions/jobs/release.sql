@@ -11,8 +11,8 @@ end
 $$;
 
 comment on function dibs.release_many is
-'Return many jobs unrun to their old places, or after their `delays`, without charging an attempt. A job whose
-cancellation was requested ends as cancelled instead. Return `ok`, `already` or `lost` for each item.';
+'Give many jobs back unrun: they become ready in their old places, or after their `delays`, and no attempt is charged. A
+job whose cancellation was requested ends as cancelled instead. Return `ok`, `already` or `lost` for each item.';
 
 create or replace function dibs.release(id uuid, token uuid, delay interval default null)
 returns text
@@ -26,5 +26,5 @@ end
 $$;
 
 comment on function dibs.release is
-'Return a job unrun to its old place, or after `delay`, without charging an attempt. Return `ok` or `already`; raise
-DI001 if the token does not hold the job.';
+'Give a job back unrun: it becomes ready in its old place, or after `delay`, and no attempt is charged. Return `ok` or
+`already`; raise DI001 if the token does not hold the job.';
