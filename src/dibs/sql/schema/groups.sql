@@ -39,8 +39,8 @@ comment on column dibs.group_policy.group_hold is 'The hold that each of its job
 
 create type dibs.group_floor as (priority smallint, due_at timestamptz, id uuid, cost real);
 comment on type dibs.group_floor is
-'A group has no ticket of this priority before (due_at, id); a null id stands for any job due at due_at. `cost` is the
-cost of its first ticket.';
+'A place in the order of a group''s tickets of this priority, from which on it has tickets: by due time, then by id
+(null for any). `cost` is the cost of the first one.';
 
 create sequence dibs.group_pointer_n_seq;
 create table dibs.group_pointer (
@@ -110,7 +110,8 @@ comment on column dibs.group_gate.queue_id is 'The queue.';
 comment on column dibs.group_gate.running is
 'The number of its leases and blocked tickets with a hold, and of the ended_runs of its pointers.';
 comment on column dibs.group_gate.floors is
-'The floors of its tickets while it waits for a run to end and has no pointer to them; otherwise empty.';
+'The floors of its tickets while the group is stopped, because its concurrency is used up or next_id is not due: then it
+has no pointers to them. Otherwise empty.';
 
 create table dibs.group_lock (bucket integer not null constraint group_lock_pkey primary key);
 insert into dibs.group_lock (bucket) select b from generate_series(0, 4095) as b;
@@ -133,16 +134,16 @@ create type dibs.group_candidate as (
   -- From the pointers of the group, merged:
   pointer_n bigint,                 -- n and look_at of the first pointer; null if not is_ours
   look_at timestamptz,
-  is_ours boolean,                  -- this claim has deleted the pointers, and inserts new ones; not another claim
+  is_ours boolean,                  -- this claim has deleted the pointers; false if another claim has locked them
   floors dibs.group_floor[],        -- where its tickets begin, the highest priority first; null for only wakeups
   ended_runs integer,               -- the sum
   next_id uuid,                     -- in a strict group: the job that has to run next
   -- From its policy and its gate, if its queue has policies:
-  next_ticket dibs.group_floor,     -- the place of the ticket that has to run next, in next_id of a pointer or the gate
+  next_ticket dibs.group_floor,     -- the ticket of the job that has to run next (next_id of a pointer or the gate)
   policy dibs.group_policy,
   gate dibs.group_gate_state,
-  running integer,                  -- of group_gate, without runs that have ended
-  tat timestamptz,                  -- of group_gate
+  running integer,                  -- by group_gate, without the ended runs
+  tat timestamptz,                  -- by group_gate: when the whole burst is free again
   free_runs integer                 -- the number of jobs that may start; null for any number
 );
 comment on type dibs.group_candidate is 'A group that a claim may serve.';
