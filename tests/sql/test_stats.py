@@ -371,6 +371,7 @@ def test_a_round_with_nothing_new_reads_only_the_last_pages(
     [
         ({"since": 1}, "1 minute to 10 years"),
         ({"every": 1}, "a minute or longer"),
+        ({"every": 90}, "not of 00:01:30"),
         ({"since": 60, "every": 120}, "within the time asked for"),
     ],
 )
@@ -456,6 +457,18 @@ def test_the_first_period_counts_whole_and_periods_are_aligned(client: dibs.Clie
     told = client.stats.statistics(since=timedelta(minutes=20), every=timedelta(minutes=10))
     assert [(s.at, s.succeeded) for s in told] == [
         (NOON, 2), (NOON + timedelta(minutes=10), 2), (NOON + timedelta(minutes=20), 1)
+    ]  # fmt: skip
+
+
+def test_periods_that_are_not_whole_hours_are_counted_from_minutes(client: dibs.Client, noon: Clock) -> None:
+    noon.freeze(NOON - timedelta(minutes=1))
+    for _ in range(6):  # Every half an hour from 11:59 on.
+        run_jobs(client, 1)
+        noon.move(1800)
+    client.upkeep.roll_up()
+    told = client.stats.statistics(since=timedelta(hours=6), every=timedelta(minutes=90))
+    assert [(s.at, s.succeeded) for s in told] == [
+        (NOON - timedelta(minutes=90), 1), (NOON, 3), (NOON + timedelta(minutes=90), 2)
     ]  # fmt: skip
 
 

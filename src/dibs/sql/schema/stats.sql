@@ -44,7 +44,7 @@ create table dibs.stat_mark (
   next bigint not null,
   open bigint[] not null default '{}',
   ended_at timestamptz not null default '-infinity',
-  since timestamptz not null default '-infinity'
+  restored_until timestamptz not null default '-infinity'
 );
 comment on table dibs.stat_mark is 'How far the table attempt is counted: one row.';
 comment on column dibs.stat_mark.relation is
@@ -52,8 +52,9 @@ comment on column dibs.stat_mark.relation is
 comment on column dibs.stat_mark.next is 'Runs of transactions below this number are counted, except those of `open`.';
 comment on column dibs.stat_mark.open is 'Transactions below `next` that were in progress at the last round.';
 comment on column dibs.stat_mark.ended_at is 'The latest end of a run that is counted.';
-comment on column dibs.stat_mark.since is
-'Runs that ended up to this time came from a dump and were counted before it, whatever their transaction is.';
+comment on column dibs.stat_mark.restored_until is
+'Runs that ended up to this time were counted before the dump that this database was restored from. `-infinity` if it was
+not restored.';
 insert into dibs.stat_mark (relation, next) values ('dibs.attempt'::regclass, txid_current());
 
 create table dibs.stat_unrun (

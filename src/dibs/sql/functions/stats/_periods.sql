@@ -8,17 +8,18 @@ begin
     raise exception using errcode = 'DI010',
       message = format('statistics go back from 1 minute to 10 years, not %s', coalesce(since::text, 'null'));
   end if;
-  if every < interval '1 minute' or every > since
+  if every < interval '1 minute' or every > since or extract(epoch from every) % 60 <> 0
     or extract(month from every) <> 0 or extract(year from every) <> 0 then
     raise exception using errcode = 'DI010',
       message = format('statistics have periods of a minute or longer, within the time asked for, not of %s', every),
-      hint = 'give minutes, hours or days, such as every => ''5 minutes''';
+      hint = 'give whole minutes, hours or days, such as every => ''5 minutes''';
   end if;
 end
 $$;
 
 comment on function dibs._check_period is
-'Refuse a time or a period that is too short or too long, or a period of months, which differ in length.';
+'Refuse a time that is too short or too long; refuse a period that is longer than the time, is not of whole minutes, or
+has months, which differ in length. A null `every` passes.';
 
 create or replace function dibs._check_grouping(by text[]) returns void
 language plpgsql immutable
@@ -60,8 +61,8 @@ declare
   v_grain constant text := case
     when every is null then
       case when since <= (select o.stat_minutes from dibs.setting as o) then 'minute' else 'hour' end
-    when every < interval '1 hour' then 'minute'
-    else 'hour' end;
+    when extract(epoch from every) % 3600 = 0 then 'hour'
+    else 'minute' end;
   v_from constant timestamptz := date_bin(
     coalesce(every, ('1 ' || v_grain)::interval), dibs.now() - since, timestamptz '2000-01-01 00:00Z');
 begin
@@ -79,6 +80,6 @@ $$;
 
 comment on function dibs._find_stat_rows is
 'Rows of dibs.stat (minutes or hours) of the last `since`, with `at` set to the start of the period that the row counts
-for (null without periods), and with null for a queue or kind that is not grouped by. With periods of an hour or more it
-reads hours, since they are few; with shorter ones minutes; without periods minutes if they are kept for that long, and
-otherwise hours.';
+for (null without periods), and with null for a queue or kind that is not grouped by. With periods of whole hours it reads
+hours, since they are few; with other ones minutes; without periods minutes if they are kept for that long, and otherwise
+hours.';

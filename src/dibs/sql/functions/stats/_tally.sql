@@ -1,6 +1,7 @@
 -- Counting: group the new runs, sum the groups up by minute, hour and all time, and add the sums to stat.
 
-create or replace function dibs._group_runs(mark dibs.stat_mark, upto bigint, open bigint[])
+-- The planner cannot know that few rows of attempt are new: without these settings it reads whole days, or their jobs.
+create or replace function dibs._group_runs(mark dibs.stat_mark, upto bigint, still_open bigint[])
 returns setof dibs.run_group
 language plpgsql stable
 set enable_seqscan = off
@@ -13,13 +14,14 @@ begin
   return query
   select t.queue_id, t.kind, date_trunc('minute', t.ended_at), t.outcome::text, dibs._bar_of(t.run_us),
     dibs._bar_of(t.wait_us), count(*), sum(t.run_us)::bigint, max(t.run_us), sum(t.wait_us)::bigint,
-    max(t.wait_us), max(t.ended_at), (max(array[dibs._micros_between('epoch', t.ended_at), t.run_us]))[2]
+    max(t.wait_us), max(t.ended_at),
+    (max(array[dibs._micros_between('epoch', t.ended_at), t.run_us]))[2]  -- the run_us of the run that ended last
   from (
     select a.queue_id, coalesce(j.kind, '') as kind, coalesce(a.outcome, 'succeeded') as outcome, a.ended_at,
       case when a.outcome is null or a.outcome = 'failed'
         then dibs._micros_between(a.claimed_at, a.ended_at) end as run_us,
       case when a.run = 1 then greatest(dibs._micros_between(j.due_at, a.claimed_at), 0) end as wait_us
-    from dibs._uncounted_runs(mark, upto, _group_runs.open) as a
+    from dibs._uncounted_runs(mark, upto, still_open) as a
     left join lateral (select j.kind, j.due_at from dibs.job as j where j.id = a.id offset 0) as j on true
     offset 0
   ) as t
@@ -40,7 +42,7 @@ end
 $$;
 
 comment on function dibs._has_more_runs is
-'True if the transactions from `first` to before `upto` ended more than `max` runs.';
+'True if the transactions from `first` to before `upto` ended more than `max` runs. Reads at most one more than that.';
 
 create or replace function dibs._take_unrun_groups() returns setof dibs.run_group
 language sql volatile
@@ -71,6 +73,7 @@ begin atomic
     coalesce(sum(g.times) filter (where g.wait_bar is not null), 0)::bigint,
     coalesce(sum(g.wait_us), 0)::bigint, coalesce(max(g.wait_max_us), 0),
     max(g.ended_at) filter (where g.run_bar is not null),
+    -- The last_us of the group that ended last.
     (max(array[dibs._micros_between('epoch', g.ended_at), g.last_us]) filter (where g.run_bar is not null))[2],
     dibs._histogram(array_agg(g.run_bar), array_agg(g.times)),
     dibs._histogram(array_agg(g.wait_bar), array_agg(g.times))

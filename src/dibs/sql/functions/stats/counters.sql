@@ -1,15 +1,22 @@
 -- counters: counts and durations since the install, for monitoring.
 
+create or replace function dibs._metric_bucket_of(bar bigint) returns integer
+language sql immutable parallel safe
+return case when bar <= 17 then 1 else least(2 + (bar - 18) / 8, 13)::integer end;
+
+comment on function dibs._metric_bucket_of is
+'The bucket (1 to 13) of a bar. Bucket 1 has the bars 1 to 17, which end at 1.6 ms. Each of the next has eight bars and
+reaches four times as far, to bar 105 and 1.9 hours. Bucket 13 has the rest.';
+
 create or replace function dibs._metric_buckets(counts bigint[]) returns bigint[]
 language sql immutable parallel safe
 begin atomic
-  -- Bar 17 ends at 1.6 ms, and so does bucket 1. Eight bars make a bucket, four times as far; the last has the rest.
-  select dibs._histogram(array_agg(least(greatest(ceil((b.bar - 17) / 8.0), 0), 12)::integer + 1), array_agg(b.times))
+  select dibs._histogram(array_agg(dibs._metric_bucket_of(b.bar)), array_agg(b.times))
   from unnest(counts) with ordinality as b (times, bar) where b.times > 0;
 end;
 
 comment on function dibs._metric_buckets is
-'Convert a histogram to the 13 buckets of metrics: up to 1.6 ms, 6.4 ms and so on to 1.9 hours, and beyond.';
+'Convert a histogram to the buckets of metrics: one count for each bucket, up to the last that has any.';
 
 create or replace function dibs.counters()
 returns table (
@@ -28,7 +35,7 @@ begin atomic
 end;
 
 comment on function dibs.counters is
-'Worker protocol: counts since the install by queue and kind, for the 1,000 that ran last; the numbers only rise. Runs
+'Worker protocol: counts since the install by queue and kind, for the 1,000 that ran last. The numbers of a queue and kind only rise. Runs
 by outcome, jobs that expired or were cancelled before they ran, and the durations of runs and of waits for the first
 run, as a sum of seconds and as counts in 13 buckets: bucket 1 reaches to 1.6 ms, each following one four times as far,
 and the last has the rest. `roll_up` keeps the numbers up to date.';
