@@ -217,3 +217,20 @@ async def test_a_remote_raw_task_gets_its_payload_as_it_is(app: dibs.App) -> Non
     await adrain(app)
     assert seen == [{"a": 1}, [2]]
     await app.aclose()
+
+
+class TryAgain(dibs.Middleware):
+    def enqueue(self, jobs: Sequence[NewJob], proceed: Proceed) -> Sequence[Enqueued]:
+        try:
+            return proceed([NewJob(queue="", kind="k")])
+        except dibs.DibsError:
+            return proceed(jobs)
+
+
+def test_a_hook_may_try_again_after_an_error(app: dibs.App) -> None:
+    events: list[JobEnqueued] = []
+    app.on(JobEnqueued)(events.append)
+    app.add_middleware(TryAgain())
+    job = app.task(name="number")(number).enqueue()
+    assert job.returns is int
+    assert [event.id for event in events] == [job.id]

@@ -354,3 +354,17 @@ def test_the_recipe_for_sentry_sends_each_failure_once(dsn: str, client: dibs.Cl
         (str(made[0]), "shop_sentry.welcome"),
         (str(made[1]), "plain"),
     }
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_logs_are_closed_in_any_order(first: int) -> None:
+    logger = logging.getLogger("dibs")
+    before = (logger.level, logger.propagate)
+    logs = [log_events(facts.Events(), stream=io.StringIO(), level=level) for level in ("warning", "info")]
+    levels = [logging.WARNING, logging.INFO]
+    logs[first].close()
+    logs.pop(first).close()  # Once more does nothing.
+    levels.pop(first)
+    assert (logger.level, logger.propagate) == (*levels, False)
+    logs[0].close()
+    assert (logger.level, logger.propagate) == before

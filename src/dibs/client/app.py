@@ -228,8 +228,8 @@ class App:
 
         def send(changed: Iterable[NewJob]) -> Sequence[Enqueued]:
             one = Sent(changed)
-            sent.append(one)
             one.answers = client.enqueue_many(one.jobs, conn=conn)
+            sent.append(one)
             return one.answers
 
         answers = call_hooks(hooks(self.middleware, "enqueue"), new_jobs(jobs), send)
@@ -246,8 +246,8 @@ class App:
 
         async def send(changed: Iterable[NewJob]) -> Sequence[Enqueued]:
             one = Sent(changed)
-            sent.append(one)
             one.answers = await client.enqueue_many(one.jobs, conn=conn)
+            sent.append(one)
             return one.answers
 
         answers = await call_hooks(hooks(self.middleware, "aenqueue"), new_jobs(jobs), send)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from dibs.errors import InvalidArgument
 from dibs.events import (
@@ -69,11 +69,8 @@ class EventLog:
         self._seldom = _Seldom()
         self._handler = handler
         self._written = logging.getLogger() if everything else self._logger
-        self._before = (self._written.level, self._written.propagate)
         if handler is not None:
-            self._written.addHandler(handler)
-            self._written.setLevel(level)
-            self._written.propagate = False
+            _add_handler(self._written, handler, level)
         self._subscribed = [(kind, self._subscriber(kind)) for kind, most in LEVELS.items() if most >= level]
         for kind, subscriber in self._subscribed:
             events.on(kind, subscriber)
@@ -83,9 +80,7 @@ class EventLog:
         for kind, subscriber in self._subscribed:
             self._events.off(kind, subscriber)
         if self._handler is not None:
-            self._written.removeHandler(self._handler)
-            level, self._written.propagate = self._before
-            self._written.setLevel(level)  # Not by the attribute: a logger caches which levels are enabled.
+            _remove_handler(self._written, self._handler)
             self._handler.flush()
 
     def _subscriber(self, kind: type[Event]) -> Callable[[Any], None]:
@@ -138,6 +133,40 @@ class EventLog:
 
     def _trouble(self, event: Trouble) -> None:
         self._write(event, line_of(event), event.error if self._level <= logging.DEBUG else None)
+
+
+class _Changed(NamedTuple):
+    """A logger that logs of dibs write to: its level and ``propagate`` before the first, and the level of each log."""
+
+    level: int
+    propagate: bool
+    levels: dict[logging.Handler, int]
+
+
+_changed: dict[str, _Changed] = {}
+"""The loggers that open logs write to. Logs may be closed in any order."""
+
+
+def _add_handler(logger: logging.Logger, handler: logging.Handler, level: int) -> None:
+    """Let a logger write to a handler, and to no handlers of its parents. The level of the newest log counts."""
+    changed = _changed.setdefault(logger.name, _Changed(logger.level, logger.propagate, {}))
+    changed.levels[handler] = level
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+
+
+def _remove_handler(logger: logging.Logger, handler: logging.Handler) -> None:
+    """Undo :func:`_add_handler`. Without the last handler the logger is as it was before the first."""
+    changed = _changed.get(logger.name)
+    if changed is None or handler not in changed.levels:
+        return  # Closed before.
+    logger.removeHandler(handler)
+    del changed.levels[handler]
+    logger.setLevel([changed.level, *changed.levels.values()][-1])
+    if not changed.levels:
+        logger.propagate = changed.propagate
+        del _changed[logger.name]
 
 
 class _Seldom:
