@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -214,6 +214,61 @@ def test_an_app_that_cannot_be_imported_is_explained(
     del sys.modules["children_shop"]
 
 
+SLEEPS = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, {on_sigterm})
+pathlib.Path(sys.argv[1]).touch()
+time.sleep(600)
+"""
+
+
+@pytest.mark.once
+async def test_a_restart_replaces_a_process_that_was_to_run_until_it_is_done(tmp_path: Path) -> None:
+    script = SLEEPS.format(on_sigterm="lambda *_: sys.exit(0)")
+    ready = tmp_path / "ready"
+    children = Children(lambda _: [sys.executable, "-c", script, str(ready)], 1, replace_done=False)
+    running = asyncio.create_task(children.run())
+    await asyncio.to_thread(wait_until, ready.exists, what="it runs")
+    ready.unlink()
+    children.restart()
+    await asyncio.to_thread(wait_until, ready.exists, what="another runs")
+    children.stop()
+    assert await asyncio.wait_for(running, 20) == 0
+
+
+@pytest.mark.once
+async def test_a_process_that_is_done_is_not_missing() -> None:
+    scripts = ("pass", "import time; time.sleep(600)")
+    children = Children(lambda n: [sys.executable, "-c", scripts[n]], 2, replace_done=False)
+    running = asyncio.create_task(children.run())
+    assert children.missing == 2
+    await asyncio.to_thread(
+        wait_until, lambda: (children.missing, children.alive) == (0, 1), what="one is done, the other runs"
+    )
+    children.stop()
+    assert await asyncio.wait_for(running, 20) == 0
+
+
+@pytest.mark.once
+async def test_a_process_that_is_made_during_a_stop_is_killed_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dibs.runtime.children.KILL_AFTER", 0.1)
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-c", SLEEPS.format(on_sigterm="signal.SIG_IGN"), str(ready)]
+    children = Children(lambda _: command, 1, grace=0.1)
+    make = asyncio.create_subprocess_exec
+
+    async def make_during_a_stop(*args: Any, **options: Any) -> asyncio.subprocess.Process:
+        made = await make(*args, **options)
+        await asyncio.to_thread(wait_until, ready.exists, what="it ignores SIGTERM")
+        children.stop()
+        return made
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", make_during_a_stop)
+    assert await asyncio.wait_for(children.run(), 20) == signal.SIGKILL
+
+
 @pytest.mark.once
 async def test_what_cannot_start_waits_for_a_restart(tmp_path: Path) -> None:
     """The same code would fail the same way: with --reload, only a change of it starts a process again."""
@@ -222,7 +277,7 @@ async def test_what_cannot_start_waits_for_a_restart(tmp_path: Path) -> None:
     again = asyncio.Event()
     died: list[int] = []
     children = Children(
-        lambda _: [sys.executable, "-c", script], 1, until_restart=1,
+        lambda _: [sys.executable, "-c", script], 1, status_to_wait=1,
         started=lambda _: again.set(), died=lambda pid, _: died.append(pid),
     )  # fmt: skip
     running = asyncio.create_task(children.run())

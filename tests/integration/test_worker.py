@@ -19,7 +19,7 @@ import pytest
 import dibs
 from dibs.cluster import Holding, Member
 from dibs.db import calls
-from dibs.runtime import limited
+from dibs.runtime import wait_at_most
 from dibs.worker import Worker, WorkerSettings
 from dibs.worker.completer import Completer
 from dibs.worker.keeper import Keeper
@@ -857,7 +857,7 @@ async def test_ends_without_an_answer_are_told_as_lost_when_a_worker_closes(app:
     await asyncio.sleep(0)
     completer.add(RunEnd(waiting, "fail", error="no"))
     completer.end()
-    await limited(sending, 0.05)
+    await wait_at_most(sending, 0.05)
     completer.give_up_unfinished()
     assert {(type(fact).__name__, fact.job.id) for fact in facts} == {
         ("RunEnded", completed.id), ("RunLost", sent.id), ("RunLost", waiting.id),

@@ -7,7 +7,8 @@ import contextlib
 
 import pytest
 
-from dibs.runtime import Backoff, Loop, Service, Step, StepDone, StepFailed, end, ending
+from dibs.runtime import Backoff, Loop, Service, Step, StepDone, StepFailed, end, ending, running
+from dibs.runtime.http import Page, Pages
 from dibs.runtime.wake import wait_for
 
 pytestmark = pytest.mark.once
@@ -210,3 +211,28 @@ async def test_what_ended_tasks_raised_is_dropped() -> None:
 
     await end([asyncio.create_task(broken())])
     await end([])
+
+
+async def test_a_head_request_gets_no_body_and_pages_close_though_they_never_opened() -> None:
+    pages = Pages({"/live": lambda: Page("ok\n")})
+    await pages.open(0)
+    answers = []
+    for method in ("GET", "HEAD"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
+        writer.write(f"{method} /live HTTP/1.1\r\n\r\n".encode())
+        answers.append(await reader.read())
+        writer.close()
+    await pages.close()
+    assert answers[0] == answers[1] + b"ok\n"
+    assert b"Content-Length: 3\r\n" in answers[1]
+    await Pages({}).close()
+
+
+def test_a_cancellation_that_is_no_ctrl_c_stays_one() -> None:
+    async def main() -> None:
+        inner = asyncio.create_task(asyncio.sleep(60))
+        inner.cancel()
+        await inner
+
+    with pytest.raises(asyncio.CancelledError):
+        running.run(main())

@@ -38,10 +38,10 @@ async def run_children(
     children = Children(
         lambda _: [sys.executable, "-P", "-m", "dibs", *without_dsn(sys.argv[1:])],
         count,
-        until_done=drain,
+        replace_done=not drain,
         grace=grace,
-        until_restart=Exit.FAILED if reload else None,
-        for_good=Exit.ASKED,
+        status_to_wait=Exit.FAILED if reload else None,
+        status_to_leave=Exit.ASKED,
         started=lambda pid: events.tell(ChildStarted(pid)),
         died=lambda pid, status: events.tell(ChildDied(pid, status)),
         left=lambda pid: events.tell(ChildLeft(pid)),

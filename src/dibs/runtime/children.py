@@ -19,7 +19,7 @@ HEALTHY = 10.0
 """A process that lived this many seconds had started well. It is replaced without a pause."""
 
 KILL_AFTER = 15.0
-"""Seconds after its grace time until a process is killed. A process that still can ends itself before that."""
+"""Seconds after its grace time until a process is killed. Its guard ends it before that, unless it is frozen."""
 
 HURRY = signal.SIGUSR1
 """The signal by which a parent tells a child to end now."""
@@ -34,11 +34,11 @@ NUMBER = "DIBS_CHILD"
 class Children:
     """Runs ``count`` processes until told to stop. ``command`` makes the command line of each.
 
-    A process that ends is replaced, except:
+    A process that ends is replaced. There are three exceptions, by its exit status:
 
-    - with ``until_done``, one that ended with 0 is not replaced: it has done its work;
-    - one that ended with the status ``until_restart`` is replaced only by a restart: the next would end the same way;
-    - one that ended with the status ``for_good`` is never replaced: an operator asked it to stop.
+    - 0, if ``replace_done`` is false and no restart has ended it: it has done its work;
+    - ``status_to_wait``: it is replaced only by a restart, since the next process would end the same way;
+    - ``status_to_leave``: it is never replaced, since an operator asked it to stop.
 
     A process that is asked to end has ``grace`` seconds, and some more before it is killed.
     """
@@ -48,20 +48,20 @@ class Children:
         command: Callable[[int], Sequence[str]],
         count: int,
         *,
-        until_done: bool = False,
+        replace_done: bool = True,
         grace: float = 30.0,
-        until_restart: int | None = None,
-        for_good: int | None = None,
+        status_to_wait: int | None = None,
+        status_to_leave: int | None = None,
         started: Callable[[int], None] = lambda _: None,
         died: Callable[[int, int], None] = lambda *_: None,
         left: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._command = command
-        self._count = count
-        self._until_done = until_done
+        self._count = self._wanted = count
+        self._replace_done = replace_done
         self._grace = grace
-        self._until_restart = until_restart
-        self._for_good = for_good
+        self._status_to_wait = status_to_wait
+        self._status_to_leave = status_to_leave
         self._woken = asyncio.Event()
         self._started = started
         self._died = died
@@ -77,8 +77,8 @@ class Children:
 
     @property
     def missing(self) -> int:
-        """The number of processes that should run and do not; one that left for good is not missing."""
-        return self._count - self.alive
+        """The number of processes that should run and do not. One that is never replaced is not missing."""
+        return self._wanted - self.alive
 
     def stop(self) -> None:
         """Ask all processes to end, and replace none."""
@@ -93,7 +93,7 @@ class Children:
         self._kill_later(KILL_AFTER)
 
     def restart(self) -> None:
-        """Ask all processes to end, and start new ones in their place."""
+        """Ask all processes to end, and start new ones in their place, also where one waits for a restart."""
         self._restarted = {child.pid for child in self._children.values()}
         self._wake()
         self._signal(signal.SIGTERM)
@@ -107,27 +107,32 @@ class Children:
         """Run one process after another. Return the exit status of the last."""
         backoff, failures = Backoff(0.2, 10.0), 0
         while True:
-            began, woken = time.monotonic(), self._woken
+            began = time.monotonic()
+            woken = self._woken  # Before the start: a restart while the process runs sets it, and there is no pause.
             status = await self._run_once(n)
             pid = self._children[n].pid
-            if status == self._for_good:
-                self._count -= 1
+            is_restarted = pid in self._restarted
+            if status == self._status_to_leave:
+                self._wanted -= 1
                 self._left(pid)
                 return 0
-            if self._stop.is_set() or (self._until_done and status == 0):
+            if self._stop.is_set():
                 return 0 if status == -signal.SIGTERM else abs(status)  # SIGTERM came before its handler.
-            if pid not in self._restarted:
+            if status == 0 and not self._replace_done and not is_restarted:
+                self._wanted -= 1
+                return 0
+            if not is_restarted:
                 self._died(pid, status)
             failures = 0 if time.monotonic() - began > HEALTHY or status == 0 else failures + 1
             if failures:
-                pause = None if status == self._until_restart else backoff.delay(failures)
+                pause = None if status == self._status_to_wait else backoff.delay(failures)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(woken.wait(), pause)
                 if self._stop.is_set():
                     return abs(status)
 
     def _wake(self) -> None:
-        """End all pauses, and skip the pause after a process that was started before this call."""
+        """End all pauses between two processes. After a process that runs now there will be none, either."""
         self._woken.set()
         self._woken = asyncio.Event()
 
@@ -138,8 +143,9 @@ class Children:
         )
         self._children[n] = child
         self._started(child.pid)
-        if self._stop.is_set():
-            child.terminate()
+        if self._stop.is_set():  # While the process was being made.
+            _send([child], signal.SIGTERM)
+            self._kill_later(self._grace + KILL_AFTER)
         return await child.wait()
 
     def _kill_later(self, seconds: float) -> None:

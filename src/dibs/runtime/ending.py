@@ -35,7 +35,7 @@ async def end(tasks: Iterable[asyncio.Task[Any]], *, within: float = math.inf) -
             task.exception()
 
 
-async def limited(awaited: Coroutine[Any, Any, object] | asyncio.Future[Any], within: float) -> None:
+async def wait_at_most(awaited: Coroutine[Any, Any, object] | asyncio.Future[Any], within: float) -> None:
     """Wait for this, at most so long; then cancel it and return without waiting for its end. Raise what it raises."""
     task = asyncio.ensure_future(awaited)
     done, _ = await asyncio.wait({task}, timeout=within)
@@ -52,7 +52,7 @@ def error_of(task: asyncio.Task[None]) -> BaseException:
 
 
 async def drop_cancellations(me: asyncio.Task[Any]) -> None:
-    """Undo the cancellations of the current task. Receive here one that was requested and not delivered yet."""
+    """Undo the cancellations of the current task, also one that asyncio would raise at its next ``await``."""
     while me.cancelling():
         me.uncancel()
     with contextlib.suppress(asyncio.CancelledError):

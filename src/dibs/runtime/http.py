@@ -1,4 +1,4 @@
-"""Serves a few pages over HTTP, for probes and scrapers: GET only, one answer for each connection.
+"""Serves a few pages over HTTP, for probes and scrapers: GET and HEAD, one answer for each connection.
 
 A thread with a separate event loop serves them, so that they answer while the main loop is blocked.
 """
@@ -54,8 +54,9 @@ class Pages:
         """Stop listening."""
         if self._server is not None:
             await self._in_thread(self._close(self._server))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(PATIENCE)
         self._loop.close()
 
     async def _in_thread(self, awaited: Coroutine[Any, Any, R]) -> R:
@@ -69,10 +70,11 @@ class Pages:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                request = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)
-                writer.write(_answer(await self._page(request[0], request[1].decode("latin-1"))))
+                method, path, _ = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)
+                page = await self._page(method, path.decode("latin-1"))
+                writer.write(_answer(page, with_body=method != b"HEAD"))
                 await writer.drain()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, IndexError):
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, ValueError):
             return
         finally:
             writer.close()
@@ -82,7 +84,7 @@ class Pages:
         if route is None:
             return Page(f"no such page; there are {', '.join(sorted(self._routes))}\n", HTTPStatus.NOT_FOUND)
         if method not in {b"GET", b"HEAD"}:
-            return Page("only GET\n", HTTPStatus.METHOD_NOT_ALLOWED)
+            return Page("only GET and HEAD\n", HTTPStatus.METHOD_NOT_ALLOWED)
         try:
             page = route()
             if isinstance(page, Page):
@@ -92,11 +94,11 @@ class Pages:
             return Page(f"{type(error).__name__}\n", HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def _answer(page: Page) -> bytes:
+def _answer(page: Page, *, with_body: bool) -> bytes:
     body = page.body.encode()
     head = (
         f"HTTP/1.1 {page.status.value} {page.status.phrase}\r\n"
         f"Content-Type: {page.content_type}\r\nContent-Length: {len(body)}\r\n"
         "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
-    return head.encode("latin-1") + body
+    return head.encode("latin-1") + (body if with_body else b"")

@@ -1,8 +1,8 @@
 """The background loop that all others are made of.
 
 A step does its work and returns how many seconds to sleep before the next. An error does not end the loop: it is
-reported, and the pause before the next step grows with each error in a row. The pauses are random, so that not all
-processes come back at once.
+reported, and the pause before the next step grows with each error in a row. These pauses are random, so that not all
+processes come back at once after an outage.
 """
 
 from __future__ import annotations

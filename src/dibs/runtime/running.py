@@ -7,7 +7,7 @@ import logging
 import signal
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.runtime.ending import end, limited
+from dibs.runtime.ending import end, wait_at_most
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -28,18 +28,14 @@ def run(main: Coroutine[Any, Any, R]) -> R:
         return _run(loop, loop.create_task(main))
     finally:
         _run(loop, loop.create_task(end(asyncio.all_tasks(loop), within=LEFTOVERS_END_WITHIN)))
-        _run(loop, loop.create_task(limited(loop.shutdown_asyncgens(), LEFTOVERS_END_WITHIN)))
+        _run(loop, loop.create_task(wait_at_most(loop.shutdown_asyncgens(), LEFTOVERS_END_WITHIN)))
         asyncio.set_event_loop(None)
         loop.close()
 
 
 def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[R]) -> R:
-    """Run until the task is done.
-
-    asyncio lets a KeyboardInterrupt or SystemExit of any task end the loop. Python's own handler of Ctrl-C raises one,
-    and then the task is cancelled. Otherwise a task that a handler started raised it: log it and go on, since the code
-    that awaits that task gets it, too.
-    """
+    """Run until the task is done, though asyncio lets a KeyboardInterrupt or SystemExit of any task end the loop."""
+    is_interrupted = False
     while True:
         try:
             return loop.run_until_complete(task)
@@ -47,8 +43,11 @@ def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[R]) -> R:
             if task.done():
                 raise
             if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                is_interrupted = True  # By Ctrl-C, for which Python's own handler raises it.
                 task.cancel()
-            else:
+            else:  # By a task that a handler started. The code that awaits that task gets the error, too.
                 log.error("a task that a handler started raised %r", error)
         except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+            if is_interrupted:
+                raise KeyboardInterrupt from None
+            raise

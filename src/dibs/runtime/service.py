@@ -24,7 +24,7 @@ class Service:
         self._grace = grace
 
     async def run(self, until: asyncio.Event) -> None:
-        """Run all loops until the event is set. If a loop raises, stop the others and raise that."""
+        """Run all loops until the event is set. If a loop ends before that, stop the others; raise its error if any."""
         tasks = {asyncio.create_task(loop.run(), name=loop.name) for loop in self._loops}
         stopped = asyncio.create_task(until.wait())
         try:

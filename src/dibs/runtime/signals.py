@@ -30,7 +30,7 @@ def obeying(
 ) -> Iterator[None]:
     """Call ``stop`` on the first SIGTERM or Ctrl-C and ``hurry`` on each later one. Use it in the main thread.
 
-    With ``at_once`` only that signal calls ``hurry``, and a repeated one of the others does nothing. The guard ends a
+    With ``at_once`` only that signal calls ``hurry``; a second SIGTERM or Ctrl-C then does nothing. The guard ends a
     process that has not ended some seconds after the grace time, or after ``hurry``.
     """
     loop = asyncio.get_running_loop()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 FAST_POLLS = (0.005, 0.01, 0.02, 0.04)
-"""The seconds to wait before each look after a ring: a commit that overlapped the one that rang may not have rung."""
+"""The seconds to wait before each look after a ring. Of commits that overlap, only one may ring, and not the last."""
 
 Wait = Callable[[asyncio.Event, float], Awaitable[None]]
 """Waits for an event, at most that many seconds."""

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dibs.db.database_async import AsyncDatabase
-from dibs.runtime import limited
+from dibs.runtime import wait_at_most
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,4 +45,4 @@ class Pools:
     async def close(self) -> None:
         """Close all connections."""
         databases = (self.claims, self.outcomes, self.upkeep, self.registry)
-        await limited(asyncio.gather(*(database.close() for database in databases)), CLOSING)
+        await wait_at_most(asyncio.gather(*(database.close() for database in databases)), CLOSING)

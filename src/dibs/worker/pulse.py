@@ -15,7 +15,7 @@ from dibs.db import calls
 from dibs.db.database_async import AsyncDatabase
 from dibs.errors import ConnectionLost, DibsError
 from dibs.events import OutageBegan, OutageEnded
-from dibs.runtime import end, limited
+from dibs.runtime import end, wait_at_most
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -101,7 +101,7 @@ async def watched(dsn: str, pulse: Pulse) -> AsyncIterator[None]:
         yield
     finally:
         await end([task], within=CLOSING)
-        await limited(database.close(), CLOSING)
+        await wait_at_most(database.close(), CLOSING)
 
 
 async def _watch(database: AsyncDatabase, pulse: Pulse) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dibs.client.context import tell_stop
 from dibs.events import Trouble
-from dibs.runtime import end, limited
+from dibs.runtime import end, wait_at_most
 from dibs.runtime.ending import drop_cancellations, error_of
 from dibs.runtime.points import reach
 from dibs.worker.batches import Batch, Batches
@@ -110,7 +110,7 @@ class Runners:
         await end(list(self._tasks), within=LEAVE_BEHIND_AFTER / 10 if self._left_behind else LEAVE_BEHIND_AFTER)
         self._completer.end()
         try:
-            await limited(self._completing, SEND_LAST_ENDS_WITHIN)
+            await wait_at_most(self._completing, SEND_LAST_ENDS_WITHIN)
             self._completer.give_up_unfinished()
         finally:
             await self._executor.close()

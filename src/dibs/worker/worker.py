@@ -12,7 +12,7 @@ from dibs.db.listen import AsyncBell
 from dibs.errors import DibsError, HandlersLeft
 from dibs.events import PoolerFound, StopAsked, Trouble, UpkeepDone, WorkerStarted, WorkerStopped, WorkerStopping
 from dibs.maintenance import ChoreDone, chore_loops, do_fully
-from dibs.runtime import Loop, Service, StepFailed, end, limited
+from dibs.runtime import Loop, Service, StepFailed, end, wait_at_most
 from dibs.runtime.points import reach
 from dibs.worker.announce import Announcement, declare_tasks
 from dibs.worker.completer import Completer
@@ -143,7 +143,7 @@ class Worker:
         producing, stopped = asyncio.create_task(producer.run()), asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({producing, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            await limited(producing, END_WITHIN)
+            await wait_at_most(producing, END_WITHIN)
         finally:
             await end([producing, stopped], within=END_WITHIN)
 
@@ -159,7 +159,7 @@ class Worker:
         await self._start(member.register())
         if self._pools.registry.is_pooled:
             self.app.events.tell(PoolerFound(self.settings.poll))
-        closing.push_async_callback(lambda: limited(self._leave(member), LEAVE_WITHIN))
+        closing.push_async_callback(lambda: wait_at_most(self._leave(member), LEAVE_WITHIN))
         return member
 
     async def _leave(self, member: Member) -> None:
