@@ -63,7 +63,7 @@ as $$
 begin
   return array(
     select distinct a.id from dibs.attempt as a cross join dibs.stat_mark as m
-    where a.id = any (ids) and a.ended_at > m.since and (
+    where a.id = any (ids) and a.ended_at > m.restored_until and (
       -- Not counted: the attempts of transactions that began after the last roll-up or were open at that time.
       a.xact >= m.next or a.xact = any (m.open)
       -- The mark is from before a restore, and its transaction numbers are of another server.
