@@ -1,7 +1,7 @@
 -- Chores: work that has to be done because time passes. The first process that finds one due does it.
 
--- done_at is part of the key so that the newest version of a row comes first in the index: while an old transaction
--- holds the vacuum horizon back, every round leaves a dead version.
+-- Each step leaves a dead version of its chore's row, and while an old transaction is open, vacuum cannot remove them.
+-- done_at is part of the key so that the newest version comes first in the index.
 create table dibs.chore (
   name text not null,
   every interval not null,

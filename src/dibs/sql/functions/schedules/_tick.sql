@@ -92,8 +92,10 @@ are kept.';
 create or replace function dibs._delete_old_schedule_runs() returns void
 language sql volatile
 begin atomic
-  delete from dibs.schedule_run as r using dibs.schedule as s
-  where r.schedule_id = s.id and r.ended_at < dibs.now() - interval '8 days';
+  delete from dibs.schedule_run as r where r.id = any (array(
+    select o.id from dibs.schedule as s join dibs.schedule_run as o on o.schedule_id = s.id
+    where o.ended_at < dibs.now() - interval '8 days' limit 10000 for update of o skip locked));
 end;
 
-comment on function dibs._delete_old_schedule_runs is 'Delete runs that ended more than 8 days ago.';
+comment on function dibs._delete_old_schedule_runs is
+'Delete runs that ended more than 8 days ago, up to 10,000. Runs that others have locked are left.';

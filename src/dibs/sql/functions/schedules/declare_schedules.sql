@@ -30,7 +30,7 @@ begin
   loop
     select x.* into s from dibs.schedule as x where x.name = v_declared.name for update;
     name := v_declared.name;
-    -- Compare with the last declaration and not with the row: a change by hand stays until the code changes.
+    -- A change by hand stays until the code changes. So compare with the last declaration, and not with the row.
     answer := case
       when found and s.declared = v_declared.whole and s.app = declare_schedules.app and s.retired_at is null
         and dibs._may_see_queue(s.job ->> 'queue')

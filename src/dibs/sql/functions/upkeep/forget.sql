@@ -16,13 +16,14 @@ begin
       where o.swept_at < (
           select max(n.swept_at) from dibs.floor_hint as n where n.what = o.what and n.queue_id = o.queue_id)
         and o.swept_at < clock_timestamp() - interval '1 minute'
-      for update skip locked))
+      limit 10000 for update skip locked))
     returning 1)
   select count(*) into v_hints from gone;
   with gone as (
     delete from dibs.worker as w
     where w.id in (
-      select o.id from dibs.worker as o where o.seen_at < dibs.now() - interval '7 days' for update skip locked)
+      select o.id from dibs.worker as o where o.seen_at < dibs.now() - interval '7 days'
+      limit 10000 for update skip locked)
     returning 1)
   select count(*) into v_workers from gone;
   perform dibs._forget_parked_kinds();
