@@ -535,6 +535,31 @@ def test_a_queue_that_is_being_split_takes_no_limit_of_its_own(
     client.queues.set("q", lease=40)
 
 
+def test_a_job_for_a_queue_that_is_split_meanwhile_goes_to_its_shard(
+    client: dibs.Client, db: Connection, later: Later, connect: Connect
+) -> None:
+    keys = [str(n) for n in range(20)]
+    jobs = json.dumps([{"queue": "q", "kind": key, "shard_key": key} for key in keys])
+    with halted(db, "_check_queue_access"):
+        producer = later.start(connect(), "select count(*) from dibs.enqueue_many(%s)", jobs)
+        db.execute("""select dibs.set_queue('q', '{"shards": 8}')""")
+    assert producer.result() == [(20,)]
+    assert db.execute("select count(distinct shard) > 1 from dibs.jobs").fetchone() == (True,)
+
+
+def test_a_policy_behind_another_is_written_down(connect: Connect, client: dibs.Client, later: Later) -> None:
+    client.queues.set("q", ttl=60)
+    first = connect()
+    first.execute("begin")
+    first.execute("""select dibs.set_queue('q', '{"ttl": "2 minutes"}')""")
+    second = later.start(connect(), """select dibs.set_queue('q', '{"ttl": "1 minute"}')""")
+    first.execute("commit")
+    second.result()
+    last, before, _ = (entry.detail for entry in client.audit() if entry.verb == "set_queue")
+    assert before == {"policy": {"ttl": "2 minutes"}, "before": {"ttl": "00:01:00"}}
+    assert last == {"policy": {"ttl": "1 minute"}, "before": {"ttl": "00:02:00"}}
+
+
 def test_a_queue_becomes_exclusive_behind_a_claim_in_flight(
     connect: Connect, client: dibs.Client, db: Connection, later: Later
 ) -> None:

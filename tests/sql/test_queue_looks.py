@@ -130,6 +130,16 @@ def test_each_value_of_a_policy_says_where_it_comes_from(client: dibs.Client, db
         client.queues.settings("nowhere")
 
 
+def test_a_queue_has_no_settings_of_one_that_was_dropped(client: dibs.Client, clock: Clock) -> None:
+    client.queues.set("q", ttl=60)
+    client.queues.drop("q")
+    clock.move(1)
+    client.queues.set("q", max_attempts=9)
+    told = {one.setting: one for one in client.queues.settings("q")}
+    assert (told["ttl"].source, told["ttl"].set_by) == ("default", None)
+    assert told["max_attempts"].source == "set"
+
+
 def test_the_audit_says_that_a_setting_was_taken_away(client: dibs.Client) -> None:
     client.queues.set("q", max_depth=5)
     client.queues.set("q", ttl=None, max_depth=None)

@@ -128,6 +128,29 @@ def test_no_more_are_wanted_than_groups_and_shards_let_run(client: dibs.Client, 
     assert (found.workers, found.limited) == (3, True)
 
 
+def test_jobs_without_a_group_are_not_bound_by_a_group_policy(client: dibs.Client, clock: Clock) -> None:
+    client.groups.set("q", concurrency=1)
+    fill(client, 600)
+    clock.move(301)
+    assert wanted(client, target=60) == 10
+    fill(client, 5, group="g")
+    [found] = client.workers.wanted("q", slots=1, run_time=10, target=1)
+    assert found.workers == 601, "and one of the group"
+
+
+def test_a_group_may_run_more_than_the_others(client: dibs.Client, clock: Clock) -> None:
+    client.groups.set("q", concurrency=1)
+    client.groups.set("q", "large", concurrency=50)
+    fill(client, 100, group="large")
+    fill(client, 100, group="small")
+    clock.move(301)
+    assert wanted(client, target=1, slots=1) == 51
+    client.groups.set("q", "free", weight=2, concurrency=None)
+    fill(client, 100, group="free")
+    clock.move(301)
+    assert wanted(client, target=1, slots=1) == 3000, "its own policy has no concurrency"
+
+
 @pytest.mark.parametrize("nonsense", [1e400, "many", None, [7], -5, 0])
 def test_what_workers_say_of_themselves_may_be_nonsense(client: dibs.Client, db: Connection, nonsense: Any) -> None:
     facts = json.dumps({"queues": ["q", "q", 7], "slots": nonsense, "clock": nonsense}).replace("Infinity", "1e400")

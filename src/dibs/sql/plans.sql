@@ -26,7 +26,7 @@ begin
       -- Planned at each call with the real arguments, but never by reading a whole table.
       ('indexed', '{enable_seqscan=off,jit=off}', '
         _enqueue_rates _delete_dead_of_day _death_rate _delete_past_retention _end_rates _relatives_of _has_more_runs
-        _lock_dedup_keys _concurrency_cap _record_chore_step _read_chore _restore_jobs _mean_run_times _state
+        _lock_dedup_keys _group_concurrency_cap _record_chore_step _read_chore _restore_jobs _mean_run_times _state
         _lock_chore begin_delivery bury_unreadable cancel_key cancel_where clone delete edit move payloads purge
         record_delivery resume status_many supervise undo'),
       -- Rare, or over small tables: any plan will do, as long as it is not compiled.

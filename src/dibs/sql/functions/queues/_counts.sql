@@ -6,8 +6,8 @@ language sql immutable parallel safe
 return 10000;
 
 comment on function dibs._count_bound is
-'The number of tickets of one state that a look counts one by one, shared by the queues it looks at. Beyond it, the
-count is an estimate.';
+'The number of tickets of each state that a look counts one by one. A look at several queues divides it among them.
+Beyond it, the count is an estimate.';
 
 create or replace function dibs._ticket_table(state text) returns text
 language sql immutable parallel safe
@@ -24,8 +24,9 @@ declare
   v_ids constant integer[] := dibs._queue_numbers(queue);
   v_priorities constant bigint := case when by_priority then (
     select count(*) from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) where q.id = any (v_ids)) end;
+  -- The bounds for one priority of one shard, and for one state. Null is no bound, as in LIMIT.
   v_max_each constant bigint := case when by_priority then greatest(max / greatest(v_priorities, 1), 10) else max end;
-  v_max_state constant bigint := case when not by_priority then max end;  -- Null is no bound, as in LIMIT.
+  v_max_state constant bigint := case when not by_priority then max end;
 begin
   return query
   select queue, s.state, coalesce(counted.jobs, 0)::double precision,
@@ -47,9 +48,9 @@ end
 $$;
 
 comment on function dibs._count_ungrouped is
-'Count the scheduled and the ready jobs of a queue that have no group, by priority. Stops after `max` jobs of a state,
-the highest priorities first; `by_priority`, each priority gets an equal share of `max` instead, and at least 10. A
-state without jobs has a row with zero jobs.';
+'Count the scheduled and the ready jobs of a queue that have no group, by priority. Stops after `max` jobs of a state;
+with `by_priority`, each priority gets an equal share of `max` instead, and at least 10. `is_cut` is true if there are
+more. A state without jobs has a row with zero jobs.';
 
 create or replace function dibs._count_grouped_blocked_dead(queue integer, at timestamptz, max integer, sources text[])
 returns setof dibs.ticket_count
@@ -140,7 +141,7 @@ begin
     cross join lateral dibs._sample_tickets(cut.source, at) as t join shard as s on s.id = t.queue_id
   ), summed as (
     select t.queue_id, case when by_priority then t.priority end as priority, t.state, min(t.since) as since,
-      -- Null is a priority that only the sample found: the counting stopped before it.
+      -- is_cut is null in rows of a sample. A priority that has no others was not reached by the counting.
       coalesce(bool_or(t.is_cut), true) as is_cut,
       coalesce(sum(t.jobs) filter (where not t.is_sample), 0) as counted,
       coalesce(sum(t.jobs) filter (where t.is_sample), 0) as sampled

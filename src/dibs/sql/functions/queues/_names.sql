@@ -27,53 +27,63 @@ create or replace function dibs._ensure_queues(
 language plpgsql volatile
 as $$
 declare
+  v_to_check text[];
   v_missing text[];
 begin
   select array_agg(n.name) filter (where q.is_confined is not false), coalesce(bool_or(q.sharded), false),
     coalesce(bool_or(q.bounded), false)
-  into v_missing, sharded, bounded
+  into v_to_check, sharded, bounded
   from unnest(names) as n (name)
   left join lateral (
     select q.is_confined, q.shards > 1 as sharded, num_nonnulls(q.max_depth, q.max_age) > 0 as bounded
     from dibs.queue as q where q.name = n.name and q.shard_of is null offset 0) as q on true;
-  if v_missing is null then
+  if v_to_check is null then  -- All queues exist, and none is confined.
     return;
   end if;
   if guarded then
-    perform dibs._check_queue_access(v_missing);
+    perform dibs._check_queue_access(v_to_check);
   end if;
   v_missing := array(
-    select m from unnest(v_missing) as m
-    where not exists (select from dibs.queue as q where q.name = m and q.shard_of is null) order by m);
-  if v_missing = '{}' then
-    return;
+    select k from unnest(v_to_check) as k
+    where not exists (select from dibs.queue as q where q.name = k and q.shard_of is null) order by k);
+  if v_missing <> '{}' then
+    perform dibs._create_queues(v_missing);
   end if;
-  if v_missing[1] = '' then
+  -- Another transaction may have created one of them meanwhile, and set its policy.
+  select sharded or coalesce(bool_or(q.shards > 1), false),
+    bounded or coalesce(bool_or(num_nonnulls(q.max_depth, q.max_age) > 0), false)
+  into sharded, bounded from dibs.queue as q where q.name = any (v_to_check);
+end
+$$;
+
+comment on function dibs._ensure_queues is
+'Create those of the queues that do not exist (see _create_queues). If `guarded`, raise 42501 for a queue that the
+caller may not use. `sharded` is true if one of them has shards, `bounded` if one has a max_depth or a max_age.';
+
+create or replace function dibs._create_queues(missing text[]) returns void
+language plpgsql volatile
+as $$
+begin
+  if '' = any (missing) then
     raise exception using errcode = 'DI010', message = 'a job needs a queue; it has none or an empty one',
       hint = 'give "queue" in each job, such as "queue": "mail"';
   end if;
   if (select strict from dibs.setting) then
     perform dibs._refuse_unknown('DI011',
-      format('there is no queue %L, and this database is strict about queues', v_missing[1]), v_missing[1],
-      array(select q.name from dibs.queue as q), format('make it with: select dibs.set_queue(%L)', v_missing[1]));
+      format('there is no queue %L, and this database is strict about queues', missing[1]), missing[1],
+      array(select q.name from dibs.queue as q), format('make it with: select dibs.set_queue(%L)', missing[1]));
   end if;
-  if (select count(*) from dibs.queue) + cardinality(v_missing) > dibs._bound('queues') then
+  if (select count(*) from dibs.queue) + cardinality(missing) > dibs._bound('queues') then
     raise exception using errcode = 'DI010',
       message = format('a database has at most %s queues', dibs._bound('queues')),
       hint = 'put what differs from job to job into the kind, the group or the payload, not into the name of the queue';
   end if;
-  insert into dibs.queue (name) select unnest(v_missing) on conflict do nothing;
-  -- Another transaction may have created one of them meanwhile, and set its policy.
-  select sharded or coalesce(bool_or(q.shards > 1), false),
-    bounded or coalesce(bool_or(num_nonnulls(q.max_depth, q.max_age) > 0), false)
-  into sharded, bounded from dibs.queue as q where q.name = any (v_missing);
+  insert into dibs.queue (name) select unnest(missing) on conflict do nothing;
 end
 $$;
 
-comment on function dibs._ensure_queues is
-'Create those of the queues that do not exist; in strict mode raise DI011 instead. If `guarded`, raise 42501 for a queue
-that the caller may not use. `sharded` is true if one of them has shards, `bounded` if one has a max_depth or a
-max_age.';
+comment on function dibs._create_queues is
+'Create queues for their first jobs. Raise DI011 in strict mode, and DI010 for an empty name or too many queues.';
 
 create or replace function dibs._note_switches(jobs jsonb) returns void
 language plpgsql volatile

@@ -40,7 +40,7 @@ begin
     select r.due_at, r.run from dibs.ready as r where r.queue_id = any (v_ids) and r.group_key is not null
     limit c_max + 1) as r;
   if v_grouped > c_max then
-    -- Too many to read: the oldest pointer to a group is at least as old as the oldest job of a group.
+    -- Too many to read. The oldest pointer says when the oldest job of any group was due, or earlier.
     v_grouped_ready := least(v_grouped_ready, (
       select min(p.look_at) from unnest(v_ids) as shard (id) cross join lateral (
         select p.look_at from dibs.group_pointer as p

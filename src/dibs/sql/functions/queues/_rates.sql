@@ -13,7 +13,7 @@ as $$
 #variable_conflict use_column
 declare
   v_from constant uuid := dibs._id_floor(since);
-  -- Ids contain their time. If more than the bound were enqueued since, begin at the oldest of the newest.
+  -- Ids contain their time. If more jobs than the bound were enqueued since, the last of those that are counted.
   v_last constant uuid := (
     select j.id from dibs.job as j where j.id >= v_from order by j.id desc offset dibs._count_bound() - 1 limit 1);
 begin

@@ -28,7 +28,8 @@ begin atomic
       coalesce(sum(c.jobs) filter (where c.state = 'cancelled'), 0)::bigint as cancelled,
       min(c.since) as since,
       coalesce(array_agg(c.state order by c.state) filter (where c.is_estimate), '{}')
-        || array(select 'oldest_running' where bool_or(c.is_estimate) filter (where c.state = 'running')) as estimated
+        || case when bool_or(c.is_estimate and c.state = 'running') then array['oldest_running'] else '{}' end
+        as estimated
     from clock cross join lateral dibs._count_states(array(select v.id from visible as v), clock.at) as c
     group by c.queue_id
   )
@@ -46,5 +47,6 @@ end;
 comment on function dibs.depth is
 'The number of jobs of a queue, or of each queue without a name, in each state now; how long the oldest has been ready
 and running, and how long the oldest that has never run has been due (retries left out). Up to 10,000 jobs of a state
-are counted, and all of them while their table is small. Beyond that, the number is an estimate from a sample of the
-table''s pages, rounded to three digits, and `estimated` names it. An empty or unknown queue has zeros.';
+are counted (divided among the queues without a name), and all of them while their table is small. Beyond that, the
+number is an estimate from a sample of the table''s pages, rounded to three digits, and `estimated` names it. An empty
+or unknown queue has zeros.';

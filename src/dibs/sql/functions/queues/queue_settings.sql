@@ -6,7 +6,10 @@ begin atomic
   select distinct on (k.name) k.name, coalesce(a.actor, a.role), a.at
   from (
     select a.* from dibs.audit as a
-    where a.verb = 'set_queue' and a.queue = _find_last_setters.queue order by a.id desc limit 1000
+    where a.verb = 'set_queue' and a.queue = _find_last_setters.queue
+      -- Leave out a queue of the same name that was dropped.
+      and a.at >= (select q.created_at from dibs.queue as q where q.name = _find_last_setters.queue)
+    order by a.id desc limit 1000
   ) as a
   cross join lateral jsonb_object_keys(a.detail -> 'policy') as k (name)
   order by k.name, a.id desc;

@@ -43,8 +43,6 @@ create or replace function dibs._write_policy(queue text, policy jsonb) returns 
 language plpgsql volatile
 as $$
 begin
-  -- Lock in a separate statement, so that the next one reads what another set_queue has just changed.
-  perform from dibs.queue as q where q.name = _write_policy.queue for update;
   perform dibs._lock_shards(q.id) from dibs.queue as q where q.name = _write_policy.queue;
   -- Jobs of the old priority may still wait, so claims must go on looking for it.
   perform dibs._note_priorities(array_agg(q.id), array_agg(q.priority)) from dibs.queue as q
@@ -69,7 +67,7 @@ end
 $$;
 
 comment on function dibs._write_policy is
-'Write the settings that `policy` names into the row of a queue and of its shards, and lock these rows.';
+'Write the settings that `policy` names into the row of a queue, which the caller has locked, and of its shards.';
 
 create or replace function dibs.set_queue(name text, policy jsonb default '{}') returns void
 language plpgsql volatile security definer
@@ -77,6 +75,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_policy constant jsonb := dibs._read_policy(policy);
+  v_is_new boolean;
   v_old jsonb;
   v_new jsonb;
 begin
@@ -84,8 +83,11 @@ begin
     perform dibs._check_queue_access(array[name]);
   end if;
   perform dibs._begin_change() where v_policy ? 'shards';  -- New shards may stop the claims for a moment.
-  v_old := (select to_jsonb(q) from dibs.queues as q where q.name = set_queue.name);
   insert into dibs.queue (name) values (set_queue.name) on conflict do nothing;
+  v_is_new := found;
+  -- Lock first, so that the next statements read what another set_queue has just changed.
+  perform from dibs.queue as q where q.name = set_queue.name for update;
+  v_old := (select to_jsonb(q) from dibs.queues as q where q.name = set_queue.name and not v_is_new);
   perform dibs._write_policy(set_queue.name, v_policy);
   perform dibs._make_shards(q.id) from dibs.queue as q where q.name = set_queue.name;
   v_new := (select to_jsonb(q) from dibs.queues as q where q.name = set_queue.name);

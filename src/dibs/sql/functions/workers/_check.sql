@@ -13,7 +13,8 @@ begin
 end
 $$;
 
-comment on function dibs._check_facts is 'Raise DI010 unless the facts of a worker are a JSON object within its size.';
+comment on function dibs._check_facts is
+'Raise DI010 unless the facts of a worker are null, or a JSON object that is not too large.';
 
 create or replace function dibs._check_kinds(kinds text[]) returns void
 language plpgsql stable

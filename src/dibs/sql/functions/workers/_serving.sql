@@ -1,9 +1,9 @@
--- Which workers would run a job, by what they report.
+-- Find the workers that would run a job, by what they report.
 
 create or replace function dibs._live_workers(at timestamptz) returns setof dibs.worker
 language sql stable
 begin atomic
-  -- A worker may miss three heartbeats.
+  -- A heartbeat comes every 10 seconds, so a worker may miss two.
   select w.* from dibs.worker as w where w.seen_at > at - interval '30 seconds';
 end;
 
@@ -14,11 +14,12 @@ language sql stable
 begin atomic
   select w.* from dibs._live_workers(at) as w
   where w.facts -> 'queues' ? (
-    select coalesce(whole.name, q.name) from dibs.queue as q left join dibs.queue as whole on whole.id = q.shard_of
+    select coalesce(parent.name, q.name) from dibs.queue as q left join dibs.queue as parent on parent.id = q.shard_of
     where q.id = _workers_of_queue.queue_id);
 end;
 
-comment on function dibs._workers_of_queue is 'The live workers that report that they serve a queue.';
+comment on function dibs._workers_of_queue is
+'The live workers that report that they serve a queue, or the queue of this shard.';
 
 create or replace function dibs._why_unserved(queue_id integer, queue text, kind text, at timestamptz) returns text
 language sql stable

@@ -41,28 +41,50 @@ comment on function dibs._mean_run_times is
 'The mean time of a run of each queue in seconds: in this hour and the one before, otherwise ever; null if none was
 measured.';
 
-create or replace function dibs._concurrency_cap(queue dibs.queue, run_seconds double precision, running bigint)
+create or replace function dibs._group_concurrency_cap(queue dibs.queue, running bigint, at timestamptz)
 returns double precision
 language plpgsql stable
 as $$
 declare
-  v_limit double precision := (
-    select least(r.concurrency, r.rate * run_seconds) from dibs.limit_rule as r
-    where r.is_set and r.of_queue = (queue).name);
-  v_group_concurrency integer := (
-    select p.concurrency from dibs.group_policy as p where p.queue_id = (queue).id and p.group_key = dibs._nil_id());
-  v_groups bigint;
+  v_ids integer[] := dibs._queue_numbers((queue).id);
+  v_max constant integer := dibs._count_bound();
+  v_group_keys uuid[];
+  v_in_groups bigint;
+  v_ungrouped double precision;
 begin
-  if v_group_concurrency is not null then
-    -- Groups with a pointer can start jobs. A full group has none, but its jobs are among those that run.
-    select case when count(*) <= dibs._count_bound() then count(distinct p.group_key) end into v_groups
-    from (
-      select p.group_key from dibs.group_pointer as p where p.queue_id = any (dibs._queue_numbers((queue).id))
-      limit dibs._count_bound() + 1) as p;
+  if not (queue).has_group_policy then
+    return null;
   end if;
-  return least(v_limit, v_group_concurrency * v_groups + running);
+  -- The rotation of the noisy groups of a queue has its negated id.
+  v_group_keys := array(
+    select p.group_key from dibs.group_pointer as p
+    where p.queue_id = any (v_ids || array(select -n from unnest(v_ids) as n)) limit v_max + 1);
+  if cardinality(v_group_keys) > v_max then
+    return null;
+  end if;
+  select case when not coalesce(bool_or(p.concurrency is null), false) then coalesce(sum(p.concurrency), 0) end
+  into v_in_groups
+  from (select distinct k as group_key from unnest(v_group_keys) as k) as g
+  left join lateral dibs._find_group_policy((queue).id, g.group_key) as p on true;
+  select case when not bool_or(c.is_cut) then sum(c.jobs) end into v_ungrouped
+  from dibs._count_ungrouped((queue).id, at, v_max, false) as c where c.state = 'ready';
+  -- A full group has no pointer, but its jobs are among those that run.
+  return v_in_groups + v_ungrouped + running;
 end
 $$;
+
+comment on function dibs._group_concurrency_cap is
+'An upper bound for the jobs of a queue that may run at once: the concurrency of all groups that have a pointer, as only
+these can start jobs, the ready jobs without a group, and the running jobs. Null, for no cap, if a group has no
+concurrency, or if there are too many groups or jobs to count.';
+
+create or replace function dibs._concurrency_cap(
+  queue dibs.queue, run_seconds double precision, running bigint, at timestamptz) returns double precision
+language sql stable
+return least(
+  (select least(r.concurrency, r.rate * run_seconds) from dibs.limit_rule as r
+   where r.is_set and r.of_queue = (queue).name),
+  dibs._group_concurrency_cap(queue, running, at));
 
 comment on function dibs._concurrency_cap is
 'The most jobs of a queue that may run at once, by its limit, its rate and the concurrency of its groups; null without a
@@ -70,7 +92,7 @@ cap. `run_seconds` is how long a run takes: a rate of 2 per second allows 2 * ru
 
 create or replace function dibs._wanted_concurrency(
   queue dibs.queue, ready bigint, blocked bigint, running bigint, arriving double precision,
-  run_seconds double precision, target_seconds double precision,
+  run_seconds double precision, target_seconds double precision, at timestamptz,
   out load double precision, out at_once double precision)
 language plpgsql stable
 as $$
@@ -78,7 +100,7 @@ begin
   -- A blocked job starts when another one ends, in its place: however many are blocked, they need one slot.
   load := case when (queue).paused_at is not null or ready + blocked + running = 0 then 0
     else greatest((arriving + ready / target_seconds) * run_seconds, (blocked > 0)::integer) end;
-  at_once := greatest(least(load, dibs._concurrency_cap(queue, run_seconds, running)), running);
+  at_once := greatest(least(load, dibs._concurrency_cap(queue, run_seconds, running, at)), running);
 end
 $$;
 

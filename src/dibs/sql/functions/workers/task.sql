@@ -8,7 +8,7 @@ declare
   v_count integer;
 begin
   perform dibs._check_tasks(tasks);
-  -- Wait for transactions that move the same kinds, so that the next statement sees where they put them.
+  -- Lock the rows that the next statement deletes, so that it sees where a concurrent call has put these kinds.
   perform from dibs.task as t
   where exists (
     select from jsonb_to_recordset(tasks) as n (kind text, queue text)
@@ -20,6 +20,7 @@ begin
     from jsonb_to_recordset(tasks) as n (kind text, queue text, arguments jsonb, options jsonb)
     where dibs._may_see_queue(n.queue)
   ), moved as (
+    -- A row of a queue that the caller may not use stays. Its first_at is earlier, so find_task goes on to return it.
     delete from dibs.task as t using registered as r
     where t.kind = r.kind and t.queue <> r.queue and dibs._may_see_queue(t.queue) returning t.kind, t.first_at
   )

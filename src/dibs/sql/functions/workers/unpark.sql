@@ -8,12 +8,12 @@ declare
   v_ids uuid[] := array(
     select b.id from dibs.parked_kind as p
     join dibs.queue as q on q.id = p.queue_id
-    left join dibs.queue as whole on whole.id = q.shard_of
+    left join dibs.queue as parent on parent.id = q.shard_of
     cross join lateral (
       select (-b.priority) as rank, b.due_at, b.id from dibs.blocked as b
       where b.queue_id = p.queue_id and b.kind = p.kind and b.kind is not null
       order by (-b.priority), b.due_at, b.id limit max) as b
-    where p.kind = any (of_worker.kinds) and of_worker.facts -> 'queues' ? coalesce(whole.name, q.name)
+    where p.kind = any (of_worker.kinds) and of_worker.facts -> 'queues' ? coalesce(parent.name, q.name)
       and q.paused_at is null and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true))
     order by b.rank, b.due_at, b.id limit max);
 begin
@@ -33,9 +33,9 @@ begin
   if not exists (select from dibs.parked_kind) then
     return 0;
   end if;
-  return (
+  return coalesce((
     select dibs._unpark_for_worker(w, unpark.max) from dibs.worker as w
-    where w.id = dibs._worker_number(unpark.worker));
+    where w.id = dibs._worker_number(unpark.worker)), 0);
 end
 $$;
 
@@ -56,8 +56,8 @@ end
 $$;
 
 comment on function dibs._unpark_due is
-'Unblock up to `max` parked jobs whose pause is over, whatever their kind: claims by callers that are not registered may
-take any kind. Return how many.';
+'Unblock up to `max` parked jobs whose `again_at` has come, whatever their kind: a claim by a caller that is not
+registered may take any kind. Return how many.';
 
 create or replace function dibs._forget_parked_kinds() returns void
 language plpgsql volatile
@@ -76,4 +76,4 @@ begin
 end
 $$;
 
-comment on function dibs._forget_parked_kinds is 'Delete rows of parked_kind of which no job is parked any more.';
+comment on function dibs._forget_parked_kinds is 'Delete the rows of parked_kind for which no job is parked any more.';

@@ -79,4 +79,5 @@ begin atomic
   delete from dibs.worker as w where w.secret = retire_worker.worker;
 end;
 
-comment on function dibs.retire_worker is 'Worker protocol: delete the row of a worker that has stopped by itself.';
+comment on function dibs.retire_worker is
+'Worker protocol: delete the row of a worker that has stopped. It has released its shards before; its leases stay.';

@@ -62,7 +62,7 @@ begin
   cross join lateral (select coalesce(extract(epoch from run_time), mean.seconds) as seconds) as run
   cross join lateral (select coalesce(workers_wanted.slots, live.slots, 100) as slots) as worker
   cross join lateral dibs._wanted_concurrency(q, c.ready, c.blocked, c.running, coalesce(e.per_second, 0),
-    greatest(coalesce(run.seconds, 1), 0.001), v_target) as wanted
+    greatest(coalesce(run.seconds, 1), 0.001), v_target, v_now) as wanted
   order by q.name;
 end
 $$;
