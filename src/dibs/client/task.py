@@ -258,23 +258,24 @@ def _module_of(function: Callable[..., Any]) -> str:
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse options that a job does not have, and name the one that was probably meant."""
     for name in options.keys() - JobOptions.__annotations__.keys():
-        raise InvalidArgument(f"a job has no option {name!r}", hint=_hint_for(name))
+        raise _wrong_option(name)
     if options.get("ttl", 1) is None:
         hint = "leave it out for that of the app or the queue; dibs.policy.FOREVER never ends"
         raise InvalidArgument("a task's ttl is a number of seconds or a timedelta, not None", hint=hint)
 
 
-def _hint_for(wrong: str) -> str:
-    """Return a hint for an option that a job does not have."""
+def _wrong_option(name: str) -> InvalidArgument:
+    """Make the error for an option that a job does not have, with the place where it belongs or the one meant."""
     at_task, at_using = (*OWN, "name", "retry"), ("queue", "conn")
-    if wrong in at_task:
-        return f"set it where the task is made: app.task({wrong}=…)"
-    if wrong in at_using:
-        return f"set it for some jobs of the task: .using({wrong}=…)"
+    if name in at_task:
+        return InvalidArgument(f"{name} is no option of a job", hint=f"set it for the task: app.task({name}=…)")
+    if name in at_using:
+        return InvalidArgument(f"{name} is no option of a job", hint=f"set it for some enqueues: .using({name}=…)")
     from difflib import get_close_matches
 
-    near = get_close_matches(wrong, [*JobOptions.__annotations__, *at_task, *at_using], 1)
-    return f"did you mean {near[0]!r}?" if near else f"a job has {', '.join(sorted(JobOptions.__annotations__))}"
+    near = get_close_matches(name, [*JobOptions.__annotations__, *at_task, *at_using], 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"a job has {', '.join(sorted(JobOptions.__annotations__))}"
+    return InvalidArgument(f"a task has no option {name!r}", hint=hint)
 
 
 def settings_of(app: App, queue: str | None, retry: Retry, arguments: Mapping[str, Any]) -> TaskSettings:
