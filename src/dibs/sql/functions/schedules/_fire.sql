@@ -77,6 +77,43 @@ $$;
 
 comment on function dibs._cancel_open_runs is 'Cancel the jobs of a schedule that have not ended.';
 
+create or replace function dibs._look_up_open_runs(schedule_id integer, at timestamptz)
+returns table (
+  id uuid, failures_before integer, failures_now integer, outcome text, reason text, error text,
+  last_attempt timestamptz, duration interval, ended_at timestamptz)
+language sql stable
+begin atomic
+  -- One statement has one snapshot, in which a ticket is in exactly one table, or in none if its job succeeded.
+  select run.id, run.failures,
+    case
+      when dead.state = 'cancelled' then run.failures  -- a cancel is no failure
+      -- `charged` of a lease counts the attempt that is running.
+      else coalesce(ready.charged, blocked.charged, lease.charged - 1, dead.charged, run.failures) end,
+    case
+      when coalesce(ready.id, blocked.id, lease.id) is not null then null
+      when dead.id is not null then dead.state
+      when job.id is not null then 'succeeded'
+      else 'unknown' end,
+    split_part(dead.reason, E'\n', 1), last.error, greatest(last.claimed_at, lease.claimed_at),
+    last.ended_at - last.claimed_at, coalesce(dead.ended_at, last.ended_at, at)
+  from (
+    select x.id, x.slot, x.failures from dibs.schedule_run as x
+    where x.schedule_id = _look_up_open_runs.schedule_id and x.ended_at is null order by x.slot limit 2000) as run
+  left join dibs.ready on ready.id = run.id
+  left join dibs.blocked on blocked.id = run.id
+  left join dibs.lease on lease.id = run.id
+  left join dibs.dead on dead.id = run.id
+  left join lateral (select j.id from dibs.job as j where j.id = run.id offset 0) as job on true
+  left join lateral (
+    select a.claimed_at, a.ended_at, split_part(a.error, E'\n', 1) as error
+    from dibs.attempt as a where a.id = run.id order by a.run desc limit 1) as last on true
+  order by coalesce(dead.ended_at, last.ended_at, at), run.slot;
+end;
+
+comment on function dibs._look_up_open_runs is
+'Look up the jobs of up to 2,000 open runs of a schedule, in the order in which they ended: how many attempts have
+failed, by the last tick and now; the outcome, null while the job goes on; and the last attempt.';
+
 create or replace function dibs._record_run_outcomes(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
 as $$
@@ -84,55 +121,35 @@ as $$
 declare
   r record;
 begin
-  -- One statement has one snapshot, in which a ticket is in exactly one table, or in none if its job succeeded.
-  for r in
-    select run.id, run.failures as failures_before, lease.claimed_at as running_since, last.claimed_at, last.ended_at as last_end,
-      last.error, dead.reason,
-      case when coalesce(ready.id, blocked.id, lease.id) is not null then null
-        when dead.id is not null then dead.state when job.id is not null then 'succeeded' else 'unknown' end as outcome,
-      case when dead.state = 'cancelled' then run.failures
-        else coalesce(ready.charged, blocked.charged, lease.charged - 1, dead.charged, run.failures) end as failures_now,
-      coalesce(dead.ended_at, last.ended_at, at) as ended_at
-    from (
-      select x.id, x.slot, x.failures from dibs.schedule_run as x
-      where x.schedule_id = s.id and x.ended_at is null order by x.slot limit 2000) as run
-    left join dibs.ready on ready.id = run.id
-    left join dibs.blocked on blocked.id = run.id
-    left join dibs.lease on lease.id = run.id
-    left join dibs.dead on dead.id = run.id
-    left join lateral (select j.id from dibs.job as j where j.id = run.id offset 0) as job on true
-    left join lateral (
-      select a.claimed_at, a.ended_at, split_part(a.error, E'\n', 1) as error
-      from dibs.attempt as a where a.id = run.id order by a.run desc limit 1) as last on true
-    order by ended_at, run.slot
-  loop
-    s.last_attempt := greatest(s.last_attempt, r.claimed_at, r.running_since);
-    if r.failures_now > r.failures_before and r.outcome is distinct from 'succeeded' then
-      s.failed_attempts := s.failed_attempts + r.failures_now - r.failures_before;
-      s.status_message := coalesce(r.error, s.status_message);
-    end if;
+  for r in select o.* from dibs._look_up_open_runs(s.id, at) as o loop
+    s.last_attempt := greatest(s.last_attempt, r.last_attempt);
     if r.outcome = 'succeeded' then
       s.failed_attempts := 0;
       s.failed_runs := 0;
       s.succeeded := s.succeeded + 1;
       s.last_success := greatest(s.last_success, r.ended_at);
-      s.last_duration := r.last_end - r.claimed_at;
-      s.total_duration := s.total_duration + coalesce(r.last_end - r.claimed_at, interval '0');
+      s.last_duration := r.duration;
+      s.total_duration := s.total_duration + coalesce(r.duration, interval '0');
       s.status_message := null;
-    elsif r.outcome in ('failed', 'exhausted', 'expired') then
+    elsif r.failures_now > r.failures_before then
+      s.failed_attempts := s.failed_attempts + r.failures_now - r.failures_before;
+      s.status_message := coalesce(r.error, s.status_message);
+    end if;
+    if r.outcome in ('failed', 'exhausted', 'expired') then
       s.failed_runs := s.failed_runs + 1;
-      s.status_message := format('the last run ended as %s: %s', r.outcome, split_part(r.reason, E'\n', 1));
+      s.status_message := format('the last run ended as %s: %s', r.outcome, r.reason);
+      if s.failed_runs >= s.pause_after and s.paused_at is null then
+        s.paused_at := at;
+        s.pause_reason := format('%s runs in a row have failed', s.failed_runs);
+      end if;
     end if;
-    if r.outcome is not null or r.failures_now <> r.failures_before then
+    if r.outcome is not null then
       update dibs.schedule_run as x
-      set failures = greatest(r.failures_now, x.failures), outcome = r.outcome,
-        ended_at = case when r.outcome is not null then r.ended_at end,
-        duration = case when r.outcome is not null then r.last_end - r.claimed_at end
+      set failures = greatest(r.failures_now, x.failures), outcome = r.outcome, ended_at = r.ended_at,
+        duration = r.duration
       where x.id = r.id;
-    end if;
-    if s.failed_runs >= s.pause_after and s.paused_at is null and r.outcome in ('failed', 'exhausted', 'expired') then
-      s.paused_at := at;
-      s.pause_reason := format('%s runs in a row have failed', s.failed_runs);
+    elsif r.failures_now > r.failures_before then
+      update dibs.schedule_run as x set failures = r.failures_now where x.id = r.id;
     end if;
   end loop;
   return s;
@@ -140,8 +157,8 @@ end
 $$;
 
 comment on function dibs._record_run_outcomes is
-'Look up the open runs of a schedule. Close those whose jobs have ended, update the health of the schedule, and pause it
-if `pause_after` runs in a row have failed.';
+'Update the health of a schedule by its open runs. Close the runs whose jobs have ended, and pause the schedule if
+`pause_after` runs in a row have failed.';
 
 create or replace function dibs._handle_due_slots(s dibs.schedule, slots timestamptz[], at timestamptz)
 returns dibs.schedule

@@ -65,6 +65,27 @@ only theirs. Returns how many slots were `fired`, `skipped` and `missed`, how ma
 error, whether any schedule exists (`known`), whether there may be `more` to do, and the time until the next slot
 (`wait`, null if there is none).';
 
+create or replace function dibs._check_fired_slots(
+  s dibs.schedule, slots timestamptz[], upcoming timestamptz[], at timestamptz) returns void
+language plpgsql immutable
+as $$
+declare
+  v_in_time constant timestamptz[] := array(
+    select k from unnest(slots) as k where k > s.handled_until and k <= at order by k);
+begin
+  if slots is null or upcoming is null or slots <> v_in_time or cardinality(slots) > 10000
+    or slots[cardinality(slots)] >= upcoming[1] then
+    raise exception using errcode = 'DI051',
+      message = format('fire takes the slots of schedule %L after %s and up to now, in order, and the next ones',
+        s.name, s.handled_until),
+      hint = 'compute them from what run_schedules answered';
+  end if;
+end
+$$;
+
+comment on function dibs._check_fired_slots is
+'Refuse slots for `fire` that were handled before, are not due yet or are not in order, or more than 10,000 of them.';
+
 create or replace function dibs.fire(name text, revision bigint, slots timestamptz[], upcoming timestamptz[],
   trouble text default null, out answer text, out fired bigint, out skipped bigint, out missed bigint)
 language plpgsql volatile security definer
@@ -96,15 +117,7 @@ begin
     answer := 'troubled';
     return;
   end if;
-  if slots is null or upcoming is null
-    or slots is distinct from array(
-      select k from unnest(slots) as k where k > v_old.handled_until and k <= v_now order by k)
-    or slots[cardinality(slots)] >= upcoming[1] or cardinality(slots) > 10000 then
-    raise exception using errcode = 'DI051',
-      message = format('fire takes the slots of schedule %L after %s and up to now, in order, and the next ones',
-        fire.name, v_old.handled_until),
-      hint = 'compute them from what run_schedules answered';
-  end if;
+  perform dibs._check_fired_slots(v_old, slots, upcoming, v_now);
   begin
     s := dibs._record_run_outcomes(v_old, v_now);
     if s.paused_at is null then  -- A run that failed may have just paused it.
