@@ -128,7 +128,7 @@ begin
   end if;
   select c.* into v_job
   from dibs._claimed(v_lease.id, claim.token, queue.name, v_priority, v_lease.run, v_lease.charged, queue.max_attempts,
-    v_lease.losses, v_lease.due_at, v_lease.claimed_at, v_lease.lease_until, array[v_lease.id]) as c;
+    v_lease.losses, v_lease.due_at, v_lease.claimed_at, v_lease.lease_until) as c;
   return v_job;
 end
 $$;
