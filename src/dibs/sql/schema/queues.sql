@@ -176,7 +176,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into dibs.bell (queue_id) values (new.id) on conflict (queue_id) do nothing;
-  -- A snapshot older than `confine` does not see that queues are checked now. There this lock raises 40001.
+  -- A transaction whose snapshot is older than a `confine` does not see that queues are checked now. This lock raises
+  -- 40001 for it.
   if current_setting('transaction_isolation') <> 'read committed' then
     perform from dibs.setting as s for share;
   end if;

@@ -13,6 +13,7 @@ declare
   v_filter dibs.job_filter;
   v_ids uuid[];
   v_dead uuid[];
+  v_uncounted uuid[];
 begin
   select s.ids, s.next into v_ids, delete.next
   from dibs._begin_step('delete', delete.filter, v_states, delete.max, delete.after, delete.continues, dibs.now()) as s;
@@ -35,7 +36,8 @@ begin
       and not exists (select from dibs.lease as l where l.id = k)
       and not exists (select from dibs.dead as d where d.id = k));
   -- These can run no more, but some may have run since _find_deletable.
-  v_ids := array(select k from unnest(v_ids) as k where k <> all (dibs._uncounted_jobs(v_ids)) order by k);
+  v_uncounted := dibs._uncounted_jobs(v_ids);
+  v_ids := array(select k from unnest(v_ids) as k where k <> all (v_uncounted) order by k);
   delete from dibs.dead as d where d.id = any (v_ids);
   done := dibs._delete_jobs(v_ids);
   operation := dibs._audit('delete', delete.filter ->> 'queue', delete.filter, done, continues => delete.continues);

@@ -33,8 +33,7 @@ declare
   v_id integer := dibs._queue_number(queue);
   v_now timestamptz := dibs.now();
   v_queues integer[];
-  v_ready uuid[];
-  v_blocked uuid[];
+  v_ids uuid[];
 begin
   select q.paused_at into resume.paused_at from dibs.queue as q where q.id = v_id for update;
   perform dibs._lock_shards(v_id);
@@ -52,24 +51,25 @@ begin
       union all
       select b.id from dibs.blocked as b where b.queue_id = any (v_queues) and b.expire_at <= v_now));
     -- Lock by id and skip locked tickets, as every verb on many tickets does. Jobs past their deadline stay expired.
-    v_ready := array(
-      select r.id from dibs.ready as r
-      where r.queue_id = any (v_queues) and r.expire_at <= v_now
-        and dibs._postponed_expiry(r.id, r.expire_at, v_now + resume.extend) > v_now
-      order by r.id for update skip locked);
-    update dibs.ready as r set expire_at = dibs._postponed_expiry(r.id, r.expire_at, v_now + resume.extend)
-    where r.id = any (v_ready);
+    with late as materialized (
+      select r.id, dibs._postponed_expiry(r.id, r.expire_at, v_now + resume.extend) as later
+      from dibs.ready as r where r.queue_id = any (v_queues) and r.expire_at <= v_now
+      order by r.id for update skip locked
+    ), postponed as (
+      update dibs.ready as r set expire_at = l.later from late as l
+      where r.id = l.id and l.later > v_now returning r.id)
+    select count(*), array_agg(p.id) into resume.extended, v_ids from postponed as p;
     -- A claim that met only expired jobs in a group looks there again a moment later: let it look at once. Blocked
     -- tickets have no pointers.
-    perform dibs._add_pointers(v_ready, v_now);
-    v_blocked := array(
-      select b.id from dibs.blocked as b
-      where b.queue_id = any (v_queues) and b.expire_at <= v_now
-        and dibs._postponed_expiry(b.id, b.expire_at, v_now + resume.extend) > v_now
-      order by b.id for update skip locked);
-    update dibs.blocked as b set expire_at = dibs._postponed_expiry(b.id, b.expire_at, v_now + resume.extend)
-    where b.id = any (v_blocked);
-    resume.extended := cardinality(v_ready || v_blocked);
+    perform dibs._add_pointers(v_ids, v_now);
+    with late as materialized (
+      select b.id, dibs._postponed_expiry(b.id, b.expire_at, v_now + resume.extend) as later
+      from dibs.blocked as b where b.queue_id = any (v_queues) and b.expire_at <= v_now
+      order by b.id for update skip locked
+    ), postponed as (
+      update dibs.blocked as b set expire_at = l.later from late as l
+      where b.id = l.id and l.later > v_now returning 1)
+    select resume.extended + count(*) into resume.extended from postponed;
   end if;
   update dibs.queue as q set paused_at = null where q.id = v_id or q.shard_of = v_id;
   if (select q.ring from dibs.queue as q where q.id = v_id) then

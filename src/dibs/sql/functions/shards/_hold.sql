@@ -135,7 +135,7 @@ $$;
 comment on function dibs._end_lost_runs is
 'End the runs of lost holders in the shards of a queue that a worker has taken from them, as lost.';
 
-create or replace function dibs._balance_shards(queue dibs.queue, worker bigint, at timestamptz) returns void
+create or replace function dibs._balance_shards(queue dibs.queue, worker bigint, at timestamptz) returns integer[]
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -161,12 +161,14 @@ begin
   where s.parent = queue.id and s.worker = _balance_shards.worker and s.held_until = v_until and not s.is_drained
     and not exists (
       select from dibs.lease as l where l.queue_id = s.queue_id and l.worker is distinct from _balance_shards.worker);
+  return v_needed;
 end
 $$;
 
 comment on function dibs._balance_shards is
 'Give a worker its quota of the needed shards of a queue: release, renew and take shards, and end the runs that a lost
-holder left. A shard in which no run of another worker is left becomes drained, so that its holder may claim.';
+holder left. A shard in which no run of another worker is left becomes drained, so that its holder may claim. Return
+the needed shards.';
 
 create or replace function dibs._shard_note(queue_id integer, at timestamptz) returns text
 language sql stable

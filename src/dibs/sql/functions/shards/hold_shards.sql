@@ -10,6 +10,7 @@ declare
   v_now timestamptz := dibs.now();
   v_worker bigint;
   v_queue dibs.queue;
+  v_needed integer[] := '{}';
 begin
   perform dibs._check_isolation('hold_shards');
   if coalesce(cardinality(queues), 0) = 0 then
@@ -23,7 +24,7 @@ begin
   for v_queue in
     select q.* from dibs.queue as q where q.name = any (queues) and q.shards is not null order by q.id
   loop
-    perform dibs._balance_shards(v_queue, v_worker, v_now);
+    v_needed := v_needed || dibs._balance_shards(v_queue, v_worker, v_now);
   end loop;
   return query
   select k.name, null::integer, k.name, null::timestamptz, true, interval '30 seconds'
@@ -34,7 +35,7 @@ begin
   select p.name, coalesce(c.shard, 0)::integer, c.name, s.held_until, coalesce(s.is_drained, false),
     greatest(least(p.shard_lease / 3,
       (select min(o.held_until) - v_now from dibs.shard as o
-       where o.queue_id = any (dibs._needed_shards(p)) and o.worker <> v_worker),
+       where o.parent = p.id and o.queue_id = any (v_needed) and o.worker <> v_worker),
       case when not s.is_drained then interval '0.2 seconds' end), interval '0.1 seconds')
   from dibs.queue as p
   left join (
