@@ -56,7 +56,7 @@ declare
   v_gap record;
   v_last dibs.ready;
 begin
-  -- Start with one hole for each priority, up to the top. That is right if no ticket is left in its gaps.
+  -- If the claim empties both gaps of a priority, its hole reaches from the beginning of time up to the top.
   v_next_floor.due_us := array_fill(0::bigint, array[cardinality(v_floor.due_us)]);
   v_next_floor.ids := array_fill(dibs._nil_id(), array[cardinality(v_floor.due_us)]);
   v_next_floor.high_us := array_fill(v_top, array[cardinality(v_floor.due_us)]);
@@ -89,7 +89,7 @@ begin
     v_is_stopped[v_gap.slot_no] := true;
     v_last := case when cardinality(v_batch.tickets) > v_before then v_batch.tickets[cardinality(v_batch.tickets)] end;
     if v_gap.is_above and coalesce(dibs._micros(v_last.due_at), v_top) >= v_top then
-      -- Only tickets were taken beside which others may still be committed, or none: keep the old hole.
+      -- No ticket was taken, or only ones above the top, where others may still commit: keep the old hole.
       v_next_floor.due_us[v_gap.slot_no] := v_floor.due_us[v_gap.slot_no];
       v_next_floor.ids[v_gap.slot_no] := v_floor.ids[v_gap.slot_no];
       v_next_floor.high_us[v_gap.slot_no] := v_floor.high_us[v_gap.slot_no];

@@ -161,7 +161,7 @@ begin
     v_scans := v_step.scans;
     v_batches := v_batches || v_step.batches;
   end if;
-  -- Return what was reserved of queues' own limits and not used.
+  -- Return the units and tokens of queues' own limits that were reserved and not used.
   perform case when (s.reservation).units is not null
       then dibs._return_units((s.reservation).limit_id, s.allowed, claim.at) end,
     case when (s.reservation).has_rate then dibs._return_tokens((s.reservation).limit_id, s.allowed) end
@@ -189,7 +189,7 @@ declare
 begin
   foreach v_queue in array queues loop
     v_counts_bytes := v_counts_bytes or v_queue.has_large;
-    -- Groups and limits have their own order, so a queue that has them is served oldest first.
+    -- A queue with groups or limits is always served oldest first.
     if v_queue.newest_first and not (v_queue.has_limit or v_queue.has_job_limits or v_queue.has_groups) then
       v_newest := v_newest || v_queue;
     else

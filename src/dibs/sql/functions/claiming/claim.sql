@@ -139,7 +139,8 @@ begin
     return query select l.* from dibs._leased_by(v_token, v_worker, queues) as l;
     if found then return; end if;
   end if;
-  -- Ignore a time later than any we would set: the clock was set back.
+  -- A claim of one job soon after another starts at the same floor. Ignore a time later than any we would set: the
+  -- clock was set back.
   if claim.max = 1 and (v_floor).priorities = array[v_queue.priority]
     and (v_floor).reuse_until - dibs._micros(clock_timestamp()) between 1 and dibs._constant('floor_reuse_us') then
     v_job := dibs._claim_one(v_queue, v_floor, v_claim);
