@@ -41,16 +41,16 @@ set jit = off
 as $$
 declare
   -- The end of the range to read: the latest kept_from of all queues. There is no max of uuid.
-  v_before constant uuid := (
+  v_end constant uuid := (
     select max(dibs._id_floor(dibs._first_kept_day(at, q.retention))::text) from dibs.queue as q)::uuid;
-  v_looked bigint;
-  v_last uuid;
+  v_read_count bigint;
+  v_last_read uuid;
   v_old uuid[];
 begin
   with queue as materialized (
     select q.id, q.retention, dibs._id_floor(dibs._first_kept_day(at, q.retention)) as kept_from from dibs.queue as q
   ), candidate as materialized (
-    select j.id, j.queue_id from dibs.job as j where j.id > after and j.id < v_before
+    select j.id, j.queue_id from dibs.job as j where j.id > after and j.id < v_end
     order by j.id limit 10 * _trim_jobs.max
   ), before_kept_days as materialized (
     select c.id, q.retention from candidate as c join queue as q on q.id = c.queue_id and c.id < q.kept_from
@@ -64,10 +64,10 @@ begin
   )
   select array(select o.id from old as o order by o.id), (select count(*) from candidate),
     (select c.id from candidate as c order by c.id desc limit 1)
-  into v_old, v_looked, v_last;
+  into v_old, v_read_count, v_last_read;
   trimmed := dibs._delete_past_retention(v_old, at);
   next := case when cardinality(v_old) = _trim_jobs.max then v_old[_trim_jobs.max]
-    when v_looked = 10 * _trim_jobs.max then v_last end;
+    when v_read_count = 10 * _trim_jobs.max then v_last_read end;
 end
 $$;
 
@@ -86,11 +86,11 @@ set jit = off
 as $$
 declare
   -- The end of the range to read: the latest kept_from of all queues. There is no max of uuid.
-  v_before constant uuid := (
+  v_end constant uuid := (
     select max(dibs._id_floor(dibs._first_kept_day(at, q.history_retention))::text) from dibs.queue as q)::uuid;
-  v_looked bigint;
-  v_last uuid;
-  v_old bigint;
+  v_read_count bigint;
+  v_last_read uuid;
+  v_old_count bigint;
   v_last_old uuid;
 begin
   with queue as materialized (
@@ -99,7 +99,7 @@ begin
     from dibs.queue as q
   ), candidate as materialized (
     select a.id, a.run, a.queue_id, a.ended_at from dibs.attempt as a
-    where a.id > after and a.id < v_before order by a.id, a.run limit 10 * _trim_attempts.max
+    where a.id > after and a.id < v_end order by a.id, a.run limit 10 * _trim_attempts.max
   ), old as materialized (
     -- A job may have run long after its enqueue, so its day and the end of the attempt both have to be old enough. The
     -- queue may have been dropped: then no retention keeps its attempts any more.
@@ -113,8 +113,9 @@ begin
   select (select count(*) from gone),
     (select count(*) from old), (select o.id from old as o order by o.id desc limit 1),
     (select count(*) from candidate), (select c.id from candidate as c order by c.id desc limit 1)
-  into trimmed, v_old, v_last_old, v_looked, v_last;
-  next := case when v_old = _trim_attempts.max then v_last_old when v_looked = 10 * _trim_attempts.max then v_last end;
+  into trimmed, v_old_count, v_last_old, v_read_count, v_last_read;
+  next := case when v_old_count = _trim_attempts.max then v_last_old
+    when v_read_count = 10 * _trim_attempts.max then v_last_read end;
 end
 $$;
 
