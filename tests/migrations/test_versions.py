@@ -19,6 +19,8 @@ from dibs import sql
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import psycopg
+
 LATEST = sql.latest_version()
 
 EXPAND = {
@@ -126,3 +128,17 @@ def test_releases_side_by_side(start: Callable[..., Running]) -> None:
     assert last("migrate") == LATEST + 2
     assert later() == [0, 1, 2]
     assert now() == "SchemaTooNew", "two versions behind"
+
+
+def test_a_client_reads_a_function_of_a_later_schema_with_another_column(
+    client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    client.enqueue("q", "k")
+    db.execute("alter function dibs.depth(text) rename to depth_before")
+    [(table,)] = db.execute("select pg_get_function_result('dibs.depth_before(text)'::regprocedure)").fetchall()
+    db.execute(
+        f"create function dibs.depth(queue text default null) returns {table[:-1]}, later integer)"
+        " language sql begin atomic select d.*, 7 from dibs.depth_before(queue) as d; end"
+    )
+    assert client.queues.depth("q").ready == 1
+    assert [depth.ready for depth in client.queues.depths()] == [1]

@@ -28,17 +28,15 @@ class Service:
         tasks = {asyncio.create_task(loop.run(), name=loop.name) for loop in self._loops}
         stopped = asyncio.create_task(until.wait())
         try:
-            await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            self._stop_loops()
+            try:
+                await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for loop in self._loops:
+                    loop.stop()
             if tasks:
                 await asyncio.wait(tasks, timeout=self._grace)
         finally:
-            self._stop_loops()
             await end([*tasks, stopped])
         for task in tasks:
             if not task.cancelled():
                 task.result()
-
-    def _stop_loops(self) -> None:
-        for loop in self._loops:
-            loop.stop()

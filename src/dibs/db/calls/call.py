@@ -17,7 +17,7 @@ from dibs.policy import Backoff, Seconds, seconds
 from dibs.states import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 R = TypeVar("R")
 Row = tuple[Any, ...]
@@ -67,9 +67,13 @@ def all_answers(rows: list[Row]) -> list[Answered]:
     return [Answered(id, Answer(answer)) for id, answer in rows]
 
 
-def columns(cls: type[msgspec.Struct]) -> str:
-    """List the columns of a view whose rows become values of this class."""
-    return ", ".join(cls.__struct_fields__)
+RENAMED: Mapping[str, str] = {"queue": "in_queue", "kind": "of_kind"}
+"""The columns of functions whose arguments are called queue and kind."""
+
+
+def columns(cls: type[msgspec.Struct], renamed: Mapping[str, str] = {}) -> str:
+    """List the columns whose rows become values of this class. With ``*`` a later schema could add one."""
+    return ", ".join(renamed.get(name, name) for name in cls.__struct_fields__)
 
 
 def to_json(value: Any) -> str:

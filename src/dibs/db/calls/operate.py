@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dibs.policy import Seconds
 
 
+STEP = "matched, done, next, operation"
 STEP_ARGS = "max => %s, after => %s, continues => %s, dry_run => %s"
 
 
@@ -56,17 +57,17 @@ def _retried(rows: list[Row]) -> Step:
 
 def delete(filter: JobFilter, args: StepArgs) -> Call[Step]:
     """Delete ended jobs."""
-    return _step_call(f"select * from dibs.delete(%s::jsonb, {STEP_ARGS})", (_filter(filter),), args)
+    return _step_call(f"select {STEP} from dibs.delete(%s::jsonb, {STEP_ARGS})", (_filter(filter),), args)
 
 
 def purge(queue: str, args: StepArgs) -> Call[Step]:
     """Delete a queue's waiting jobs."""
-    return _step_call(f"select * from dibs.purge(%s, {STEP_ARGS})", (queue,), args)
+    return _step_call(f"select {STEP} from dibs.purge(%s, {STEP_ARGS})", (queue,), args)
 
 
 def move(filter: JobFilter, to: str, args: StepArgs) -> Call[Step]:
     """Put waiting and dead jobs into another queue."""
-    return _step_call(f"select * from dibs.move(%s::jsonb, %s, {STEP_ARGS})", (_filter(filter), to), args)
+    return _step_call(f"select {STEP} from dibs.move(%s::jsonb, %s, {STEP_ARGS})", (_filter(filter), to), args)
 
 
 def retry(filter: JobFilter, rate: float | None, delay: float, now: bool, args: StepArgs) -> Call[Step]:
@@ -82,12 +83,14 @@ def retry(filter: JobFilter, rate: float | None, delay: float, now: bool, args: 
 
 def cancel_where(filter: JobFilter, reason: str, args: StepArgs) -> Call[Step]:
     """Cancel jobs by filter."""
-    return _step_call(f"select * from dibs.cancel_where(%s::jsonb, %s, {STEP_ARGS})", (_filter(filter), reason), args)
+    return _step_call(
+        f"select {STEP} from dibs.cancel_where(%s::jsonb, %s, {STEP_ARGS})", (_filter(filter), reason), args
+    )
 
 
 def undo(operation: int, args: StepArgs) -> Call[Step]:
     """Undo an operation."""
-    return _step_call(f"select * from dibs.undo(%s, {STEP_ARGS})", (operation,), args)
+    return _step_call(f"select matched, done, next, audit from dibs.undo(%s, {STEP_ARGS})", (operation,), args)
 
 
 FIND = (

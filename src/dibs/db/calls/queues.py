@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.db.calls.call import SPAN, Call, columns, first, in_seconds, nothing, to_json
+from dibs.db.calls.call import RENAMED, SPAN, Call, columns, first, in_seconds, nothing, to_json
 from dibs.info import Depth, DrainEstimate, PriorityDepth, QueueInfo, Resumed, SettingInfo, WorkersWanted
 from dibs.policy import QueuePolicy, Seconds, seconds
 
@@ -72,13 +72,13 @@ def depth_by_priority(queue: str) -> Call[list[PriorityDepth]]:
 
 def depth(queue: str) -> Call[Depth]:
     """Count the jobs of a queue in each state."""
-    return Call("select * from dibs.depth(%s)", (queue,), lambda rows: Depth(*rows[0]), slow=True)
+    return Call(f"select {columns(Depth)} from dibs.depth(%s)", (queue,), lambda rows: Depth(*rows[0]), slow=True)
 
 
 def depths() -> Call[list[Depth]]:
     """Count the jobs of every queue in each state."""
     return Call(
-        "select * from dibs.depth() order by queue",
+        f"select {columns(Depth)} from dibs.depth() order by queue",
         (),
         lambda rows: [Depth(*row) for row in rows],
         slow=True,
@@ -100,7 +100,7 @@ def workers_wanted(
 ) -> Call[list[WorkersWanted]]:
     """Compute how many workers a queue needs, or each queue."""
     return Call(
-        f"select * from dibs.workers_wanted(%s, {SPAN}, %s, {SPAN})",
+        f"select {columns(WorkersWanted, RENAMED)} from dibs.workers_wanted(%s, {SPAN}, %s, {SPAN})",
         (queue, seconds(target), concurrency, in_seconds(run_time)),
         lambda rows: [WorkersWanted(*row) for row in rows],
         slow=True,

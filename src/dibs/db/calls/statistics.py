@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.db.calls.call import SPAN, Call, columns, in_seconds, nothing
+from dibs.db.calls.call import RENAMED, SPAN, Call, columns, in_seconds, nothing
 from dibs.stats import Counters, Statistics, Totals
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def statistics(
     """Sum up recent runs by queue, kind, both or neither."""
     words = [by] if isinstance(by, str) else list(by)
     return Call(
-        f"select * from dibs.statistics(%s, %s, {SPAN}, {SPAN}, %s)",
+        f"select {columns(Statistics, RENAMED)} from dibs.statistics(%s, %s, {SPAN}, {SPAN}, %s)",
         (queue, kind, in_seconds(since), in_seconds(every), words),
         lambda rows: [Statistics(*row) for row in rows],
         slow=True,
@@ -39,7 +39,12 @@ def totals(queue: str | None, kind: str | None) -> Call[list[Totals]]:
 
 def counters() -> Call[list[Counters]]:
     """Return counters since the install: numbers that only rise."""
-    return Call("select * from dibs.counters()", (), lambda rows: [Counters(*row) for row in rows], slow=True)
+    return Call(
+        f"select {columns(Counters, RENAMED)} from dibs.counters()",
+        (),
+        lambda rows: [Counters(*row) for row in rows],
+        slow=True,
+    )
 
 
 def set_stat_retention(minutes: Seconds | None, hours: Seconds | None) -> Call[None]:
