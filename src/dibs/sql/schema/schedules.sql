@@ -65,12 +65,14 @@ comment on column dibs.schedule.app is 'The app that declares the schedule; null
 comment on column dibs.schedule.declared is
 'The declaration as the app last sent it. Changes by hand stay until it differs.';
 comment on column dibs.schedule.declared_by is 'The login that owns the schedule.';
-comment on column dibs.schedule.retired_at is 'When the app stopped to declare the schedule. Since then only `trigger` makes jobs of it.';
+comment on column dibs.schedule.retired_at is
+'When the app stopped to declare the schedule. Since then only `trigger` makes jobs of it.';
 comment on column dibs.schedule.every is 'The duration of an interval, fixed_rate or fixed_delay rule.';
 comment on column dibs.schedule.catch_up is 'The newest so many of the due slots get a job, even if they are late.';
 comment on column dibs.schedule.grace is 'A slot is late if it is handled this long after its time.';
 comment on column dibs.schedule.pause_after is 'Pause after so many failed runs in a row; null for never.';
-comment on column dibs.schedule.anchor is 'A fixed rate has its slots at `anchor` plus multiples of `every`, except those up to `handled_until`.';
+comment on column dibs.schedule.anchor is
+'A fixed rate has its slots at `anchor` plus multiples of `every`, except those up to `handled_until`.';
 comment on column dibs.schedule.handled_until is 'Slots up to this time are decided.';
 comment on column dibs.schedule.next_scheduled is
 'The next slot. Null once the schedule has ended, while a fixed delay waits for its run to end, and until a client has
@@ -79,7 +81,8 @@ comment on column dibs.schedule.tick_at is
 'When run_schedules looks at the schedule next: at the next slot, or earlier to read cron or to try a slot again.';
 comment on column dibs.schedule.upcoming is 'The next slots of a cron schedule, which a client computed.';
 comment on column dibs.schedule.held is 'Due slots, in order, that wait for the open run to end.';
-comment on column dibs.schedule.last_slot is 'The latest slot that got a job; last_job is the latest job, also of `trigger`.';
+comment on column dibs.schedule.last_slot is
+'The latest slot that got a job; last_job is the latest job, also of `trigger`.';
 comment on column dibs.schedule.failed_attempts is 'Failed attempts since the last run that succeeded.';
 comment on column dibs.schedule.failed_runs is 'Runs that failed, in a row, since the last run that succeeded.';
 comment on column dibs.schedule.fired is 'How many jobs were made, also by `trigger`.';

@@ -53,8 +53,8 @@ comment on column dibs.stat_mark.next is 'Runs of transactions below this number
 comment on column dibs.stat_mark.open is 'Transactions below `next` that were in progress at the last round.';
 comment on column dibs.stat_mark.ended_at is 'The latest end of a run that is counted.';
 comment on column dibs.stat_mark.restored_until is
-'Runs that ended up to this time were counted before the dump that this database was restored from. `-infinity` if it was
-not restored.';
+'Runs that ended up to this time were counted before the dump that this database was restored from. `-infinity` if it
+was not restored.';
 insert into dibs.stat_mark (relation, next) values ('dibs.attempt'::regclass, txid_current());
 
 create table dibs.stat_unrun (

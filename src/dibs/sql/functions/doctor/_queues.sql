@@ -66,7 +66,7 @@ end
 $$;
 
 comment on function dibs._untried_jobs is
-'Jobs of a queue that were due before a time and still wait for their first attempt. It looks at the oldest
+'Return jobs of a queue that were due before a time and still wait for their first attempt. It looks at the oldest
 `max_tickets` tickets of each priority, and at as many of groups and as many blocked ones.';
 
 create or replace function dibs._find_expiring_jobs(at timestamptz) returns setof dibs.finding
@@ -155,7 +155,8 @@ create or replace function dibs._find_bad_schedules(at timestamptz) returns seto
 language sql stable
 begin atomic
   select 'schedule-failing', 'warning',
-    format('schedule %s failed%s', s.name, coalesce(': ' || s.status_message, ' ' || s.failed_runs || ' runs in a row')),
+    format('schedule %s failed%s', s.name,
+      coalesce(': ' || s.status_message, format(' %s runs in a row', s.failed_runs))),
     'Its work has not been done.',
     format('dibs schedules show %s; then dibs channels error-log, dibs jobs --dead', s.name),
     s.name

@@ -45,7 +45,7 @@ begin atomic
 end;
 
 comment on function dibs._code_digests is
-'All functions and views of dibs, each with a digest of its definition, owner and grants.';
+'Return all functions and views of dibs, each with a digest of its definition, owner and grants.';
 
 create or replace function dibs._table_digests() returns table (name text, digest text)
 language sql stable
@@ -71,7 +71,7 @@ begin atomic
 end;
 
 comment on function dibs._table_digests is
-'All tables, indexes and triggers of dibs, each with a digest of its definition.';
+'Return all tables, indexes and triggers of dibs, each with a digest of its definition.';
 
 -- The definitions of views and the names of functions depend on the search path: pin that of `doctor`.
 create or replace function dibs._record_installed_code() returns void

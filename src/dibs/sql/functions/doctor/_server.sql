@@ -52,13 +52,14 @@ comment on function dibs._find_old_server is
 create or replace function dibs._count_connections() returns bigint
 language sql stable
 begin atomic
-  -- Without pg_read_all_stats the backend_type of other roles' sessions is null. Background processes have no user or no
+  -- Without pg_read_all_stats the backend_type of other roles' sessions is null. Background processes lack a user or a
   -- database.
   select count(*) from pg_catalog.pg_stat_activity as a
   where coalesce(a.backend_type, 'client backend') = 'client backend' and num_nulls(a.datid, a.usesysid) = 0;
 end;
 
-comment on function dibs._count_connections is 'The number of connections of clients to the server, to any database.';
+comment on function dibs._count_connections is
+'Return the number of connections of clients to the server, to any database.';
 
 create or replace function dibs._find_few_connections() returns setof dibs.finding
 language sql stable

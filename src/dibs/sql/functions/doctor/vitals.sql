@@ -19,6 +19,6 @@ end
 $$;
 
 comment on function dibs.vitals is
-'Worker protocol: numbers of the whole database, for monitoring: workers, chores, schedules, limits, sizes and dead rows
-of tables, the age of the oldest transaction, the notification queue and connections. Each row has the name of a metric
-without `dibs_`, the values of its labels, and the number.';
+'Worker protocol: return numbers of the whole database, for monitoring: workers, chores, schedules, limits, sizes and
+dead rows of tables, the age of the oldest transaction, the notification queue and connections. Each row has the name of
+a metric without `dibs_`, the values of its labels, and the number.';

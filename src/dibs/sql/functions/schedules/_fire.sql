@@ -16,7 +16,7 @@ begin atomic
 end;
 
 comment on function dibs._slot_jobs is
-'One job for each slot of a schedule, as a batch for enqueue_many. A triggered job has no jitter.';
+'Return one job for each slot of a schedule, as a batch for enqueue_many. A triggered job has no jitter.';
 
 create or replace function dibs._enqueue_slots(s dibs.schedule, slots timestamptz[], triggered boolean, at timestamptz)
 returns dibs.schedule

@@ -98,7 +98,7 @@ begin
 end
 $$;
 
-comment on function dibs._without_payload is 'The row of a schedule without its job and its declaration.';
+comment on function dibs._without_payload is 'Return the row of a schedule without its job and its declaration.';
 
 create or replace function dibs._upsert_schedule(
   name text, rule jsonb, job jsonb, app text, declared jsonb, at timestamptz)

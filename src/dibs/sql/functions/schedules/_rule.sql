@@ -29,7 +29,7 @@ return dibs._from_micros(dibs._micros(anchor) + dibs._micros('epoch'::timestampt
     / dibs._micros('epoch'::timestamptz + every)) + 1, 0)::bigint);
 
 comment on function dibs._next_rate_slot is
-'The first slot after `after` of a fixed rate: the slots are anchor + n * every, with n from 0.';
+'Return the first slot after `after` of a fixed rate: the slots are anchor + n * every, with n from 0.';
 
 create or replace function dibs._check_time_zone(zone text) returns void
 language plpgsql stable

@@ -24,7 +24,7 @@ as $$
 declare
   v_last constant timestamptz := dibs._next_rate_slot(s.anchor, s.every, least(at, s.end_at)) - s.every;
   v_per_grace constant bigint := ceil(extract(epoch from s.grace) / extract(epoch from s.every));
-  -- No slot before this one is on time or among the newest `catch_up`. There may be millions of them.
+  -- Slots before this one, perhaps millions, are neither on time nor among the newest `catch_up`.
   v_first constant timestamptz := greatest(s.next_scheduled, v_last - s.every * (s.catch_up + v_per_grace));
 begin
   s.missed := s.missed
@@ -35,7 +35,8 @@ end
 $$;
 
 comment on function dibs._handle_due_rate_slots is
-'Decide about all due slots of a fixed rate, and set the next one. Slots too old to be listed are missed.';
+'Decide about all due slots of a fixed rate, and set the next one. Slots that can only be missed are counted, and not
+listed one by one.';
 
 create or replace function dibs._tick_schedule(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
@@ -71,8 +72,8 @@ end
 $$;
 
 comment on function dibs._tick_schedule is
-'Do one tick of a schedule: record how its runs ended, enqueue a held slot, and handle the slots that are due. Cron slots
-are left to `fire`.';
+'Do one tick of a schedule: record how its runs ended, enqueue a held slot, and handle the slots that are due. Cron
+slots are left to `fire`.';
 
 create or replace function dibs._retry_tick_later(s dibs.schedule, error text, at timestamptz) returns dibs.schedule
 language plpgsql immutable

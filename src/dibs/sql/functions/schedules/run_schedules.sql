@@ -37,8 +37,9 @@ begin
       s := dibs._retry_tick_later(v_old, sqlerrm, v_now);
       troubled := troubled + 1;
     end;
-    if s.rule = 'cron' and s.paused_at is null and s.retired_at is null and s.tick_at <= v_now
+    if s.rule = 'cron' and s.tick_at <= v_now and s.paused_at is null and s.retired_at is null
       and dibs._may_see_queue(s.job ->> 'queue') then
+      -- `fire` compares the revision with that of the row as it is saved below.
       cron := cron || jsonb_build_object('name', s.name, 'cron', s.cron, 'zone', s.zone, 'after', s.handled_until,
         'until', least(v_now, s.end_at), 'revision', s.revision + (s is distinct from v_old)::integer);
     end if;
@@ -139,10 +140,10 @@ $$;
 
 comment on function dibs.fire is
 'Worker protocol: make the jobs of the due slots of a cron schedule, and store its next slots. `slots`: all slots after
-the `after` that `run_schedules` returned, up to its `until`; `upcoming`: the ones that follow; `trouble`: why the client cannot
-read the expression. Answers `ok`; `stale` if the schedule has another revision or is being changed, because another
-process was faster or somebody changed it (nothing was done); `troubled` if the job was refused or `trouble` was given:
-the slot stays, and is tried again after 10 seconds.';
+the `after` that `run_schedules` returned, up to its `until`; `upcoming`: the ones that follow; `trouble`: why the
+client cannot read the expression. Answers `ok`; `stale` if the schedule has another revision or is being changed,
+because another process was faster or somebody changed it (nothing was done); `troubled` if the job was refused or
+`trouble` was given: the slot stays, and is tried again after 10 seconds.';
 
 create or replace function dibs.trigger(name text, force boolean default false, out job_id uuid, out answer text)
 language plpgsql volatile security definer

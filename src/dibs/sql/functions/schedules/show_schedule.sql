@@ -27,8 +27,8 @@ end
 $$;
 
 comment on function dibs.preview_schedule is
-'The next slots of a schedule, up to `count`. For cron: up to 10, which the last scheduler has stored. For an interval:
-as if each slot fired in time. For a fixed delay and once: one slot, if it is known.';
+'Return the next slots of a schedule, up to `count`. For cron: up to 10, which the last scheduler has stored. For an
+interval: as if each slot fired in time. For a fixed delay and once: one slot, if it is known.';
 
 create or replace function dibs.show_schedule(name text) returns jsonb
 language sql volatile security definer
@@ -43,5 +43,5 @@ begin atomic
 end;
 
 comment on function dibs.show_schedule is
-'A schedule as one JSON document: its row of the view `schedules`, its job and its last 10 runs. Null if there is none
-of that name.';
+'Return a schedule as one JSON document: its row of the view `schedules`, its job and its last 10 runs. Null if there is
+none of that name.';

@@ -5,13 +5,13 @@ language sql immutable parallel safe
 return case when us is not null then least(greatest(
   ceil(4 * ln(greatest(us, 1) / 100.0::double precision) / ln(2::double precision))::integer + 1, 1), 160) end;
 
-comment on function dibs._bar_of is 'The bar (1 to 160) of a duration in microseconds; null for null.';
+comment on function dibs._bar_of is 'Return the bar (1 to 160) of a duration in microseconds; null for null.';
 
 create or replace function dibs._bar_upper_us(bar integer) returns double precision
 language sql immutable strict parallel safe
 return 100 * power(2::double precision, (bar - 1) / 4.0::double precision);
 
-comment on function dibs._bar_upper_us is 'The longest duration of a bar, in microseconds.';
+comment on function dibs._bar_upper_us is 'Return the longest duration of a bar, in microseconds.';
 
 create or replace function dibs._histogram(bars integer[], counts bigint[]) returns bigint[]
 language sql immutable parallel safe
@@ -30,7 +30,7 @@ return coalesce((
   select array_agg(coalesce(pair.a, 0) + coalesce(pair.b, 0) order by pair.bar)
   from unnest(a, b) with ordinality as pair (a, b, bar)), '{}');
 
-comment on function dibs._add_histograms is 'The sum of two histograms, which may differ in length.';
+comment on function dibs._add_histograms is 'Return the sum of two histograms, which may differ in length.';
 
 create or replace function dibs._quantile(bars bigint[], counts bigint[], fraction double precision, max_us bigint)
 returns interval
@@ -48,18 +48,18 @@ begin atomic
 end;
 
 comment on function dibs._quantile is
-'A quantile of a histogram that is given as pairs of bar and count: for fraction 0.95 the duration that 95 % of all
-durations do not exceed, exact to the width of a bar and at most `max_us`. Null if the histogram is empty.';
+'Return a quantile of a histogram that is given as pairs of bar and count: for fraction 0.95 the duration that 95 % of
+all durations do not exceed, exact to the width of a bar and at most `max_us`. Null if the histogram is empty.';
 
 create or replace function dibs._mean_duration(total_us numeric, count numeric) returns interval
 language sql immutable parallel safe
 return case when count > 0 then (total_us / count)::double precision * interval '1 microsecond' end;
 
 comment on function dibs._mean_duration is
-'The mean of durations from their sum in microseconds and their count; null for count 0.';
+'Return the mean of durations from their sum in microseconds and their count; null for count 0.';
 
 create or replace function dibs._micros_between(from_at timestamptz, to_at timestamptz) returns bigint
 language sql immutable parallel safe
 return (date_part('epoch', to_at - from_at) * 1000000)::bigint;
 
-comment on function dibs._micros_between is 'The time between two timestamps, in microseconds.';
+comment on function dibs._micros_between is 'Return the time between two timestamps, in microseconds.';

@@ -9,7 +9,7 @@ begin atomic
 end;
 
 comment on function dibs._open_transactions is
-'A number of transactions (`next`), and the transactions below it that are in progress (`open`; our own is always
+'Return a number of transactions (`next`), and the transactions below it that are in progress (`open`; our own is always
 listed): all others below `next` have ended. Later ones may be in progress, too.';
 
 create or replace function dibs._read_mark(next bigint, open bigint[]) returns dibs.stat_mark
@@ -21,8 +21,8 @@ begin
   if v_mark.relation = 'dibs.attempt'::regclass and v_mark.next <= _read_mark.next then
     return v_mark;
   end if;
-  -- Restored from a dump: the transaction numbers of its runs are another server's, and may be larger than ours. So tell
-  -- by the end of a run whether it is counted: it is, up to the latest end that was counted before the dump.
+  -- Restored from a dump: the transaction numbers of its runs are another server's, and may be larger than ours. So go
+  -- by the end of a run: up to the latest end that was counted before the dump, all runs are counted.
   v_mark.relation := 'dibs.attempt'::regclass;
   v_mark.restored_until := v_mark.ended_at;
   v_mark.next := (select least(_read_mark.next, min(o.xact), (
@@ -34,8 +34,8 @@ end
 $$;
 
 comment on function dibs._read_mark is
-'The mark of the last round. After a restore from a dump, a new mark that begins with the first run that is not
-counted.';
+'Return the mark of the last round. After a restore from a dump, return a new mark that begins with the first run that
+is not counted.';
 
 create or replace function dibs._uncounted_runs(mark dibs.stat_mark, upto bigint, still_open bigint[])
 returns setof dibs.attempt
@@ -47,5 +47,5 @@ begin atomic
 end;
 
 comment on function dibs._uncounted_runs is
-'Runs that are not counted yet, of transactions that have ended: those from the mark to before `upto`, and those that
-were open at the mark. `still_open`: transactions in progress now.';
+'Return runs that are not counted yet, of transactions that have ended: those from the mark to before `upto`, and those
+that were open at the mark. `still_open`: transactions in progress now.';

@@ -79,7 +79,7 @@ end
 $$;
 
 comment on function dibs._find_stat_rows is
-'Rows of dibs.stat (minutes or hours) of the last `since`, with `at` set to the start of the period that the row counts
-for (null without periods), and with null for a queue or kind that is not grouped by. With periods of whole hours it reads
-hours, since they are few; with other ones minutes; without periods minutes if they are kept for that long, and otherwise
-hours.';
+'Return rows of dibs.stat (minutes or hours) of the last `since`, with `at` set to the start of the period that the row
+counts for (null without periods), and with null for a queue or kind that is not grouped by. With periods of whole hours
+it reads hours, since they are few; with other ones minutes; without periods minutes if they are kept for that long, and
+otherwise hours.';

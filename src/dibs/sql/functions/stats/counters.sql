@@ -5,8 +5,8 @@ language sql immutable parallel safe
 return case when bar <= 17 then 1 else least(2 + (bar - 18) / 8, 13)::integer end;
 
 comment on function dibs._metric_bucket_of is
-'The bucket (1 to 13) of a bar. Bucket 1 has the bars 1 to 17, which end at 1.6 ms. Each of the next has eight bars and
-reaches four times as far, to bar 105 and 1.9 hours. Bucket 13 has the rest.';
+'Return the bucket (1 to 13) of a bar. Bucket 1 has the bars 1 to 17, which end at 1.6 ms. Each of the next has eight
+bars and reaches four times as far, to bar 105 and 1.9 hours. Bucket 13 has the rest.';
 
 create or replace function dibs._metric_buckets(counts bigint[]) returns bigint[]
 language sql immutable parallel safe
@@ -35,7 +35,7 @@ begin atomic
 end;
 
 comment on function dibs.counters is
-'Worker protocol: counts since the install by queue and kind, for the 1,000 that ran last. The numbers of a queue and kind only rise. Runs
-by outcome, jobs that expired or were cancelled before they ran, and the durations of runs and of waits for the first
-run, as a sum of seconds and as counts in 13 buckets: bucket 1 reaches to 1.6 ms, each following one four times as far,
-and the last has the rest. `roll_up` keeps the numbers up to date.';
+'Worker protocol: return counts since the install by queue and kind, for the 1,000 that ran last. The numbers of a queue
+and kind only rise. Runs by outcome, jobs that expired or were cancelled before they ran, and the durations of runs and
+of waits for the first run, as a sum of seconds and as counts in 13 buckets: bucket 1 reaches to 1.6 ms, each following
+one four times as far, and the last has the rest. `roll_up` keeps the numbers up to date.';

@@ -53,11 +53,10 @@ end
 $$;
 
 comment on function dibs.statistics is
-'Counts and durations of the last `since`: runs by outcome, jobs that expired or were cancelled before they ran, how
-long runs took, and how long jobs waited for their first run. Grouped by queue and kind, or by the words of `by`:
+'Return counts and durations of the last `since`: runs by outcome, jobs that expired or were cancelled before they ran,
+how long runs took, and how long jobs waited for their first run. Grouped by queue and kind, or by the words of `by`:
 `{queue}`, `{kind}`, or `{}` for one sum; a column that is not grouped by is null. With `every`, one row for each such
 period in which anything happened; periods begin at multiples of their length, days at midnight UTC. Periods of whole
-hours are counted from hours, other ones from minutes, if those are still kept. Without periods, minutes are counted
-if they are kept for that long, and otherwise hours. The minute, hour or period in which
-`since` begins is counted as a whole. `roll_up`
-keeps the numbers up to date.';
+hours are counted from hours, other ones from minutes, if those are still kept. Without periods, minutes are counted if
+they are kept for that long, and otherwise hours. The minute, hour or period in which `since` begins is counted as a
+whole. `roll_up` keeps the numbers up to date.';

@@ -33,7 +33,7 @@ end
 $$;
 
 comment on function dibs._next_lost_jobs is
-'Among the next `max_scanned` jobs after an id, find those that have no ticket, and therefore read as succeeded,
+'Find, among the next `max_scanned` jobs after an id, those that have no ticket, and therefore read as succeeded,
 although no run of theirs succeeded (`ids`, null if there are none). `next` is where to go on, null after the last. Jobs
 whose history is not kept, or no longer, are left out: nothing says how they ended. So are jobs of missing queues.';
 
@@ -86,8 +86,8 @@ return least(
   (select p.queue_id from dibs.group_pointer as p where p.queue_id > after order by p.queue_id limit 1));
 
 comment on function dibs._next_queue_in_tickets is
-'The lowest queue id above `after` in any group pointer or ticket, except leases, which have no index by queue; null if
-there is none. One index lookup for each table.';
+'Return the lowest queue id above `after` in any group pointer or ticket, except leases, which have no index by queue;
+null if there is none. One index lookup for each table.';
 
 create or replace function dibs._find_missing_queues() returns integer[]
 language plpgsql stable
@@ -113,5 +113,5 @@ end
 $$;
 
 comment on function dibs._find_missing_queues is
-'The ids of queues that do not exist although tickets or pointers name them. Reads one index entry for each queue, and
-up to 20,000 leases, which have no index by queue.';
+'Return the ids of queues that do not exist although tickets or pointers name them. Reads one index entry for each
+queue, and up to 20,000 leases, which have no index by queue.';

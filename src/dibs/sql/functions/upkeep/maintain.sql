@@ -25,7 +25,7 @@ end
 $$;
 
 comment on function dibs.maintain is
-'Do one step of every chore, due or not: rescue, run_schedules, expire, roll_up, repair_groups, repair_limits, forget, prune,
-make_days. For cron or pg_cron where neither a worker nor `dibs maintain` runs: call it every few seconds. Returns what
-each chore counted, and a note if it was skipped because another process does it, failed, or has more to do. A chore
-that fails stops no other.';
+'Do one step of every chore, due or not: rescue, run_schedules, expire, roll_up, repair_groups, repair_limits, forget,
+prune, make_days. For cron or pg_cron where neither a worker nor `dibs maintain` runs: call it every few seconds.
+Returns what each chore counted, and a note if it was skipped because another process does it, failed, or has more to
+do. A chore that fails stops no other.';

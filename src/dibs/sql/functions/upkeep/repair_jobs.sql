@@ -44,5 +44,5 @@ comment on function dibs.repair_jobs is
 'Repair the findings `lost-job` and `gone-queue` of the doctor: a step of up to `max` jobs after an id. Jobs that have
 no ticket although no run of theirs succeeded become ready again: `lost` were found, `restored` were repaired. Queues
 that are gone although tickets name them are created again, paused, under the names in `queues`: move their jobs
-elsewhere, or resume them. Go on with `next` as `after` until it is null. A dry run changes nothing. In a sound database it
-finds nothing.';
+elsewhere, or resume them. Go on with `next` as `after` until it is null. A dry run changes nothing. In a sound database
+it finds nothing.';
