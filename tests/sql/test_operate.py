@@ -862,6 +862,10 @@ def test_a_single_verb_can_be_granted_and_stays_within_the_queues(
     ):
         db.execute(f"grant execute on function dibs.{signature} to {name}")
     assert confined.delete({}, dry_run=True).matched == 1
+    with pytest.raises(dibs.NotPermitted, match="may not see payloads"):
+        confined.retry({"payload": {"pin": 1}}, dry_run=True)
+    with pytest.raises(dibs.NotPermitted, match="may not see payloads"):
+        confined.delete({"headers": {"pin": "1"}}, dry_run=True)
     with pytest.raises(dibs.NotPermitted):
         confined.delete({"queue": "q"})
     with pytest.raises(dibs.NotPermitted):

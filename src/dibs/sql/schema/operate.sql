@@ -19,7 +19,8 @@ create type dibs.job_filter as (
 comment on type dibs.job_filter is
 'The conditions by which verbs choose jobs; a job must meet every condition that is given. `reason` is a LIKE pattern
 for the reason of a dead job, or for the last error of another; `failure` is the fingerprint of a group of errors;
-payload and headers must be contained in the job''s; a dedup_key needs its queue.';
+payload and headers must be contained in the job''s, and only callers of `show` may give them; a dedup_key needs its
+queue.';
 
 create type dibs.job_change as (
   payload jsonb,

@@ -1,5 +1,17 @@
 -- Choose jobs by a filter, a bounded number of rows at a time.
 
+create or replace function dibs._may_show() returns boolean
+language sql stable
+begin atomic
+  -- Membership counts, inherited or not: the login can SET ROLE to any role it is a member of.
+  select coalesce(bool_or(pg_has_role(session_user, a.grantee, 'member')), false)
+  from pg_catalog.pg_proc as p cross join aclexplode(p.proacl) as a
+  where p.oid = 'dibs.show(uuid)'::regprocedure and a.grantee <> 0;
+end;
+
+comment on function dibs._may_show is
+'True if the caller may see payloads and whole errors. Other callers see only the first line of an error.';
+
 create or replace function dibs._read_filter(verb text, filter jsonb, allowed text[]) returns dibs.job_filter
 language plpgsql stable
 as $$
@@ -22,6 +34,11 @@ begin
     raise exception using errcode = 'DI010', message = 'a dedup key belongs to a queue, and the filter names none',
       hint = 'give "queue" as well';
   end if;
+  if num_nonnulls(v_filter.payload, v_filter.headers) > 0 and not dibs._may_show() then
+    raise exception using errcode = '42501',
+      message = format('role %I may not see payloads, nor look for jobs by them', session_user),
+      hint = 'leave payload and headers out of the filter';
+  end if;
   perform dibs._check_items(verb, v_filter.ids, 'batch');
   v_filter.states := coalesce(v_filter.states, allowed);
   return v_filter;
@@ -30,7 +47,8 @@ $$;
 
 comment on function dibs._read_filter is
 'Read a filter from JSON for a verb that takes jobs in the states `allowed`. Raise DI010 for an unknown condition, a
-state that is not allowed, or a dedup key without its queue. A filter without states gets all that are allowed.';
+state that is not allowed, or a dedup key without its queue; raise 42501 for a payload or headers if the caller may not
+see them. A filter without states gets all that are allowed.';
 
 create or replace function dibs._max_scanned(filter dibs.job_filter default null) returns integer
 language sql immutable parallel safe
@@ -39,18 +57,6 @@ return case when filter.failure is null then 10000 else 2000 end;
 comment on function dibs._max_scanned is
 'The number of jobs that one step of a verb on many jobs may read, so that it ends soon. Fewer with a condition on
 `failure`: to group an error by its text takes a while.';
-
-create or replace function dibs._may_show() returns boolean
-language sql stable
-begin atomic
-  -- Membership counts, inherited or not: the login can SET ROLE to any role it is a member of.
-  select coalesce(bool_or(pg_has_role(session_user, a.grantee, 'member')), false)
-  from pg_catalog.pg_proc as p cross join aclexplode(p.proacl) as a
-  where p.oid = 'dibs.show(uuid)'::regprocedure and a.grantee <> 0;
-end;
-
-comment on function dibs._may_show is
-'True if the caller may see payloads and whole errors. Other callers see only the first line of an error.';
 
 create or replace function dibs._next_candidates(
   filter dibs.job_filter, after uuid, before uuid, at timestamptz, max_scanned integer, newest_first boolean)
