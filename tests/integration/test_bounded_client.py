@@ -10,6 +10,7 @@ import pytest
 
 import dibs
 from dibs.client.bounded import BoundedClient
+from dibs.db import calls
 
 
 async def test_the_database_refuses_what_would_change_something(dsn: str, client: dibs.Client) -> None:
@@ -34,6 +35,10 @@ async def test_the_database_stops_what_takes_too_long(
                 await bounded.find_jobs()
             assert stopped.value.sqlstate == "57014"
             assert time.monotonic() - began < 5
+
+
+def test_the_shortest_timeout_is_not_none() -> None:
+    assert calls.schema.bound(0.0001, True).args[0] == "1"  # In milliseconds, where 0 means no timeout.
 
 
 async def test_the_actor_is_set_once_for_each_change(

@@ -40,7 +40,7 @@ def test_a_bell_that_is_stopped_ends_the_waits(dsn: str) -> None:
     bell = Bell(dsn)
     bell.start(10)
     is_rung: list[bool] = []
-    waiting = threading.Thread(target=lambda: is_rung.append(bell.wait(["q"], bell.heard(["q"]), 60)))
+    waiting = threading.Thread(target=lambda: is_rung.append(bell.wait(["q"], bell.rings_of(["q"]), 60)))
     waiting.start()
     bell.stop()
     waiting.join(10)
@@ -50,7 +50,7 @@ def test_a_bell_that_is_stopped_ends_the_waits(dsn: str) -> None:
 async def test_an_async_bell_that_is_stopped_ends_the_waits(dsn: str) -> None:
     bell = AsyncBell(dsn)
     await bell.start(10)
-    waiting = asyncio.create_task(bell.wait(["q"], bell.heard(["q"]), 60))
+    waiting = asyncio.create_task(bell.wait(["q"], bell.rings_of(["q"]), 60))
     await asyncio.sleep(0)
     await bell.stop()
     async with asyncio.timeout(10):

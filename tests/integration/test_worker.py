@@ -865,6 +865,21 @@ async def test_ends_without_an_answer_are_told_as_lost_when_a_worker_closes(app:
     assert sorted(done) == sorted(job.id for job in (sent, completed, waiting))
 
 
+async def test_a_worker_whose_completer_breaks_at_the_end_leaves_no_thread(
+    app: dibs.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Completer.run
+
+    async def break_at_the_end(self: Completer) -> None:
+        await run(self)
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Completer, "run", break_at_the_end)
+    with pytest.raises(RuntimeError, match="a defect"):
+        await drain(app)
+    assert not {"dibs-keeper", "dibs-fence"} & {thread.name for thread in threading.enumerate()}
+
+
 def test_a_keeper_that_was_closed_is_no_trouble(app: dibs.App, dsn: str) -> None:
     keeper = Keeper(dsn, app.events, Pulse(app.events))
     keeper.start(lambda *_: None)

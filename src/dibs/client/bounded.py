@@ -38,7 +38,7 @@ class BoundedClient(AsyncClient):
         self._database.leading_calls = self._leading_calls
 
     def _leading_calls(self) -> Sequence[Call[Any]]:
-        return [self._bound, *calls.operate.acting()]
+        return [self._bound, *calls.operate.set_actor()]
 
     async def _run(self, call: Call[R], conn: AsyncConnection | None = None) -> R:
         # The leading calls set the actor, so the call needs none before it.

@@ -117,7 +117,7 @@ class Client(Operating):
         return MessageQueue(self, name)
 
     def _run(self, call: Call[R], conn: Connection | None = None) -> R:
-        if conn is None and call.repeat is None and (actor := calls.operate.acting()):
+        if conn is None and call.repeat is None and (actor := calls.operate.set_actor()):
             answers = self._database.run_together([*actor, call])
             answer: R = answers[-1]
             return answer
@@ -180,7 +180,7 @@ class Client(Operating):
         """Claim after each ring, when the next job is due, and after each poll, until a claim finds jobs or ``end``."""
         polls_after_ring: Iterator[float] = iter(())
         while True:
-            heard = bell.heard(names)  # Before the claim, so that a ring during it ends the wait below.
+            heard = bell.rings_of(names)  # Before the claim, so that a ring during it ends the wait below.
             found = self._run(make_call())
             if found or time.monotonic() >= end:
                 return found

@@ -119,7 +119,7 @@ class AsyncClient(AsyncOperating):
         return AsyncMessageQueue(self, name)
 
     async def _run(self, call: Call[R], conn: AsyncConnection | None = None) -> R:
-        if conn is None and call.repeat is None and (actor := calls.operate.acting()):
+        if conn is None and call.repeat is None and (actor := calls.operate.set_actor()):
             answers = await self._database.run_together([*actor, call])
             answer: R = answers[-1]
             return answer
@@ -198,7 +198,7 @@ class AsyncClient(AsyncOperating):
         """Claim after each ring, when the next job is due, and after each poll, until a claim finds jobs or ``end``."""
         polls_after_ring: Iterator[float] = iter(())
         while True:
-            heard = bell.heard(names)  # Before the claim, so that a ring during it ends the wait below.
+            heard = bell.rings_of(names)  # Before the claim, so that a ring during it ends the wait below.
             found = await self._claim_shielded(make_call())
             if found or time.monotonic() >= end:
                 return found

@@ -36,8 +36,8 @@ _BELLS = "select number::text, queue from dibs.bells()"
 """The number of each queue. Rings carry numbers, because every login may listen, and names may be secret."""
 
 
-_STOP = "stop "
-"""The beginning of a ring that names a run instead of a queue: its holder is asked to stop it."""
+_STOP_RING = "stop "
+"""The beginning of a ring that names a run, by its mark, and not a queue: its holder is asked to stop it."""
 
 
 class _Rings:
@@ -47,24 +47,25 @@ class _Rings:
         self.pid = os.getpid()
         self._stop = stop
         self._rings: Counter[str] = Counter()
-        self._everywhere = 0
+        self._reconnections = 0
         self._names: dict[str, str] = {}
+        """The queue of each number that rings carry; empty if it is hidden from us."""
 
-    def heard(self, queues: Sequence[str]) -> int:
+    def rings_of(self, queues: Sequence[str]) -> int:
         """Return the number of rings for these queues so far."""
-        return self._everywhere + sum(self._rings[q] for q in queues)
+        return self._reconnections + sum(self._rings[q] for q in queues)
 
     def _count(self, queue: str | None) -> None:
         if queue is None:
-            self._everywhere += 1
+            self._reconnections += 1
         else:
             self._rings[queue] += 1
 
     def _of_queues(self, rung: Sequence[str]) -> list[str]:
         """Return the rings of queues. Pass those of runs on to ``stop``."""
-        if marks := [text.removeprefix(_STOP) for text in rung if text.startswith(_STOP)]:
+        if marks := [text.removeprefix(_STOP_RING) for text in rung if text.startswith(_STOP_RING)]:
             self._stop(marks)
-        return [text for text in rung if not text.startswith(_STOP)]
+        return [text for text in rung if not text.startswith(_STOP_RING)]
 
     def _learn(self, known: Sequence[tuple[str, str]], rung: Sequence[str] = ()) -> None:
         """Remember the queue of each number. A rung number without a queue gets none: that queue is hidden from us."""
@@ -100,8 +101,8 @@ class Bell(_Rings):
     def wait(self, queues: Sequence[str], since: int, timeout: float) -> bool:
         """Wait until these queues have had more than ``since`` rings. Return false if time or the bell ends first."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping.is_set() or self.heard(queues) > since, timeout)
-            return self.heard(queues) > since
+            self._changed.wait_for(lambda: self._stopping.is_set() or self.rings_of(queues) > since, timeout)
+            return self.rings_of(queues) > since
 
     def stop(self) -> None:
         """Stop listening, and end the waits."""
@@ -173,7 +174,7 @@ class AsyncBell(_Rings):
         """Wait until these queues have had more than ``since`` rings. Return false if the time is over before that."""
         try:
             async with asyncio.timeout(timeout):
-                while self.heard(queues) <= since:
+                while self.rings_of(queues) <= since:
                     await self._changed.wait()
         except TimeoutError:
             return False

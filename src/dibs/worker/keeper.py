@@ -48,14 +48,14 @@ CLOSING = 2.0
 class _Lease:
     """A lease, when it ends by our clock, and the progress of its run that is not sent yet."""
 
-    __slots__ = ("is_lost", "is_rung", "job", "length", "progress", "until")
+    __slots__ = ("is_lost", "job", "length", "progress", "renew_now", "until")
 
     def __init__(self, job: Claimed, since: float) -> None:
         self.job = job
         self.length = job.lease
         self.until = since + self.length
         self.progress: dict[str, Any] | None = None
-        self.is_rung = False
+        self.renew_now = False
         """Renew now, because a ring said that somebody asked this run to stop."""
         self.is_lost = False
         """The database gave the job to another: renew no more, though a run in a batch goes on with the others."""
@@ -119,7 +119,7 @@ class Keeper:
         """Return true if the lease of this run is kept."""
         return key in self._leases
 
-    def of_queues(self, queues: Collection[str]) -> list[Claimed]:
+    def jobs_of(self, queues: Collection[str]) -> list[Claimed]:
         """Return the jobs of these queues whose leases are kept."""
         return [lease.job for lease in list(self._leases.values()) if lease.job.queue in queues]
 
@@ -161,22 +161,22 @@ class Keeper:
         now = time.monotonic()
         leases = list(self._leases.values())
         if self._marks:
-            self._find_rung(leases, now)
+            self._mark_rung(leases, now)
         left = 1 - 1 / RENEWALS_PER_LEASE
         due = [
             lease
             for lease in leases
-            if not lease.is_lost and (lease.is_rung or now >= lease.until - lease.length * left)
+            if not lease.is_lost and (lease.renew_now or now >= lease.until - lease.length * left)
         ]
         for n in range(0, len(due), LEASES_PER_CALL):
             self._renew(due[n : n + LEASES_PER_CALL])
         if reporting := [lease for lease in leases if lease.progress is not None]:
             self._send_progress(reporting)
 
-    def _find_rung(self, leases: list[_Lease], now: float) -> None:
+    def _mark_rung(self, leases: list[_Lease], now: float) -> None:
         for lease in leases:
             if self._marks.pop(lease.job._mark, None) is not None:
-                lease.is_rung = True
+                lease.renew_now = True
         for mark, until in list(self._marks.items()):
             if now > until:
                 self._marks.pop(mark, None)
@@ -203,7 +203,7 @@ class Keeper:
             return
         self._events.tell(LeasesRenewed(len(due), time.monotonic() - began))
         for lease, extended in zip(due, answers, strict=True):
-            lease.is_rung = extended.answer is Answer.BUSY  # Its row is locked: ask again.
+            lease.renew_now = extended.answer is Answer.BUSY  # Its row is locked: ask again.
             if extended.answer in {Answer.OK, Answer.CANCEL}:
                 lease.until = began + lease.length
             if extended.answer is Answer.CANCEL:

@@ -1,4 +1,9 @@
-"""Runs the buffered jobs, up to a number at once, and stops those that were cancelled or lost."""
+"""Runs the buffered jobs, up to a number at once, and stops those that were cancelled or lost.
+
+A run that is to stop is first *told* so; its handler may look. Then it is *broken off*: its task is cancelled, and so
+its thread is left or its process killed. A handler that goes on in spite of that is *left behind*. Jobs that have not
+begun, or were stopped because the worker stops, are *given back*: they wait for another worker.
+"""
 
 from __future__ import annotations
 
@@ -273,7 +278,7 @@ class Runners:
 
     def stop_queues(self, names: frozenset[str]) -> None:
         """Stop the jobs of exclusive queues and shards that another worker is about to claim from."""
-        for job in self._keeper.of_queues(names):
+        for job in self._keeper.jobs_of(names):
             self._stop(job._run_key, "lost")
 
     def _stop(self, key: bytes, reason: Reason) -> None:
@@ -290,8 +295,10 @@ class Runners:
         In a batch a cancelled or lost job goes on with the others; if it is no longer ours, its outcome is refused. For
         a buffered job only the reason is noted, for the runner that takes it.
         """
+        if not self._keeper.holds(key):
+            return
         known = self._stop_reasons.get(key)
-        if not self._keeper.holds(key) or (known is not None and SEVERITY[known] >= SEVERITY[reason]):
+        if known is not None and SEVERITY[known] >= SEVERITY[reason]:
             return
         self._stop_reasons[key] = reason
         if key not in self._running:

@@ -47,7 +47,7 @@ class Source:
     def rings_before(self) -> RingsBefore:
         """Count the rings before a claim, so that :meth:`wait` misses none that came during it."""
         queues = self._holding.names()
-        return RingsBefore(queues, self._bell.heard(queues))
+        return RingsBefore(queues, self._bell.rings_of(queues))
 
     async def claim(self, names: Sequence[str], count: int) -> list[Claimed] | None:
         """Claim up to ``count`` jobs of these queues; None if the claim failed."""

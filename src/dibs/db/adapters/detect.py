@@ -82,7 +82,7 @@ ASYNC = Side(
     "a psycopg AsyncConnection, an asyncpg Connection, or a SQLAlchemy AsyncConnection or AsyncSession",
     "await the call on a dibs.AsyncClient",
 )
-NEAR: Mapping[Name, str] = {
+HOLDERS: Mapping[Name, str] = {
     ("psycopg_pool", "ConnectionPool"): "with pool.connection() as conn:",
     ("psycopg_pool", "AsyncConnectionPool"): "async with pool.connection() as conn:",
     ("asyncpg", "Pool"): "async with pool.acquire() as conn, conn.transaction():",
@@ -108,5 +108,5 @@ def library(conn: object, mine: Side, other: Side) -> str:
     given = f"conn= is a {type(conn).__module__}.{type(conn).__qualname__}, which {mine.client} cannot use"
     if any(name in other.takes for name in found):
         raise InvalidArgument(given, hint=f"{other.elsewhere}; {mine.client} takes {mine.words}")
-    way = next((f"take a connection of it: {NEAR[name]} …; " for name in found if name in NEAR), "")
+    way = next((f"take a connection of it: {HOLDERS[name]} …; " for name in found if name in HOLDERS), "")
     raise InvalidArgument(given, hint=f"{way}{mine.client} takes {mine.words}")

@@ -25,7 +25,7 @@ STEP = "matched, done, next, operation"
 STEP_ARGS = "max => %s, after => %s, continues => %s, dry_run => %s"
 
 
-def acting() -> list[Call[str]]:
+def set_actor() -> list[Call[str]]:
     """Make the call that sets the actor until the transaction ends; none if there is no actor."""
     actor = ACTOR.get()
     return [] if actor is None else [Call("select set_config('dibs.actor', %s, true)", (actor,), first)]

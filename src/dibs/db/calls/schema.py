@@ -42,7 +42,7 @@ def bound(timeout: float, read_only: bool) -> Call[Any]:
     """Limit the time of the transaction's other statements, and make it read-only if asked."""
     return Call(
         "select set_config('statement_timeout', %s, true), set_config('transaction_read_only', %s, true)",
-        (f"{timeout * 1000:.0f}", "on" if read_only else "off"),
+        (f"{max(timeout * 1000, 1):.0f}", "on" if read_only else "off"),
         first,
         slow=True,
     )
