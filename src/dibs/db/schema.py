@@ -66,7 +66,7 @@ def migrate(
         if before == (sql.latest_version(), sql.digest()) and not repair:
             return Migrated(before[0], before[0], (), False, ())
         if not dry_run:
-            _apply(conn, lock_timeout, waiting, notices.clear)
+            _apply(conn, lock_timeout, waiting)
         start = before[0] if before else 0
         return Migrated(
             before[0] if before else None,
@@ -77,13 +77,10 @@ def migrate(
         )
 
 
-def _apply(
-    conn: psycopg.Connection, patience: float, waiting: Callable[[str], None], begin_try: Callable[[], None]
-) -> None:
+def _apply(conn: psycopg.Connection, patience: float, waiting: Callable[[str], None]) -> None:
     until = time.monotonic() + patience
     while True:
         left = max(until - time.monotonic(), WAIT)
-        begin_try()
         try:
             conn.execute(sql.install_script(lock_timeout=_millis(WAIT), turn_timeout=_millis(left)))
             return
