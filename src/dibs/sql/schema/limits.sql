@@ -48,7 +48,7 @@ different one.';
 comment on column dibs.limit_rule.declared_rate is 'The rate that code declared last.';
 comment on column dibs.limit_rule.is_set is
 'False if the limit was dropped, or was replaced because it got or lost a concurrency. Claims take nothing from it any
-more. The row stays until no ticket waits for it.';
+more. The row stays until no ticket waits for it and no claim in flight knows it (forget_after).';
 comment on column dibs.limit_rule.forget_after is
 'The transaction id after which a limit that is not set can be deleted: when all transactions below it have ended, no
 claim in flight knows the limit. Null until repair_limits has seen that the limit is not set.';

@@ -68,8 +68,11 @@ begin
     batches := batches || v_batch;
     taken := taken + cardinality(v_batch.tickets);
     v_search.width := want - taken;
-    -- Stop early: a round of groups takes longer than one of ungrouped tickets.
-    exit when v_blocked > 0 and dibs._has_moved_enough(queue, 5 * v_blocked);
+    -- Rounds of groups are slow: stop early and ring.
+    if 5 * v_blocked >= dibs._constant('max_tickets_moved') then
+      perform pg_notify('dibs', queue.id::text) where queue.ring;
+      exit;
+    end if;
   end loop;
   first_at := v_search.first_at;
   first_n := v_search.first_n;

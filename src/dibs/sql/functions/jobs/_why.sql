@@ -63,7 +63,7 @@ begin
   end if;
   return format('It has been due for %s and waits for a worker: %s%s.', dibs._duration_text(at - ready.due_at),
     coalesce(dibs._queue_limit_note(queue.name, at),
-      dibs._group_limit_note(queue.id, job.group_name, ready.group_key, at), dibs._ahead_note(ready.id)),
+      dibs._group_limit_note(ready.id, queue.id, job.group_name, ready.group_key, at), dibs._ahead_note(ready.id)),
     dibs._shard_note(queue.id, at) || coalesce('; ' || dibs._why_unserved(queue.id, queue.name, job.kind, at), ''));
 end
 $$;

@@ -26,8 +26,8 @@ begin
       v_hint.id := v_new.id;
     end if;
   else
-    -- There is no hint, or it is too old: some tickets with a number below n may have been committed after it was made.
-    -- Look at all tickets: their ranks are -100 to 100.
+    -- There is no hint, or it is too old: a ticket with a number below its n may have been committed since. Look at all
+    -- tickets: their ranks are -100 to 100.
     v_hint.rank := -101;
     v_hint.due_at := '-infinity';
     v_hint.id := dibs._nil_id();
@@ -37,7 +37,8 @@ begin
   where b.limit_id = of_limit
     and ((-b.priority), b.due_at, b.id) >= (v_hint.rank, v_hint.due_at, v_hint.id)
   order by (-b.priority), b.due_at, b.id limit 1;
-  -- Make the next hint. If no ticket waits, it is a place after all of them. Only a look at all tickets renews its end.
+  -- Make the next hint. If no ticket waits, it is a place after all of them. Its `until` stays, unless this call looked
+  -- at all tickets.
   v_hint.rank := coalesce(v_first.rank, 101);
   v_hint.due_at := coalesce(v_first.due_at, 'infinity');
   v_hint.id := coalesce(v_first.id, dibs._nil_id());
@@ -106,16 +107,19 @@ comment on function dibs._unblock_tickets is
 due then otherwise. `ring`: wake workers for them at the commit. Return the tickets as they were in blocked; null if
 none was moved.';
 
-create or replace function dibs._unblock_limit(of_limit integer, of_queues integer[], at timestamptz)
+create or replace function dibs._unblock_limit(
+  of_limit integer, of_queues integer[], ring boolean, at timestamptz)
 returns dibs.blocked[]
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
+  c_unlimited constant bigint := 9223372036854775807;
   v_rule dibs.limit_rule;
   v_first constant dibs.first_blocked := dibs._first_blocked(of_limit);
-  v_units bigint;
-  v_most integer;
+  v_max_tickets integer;
+  v_free_units bigint;
+  v_left bigint;
   v_ticket record;
   v_ids uuid[] := '{}'::uuid[];
 begin
@@ -123,34 +127,35 @@ begin
     return null;
   end if;
   select r.* into v_rule from dibs.limit_rule as r where r.id = of_limit;
-  v_most := least(dibs._constant('max_tickets_moved'), dibs._free_tokens(v_rule, at));
-  -- A limit without a concurrency (it has only a rate, or was dropped) has units for as many tickets as one call moves.
-  v_units := case when v_rule.concurrency is null then dibs._constant('max_tickets_moved') * 1000000 else (
+  v_max_tickets := least(dibs._constant('max_tickets_moved'), dibs._free_tokens(v_rule, at));
+  -- The units of a limit without a concurrency (it has only a rate, or was dropped) never run out.
+  v_free_units := case when v_rule.concurrency is null then c_unlimited else coalesce((
     select sum(u.units) - v_rule.debt from dibs.limit_unit as u
-    where u.limit_id = of_limit and u.n >= dibs._unit_hint(of_limit) and u.freed_at <= at) end;
-  if v_most = 0 or coalesce(v_units, 0) <= 0 then
+    where u.limit_id = of_limit and u.n >= dibs._unit_hint(of_limit) and u.freed_at <= at), 0) end;
+  if v_max_tickets = 0 or v_free_units <= 0 then
     return null;
   end if;
-  -- Skip tickets that need more units than are left. If another claim takes the units first, the tickets are blocked
-  -- again.
+  -- Skip tickets that need more units than are left, and expired ones, which no claim takes. If another claim takes the
+  -- units first, the tickets are blocked again.
+  v_left := v_free_units;
   for v_ticket in
     select b.id, b.units from dibs.blocked as b
     where b.limit_id = of_limit and ((-b.priority), b.due_at, b.id) >= (v_first.rank, v_first.due_at, v_first.id)
-      and b.units <= v_units and b.queue_id = any (of_queues)
+      and b.units <= v_free_units and b.queue_id = any (of_queues) and b.expire_at > at
     order by (-b.priority), b.due_at, b.id
   loop
-    continue when v_ticket.units > v_units;
+    continue when v_ticket.units > v_left;
     v_ids := v_ids || v_ticket.id;
-    v_units := v_units - v_ticket.units;
-    exit when v_units = 0 or cardinality(v_ids) >= v_most;
+    v_left := v_left - v_ticket.units;
+    exit when v_left = 0 or cardinality(v_ids) >= v_max_tickets;
   end loop;
-  return dibs._unblock_tickets(v_ids, null, false, at);
+  return dibs._unblock_tickets(v_ids, null, ring, at);
 end
 $$;
 
 comment on function dibs._unblock_limit is
-'Unblock tickets of these queues that wait for a limit, in order, as far as its free units and its rate go, and at most
-1,000. Return them as _unblock_tickets does.';
+'Unblock tickets of these queues that wait for a limit, in order: as many as its free units and its rate allow, and at
+most 1,000. `ring`: wake workers for them. Return them as _unblock_tickets does.';
 
 create or replace function dibs._unblock_for_claim(scans dibs.queue_scan[], at timestamptz) returns dibs.queue_scan[]
 language plpgsql volatile
@@ -166,7 +171,7 @@ begin
     with unblocked as materialized (
       select t.queue_id, t.priority, t.due_at, t.id
       from dibs.limit_rule as r
-      cross join lateral unnest(dibs._unblock_limit(r.id, v_queue_ids, at)) as t
+      cross join lateral unnest(dibs._unblock_limit(r.id, v_queue_ids, false, at)) as t
       where t.group_key is null and r.of_queue is null
         and (r.rate is null or dibs._free_tokens(r, at) > 0) and (r.concurrency is null or (
           -- A scalar subquery instead of EXISTS, which the planner may turn into a scan of all units.
@@ -203,11 +208,12 @@ begin
   loop
     v_ids := array(
       select b.id from dibs.blocked as b where b.limit_id = of_limit
-      order by (-b.priority), b.due_at, b.id limit dibs._constant('max_tickets_moved'));
-    exit when dibs._unblock_tickets(v_ids, null, true, at) is null;
+      order by (-b.priority), b.due_at, b.id limit dibs._constant('max_tickets_moved') for update skip locked);
+    exit when v_ids = '{}';
+    perform dibs._unblock_tickets(v_ids, null, true, at);
   end loop;
 end
 $$;
 
 comment on function dibs._unblock_all is
-'Unblock every ticket that waits for a limit which was dropped, and ring for their queues.';
+'Unblock every ticket that waits for a limit which was dropped, except locked ones, and ring for their queues.';

@@ -21,8 +21,8 @@ declare
   v_tat timestamptz;
   v_taken integer;
 begin
-  -- Find the newest row first, then try to lock it. If another claim has it locked, an older row that a change of the
-  -- rate left behind must not be used.
+  -- Find the newest row first, then try to lock it. If another claim has it locked, take no tokens: an older row, which
+  -- a change of the rate may leave behind, does not count.
   delete from dibs.limit_rate as p
   where p.ctid = (
     select o.ctid
@@ -78,5 +78,5 @@ end
 $$;
 
 comment on function dibs._drop_rate is
-'Delete the rows of a rate. Skip a row that a claim has locked; repair_limits deletes the row that this claim inserts
-instead.';
+'Delete the rows of a rate. Skip a row that a claim has locked. That claim inserts the next row, which repair_limits
+deletes if the rate is gone.';

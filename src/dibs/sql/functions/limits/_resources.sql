@@ -14,20 +14,26 @@ create or replace function dibs._check_resources(jobs jsonb) returns void
 language plpgsql immutable
 as $$
 declare
-  v_flaw text;
+  v_wrong text;
 begin
-  -- Find the first wrong entry of a job. The LEFT JOIN keeps a value that is not an object, with a null key.
-  select min(case when r.key is null then 'what was given' else quote_literal(r.key) end) into v_flaw
-  from jsonb_array_elements(jobs) as e (job)
-  cross join lateral (select e.job -> 'resources' as given) as j
-  left join lateral jsonb_each(case when jsonb_typeof(j.given) = 'object' then j.given end) as r on true
-  where jsonb_typeof(j.given) <> 'null'
-    and (jsonb_typeof(j.given) <> 'object' or length(r.key) not between 1 and 200 or jsonb_typeof(r.value) <> 'number'
-      or case when jsonb_typeof(r.value) = 'number' then
-        (r.value)::numeric not between 1 and 1000000 or (r.value)::numeric % 1 <> 0 end);
-  if v_flaw is not null then
+  -- A job without resources leaves the key out, or gives null.
+  if exists (
+    select from jsonb_array_elements(jobs) as e (job)
+    where jsonb_typeof(e.job -> 'resources') not in ('object', 'null')) then
+    v_wrong := 'what was given';
+  else
+    select min(quote_literal(r.key)) into v_wrong
+    from jsonb_array_elements(jobs) as e (job)
+    cross join lateral jsonb_each(nullif(e.job -> 'resources', 'null')) as r
+    where length(r.key) not between 1 and 200
+      or case when jsonb_typeof(r.value) = 'number'
+        then (r.value)::numeric not between 1 and 1000000 or (r.value)::numeric % 1 <> 0 else true end;
+  end if;
+  if v_wrong is not null then
     raise exception using errcode = 'DI010',
-      message = format('a job needs whole units of a resource, from 1 to 1000000; %s is not that', v_flaw),
+      message = format(
+        'a job needs whole units of a resource, from 1 to 1000000, by a name of 1 to 200 characters; %s is not that',
+        v_wrong),
       hint = 'give resources as {"gpu": 1, "licence": 2}';
   end if;
   if exists (

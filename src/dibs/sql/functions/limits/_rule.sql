@@ -10,21 +10,20 @@ declare
   v_id integer;
   v_is_new boolean;
 begin
-  loop
+  -- Lock the limit or insert it. If another transaction inserts the same limit first, lock that one.
+  while v_id is null loop
     select r.* into v_old from dibs.limit_rule as r
     where r.is_set and r.scope = of_scope and r.name = of_name for update;
-    v_id := v_old.id;
     -- A limit that gets or loses a concurrency is replaced.
-    v_is_new := v_id is null or (v_old.concurrency is null) <> (new_concurrency is null);
-    exit when not v_is_new;
-    if v_id is not null then
-      perform dibs._retire_limit(v_id, at);
+    v_is_new := v_old.id is null or (v_old.concurrency is null) <> (new_concurrency is null);
+    if not v_is_new then
+      v_id := v_old.id;
+    else
+      perform dibs._retire_limit(v_old.id, at) where v_old.id is not null;
+      insert into dibs.limit_rule (scope, name, concurrency, rate, burst, declared, declared_rate)
+      values (of_scope, of_name, new_concurrency, new_rate, new_burst, v_old.declared, v_old.declared_rate)
+      on conflict (scope, name) where is_set do nothing returning id into v_id;
     end if;
-    insert into dibs.limit_rule (scope, name, concurrency, rate, burst, declared, declared_rate)
-    values (of_scope, of_name, new_concurrency, new_rate, new_burst, v_old.declared, v_old.declared_rate)
-    on conflict (scope, name) where is_set do nothing returning id into v_id;
-    exit when v_id is not null;
-    -- Another transaction has set the same limit meanwhile: change that one.
   end loop;
   if not v_is_new then
     if new_concurrency is not null then

@@ -2,17 +2,6 @@
 -- in the arguments of set_limit and drop_limit.
 
 create or replace function dibs._scope_of(queue text, kind text, resource text) returns text
-language sql immutable
-return case
-  when queue is not null then 'queue'
-  when kind is not null then 'kind'
-  when resource is not null then 'resource'
-end;
-
-comment on function dibs._scope_of is 'Return the scope of a limit, given its name in one of three arguments.';
-
-create or replace function dibs._check_limit(
-  queue text, kind text, resource text, concurrency integer, rate double precision, burst integer) returns void
 language plpgsql immutable
 as $$
 begin
@@ -20,23 +9,18 @@ begin
     raise exception using errcode = 'DI010', message = 'a limit is of one thing: a queue, a kind or a resource',
       hint = 'such as: select dibs.set_limit(kind => ''render'', concurrency => 4); for a group use dibs.set_group';
   end if;
-  if concurrency is null and rate is null then
-    raise exception using errcode = 'DI010', message = 'a limit needs a concurrency, a rate, or both',
-      hint = 'to take a limit away use dibs.drop_limit';
-  end if;
-  if burst is not null and rate is null then
-    raise exception using errcode = 'DI010', message = 'a burst belongs to a rate, and there is none';
-  end if;
+  return case when queue is not null then 'queue' when kind is not null then 'kind' else 'resource' end;
 end
 $$;
 
-comment on function dibs._check_limit is
-'Raise DI010 unless the arguments name exactly one thing to limit and give a concurrency or a rate.';
+comment on function dibs._scope_of is
+'Return the scope of a limit, given its name in one of three arguments. Raise DI010 unless exactly one is given.';
 
-create or replace function dibs._job_needs(job_id uuid) returns table (need_id integer, units integer)
+create or replace function dibs._job_needs(job_id uuid)
+returns table (need_id integer, units integer, limit_units integer)
 language sql stable
 begin atomic
-  select n.need_id, n.units
+  select n.need_id, n.units, r.units
   from (
     select r.id, r.concurrency, r.rate, 1 as units from dibs.job as j
     cross join lateral (
@@ -61,7 +45,8 @@ end;
 comment on function dibs._job_needs is
 'Return what a job must take with its ticket. A positive need_id is a limit''s id: the job needs that many units of it,
 and holds them while it runs. A negative need_id stands for the rate of limit -need_id: the job needs one token of it.
-A queue''s own limit is not among them; a claim reserves that for the whole queue.';
+limit_units: how many units of the limit the job needs, also in the row of its token. A queue''s own limit is not among
+them; a claim reserves that for the whole queue.';
 
 create or replace function dibs._runs_without_units(of_limit integer) returns table (id uuid, units integer)
 language sql stable

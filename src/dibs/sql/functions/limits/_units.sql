@@ -11,7 +11,8 @@ end
 $$;
 
 comment on function dibs._unit_hint is
-'Return the lowest number (limit_unit.n) at which this connection looks for free units of a limit; 0 to look at all.';
+'Return the lowest number (limit_unit.n) at which this connection looks for free units of a limit: the n of its hint
+(see the type unit_hint; _take_units makes it), or 0 if it has no hint that is still valid.';
 
 create or replace function dibs._take_units(of_limit integer, want integer, at timestamptz) returns integer
 language plpgsql volatile
@@ -28,16 +29,21 @@ declare
   v_units integer;
   v_paid integer;
 begin
-  -- Take as many rows as there are units wanted, since a row has at least one. The newest come first in the index, and
-  -- the dead rows of units taken earlier come last.
-  with pick as materialized (
-    select u.ctid as spot from dibs.limit_unit as u
+  -- Lock as many rows as there are units wanted, since a row has at least one. The newest come first in the index, and
+  -- the dead rows of units taken earlier come last. Take the first rows that have enough together; the others stay, so
+  -- that later claims find many rows and need not wait for each other.
+  with locked as materialized (
+    select u.ctid as spot, u.units from dibs.limit_unit as u
     where u.limit_id = of_limit and u.n >= v_from and u.freed_at <= at
     order by u.n desc limit want + v_debt for update skip locked
+  ), pick as materialized (
+    select l.spot
+    from (select l.spot, l.units, sum(l.units) over (rows unbounded preceding) as total from locked as l) as l
+    where l.total - l.units < want + v_debt
   ), gone as (
     delete from dibs.limit_unit as u using pick as p where u.ctid = p.spot returning u.units
   )
-  select coalesce(sum(g.units), 0), count(*) into v_units, v_rows from gone as g;
+  select coalesce(sum(g.units), 0), (select count(*) from locked) into v_units, v_rows from gone as g;
   if v_rows < want + v_debt then
     -- There were fewer rows than that, so this claim walked over all from v_from on, and over all dead ones. Remember
     -- the number of the first row that is left, so that the next claim stops there.
@@ -102,9 +108,9 @@ begin
     update dibs.limit_rule as r set debt = greatest(-v_free, 0) where r.id = of_limit;
   end if;
   if v_free > 0 then
-    -- Spread the units over up to 64 rows: claims skip locked rows, so that several can take units at a time.
+    -- Spread the units over up to 64 rows, so that several claims can take units at a time: they skip locked rows.
     insert into dibs.limit_unit (limit_id, units, freed_at)
-    select of_limit, v_free / v_rows + (n <= v_free % v_rows)::integer, at from generate_series(1, v_rows) as n;
+    select of_limit, v_free / v_rows + (i <= v_free % v_rows)::integer, at from generate_series(1, v_rows) as i;
   end if;
 end
 $$;

@@ -34,7 +34,8 @@ create or replace function dibs._queue_limit_note(queue_name text, at timestampt
 language sql stable
 return (
   select case
-    when r.concurrency is not null and not exists (select from dibs.limit_unit as s where s.limit_id = r.id)
+    when r.concurrency is not null
+      and (select coalesce(sum(u.units), 0) from dibs.limit_unit as u where u.limit_id = r.id) <= r.debt
       then format('queue %L may run %s at once; %s', queue_name, r.concurrency, dibs._describe_holders(r.id))
     when dibs._free_tokens(r, at) = 0 then format('queue %L starts no more than %s a second', queue_name, r.rate)
   end
@@ -42,14 +43,34 @@ return (
 
 comment on function dibs._queue_limit_note is 'Return a phrase if a queue''s own limit lets no job start, else null.';
 
-create or replace function dibs._group_limit_note(queue_id integer, group_name text, group_key uuid, at timestamptz)
+create or replace function dibs._describe_group_holders(of_group uuid) returns text
+language sql stable
+return (
+  select string_agg(h.id || coalesce(' (worker ' || h.worker || ')', ''), ', ' order by h.place)
+    filter (where h.place <= 3) || case when count(*) > 3 then ', …' else '' end
+  from (
+    select r.id, r.worker, row_number() over (order by r.claimed_at, r.id) as place
+    from (
+      select l.id, l.worker, l.claimed_at from dibs.lease as l
+      where l.group_key = of_group and l.group_hold > 'none'
+      union all
+      select b.id, null, null from dibs.blocked as b
+      where b.group_key = of_group and b.group_hold > 'none') as r
+  ) as h);
+
+comment on function dibs._describe_group_holders is
+'Return a phrase on the jobs that count in a group: the first three that run, or wait in blocked in its strict order.';
+
+create or replace function dibs._group_limit_note(
+  job_id uuid, queue_id integer, group_name text, group_key uuid, at timestamptz)
 returns text
 language sql stable
 return (
   select case
     when p.concurrency <= h.holders
-      then format('its group %L may run %s at once; held by %s', group_name, p.concurrency, h.names)
-    when g.next_id is not null
+      then format('its group %L may run %s at once; held by %s', group_name, p.concurrency,
+        dibs._describe_group_holders(_group_limit_note.group_key))
+    when g.next_id <> job_id
       then format('its group %L is in strict order and waits for job %s', group_name, g.next_id)
     when p.rate is not null and dibs._tokens(p.rate, p.burst, g.tat, at) = 0
       then format('its group %L starts no more than %s a second', group_name, p.rate)
@@ -58,20 +79,15 @@ return (
   left join lateral (
     select g.next_id, g.tat from dibs.group_gate as g
     where g.group_key = _group_limit_note.group_key order by g.n desc limit 1) as g on true
-  cross join lateral (
-    select count(*) as holders,
-      string_agg(h.id || coalesce(' (worker ' || h.worker || ')', ''), ', ') filter (where h.place <= 3) as names
-    from (
-      select h.id, h.worker, row_number() over (order by h.claimed_at, h.id) as place
-      from (
-        select l.id, l.worker, l.claimed_at from dibs.lease as l
-        where l.group_key = _group_limit_note.group_key and l.group_hold > 'none'
-        union all
-        select b.id, null, null from dibs.blocked as b
-        where b.group_key = _group_limit_note.group_key and b.group_hold > 'none') as h
-    ) as h
+  cross join (
+    select (
+      select count(*) from dibs.lease as l
+      where l.group_key = _group_limit_note.group_key and l.group_hold > 'none'
+    ) + (
+      select count(*) from dibs.blocked as b
+      where b.group_key = _group_limit_note.group_key and b.group_hold > 'none') as holders
   ) as h);
 
 comment on function dibs._group_limit_note is
-'Return a phrase if the concurrency, the strict order or the rate of a job''s group keeps it from starting, else
-null.';
+'Return a phrase if the concurrency, the strict order or the rate of its group keeps a job from starting, else null. In
+strict order the gate of the group names the job that has to run next (next_id).';

@@ -15,7 +15,7 @@ begin
   perform dibs._check_items('declare_limits',
     array(select l ->> 'kind' from jsonb_array_elements(limits) as l), 'names');
   for v_limit in
-    select l ->> 'kind' as kind, l -> 'concurrency' as most, l -> 'rate' as rate,
+    select l ->> 'kind' as kind, nullif(l -> 'concurrency', 'null') as concurrency, nullif(l -> 'rate', 'null') as rate,
       count(*) over (partition by l ->> 'kind') as times
     from jsonb_array_elements(limits) as l
   loop
@@ -25,13 +25,12 @@ begin
         message = format('kind %L is declared %s times', v_limit.kind, v_limit.times),
         hint = 'declare the limit of each kind once';
     end if;
-    if v_limit.most <> 'null' and (v_limit.most::text !~ '^[0-9]{1,7}$' or v_limit.most::integer > 1000000) then
+    if v_limit.concurrency::text !~ '^[0-9]{1,7}$' or v_limit.concurrency::integer > 1000000 then
       raise exception using errcode = 'DI010',
         message = format('the concurrency of kind %L is a number from 0 to 1000000, or null for no limit',
           v_limit.kind);
     end if;
-    if coalesce(jsonb_typeof(v_limit.rate), 'null') not in ('number', 'null')
-      or jsonb_typeof(v_limit.rate) = 'number' and v_limit.rate::numeric not between 0.000001 and 1000000 then
+    if jsonb_typeof(v_limit.rate) <> 'number' or v_limit.rate::numeric not between 0.000001 and 1000000 then
       raise exception using errcode = 'DI010',
         message = format('the rate of kind %L is a number from 0.000001 to 1000000, or null for none', v_limit.kind);
     end if;
@@ -42,7 +41,7 @@ $$;
 comment on function dibs._check_declared is
 'Raise DI010 if the argument of declare_limits is malformed or out of range.';
 
-create or replace function dibs._is_in_force(kind text, most integer, rate double precision) returns boolean
+create or replace function dibs._is_in_force(kind text, concurrency integer, rate double precision) returns boolean
 language sql stable
 begin atomic
   select (not dibs._is_confined()
@@ -50,7 +49,8 @@ begin atomic
     and exists (
       select from dibs.limit_rule as r
       where r.is_set and r.scope = 'kind' and r.name = _is_in_force.kind
-        and (most is null or r.concurrency <= most or (r.concurrency is not null and r.declared = most))
+        and (_is_in_force.concurrency is null or r.concurrency <= _is_in_force.concurrency
+          or (r.concurrency is not null and r.declared = _is_in_force.concurrency))
         and (_is_in_force.rate is null or r.rate <= _is_in_force.rate
           or (r.rate is not null and r.declared_rate = _is_in_force.rate)));
 end;
@@ -64,9 +64,8 @@ create or replace function dibs._pick_declared(
 returns double precision
 language sql immutable
 return case
-  when declared is null and current = last then null
-  when declared is null then current
-  when declared = last and current is not null then current
+  when declared is null then nullif(current, last)
+  when declared = last then coalesce(current, declared)
   else declared
 end;
 
@@ -75,27 +74,30 @@ comment on function dibs._pick_declared is
 declares now, `last` the one it declared last, and `current` the number that the limit has now. If `current` differs
 from `last`, an operator changed it.
 
-code declares | and                                     | result
-no number     | the current one is the last declared    | none: code withdraws it
-no number     | an operator set the current one         | the current one
-the last one  | the limit has a number                  | the current one: an operator''s change stays
-any           | it is new, or the number was dropped    | the declared one';
+declared | current     | result
+---------+-------------+----------------------------------------------
+null     | last        | null: code withdraws its number
+null     | not last    | current: an operator''s change stays
+last     | not null    | current: an operator''s change stays
+last     | null        | declared: the limit lost its number
+not last | any         | declared: code has changed its number';
 
 create or replace function dibs._declare_limit(
-  kind text, most integer, new_rate double precision, at timestamptz, out answer text, out to_issue integer)
+  kind text, declared_concurrency integer, declared_rate double precision, at timestamptz, out answer text,
+  out to_issue integer)
 language plpgsql volatile
 as $$
 #variable_conflict use_variable
 declare
   v_old dibs.limit_rule;
-  v_most integer;
+  v_concurrency integer;
   v_rate double precision;
   v_changes boolean;
 begin
   select r.* into v_old from dibs.limit_rule as r where r.is_set and r.scope = 'kind' and r.name = kind;
-  v_most := dibs._pick_declared(most, v_old.declared, v_old.concurrency);
-  v_rate := dibs._pick_declared(new_rate, v_old.declared_rate, v_old.rate);
-  if v_most is null and v_rate is null then
+  v_concurrency := dibs._pick_declared(declared_concurrency, v_old.declared, v_old.concurrency);
+  v_rate := dibs._pick_declared(declared_rate, v_old.declared_rate, v_old.rate);
+  if v_concurrency is null and v_rate is null then
     if not dibs._drop_limit('kind', kind, at) then
       answer := 'unchanged';
       return;
@@ -104,21 +106,22 @@ begin
     answer := 'removed';
     return;
   end if;
-  v_changes := (v_most, v_rate) is distinct from (v_old.concurrency, v_old.rate);
+  v_changes := (v_concurrency, v_rate) is distinct from (v_old.concurrency, v_old.rate);
   if v_changes then
     -- Code declares no burst. Keep an operator's burst as long as the rate stays.
-    to_issue := dibs._set_limit('kind', kind, v_most, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
+    to_issue := dibs._set_limit(
+      'kind', kind, v_concurrency, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
   end if;
-  update dibs.limit_rule as r set declared = most, declared_rate = new_rate
+  update dibs.limit_rule as r set declared = declared_concurrency, declared_rate = _declare_limit.declared_rate
   where r.is_set and r.scope = 'kind' and r.name = kind
-    and (r.declared, r.declared_rate) is distinct from (most, new_rate);
+    and (r.declared, r.declared_rate) is distinct from (declared_concurrency, _declare_limit.declared_rate);
   answer := case when v_old.id is null then 'created' when v_changes then 'changed' else 'unchanged' end;
 end
 $$;
 
 comment on function dibs._declare_limit is
-'Set the limit of a kind by the concurrency (`most`) and the rate that code declares, as _pick_declared decides, or drop
-it. `to_issue` is the id that the caller passes to _issue_units, or null.';
+'Set the limit of a kind by the concurrency and the rate that code declares, as _pick_declared decides, or drop it if it
+gets neither. `to_issue` is the id that the caller passes to _issue_units, or null.';
 
 create or replace function dibs.declare_limits(limits jsonb) returns table (kind text, answer text)
 language plpgsql volatile security definer
@@ -127,35 +130,40 @@ as $$
 #variable_conflict use_column
 declare
   v_may constant boolean := dibs._may_call('set_limit');
-  v_now timestamptz := dibs.now();
+  v_now constant timestamptz := dibs.now();
+  v_may_change boolean;
   v_limit record;
   v_done record;
   v_to_issue integer[] := array[]::integer[];
 begin
   perform dibs._check_isolation('declare_limits');
   perform dibs._check_declared(limits);
-  -- Lock out other changes of limits only if something may have to change: workers that start and declare nothing new
-  -- need not wait for each other.
-  if v_may and exists (
+  -- A limit may have to change if its declaration did, or if it lost a number that was declared. Otherwise do not lock
+  -- out other changes: workers that start and declare nothing new need not wait for each other.
+  v_may_change := v_may and exists (
     select from jsonb_array_elements(limits) as l
     left join dibs.limit_rule as r on r.is_set and r.scope = 'kind' and r.name = l ->> 'kind'
     where (r.declared, r.declared_rate) is distinct from
         ((l ->> 'concurrency')::integer, (l ->> 'rate')::double precision)
-      or (r.declared is not null and r.concurrency is null) or (r.declared_rate is not null and r.rate is null)) then
+      or (r.declared is not null and r.concurrency is null) or (r.declared_rate is not null and r.rate is null));
+  if v_may_change then
     perform dibs._begin_change();
   end if;
   for v_limit in
-    select l ->> 'kind' as kind, (l ->> 'concurrency')::integer as most, (l ->> 'rate')::double precision as rate
+    select l ->> 'kind' as kind, (l ->> 'concurrency')::integer as concurrency,
+      (l ->> 'rate')::double precision as rate
     from jsonb_array_elements(limits) as l order by 1
   loop
     kind := v_limit.kind;
-    if v_may then
-      v_done := dibs._declare_limit(v_limit.kind, v_limit.most, v_limit.rate, v_now);
+    if v_may_change then
+      v_done := dibs._declare_limit(v_limit.kind, v_limit.concurrency, v_limit.rate, v_now);
       answer := v_done.answer;
       v_to_issue := array_remove(v_to_issue || v_done.to_issue, null);
+    elsif v_may or num_nonnulls(v_limit.concurrency, v_limit.rate) = 0
+      or dibs._is_in_force(v_limit.kind, v_limit.concurrency, v_limit.rate) then
+      answer := 'unchanged';
     else
-      answer := case when num_nonnulls(v_limit.most, v_limit.rate) = 0
-        or dibs._is_in_force(v_limit.kind, v_limit.most, v_limit.rate) then 'unchanged' else 'refused' end;
+      answer := 'refused';
     end if;
     return next;
   end loop;

@@ -86,7 +86,7 @@ begin
     select o.id from dibs.queue as o
     where not o.has_limit and exists (select from dibs.limit_rule as r where r.is_set and r.of_queue = o.name)
     order by o.id for no key update));
-  perform dibs._unblock_limit(r.id, array(select q.id from dibs.queue as q), dibs.now())
+  perform dibs._unblock_limit(r.id, array(select q.id from dibs.queue as q), true, dibs.now())
   from dibs.limit_rule as r where r.of_queue is null;
   perform dibs._forget_limits(dibs.now());
   return v_mended;
@@ -95,4 +95,4 @@ $$;
 
 comment on function dibs.repair_limits is
 'Create missing units of limits, count extra ones as debt, and create missing rows of rates. Unblock tickets that wait
-for free units. Return how many limits had to be mended: 0 unless something went wrong.';
+for free units. Return how many corrections were made to units and rates: 0 unless something went wrong.';

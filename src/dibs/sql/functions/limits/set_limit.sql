@@ -9,14 +9,20 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
-  v_now timestamptz := dibs.now();
+  v_now constant timestamptz := dibs.now();
   v_scope text;
-  v_name text;
+  v_name constant text := coalesce(queue, kind, resource);
+  v_to_issue integer;
 begin
   perform dibs._check_isolation('set_limit');
-  perform dibs._check_limit(queue, kind, resource, concurrency, rate, burst);
   v_scope := dibs._scope_of(queue, kind, resource);
-  v_name := coalesce(queue, kind, resource);
+  if concurrency is null and rate is null then
+    raise exception using errcode = 'DI010', message = 'a limit needs a concurrency, a rate, or both',
+      hint = 'to take a limit away use dibs.drop_limit';
+  end if;
+  if burst is not null and rate is null then
+    raise exception using errcode = 'DI010', message = 'a burst belongs to a rate, and there is none';
+  end if;
   perform dibs._begin_change();
   if queue is not null then
     perform dibs._ensure_queues(array[queue]);
@@ -32,13 +38,16 @@ begin
     where r.is_set and r.scope = v_scope and r.name = v_name
       and (r.concurrency, r.rate, r.burst) is not distinct from
         (set_limit.concurrency, set_limit.rate, set_limit.burst));
-  perform dibs._issue_units(
-    array_remove(array[dibs._set_limit(v_scope, v_name, concurrency, rate, burst, v_now)], null), v_now);
+  v_to_issue := dibs._set_limit(v_scope, v_name, concurrency, rate, burst, v_now);
+  if v_to_issue is not null then
+    perform dibs._issue_units(array[v_to_issue], v_now);
+  end if;
 end
 $$;
 
 comment on function dibs.set_limit is
-'Limit the jobs of a queue, of a kind, or that name a resource: give one of the three. `concurrency`: how many run at
+'Limit the jobs of a queue, the jobs of a kind, or the jobs that name a resource: give exactly one of these three
+arguments. `concurrency`: how many run at
 once; of a resource, how many units they hold together. `rate`: how many start per second; `burst`: how many may start
 at once after a pause (default: one second''s worth). A higher limit takes effect at once, a lower one as runs end.
 Setting a limit again replaces both its concurrency and its rate.';
@@ -50,11 +59,11 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
-  v_scope constant text := dibs._scope_of(queue, kind, resource);
+  v_scope text;
   v_name constant text := coalesce(queue, kind, resource);
 begin
   perform dibs._check_isolation('drop_limit');
-  perform dibs._check_limit(queue, kind, resource, 1, null, null);
+  v_scope := dibs._scope_of(queue, kind, resource);
   perform dibs._begin_change();
   if not dibs._drop_limit(v_scope, v_name, dibs.now()) then
     perform dibs._refuse_unknown('DI030', format('there is no limit of %s %L', v_scope, v_name), v_name,
