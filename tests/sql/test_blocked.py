@@ -93,6 +93,32 @@ def test_why_does_not_let_a_job_wait_for_itself(db: Connection, clock: Clock) ->
     assert f"waits for job {first}" in why(db, second)
 
 
+def test_a_paused_queue_keeps_no_unit_from_the_workers_of_another(connect: Connect, db: Connection) -> None:
+    set_limit(db, kind="k", concurrency=1)
+    fill(db, 1)
+    [held] = take(db, 1)
+    for queue in ("a", "b"):
+        fill(db, 1, queue=queue)
+        assert take(db, 1, queue) == []
+    db.execute("select dibs.pause('a')")
+    listener = connect()
+    listener.execute("listen dibs")
+    done(db, [held])
+    assert rung(db, listener) == ["b"]
+
+
+def test_a_job_behind_one_of_a_paused_queue_is_next_due_by_its_rate(db: Connection, clock: Clock) -> None:
+    clock.freeze()
+    set_limit(db, kind="k", rate=0.1, burst=1)
+    fill(db, 1)
+    assert len(take(db, 1)) == 1
+    for queue in ("a", "b"):
+        fill(db, 1, queue=queue)
+        assert take(db, 1, queue) == []
+    db.execute("select dibs.pause('a')")
+    assert db.execute("select dibs.next_due('{b}') - dibs.now() = '10 seconds'").fetchone() == (True,)
+
+
 def test_claims_at_the_same_time_share_the_free_units(connect: Connect, db: Connection) -> None:
     set_limit(db, kind="k", concurrency=640)
     fill(db, 700)

@@ -28,8 +28,7 @@ begin atomic
      where b.rate is not null
        and o.tat - (dibs._burst(b.rate, b.burst) - 1) / b.rate * interval '1 second' > n.at
        and case when b.of_queue is not null then b.of_queue = q.name
-         else q.id = (select w.queue_id from dibs._first_blocked(b.id) as f cross join lateral (
-           select w.queue_id from dibs.blocked as w where w.id = f.id offset 0) as w) end)
+         else q.id = dibs._first_blocked_queue(b.id) end)
   ) as r
   where q.name = any (queues) and q.paused_at is null
     and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true));

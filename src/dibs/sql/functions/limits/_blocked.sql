@@ -55,24 +55,46 @@ comment on function dibs._first_blocked is
 'Return the place (rank, due_at, id) of the first ticket that waits for a limit; all null if none does. Remember it in
 the session as a hint, so that the next call looks from there on and skips the dead rows before it.';
 
+create or replace function dibs._first_blocked_queue(of_limit integer) returns integer
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  v_first constant dibs.first_blocked := dibs._first_blocked(of_limit);
+begin
+  if v_first.id is null then
+    return null;
+  end if;
+  return (
+    select b.queue_id
+    from (
+      select b.queue_id from dibs.blocked as b
+      where b.limit_id = of_limit and ((-b.priority), b.due_at, b.id) >= (v_first.rank, v_first.due_at, v_first.id)
+      order by (-b.priority), b.due_at, b.id limit dibs._constant('max_tickets_moved')) as b
+    where (select q.paused_at is null from dibs.queue as q where q.id = b.queue_id)
+    limit 1);
+end
+$$;
+
+comment on function dibs._first_blocked_queue is
+'Return the queue of the first ticket that waits for a limit. Pass over tickets of paused queues, up to 1,000 of them.';
+
 create or replace function dibs._ring_for_limit(of_limit integer) returns void
 language sql volatile
 begin atomic
   select pg_notify('dibs', q.id::text)
   from (
-    select q.id, q.name, q.ring from dibs.limit_rule as r join dibs.queue as q on q.name = r.of_queue
+    select q.id, q.ring from dibs.limit_rule as r join dibs.queue as q on q.name = r.of_queue
     where r.id = of_limit
     union
-    select q.id, q.name, q.ring from dibs._first_blocked(of_limit) as f
-    cross join lateral (select b.queue_id from dibs.blocked as b where b.id = f.id offset 0) as b
-    join dibs.queue as q on q.id = b.queue_id
+    select q.id, q.ring from (select dibs._first_blocked_queue(of_limit) as id) as f join dibs.queue as q on q.id = f.id
   ) as q
   cross join lateral (select from dibs.bell as b where b.queue_id = q.id for update skip locked) as b
   where q.ring;
 end;
 
 comment on function dibs._ring_for_limit is
-'Ring for the queue whose own limit this is, and for the queue of the first ticket that waits for it.';
+'Ring for the queue whose own limit this is, or for the queue of the first ticket that waits for it.';
 
 create or replace function dibs._unblock_tickets(ids uuid[], due timestamptz, ring boolean, at timestamptz)
 returns dibs.blocked[]
