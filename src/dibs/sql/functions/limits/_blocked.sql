@@ -141,7 +141,7 @@ declare
   v_first constant dibs.first_blocked := dibs._first_blocked(of_limit);
   v_max_tickets integer;
   v_free_units bigint;
-  v_left bigint;
+  v_left_units bigint;
   v_ticket record;
   v_ids uuid[] := '{}'::uuid[];
 begin
@@ -159,17 +159,17 @@ begin
   end if;
   -- Skip tickets that need more units than are left, and expired ones, which no claim takes. If another claim takes the
   -- units first, the tickets are blocked again.
-  v_left := v_free_units;
+  v_left_units := v_free_units;
   for v_ticket in
     select b.id, b.units from dibs.blocked as b
     where b.limit_id = of_limit and ((-b.priority), b.due_at, b.id) >= (v_first.rank, v_first.due_at, v_first.id)
       and b.units <= v_free_units and b.queue_id = any (of_queues) and b.expire_at > at
     order by (-b.priority), b.due_at, b.id
   loop
-    continue when v_ticket.units > v_left;
+    continue when v_ticket.units > v_left_units;
     v_ids := v_ids || v_ticket.id;
-    v_left := v_left - v_ticket.units;
-    exit when v_left = 0 or cardinality(v_ids) >= v_max_tickets;
+    v_left_units := v_left_units - v_ticket.units;
+    exit when v_left_units = 0 or cardinality(v_ids) >= v_max_tickets;
   end loop;
   return dibs._unblock_tickets(v_ids, null, ring, at);
 end
@@ -185,6 +185,7 @@ as $$
 declare
   v_queue_ids constant integer[] := array(select (s.queue).id from unnest(scans) as s);
   v_ticket record;
+  v_floor dibs.floor;
   v_slot integer;
 begin
   -- Find the first ticket that was unblocked in each queue and priority. Tickets of groups need no floor: claims find
@@ -200,18 +201,19 @@ begin
           select true from dibs.limit_unit as u
           where u.limit_id = r.id and u.n >= dibs._unit_hint(r.id) and u.freed_at <= at limit 1))
     )
-    select s.no, u.priority, dibs._micros(min(u.due_at)) as due_us, (array_agg(u.id order by u.due_at, u.id))[1] as id
+    select s.scan_no, u.priority, dibs._micros(min(u.due_at)) as due_us, (array_agg(u.id order by u.due_at, u.id))[1] as id
     from unblocked as u
-    join (select (s.queue).id, s.ordinality::integer as no from unnest(scans) with ordinality as s) as s
+    join (select (s.queue).id, s.ordinality::integer as scan_no from unnest(scans) with ordinality as s) as s
       on s.id = u.queue_id
     group by 1, 2
   loop
     -- If it is below the floor of its priority, lower the floor to it.
-    v_slot := array_position(((scans[v_ticket.no]).floor).priorities, v_ticket.priority);
-    continue when v_slot is null or (v_ticket.due_us, v_ticket.id)
-      >= (((scans[v_ticket.no]).floor).due_us[v_slot], ((scans[v_ticket.no]).floor).ids[v_slot]);
-    scans[v_ticket.no].floor.due_us[v_slot] := v_ticket.due_us;
-    scans[v_ticket.no].floor.ids[v_slot] := v_ticket.id;
+    v_floor := (scans[v_ticket.scan_no]).floor;
+    v_slot := array_position(v_floor.priorities, v_ticket.priority);
+    if (v_ticket.due_us, v_ticket.id) < (v_floor.due_us[v_slot], v_floor.ids[v_slot]) then
+      scans[v_ticket.scan_no].floor.due_us[v_slot] := v_ticket.due_us;
+      scans[v_ticket.scan_no].floor.ids[v_slot] := v_ticket.id;
+    end if;
   end loop;
   return scans;
 end

@@ -47,4 +47,5 @@ end
 $$;
 
 comment on function dibs._check_resources is
-'Raise DI010 if a job''s resources are not an object of at most 100 names, each with whole units from 1 to 1,000,000.';
+'Raise DI010 if a job''s resources are not an object of at most 100 names, of 1 to 200 characters each, with whole units
+from 1 to 1,000,000. The error shows one wrong name.';

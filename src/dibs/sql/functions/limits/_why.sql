@@ -62,30 +62,30 @@ comment on function dibs._describe_group_holders is
 'Return a phrase on the jobs that count in a group: the first three that run, or wait in blocked in its strict order.';
 
 create or replace function dibs._group_limit_note(
-  job_id uuid, queue_id integer, group_name text, group_key uuid, at timestamptz)
+  job_id uuid, queue_id integer, group_name text, of_group uuid, at timestamptz)
 returns text
 language sql stable
 return (
   select case
     when p.concurrency <= h.holders
       then format('its group %L may run %s at once; held by %s', group_name, p.concurrency,
-        dibs._describe_group_holders(_group_limit_note.group_key))
+        dibs._describe_group_holders(of_group))
     when g.next_id <> job_id
       then format('its group %L is in strict order and waits for job %s', group_name, g.next_id)
     when p.rate is not null and dibs._tokens(p.rate, p.burst, g.tat, at) = 0
       then format('its group %L starts no more than %s a second', group_name, p.rate)
   end
-  from dibs._find_group_policy(queue_id, _group_limit_note.group_key) as p
+  from dibs._find_group_policy(queue_id, of_group) as p
   left join lateral (
     select g.next_id, g.tat from dibs.group_gate as g
-    where g.group_key = _group_limit_note.group_key order by g.n desc limit 1) as g on true
+    where g.group_key = of_group order by g.n desc limit 1) as g on true
   cross join (
     select (
       select count(*) from dibs.lease as l
-      where l.group_key = _group_limit_note.group_key and l.group_hold > 'none'
+      where l.group_key = of_group and l.group_hold > 'none'
     ) + (
       select count(*) from dibs.blocked as b
-      where b.group_key = _group_limit_note.group_key and b.group_hold > 'none') as holders
+      where b.group_key = of_group and b.group_hold > 'none') as holders
   ) as h);
 
 comment on function dibs._group_limit_note is

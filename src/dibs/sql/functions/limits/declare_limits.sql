@@ -83,7 +83,7 @@ last     | null        | declared: the limit lost its number
 not last | any         | declared: code has changed its number';
 
 create or replace function dibs._declare_limit(
-  kind text, declared_concurrency integer, declared_rate double precision, at timestamptz, out answer text,
+  kind text, new_concurrency integer, new_rate double precision, at timestamptz, out answer text,
   out to_issue integer)
 language plpgsql volatile
 as $$
@@ -95,8 +95,8 @@ declare
   v_changes boolean;
 begin
   select r.* into v_old from dibs.limit_rule as r where r.is_set and r.scope = 'kind' and r.name = kind;
-  v_concurrency := dibs._pick_declared(declared_concurrency, v_old.declared, v_old.concurrency);
-  v_rate := dibs._pick_declared(declared_rate, v_old.declared_rate, v_old.rate);
+  v_concurrency := dibs._pick_declared(new_concurrency, v_old.declared, v_old.concurrency);
+  v_rate := dibs._pick_declared(new_rate, v_old.declared_rate, v_old.rate);
   if v_concurrency is null and v_rate is null then
     if not dibs._drop_limit('kind', kind, at) then
       answer := 'unchanged';
@@ -112,16 +112,16 @@ begin
     to_issue := dibs._set_limit(
       'kind', kind, v_concurrency, v_rate, case when v_rate = v_old.rate then v_old.burst end, at);
   end if;
-  update dibs.limit_rule as r set declared = declared_concurrency, declared_rate = _declare_limit.declared_rate
+  update dibs.limit_rule as r set declared = new_concurrency, declared_rate = new_rate
   where r.is_set and r.scope = 'kind' and r.name = kind
-    and (r.declared, r.declared_rate) is distinct from (declared_concurrency, _declare_limit.declared_rate);
+    and (r.declared, r.declared_rate) is distinct from (new_concurrency, new_rate);
   answer := case when v_old.id is null then 'created' when v_changes then 'changed' else 'unchanged' end;
 end
 $$;
 
 comment on function dibs._declare_limit is
-'Set the limit of a kind by the concurrency and the rate that code declares, as _pick_declared decides, or drop it if it
-gets neither. `to_issue` is the id that the caller passes to _issue_units, or null.';
+'Code declares a new concurrency and rate of a kind: set them as _pick_declared decides, or drop the limit if it gets
+neither. `to_issue` is the id that the caller passes to _issue_units, or null.';
 
 create or replace function dibs.declare_limits(limits jsonb) returns table (kind text, answer text)
 language plpgsql volatile security definer
