@@ -73,12 +73,13 @@ begin
       batches := batches || v_batch;
       taken := taken + cardinality(v_batch.tickets);
       v_scan.allowed := v_scan.allowed - cardinality(v_batch.tickets);
+      exit when not (v_scan.queue).has_job_limits;
       if v_blocked >= dibs._constant('max_tickets_moved') then
         -- Ring, so that another claim goes on.
         perform pg_notify('dibs', (v_scan.queue).id::text) where (v_scan.queue).ring;
         exit;
       end if;
-      exit when not (v_scan.queue).has_job_limits or cardinality(v_step.tickets) < v_want;
+      exit when cardinality(v_step.tickets) < v_want;
       -- Some tickets were blocked: take others in their place.
       v_head.head_at := v_step.tickets[1].due_at;
       v_head.head_id := v_step.tickets[1].id;

@@ -9,33 +9,35 @@ declare
   v_began bigint := dibs._micros(clock_timestamp());
   v_last_n bigint := (select s.last_value from dibs.blocked_n_seq as s);
   v_hint dibs.first_blocked := dibs._recall('blocked', of_limit)::dibs.first_blocked;
+  v_from dibs.first_blocked;
   v_new record;
   v_first dibs.first_blocked;
 begin
   if v_began between v_hint.since and v_hint.until then
     -- Look from the hint on, or from the first ticket before it that was blocked since. The inner ORDER BY makes the
     -- planner find such tickets by the index on n.
+    v_from := v_hint;
     select b.* into v_new
     from (
       select -b.priority as rank, b.due_at, b.id from dibs.blocked as b
       where b.limit_id = of_limit and b.n > v_hint.n order by b.n) as b
     order by b.rank, b.due_at, b.id limit 1;
     if (v_new.rank, v_new.due_at, v_new.id) < (v_hint.rank, v_hint.due_at, v_hint.id) then
-      v_hint.rank := v_new.rank;
-      v_hint.due_at := v_new.due_at;
-      v_hint.id := v_new.id;
+      v_from.rank := v_new.rank;
+      v_from.due_at := v_new.due_at;
+      v_from.id := v_new.id;
     end if;
   else
     -- There is no hint, or it is too old: a ticket with a number below its n may have been committed since. Look at all
     -- tickets: their ranks are -100 to 100.
-    v_hint.rank := -101;
-    v_hint.due_at := '-infinity';
-    v_hint.id := dibs._nil_id();
+    v_from.rank := -101;
+    v_from.due_at := '-infinity';
+    v_from.id := dibs._nil_id();
     v_hint.until := null;
   end if;
   select (-b.priority), b.due_at, b.id into v_first.rank, v_first.due_at, v_first.id from dibs.blocked as b
   where b.limit_id = of_limit
-    and ((-b.priority), b.due_at, b.id) >= (v_hint.rank, v_hint.due_at, v_hint.id)
+    and ((-b.priority), b.due_at, b.id) >= (v_from.rank, v_from.due_at, v_from.id)
   order by (-b.priority), b.due_at, b.id limit 1;
   -- Make the next hint. If no ticket waits, it is a place after all of them. Its `until` stays, unless this call looked
   -- at all tickets.
