@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -425,7 +425,7 @@ def test_a_group_has_bounds_of_its_own(client: dibs.Client, clock: Clock) -> Non
         ]
 
     put("acme", 2)
-    with pytest.raises(dibs.QueueFull, match="group 'acme' of queue 'q' is full: 2 of its jobs wait"):
+    with pytest.raises(dibs.QueueFull, match="group 'acme' of queue 'q' is full: 2 jobs wait, at most 2 may"):
         put("acme")
     put("globex", 3)
     with pytest.raises(dibs.QueueFull, match="'globex'"):
@@ -497,3 +497,80 @@ def test_sidelined_jobs_that_wait_for_a_limit_do_not_count(client: dibs.Client) 
     [second] = client.claim("q", 10)
     assert (second.priority, client.queues.depth("q").blocked) == (5, 1)
     assert put() == "enqueued"
+
+
+def test_a_group_of_sidelined_jobs_does_not_make_a_queue_too_old(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.queues.set("q", max_depth=1, max_age=60, when_full="sideline")
+    first = client.enqueue("q", "k")
+    assert client.enqueue("q", "k", group="acme").outcome == "sidelined"
+    client.cancel(first.id)
+    clock.move(61)
+    assert client.enqueue("q", "k").outcome == "enqueued"
+
+
+def test_a_replacement_keeps_its_priority_in_a_batch_that_is_sidelined(
+    client: dibs.Client, db: psycopg.Connection[Any]
+) -> None:
+    client.enqueue("q", "k", dedup_key="same")
+    fill(client, 2)
+    client.queues.set("q", max_depth=1, when_full="sideline")
+    replacement = dibs.NewJob(queue="q", kind="k", dedup_key="same", on_duplicate="replace", priority=7)
+    made = client.enqueue_many([replacement, dibs.NewJob(queue="q", kind="k", priority=7)])
+    assert [m.outcome for m in made] == ["replaced", "sidelined"]
+    stored = dict(db.execute("select id, priority from dibs.ready").fetchall())
+    assert [stored[m.id] for m in made] == [7, -100]
+
+
+def remembers_long(db: psycopg.Connection[Any]) -> None:
+    db.execute("create or replace function dibs._cooldown(took bigint) returns bigint language sql return 600000000")
+
+
+def test_follow_ups_that_a_full_queue_takes_are_remembered(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    client.queues.set("next", max_depth=3)
+    remembers_long(db)
+    client.enqueue("q", "k")
+    job, token = db.execute("select id, token from dibs.claim('{q}')").fetchall()[0]
+    db.execute("select dibs.enqueue('next', 'k')")
+    db.execute("select dibs.enqueue('next', 'k')")
+    follow_ups = '[{"queue": "next", "kind": "k"}, {"queue": "next", "kind": "k"}]'
+    db.execute("select dibs.complete(%s, %s, follow_ups => %s)", (job, token, follow_ups))
+    with pytest.raises(psycopg.DatabaseError, match="queue 'next' is full: 3 jobs wait, at most 3 may"):
+        db.execute("select dibs.enqueue('next', 'k')")
+
+
+def test_a_new_max_age_counts_at_once(client: dibs.Client, db: psycopg.Connection[Any], clock: Clock) -> None:
+    """The session remembers how many jobs wait, but has not looked yet since when."""
+    clock.freeze()
+    client.queues.set("q", max_depth=100)
+    remembers_long(db)
+    for _ in range(3):
+        db.execute("select dibs.enqueue('q', 'k')")
+    clock.move(61)
+    client.queues.set("q", max_age=60)
+    with pytest.raises(psycopg.DatabaseError, match="queue 'q' is full: its oldest job has been due for 00:01:01"):
+        db.execute("select dibs.enqueue('q', 'k')")
+
+
+def test_what_is_remembered_does_not_depend_on_the_style_of_dates(
+    client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
+) -> None:
+    clock.freeze(datetime(2030, 1, 25, tzinfo=UTC))
+    client.queues.set("q", max_age=60)
+    remembers_long(db)
+    for style in ("SQL, DMY", "SQL, MDY", "German", "Postgres, DMY"):
+        db.execute("select set_config('datestyle', %s, false)", (style,))
+        db.execute("select dibs.enqueue('q', 'k')")
+        db.execute("select dibs.enqueue('q', 'k')")
+
+
+def test_a_group_that_is_too_old_says_so_and_counts_nothing(client: dibs.Client, clock: Clock) -> None:
+    clock.freeze()
+    client.groups.set("q", "acme", max_age=60)
+    client.enqueue("q", "k", group="acme")
+    clock.move(61)
+    full = (
+        "group 'acme' of queue 'q' is full: its oldest job has been due for 00:01:01, and at most 00:01:00 is allowed"
+    )
+    with pytest.raises(dibs.QueueFull, match=full):
+        client.enqueue("q", "k", group="acme")

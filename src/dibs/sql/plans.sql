@@ -12,9 +12,9 @@ begin
       -- Take the first few rows in the order of an index: never read all that is due and sort it.
       ('index order', '{enable_seqscan=off,enable_bitmapscan=off,enable_sort=off,
           plan_cache_mode=force_generic_plan,jit=off}'::text[], '
-        _ahead_note _check_group_depths _count_ungrouped _first_blocked _first_blocked_queue _measure_pressure
-        _longest_waiting_groups _unpark_due _find_oldest_ready _unblock_all _unblock_limit _unpark_for_worker
-        _untried_jobs _waiting_in_group claim next_due'),
+        _ahead_note _check_group_depths _count_ungrouped _first_blocked _first_blocked_queue _measure_group_pressure
+        _measure_pressure _longest_waiting_groups _unpark_due _find_oldest_ready _unblock_all _unblock_limit
+        _unpark_for_worker _untried_jobs _waiting_in_group claim next_due'),
       -- Find rows by their ids, one by one: never read a whole table to join it.
       ('by id', '{enable_seqscan=off,enable_hashjoin=off,enable_mergejoin=off,
           plan_cache_mode=force_generic_plan,jit=off}', '

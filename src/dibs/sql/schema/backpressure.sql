@@ -7,4 +7,4 @@ create type dibs.pressure as (
 );
 comment on type dibs.pressure is
 'How full a queue is: the jobs that wait (counted up to max_depth; null without one), since when the oldest of them is
-due (null without a max_age), and until when to believe it, in microseconds.';
+due (null without a max_age, infinity if none is), and until when to believe it, in microseconds.';

@@ -54,13 +54,12 @@ create type dibs.batch_needs as (
 );
 comment on type dibs.batch_needs is 'The options that the jobs of a batch use, and their queues.';
 
--- Each array has one element for each job of the batch, or is null. `sidelining_queues` has ids of queues.
+-- Each array has one element for each job of the batch, or is null.
 create type dibs.prepared_batch as (
   ids uuid[],                   -- the id of the job, if it was made before the job is inserted
   duplicate_of uuid[],          -- the job that exists already and takes the place of this one, or null
   hashes bytea[],               -- the hash of its dedup key, or null
-  outcomes text[],              -- `replaced` or `sidelined`, or null
-  sidelining_queues integer[]   -- full queues whose new jobs all get the lowest priority
+  outcomes text[]               -- `replaced` or `sidelined`, or null
 );
 comment on type dibs.prepared_batch is 'The decisions about a batch of jobs that are made before it is inserted.';
 

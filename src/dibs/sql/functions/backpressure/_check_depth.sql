@@ -1,16 +1,46 @@
 -- Jobs that arrive while a queue or a group is full: refuse them, or sideline them (give them the lowest priority).
 
+create or replace function dibs._refuse_full(
+  what text, pressure dibs.pressure, new_jobs integer, max_depth bigint, max_age interval, at timestamptz, hint text)
+returns void
+language plpgsql stable
+as $$
+begin
+  raise exception using errcode = 'DI041',
+    message = case when (pressure).waiting + new_jobs > max_depth
+      then format('%s is full: %s jobs wait, at most %s may, and this call brings %s more', what,
+        least((pressure).waiting, max_depth), max_depth, new_jobs)
+      else format('%s is full: its oldest job has been due for %s, and at most %s is allowed', what,
+        date_trunc('milliseconds', at - (pressure).oldest_due), max_age) end,
+    hint = _refuse_full.hint;
+end
+$$;
+
+comment on function dibs._refuse_full is
+'Raise DI041: a queue or group, named by `what`, has no room for the new jobs of a call.';
+
+create or replace function dibs._is_full(
+  pressure dibs.pressure, new_jobs integer, max_depth bigint, max_age interval, at timestamptz) returns boolean
+language sql immutable parallel safe
+return coalesce((pressure).waiting + new_jobs > max_depth, false)
+  or coalesce(at - nullif((pressure).oldest_due, 'infinity') > max_age, false);
+
+comment on function dibs._is_full is
+'Return whether new jobs exceed a max_depth, or the oldest job that waits a max_age. A bound that is null is none.';
+
+-- ISO dates: `_remember` stores the pressure as text, which the session's DateStyle must not change.
 create or replace function dibs._check_depth(
-  jobs jsonb, duplicate_of uuid[], is_follow_up boolean, at timestamptz,
-  inout outcomes text[], out sidelining_queues integer[])
+  jobs jsonb, duplicate_of uuid[], is_follow_up boolean, at timestamptz, outcomes text[]) returns text[]
 language plpgsql volatile
+set datestyle = 'ISO'
 as $$
 declare
   v_queue dibs.queue;
   v_names text[];
-  v_ords bigint[];
+  v_new bigint[];  -- the positions of the jobs that make the queue longer
   v_ord bigint;
   v_pressure dibs.pressure;
+  v_is_full boolean;
 begin
   for v_queue in
     select q.* from dibs.queue as q
@@ -21,40 +51,79 @@ begin
   loop
     -- The bound is for the queue together with its shards.
     v_names := array(select q.name from dibs.queue as q where q.id = any (dibs._queue_numbers(v_queue.id)));
-    -- Duplicates, and jobs with an outcome by now (they replace another job), do not make the queue longer.
-    v_ords := array(
+    -- A job with an outcome by now replaces another job.
+    v_new := array(
       select e.ord from jsonb_array_elements(jobs) with ordinality as e (job, ord)
       where e.job ->> 'queue' = any (v_names) and duplicate_of[e.ord] is null and outcomes[e.ord] is null);
-    continue when v_ords = '{}';
+    continue when v_new = '{}';
     v_pressure := dibs._read_pressure(v_queue, at);
-    if v_pressure.waiting + cardinality(v_ords) > v_queue.max_depth or at - v_pressure.oldest_due > v_queue.max_age then
-      if v_queue.when_full = 'sideline' then
-        sidelining_queues := sidelining_queues || dibs._queue_numbers(v_queue.id);
-        foreach v_ord in array v_ords loop
-          outcomes[v_ord] := 'sidelined';
-        end loop;
-      elsif not is_follow_up then
-        raise exception using errcode = 'DI041',
-          message = case when v_pressure.waiting + cardinality(v_ords) > v_queue.max_depth then format(
-            'queue %L is full: %s jobs wait, at most %s may, and this call brings %s more', v_queue.name,
-            least(v_pressure.waiting, v_queue.max_depth), v_queue.max_depth, cardinality(v_ords))
-          else format('queue %L is full: its oldest job has been due for %s, and at most %s is allowed', v_queue.name,
-            date_trunc('milliseconds', at - v_pressure.oldest_due), v_queue.max_age) end,
-          hint = 'nothing was enqueued; try again later, add workers, or raise the queue''s max_depth or max_age';
-      end if;
+    v_is_full := dibs._is_full(v_pressure, cardinality(v_new), v_queue.max_depth, v_queue.max_age, at);
+    if v_is_full and v_queue.when_full = 'sideline' then
+      foreach v_ord in array v_new loop
+        outcomes[v_ord] := 'sidelined';
+      end loop;
+    elsif v_is_full and not is_follow_up then
+      perform dibs._refuse_full(format('queue %L', v_queue.name), v_pressure, cardinality(v_new), v_queue.max_depth,
+        v_queue.max_age, at,
+        'nothing was enqueued; try again later, add workers, or raise the queue''s max_depth or max_age');
     else
-      v_pressure.waiting := v_pressure.waiting + cardinality(v_ords);
+      v_pressure.waiting := v_pressure.waiting + cardinality(v_new);
     end if;
     perform dibs._remember('pressure', v_queue.id,
       dibs._pressure_seal(v_queue.id, v_pressure::text) || v_pressure::text);
   end loop;
+  return outcomes;
 end
 $$;
 
 comment on function dibs._check_depth is
-'Raise DI041 for a batch that does not fit into a full queue, or sideline its jobs: set their `outcomes`, and return the
-ids of the queue and its shards in `sidelining_queues`. Duplicates (`duplicate_of`) do not count. A batch that
-`is_follow_up` is never refused.';
+'Raise DI041 for a batch that does not fit into a full queue, or set the outcome of its jobs to `sidelined`. Duplicates
+(`duplicate_of`) and jobs that have an outcome do not count. A batch that `is_follow_up` is never refused. Return the
+outcomes.';
+
+create or replace function dibs._measure_group_pressure(
+  queue dibs.queue, group_key uuid, max_depth bigint, max_age interval, at timestamptz) returns dibs.pressure
+language plpgsql volatile
+as $$
+declare
+  -- The lowest priority that counts.
+  v_counted_from constant smallint := dibs._sidelined_priority() + ((queue).when_full = 'sideline')::integer;
+  v_pressure dibs.pressure;
+begin
+  if max_depth is not null then
+    v_pressure.waiting := (
+      select count(*) from (
+        select from dibs.ready as r
+        where r.queue_id = (queue).id and r.group_key = _measure_group_pressure.group_key
+          and r.priority >= v_counted_from
+        limit max_depth) as r) + (
+      select count(*) from (
+        select from dibs.blocked as b
+        where b.queue_id = (queue).id and b.group_key = _measure_group_pressure.group_key
+          and b.priority >= v_counted_from
+        limit max_depth) as b);
+  end if;
+  if max_age is not null then
+    v_pressure.oldest_due := least((
+      select min(r.due_at)
+      from unnest(dibs._priorities(queue)) as p (priority)
+      cross join lateral (
+        select r.due_at from dibs.ready as r
+        where r.queue_id = (queue).id and r.group_key = _measure_group_pressure.group_key
+          and r.priority = p.priority and r.due_at <= at
+        order by r.due_at, r.id limit 1) as r
+      where p.priority >= v_counted_from), (
+      select min(b.due_at) from dibs.blocked as b
+      where b.queue_id = (queue).id and b.group_key = _measure_group_pressure.group_key
+        and b.priority >= v_counted_from));
+  end if;
+  return v_pressure;
+end
+$$;
+
+comment on function dibs._measure_group_pressure is
+'Count how many jobs of a group wait (ready ones and blocked ones, each up to `max_depth`), and find since when the
+oldest is due: each only if it has a bound. Sidelined jobs do not count.';
 
 create or replace function dibs._check_group_depths(
   jobs jsonb, duplicate_of uuid[], is_follow_up boolean, at timestamptz, outcomes text[]) returns text[]
@@ -62,65 +131,36 @@ language plpgsql volatile
 as $$
 declare
   v_group record;
-  v_waiting bigint;
-  v_oldest timestamptz;
-  v_lowest smallint;
   v_ord bigint;
+  v_pressure dibs.pressure;
 begin
   for v_group in
-    select g.queue_id, g.queue, g.when_full, g.name, g.group_key, p.max_depth, p.max_age, g.ords
+    select g.queue, g.name, g.group_key, p.max_depth, p.max_age, g.new
     from (
-      select q.id as queue_id, q.name as queue, q.when_full, e.job ->> 'group' as name,
-        dibs._group_key(q.id, e.job ->> 'group') as group_key, array_agg(e.ord) as ords
+      select q as queue, e.job ->> 'group' as name, dibs._group_key(q.id, e.job ->> 'group') as group_key,
+        array_agg(e.ord) as new
       from jsonb_array_elements(jobs) with ordinality as e (job, ord) join dibs.queue as q on q.name = e.job ->> 'queue'
       where e.job ->> 'group' is not null and q.has_group_policy
         and duplicate_of[e.ord] is null and outcomes[e.ord] is null
-      group by 1, 2, 3, 4, 5
+      group by q.id, 2
     ) as g
     cross join lateral (
+      -- The group's own policy, otherwise that of all groups of the queue, which has the nil id and so sorts last.
       select p.max_depth, p.max_age from dibs.group_policy as p
-      where p.queue_id = g.queue_id and p.group_key in (g.group_key, dibs._nil_id())
+      where p.queue_id = (g.queue).id and p.group_key in (g.group_key, dibs._nil_id())
       order by p.group_key desc limit 1) as p
-    where num_nonnulls(p.max_depth, p.max_age) > 0 order by g.queue_id, g.name
+    where num_nonnulls(p.max_depth, p.max_age) > 0 order by (g.queue).id, g.name
   loop
-    -- Leave out sidelined jobs, which have the lowest priority.
-    v_lowest := dibs._sidelined_priority() + (v_group.when_full = 'sideline')::integer;
-    v_waiting := (select count(*) from (
-      select from dibs.ready as r
-      where r.queue_id = v_group.queue_id and r.group_key = v_group.group_key and r.priority >= v_lowest
-      limit v_group.max_depth) as r) + (select count(*) from (
-      select from dibs.blocked as b
-      where b.queue_id = v_group.queue_id and b.group_key = v_group.group_key and b.priority >= v_lowest
-      limit v_group.max_depth) as b);
-    v_oldest := (
-      select min(r.due_at)
-      from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
-      cross join lateral (
-        select r.due_at from dibs.ready as r
-        where r.queue_id = q.id and r.group_key = v_group.group_key and r.priority = p.priority and r.due_at <= at
-        order by r.due_at, r.id limit 1) as r
-      where q.id = v_group.queue_id and p.priority >= v_lowest);
-    if v_group.max_age is not null then
-      v_oldest := least(v_oldest, (
-        select min(b.due_at) from dibs.blocked as b
-        where b.queue_id = v_group.queue_id and b.group_key = v_group.group_key and b.priority >= v_lowest));
-    end if;
-    continue when coalesce(v_waiting + cardinality(v_group.ords) <= v_group.max_depth, true)
-      and coalesce(at - v_oldest <= v_group.max_age, true);
-    if v_group.when_full = 'sideline' then
-      foreach v_ord in array v_group.ords loop
+    v_pressure := dibs._measure_group_pressure(v_group.queue, v_group.group_key, v_group.max_depth, v_group.max_age, at);
+    continue when not dibs._is_full(v_pressure, cardinality(v_group.new), v_group.max_depth, v_group.max_age, at);
+    if (v_group.queue).when_full = 'sideline' then
+      foreach v_ord in array v_group.new loop
         outcomes[v_ord] := 'sidelined';
       end loop;
     elsif not is_follow_up then
-      raise exception using errcode = 'DI041',
-        message = format(
-          'group %L of queue %L is full: %s of its jobs wait, the oldest due since %s, and this call brings %s more',
-          v_group.name, v_group.queue, v_waiting, coalesce(dibs._utc_text(v_oldest), 'never'),
-          cardinality(v_group.ords)),
-        hint = format(
-          'nothing was enqueued; at most %s may wait, and for at most %s: try again later, or change the'
-          ' group with dibs.set_group',
-          coalesce(v_group.max_depth::text, 'any number'), coalesce(v_group.max_age::text, 'any time'));
+      perform dibs._refuse_full(format('group %L of queue %L', v_group.name, (v_group.queue).name), v_pressure,
+        cardinality(v_group.new), v_group.max_depth, v_group.max_age, at,
+        'nothing was enqueued; try again later, add workers, or change the group with dibs.set_group');
     end if;
   end loop;
   return outcomes;
@@ -128,5 +168,5 @@ end
 $$;
 
 comment on function dibs._check_group_depths is
-'Raise DI041 for a batch that does not fit into a full group, or sideline its jobs of that group. The arguments are as
-in `_check_depth`. Return the outcomes.';
+'Do for the groups of a batch what `_check_depth` does for its queues; the arguments are the same. Each shard counts the
+jobs of a group by itself.';

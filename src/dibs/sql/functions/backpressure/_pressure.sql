@@ -12,13 +12,14 @@ comment on function dibs._pressure_seal is
 'Return the seal of a remembered pressure: 64 hexadecimal digits that depend on a secret of the database. The caller can
 change what the session remembers, and it decides whether the caller''s jobs are taken.';
 
-create or replace function dibs._measure_pressure(queue dibs.queue, at timestamptz, first boolean) returns dibs.pressure
+create or replace function dibs._measure_pressure(queue dibs.queue, at timestamptz, is_first boolean)
+returns dibs.pressure
 language plpgsql volatile
 as $$
 declare
   v_began timestamptz := clock_timestamp();
-  -- Leave out sidelined jobs, which have the lowest priority.
-  v_lowest constant smallint := dibs._sidelined_priority() + ((queue).when_full = 'sideline')::integer;
+  -- The lowest priority that counts: sidelined jobs do not.
+  v_counted_from constant smallint := dibs._sidelined_priority() + ((queue).when_full = 'sideline')::integer;
   v_queues constant integer[] := dibs._queue_numbers((queue).id);
   v_pressure dibs.pressure;
 begin
@@ -27,15 +28,15 @@ begin
     v_pressure.waiting := (
       select count(*) from (
         select from dibs.ready as r
-        where r.queue_id = any (v_queues) and r.priority >= v_lowest and r.group_key is null
+        where r.queue_id = any (v_queues) and r.priority >= v_counted_from and r.group_key is null
         limit (queue).max_depth) as r) + (
       select count(*) from (
         select from dibs.ready as r
-        where r.queue_id = any (v_queues) and r.priority >= v_lowest and r.group_key is not null
+        where r.queue_id = any (v_queues) and r.priority >= v_counted_from and r.group_key is not null
         limit (queue).max_depth) as r) + (
       select count(*) from (
         select from dibs.blocked as b
-        where b.queue_id = any (v_queues) and b.priority >= v_lowest limit (queue).max_depth) as b);
+        where b.queue_id = any (v_queues) and b.priority >= v_counted_from limit (queue).max_depth) as b);
   end if;
   if (queue).max_age is not null then
     select min(r.due_at) into v_pressure.oldest_due
@@ -44,26 +45,30 @@ begin
       select r.due_at from dibs.ready as r
       where r.queue_id = q.id and r.priority = p.priority and r.group_key is null and r.due_at <= at
       order by r.due_at, r.id limit 1) as r
-    where q.id = any (v_queues) and p.priority >= v_lowest;
-    -- The pointer of a waiting group is at the due time of its oldest job, or before.
+    where q.id = any (v_queues) and p.priority >= v_counted_from;
+    -- The pointer of a waiting group is at the due time of its oldest job, or before; without a priority, it may stand
+    -- for any.
     v_pressure.oldest_due := least(v_pressure.oldest_due, (
-      select min(t.look_at) from dibs.group_pointer as t where t.queue_id = any (v_queues) and t.look_at <= at), (
-      select min(b.due_at) from dibs.blocked as b where b.queue_id = any (v_queues) and b.priority >= v_lowest));
+      select min(t.look_at) from dibs.group_pointer as t
+      where t.queue_id = any (v_queues) and t.look_at <= at and coalesce(t.priority >= v_counted_from, true)), (
+      select min(b.due_at) from dibs.blocked as b where b.queue_id = any (v_queues) and b.priority >= v_counted_from),
+      'infinity');
   end if;
-  -- Believe the result for 4 µs per waiting job, so that a small bound is kept at once. Add a multiple of the time it
-  -- took beyond 2 ms, so that measuring pays for itself even among a million dead rows; the first time of a connection
-  -- is mostly planning and does not count. At most a minute: _read_pressure takes a longer time for a clock that was
-  -- set back.
+  -- The result is good for 4 µs per waiting job: a nearly empty queue is measured each time, so a small bound is kept
+  -- exactly. Add a multiple of the time that measuring took beyond 2 ms, so that it pays for itself even among a million
+  -- dead rows; the first time of a connection is mostly planning and does not count. The result is never good for more
+  -- than a minute: if `_read_pressure` finds more left, the clock was set back.
   v_pressure.good_until_us := dibs._micros(clock_timestamp()) + least(60000000, 4 * coalesce(v_pressure.waiting, 0)
-    + case when first then 0
+    + case when is_first then 0
         else dibs._cooldown(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end);
   return v_pressure;
 end
 $$;
 
 comment on function dibs._measure_pressure is
-'Count how many jobs of a queue wait (up to its max_depth), and find since when the oldest is due: each only if the
-queue has a bound for it. `first`: this connection has not measured the queue before.';
+'Count how many jobs of a queue wait (ungrouped, grouped and blocked ones, each up to its max_depth), and find since when
+the oldest is due: each only if the queue has a bound for it. Say until when the result is good. `is_first`: this
+connection has not measured the queue before.';
 
 create or replace function dibs._read_pressure(queue dibs.queue, at timestamptz) returns dibs.pressure
 language plpgsql volatile
@@ -71,17 +76,20 @@ as $$
 declare
   v_now_us bigint := dibs._micros(clock_timestamp());
   v_text text := dibs._recall('pressure', (queue).id);
+  v_seal text := left(v_text, 64);  -- A seal has 64 digits.
   v_body text := substr(v_text, 65);
   v_remembered dibs.pressure;
 begin
-  if left(v_text, 64) = dibs._pressure_seal((queue).id, v_body) then
+  if v_seal = dibs._pressure_seal((queue).id, v_body) then
     v_remembered := v_body::dibs.pressure;
   end if;
   if v_remembered.good_until_us between v_now_us and v_now_us + 60000000
-    and (v_remembered.waiting is not null or (queue).max_depth is null) then
+    -- A bound may be new since the queue was measured.
+    and (v_remembered.waiting is not null or (queue).max_depth is null)
+    and (v_remembered.oldest_due is not null or (queue).max_age is null) then
     return v_remembered;
   end if;
-  return dibs._measure_pressure(queue, at, v_remembered.good_until_us is null);
+  return dibs._measure_pressure(queue, at, is_first => v_remembered.good_until_us is null);
 end
 $$;
 

@@ -83,8 +83,7 @@ begin
     from dibs._take_dedup_keys(jobs, bodies, v_batch.duplicate_of, at) as k;
   end if;
   if needs.is_bounded then
-    select p.outcomes, p.sidelining_queues into v_batch.outcomes, v_batch.sidelining_queues
-    from dibs._check_depth(jobs, v_batch.duplicate_of, needs.is_follow_up, at, v_batch.outcomes) as p;
+    v_batch.outcomes := dibs._check_depth(jobs, v_batch.duplicate_of, needs.is_follow_up, at, v_batch.outcomes);
   end if;
   if needs.groups > 0 then
     v_batch.outcomes := dibs._check_group_depths(jobs, v_batch.duplicate_of, needs.is_follow_up, at, v_batch.outcomes);
@@ -101,7 +100,7 @@ room for them. Note in their queues that there are groups and resources.';
 -- their order, which suits the indexes.
 create or replace function dibs._resolve_requests(
   jobs jsonb, bodies bytea[], queues text[], ids uuid[], duplicate_of uuid[], hashes bytea[], outcomes text[],
-  sidelining_queues integer[], at timestamptz, tick bigint)
+  at timestamptz, tick bigint)
 returns table (
   queue text, kind text, payload jsonb, body text, content_type text, headers jsonb, id uuid, priority integer,
   delay interval, due_at timestamptz, ttl interval, deadline timestamptz, lease interval, lease_growth double precision,
@@ -119,7 +118,7 @@ begin atomic
   select a.*, coalesce(bodies[a.ordinality], decode(a.body, 'base64')),
     q.id, q.priority, q.payload_limit, q.retention, q.ring,
     dibs._job_lease(a.lease, a.lease_growth, a.lease_cap, q.policy, 1),
-    case when q.id = any (sidelining_queues) or outcomes[a.ordinality] = 'sidelined' then dibs._sidelined_priority()
+    case when outcomes[a.ordinality] = 'sidelined' then dibs._sidelined_priority()
       else coalesce(a.priority, q.priority) end,
     coalesce(a.id, ids[a.ordinality], dibs._new_id(tick + a.ordinality)),
     greatest(coalesce(a.due_at, at + a.delay), at),
@@ -134,12 +133,11 @@ end;
 
 comment on function dibs._resolve_requests is
 'Return the jobs of a batch: first the columns of `job_request` as they were sent, then the values that their queues and
-`_prepare_batch` decide. `ids` to `sidelining_queues` are the fields of `prepared_batch`; `tick` is `at` in the unit of
-new ids.';
+`_prepare_batch` decide. `ids` to `outcomes` are the fields of `prepared_batch`; `tick` is `at` in the unit of new ids.';
 
 create or replace function dibs._insert_batch(
   jobs jsonb, bodies bytea[], queues text[], ids uuid[], duplicate_of uuid[], hashes bytea[], outcomes text[],
-  sidelining_queues integer[], at timestamptz) returns uuid[]
+  at timestamptz) returns uuid[]
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -150,8 +148,7 @@ declare
   v_done record;
 begin
   with asked as materialized (
-    select * from dibs._resolve_requests(
-      jobs, bodies, queues, ids, duplicate_of, hashes, outcomes, sidelining_queues, at, v_tick)
+    select * from dibs._resolve_requests(jobs, bodies, queues, ids, duplicate_of, hashes, outcomes, at, v_tick)
   ), new_job as (
     insert into dibs.job (id, due_at, queue_id, priority, kind, payload, body, content_type, headers, fingerprint,
       deadline, ttl, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_scope, group_name, cost,
@@ -196,7 +193,7 @@ $$;
 
 comment on function dibs._insert_batch is
 'Insert the jobs of a batch, except duplicates, and their tickets. Return the ids of all in order. Refuse a job that
-breaks a bound. `ids` to `sidelining_queues` are the fields of `prepared_batch`.';
+breaks a bound. `ids` to `outcomes` are the fields of `prepared_batch`.';
 
 -- The checks are in the order in which `_insert_batch` has them, so that both refuse a job in the same words.
 create or replace function dibs._insert_bare_jobs(jobs jsonb, queues text[], at timestamptz) returns uuid[]
@@ -283,7 +280,7 @@ begin
     v_duplicate_of := v_batch.duplicate_of;
     v_outcomes := v_batch.outcomes;
     v_ids := dibs._insert_batch(jobs, bodies, v_needs.queues, v_batch.ids, v_duplicate_of, v_batch.hashes, v_outcomes,
-      v_batch.sidelining_queues, v_now);
+      v_now);
   end if;
   if v_needs.groups > 0 then
     perform dibs._add_pointers(v_ids, v_now);
