@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,3 +143,28 @@ def test_traces_are_grouped_by_their_error(client: dibs.Client) -> None:
         ("ValueError", "invalid literal for int() with base N: 'seven'"),
         ("ValueError", "invalid literal for int() with base N: 'eight'"),
     }
+
+
+def test_an_exception_group_and_a_local_class_have_their_parts(shared_db: psycopg.Connection[Any]) -> None:
+    frame = '  |   File "/srv/shop/tasks.py", line 3, in charge\n  |     pay()\n'
+    for error, expected in [
+        (f"ExceptionGroup: two (2 sub-exceptions)\n{frame}", ("ExceptionGroup", "shop/tasks.py in charge")),
+        ("shop.tasks.charge.<locals>.Refused: no", ("shop.tasks.charge.<locals>.Refused", None)),
+    ]:
+        found = shared_db.execute("select k.error, k.frame from dibs._failure_key(%s) as k", (error,)).fetchone()
+        assert found == expected
+
+
+def test_a_count_is_kept_until_its_last_failure_is_past_the_retention(
+    db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    db.execute("select dibs.set_error_retention('1 hour')")
+    clock.freeze(datetime(2026, 1, 1, 10, 59, tzinfo=UTC))
+    bury(client, 1)
+    client.upkeep.roll_up()
+    clock.move(120)
+    client.upkeep.forget()
+    assert [g.failures for g in client.failures.list()] == [1]
+    clock.move(3600)
+    client.upkeep.forget()
+    assert client.failures.list() == []

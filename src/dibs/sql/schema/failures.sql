@@ -8,7 +8,7 @@ create type dibs.failure_key as (
 );
 comment on type dibs.failure_key is
 'The properties that similar failures share: the class of the exception (`error`), its message without numbers and ids,
-and the innermost frame of the user''s code; and their hash.';
+and the innermost frame, of the user''s code if there is one; and their hash.';
 
 create table dibs.failure_group (
   fingerprint text not null constraint failure_group_pkey primary key,

@@ -2,9 +2,17 @@
 
 create or replace function dibs._message_without_ids(message text) returns text
 language sql immutable strict parallel safe
-return left(regexp_replace(regexp_replace(left(message, 2000),
-  '[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|\m(?=[a-f]*[0-9])[0-9a-f]{8,}\M', 'N', 'g'),
-  '[0-9]+([.,:][0-9]+)*', 'N', 'g'), 300);
+return left(
+  regexp_replace(
+    regexp_replace(
+      left(message, 2000),
+      '[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}'  -- a UUID
+      '|0x[0-9a-fA-F]+'  -- an address, such as 0x7f3a
+      '|\m(?=[a-f]*[0-9])[0-9a-f]{8,}\M',  -- a hash: a word of hexadecimal digits, one of them below a
+      'N', 'g'),
+    '[0-9]+([.,:][0-9]+)*',  -- a number, a version or a time: 1,000.5, 12:30
+    'N', 'g'),
+  300);
 
 comment on function dibs._message_without_ids is
 'Replace ids and numbers of a message by N, and cut it to 300 characters.';
@@ -13,34 +21,41 @@ create or replace function dibs._error_line(error text) returns text
 language sql immutable strict parallel safe
 return coalesce(
   case when starts_with(error, 'Traceback (most recent call last):') then
-    substring(right(error, 8000) from '.*\n +File "[^\n]*\n(?: [^\n]*\n)*([^ \n][^\n]*)') end,
+    substring(right(error, 8000) from
+      '.*\n +File "[^\n]*\n'  -- all up to the last frame: .* is greedy, and matches line breaks
+      '(?: [^\n]*\n)*'  -- the code of that frame, which is indented
+      '([^ \n][^\n]*)')  -- the line to return, such as "KeyError: 5"
+  end,
   split_part(error, E'\n', 1));
 
 comment on function dibs._error_line is
-'The line that names an error: its first line; if it begins with a Python traceback, the line after the last frame.';
+'Return the line with the class and the message of an error. That is its first line; in a text that begins with a Python
+traceback it is the line after the last frame, if the last 8,000 characters have it.';
 
 create or replace function dibs._innermost_frame(error text) returns text
 language sql immutable strict parallel safe
 begin atomic
   select regexp_replace(f.frame[1], '^.*/(?=[^/]+/[^/]+$)', '') || ' in ' || f.frame[2]
-  from regexp_matches(right(error, 8000), '^ +File "([^"\n]+)", line [0-9]+, in ([^\n]+)$', 'gn')
+  -- The flag n: ^ and $ match at each line. The frames of an exception group begin with a bar.
+  from regexp_matches(right(error, 8000), '^[ |]+File "([^"\n]+)", line [0-9]+, in ([^\n]+)$', 'gn')
     with ordinality as f (frame, n)
-  order by
-    f.frame[1] !~ '/(site|dist)-packages/|/lib/python[0-9.]+/|<frozen |/dibs/(worker|client|runtime|channels)/' desc,
+  order by  -- false first: the frames of the user's code
+    f.frame[1] ~ '/(site|dist)-packages/|/lib/python[0-9.]+/|<frozen |/dibs/(worker|client|runtime|channels)/',
     f.n desc
   limit 1;
 end;
 
 comment on function dibs._innermost_frame is
-'The place where a Python error was raised, as "file in function": the innermost frame outside of libraries, or the
-innermost frame if all are of libraries. Null without a traceback.';
+'Return the place where a Python error was raised, as "file in function": the innermost frame outside of libraries, or
+the innermost frame if all are of libraries. Null without a traceback.';
 
 create or replace function dibs._failure_key(error text) returns dibs.failure_key
 language plpgsql immutable strict parallel safe
 as $$
 declare
   v_line constant text := dibs._error_line(error);
-  v_class constant text := coalesce(substring(v_line from '^([A-Za-z_][A-Za-z0-9_.]*)(?::|$)'), '');
+  -- A class is one word before a colon, or the whole line: "shop.tasks.charge.<locals>.Refused: card 5".
+  v_class constant text := coalesce(substring(v_line from '^([A-Za-z_][A-Za-z0-9_.<>]*)(?::|$)'), '');
   v_key dibs.failure_key;
 begin
   v_key.error := left(v_class, 200);
@@ -53,15 +68,17 @@ end
 $$;
 
 comment on function dibs._failure_key is
-'The class, message and frame of an error that similar errors share, and the fingerprint of the three.';
+'Return the class, the message and the frame of an error, which similar errors share, and the fingerprint of the three.
+Without a class, the message is the whole line.';
 
 create or replace function dibs._failure_fingerprint(error text) returns text
 language sql immutable strict parallel safe
 return (dibs._failure_key(error)).fingerprint;
 
-comment on function dibs._failure_fingerprint is 'The fingerprint of the group that an error belongs to.';
+comment on function dibs._failure_fingerprint is 'Return the fingerprint of the group that an error belongs to.';
 
-create or replace function dibs._count_failures(mark dibs.stat_mark, upto bigint, open bigint[]) returns void
+-- The planner cannot know that few runs are uncounted: without these settings it reads whole tables to join them.
+create or replace function dibs._count_failures(mark dibs.stat_mark, upto bigint, still_open bigint[]) returns void
 language plpgsql volatile
 set enable_seqscan = off
 set enable_hashjoin = off
@@ -72,12 +89,14 @@ declare
   v_counts dibs.failure_count[];
   v_keys dibs.failure_key[];
 begin
-  with failed as materialized (
+  with failed as materialized (  -- so that each key is made once
     select dibs._failure_key(a.error) as key, a.queue_id, a.id, a.ended_at
-    from dibs._uncounted_runs(mark, upto, open) as a where a.outcome in ('failed', 'lost') and a.error is not null
-  ), counted as (
+    from dibs._uncounted_runs(mark, upto, still_open) as a
+    where a.outcome in ('failed', 'lost') and a.error is not null
+  ), counted as (  -- the columns of failure_count
     select (f.key).fingerprint, dibs._shown_queue(f.queue_id) as queue_id, coalesce(j.kind, '') as kind,
-      date_trunc('hour', f.ended_at, 'UTC') as hour, count(*), min(f.ended_at), max(f.ended_at)
+      date_trunc('hour', f.ended_at, 'UTC') as hour, count(*) as failures, min(f.ended_at) as first_at,
+      max(f.ended_at) as last_at
     from failed as f
     left join lateral (select j.kind from dibs.job as j where j.id = f.id offset 0) as j on true
     group by 1, 2, 3, 4
@@ -85,13 +104,14 @@ begin
   select array(select row(c.*)::dibs.failure_count from counted as c),
     array(select distinct on ((f.key).fingerprint) f.key from failed as f order by (f.key).fingerprint)
   into v_counts, v_keys;
-  -- Lock the groups, so that _delete_old_failures does not delete one whose last old count it has just deleted.
+  -- _delete_old_failures may delete the old counts of a group while we add a new one. The lock makes it keep the group.
   perform from dibs.failure_group as g
   where g.fingerprint = any (array(select k.fingerprint from unnest(v_keys) as k))
   for key share;
   insert into dibs.failure_group (fingerprint, error, message, frame)
   select k.fingerprint, k.error, k.message, k.frame from unnest(v_keys) as k on conflict do nothing;
-  insert into dibs.failure_count as e select c.* from unnest(v_counts) as c
+  insert into dibs.failure_count as e (fingerprint, queue_id, kind, hour, failures, first_at, last_at)
+  select c.fingerprint, c.queue_id, c.kind, c.hour, c.failures, c.first_at, c.last_at from unnest(v_counts) as c
   on conflict on constraint failure_count_pkey do update
   set failures = e.failures + excluded.failures, first_at = least(e.first_at, excluded.first_at),
     last_at = greatest(e.last_at, excluded.last_at);
@@ -99,28 +119,33 @@ end
 $$;
 
 comment on function dibs._count_failures is
-'Count the failures among the uncounted runs of transactions below `upto`. `open`: transactions in progress.';
+'Add the failures among the uncounted runs to the counts of their groups, and insert new groups. The arguments are those
+of _uncounted_runs. The caller moves the mark in the same transaction, so each failure is counted once.';
 
 create or replace function dibs._delete_old_failures(at timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
-  v_old text[];
+  v_touched text[];  -- fingerprints of groups that lost a count
+  v_locked text[];
 begin
   with gone as (
     delete from dibs.failure_count as e where e.ctid = any (array(
       select o.ctid from dibs.failure_count as o
-      where o.hour < at - (select s.error_retention from dibs.setting as s) order by o.hour limit 10000))
+      -- The retention begins when the hour ends.
+      where o.hour < at - interval '1 hour' - (select s.error_retention from dibs.setting as s)
+      order by o.hour limit 10000))
     returning e.fingerprint)
-  select array_agg(distinct g.fingerprint) into v_old from gone as g;
-  -- Skip groups that _count_failures has locked. The next statement sees the counts of those that it has released.
-  v_old := array(
-    select g.fingerprint from dibs.failure_group as g where g.fingerprint = any (v_old) for update skip locked);
+  select array_agg(distinct g.fingerprint) into v_touched from gone as g;
+  -- Keep a group that _count_failures has locked: it is adding a count. If it has committed before we lock the group,
+  -- the next statement sees the count.
+  v_locked := array(
+    select g.fingerprint from dibs.failure_group as g where g.fingerprint = any (v_touched) for update skip locked);
   delete from dibs.failure_group as g
-  where g.fingerprint = any (v_old)
+  where g.fingerprint = any (v_locked)
     and not exists (select from dibs.failure_count as e where e.fingerprint = g.fingerprint);
 end
 $$;
 
 comment on function dibs._delete_old_failures is
-'Delete up to 10,000 counts past the retention of errors, and groups that have none left.';
+'Delete up to 10,000 counts past the retention of errors, and those of their groups that have no count left.';
