@@ -153,15 +153,15 @@ begin
   -- Find the ready tickets behind these that need an exhausted limit, too, and block them together. Otherwise later
   -- claims would take and block them one by one.
   with behind as materialized (
-    select r.id, n.need_id, n.limit_units
+    select r.id, need.need_id, need.limit_units
     from (
       select r.id from dibs.ready as r
       where r.queue_id = (batch.queue).id and r.priority = of_priority and r.group_key is null
         and (r.due_at, r.id) >= (v_first.due_at, v_first.id) and r.due_at <= batch.at and r.expire_at > batch.at
       order by r.due_at, r.id limit greatest(dibs._constant('max_tickets_moved') - moved, 0)) as r
     cross join lateral (
-      select n.need_id, n.limit_units from dibs._job_needs(r.id) as n
-      where n.need_id = any (v_admission.exhausted) order by n.need_id limit 1) as n
+      select need.need_id, need.limit_units from dibs._job_needs(r.id) as need
+      where need.need_id = any (v_admission.exhausted) order by need.need_id limit 1) as need
   ), pick as materialized (
     select b.need_id, b.limit_units, r.spot from behind as b
     cross join lateral (select r.ctid as spot from dibs.ready as r where r.id = b.id for update skip locked) as r

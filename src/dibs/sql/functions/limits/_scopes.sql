@@ -20,7 +20,7 @@ create or replace function dibs._job_needs(job_id uuid)
 returns table (need_id integer, units integer, limit_units integer)
 language sql stable
 begin atomic
-  select n.need_id, n.units, r.units
+  select need.need_id, need.units, l.units
   from (
     select r.id, r.concurrency, r.rate, 1 as units from dibs.job as j
     cross join lateral (
@@ -34,12 +34,12 @@ begin atomic
       select r.id, r.concurrency, r.rate from dibs.limit_rule as r
       where r.is_set and r.scope = 'resource' and r.name = e.key) as r
     where j.id = job_id and j.resources is not null
-  ) as r
+  ) as l
   cross join lateral (
-    select r.id, r.units where r.concurrency is not null
+    select l.id, l.units where l.concurrency is not null
     union all
-    select -r.id, 1 where r.rate is not null
-  ) as n (need_id, units);
+    select -l.id, 1 where l.rate is not null
+  ) as need (need_id, units);
 end;
 
 comment on function dibs._job_needs is
