@@ -56,7 +56,7 @@ THROTTLED = {
     "_take_newest",
     "_take_oldest",
     "_take_simple",
-    "_remember_floor",
+    "_end_scan",
     "forget",
     "_measure_pressure",
     "_read_pressure",
@@ -321,7 +321,8 @@ def test_the_functions_read_one_clock(db: psycopg.Connection[Any]) -> None:
 
 REMEMBERED = {
     20001: "first_blocked rank due_at id n since until;"
-    " floor priorities due_us ids high_us sweep_at sweep_took near_at near_step reuse_until; unit_hint n since until",
+    " floor priorities due_us ids high_us sweep_at sweep_took near_at near_step reuse_until look_back;"
+    " unit_hint n since until",
 }
 """What sessions remember, by the seed of its checksum."""
 

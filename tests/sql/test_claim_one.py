@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REST = (
     "select dibs._remember('floor', q.id, row(f.priorities, f.due_us, f.ids, f.high_us, t.far, f.sweep_took, t.far,"
-    " f.near_step, t.far)::dibs.floor::text) from dibs.queue as q"
+    " f.near_step, t.far, 0)::dibs.floor::text) from dibs.queue as q"
     " cross join lateral (select (dibs._recall('floor', q.id)::dibs.floor).*) as f"
     " cross join (select dibs._micros(clock_timestamp()) + 3000000000 as far) as t"
     " where q.name = 'q'"

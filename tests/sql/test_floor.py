@@ -129,7 +129,7 @@ def test_a_setting_that_is_not_ours_is_ignored(db: psycopg.Connection[Any]) -> N
         [(id, token)] = db.execute("select id, token from dibs.claim('{q}')").fetchall()
         assert id == first
         db.execute("select dibs.release(%s, %s)", (id, token))
-    forged = f'("{{5}}","{{{"9" * 16}}}","{{00000000-0000-0000-0000-000000000000}}","{{0}}",0,0,0,0,0)'
+    forged = f'("{{5}}","{{{"9" * 16}}}","{{00000000-0000-0000-0000-000000000000}}","{{0}}",0,0,0,0,0,0)'
     db.execute("select dibs._remember('floor', 1, %s)", (forged,))
     assert db.execute("select id from dibs.claim('{q}')").fetchall() == [(first,)]
 
@@ -146,14 +146,11 @@ def test_a_fresh_connection_starts_from_the_newest_hint(connect: Connect, client
     assert hints
     assert hints[0] is not None
     told, top = "dibs._recall('floor', 1)::dibs.floor", "dibs._micros(dibs.now()) - 250000"
-    row = fresh.execute(f"select (dibs._read_floor('floor', 1, {told}, '{{5}}', {top})).due_us[1]").fetchone()
+    row = fresh.execute(f"select (dibs._begin_scan('floor', 1, {told}, '{{5}}', {top}, 0)).due_us[1]").fetchone()
     assert row
     assert row[0] == hints[1] > 0
     client.enqueue("q", "after")
     assert [j.kind for j in client.claim("q")] == ["after"]
-
-
-SEALED = "select set_config('dibs.floor_1', hashtextextended(%(body)s, 20001) || ':' || %(body)s, false)"
 
 
 def test_a_forged_floor_hides_nothing_from_others(connect: Connect, client: dibs.Client) -> None:
@@ -167,10 +164,10 @@ def test_a_forged_floor_hides_nothing_from_others(connect: Connect, client: dibs
     client.complete_many(client.claim("q", 10_000) + client.claim("q", 10_000))
     [(top,)] = forger.execute("select dibs._micros(clock_timestamp()) - 300000").fetchall()
     nil = "00000000-0000-0000-0000-000000000000"
-    body = f'("{{9,5,1}}","{{0,{top},{top}}}","{{{nil},{nil},{nil}}}","{{0,0,0}}",0,0,0,0)'
+    body = f'("{{9,5,1}}","{{0,{top},{top}}}","{{{nil},{nil},{nil}}}","{{0,0,0}}",0,0,0,0,0,0)'
     hints = "select count(*), min((floor).due_us[3]) from dibs.floor_hint where swept_at > dibs._from_micros(%s)"
     while forger.execute(hints, (top,)).fetchone() == (0, None):
-        forger.execute(SEALED, {"body": body})
+        forger.execute("select dibs._remember('floor', 1, %s)", (body,))
         client.enqueue("q", "k", priority=9)
         forger.execute("select from dibs.claim('{q}', 1)")
     row = forger.execute(hints, (top,)).fetchone()
@@ -260,8 +257,9 @@ def test_a_late_job_is_found_although_who_sweeps_stays_in_its_transaction(
 def test_a_clock_stepped_back_stops_no_look_back(db: psycopg.Connection[Any]) -> None:
     now, nothing = "dibs._micros(clock_timestamp())", "row(null, null, null, null,"
     ahead = f"{now} + 3600000000"
-    row = db.execute(
-        f"select dibs._look_back('floor', 1, {nothing} {ahead}, 100, 0, 0, 0)::dibs.floor, {now}),"
-        f" dibs._look_back('floor', 1, {nothing} {now} + 19000, 1000, {ahead}, 3, 0)::dibs.floor, {now})"
-    ).fetchone()
+
+    def begun(floor: str) -> str:
+        return f"(dibs._begin_scan('floor', 1, {nothing} {floor}, 0, 0)::dibs.floor, '{{5}}', 0, {now})).look_back"
+
+    row = db.execute(f"select {begun(f'{ahead}, 100, 0, 0')}, {begun(f'{now} + 19000, 1000, {ahead}, 3')}").fetchone()
     assert row == (4_000_000_000_000_000, 4_000_000)

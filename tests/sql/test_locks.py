@@ -16,8 +16,11 @@ from dibs.db.schema import migrate
 if TYPE_CHECKING:
     from tests.conftest import Connect
 
-EXPENSIVE = "row(null, null, null, null, 0, 5000, 9e15::bigint, 0, 0)::dibs.floor"
-SWEEP = "select dibs._may_sweep('floor', 1, clock_timestamp())"
+EXPENSIVE = "row(null, null, null, null, 0, 5000, 9e15::bigint, 0, 0, 0)::dibs.floor"
+BEGUN = f"dibs._begin_scan('floor', 1, {EXPENSIVE}, '{{5}}', 0, dibs._micros(clock_timestamp()) + n * 1000000)"
+SWEEPS = f"(({BEGUN}).look_back = dibs._constant('unlimited_look_back_us'))"
+SWEEP = f"select bool_or{SWEEPS} from (select 0 as n from generate_series(1, 50)) as tries"
+"""Half of the tries sweep where that is allowed."""
 
 
 def leave_hint(db: psycopg.Connection[Any], age: float, took: float = 0.005) -> None:
@@ -79,19 +82,20 @@ def test_a_sweep_in_an_open_transaction_stops_no_other_for_long(connect: Connect
     one.execute("begin")
     assert one.execute(SWEEP).fetchone() == (True,)
     ahead = (
-        "select count(*) filter (where dibs._may_sweep('floor', 1, statement_timestamp() + n * interval '1 second'))"
+        f"select count(distinct n) filter (where {SWEEPS.replace('clock_timestamp', 'statement_timestamp')})"
+        " from generate_series(0, 39) as n, generate_series(1, 50)"
     )
-    assert other.execute(f"{ahead} from generate_series(0, 39) as n").fetchone() == (1,)
+    assert other.execute(ahead).fetchone() == (1,)
     leave_hint(other, 0, took=1)
-    assert other.execute(f"{ahead} from generate_series(0, 39) as n").fetchone() == (0,), "a new hint is waited for"
+    assert other.execute(ahead).fetchone() == (0,), "a new hint is waited for"
     assert other.execute("select dibs.forget()").fetchone() == (0,), "and what is locked is left to the next round"
 
 
 def test_a_sweep_that_never_ends_in_time_lets_every_other_claim_through(db: psycopg.Connection[Any]) -> None:
     """What a claim remembers is gone when it runs into a timeout, so the next one has the same sweep before it."""
-    sweep = "dibs._constant('unlimited_look_back_us')"
-    look = f"select count(*) filter (where dibs._look_back('floor', 1, {EXPENSIVE}, 0) = {sweep})"
-    [(sweeps,)] = db.execute(f"{look} from generate_series(1, 100)").fetchall()
+    [(sweeps,)] = db.execute(
+        f"select count(*) filter (where {SWEEPS}) from (select 0 as n from generate_series(1, 100)) as tries"
+    ).fetchall()
     assert 0 < sweeps < 100
 
 

@@ -53,14 +53,16 @@ create type dibs.floor as (
   sweep_took bigint,
   near_at bigint,
   near_step integer,
-  reuse_until bigint
+  reuse_until bigint,
+  look_back bigint
 );
 comment on type dibs.floor is
 'The floors of one queue, a hint that each connection remembers for itself. For each of its priorities it has the place
 (due_us, ids) from which the connection scans. In a queue served newest first the place is the low end of a hole, and
 high_us its high end; otherwise high_us is 0. sweep_at and near_at: when the next sweep and the next near look-back are
 due. sweep_took: the duration of the last sweep. near_step: how deep the next near look-back is, from 0 to 5. Until
-reuse_until a claim of one job may start at the floor and leave it as it is. All times are microseconds since 1970.';
+reuse_until a claim of one job may start at the floor and leave it as it is. look_back: how far below the floor a scan
+starts; 0 when it is remembered. All times are microseconds since 1970, and durations are microseconds.';
 
 create type dibs.floor_place as (
   due_us bigint,
@@ -73,14 +75,12 @@ create type dibs.queue_scan as (
   queue dibs.queue,
   floor dibs.floor,
   next_floor dibs.floor,
-  look_back bigint,
   allowed integer,
   reservation dibs.queue_reservation
 );
 comment on type dibs.queue_scan is
-'The state of a claim in one queue: the floor from which it scans, and how many microseconds below it (look_back); the
-floor of the next claim (next_floor); how many jobs it may still take (allowed); its reservation of the queue''s own
-limit.';
+'The state of a claim in one queue: the floor from which it scans; the floor of the next claim (next_floor); how many
+jobs it may still take (allowed); its reservation of the queue''s own limit.';
 
 create table dibs.floor_hint (
   what text not null,

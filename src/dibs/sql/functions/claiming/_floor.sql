@@ -34,95 +34,97 @@ comment on function dibs._note_priorities is
 'Note priorities that a queue has not had before. The transaction that inserts the jobs calls it, so a claim that sees
 the jobs also sees their priority.';
 
-create or replace function dibs._fit_floor(
-  what text, queue_id integer, remembered dibs.floor, priorities smallint[], top_us bigint) returns dibs.floor
-language plpgsql stable
+create or replace function dibs._prepare_floor(
+  what text, queue_id integer, remembered dibs.floor, priorities smallint[], top_us bigint, began_us bigint)
+returns dibs.floor
+language plpgsql volatile
 as $$
 declare
-  v_hint dibs.floor_hint;
   v_floor dibs.floor := remembered;
+  v_is_sweep_due boolean;
+  v_began timestamptz;
+  v_cooldown bigint;
+  v_hint record;
 begin
   if remembered.reuse_until is null then
     select h.* into v_hint from dibs.floor_hint as h
-    where h.what = _fit_floor.what and h.queue_id = _fit_floor.queue_id order by h.swept_at desc limit 1;
+    where h.what = _prepare_floor.what and h.queue_id = _prepare_floor.queue_id order by h.swept_at desc limit 1;
     v_floor := v_hint.floor;
     v_floor.sweep_at := coalesce(dibs._micros(v_hint.swept_at), 0);
     v_floor.sweep_took := coalesce(dibs._micros('epoch'::timestamptz + v_hint.took), 0);
     v_floor.near_at := 0;
     v_floor.near_step := 0;
+    v_floor.reuse_until := 0;
   end if;
-  select array_agg(coalesce(f.due_us, 0) order by p.n), array_agg(coalesce(f.id, dibs._nil_id()) order by p.n),
-    array_agg(coalesce(f.high_us, 0) order by p.n)
-  into v_floor.due_us, v_floor.ids, v_floor.high_us
-  from unnest(priorities) with ordinality as p (priority, n)
-  left join unnest(v_floor.priorities, v_floor.due_us, v_floor.ids, v_floor.high_us)
-    as f (priority, due_us, id, high_us)
-    on f.priority = p.priority and greatest(f.due_us, f.high_us) <= top_us;
-  v_floor.priorities := priorities;
-  v_floor.reuse_until := 0;
+  if (v_floor.priorities = priorities
+      and top_us >= all (v_floor.due_us) and top_us >= all (v_floor.high_us)) is not true then
+    select array_agg(coalesce(f.due_us, 0) order by p.n), array_agg(coalesce(f.id, dibs._nil_id()) order by p.n),
+      array_agg(coalesce(f.high_us, 0) order by p.n)
+    into v_floor.due_us, v_floor.ids, v_floor.high_us
+    from unnest(priorities) with ordinality as p (priority, n)
+    left join unnest(v_floor.priorities, v_floor.due_us, v_floor.ids, v_floor.high_us)
+      as f (priority, due_us, id, high_us)
+      on f.priority = p.priority and greatest(f.due_us, f.high_us) <= top_us;
+    v_floor.priorities := priorities;
+    v_floor.reuse_until := 0;
+  end if;
+  -- Ignore a time later than any we would set: the clock was set back.
+  v_is_sweep_due := v_floor.sweep_at - began_us
+    not between 1 and dibs._constant('look_back_cooldown') * v_floor.sweep_took;
+  if v_is_sweep_due and v_floor.sweep_took >= 2000 then
+    -- Sweep only half of the times that an expensive sweep is due: one that hits the statement timeout is due again at
+    -- once, and otherwise no claim would succeed.
+    v_is_sweep_due := random() < 0.5;
+    v_began := dibs._from_micros(began_us);
+    v_cooldown := dibs._constant('look_back_cooldown');
+    select h.ctid as row_id, h.took, h.swept_at + v_cooldown * h.took as ends_at into v_hint from dibs.floor_hint as h
+    where v_is_sweep_due and h.what = _prepare_floor.what and h.queue_id = _prepare_floor.queue_id
+      and h.swept_at <= v_began
+    order by h.swept_at desc limit 1;
+    if v_hint.ends_at > v_began then
+      v_is_sweep_due := false;
+    elsif v_hint.row_id is not null then
+      perform from dibs.floor_hint as h where h.ctid = v_hint.row_id for update skip locked;
+      -- One connection at a time sweeps. The lock holder may have finished sweeping but left its transaction open.
+      -- After another cooldown the other connections sweep anyway, spread over time by backend PID. The first to commit
+      -- writes a new hint.
+      v_is_sweep_due := found or v_hint.ends_at + v_cooldown * v_hint.took <= v_began
+        and trunc(extract(epoch from v_began) / extract(epoch from v_hint.took)) % v_cooldown
+          = pg_backend_pid() % v_cooldown;
+    end if;
+  end if;
+  v_floor.look_back := case
+    when v_is_sweep_due then dibs._constant('unlimited_look_back_us')
+    when v_floor.near_at - began_us not between 1 and 60000000 then 500000 << v_floor.near_step
+    else 0 end;
   return v_floor;
 end
 $$;
 
-comment on function dibs._fit_floor is
-'Arrange a floor for these priorities: the remembered one, or the newest hint if it is null. A priority that it lacks
-starts at the beginning of time. So does one whose floor lies above `top_us`: the clock was set back, and tickets below
-that floor may be due now.';
+comment on function dibs._prepare_floor is
+'Return the floor of a scan that cannot use the remembered one unchanged: arrange it for these priorities (the newest
+hint, if it is null), and decide how far to look back. A priority that it lacks starts at the beginning of time. So does
+one whose floor lies above `top_us`: the clock was set back, and tickets below that floor may be due now. Where sweeps
+are expensive, one connection at a time sweeps, after the cooldown of the last sweep; it locks the newest hint until the
+transaction ends.';
 
-create or replace function dibs._read_floor(
-  what text, queue_id integer, remembered dibs.floor, priorities smallint[], top_us bigint) returns dibs.floor
-language sql stable
+create or replace function dibs._begin_scan(
+  what text, queue_id integer, remembered dibs.floor, priorities smallint[], top_us bigint, began_us bigint)
+returns dibs.floor
+language sql volatile
 return case
   when (remembered).priorities = priorities and top_us >= all ((remembered).due_us)
-    and top_us >= all ((remembered).high_us) then remembered
-  else dibs._fit_floor(what, queue_id, remembered, priorities, top_us)
+    and top_us >= all ((remembered).high_us)
+    and (remembered).sweep_at - began_us between 1 and dibs._constant('look_back_cooldown') * (remembered).sweep_took
+    and (remembered).near_at - began_us between 1 and 60000000 then remembered
+  else dibs._prepare_floor(what, queue_id, remembered, priorities, top_us, began_us)
 end;
 
-comment on function dibs._read_floor is
+comment on function dibs._begin_scan is
 'Return the floor from which a claim scans these priorities: the one that its session remembers, otherwise the newest
-hint, otherwise the beginning of time. No part of it is above `top_us`. The planner inlines it.';
-
-create or replace function dibs._may_sweep(what text, queue_id integer, at timestamptz) returns boolean
-language plpgsql volatile
-as $$
-declare
-  v_cooldown constant bigint := dibs._constant('look_back_cooldown');
-  v_hint record;
-begin
-  select h.ctid as row_id, h.took, h.swept_at + v_cooldown * h.took as ends_at into v_hint from dibs.floor_hint as h
-  where h.what = _may_sweep.what and h.queue_id = _may_sweep.queue_id and h.swept_at <= at
-  order by h.swept_at desc limit 1;
-  if v_hint.row_id is null or v_hint.ends_at > at then
-    return v_hint.row_id is null;
-  end if;
-  perform from dibs.floor_hint as h where h.ctid = v_hint.row_id for update skip locked;
-  -- The lock holder may have finished sweeping but left its transaction open. After another cooldown the other
-  -- connections sweep anyway, spread over time by backend PID. The first to commit writes a new hint.
-  return found or v_hint.ends_at + v_cooldown * v_hint.took <= at
-    and trunc(extract(epoch from at) / extract(epoch from v_hint.took)) % v_cooldown = pg_backend_pid() % v_cooldown;
-end
-$$;
-
-comment on function dibs._may_sweep is
-'True if this connection may sweep a queue where sweeps are expensive: after the cooldown of the last sweep, and one
-connection at a time. Locks the newest hint until the transaction ends.';
-
-create or replace function dibs._look_back(what text, queue_id integer, floor dibs.floor, real_us bigint) returns bigint
-language sql volatile
--- Ignore a time later than any we would set: the clock was set back. Sweep only half of the times that an expensive
--- sweep is due: one that hits the statement timeout is due again at once, and otherwise no claim would succeed.
-return case
-  when (real_us >= (floor).sweep_at
-      or (floor).sweep_at - real_us > dibs._constant('look_back_cooldown') * (floor).sweep_took)
-    and ((floor).sweep_took < 2000 or random() < 0.5 and dibs._may_sweep(what, queue_id, dibs._from_micros(real_us)))
-    then dibs._constant('unlimited_look_back_us')
-  when real_us >= (floor).near_at or (floor).near_at - real_us > 60000000 then 500000 << (floor).near_step
-  else 0
-end;
-
-comment on function dibs._look_back is
-'Return how many microseconds below its floor a claim starts: usually 0; now and then 0.5 to 16 s (a near look-back) or
-everything (a sweep). `real_us` is the time of the real clock.';
+hint, otherwise the beginning of time. No part of it is above `top_us`. Its `look_back` is how many microseconds below
+it the claim starts: usually 0; now and then 0.5 to 16 s (a near look-back) or everything (a sweep). `began_us` is the
+time of the real clock. The planner inlines it.';
 
 create or replace function dibs._moved_floor(
   floor dibs.floor_place, first dibs.floor_place, top_us bigint, is_full boolean)
@@ -138,8 +140,9 @@ comment on function dibs._moved_floor is
 'Return where a floor is after a claim: at the first ticket that it took, or found and left, but not above `top_us`. A
 look-back lowers the floor only if the claim took all that it wanted (`is_full`): then there may be more.';
 
-create or replace function dibs._remember_floor(
-  what text, queue_id integer, floor dibs.floor, old_floor dibs.floor, look_back bigint, took bigint) returns text
+create or replace function dibs._end_scan(
+  what text, queue_id integer, floor dibs.floor, next_floor dibs.floor, took bigint)
+returns text
 language plpgsql volatile
 as $$
 declare
@@ -148,22 +151,23 @@ declare
   v_shared dibs.floor;
   v_remembered text;
 begin
-  if look_back > 0 then
+  if floor.look_back > 0 then
+    next_floor.look_back := 0;
     v_now := dibs._micros(clock_timestamp());
-    if look_back < dibs._constant('unlimited_look_back_us') then
-      floor.near_at := v_now + least(dibs._constant('look_back_cooldown') * took, 30000000);
-      floor.near_step := (floor.near_step + 1) % 6;
+    if floor.look_back < dibs._constant('unlimited_look_back_us') then
+      next_floor.near_at := v_now + least(dibs._constant('look_back_cooldown') * took, 30000000);
+      next_floor.near_step := (floor.near_step + 1) % 6;
     else
-      floor.sweep_took := took;
-      floor.sweep_at := v_now + dibs._constant('look_back_cooldown') * took;
+      next_floor.sweep_took := took;
+      next_floor.sweep_at := v_now + dibs._constant('look_back_cooldown') * took;
       if took >= 2000 then
         -- Share only what this sweep found. The floors that it did not move are the session's, which its caller can
-        -- forge: keep those of the last hint.
-        v_shared := floor;
-        v_hint := dibs._fit_floor(what, queue_id, null, floor.priorities, look_back);
+        -- forge: keep those from which a new session would start.
+        v_shared := next_floor;
+        v_hint := dibs._prepare_floor(what, queue_id, null, floor.priorities, floor.look_back, v_now);
         for n in 1 .. cardinality(floor.priorities) loop
           continue when (floor.due_us[n], floor.ids[n], floor.high_us[n])
-            <> (old_floor.due_us[n], old_floor.ids[n], old_floor.high_us[n]);
+            <> (next_floor.due_us[n], next_floor.ids[n], next_floor.high_us[n]);
           v_shared.due_us[n] := v_hint.due_us[n];
           v_shared.ids[n] := v_hint.ids[n];
           v_shared.high_us[n] := v_hint.high_us[n];
@@ -173,11 +177,12 @@ begin
       end if;
     end if;
   end if;
-  v_remembered := floor::text;
+  v_remembered := next_floor::text;
   return dibs._remember(what, queue_id, v_remembered);
 end
 $$;
 
-comment on function dibs._remember_floor is
-'Remember in the session where the next claim starts, and after a look-back when the next one is due: it `took` so many
-microseconds. An expensive sweep also leaves a hint for other connections. Returns the remembered text.';
+comment on function dibs._end_scan is
+'Remember in the session where the next claim starts (`next_floor`), and after a look-back when the next one is due: it
+`took` so many microseconds. `floor` is what _begin_scan returned. An expensive sweep also leaves a hint for other
+connections. Returns the remembered text.';

@@ -7,7 +7,7 @@
 --
 -- Each priority has one hole, the uppermost. Walking over an older one once more is cheap.
 
-create or replace function dibs._find_gaps(floor dibs.floor, queue_id integer, look_back bigint, at timestamptz)
+create or replace function dibs._find_gaps(floor dibs.floor, queue_id integer, at timestamptz)
 returns table (
   slot_no integer, priority smallint, is_above boolean, upto_at timestamptz, upto_id uuid, from_at timestamptz)
 language sql stable
@@ -15,10 +15,12 @@ begin atomic
   select f.n::integer, f.priority, gap.is_above, gap.upto_at, gap.upto_id, gap.from_at
   from unnest((floor).priorities, (floor).due_us, (floor).ids, (floor).high_us) with ordinality
     as f (priority, low_us, low_id, high_us, n)
-  cross join lateral (select f.high_us > 0 and look_back < dibs._constant('unlimited_look_back_us') as exists) as hole
+  cross join lateral (
+    select f.high_us > 0 and (floor).look_back < dibs._constant('unlimited_look_back_us') as exists) as hole
   cross join lateral (
     select true as is_above, _find_gaps.at as upto_at, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff' as upto_id,
-      case when hole.exists then dibs._from_micros(f.high_us - look_back) else timestamptz '-infinity' end as from_at
+      case when hole.exists then dibs._from_micros(f.high_us - (floor).look_back)
+        else timestamptz '-infinity' end as from_at
     union all
     select false, dibs._from_micros(f.low_us), f.low_id, timestamptz '-infinity' where hole.exists
   ) as gap
@@ -46,8 +48,7 @@ declare
   v_top bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
   v_remembered dibs.floor := dibs._recall('newest', queue.id)::dibs.floor;
   v_priorities smallint[] := dibs._priorities(queue);
-  v_floor dibs.floor := dibs._read_floor('newest', queue.id, v_remembered, v_priorities, v_top);
-  v_look_back bigint := dibs._look_back('newest', queue.id, v_floor, v_began);
+  v_floor dibs.floor := dibs._begin_scan('newest', queue.id, v_remembered, v_priorities, v_top, v_began);
   v_next_floor dibs.floor := v_floor;
   v_is_stopped boolean[] := '{}'::boolean[];
   v_batch dibs.taken_batch := dibs._taken_batch(queue, '{}', claim.at);
@@ -60,7 +61,7 @@ begin
   v_next_floor.due_us := array_fill(0::bigint, array[cardinality(v_floor.due_us)]);
   v_next_floor.ids := array_fill(dibs._nil_id(), array[cardinality(v_floor.due_us)]);
   v_next_floor.high_us := array_fill(v_top, array[cardinality(v_floor.due_us)]);
-  for v_gap in select g.* from dibs._find_gaps(v_floor, queue.id, v_look_back, claim.at) as g loop
+  for v_gap in select g.* from dibs._find_gaps(v_floor, queue.id, claim.at) as g loop
     continue when v_is_stopped[v_gap.slot_no];
     v_before := cardinality(v_batch.tickets);
     if want > 0 then
@@ -98,8 +99,7 @@ begin
       v_next_floor.ids[v_gap.slot_no] := coalesce(v_last.id, v_floor.ids[v_gap.slot_no]);
     end if;
   end loop;
-  perform dibs._remember_floor(
-    'newest', queue.id, v_next_floor, v_floor, v_look_back, dibs._micros(clock_timestamp()) - v_began);
+  perform dibs._end_scan('newest', queue.id, v_floor, v_next_floor, dibs._micros(clock_timestamp()) - v_began);
   return v_batch;
 end
 $$;

@@ -11,8 +11,8 @@ begin atomic
   cross join lateral unnest((s.floor).priorities, (s.floor).due_us, (s.floor).ids) with ordinality
     as f (priority, due_us, id, n)
   cross join lateral (
-    select dibs._from_micros(f.due_us - s.look_back) as from_at,
-      case when s.look_back = 0 then f.id else dibs._nil_id() end as from_id) as start
+    select dibs._from_micros(f.due_us - (s.floor).look_back) as from_at,
+      case when (s.floor).look_back = 0 then f.id else dibs._nil_id() end as from_id) as start
   cross join lateral (
     select r.due_at, r.id from dibs.ready as r
     where r.queue_id = (s.queue).id and r.priority = f.priority and r.group_key is null
@@ -127,8 +127,7 @@ begin
     end if;
     v_remembered := dibs._recall('floor', v_queue.id)::dibs.floor;
     v_priorities := dibs._priorities(v_queue);
-    v_scan.floor := dibs._read_floor('floor', v_queue.id, v_remembered, v_priorities, v_top);
-    v_scan.look_back := dibs._look_back('floor', v_queue.id, v_scan.floor, v_began);
+    v_scan.floor := dibs._begin_scan('floor', v_queue.id, v_remembered, v_priorities, v_top, v_began);
     -- Start with every floor at the top. Priorities that still have tickets are lowered later.
     v_scan.next_floor := v_scan.floor;
     v_scan.next_floor.due_us := array_fill(v_top, array[cardinality(v_priorities)]);
@@ -158,8 +157,7 @@ begin
   want := want - v_step.taken;
   v_took := (dibs._micros(clock_timestamp()) - v_began) / cardinality(v_scans);
   foreach v_scan in array v_scans loop
-    perform dibs._remember_floor(
-      'floor', (v_scan.queue).id, v_scan.next_floor, v_scan.floor, v_scan.look_back, v_took);
+    perform dibs._end_scan('floor', (v_scan.queue).id, v_scan.floor, v_scan.next_floor, v_took);
   end loop;
   if v_ungrouped_share > 0 and want > 0 then
     v_step := dibs._take_grouped(v_scans, want, claim);

@@ -58,8 +58,7 @@ declare
   v_began constant bigint := dibs._micros(clock_timestamp());
   v_top constant bigint := dibs._micros(claim.at) - dibs._constant('commit_lag_us');
   v_priorities constant smallint[] := dibs._priorities(queue);
-  v_floor constant dibs.floor := dibs._read_floor('floor', queue.id, remembered, v_priorities, v_top);
-  v_look_back constant bigint := dibs._look_back('floor', queue.id, v_floor, v_began);
+  v_floor constant dibs.floor := dibs._begin_scan('floor', queue.id, remembered, v_priorities, v_top, v_began);
   v_next_floor dibs.floor := v_floor;
   v_taken dibs.ready[] := '{}'::dibs.ready[];
   v_step record;
@@ -67,8 +66,8 @@ declare
 begin
   for n in 1 .. cardinality(v_priorities) loop
     v_step := dibs._take_priority(queue.id, v_priorities[n], row(v_floor.due_us[n], v_floor.ids[n])::dibs.floor_place,
-      dibs._from_micros(v_floor.due_us[n] - v_look_back),
-      case when v_look_back = 0 then v_floor.ids[n] else dibs._nil_id() end, want, claim.at, v_top);
+      dibs._from_micros(v_floor.due_us[n] - v_floor.look_back),
+      case when v_floor.look_back = 0 then v_floor.ids[n] else dibs._nil_id() end, want, claim.at, v_top);
     v_next_floor.due_us[n] := (v_step.next_floor).due_us;
     v_next_floor.ids[n] := (v_step.next_floor).id;
     continue when v_step.tickets is null;
@@ -80,8 +79,8 @@ begin
     v_next_floor.reuse_until := v_began + dibs._constant('floor_reuse_us');
   end if;
   -- An assignment is quicker than PERFORM.
-  v_remembered := dibs._remember_floor(
-    'floor', queue.id, v_next_floor, v_floor, v_look_back, dibs._micros(clock_timestamp()) - v_began);
+  v_remembered := dibs._end_scan(
+    'floor', queue.id, v_floor, v_next_floor, dibs._micros(clock_timestamp()) - v_began);
   return dibs._taken_batch(queue, v_taken, claim.at);
 end
 $$;
@@ -128,7 +127,7 @@ begin
   end if;
   select c.* into v_job
   from dibs._claimed(v_lease.id, claim.token, queue.name, v_priority, v_lease.run, v_lease.charged, queue.max_attempts,
-    v_lease.losses, v_lease.due_at, v_lease.claimed_at, v_lease.lease_until) as c;
+    v_lease.losses, v_lease.due_at, v_lease.claimed_at, v_lease.lease_until, v_lease.id, v_lease.id) as c;
   return v_job;
 end
 $$;
@@ -136,5 +135,5 @@ $$;
 comment on function dibs._claim_one is
 'Lease the next job of a simple queue from this floor on, and return it; null if there is none, or if its jobs have had
 other priorities. For 20 ms after a claim found one job in a simple queue, the next starts at the same floor, without
-raising it and without a look-back. Most of the cost of a claim does not depend on its number of jobs, so a claim of one
-has its own path.';
+raising it and without a look-back (a `reuse_until` further ahead is ignored: the clock was set back). Most of the cost
+of a claim does not depend on its number of jobs, so a claim of one has its own path.';

@@ -71,7 +71,7 @@ returned, has_job_limits and has_large are true for what this claim has to check
 
 create or replace function dibs._claimed(
   id uuid, token uuid, queue text, priority smallint, run integer, attempt smallint, max_attempts integer,
-  losses smallint, due_at timestamptz, claimed_at timestamptz, lease_until timestamptz)
+  losses smallint, due_at timestamptz, claimed_at timestamptz, lease_until timestamptz, from_id uuid, upto_id uuid)
 returns setof dibs.claimed
 language sql stable
 begin atomic
@@ -83,12 +83,13 @@ begin atomic
   -- OFFSET 0 keeps it a lookup by id: planned while partitions are empty, a join could read them whole later.
   left join lateral (
     select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline
-    from dibs.job as j where j.id = _claimed.id offset 0) as j on true;
+    from dibs.job as j where j.id = _claimed.id and j.id between from_id and upto_id offset 0) as j on true;
 end;
 
 comment on function dibs._claimed is
 'Return a job as a claim hands it out: the fields of its lease, and its row in `job`. `max_attempts` is the queue''s.
-The planner inlines it.';
+From `from_id` to `upto_id` are the ids of all jobs of the statement: it leaves out the partitions of other days. The
+planner inlines it.';
 
 create or replace function dibs._leased_by(token uuid, worker bigint, queues text[]) returns setof dibs.claimed
 language plpgsql stable
@@ -100,7 +101,7 @@ begin
   select c.* from dibs.lease as l
   join dibs.queue as q on q.id = l.queue_id
   cross join lateral dibs._claimed(l.id, l.token, q.name, l.priority, l.run, l.charged, q.max_attempts, l.losses,
-    l.due_at, l.claimed_at, l.lease_until) as c
+    l.due_at, l.claimed_at, l.lease_until, l.id, l.id) as c
   where l.token = _leased_by.token and l.worker is not distinct from _leased_by.worker and q.name = any (queues)
     and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true))
   order by l.priority desc, l.due_at, l.id;
@@ -120,72 +121,59 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_token uuid := coalesce(claim.token, gen_random_uuid());
-  v_worker bigint := case when claim.worker is not null then dibs._worker_number(claim.worker) end;
-  v_claim dibs.claim_request := row(v_token, v_worker, claim.lease, dibs.now());
-  v_queues constant dibs.queue[] := dibs._claim_queues(queues, claim.max, claim.token, repeats, v_claim);
+  v_claim dibs.claim_request := row(coalesce(token, gen_random_uuid()),
+    case when worker is not null then dibs._worker_number(worker) end, lease, dibs.now());
+  v_queues dibs.queue[] := dibs._claim_queues(queues, max, token, repeats, v_claim);
   v_queue dibs.queue := v_queues[1];
-  v_is_simple constant boolean := cardinality(v_queues) = 1 and not (v_queue.newest_first or v_queue.has_limit
+  v_is_simple boolean := cardinality(v_queues) = 1 and not (v_queue.newest_first or v_queue.has_limit
     or v_queue.has_job_limits or v_queue.has_groups or v_queue.has_large);
-  v_floor constant dibs.floor := case when v_is_simple then dibs._recall('floor', v_queue.id)::dibs.floor end;
-  v_batch dibs.taken_batch;
-  v_job_units dibs.held_units[];
-  v_ids uuid[];
+  v_floor dibs.floor := case when v_is_simple then dibs._recall('floor', v_queue.id)::dibs.floor end;
   v_job dibs.claimed;
+  v_batch dibs.taken_batch;
+  v_count integer;
+  v_ids uuid[];
   v_at timestamptz;
   v_leased bigint;
 begin
   if repeats then
-    return query select l.* from dibs._leased_by(v_token, v_worker, queues) as l;
+    return query select l.* from dibs._leased_by(v_claim.token, v_claim.worker, queues) as l;
     if found then return; end if;
   end if;
-  -- A claim of one job soon after another starts at the same floor. Ignore a time later than any we would set: the
-  -- clock was set back.
-  if claim.max = 1 and (v_floor).priorities = array[v_queue.priority]
+  if max = 1 and (v_floor).priorities = array[v_queue.priority]
     and (v_floor).reuse_until - dibs._micros(clock_timestamp()) between 1 and dibs._constant('floor_reuse_us') then
     v_job := dibs._claim_one(v_queue, v_floor, v_claim);
-    if v_job.id is not null then
-      return next v_job;
-      return;
-    end if;
+    if v_job.id is not null then return next v_job; return; end if;
   end if;
-  foreach v_batch in array case when v_is_simple
-    then array[dibs._take_simple(v_queue, v_floor, claim.max, v_claim)]
-    else dibs._take_from_queues(v_queues, claim.max, v_claim) end loop
-    continue when cardinality(v_batch.tickets) = 0;
-    v_at := dibs.now();  -- Read the clock again, so that no run begins before the last run of the same job ended.
-    v_queue := v_batch.queue;  -- Separate variables: a field of a record is slow to read for each row.
-    v_job_units := v_batch.job_units;
-    if cardinality(v_batch.tickets) = 1 then
+  foreach v_batch in array case when v_is_simple then array[dibs._take_simple(v_queue, v_floor, max, v_claim)]
+    else dibs._take_from_queues(v_queues, max, v_claim) end
+  loop
+    v_count := cardinality(v_batch.tickets);
+    continue when v_count = 0;
+    v_at := dibs.now();  -- Read the clock again: no run begins before the last run of its job ended.
+    v_queue := v_batch.queue;  -- A field of a field is slow to read for each row.
+    if v_count = 1 then
       v_ids := array[v_batch.tickets[1].id];
     else
       v_ids := array(select t.id from unnest(v_batch.tickets) as t order by t.id);
     end if;
     return query with leased as (
-      insert into dibs.lease as l (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged,
+      insert into dibs.lease (id, token, due_at, expire_at, claimed_at, lease_until, queue_id, run, charged,
         losses, priority, own_lease, history, worker, fingerprint, group_key, cost, group_hold, limit_ids, limit_units)
-      select t.id, v_token, t.due_at, t.expire_at, v_at, v_at + coalesce(claim.lease, t.own_lease,
+      select t.id, v_claim.token, t.due_at, t.expire_at, v_at, v_at + coalesce(claim.lease, t.own_lease,
           dibs._lease_length(v_queue.lease, v_queue.lease_growth, v_queue.lease_cap, t.charged + 1)),
-        t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_worker, t.fingerprint,
-        t.group_key, t.cost, nullif(v_batch.group_holds[t.ordinality], 'none'),
-        case when v_job_units is null then (v_batch.queue_units).limit_ids
-          else (v_batch.queue_units).limit_ids || (v_job_units[t.ordinality]).limit_ids end,
-        case when v_job_units is null then (v_batch.queue_units).limit_units
-          else (v_batch.queue_units).limit_units || (v_job_units[t.ordinality]).limit_units end
+        t.queue_id, t.run + 1, t.charged + 1, t.losses, t.priority, t.own_lease, t.history, v_claim.worker,
+        t.fingerprint, t.group_key, t.cost, nullif(v_batch.group_holds[t.ordinality], 'none'),
+        (v_batch.queue_units).limit_ids || (v_batch.job_units[t.ordinality]).limit_ids,
+        (v_batch.queue_units).limit_units || (v_batch.job_units[t.ordinality]).limit_units
       from unnest(v_batch.tickets) with ordinality as t
-      returning l.id, l.priority, l.run, l.charged, l.losses, l.due_at, l.lease_until)
-    -- This is _claimed, with a range of ids to leave out the partitions of other days. Even inlined, _claimed would add
-    -- a join for each job: one percent of a claim of a hundred.
-    select l.id, v_token, v_queue.name, coalesce(j.kind, ''), j.payload, j.body, j.content_type, j.headers, l.priority,
-      l.run, l.charged, coalesce(j.max_attempts, v_queue.max_attempts), l.losses, l.due_at, j.deadline, v_at,
-      l.lease_until
-    from leased as l
-    left join lateral (
-      select j.kind, j.payload, j.body, j.content_type, j.headers, j.max_attempts, j.deadline from dibs.job as j
-      where j.id = l.id and j.id between v_ids[1] and v_ids[cardinality(v_ids)] offset 0) as j on true;
+      returning id, priority, run, charged, losses, due_at, lease_until)
+    select c.* from leased as l
+    cross join lateral dibs._claimed(l.id, v_claim.token, v_queue.name, l.priority, l.run, l.charged,
+      v_queue.max_attempts, l.losses, l.due_at, v_at, l.lease_until, v_ids[1], v_ids[v_count]) as c;
     get diagnostics v_leased = row_count;
-    continue when v_leased = cardinality(v_batch.tickets);
-    perform dibs._check_moved(cardinality(v_batch.tickets), v_leased);
+    if v_leased <> v_count then
+      perform dibs._check_moved(v_count, v_leased);
+    end if;
   end loop;
 end
 $$;

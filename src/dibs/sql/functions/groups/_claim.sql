@@ -98,9 +98,9 @@ declare
   v_scan record;
   v_queue dibs.queue;
   v_want integer;
+  v_remembered dibs.floor;
   v_floor dibs.floor;
   v_next_floor dibs.floor;
-  v_look_back_us bigint;
   v_served record;
   v_place dibs.floor_place;
   v_first dibs.floor_place;
@@ -117,15 +117,14 @@ begin
     continue when v_want = 0;
     v_began_us := dibs._micros(clock_timestamp());
     -- The floor of a rotation is the place of a pointer: its look_at, and its n in the form of a uuid.
-    v_floor := dibs._read_floor(
-      'rotation', v_queue.id, dibs._recall('rotation', v_queue.id)::dibs.floor, '{0}', v_top_us);
-    v_look_back_us := dibs._look_back('rotation', v_queue.id, v_floor, v_began_us);
-    if v_queue.noisy_share is not null or v_look_back_us > 0 then
+    v_remembered := dibs._recall('rotation', v_queue.id)::dibs.floor;
+    v_floor := dibs._begin_scan('rotation', v_queue.id, v_remembered, '{0}', v_top_us, v_began_us);
+    if v_queue.noisy_share is not null or v_floor.look_back > 0 then
       perform dibs._refresh_noisy_rotation(v_queue, claim.at);
     end if;
     v_served := dibs._serve_rotation(
-      v_queue, v_queue.id, dibs._from_micros(v_floor.due_us[1] - v_look_back_us),
-      case when v_look_back_us > 0 then 0
+      v_queue, v_queue.id, dibs._from_micros(v_floor.due_us[1] - v_floor.look_back),
+      case when v_floor.look_back > 0 then 0
         else ('x' || right(replace(v_floor.ids[1]::text, '-', ''), 16))::bit(64)::bigint end,
       v_want, (v_scan.reservation).units, claim.at);
     v_next_floor := v_floor;
@@ -139,8 +138,8 @@ begin
       v_next_floor.due_us[1] := v_place.due_us;
       v_next_floor.ids[1] := v_place.id;
     end if;
-    perform dibs._remember_floor('rotation', v_queue.id, v_next_floor, v_floor, v_look_back_us,
-      dibs._micros(clock_timestamp()) - v_began_us);
+    perform dibs._end_scan(
+      'rotation', v_queue.id, v_floor, v_next_floor, dibs._micros(clock_timestamp()) - v_began_us);
     batches := batches || v_served.batches;
     taken := taken + v_served.taken;
     scans[v_scan.no].allowed := v_scan.allowed - v_served.taken;
