@@ -203,8 +203,8 @@ def test_a_reason_is_cut(client: dibs.Client, db: psycopg.Connection[Any]) -> No
 
 
 def test_queues_have_a_bound(db: psycopg.Connection[Any]) -> None:
-    [(most,)] = db.execute("select pg_get_functiondef('dibs._bound'::regproc)").fetchall()
-    db.execute(re.sub(r"('queues'.* THEN) 100000", r"\1 2", most))
+    [(most,)] = db.execute("select pg_get_functiondef('dibs._constant'::regproc)").fetchall()
+    db.execute(re.sub(r"('queues_bound'.* THEN) \(100000\)", r"\1 (2)", most))
     for queue in ("first", "last", "last"):
         db.execute("select dibs.enqueue(%s, 'k')", (queue,))
     with pytest.raises(psycopg.DatabaseError, match="at most 2 queues"):
@@ -217,9 +217,18 @@ def test_the_page_of_bounds_says_what_the_database_does(shared_db: psycopg.Conne
         name: int(most.replace(",", ""))
         for name, most in re.findall(r"^\| `(\w+)` \|[^|]*\| ([\d,]+) ", page, re.MULTILINE)
     }
-    [(source,)] = shared_db.execute("select pg_get_functiondef('dibs._bound'::regproc)").fetchall()
-    names = re.findall(r"WHEN '(\w+)'", source)
-    assert told == {name: shared_db.execute("select dibs._bound(%s)", (name,)).fetchone()[0] for name in names}  # type: ignore[index]
+    [(source,)] = shared_db.execute("select pg_get_functiondef('dibs._constant'::regproc)").fetchall()
+    names = re.findall(r"WHEN '(\w+)_bound'", source)
+    rows = shared_db.execute(
+        "select n, dibs._constant(n || '_bound') from unnest(%s::text[]) as n", (names,)
+    ).fetchall()
+    assert told == dict(rows)
+
+
+@pytest.mark.parametrize("name", ["'payload'", "'unheard' || random()"])
+def test_an_unknown_constant_raises(shared_db: psycopg.Connection[Any], name: str) -> None:
+    with pytest.raises(psycopg.DataError, match="unknown constant"):
+        shared_db.execute(f"select dibs._constant({name})")
 
 
 @pytest.mark.parametrize("payload", ["\ud800", {"\udfff": 1}, ["x", {"a": "\ud800"}]])

@@ -49,11 +49,8 @@ def test_an_internal_file_has_internal_functions(path: str) -> None:
     assert [each.name for each in defined(path, text) if not each.name.startswith("_")] == []
 
 
-LONGER = {"claim"}
-
-
 def test_no_function_has_more_than_3500_characters() -> None:
-    assert {each.name for each in all_defined() if len(each.text) > 3500} - LONGER == set()
+    assert {each.name for each in all_defined() if len(each.text) > 3500} == set()
 
 
 def test_no_file_has_more_than_350_lines() -> None:
@@ -61,7 +58,7 @@ def test_no_file_has_more_than_350_lines() -> None:
 
 
 def test_a_claim_leads_to_few_functions() -> None:
-    assert len(reach("claim")) <= 78
+    assert len(reach("claim")) <= 75
 
 
 @pytest.mark.parametrize("room", [folder.split("/")[1] for folder in sql.FOLDERS if "/" in folder])

@@ -10,7 +10,7 @@ comment on function dibs._audited_filter is 'Shorten a filter for the audit: mor
 
 create or replace function dibs._actor() returns text
 language sql stable
-return nullif(left(current_setting('dibs.actor', true), dibs._bound('name')), '');
+return nullif(left(current_setting('dibs.actor', true), dibs._constant('name_bound')::integer), '');
 
 comment on function dibs._actor is
 'Return the person for whom the session acts, from its setting dibs.actor; null if it names none.';

@@ -66,7 +66,8 @@ begin
     from (
       -- A job that is larger than a whole claim is handed out alone.
       select b.batch_no, t.ord, row_number() over places = 1
-          or sum(coalesce(j.size, dibs._constant('small_job_bytes'))) over places <= dibs._bound('claim') as fits
+          or sum(coalesce(j.size, dibs._constant('small_job_bytes'))) over places
+            <= dibs._constant('claim_bound') as fits
       from (
         -- Batches come in random order, so that no queue starves.
         select b.tickets, b.ordinality::integer as batch_no, random() as luck

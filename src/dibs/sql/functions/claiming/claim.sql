@@ -13,7 +13,7 @@ declare
 begin
   -- One expression accepts a correct call. Find out what is wrong only when it fails.
   if (current_setting('transaction_isolation') = 'read committed'
-      and cardinality(queues) between 1 and dibs._bound('names') and max between 1 and 10000
+      and cardinality(queues) between 1 and dibs._constant('names_bound') and max between 1 and 10000
       and (claim.lease between interval '100 milliseconds' and interval '7 days') is not false
       and substr(claim.token::text, 15, 1) = '4' and not (repeats and token is null)) is not true then
     perform dibs._check_isolation('claim');

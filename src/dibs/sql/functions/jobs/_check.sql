@@ -72,7 +72,7 @@ than the retention of its queue. An id from `recent` on passes without the secon
 
 create or replace function dibs._is_valid_kind(kind text) returns boolean
 language sql immutable parallel safe
-return coalesce(kind <> '' and length(kind) <= dibs._bound('name') and kind not like E'%\n%', false);
+return coalesce(kind <> '' and length(kind) <= dibs._constant('name_bound') and kind not like E'%\n%', false);
 
 comment on function dibs._is_valid_kind is 'True if a kind has 1 to 200 characters on one line.';
 
@@ -90,9 +90,9 @@ return case
   when not dibs._is_valid_kind(kind) then dibs._check_kind(ord, kind)
   when priority not between -100 and 100 then dibs._refuse_job(ord, 'a priority from -100 to 100')
   when payload is not null and body is not null then dibs._refuse_job(ord, 'either a JSON payload or bytes, not both')
-  when length(content_type) not between 1 and dibs._bound('name') or content_type ~ '[[:cntrl:]]'
+  when length(content_type) not between 1 and dibs._constant('name_bound') or content_type ~ '[[:cntrl:]]'
     then dibs._refuse_job(ord, 'a content type of 1 to 200 printable characters')
-  when jsonb_typeof(headers) <> 'object' or header_size > dibs._bound('headers')
+  when jsonb_typeof(headers) <> 'object' or header_size > dibs._constant('headers_bound')
     then dibs._refuse_job(ord, 'headers that are a JSON object of at most 65536 bytes')
   when ttl <= interval '0' or ttl > interval '10 years'
     then dibs._refuse_job(ord, 'a TTL above 0 and up to 10 years, or none')
@@ -116,9 +116,9 @@ return case
     then dibs._refuse_job(ord, 'a lease cap from 0.1 s to 7 days')
   when dedup_scope not in ('waiting', 'unfinished', 'window')
     then dibs._refuse_job(ord, 'a dedup_scope of waiting, unfinished or window')
-  when length(dedup_key) > dibs._bound('key') or length(shard_key) > dibs._bound('key')
+  when length(dedup_key) > dibs._constant('key_bound') or length(shard_key) > dibs._constant('key_bound')
     then dibs._refuse_job(ord, 'a key of at most 2000 characters')
-  when length("group") not between 1 and dibs._bound('name') or "group" ~ '[[:cntrl:]]'
+  when length("group") not between 1 and dibs._constant('name_bound') or "group" ~ '[[:cntrl:]]'
     then dibs._refuse_job(ord, 'a group of 1 to 200 printable characters')
   when cost not between 1 and 1000000 then dibs._refuse_job(ord, 'a cost from 1 to 1000000')
   when jsonb_typeof(resources) <> 'object' or resources = '{}'

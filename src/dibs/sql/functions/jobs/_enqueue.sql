@@ -17,9 +17,9 @@ begin
                        coalesce('a JSON ' || jsonb_typeof(batch), 'null')),
       hint = 'pass [{"queue": "mail", "kind": "welcome", "payload": {}}, …]';
   end if;
-  if jsonb_array_length(batch) > dibs._bound('batch') then
+  if jsonb_array_length(batch) > dibs._constant('batch_bound') then
     raise exception using errcode = 'DI010',
-      message = format('enqueue_many takes at most %s jobs at once, not %s', dibs._bound('batch'),
+      message = format('enqueue_many takes at most %s jobs at once, not %s', dibs._constant('batch_bound'),
                        jsonb_array_length(batch)),
       hint = 'split it into several calls';
   end if;

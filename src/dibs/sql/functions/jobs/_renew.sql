@@ -12,8 +12,9 @@ begin
   end if;
   if jsonb_typeof(progress) <> 'object' then
     v_wrong := 'a JSON ' || jsonb_typeof(progress);
-  elsif dibs._json_bytes(progress) > dibs._bound('progress') then
-    v_wrong := format('%s bytes, and at most %s are taken', dibs._json_bytes(progress), dibs._bound('progress'));
+  elsif dibs._json_bytes(progress) > dibs._constant('progress_bound') then
+    v_wrong := format(
+      '%s bytes, and at most %s are taken', dibs._json_bytes(progress), dibs._constant('progress_bound'));
   elsif progress - v_names <> '{}' then
     v_wrong := 'something named ' || quote_literal((select k from jsonb_object_keys(progress - v_names) as k limit 1));
   elsif jsonb_typeof(progress -> 'done') <> 'number' or jsonb_typeof(progress -> 'of') <> 'number' then

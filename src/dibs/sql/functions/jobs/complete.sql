@@ -8,7 +8,7 @@ declare
   v_now timestamptz := dibs.now();
   v_run record;
 begin
-  if pg_column_size(result) > dibs._bound('result') / 10000 then
+  if pg_column_size(result) > dibs._constant('result_bound') / 10000 then
     perform dibs._check_json('a result', result, 'result');
   end if;
   delete from dibs.lease as l where l.id = _complete_one.id and l.token = _complete_one.token
@@ -63,7 +63,7 @@ begin
     return next;
     return;
   end if;
-  if pg_column_size(results) > dibs._bound('result') / 10000 then
+  if pg_column_size(results) > dibs._constant('result_bound') / 10000 then
     perform dibs._check_json('a result', r, 'result') from unnest(results) as r;
   end if;
   -- Delete leases in the order of their ids, so that two batches cannot deadlock. A merge join by id does so; a hash

@@ -39,9 +39,9 @@ begin
   if exists (
     select from jsonb_array_elements(jobs) as e (job)
     where jsonb_typeof(e.job -> 'resources') = 'object'
-      and (select count(*) from jsonb_object_keys(e.job -> 'resources')) > dibs._bound('resources')) then
+      and (select count(*) from jsonb_object_keys(e.job -> 'resources')) > dibs._constant('resources_bound')) then
     raise exception using errcode = 'DI010',
-      message = format('a job names at most %s resources', dibs._bound('resources'));
+      message = format('a job names at most %s resources', dibs._constant('resources_bound'));
   end if;
 end
 $$;

@@ -73,9 +73,9 @@ begin
       format('there is no queue %L, and this database is strict about queues', missing[1]), missing[1],
       array(select q.name from dibs.queue as q), format('make it with: select dibs.set_queue(%L)', missing[1]));
   end if;
-  if (select count(*) from dibs.queue) + cardinality(missing) > dibs._bound('queues') then
+  if (select count(*) from dibs.queue) + cardinality(missing) > dibs._constant('queues_bound') then
     raise exception using errcode = 'DI010',
-      message = format('a database has at most %s queues', dibs._bound('queues')),
+      message = format('a database has at most %s queues', dibs._constant('queues_bound')),
       hint = 'put what differs from job to job into the kind, the group or the payload, not into the name of the queue';
   end if;
   insert into dibs.queue (name) select unnest(missing) on conflict do nothing;

@@ -53,7 +53,7 @@ begin
         coalesce(cardinality(ids), 0), coalesce(cardinality(tokens), 0),
         coalesce(nullif(array_to_string(others, ', '), ''), 'no'));
   end if;
-  if cardinality(ids) > dibs._bound('batch') or array_ndims(ids) > 1 or array_ndims(tokens) > 1 then
+  if cardinality(ids) > dibs._constant('batch_bound') or array_ndims(ids) > 1 or array_ndims(tokens) > 1 then
     perform dibs._check_items(verb, ids, 'batch'), dibs._check_items(verb, tokens, 'batch');
   end if;
   if array_position(ids, null) is not null or array_position(tokens, null) is not null then
@@ -93,7 +93,7 @@ comment on function dibs._check_delays is 'Return delays, or refuse them if one 
 
 create or replace function dibs._clip_error(error text) returns text
 language sql immutable parallel safe
-return left(error, dibs._bound('error'));
+return left(error, dibs._constant('error_bound')::integer);
 
 comment on function dibs._clip_error is 'Cut the text of an error to its bound of 65,536 characters.';
 
