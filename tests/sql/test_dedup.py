@@ -164,6 +164,24 @@ def test_refuse_raises_and_names_the_job(client: dibs.Client, db: psycopg.Connec
     assert keys(db) == 1
 
 
+def test_a_job_that_refuses_is_never_the_duplicate_of_another_in_its_batch(client: dibs.Client) -> None:
+    held = enqueue(client)
+    batch = [keyed(1, on_duplicate="refuse"), keyed(2, on_duplicate="replace")]
+    with pytest.raises(dibs.DuplicateJob, match="job 1 of the call was refused"):
+        client.enqueue_many(batch)
+    assert client.status(held.id).state is dibs.State.READY
+    client.cancel(held.id)
+    with pytest.raises(dibs.DuplicateJob, match="job 1 of the call was refused"):
+        client.enqueue_many(batch)
+
+
+def test_refuse_names_the_queue_and_not_the_shard(client: dibs.Client) -> None:
+    client.queues.set("q", shards=2)
+    enqueue(client, on_duplicate="refuse")
+    with pytest.raises(dibs.DuplicateJob, match="of queue 'q' has its dedup key"):
+        enqueue(client, on_duplicate="refuse")
+
+
 def test_replace_while_waiting_is_a_new_job_and_the_old_one_says_so(
     client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]
 ) -> None:
