@@ -6,7 +6,7 @@ as $$
 declare
   v_chore dibs.chore;
 begin
-  -- Each name has one row. Its newest version comes first in this order, before dead ones.
+  -- A chore has one row. This order makes the index find its live version first, before dead ones.
   select c.* into v_chore from dibs.chore as c where c.name = _read_chore.name order by c.done_at desc limit 1;
   if not found then
     raise exception using errcode = 'DI010', message = format('there is no chore %L', name),
@@ -48,14 +48,15 @@ language plpgsql volatile
 as $$
 declare
   v_now constant timestamptz := clock_timestamp();
-  -- A step that left more to do made the next one due at once. Add up the times of all steps of a round.
-  v_goes_on constant boolean := (chore).due_at <= (chore).done_at;
-  v_took constant interval := v_now - began + case when v_goes_on then (chore).took else interval '0' end;
+  -- The last step left more to do, so it made this one due at once. Add up the times of such steps.
+  v_continues_round constant boolean := (chore).due_at <= (chore).done_at;
+  v_took constant interval := v_now - began + case when v_continues_round then (chore).took else interval '0' end;
   v_reads_tables constant boolean := (chore).name in ('expire', 'roll_up', 'repair_groups', 'repair_limits');
+  v_rest constant interval := dibs._cooldown(1) * v_took;  -- 20 times as long; tests shorten it.
   v_wait constant interval := case
     when wait is not null then wait
     when more then interval '0'
-    when v_reads_tables then greatest((chore).every, dibs._cooldown(1) * v_took)
+    when v_reads_tables then greatest((chore).every, v_rest)
     else (chore).every end;
 begin
   update dibs.chore as c
@@ -67,6 +68,6 @@ end
 $$;
 
 comment on function dibs._record_chore_step is
-'Record a step of a chore in its row, and return how long until the next: `wait`, if that is not null; no time if there
-is `more` to do; otherwise the period of the chore. A chore that reads whole tables rests at least 20 times as long as
-its round took (_cooldown).';
+'Record a step of a chore in its row, which the caller has locked, and return how long until the next: `wait`, if the
+step names it (a failed step and some steps of schedule, prune and make_days do); no time if there is `more` to do;
+otherwise the period of the chore. A chore that reads whole tables rests at least 20 times as long as its round took.';

@@ -13,22 +13,27 @@ begin
     select j.id, j.queue_id, j.history from dibs.job as j where j.id > _next_lost_jobs.after
     order by j.id limit max_scanned
   ), queue as materialized (
-    -- `history_from` is the first id whose job has all its runs in the history. Its time is an hour after
-    -- history_since, because the time in an id may be up to an hour ahead of the clock.
-    select q.id, q.history,
-      dibs._id_floor(greatest(dibs.now() - q.history_retention, q.history_since + interval '1 hour')) as history_from
+    -- The history is complete for jobs whose id is at or above `history_from`. A job may run up to an hour before the
+    -- time in its id, because a client's clock may be ahead: so add an hour.
+    select q.id, q.history, dibs._id_floor(
+        interval '1 hour' + greatest(dibs.now() - q.history_retention, q.history_since)) as history_from
     from dibs.queue as q where q.id in (select c.queue_id from candidate as c)
-  )
-  select array_agg(c.id order by c.id) filter (where c.id >= q.history_from and coalesce(c.history, q.history) = 'all'
-      and (select true from dibs.ready as t where t.id = c.id) is null
-      and (select true from dibs.blocked as t where t.id = c.id) is null
-      and (select true from dibs.lease as t where t.id = c.id) is null
-      and (select true from dibs.dead as t where t.id = c.id) is null
+  ), recorded as materialized (
+    select c.id from candidate as c join queue as q on q.id = c.queue_id
+    where c.id >= q.history_from and coalesce(c.history, q.history) = 'all'
+  ), lost as (
+    select r.id from recorded as r
+    where (select true from dibs.ready as t where t.id = r.id) is null
+      and (select true from dibs.blocked as t where t.id = r.id) is null
+      and (select true from dibs.lease as t where t.id = r.id) is null
+      and (select true from dibs.dead as t where t.id = r.id) is null
       -- A run without an outcome succeeded.
-      and (select true from dibs.attempt as a where a.id = c.id and a.outcome is null limit 1) is null),
+      and (select true from dibs.attempt as a where a.id = r.id and a.outcome is null limit 1) is null
+  )
+  select (select array_agg(l.id order by l.id) from lost as l),
     case when count(*) = max_scanned then (array_agg(c.id order by c.id desc))[1] end
   into ids, next
-  from candidate as c left join queue as q on q.id = c.queue_id;
+  from candidate as c;
 end
 $$;
 
@@ -74,6 +79,7 @@ $$;
 comment on function dibs._restore_jobs is
 'Make jobs that lost their tickets ready again, with the attempts that their history shows. Return how many.';
 
+-- `ready` has one index for tickets with a group and one for the others, so it is asked twice.
 create or replace function dibs._next_queue_in_tickets(after integer) returns integer
 language sql stable
 return least(
@@ -87,7 +93,7 @@ return least(
 
 comment on function dibs._next_queue_in_tickets is
 'Return the lowest queue id above `after` in any group pointer or ticket, except leases, which have no index by queue;
-null if there is none. One index lookup for each table.';
+null if there is none. One lookup in each index.';
 
 create or replace function dibs._find_missing_queues() returns integer[]
 language plpgsql stable
@@ -97,9 +103,10 @@ set enable_sort = off
 set jit = off
 as $$
 declare
+  c_max_leases constant integer := 20000;
   v_id integer := dibs._next_queue_in_tickets(0);
   v_missing integer[] := array(
-    select distinct l.queue_id from (select l.queue_id from dibs.lease as l limit 2 * dibs._count_bound()) as l
+    select distinct l.queue_id from (select l.queue_id from dibs.lease as l limit c_max_leases) as l
     where not exists (select from dibs.queue as q where q.id = l.queue_id));
 begin
   while v_id is not null loop
@@ -113,5 +120,5 @@ end
 $$;
 
 comment on function dibs._find_missing_queues is
-'Return the ids of queues that do not exist although tickets or pointers name them. Reads one index entry for each
-queue, and up to 20,000 leases, which have no index by queue.';
+'Return the ids of queues that do not exist although tickets or pointers name them. Reads a few index entries for
+each queue, and up to 20,000 leases, which have no index by queue.';

@@ -1,16 +1,21 @@
 -- One step of each chore, which ends soon however much there is to do.
 
 create or replace function dibs._expire_batches(place uuid, out expired bigint, out next uuid)
-language sql volatile
-begin atomic
-  with recursive walk as (
-    select 1 as n, e.expired, e.next from dibs._expire_batch(10000, coalesce(place, dibs._nil_id())) as e
-    union all
-    select w.n + 1, e.expired, e.next from walk as w cross join lateral dibs._expire_batch(10000, w.next) as e
-    where w.next is not null and w.n < 50
-  )
-  select sum(w.expired)::bigint, (array_agg(w.next order by w.n desc))[1] from walk as w;
-end;
+language plpgsql volatile
+as $$
+declare
+  v_batch record;
+begin
+  expired := 0;
+  next := coalesce(place, dibs._nil_id());
+  for n in 1 .. 50 loop
+    v_batch := dibs._expire_batch(10000, next);
+    expired := expired + v_batch.expired;
+    next := v_batch.next;
+    exit when next is null;
+  end loop;
+end
+$$;
 
 comment on function dibs._expire_batches is
 'Expire waiting jobs whose time is over, among the next 500,000 from `place` on (null: from the first). `next` is where
@@ -30,8 +35,8 @@ begin atomic
 end;
 
 comment on function dibs._run_schedule_round is
-'Run schedules once. `wait` is the time until the next slot, but at most a second, because a schedule may also wait for
-the end of a run; 5 seconds if there is no schedule. `cron` are expressions that only the client can read.';
+'Run schedules once. `wait` is the time until the next slot, but at most a second, because the end of a run may also
+make a schedule due; 5 seconds if there is no schedule. `cron` are expressions that only the client can read.';
 
 create or replace function dibs._run_chore_step(
   chore text, place uuid, out counts jsonb, out next uuid, out more boolean, out wait interval, out cron jsonb)

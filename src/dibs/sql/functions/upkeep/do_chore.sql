@@ -44,8 +44,8 @@ begin
     failures := 0;
   exception when others or query_canceled then
     -- A failure must not stop other chores, nor be repeated at once. That includes a statement timeout, which OTHERS
-    -- does not catch. The next try begins a new round (v_next is null), so that the steps before this one are not
-    -- kept waiting.
+    -- does not catch. The next try begins a new round (v_next is null): the step that fails may fail again, and the
+    -- steps before it must go on being done.
     outcome := 'failed';
     failures := v_chore.failures + 1;
     error := sqlerrm;

@@ -37,4 +37,4 @@ comment on function dibs.forget is
 'Worker protocol: delete old hints of where to scan, workers not seen for 7 days, dedup keys whose time is over, errors
 and rows of the audit past their retention, deliveries and parents of jobs that are gone, processes that no supervisor
 watches any more, operations that can no longer be undone, old parked kinds, failures and runs of schedules. Returns how
-many rows were deleted, without the last three.';
+many rows were deleted, without parked kinds, failures and runs of schedules.';

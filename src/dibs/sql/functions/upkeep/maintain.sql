@@ -9,7 +9,7 @@ declare
   v_done record;
 begin
   perform dibs._check_isolation('maintain');
-  -- By period, so days come last: their locks last until the transaction ends.
+  -- By period, so that prune and make_days come last: the locks of their DDL last until the transaction ends.
   for chore in select c.name from dibs.chore as c order by c.every, c.name loop
     v_done := dibs.do_chore(chore, true);
     counts := v_done.counts;
@@ -25,7 +25,7 @@ end
 $$;
 
 comment on function dibs.maintain is
-'Do one step of every chore, due or not: rescue, run_schedules, expire, roll_up, repair_groups, repair_limits, forget,
+'Do one step of every chore, due or not: rescue, schedule, expire, roll_up, repair_groups, repair_limits, forget,
 prune, make_days. For cron or pg_cron where neither a worker nor `dibs maintain` runs: call it every few seconds.
 Returns what each chore counted, and a note if it was skipped because another process does it, failed, or has more to
 do. A chore that fails stops no other.';

@@ -18,9 +18,9 @@ begin
   queues := array(
     select (
       select c.name
-      from generate_series(1, 1000) as n cross join lateral concat_ws('-', 'recovered', m.id, nullif(n, 1)) as c (name)
-      where not exists (select from dibs.queue as q where q.name = c.name) order by n limit 1)
-    from unnest(v_missing) with ordinality as m (id, place) order by m.place);
+      from generate_series(1, 1000) as i cross join lateral concat_ws('-', 'recovered', m.id, nullif(i, 1)) as c (name)
+      where not exists (select from dibs.queue as q where q.name = c.name) order by i limit 1)
+    from unnest(v_missing) with ordinality as m (id, n) order by m.n);
   select l.ids, l.next into v_ids, repair_jobs.next
   from dibs._next_lost_jobs(coalesce(repair_jobs.after, dibs._nil_id()), repair_jobs.max) as l;
   lost := coalesce(cardinality(v_ids), 0);
