@@ -68,17 +68,18 @@ comment on column dibs.schedule.declared_by is 'The login that owns the schedule
 comment on column dibs.schedule.retired_at is
 'When the app stopped to declare the schedule. Since then only `trigger` makes jobs of it.';
 comment on column dibs.schedule.every is 'The duration of an interval, fixed_rate or fixed_delay rule.';
-comment on column dibs.schedule.catch_up is 'The newest so many of the due slots get a job, even if they are late.';
-comment on column dibs.schedule.grace is 'A slot is late if it is handled this long after its time.';
-comment on column dibs.schedule.pause_after is 'Pause after so many failed runs in a row; null for never.';
+comment on column dibs.schedule.catch_up is 'This many of the newest due slots get a job, even if they are late.';
+comment on column dibs.schedule.grace is 'A slot is late if it is handled longer than this after its time.';
+comment on column dibs.schedule.pause_after is 'Pause after this many failed runs in a row; null for never.';
 comment on column dibs.schedule.anchor is
 'A fixed rate has its slots at `anchor` plus multiples of `every`, except those up to `handled_until`.';
-comment on column dibs.schedule.handled_until is 'Slots up to this time are decided.';
+comment on column dibs.schedule.handled_until is 'Slots up to this time are decided; a held slot may still be dropped.';
 comment on column dibs.schedule.next_scheduled is
 'The next slot. Null once the schedule has ended, while a fixed delay waits for its run to end, and until a client has
 read a new cron expression.';
 comment on column dibs.schedule.tick_at is
-'When run_schedules looks at the schedule next: at the next slot, or earlier to read cron or to try a slot again.';
+'When run_schedules looks at the schedule next: at the next slot, at once to read a new cron expression, or 10
+seconds after a try that failed.';
 comment on column dibs.schedule.upcoming is 'The next slots of a cron schedule, which a client computed.';
 comment on column dibs.schedule.held is 'Due slots, in order, that wait for the open run to end.';
 comment on column dibs.schedule.last_slot is

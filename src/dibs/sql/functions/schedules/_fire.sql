@@ -1,16 +1,18 @@
 -- Slots become jobs, and the outcome of those jobs becomes the health of the schedule.
 
-create or replace function dibs._slot_jobs(s dibs.schedule, slots timestamptz[], triggered boolean) returns jsonb
+create or replace function dibs._slot_jobs(s dibs.schedule, slots timestamptz[], is_trigger boolean) returns jsonb
 language sql stable
 begin atomic
   -- The jitter is a hash of name and slot, so that every worker computes the same due time.
   select coalesce(jsonb_agg('{"history": "all"}'::jsonb || s.job
     || case when s.on_failure = 'next' then '{"max_attempts": 1}' else '{}' end::jsonb
     || jsonb_build_object(
-      'due_at', k.slot + case when triggered then interval '0' else s.jitter
+      'due_at', k.slot + case when is_trigger then interval '0' else s.jitter
         * (abs(hashtextextended(s.name || dibs._micros(k.slot), 0) % 1000000) / 1000000.0::double precision) end,
       'headers', coalesce(nullif(s.job -> 'headers', 'null'), '{}')
-        || jsonb_build_object('dibs-schedule', s.name, 'dibs-slot', k.slot at time zone 'UTC' || 'Z'))
+        -- The time as in JSON, because a cast to text depends on the DateStyle of the session.
+        || jsonb_build_object('dibs-schedule', s.name,
+          'dibs-slot', replace(to_jsonb(k.slot at time zone 'UTC') #>> '{}', 'T', ' ') || 'Z'))
     order by k.n), '[]')
   from unnest(slots) with ordinality as k (slot, n);
 end;
@@ -18,7 +20,7 @@ end;
 comment on function dibs._slot_jobs is
 'Return one job for each slot of a schedule, as a batch for enqueue_many. A triggered job has no jitter.';
 
-create or replace function dibs._enqueue_slots(s dibs.schedule, slots timestamptz[], triggered boolean, at timestamptz)
+create or replace function dibs._enqueue_slots(s dibs.schedule, slots timestamptz[], is_trigger boolean, at timestamptz)
 returns dibs.schedule
 language plpgsql volatile
 as $$
@@ -26,7 +28,7 @@ as $$
 declare
   v_new_slots constant timestamptz[] := array(
     select k from unnest(slots) as k
-    where triggered or not exists (
+    where is_trigger or not exists (
       select from dibs.schedule_run as r where r.schedule_id = s.id and r.slot = k and not r.triggered) order by k);
   v_made integer;
   v_last_slot timestamptz;
@@ -35,9 +37,9 @@ begin
   with run as (
     insert into dibs.schedule_run (id, schedule_id, slot, fired_at, triggered)
     -- `item` is the position of a job in the batch, from 1.
-    select e.id, s.id, v_new_slots[e.item], at, _enqueue_slots.triggered
+    select e.id, s.id, v_new_slots[e.item], at, is_trigger
     from dibs._enqueue_batch(
-      dibs._slot_jobs(s, v_new_slots, _enqueue_slots.triggered), null, false, guarded => false) as e
+      jobs => dibs._slot_jobs(s, v_new_slots, is_trigger), bodies => null, fresh => false, guarded => false) as e
     where e.outcome <> 'duplicate'
     returning id, slot
   )
@@ -46,7 +48,7 @@ begin
   s.fired := s.fired + v_made;
   s.skipped := s.skipped + cardinality(slots) - v_made;
   s.last_job := coalesce(v_last_job, s.last_job);
-  if not _enqueue_slots.triggered then
+  if not is_trigger then
     s.last_slot := greatest(s.last_slot, v_last_slot);
   end if;
   return s;
@@ -71,7 +73,7 @@ as $$
 begin
   perform dibs._cancel_batch(array(
     select r.id from dibs.schedule_run as r
-    where r.schedule_id = _cancel_open_runs.schedule_id and r.ended_at is null), reason, false);
+    where r.schedule_id = _cancel_open_runs.schedule_id and r.ended_at is null), reason, guarded => false);
 end
 $$;
 
@@ -87,7 +89,7 @@ begin atomic
   select run.id, run.failures,
     case
       when dead.state = 'cancelled' then run.failures  -- a cancel is no failure
-      -- `charged` of a lease counts the attempt that is running.
+      -- `charged` of a lease counts the attempt that is running, which has not failed.
       else coalesce(ready.charged, blocked.charged, lease.charged - 1, dead.charged, run.failures) end,
     case
       when coalesce(ready.id, blocked.id, lease.id) is not null then null
@@ -189,7 +191,7 @@ begin
   elsif s.held <> '{}' or s.overlap = 'skip' and dibs._has_open_run(s.id) then
     s.skipped := s.skipped + cardinality(v_wanted);
   else
-    -- Hold the slots that may get a job. The first of them gets it below, unless a run is open.
+    -- _enqueue_held_slots enqueues the first held slot below, unless a run is open.
     s.held := case
       when v_wanted[1] < v_on_time_from then v_wanted  -- late slots: all of them, one after the other
       when s.overlap = 'queue' and not dibs._has_open_run(s.id) then v_wanted[1:2]  -- one fires, one waits for it

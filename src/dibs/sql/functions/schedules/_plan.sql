@@ -18,11 +18,24 @@ comment on function dibs._set_next_slot is
 'Set the next slot of a schedule. If it is null or after `end_at`, the schedule has ended. `upcoming`: the next slots,
 beginning with `next_slot`, as a client has read them from a cron expression; empty for other rules.';
 
-create or replace function dibs._plan_from_now(s dibs.schedule, at timestamptz) returns dibs.schedule
+create or replace function dibs._plan_from_now(s dibs.schedule, is_new_time boolean, at timestamptz) returns dibs.schedule
 language plpgsql stable
 as $$
 begin
   s.anchor := coalesce(s.start_at, at);
+  if s.rule = 'once' then
+    if is_new_time then
+      s := dibs._drop_held_slots(s);
+    end if;
+    -- A new slot may be in the past. A slot that is held waits again.
+    if is_new_time or s.held <> '{}' then
+      s.held := '{}';
+      s.handled_until := s.once - interval '1 microsecond';
+    end if;
+    -- The schedule may have had this time before, and fired; then it had another rule or time in between.
+    return dibs._set_next_slot(s,
+      case when s.once > s.handled_until and s.once is distinct from s.last_slot then s.once end, '{}', at);
+  end if;
   s.handled_until := greatest(at, s.start_at - interval '1 microsecond');
   s := dibs._drop_held_slots(s);
   if s.rule = 'cron' then
@@ -34,14 +47,14 @@ begin
     return s;
   end if;
   return dibs._set_next_slot(s, case s.rule
-    when 'once' then nullif(s.once, s.last_slot)  -- Once is once, even when the record of its run is deleted.
     when 'fixed_rate' then dibs._next_rate_slot(s.anchor, s.every, s.handled_until)
     else greatest(at, coalesce(s.start_at, at + s.every)) end, '{}', at);
 end
 $$;
 
 comment on function dibs._plan_from_now is
-'Compute the next slot of a schedule from now on, and drop slots that were due or held before.';
+'Compute the next slot of a schedule from now on. Drop slots that were due or held before, except the slot of `once`: it
+stays until it is decided. `is_new_time`: `once` has another time than before.';
 
 create or replace function dibs._save_schedule(s dibs.schedule) returns void
 language sql volatile
@@ -128,7 +141,7 @@ begin
     raise exception using errcode = 'DI051', message = format('schedule %L has no rule yet', _upsert_schedule.name),
       hint = 'give one of cron, interval, fixed_rate, fixed_delay, once';
   end if;
-  -- A declaration is complete: settings that it leaves out get their defaults. A change by hand keeps them.
+  -- Settings that a declaration leaves out get their defaults. A change by hand keeps them.
   s := jsonb_populate_record(v_old, case when v_is_declared then v_default else '{}' end || v_given_columns);
   s.job := coalesce(_upsert_schedule.job, s.job);
   perform dibs._check_schedule_job(s.job), dibs._check_schedule_times(array[s.start_at, s.end_at, s.once]);
@@ -145,13 +158,13 @@ begin
   if v_is_new or v_old.retired_at is not null
     or (s.rule, s.cron, s.every, s.once, s.zone, s.start_at, s.end_at)
       is distinct from (v_old.rule, v_old.cron, v_old.every, v_old.once, v_old.zone, v_old.start_at, v_old.end_at) then
-    s := dibs._plan_from_now(s, at);
+    s := dibs._plan_from_now(s, v_is_new or s.once is distinct from v_old.once, at);
   end if;
   if s is not distinct from v_old then
     return 'unchanged';
   end if;
-  -- PostgreSQL logs a row that breaks a constraint, with the payload in it. So save the row without its payload first:
-  -- then the second save cannot fail. Both write the same revision.
+  -- PostgreSQL logs a row that breaks a constraint. To keep the payload out of the log, first save the row without it: if
+  -- that passes the constraints, the whole row does, too. Both saves write the same revision.
   perform dibs._save_schedule(dibs._without_payload(s)), dibs._save_schedule(s);
   return case when v_is_new then 'created' else 'changed' end;
 end

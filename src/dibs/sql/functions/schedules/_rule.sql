@@ -35,28 +35,29 @@ create or replace function dibs._check_time_zone(zone text) returns void
 language plpgsql stable
 as $$
 declare
-  v_continent constant text := split_part(zone, '/', 1) || '/';
+  v_prefix constant text := split_part(zone, '/', 1) || '/';  -- Europe/
   v_place text;
 begin
   if zone <> 'UTC' and not exists (select from pg_timezone_names as z where z.name = zone) then
     -- Compare only the zones of the continent, and without its name, which would make all of them look similar.
-    v_place := dibs._nearest_word(substr(zone, length(v_continent) + 1), array(
-      select substr(z.name, length(v_continent) + 1) from pg_timezone_names as z
-      where starts_with(z.name, v_continent)));
+    v_place := dibs._nearest_word(substr(zone, length(v_prefix) + 1), array(
+      select substr(z.name, length(v_prefix) + 1) from pg_timezone_names as z
+      where starts_with(z.name, v_prefix)));
     perform dibs._refuse_unknown('DI051', format('there is no time zone %L', zone), zone,
-      array[v_continent || v_place], 'give an IANA name such as Europe/Berlin');
+      array[v_prefix || v_place], 'give an IANA name such as Europe/Berlin');
   end if;
 end
 $$;
 
-comment on function dibs._check_time_zone is 'Refuse a time zone that does not exist.';
+comment on function dibs._check_time_zone is
+'Refuse a time zone that does not exist. The error names the most similar one of the same continent, if there is any.';
 
 create or replace function dibs._check_schedule_rule(rule jsonb) returns void
 language plpgsql stable
 as $$
 declare
   v_all_kinds constant text[] := '{cron,interval,fixed_rate,fixed_delay,once}'::text[];
-  v_names constant text[] := v_all_kinds
+  v_settings constant text[] := v_all_kinds
     || '{zone,start_at,end_at,jitter,overlap,catch_up,grace,on_failure,pause_after}'::text[];
   v_null_setting text;
   v_given_kinds text[];
@@ -66,14 +67,14 @@ begin
     raise exception using errcode = 'DI051', message = 'a schedule''s rule is a JSON object',
       hint = 'pass {"cron": "0 3 * * *", "zone": "Europe/Berlin"} or {"interval": 60}';
   end if;
-  perform dibs._check_json_keys('DI051', 'schedule', 'setting', rule, v_names);
+  perform dibs._check_json_keys('DI051', 'schedule', 'setting', rule, v_settings);
+  -- A kind of rule that is null counts as left out.
   v_given_kinds := array(select k from unnest(v_all_kinds) as k where rule -> k <> 'null');
   if cardinality(v_given_kinds) > 1 then
     raise exception using errcode = 'DI051',
       message = format('a schedule has one rule; it got %s', array_to_string(v_given_kinds, ' and ')),
       hint = 'give one of ' || array_to_string(v_all_kinds, ', ');
   end if;
-  -- A kind of rule that is null counts as left out.
   v_null_setting := (select p.key from jsonb_each(rule) as p
     where p.value = 'null' and p.key <> all (v_all_kinds || '{start_at,end_at,pause_after}'::text[]) limit 1);
   if v_null_setting is not null then
@@ -123,7 +124,7 @@ create or replace function dibs._check_schedule_job(job jsonb) returns void
 language plpgsql stable
 as $$
 declare
-  v_own text;
+  v_forbidden text;
 begin
   if jsonb_typeof(job) is distinct from 'object'
     or coalesce(job ->> 'queue', '') = '' or coalesce(job ->> 'kind', '') = '' then
@@ -132,9 +133,9 @@ begin
   end if;
   perform dibs._check_json('the job of a schedule', job, 'schedule');
   perform dibs._read_batch(jsonb_build_array(job));
-  v_own := (select k from jsonb_object_keys(job) as k where k in ('id', 'delay', 'due_at', 'deadline') limit 1);
-  if v_own is not null then
-    raise exception using errcode = 'DI051', message = format('the job of a schedule cannot have %s', v_own),
+  v_forbidden := (select k from jsonb_object_keys(job) as k where k in ('id', 'delay', 'due_at', 'deadline') limit 1);
+  if v_forbidden is not null then
+    raise exception using errcode = 'DI051', message = format('the job of a schedule cannot have %s', v_forbidden),
       hint = 'the schedule says when each of its jobs is due; use ttl to let them expire';
   end if;
 end
@@ -144,7 +145,7 @@ comment on function dibs._check_schedule_job is
 'Refuse a job that cannot be made for each slot: one without a queue or kind, or with its own id or due time.';
 
 create or replace function dibs._rule_columns(rule jsonb) returns jsonb
-language sql immutable
+language sql stable
 return (rule - '{cron,interval,fixed_rate,fixed_delay,once}'::text[])
   || case when rule ->> 'catch_up' in ('none', 'last')
        then jsonb_build_object('catch_up', (rule ->> 'catch_up' = 'last')::integer) else '{}' end

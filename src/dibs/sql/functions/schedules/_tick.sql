@@ -7,16 +7,16 @@ begin
   if s.rule = 'fixed_delay' and s.next_scheduled is null and s.ended_at is null and s.retired_at is null
     and not dibs._has_open_run(s.id)
   then
-    return dibs._set_next_slot(s, s.every + coalesce((
-      select max(r.ended_at) from dibs.schedule_run as r where r.schedule_id = s.id), at), '{}', at);
+    return dibs._set_next_slot(s, coalesce((
+      select max(r.ended_at) from dibs.schedule_run as r where r.schedule_id = s.id), at) + s.every, '{}', at);
   end if;
   return s;
 end
 $$;
 
 comment on function dibs._plan_after_run is
-'Set the next slot of a fixed-delay schedule whose run has ended: `every` after that end. Call it once
-_record_run_outcomes may have closed a run: no tick looks at a schedule with neither a next slot nor an open run.';
+'Set the next slot of a fixed-delay schedule whose run has ended: `every` after that end. To be called after each
+_record_run_outcomes: no tick looks at a schedule that has neither a next slot nor an open run.';
 
 create or replace function dibs._handle_due_rate_slots(s dibs.schedule, at timestamptz) returns dibs.schedule
 language plpgsql volatile
@@ -43,7 +43,7 @@ language plpgsql volatile
 as $$
 begin
   s := dibs._record_run_outcomes(s, at);
-  if s.retired_at is not null then
+  if s.retired_at is not null or dibs._waits_for_retry(s, at) then
     return s;
   end if;
   s := dibs._enqueue_held_slots(s, at);
@@ -52,10 +52,7 @@ begin
     return s;
   end if;
   if s.next_scheduled is null or s.next_scheduled > at then
-    s.tick_at := s.next_scheduled;  -- It was earlier if a held slot had failed to fire.
-    return s;
-  end if;
-  if s.tick_at > at then  -- The slot is due but failed to fire: wait for the next try.
+    s.tick_at := s.next_scheduled;  -- It was earlier if the last try had failed.
     return s;
   end if;
   if s.rule = 'fixed_rate' then
@@ -67,7 +64,7 @@ begin
     s.tick_at := null;
     return s;
   end if;
-  return dibs._set_next_slot(s, case when s.rule <> 'once' then at + s.every end, '{}', at);
+  return dibs._set_next_slot(s, case s.rule when 'once' then null else at + s.every end, '{}', at);
 end
 $$;
 
@@ -89,6 +86,14 @@ $$;
 comment on function dibs._retry_tick_later is
 'Note an error, and tick the schedule again after 10 seconds. `s` is the row before the failed tick, so that its slots
 are kept.';
+
+create or replace function dibs._waits_for_retry(s dibs.schedule, at timestamptz) returns boolean
+language sql immutable
+-- Otherwise `tick_at` is the next slot, is null, or has come.
+return coalesce(s.tick_at > at and s.tick_at is distinct from s.next_scheduled, false);
+
+comment on function dibs._waits_for_retry is
+'True if the last try to fire a slot has failed, and the next one is still to come.';
 
 create or replace function dibs._delete_old_schedule_runs() returns void
 language sql volatile

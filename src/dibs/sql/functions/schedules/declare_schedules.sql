@@ -7,7 +7,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := dibs.now();
-  -- A schedule enqueues jobs. For a caller that may not, only compare.
+  -- A schedule enqueues jobs. For a caller that may not enqueue, change nothing.
   v_may_enqueue constant boolean := dibs._may_call('enqueue_many');
   v_declared record;
   s dibs.schedule;

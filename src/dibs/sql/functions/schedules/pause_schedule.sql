@@ -42,6 +42,7 @@ begin
   if coalesce(s.next_scheduled, v_now) <= v_now and s.rule = 'cron' and s.ended_at is null then
     s.handled_until := greatest(s.handled_until, v_now);
     s.next_scheduled := null;
+    s.upcoming := '{}';
     s.tick_at := v_now;
   elsif s.next_scheduled <= v_now and s.rule = 'fixed_rate' then
     s.handled_until := v_now;
@@ -54,4 +55,4 @@ $$;
 
 comment on function dibs.resume_schedule is
 'Resume a paused schedule from now on. Slots of cron and fixed_rate that came during the pause are dropped; the slot of
-another rule is due at once, if it came during the pause. Returns false if the schedule was not paused.';
+another rule is due at once, perhaps as a late one, if it came during the pause. Returns false if the schedule was not paused.';

@@ -28,7 +28,8 @@ begin
     order by x.id for update skip locked
   loop
     v_locked := v_locked + 1;
-    v_due := v_due + coalesce(v_old.tick_at <= v_now and v_old.paused_at is null, false)::integer;
+    v_due := v_due + coalesce(v_old.tick_at <= v_now and v_old.paused_at is null and v_old.retired_at is null
+      and (v_old.rule <> 'cron' or dibs._may_see_queue(v_old.job ->> 'queue')), false)::integer;
     begin
       s := dibs._tick_schedule(v_old, v_now);
     exception when others then
@@ -72,7 +73,7 @@ language plpgsql immutable
 as $$
 declare
   v_in_time constant timestamptz[] := array(
-    select k from unnest(slots) as k where k > s.handled_until and k <= at order by k);
+    select distinct k from unnest(slots) as k where k > s.handled_until and k <= at order by k);
 begin
   if slots is null or upcoming is null or slots <> v_in_time or cardinality(slots) > 10000
     or slots[cardinality(slots)] >= upcoming[1] then
@@ -85,7 +86,7 @@ end
 $$;
 
 comment on function dibs._check_fired_slots is
-'Refuse slots for `fire` that were handled before, are not due yet or are not in order, or more than 10,000 of them.';
+'Refuse slots for `fire` that were handled before, are not due yet, are not in order or are given twice, or more than 10,000 of them.';
 
 create or replace function dibs.fire(name text, revision bigint, slots timestamptz[], upcoming timestamptz[],
   trouble text default null, out answer text, out fired bigint, out skipped bigint, out missed bigint)
@@ -108,9 +109,10 @@ begin
     answer := 'stale';
     return;
   end if;
-  perform dibs._check_schedule_times(dibs._check_items('fire', upcoming, 'names'));
+  perform dibs._check_items('fire', upcoming, 'names'), dibs._check_schedule_times(upcoming);
   -- The longest gap of a cron expression: February 29th may be missing for 8 years.
-  if fire.trouble is null and coalesce(upcoming[1] > v_now + interval '8 years 1 day', upcoming = '{}') then
+  if fire.trouble is null and coalesce(
+    upcoming[1] > greatest(v_now, v_old.handled_until) + interval '8 years 1 day', upcoming = '{}') then
     fire.trouble := 'it has no slot within 8 years';
   end if;
   if fire.trouble is not null then
@@ -122,6 +124,7 @@ begin
   begin
     s := dibs._record_run_outcomes(v_old, v_now);
     if s.paused_at is null then  -- A run that failed may have just paused it.
+      s := dibs._enqueue_held_slots(s, v_now);
       s := dibs._handle_due_slots(s, array(
         select k from unnest(slots) as k where k <= coalesce(s.end_at, 'infinity') order by k), v_now);
       s := dibs._set_next_slot(s, upcoming[1], upcoming, v_now);
@@ -140,7 +143,7 @@ $$;
 
 comment on function dibs.fire is
 'Worker protocol: make the jobs of the due slots of a cron schedule, and store its next slots. `slots`: all slots after
-the `after` that `run_schedules` returned, up to its `until`; `upcoming`: the ones that follow; `trouble`: why the
+the `after` that `run_schedules` returned, up to its `until` or to now; `upcoming`: the ones that follow; `trouble`: why the
 client cannot read the expression. Answers `ok`; `stale` if the schedule has another revision or is being changed,
 because another process was faster or somebody changed it (nothing was done); `troubled` if the job was refused or
 `trouble` was given: the slot stays, and is tried again after 10 seconds.';

@@ -12,11 +12,12 @@ begin
   select x.* into s from dibs.schedule as x
   where x.name = preview_schedule.name and dibs._may_see_queue(x.job ->> 'queue');
   if not found then
-    perform dibs._lock_schedule(preview_schedule.name);
+    perform dibs._lock_schedule(preview_schedule.name);  -- It raises DI050.
   end if;
   return query
   select k.slot from (
-    select u as slot from unnest(s.upcoming) as u where s.rule = 'cron'
+    select u as slot from unnest(s.upcoming) as u
+    where s.rule = 'cron' and (s.paused_at is null or u > dibs.now())  -- The others are dropped at the resume.
     union all
     select s.next_scheduled + n * s.every from generate_series(0, preview_schedule.count - 1) as n
     where s.rule in ('interval', 'fixed_rate')
