@@ -196,3 +196,21 @@ def test_why_reads_no_more_in_a_large_queue(what: str, client: dibs.Client, db: 
     for (id,) in ids:
         assert pages(db, "select dibs.why(%s)", (id,)) < 1500, id
     assert "nothing is ahead of it" in client.why(ids[0][0])
+
+
+def test_a_group_is_counted_however_it_comes_to_be_shown(clock: Clock, client: dibs.Client) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", group="first") for _ in range(300))
+    clock.move(60)
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", group="most") for _ in range(400))
+    found = {g.group: g for g in client.groups.list("q", limit=1)}
+    assert [(found[name].waiting, found[name].is_estimate) for name in ("first", "most")] == [(300, True), (400, True)]
+
+
+def test_the_running_jobs_of_every_group_that_is_shown_are_counted(clock: Clock, client: dibs.Client) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", group="busy") for _ in range(5))
+    assert len(client.claim("q", 5)) == 5
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", group="waiting") for _ in range(4))
+    assert len(client.claim("q", 3)) == 3
+    clock.move(60)
+    found = {g.group: g for g in client.groups.list("q", limit=1)}
+    assert {name: g.running for name, g in found.items()} == {"busy": 5, "waiting": 3}

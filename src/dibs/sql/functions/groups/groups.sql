@@ -20,44 +20,49 @@ comment on function dibs._longest_waiting_groups is
 `ids` are queues, negated for their noisy groups; the result has their ids without the sign.';
 
 create or replace function dibs._find_shown_groups(ids integer[], at timestamptz, max integer)
-returns table (queue_id integer, group_key uuid, noisy boolean, running bigint, id uuid, sampled double precision)
+returns table (
+  queue_id integer, group_key uuid, is_noisy boolean, running bigint, running_id uuid, sampled double precision)
 language plpgsql stable
 as $$
 begin
   return query
-  select f.queue_id, f.group_key, bool_or(f.noisy), coalesce(max(f.running), 0),
-    (array_agg(f.id) filter (where f.id is not null))[1], sum(f.sampled)
-  from (
-    -- Those with the most running jobs, by at most 20,000 leases.
-    (select l.queue_id, l.group_key, false as noisy, count(*) as running, (array_agg(l.id))[1] as id,
-       null::double precision as sampled
-     from (select l.queue_id, l.group_key, l.id from dibs.lease as l limit 2 * dibs._count_bound()) as l
-     where l.queue_id = any (ids) and l.group_key is not null
-     group by 1, 2 order by 4 desc, 2 limit _find_shown_groups.max)
+  with runs as materialized (
+    -- By at most 20,000 leases.
+    select l.queue_id, l.group_key, count(*) as jobs, (array_agg(l.id))[1] as id
+    from (select l.queue_id, l.group_key, l.id from dibs.lease as l limit 2 * dibs._count_bound()) as l
+    where l.queue_id = any (ids) and l.group_key is not null
+    group by l.queue_id, l.group_key
+  ), waits as materialized (
+    select s.queue_id, s.group_key, sum(s.jobs) as jobs from dibs._sample_tickets('ready', at) as s
+    where s.queue_id = any (ids) and s.group_key is not null
+    group by s.queue_id, s.group_key
+  ), shown as (
+    -- The most running jobs, the most waiting ones, the longest wait, and the noisy groups.
+    (select r.queue_id, r.group_key, false as is_noisy from runs as r
+     order by r.jobs desc, r.group_key limit _find_shown_groups.max)
     union all
-    -- Those that have waited the longest.
-    (select distinct n.queue_id, n.group_key, false, 0, null::uuid, null::double precision
-     from dibs._longest_waiting_groups(ids, at, _find_shown_groups.max) as n)
+    (select w.queue_id, w.group_key, false from waits as w
+     order by w.jobs desc, w.group_key limit _find_shown_groups.max)
     union all
-    -- The noisy ones.
-    (select distinct n.queue_id, n.group_key, true, 0, null::uuid, null::double precision
-     from dibs._longest_waiting_groups(array(select -k from unnest(ids) as k), at, _find_shown_groups.max) as n)
+    select n.queue_id, n.group_key, false from dibs._longest_waiting_groups(ids, at, _find_shown_groups.max) as n
     union all
-    -- Those with the most waiting jobs, by a sample.
-    (select s.queue_id, s.group_key, false, 0, null::uuid, sum(s.jobs) from dibs._sample_tickets('ready', at) as s
-     where s.queue_id = any (ids) and s.group_key is not null
-     group by 1, 2 order by sum(s.jobs) desc, 2 limit _find_shown_groups.max)
-  ) as f
-  group by 1, 2;
+    select n.queue_id, n.group_key, true
+    from dibs._longest_waiting_groups(array(select -k from unnest(ids) as k), at, _find_shown_groups.max) as n
+  )
+  select s.queue_id, s.group_key, bool_or(s.is_noisy), coalesce(min(r.jobs), 0), min(r.id::text)::uuid, min(w.jobs)
+  from shown as s
+  left join runs as r on r.group_key = s.group_key
+  left join waits as w on w.group_key = s.group_key
+  group by s.queue_id, s.group_key;
 end
 $$;
 
 comment on function dibs._find_shown_groups is
-'Return up to `max` groups of each of four sorts, and some more. `running` jobs are counted, `sampled` is an estimate of
-the waiting ones (null if unknown), and `id` is one of the running jobs (null if there is none).';
+'Return up to `max` groups of each of four sorts, and some more. `running` is counted, `sampled` is an estimate of the
+waiting jobs (null if the sample has none), and running_id is one of the running jobs (null if there is none).';
 
 create or replace function dibs._waiting_in_group(
-  queue_id integer, group_key uuid, at timestamptz, max integer, out jobs bigint, out oldest timestamptz, out id uuid)
+  queue_id integer, group_key uuid, max integer, out jobs bigint, out first_due_at timestamptz, out first_id uuid)
 language plpgsql stable
 as $$
 #variable_conflict use_column
@@ -66,7 +71,7 @@ begin
     select from dibs.ready as r
     where r.queue_id = _waiting_in_group.queue_id and r.group_key = _waiting_in_group.group_key
     limit _waiting_in_group.max + 1) as r;
-  select r.due_at, r.id into _waiting_in_group.oldest, _waiting_in_group.id
+  select r.due_at, r.id into _waiting_in_group.first_due_at, _waiting_in_group.first_id
   from dibs.queue as q cross join lateral unnest(dibs._priorities(q)) as p (priority)
   cross join lateral (
     select r.due_at, r.id from dibs.ready as r
@@ -77,8 +82,8 @@ end
 $$;
 
 comment on function dibs._waiting_in_group is
-'Count the waiting jobs of a group, up to one more than `max`, and return the one that is due first; nulls if none
-waits.';
+'Count the waiting jobs of a group, up to one more than `max`, and return the one that is due first, now or later (null
+if none waits).';
 
 create or replace function dibs.groups(queue text, max integer default 20)
 returns table ("group" text, running bigint, waiting bigint, oldest interval, noisy boolean, weight integer,
@@ -98,16 +103,18 @@ begin
     return;
   end if;
   return query
-  select j.group_name, l.running,
-    case when w.jobs > c_counted then greatest(w.jobs, dibs._round_to_three_digits(l.sampled)) else w.jobs end,
-    case when w.jobs > 0 then greatest(v_now - w.oldest, interval '0') end, l.noisy, coalesce(p.weight, 1),
-    p.concurrency, p.rate, w.jobs > c_counted and dibs._sampling_step('ready') > 1
-  from dibs._find_shown_groups(v_ids, v_now, groups.max) as l
-  cross join lateral dibs._waiting_in_group(l.queue_id, l.group_key, v_now, c_counted) as w
-  cross join lateral (select j.group_name from dibs.job as j where j.id = coalesce(w.id, l.id) offset 0) as j
-  left join lateral dibs._find_group_policy(l.queue_id, l.group_key) as p on true
-  where l.running > 0 or w.jobs > 0
-  order by l.running desc, 3 desc, 1;
+  select j.group_name, shown.running,
+    case when waiting.jobs > c_counted then greatest(waiting.jobs, dibs._round_to_three_digits(shown.sampled))
+      else waiting.jobs end,
+    case when waiting.jobs > 0 then greatest(v_now - waiting.first_due_at, interval '0') end, shown.is_noisy,
+    coalesce(policy.weight, 1), policy.concurrency, policy.rate, waiting.jobs > c_counted
+  from dibs._find_shown_groups(v_ids, v_now, groups.max) as shown
+  cross join lateral dibs._waiting_in_group(shown.queue_id, shown.group_key, c_counted) as waiting
+  cross join lateral (
+    select j.group_name from dibs.job as j where j.id = coalesce(waiting.first_id, shown.running_id) offset 0) as j
+  left join lateral dibs._find_group_policy(shown.queue_id, shown.group_key) as policy on true
+  where shown.running > 0 or waiting.jobs > 0
+  order by shown.running desc, 3 desc, 1;
 end
 $$;
 
