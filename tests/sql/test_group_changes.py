@@ -162,3 +162,33 @@ def test_a_wrong_count_of_running_jobs_is_repaired(connect: Connect, db: psycopg
     assert take(db, 10) == []
     done(db, held[1:])
     assert len(drain(db, 10)) == 3
+
+
+def test_a_group_waits_for_no_cancelled_job_after_the_clock_was_set_back(
+    db: psycopg.Connection[Any], clock: Clock
+) -> None:
+    """Its wakeup, inserted while the clock was ahead, is brought to the present."""
+    clock.freeze()
+    set_group(db, "a", concurrency=1)
+    first, second = fill(db, "a", 2)
+    clock.move(3600)
+    [held] = take(db, 10)
+    assert held[0] == first
+    fail(db, held, "1 day")
+    assert take(db, 10) == []
+    assert repaired(db) == 0
+    assert db.execute("select dibs.cancel(%s)", (first,)).fetchone() == ("cancelled",)
+    clock.move(-3600)
+    assert take(db, 10) == []
+    assert repaired(db) == 1
+    assert [r[0] for r in take(db, 10)] == [second]
+
+
+def test_a_policy_that_is_not_set_is_dropped_without_waiting(connect: Connect, db: psycopg.Connection[Any]) -> None:
+    fill(db, "a", 1)
+    claimer = connect()
+    claimer.execute("begin")
+    assert len(take(claimer, 1)) == 1
+    db.execute("set statement_timeout = '5s'")
+    assert db.execute("select dibs.drop_group('q', 'a')").fetchone() == (False,)
+    claimer.execute("commit")

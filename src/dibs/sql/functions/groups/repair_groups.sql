@@ -18,8 +18,9 @@ begin
       select from dibs.group_gate as g
       left join lateral dibs._find_group_policy(abs(t.queue_id), t.group_key) as p on true
       where g.group_key = t.group_key and (
-        -- A wakeup for when the next job of a strict group is due.
-        t.priority is null and g.next_id is not null
+        -- A wakeup for the time when the next job of a strict group is due.
+        t.priority is null
+          and exists (select from dibs.ready as r where r.id = g.next_id and r.due_at >= t.look_at)
         -- The rate is spent. A pointer to a ticket waits for one token, a wakeup for the whole burst.
         or g.tat > v_now and t.look_at <= v_usual_until
           + case when t.priority is null then dibs._burst(p.rate, p.burst) else 1 end / p.rate * interval '1 second'))

@@ -60,7 +60,6 @@ as $$
 declare
   v_queue integer;
   v_group_key uuid;
-  v_found boolean;
 begin
   perform dibs._check_isolation('drop_group'), dibs._begin_change();
   v_queue := dibs._queue_number(drop_group.queue);
@@ -68,11 +67,12 @@ begin
   perform from dibs.queue as q where q.id = v_queue for no key update;
   delete from dibs.group_policy as p
   where p.queue_id = v_queue and p.group_key = v_group_key;
-  v_found := found;
-  perform dibs._apply_group_policy(v_queue, v_group_key);
-  perform dibs._audit('drop_group', drop_group.queue, detail => jsonb_build_object('group', drop_group.name))
-  where v_found;
-  return v_found;
+  if not found then
+    return false;
+  end if;
+  perform dibs._apply_group_policy(v_queue, v_group_key),
+    dibs._audit('drop_group', drop_group.queue, detail => jsonb_build_object('group', drop_group.name));
+  return true;
 end
 $$;
 
