@@ -182,13 +182,3 @@ def test_a_group_waits_for_no_cancelled_job_after_the_clock_was_set_back(
     assert take(db, 10) == []
     assert repaired(db) == 1
     assert [r[0] for r in take(db, 10)] == [second]
-
-
-def test_a_policy_that_is_not_set_is_dropped_without_waiting(connect: Connect, db: psycopg.Connection[Any]) -> None:
-    fill(db, "a", 1)
-    claimer = connect()
-    claimer.execute("begin")
-    assert len(take(claimer, 1)) == 1
-    db.execute("set statement_timeout = '5s'")
-    assert db.execute("select dibs.drop_group('q', 'a')").fetchone() == (False,)
-    claimer.execute("commit")

@@ -460,3 +460,12 @@ def test_a_group_above_its_share_is_served_last(connect: Connect, db: psycopg.Co
     assert [r[2] for r in take(other, 28)] == ["calm"] * 28
     assert Counter(r[2] for r in take(other, 200)) == {"calm": 2, "noisy": 80}
     assert left_behind(db) == (0, 0)
+
+
+def test_a_group_whose_first_job_costs_more_than_its_pointer_says_is_served(db: psycopg.Connection[Any]) -> None:
+    """A pointer to several jobs has their average cost."""
+    set_group(db, weight=1)
+    for n in range(20):
+        jobs = [{"queue": "q", "kind": "k", "group": f"g{n}", "cost": cost} for cost in (7, 1)]
+        db.execute("select count(*) from dibs.enqueue_many(%s)", (json.dumps(jobs),))
+        assert [len(take(db, 1)), len(take(db, 1))] == [1, 1]

@@ -156,7 +156,7 @@ create type dibs.group_search as (
   first_at timestamptz,             -- the first pointer (look_at, n) that it deleted; null if none
   first_n bigint,
   candidates dibs.group_candidate[],  -- their numbers are their places in this array
-  first_no integer,                 -- a round takes tickets from this candidate and those after it
+  from_no integer,                  -- a round takes tickets from this candidate and those after it
   has_more_pointers boolean,        -- there may be more pointers
   includes_others boolean           -- the groups whose pointers other claims have locked are candidates, too
 );
@@ -164,7 +164,7 @@ comment on type dibs.group_search is 'The state of a claim in one rotation: the 
 
 create type dibs.group_tickets as (
   tickets dibs.ready[],
-  group_holds dibs.group_hold[],    -- the hold of each ticket; null if none has one
+  group_holds dibs.group_hold[],    -- the hold of each ticket; null for early_tickets, which have none
   candidate_nos integer[],          -- the number of the candidate that gave it
   exhausted_nos integer[]           -- the numbers of the candidates that were tried and gave none
 );

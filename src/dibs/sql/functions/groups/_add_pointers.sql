@@ -27,26 +27,28 @@ begin
   insert into dibs.group_pointer (queue_id, group_key, look_at, ended_runs, next_id, ring)
   select e.queue_id, e.group_key, at, e.ended_runs, e.next_id, q.ring
   from (
+    -- One for each group; in a strict group, one more for each job that waits again.
     select u.queue_id, u.group_key, case when u.group_hold = 'exclusive' then u.waiting_id end as next_id,
       count(*)::integer as ended_runs
     from unnest(group_keys, group_holds, queues, waiting) as u (group_key, group_hold, queue_id, waiting_id)
-    where u.group_hold > 'none' group by 1, 2, 3
+    where u.group_hold > 'none' group by u.queue_id, u.group_key, next_id
   ) as e
   join dibs.queue as q on q.id = e.queue_id;
 end
 $$;
 
 comment on function dibs._end_group_runs is
-'Insert a wakeup for each group whose runs ended: it gives their holds back (`ended_runs`). The first four arguments are
+'Insert wakeups for the groups whose runs ended; they give the holds back (`ended_runs`). The first four arguments are
 parallel arrays, with an item for each run. `waiting` has the id of a job that waits again, otherwise null: a strict
-group has to go on with such a job (`next_id`). A null array stands for no such jobs.';
+group has to go on with such a job, and gets a separate wakeup for it (`next_id`). A null array stands for no such
+jobs.';
 
 create or replace function dibs._wake_groups(
   group_keys uuid[], queues integer[], group_holds dibs.group_hold[], at timestamptz) returns void
 language plpgsql volatile
 as $$
 begin
-  -- Give holds back whatever the policy is now: one that is set before this transaction commits counts these tickets.
+  -- Give holds back even without a policy: one that is set before this transaction commits counts these tickets.
   insert into dibs.group_pointer (queue_id, group_key, look_at, ended_runs, ring)
   select w.queue_id, w.group_key, at, w.ended_runs, q.ring
   from (

@@ -28,7 +28,8 @@ begin
     delete from dibs.group_gate as g
     where g.queue_id = of_queue and of_group in (g.group_key, dibs._nil_id()) returning g.*
   ), ahead as (
-    -- Wakeups, and pointers to due tickets, that wait for a rate, which may be another one now.
+    -- Wakeups, and pointers to due tickets, that lie ahead: they wait for a rate or for a job that has to run next, and
+    -- the policy may ask for neither now.
     delete from dibs.group_pointer as t where t.ctid = any (array(
       select o.ctid from dibs.group_pointer as o
       where abs(o.queue_id) = of_queue and of_group in (o.group_key, dibs._nil_id())

@@ -33,7 +33,7 @@ come from wakeups and are left out.';
 create or replace function dibs._take_pointers(
   of_queue integer, rotation integer, from_at timestamptz, from_n bigint, want integer, known uuid[],
   with_tickets boolean, at timestamptz,
-  out candidates dibs.group_candidate[], out is_full boolean, out first_tickets dibs.group_tickets)
+  out candidates dibs.group_candidate[], out is_full boolean, out early_tickets dibs.group_tickets)
 language plpgsql volatile
 as $$
 begin
@@ -88,7 +88,7 @@ begin
     array(select dibs._candidate(c.group_key, is_ours => true, floors => c.floors, pointer_n => c.n,
       look_at => c.look_at, ended_runs => c.ended_runs, next_id => c.next_id) from candidate as c),
     (select count(*) = want from front)
-  into first_tickets.tickets, first_tickets.candidate_nos, first_tickets.exhausted_nos, candidates, is_full
+  into early_tickets.tickets, early_tickets.candidate_nos, early_tickets.exhausted_nos, candidates, is_full
   from taken as t;
 end
 $$;
@@ -96,12 +96,12 @@ $$;
 comment on function dibs._take_pointers is
 'Delete up to `want` pointers of a rotation from (from_at, from_n) on, except those of `known` groups, and all other due
 pointers of their groups. Return a candidate for each group. `is_full` is true if there may be more pointers.
-`with_tickets` also takes the first ticket of each group (`first_tickets`); if its tickets cost more than 1, only
+`with_tickets` also takes the first ticket of each group (`early_tickets`); if its tickets cost more than 1, only
 sometimes.';
 
 create or replace function dibs._add_candidates(
   queue dibs.queue, inout search dibs.group_search, with_tickets boolean, at timestamptz,
-  out first_tickets dibs.group_tickets)
+  out early_tickets dibs.group_tickets)
 language plpgsql volatile
 as $$
 declare
@@ -110,18 +110,18 @@ declare
   v_new dibs.group_candidate[] := '{}'::dibs.group_candidate[];
   v_locked integer[];
 begin
-  first_tickets.tickets := '{}'::dibs.ready[];
-  search.first_no := cardinality(search.candidates) + 1;
+  early_tickets.tickets := '{}'::dibs.ready[];
+  search.from_no := cardinality(search.candidates) + 1;
   if search.has_more_pointers then
     v_pointers := dibs._take_pointers((queue).id, search.rotation, search.from_at, search.from_n, search.width, v_known,
       with_tickets and cardinality(v_known) = 0, at);
     v_new := v_pointers.candidates;
-    first_tickets := v_pointers.first_tickets;
+    early_tickets := v_pointers.early_tickets;
     search.has_more_pointers := v_pointers.is_full;
     search.first_at := coalesce(search.first_at, v_new[1].look_at);
     search.first_n := coalesce(search.first_n, v_new[1].pointer_n);
   end if;
-  if not search.has_more_pointers and cardinality(first_tickets.tickets) = 0 then
+  if not search.has_more_pointers and cardinality(early_tickets.tickets) = 0 then
     -- Add the groups whose pointers other claims have locked. They may give tickets, too, and count when the missing
     -- jobs are shared. From now on, each round tries all candidates.
     v_known := v_known || array(select c.group_key from unnest(v_new) as c);
@@ -139,7 +139,7 @@ begin
           order by t.look_at, t.n limit search.width) as p
         group by p.group_key
       ) as l);
-    search.first_no := 1;
+    search.from_no := 1;
     search.includes_others := true;
   end if;
   if (queue).noisy_share is not null and search.rotation > 0 then
@@ -166,5 +166,5 @@ $$;
 comment on function dibs._add_candidates is
 'Continue a search: delete the next pointers; once there are no more, add the groups whose pointers other claims have
 locked. Leave noisy groups out, and lock limited groups. With `with_tickets`, the first step of a search also takes one
-ticket of each group in the same statement (`first_tickets`), which is right where all weights are 1 and no group is
+ticket of each group in the same statement (`early_tickets`), which is right where all weights are 1 and no group is
 limited.';

@@ -38,14 +38,14 @@ begin
     if not v_search.includes_others then
       v_step := dibs._add_candidates(queue, v_search, not v_has_rules, v_now);
       v_search := v_step.search;
-      v_round := v_step.first_tickets;
+      v_round := v_step.early_tickets;
       if v_has_rules then
         v_now := dibs.now();  -- No job starts before the end of the run in whose place it starts.
       end if;
     end if;
     if cardinality(v_round.tickets) = 0 then
       v_round := dibs._take_tickets(
-        queue, v_search.candidates, v_search.first_no, v_exhausted, v_counts, want - taken, v_now);
+        queue, v_search.candidates, v_search.from_no, v_exhausted, v_counts, want - taken, v_now);
       -- Stop if no candidate was left to try.
       exit when cardinality(v_round.tickets) = 0 and cardinality(v_round.exhausted_nos) = 0
         and not v_search.has_more_pointers;
@@ -99,11 +99,13 @@ declare
   v_queue dibs.queue;
   v_want integer;
   v_remembered dibs.floor;
+  -- The rotation's floor, as this session remembers it: look_at and n of a pointer. An id of a floor is a uuid, so n is
+  -- written as 32 decimal digits there.
   v_floor dibs.floor;
   v_next_floor dibs.floor;
+  v_from_n bigint;
   v_served record;
   v_place dibs.floor_place;
-  v_first dibs.floor_place;
 begin
   batches := '{}'::dibs.taken_batch[];
   taken := 0;
@@ -116,28 +118,29 @@ begin
     v_want := least(want - taken, v_scan.allowed);
     continue when v_want = 0;
     v_began_us := dibs._micros(clock_timestamp());
-    -- The floor of a rotation is the place of a pointer: its look_at, and its n in the form of a uuid.
     v_remembered := dibs._recall('rotation', v_queue.id)::dibs.floor;
     v_floor := dibs._begin_scan('rotation', v_queue.id, v_remembered, '{0}', v_top_us, v_began_us);
     if v_queue.noisy_share is not null or v_floor.look_back > 0 then
       perform dibs._refresh_noisy_rotation(v_queue, claim.at);
     end if;
+    v_from_n := case when v_floor.look_back > 0 then 0 else replace(v_floor.ids[1]::text, '-', '')::bigint end;
     v_served := dibs._serve_rotation(
-      v_queue, v_queue.id, dibs._from_micros(v_floor.due_us[1] - v_floor.look_back),
-      case when v_floor.look_back > 0 then 0
-        else ('x' || right(replace(v_floor.ids[1]::text, '-', ''), 16))::bit(64)::bigint end,
+      v_queue, v_queue.id, dibs._from_micros(v_floor.due_us[1] - v_floor.look_back), v_from_n,
       v_want, (v_scan.reservation).units, claim.at);
-    v_next_floor := v_floor;
-    -- Move the floor to the first pointer that this claim deleted, or, if there was nothing to take, to the top. Leave
-    -- it if this claim only took tickets of groups whose pointers other claims have locked.
-    if v_served.first_at is not null or cardinality(v_served.batches) = 0 then
-      v_place := row(v_floor.due_us[1], v_floor.ids[1]);
-      v_first := row(coalesce(dibs._micros(v_served.first_at), v_top_us),
-        lpad(to_hex(coalesce(v_served.first_n, 0)), 32, '0')::uuid);
-      v_place := dibs._moved_floor(v_place, v_first, v_top_us, v_served.taken = v_want);
-      v_next_floor.due_us[1] := v_place.due_us;
-      v_next_floor.ids[1] := v_place.id;
+    v_place := row(v_floor.due_us[1], v_floor.ids[1]);
+    if v_served.first_at is not null then
+      -- Move the floor to the first pointer that this claim deleted.
+      v_place := dibs._moved_floor(
+        v_place, row(dibs._micros(v_served.first_at), lpad(v_served.first_n::text, 32, '0')::uuid)::dibs.floor_place,
+        v_top_us, v_served.taken = v_want);
+    elsif cardinality(v_served.batches) = 0 then
+      -- There was nothing to take: move it to the top.
+      v_place := row(v_top_us, dibs._nil_id());
     end if;
+    -- Otherwise this claim took tickets only of groups whose pointers others have locked: the floor stays.
+    v_next_floor := v_floor;
+    v_next_floor.due_us[1] := v_place.due_us;
+    v_next_floor.ids[1] := v_place.id;
     perform dibs._end_scan(
       'rotation', v_queue.id, v_floor, v_next_floor, dibs._micros(clock_timestamp()) - v_began_us);
     batches := batches || v_served.batches;

@@ -16,7 +16,8 @@ begin
     -- Add the gate row of each group that is ours. Its pointers tell what has changed since it was written.
     select c.*, g.spot, case when c.state = 'ours' then greatest(coalesce(g.running, 0) - c.ended_runs, 0) end as runs,
       case when c.concurrency = 1 then least(c.next_id, g.next_id) end as strict_id,
-      -- At most a whole burst is spent. A lower rate, or a clock that was ahead, left more.
+      -- A row from before the rate was lowered, or from a clock that was ahead, may say that more than a whole burst
+      -- is spent: count a whole burst.
       case when g.tat is not null and c.rate is not null
         then least(g.tat, at + c.burst / c.rate * interval '1 second') end as capped_tat,
       case when cardinality(g.floors) > 0 or o.floors is not null
@@ -38,8 +39,8 @@ begin
     g.group_key, is_ours => g.is_ours, floors => g.all_floors, pointer_n => g.pointer_n, look_at => g.look_at,
     ended_runs => g.ended_runs, next_id => g.next_id, next_ticket => r.ticket, policy => g.found_policy,
     gate => g.state, running => g.runs, tat => g.capped_tat,
-    -- The least of three numbers, of which any may be null: by the concurrency, by the rate, and by the job that has
-    -- to run next, alone and not before it is due.
+    -- The least of three numbers: by the concurrency (null without one), by the rate, and by the job that has to run
+    -- next (null without one), which runs alone and not before it is due.
     free_runs => case g.state when 'busy' then 0 when 'ours' then least(
       g.concurrency - least(g.runs, g.concurrency), dibs._tokens(g.rate, g.burst, g.capped_tat, at),
       case when (r.ticket).due_at > at then 0 when (r.ticket).id is not null then 1 end) end) order by g.ordinality)
@@ -62,39 +63,43 @@ create or replace function dibs._save_group_gates(
 language plpgsql volatile
 as $$
 begin
-  with candidate as materialized (
-    -- Each group after this claim. If it gave a job, that was the one that had to run next.
-    select c.group_key, c.policy, l.floors, case when n.taken = 0 then c.next_ticket end as next_ticket,
+  with served as materialized (
+    -- The groups of this claim, with what they use and what is left of them now.
+    select c.group_key, l.floors, (c.policy).concurrency, (c.policy).rate,
+      dibs._burst((c.policy).rate, (c.policy).burst) as burst,
       c.running + case when (c.policy).concurrency is not null then n.taken else 0 end as running,
       case when (c.policy).rate is not null and n.taken > 0
         then greatest(c.tat, at) + n.taken / (c.policy).rate * interval '1 second' else c.tat end as tat,
-      dibs._burst((c.policy).rate, (c.policy).burst) as burst
+      -- The job that has to run next. If the group gave a job, it was that one.
+      case when n.taken = 0 then (c.next_ticket).id end as next_id,
+      case when n.taken = 0 and (c.next_ticket).due_at > at then (c.next_ticket).due_at end as next_job_waits_until
     from unnest(candidates) with ordinality as c
     cross join lateral (select coalesce(counts[c.ordinality], 0) as taken) as n
     cross join lateral dibs._remaining_floors((queue).id, c.group_key, c.floors, at) as l
     where c.is_ours and c.gate = 'ours'
     order by c.ordinality
   ), gate as materialized (
-    select c.*, coalesce(c.running >= (c.policy).concurrency or (c.next_ticket).due_at > at, false) as is_stopped,
-      -- When it has a token again: the whole burst is free at tat. A group without a rate always has tokens.
-      case when dibs._tokens((c.policy).rate, c.burst, c.tat, at) > 0 then at
-        else c.tat - (c.burst - 1) / (c.policy).rate * interval '1 second' end as next_token_at
-    from candidate as c
+    select s.*,
+      coalesce(s.running >= s.concurrency, false) or s.next_job_waits_until is not null as is_stopped,
+      -- At tat the whole burst is free; one token is free earlier, by the time that the others take.
+      case when s.rate is null or dibs._tokens(s.rate, s.burst, s.tat, at) > 0 then at
+        else s.tat - (s.burst - 1) / s.rate * interval '1 second' end as next_token_at,
+      -- A group where nothing runs or waits has to be looked at once more: its gate row is deleted at tat.
+      case when s.next_job_waits_until is not null then s.next_job_waits_until
+        when s.running = 0 and s.floors is null then s.tat end as wake_at
+    from served as s
   ), saved as (
     insert into dibs.group_gate (group_key, queue_id, running, tat, next_id, floors)
-    select g.group_key, (queue).id, g.running, g.tat, (g.next_ticket).id,
+    select g.group_key, (queue).id, g.running, g.tat, g.next_id,
       case when g.is_stopped then coalesce(g.floors, '{}') else '{}' end
-    from gate as g where g.running > 0 or g.tat > at or (g.next_ticket).id is not null
+    from gate as g where g.running > 0 or g.tat > at or g.next_id is not null
   ), wakeup as (
-    -- Without a pointer to a ticket, a claim has to return when the job that has to run next is due, or, to delete the
-    -- gate row, when the whole burst is free.
+    -- One at wake_at, unless another pointer makes a claim look at the group before.
     insert into dibs.group_pointer (queue_id, group_key, look_at)
-    select rotation, g.group_key, w.look_at from gate as g
-    cross join lateral (
-      select case when (g.next_ticket).due_at > at then (g.next_ticket).due_at
-        when g.running = 0 and g.floors is null then g.tat end as look_at) as w
-    where w.look_at > at and not exists (
-      select from dibs.group_pointer as t where t.group_key = g.group_key and t.look_at > at and t.look_at <= w.look_at)
+    select rotation, g.group_key, g.wake_at from gate as g
+    where g.wake_at > at and not exists (
+      select from dibs.group_pointer as t
+      where t.group_key = g.group_key and t.look_at > at and t.look_at <= g.wake_at)
   )
   insert into dibs.group_pointer (queue_id, group_key, look_at, priority, floor_at, floor_id, cost)
   select rotation, g.group_key, greatest(g.next_token_at, f.due_at), f.priority, f.due_at, f.id, f.cost
@@ -104,5 +109,6 @@ $$;
 
 comment on function dibs._save_group_gates is
 'For each group that this claim has locked, insert its gate row, which counts the jobs taken now, and pointers to the
-tickets that are left. A group is stopped if its concurrency is used up, or if the job that has to run next is not due.
-It gets no pointers to tickets: its gate row keeps the floors. `counts` says how many tickets each candidate gave.';
+tickets that are left, due when the rate has a token. A group is stopped if its concurrency is used up, or if the job
+that has to run next is not due: it gets no pointers to tickets, and its gate row keeps their floors. `counts` says how
+many tickets each candidate gave, also those that a limit blocked then.';

@@ -1,5 +1,6 @@
 -- Noisy groups have more than noisy_share of a queue's running jobs. A separate rotation, of the negated queue id,
--- serves them last. A group is noisy as long as it has a pointer there, so until none of its jobs is left.
+-- serves them last. A group is noisy as long as it has a pointer there: until none of its jobs waits, or until it is
+-- stopped.
 
 create or replace function dibs._refresh_noisy_rotation(queue dibs.queue, at timestamptz) returns void
 language plpgsql volatile
@@ -8,7 +9,8 @@ declare
   v_now_us bigint := dibs._micros(clock_timestamp());
 begin
   if (queue).noisy_share is null then
-    -- Needed again and again: a claim that began before noisy_share was removed may still divert a group.
+    -- No group is noisy any more: empty the rotation. Every look-back of a claim does this, because a claim that began
+    -- before noisy_share was removed may still insert pointers.
     with gone as (
       delete from dibs.group_pointer as t where t.ctid = any (array(
         select o.ctid from dibs.group_pointer as o where o.queue_id = -(queue).id
@@ -22,7 +24,7 @@ begin
     from gone as g;
     return;
   end if;
-  -- Counting all running jobs is slow: each connection does it once a second.
+  -- Counting all running jobs is slow: each connection does it once per second.
   if abs(v_now_us - coalesce(dibs._recall('noisy', (queue).id)::bigint, 0)) < 1000000 then
     return;
   end if;
@@ -30,17 +32,17 @@ begin
   insert into dibs.group_pointer (queue_id, group_key, look_at)
   select -(queue).id, r.group_key, at
   from (
-    select l.group_key, count(*) as jobs, sum(count(*)) over () as total from dibs.lease as l
+    select l.group_key, count(*) as jobs, sum(count(*)) over () as jobs_of_queue from dibs.lease as l
     where l.queue_id = (queue).id group by l.group_key
   ) as r
-  where r.group_key is not null and r.jobs > 1 and r.jobs > r.total * (queue).noisy_share
+  where r.group_key is not null and r.jobs > 1 and r.jobs > r.jobs_of_queue * (queue).noisy_share
     and not exists (select from dibs.group_pointer as t where t.group_key = r.group_key and t.queue_id = -(queue).id);
 end
 $$;
 
 comment on function dibs._refresh_noisy_rotation is
-'Insert a wakeup into the noisy rotation for each group that became noisy. In a queue without a noisy_share, move
-pointers from the noisy rotation back to the ordinary one, 1,000 at a time.';
+'In a queue with a noisy_share, insert a wakeup into the noisy rotation for each group that became noisy. In a queue
+without one, move pointers from the noisy rotation back to the ordinary one, 1,000 at a time.';
 
 create or replace function dibs._divert_noisy_groups(
   queue dibs.queue, candidates dibs.group_candidate[], at timestamptz) returns dibs.group_candidate[]
@@ -61,7 +63,7 @@ begin
   select -(queue).id, c.group_key, at, f.priority, f.due_at, f.id, f.cost, 0, null
   from noisy as c cross join lateral unnest(c.floors) as f
   union all
-  -- A wakeup, if the pointers of the group had anything to tell its gate.
+  -- A wakeup, if the pointers of the group had something to tell its gate, or none of them was to a ticket.
   select -(queue).id, c.group_key, at, null, null, null, 1, c.ended_runs, c.next_id
   from noisy as c
   where c.ended_runs > 0 or c.next_id is not null or c.floors is null;

@@ -57,8 +57,8 @@ begin
     return 0;
   end if;
   for v_wrong in
-    -- Groups whose newest gate row has another count, and groups whose running jobs have wrong holds. This takes no
-    -- lock: every transaction leaves both right.
+    -- Groups whose newest gate row has another count, and groups whose running jobs have wrong holds. No lock is
+    -- needed: one snapshot sees the count together with the holds that it counts.
     select w.queue_id, w.group_key
     from (
       select coalesce(g.queue_id, h.queue_id) as queue_id, coalesce(g.group_key, h.group_key) as group_key

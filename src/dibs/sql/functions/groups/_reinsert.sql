@@ -8,8 +8,8 @@ as $$
 declare
   -- FORMULAS.md, "Which pointers move": the probability with which each candidate has to leave the front.
   v_pace constant double precision := least(1, taken / cardinality(candidates)::double precision);
-  -- A claim that took too few jobs hides tickets that only other claims can take for a moment. Otherwise its caller
-  -- would claim again and again, and find them each time.
+  -- A claim that took too few jobs met groups whose tickets or lock another claim holds. It makes them due a moment
+  -- later: otherwise its caller would claim again at once, and meet them again and again.
   v_pause constant interval := case when taken < want then interval '5 milliseconds' else interval '0' end;
 begin
   with candidate as materialized (

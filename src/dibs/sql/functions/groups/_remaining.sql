@@ -13,14 +13,15 @@ begin atomic
       and r.priority = f.priority
       and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id()))
     order by r.due_at, r.id limit 1) as r
-  -- A ticket that is not due yet has its own pointer, unless a claim whose clock was ahead of `at` deleted that.
-  where r.due_at <= at or not exists (
+  -- Drop a floor whose ticket is not due yet and has another pointer, which finds it in time. If it has none, a claim
+  -- whose clock was ahead of `at` has deleted it.
+  where not (r.due_at > at and exists (
     select from dibs.group_pointer as t
     where t.group_key = _remaining_floors.group_key and t.look_at > at and t.look_at <= r.due_at
-      and t.priority = f.priority and t.floor_at <= r.due_at);
+      and t.priority = f.priority and t.floor_at <= r.due_at));
 end;
 
 comment on function dibs._remaining_floors is
-'Return one row: `floors`, each raised to the first ticket that is left at or above it; a floor without such a ticket,
-or whose ticket has a later pointer, is dropped (null if none is left). `is_expired` is true if all these tickets only
-wait to be expired. PostgreSQL inlines this function.';
+'Return one row: `floors`, each raised to the first ticket that is left of its priority (locked, due later or expired
+ones count). A floor without a ticket is dropped, and so is one whose ticket is due later and has another pointer; null
+if none is left. `is_expired` is true if all these tickets only wait to be expired. PostgreSQL inlines this function.';

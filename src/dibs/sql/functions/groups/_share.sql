@@ -14,7 +14,8 @@ begin
   end if;
   foreach v_scan in array scans loop
     if not (v_scan.queue).has_groups then
-      -- All jobs of such a queue are ungrouped: reserve half for them and for those of the other queues.
+      -- All jobs of such a queue are ungrouped: reserve half for them and for those of the other queues, however many
+      -- groups wait.
       v_groups := 1;
       exit;
     end if;
@@ -37,5 +38,6 @@ end
 $$;
 
 comment on function dibs._ungrouped_share is
-'Return how many of the `want` jobs of a claim are reserved for ungrouped ones: 0 if none is due, otherwise as many as
-for one group of weight 1. Groups that wait count, up to a hundred pointers in each queue.';
+'Return how many of the `want` jobs of a claim are reserved for ungrouped ones: 0 if none is due; half if a queue has no
+groups; otherwise as many as for one group of weight 1 beside those that wait. Groups are counted by up to 100 pointers
+in each queue.';
