@@ -29,6 +29,7 @@ import dibs
 from dibs import channels
 from dibs.channels.http import Http, Unanswered
 from dibs.channels.mime import _written
+from dibs.events import RunEnded
 from dibs.worker import Worker, WorkerSettings
 from tests.waiting import wait_until
 
@@ -315,8 +316,11 @@ async def test_messages_that_cannot_be_sent_are_refused_and_told(
     with MailServer() as server:
         server.mailbox.refused.add("gone@example.org")
         async with channel_app(dsn, **server.environment) as app:
+            ends: list[RunEnded] = []
+            app.events.on(RunEnded, ends.append)
             await drain(app)
     assert {client.status(m.id).state for m in made} == {dibs.State.FAILED}
+    assert [(end.outcome, end.state) for end in ends] == [("failed", "failed")] * len(bad)
     assert server.mailbox.messages == []
     reported = [payload["error"] for what, payload in told(shop) if what == "error"]
     assert len(reported) == len(bad)

@@ -129,7 +129,7 @@ def test_a_handler_is_not_told_again_when_the_answer_was_lost(
     job = leased(client)
     begin(db, job)
     record(db, job, "accepted")
-    told = "select dibs.run_handler(%s, %s, 'shop.note', %s, true)"
+    told = "select dibs.run_handler(%s, %s, 'shop.note', %s)"
     args = (job.id, job.token, Jsonb({"text": "told"}))
     db.execute(told, args)
     with pytest.raises(psycopg.Error) as lost:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dibs.testing import Clock
+    from tests.conftest import Connect
 
 SHOP = """
 create schema shop;
@@ -484,8 +485,44 @@ def test_a_handler_is_told_once(shop: psycopg.Connection[Any], client: dibs.Clie
     shop.execute(told, (job.id, job.token, "shop.answer", failing))
     assert begin(shop, job) == "accepted"
     shop.execute(told, (job.id, job.token, "shop.note", Jsonb({"text": "told"})))
-    assert begin(shop, job) == "done"
+    assert shop.execute("select stage from dibs.delivery_stage(%s)", (job.id,)).fetchone() == ("done",)
+    assert client.status(job.id).state is dibs.State.SUCCEEDED
     assert notes(shop) == ["told"]
+
+
+def test_a_refused_message_is_told_and_failed_in_one_transaction(
+    shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    """Otherwise a worker that dies between the two would send the message again."""
+    client.enqueue("q", "email", max_attempts=5)
+    [job] = client.claim("q")
+    begin(shop, job)
+    record(shop, job, "refused")
+    call = "select dibs.run_handler(%s, %s, 'shop.note', %s, error => 'no mailbox')"
+    args = (job.id, job.token, Jsonb({"text": "told"}))
+    shop.execute(call, args)
+    assert client.status(job.id).state is dibs.State.FAILED
+    with pytest.raises(psycopg.Error) as repeated:
+        shop.execute(call, args)
+    assert state_of(repeated) == dibs.LeaseLost.sqlstate
+    assert notes(shop) == ["told"]
+
+
+def test_a_repeated_begin_of_a_delivery_still_tells_of_an_interrupted_send(
+    db: psycopg.Connection[Any], client: dibs.Client, clock: Clock
+) -> None:
+    client.enqueue("q", "email")
+    [job] = client.claim("q")
+    assert begin(db, job) == "none"
+    clock.move(60)
+    client.upkeep.rescue()
+    [again] = client.claim("q")
+    assert (begin(db, again), begin(db, again)) == ("sending", "sending")
+    record(db, again, "failed")
+    client.fail(again, "not sent", delay=0)
+    [third] = client.claim("q")
+    assert (begin(db, third), begin(db, third)) == ("failed", "failed")
+    assert seen(db, job.id) == (3, 1, "sending")
 
 
 # Supervisors
@@ -533,6 +570,16 @@ def test_rechecks_are_one_for_each_process_and_can_be_hastened(
     assert db.execute("select dibs.forget()").fetchone() == (2,)
     with pytest.raises(psycopg.Error, match="from 0 to 1 year"):
         db.execute("select dibs.supervise('a', '{}', '-1 s')")
+
+
+def test_a_hastened_look_wakes_idle_workers(db: psycopg.Connection[Any], connect: Connect, client: dibs.Client) -> None:
+    ask = "select outcome from dibs.supervise('a', '{}', %s, 'orders')"
+    db.execute(ask, ("1 hour",))
+    listener = connect()
+    listener.execute("listen dibs")
+    assert db.execute(ask, ("0",)).fetchone() == ("hastened",)
+    [queue_id] = db.execute("select id from dibs.queue where name = 'orders'").fetchall()
+    assert [n.payload for n in listener.notifies(timeout=10, stop_after=1)] == [str(queue_id[0])]
 
 
 # The error log

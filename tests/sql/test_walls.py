@@ -259,7 +259,10 @@ DESCRIBED: dict[str, tuple[str, ...]] = {
     "retire_worker": ("worker => '<worker>'",),
     "roll_up": NOTHING,
     "run_function": ("name => '<function>', payload => '{}'",),
-    "run_handler": ("id => '<job>', token => '<token>', name => '<function>', payload => '{}'",),
+    "run_handler": (
+        "id => '<job>', token => '<token>', name => '<function>', payload => '{}'",
+        "id => '<job>', token => '<token>', name => '<function>', payload => '{}', error => 'e'",
+    ),
     "run_job": ("id => '<job>', token => '<token>', name => '<function>', payload => '{}'",),
     "run_schedules": NOTHING,
     "queue_settings": ("queue => '<queue>'",),

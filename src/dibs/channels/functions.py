@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dibs.job import Claimed
 
 log = logging.getLogger("dibs.channels")
-AWAY = 5.0
+DATABASE_GONE_WAIT = 5.0
 """Seconds that a job waits, uncharged, when its database goes away."""
 
 
@@ -40,35 +40,32 @@ class Functions:
         self._environment = environment
 
     async def run(self, job: Claimed, name: str, payload: Any) -> dict[str, Any]:
-        """Run a function in a separate transaction, and return the content of its envelope."""
+        """Run a function in a separate transaction, and return the payload of its envelope."""
         return await self._call(job, name, calls.channels.run_function(name, payload))
 
-    async def finish(self, here: Context, name: str, payload: Any) -> dict[str, Any]:
+    async def run_job(self, ctx: Context, name: str, payload: Any) -> None:
         """Run a function in a transaction that also completes the job, so that its writes happen exactly once."""
-        return await self._complete(here, name, calls.channels.run_job(here.job, name, payload))
+        await self._end_job(ctx, name, calls.channels.run_job(ctx.job, name, payload))
 
-    async def tell_success(self, here: Context, name: str, payload: Any, result: Any) -> None:
-        """Tell a handler that a message was accepted, in the transaction that completes the job."""
-        await self._complete(here, name, calls.channels.run_handler(here.job, name, payload, True, result))
+    async def run_handler(self, ctx: Context, name: str, payload: Any, *, result: Any, error: str | None) -> None:
+        """Run a handler in a transaction that also ends the job: as failed with an error, otherwise as succeeded."""
+        call = calls.channels.run_handler(ctx.job, name, payload, result=result, error=error)
+        await self._end_job(ctx, name, call, failed=error is not None)
 
-    async def tell_error(self, here: Context, name: str, payload: Any) -> None:
-        """Tell a handler that a message was not sent; the job fails afterwards."""
-        await self._call(here.job, name, calls.channels.run_handler(here.job, name, payload, False, None))
-
-    async def _complete(self, here: Context, name: str, call: Call[dict[str, Any]]) -> dict[str, Any]:
+    async def _end_job(self, ctx: Context, name: str, call: Call[dict[str, Any]], *, failed: bool = False) -> None:
         try:
-            found = await self._call(here.job, name, call)
+            await self._call(ctx.job, name, call)
         except LeaseLost:
-            here.completed = True  # by an answer that got lost, or it is no longer ours: nothing is left to report
+            # An earlier call has ended the job and its answer was lost, or another worker holds it: report nothing.
+            ctx.completed, ctx._has_failed = True, failed
             raise
-        here.completed = True
-        return found
+        ctx.completed, ctx._has_failed = True, failed
 
     async def _call(self, job: Claimed, name: str, call: Call[dict[str, Any]]) -> dict[str, Any]:
         try:
             _, envelope = await self.database.run_together([calls.channels.begin_function(name), call])
         except ConnectionLost:
-            raise Snooze(AWAY) from None
+            raise Snooze(DATABASE_GONE_WAIT) from None
         except LeaseLost:
             raise
         except BrokenContract as error:
@@ -80,8 +77,8 @@ class Functions:
             raise Invalid(f"{name}: {envelope['validation_failure_message']}")
         if envelope["error"]:
             raise await self.failed(f"{name}: {envelope['error']}", job.id, name)
-        found: dict[str, Any] = envelope["payload"]
-        return found
+        payload: dict[str, Any] = envelope["payload"]
+        return payload
 
     async def failed(self, message: str, job: UUID, source: str) -> Failed:
         """Write an operational error into the log, and return it to be raised."""

@@ -54,13 +54,13 @@ class Channels:
         return self._here[loop]
 
     async def run_function(self, payload: Any) -> None:
-        """Run the function that a job of kind db_function names, and return its answer."""
+        """Run the function that a job of kind db_function names. Its answer becomes the result of the job."""
         if not isinstance(payload, dict) or not isinstance(payload.get("db_function"), str):
             raise GiveUp('the payload of a db_function is an object with the function\'s name: {"db_function": "…"}')
         if payload.get("task_type", "db_function") != "db_function":
             raise GiveUp(f"the payload says task_type {payload['task_type']!r}, and the job is of kind 'db_function'")
         try:
-            await self.functions().finish(context(), payload["db_function"], payload)
+            await self.functions().run_job(context(), payload["db_function"], payload)
         except Invalid as error:
             raise GiveUp(str(error)) from None
 

@@ -33,7 +33,7 @@ class Context:
     """One attempt, as its handler sees it. A batch handler sees its first attempt, and all of them in ``batch``."""
 
     __slots__ = (
-        "_batch", "_began", "_databases", "_is_completing", "_note", "_send_stop", "_stop_reason",
+        "_batch", "_began", "_databases", "_has_failed", "_is_completing", "_note", "_send_stop", "_stop_reason",
         "completed", "follow_ups", "job", "result",
     )  # fmt: skip
 
@@ -43,6 +43,7 @@ class Context:
         self.result: Any = None
         self.completed = False
         self._is_completing = False
+        self._has_failed = False  # A channel has failed the job in its own transaction.
         self._batch: tuple[Context, ...] = ()
         self._began = time.monotonic()
         self._stop_reason: StopReason | None = None

@@ -137,8 +137,10 @@ class Completer:
                 self._finish_completed([end for end in batch if end.verb == "none"])
 
     def _finish_completed(self, ends: list[RunEnd]) -> None:
-        """Report jobs that the handler's own transaction has completed. There is nothing to send for them."""
-        self._publish(Outcome.SUCCEEDED, ends, [(Answer.OK, None)] * len(ends))
+        """Report jobs that the handler's own transaction has ended. There is nothing to send for them."""
+        for end in ends:
+            outcome = Outcome.FAILED if end.final else Outcome.SUCCEEDED
+            self._publish(outcome, [end], [(Answer.OK, State.FAILED if end.final else None)])
         self._finish(ends)
 
     def _finish(self, ends: list[RunEnd]) -> None:

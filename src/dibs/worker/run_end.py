@@ -24,7 +24,7 @@ LONGEST_MESSAGE = 32_768
 """The most characters of an error's message that are kept, so that there is room for its trace."""
 
 Verb = Literal["complete", "fail", "snooze", "release", "park", "none"]
-"""The verb to call; ``none`` if the handler's own transaction has completed the job."""
+"""The verb to call; ``none`` if the handler's own transaction has ended the job: ``final`` if it failed."""
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ def failed(context: Context, retry: Retry, error: BaseException, began: float, *
     """The end of a run whose handler raised."""
     ran = time.monotonic() - began
     if context.completed:
-        return RunEnd(context.job, "none", error=_error_text(error), ran=ran)
+        return RunEnd(context.job, "none", error=_error_text(error), final=context._has_failed, ran=ran)
     if isinstance(error, Snooze):
         return RunEnd(context.job, "snooze", delay=error.delay, ran=ran)
     return RunEnd(

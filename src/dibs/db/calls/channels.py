@@ -40,11 +40,11 @@ def run_job(job: Held, name: str, payload: Any) -> Call[dict[str, Any]]:
     return Call("select dibs.run_job(%s, %s, %s, %s::jsonb)", (job.id, job.token, name, to_json(payload)), first)
 
 
-def run_handler(job: Held, name: str, payload: Any, completes: bool, result: Any) -> Call[dict[str, Any]]:
-    """Call a handler with the outcome of a delivery, once, and complete the job with it if asked."""
+def run_handler(job: Held, name: str, payload: Any, *, result: Any, error: str | None) -> Call[dict[str, Any]]:
+    """Call a handler with the outcome of a delivery, once. With an error the job fails, otherwise it succeeds."""
     return Call(
-        "select dibs.run_handler(%s, %s, %s, %s::jsonb, %s, %s::jsonb)",
-        (job.id, job.token, name, to_json(payload), completes, to_jsonb(result)),
+        "select dibs.run_handler(%s, %s, %s, %s::jsonb, %s::jsonb, %s)",
+        (job.id, job.token, name, to_json(payload), to_jsonb(result), None if error is None else clean(error)),
         first,
     )
 

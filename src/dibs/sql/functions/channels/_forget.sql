@@ -11,9 +11,10 @@ declare
 begin
   with gone as (
     delete from dibs.error as e
+    -- There is no index by time. Ids grow with time, so read the 10,000 lowest ids only.
     where e.id in (
-      select o.id from dibs.error as o
-      where o.at < v_at - (select s.error_retention from dibs.setting as s) order by o.id limit 10000)
+      select o.id from (select f.id, f.at from dibs.error as f order by f.id limit 10000) as o
+      where o.at < v_at - (select s.error_retention from dibs.setting as s))
     returning 1)
   select count(*) into v_errors from gone;
   -- Keep a delivery while its job exists: the job may run again.
@@ -25,6 +26,7 @@ begin
       order by o.seq limit 10000)
     returning 1)
   select count(*) into v_deliveries from gone;
+  -- The id of a look says when it was made. Keep the process while the look waits or runs.
   with gone as (
     delete from dibs.supervised_process as p
     where p.ctid in (
@@ -41,5 +43,5 @@ end
 $$;
 
 comment on function dibs._delete_old_channel_data is
-'Delete errors past their retention, deliveries of jobs that are gone, and supervised processes without a look for a
-day, up to 10,000 of each. Return how many rows were deleted.';
+'Delete up to 10,000 each of errors past their retention, of deliveries whose job is gone, and of supervised processes
+whose last look was made over a day ago and has ended. Return how many rows were deleted.';

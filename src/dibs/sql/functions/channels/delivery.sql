@@ -1,29 +1,40 @@
 -- Deliveries: the steps of a job's delivery. Each is a separate transaction; the newest says where a run goes on.
 
+create or replace function dibs._delivery_stage(job_id uuid, before bigint, out stage text, out detail jsonb)
+language sql stable
+begin atomic
+  select
+    case
+      when newest.step is null then 'none'
+      when newest.step = 'recorded' and newest.previous = 'accepted' then 'done'
+      when newest.step = 'recorded' then 'none'  -- It was refused, and the handler knows: a retry sends again.
+      else newest.step
+    end, newest.detail
+  from (select) as one_row  -- also without a step
+  left join lateral (
+    select d.step, d.detail, (
+      select b.step from dibs.delivery as b where b.job_id = d.job_id and b.seq < d.seq
+      order by b.seq desc limit 1) as previous
+    from dibs.delivery as d
+    where d.job_id = _delivery_stage.job_id and (before is null or d.seq < before)
+    order by d.seq desc limit 1) as newest on true;
+end;
+
+comment on function dibs._delivery_stage is
+'Return the stage of a job''s delivery, by its steps before the step `before`, or by all of them if it is null.';
+
 create or replace function dibs.delivery_stage(id uuid, out stage text, out detail jsonb)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-  select
-    case
-      when d.step is null then 'none'
-      when d.step = 'recorded' and d.before = 'accepted' then 'done'
-      when d.step = 'recorded' then 'none'
-      else d.step
-    end, d.detail
-  from (select) as one
-  left join lateral (
-    select d.step, d.detail, (
-      select b.step from dibs.delivery as b where b.job_id = d.job_id and b.seq < d.seq
-      order by b.seq desc limit 1) as before
-    from dibs.delivery as d
-    where d.job_id = dibs._visible_job(delivery_stage.id) order by d.seq desc limit 1) as d on true;
+  select s.stage, s.detail from dibs._delivery_stage(dibs._visible_job(delivery_stage.id), null) as s;
 end;
 
 comment on function dibs.delivery_stage is
-'Worker protocol: the stage of a job''s delivery: `none` (nothing sent, or a new delivery begins), `sending` (may or may
-not have gone out), `failed` (was not sent, will be tried again), `accepted` or `refused` (by the provider; the handler
-does not know yet), `done`. `detail` is that of the newest step.';
+'Worker protocol: return the stage of a job''s delivery. `none`: nothing was sent, or it was refused and the handler
+knows. `sending`: it may or may not have gone out. `failed`: it was not sent, and will be tried again. `accepted` or
+`refused`: by the provider, and the handler does not know yet. `done`: it was accepted, and the handler knows. `detail`
+is that of the newest step.';
 
 create or replace function dibs.begin_delivery(
   id uuid, token uuid, provider text, handlers text[] default '{}', out stage text, out detail jsonb)
@@ -33,7 +44,8 @@ as $$
 #variable_conflict use_column
 declare
   v_run integer;
-  v_last record;
+  v_newest record;
+  v_repeated bigint;
 begin
   perform dibs._check_isolation('begin_delivery');
   -- Lock the lease until this step is committed: no worker can take the job over or record another step of it.
@@ -46,16 +58,15 @@ begin
   perform dibs._check_items('begin_delivery', handlers, 'names');
   -- Raise an error for a handler that may not be run before anything is sent.
   perform dibs.find_function(h) from unnest(handlers) as h;
-  select s.stage, s.detail into begin_delivery.stage, begin_delivery.detail
-  from dibs.delivery_stage(begin_delivery.id) as s;
-  if stage in ('accepted', 'refused', 'done') then
-    return;
-  end if;
-  select d.token, d.step into v_last
+  select d.seq, d.token, d.step into v_newest
   from dibs.delivery as d where d.job_id = begin_delivery.id order by d.seq desc limit 1;
-  -- The caller repeats a call whose answer was lost: nothing was sent, so do not report an interrupted send.
-  if v_last.step = 'sending' and v_last.token = begin_delivery.token then
-    stage := 'none';
+  -- If our own `sending` is the newest step, the answer to the first call was lost: give the same answer again.
+  if v_newest.step = 'sending' and v_newest.token = begin_delivery.token then
+    v_repeated := v_newest.seq;
+  end if;
+  select s.stage, s.detail into begin_delivery.stage, begin_delivery.detail
+  from dibs._delivery_stage(begin_delivery.id, v_repeated) as s;
+  if v_repeated is not null or stage in ('accepted', 'refused', 'done') then
     return;
   end if;
   insert into dibs.delivery (job_id, token, at, run, step, provider)
@@ -64,9 +75,9 @@ end
 $$;
 
 comment on function dibs.begin_delivery is
-'Worker protocol: record that a message is about to be sent by a provider. Returns the stage before: send if it is
-`none`, `failed` or `sending` (an earlier send was interrupted and may have gone out), otherwise do not send again.
-Raises DI001 if the token does not hold the job.';
+'Worker protocol: record that a message is about to be sent by a provider. Returns the stage before that. Send if it is
+`none`, `failed` or `sending` (an earlier send was interrupted and may have gone out); otherwise nothing was recorded,
+and do not send. A repeated call gives the same answer. Raises DI001 if the token does not hold the job.';
 
 create or replace function dibs.record_delivery(id uuid, token uuid, step text, detail jsonb default null) returns void
 language plpgsql volatile security definer
@@ -82,15 +93,15 @@ begin
         record_delivery.step);
   end if;
   perform dibs._check_json('the detail of a delivery', record_delivery.detail, 'delivery');
-  -- Lock the lease to order the steps, even if another worker holds it by now.
+  -- Lock the lease, even if another worker holds it by now: it orders the steps of a job.
   select l.token into v_holder from dibs.lease as l where l.id = record_delivery.id for no key update;
   select d.token, d.step, d.run into v_last
   from dibs.delivery as d where d.job_id = record_delivery.id order by d.seq desc limit 1;
   if v_last.step = record_delivery.step and v_last.token = record_delivery.token then
     return;
   end if;
-  -- Record the result of a send even if the lease is lost: the token of the `sending` step proves who sent it. Only the
-  -- holder of the lease may record that the handler knows.
+  -- The token of the `sending` step may record the result of its send even if the lease is lost. Only the holder of the
+  -- lease may record that the handler knows.
   if v_holder is distinct from record_delivery.token
     and (v_last.token is distinct from record_delivery.token or record_delivery.step = 'recorded')
   then
@@ -108,26 +119,34 @@ again), or `recorded` when the handler knows the result. Recording the same step
 token neither sent the message nor holds the job.';
 
 create or replace function dibs.run_handler(
-  id uuid, token uuid, name text, payload jsonb, completes boolean default false, result jsonb default null)
+  id uuid, token uuid, name text, payload jsonb, result jsonb default null, error text default null)
 returns jsonb
 language plpgsql volatile security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_result jsonb := dibs.run_function(run_handler.name, run_handler.payload);
+  v_envelope jsonb := dibs.run_function(run_handler.name, run_handler.payload);
+  v_answer text;
 begin
-  if (v_result ->> 'success')::boolean then
+  if (v_envelope ->> 'success')::boolean then
     perform dibs.record_delivery(run_handler.id, run_handler.token, 'recorded');
-    if completes and dibs.complete(run_handler.id, run_handler.token, run_handler.result) = 'already' then
-      -- An earlier call has run the handler and its answer was lost. Roll back what the handler did now.
-      raise exception using errcode = 'DI001', message = format('job %s is completed already', run_handler.id);
+    if run_handler.error is null then
+      v_answer := dibs.complete(run_handler.id, run_handler.token, run_handler.result);
+    else
+      v_answer := (select f.answer from dibs.fail_many(
+        array[run_handler.id], array[run_handler.token], array[run_handler.error], finals => array[true]) as f);
+    end if;
+    if v_answer <> 'ok' then
+      -- Another call with this token has ended the job, and its answer was lost. Roll back what the handler did now.
+      raise exception using errcode = 'DI001', message = format('job %s has ended already', run_handler.id);
     end if;
   end if;
-  return v_result;
+  return v_envelope;
 end
 $$;
 
 comment on function dibs.run_handler is
-'Worker protocol: run a handler with the result of a delivery, record that it knows, and complete the job with a result
-if `completes` is true. All of that happens or nothing, so the handler takes effect once. Returns the envelope of the
-handler. Without success nothing is recorded or completed, but the writes of the handler stay.';
+'Worker protocol: run a handler with the result of a delivery, record that it knows, and end the job: as failed with
+`error`, without one as succeeded with `result`. All of that happens or nothing, so the handler takes effect once, and a
+refused message is not sent again. Returns the envelope of the handler. Without success nothing is recorded and the job
+does not end, but the writes of the handler stay. Raises DI001 if the token does not hold the job.';

@@ -25,4 +25,5 @@ begin atomic
 end;
 
 comment on function dibs.set_error_retention is
-'Set how long the error log is kept, from an hour to 10 years; a month by default. `forget` deletes older entries.';
+'Set how long the error log and the counts of failures are kept, from an hour to 10 years; a month by default. `forget`
+deletes older ones.';

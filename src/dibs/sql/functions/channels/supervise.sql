@@ -1,5 +1,62 @@
 -- The next look at a supervised process: at most one waits, however often it is requested.
 
+create or replace function dibs._lock_process(queue_id integer, name text) returns uuid
+language plpgsql volatile
+as $$
+declare
+  v_look uuid;
+begin
+  loop
+    select p.job_id into v_look from dibs.supervised_process as p
+    where p.queue_id = _lock_process.queue_id and p.name = _lock_process.name for update;
+    if found then
+      return v_look;
+    end if;
+    insert into dibs.supervised_process (queue_id, name, job_id)
+    values (_lock_process.queue_id, _lock_process.name, dibs._nil_id())
+    on conflict on constraint supervised_process_pkey do nothing;
+  end loop;
+end
+$$;
+
+comment on function dibs._lock_process is
+'Lock the row of a supervised process, and insert it first if it is missing. Return the job of its last look, which may
+have ended.';
+
+create or replace function dibs._hasten_look(id uuid, due timestamptz) returns text
+language plpgsql volatile
+as $$
+declare
+  v_old_due timestamptz;
+begin
+  -- A ticket that moves between ready and blocked during the two reads is found by neither. _is_waiting reads both in
+  -- one statement, so if it finds the ticket, look again.
+  loop
+    select r.due_at into v_old_due from dibs.ready as r where r.id = _hasten_look.id for update;
+    if v_old_due > due then
+      update dibs.ready as r set due_at = due where r.id = _hasten_look.id;
+      -- Idle workers wait for the old due time.
+      perform pg_notify('dibs', q.id::text)
+      from dibs.ready as r join dibs.queue as q on q.id = r.queue_id where r.id = _hasten_look.id and q.ring;
+      return 'hastened';
+    elsif v_old_due is not null then
+      return 'duplicate';
+    end if;
+    perform from dibs.blocked as b where b.id = _hasten_look.id for update;
+    if found then
+      return 'duplicate';
+    end if;
+    if not dibs._is_waiting(_hasten_look.id) then
+      return null;
+    end if;
+  end loop;
+end
+$$;
+
+comment on function dibs._hasten_look is
+'Lock the ticket of a look, and make the look due at that time if it is due later. Return `hastened` if it was,
+otherwise `duplicate`; null if no such job waits: it runs, has ended, or there is none.';
+
 create or replace function dibs.supervise(
   name text, payload jsonb, delay interval default '0', queue text default 'supervisors',
   kind text default 'db_function', options jsonb default '{}', out job_id uuid, out outcome text)
@@ -9,37 +66,16 @@ as $$
 #variable_conflict use_column
 declare
   v_due timestamptz := dibs.now() + dibs._check_delay('supervise', coalesce(delay, interval '0'));
-  v_old_due timestamptz;
   v_queue_id integer;
 begin
   perform dibs._ensure_queues(array[queue]);
   v_queue_id := (select q.id from dibs.queue as q where q.name = queue);
-  loop
-    select p.job_id into supervise.job_id from dibs.supervised_process as p
-    where p.queue_id = v_queue_id and p.name = supervise.name for update;
-    exit when found;
-    insert into dibs.supervised_process (queue_id, name, job_id) values (v_queue_id, supervise.name, dibs._nil_id())
-    on conflict do nothing;
-  end loop;
-  -- The ticket may move between ready and blocked while we search one after the other. So try again while
-  -- _is_waiting, in a single statement, finds it in either.
-  loop
-    select r.due_at into v_old_due from dibs.ready as r where r.id = supervise.job_id for update;
-    if found then
-      outcome := 'duplicate';
-      if v_old_due > v_due then
-        update dibs.ready as r set due_at = v_due where r.id = supervise.job_id;
-        outcome := 'hastened';
-      end if;
-      return;
-    end if;
-    perform from dibs.blocked as b where b.id = supervise.job_id for update;
-    if found then
-      outcome := 'duplicate';
-      return;
-    end if;
-    exit when not dibs._is_waiting(supervise.job_id);
-  end loop;
+  supervise.job_id := dibs._lock_process(v_queue_id, supervise.name);
+  outcome := dibs._hasten_look(supervise.job_id, v_due);
+  if outcome is not null then
+    return;
+  end if;
+  -- No look waits, so enqueue the next one. A look that runs goes on beside it.
   select e.id, e.outcome into supervise.job_id, outcome
   from dibs.enqueue_many(jsonb_build_array(
     '{"max_attempts": 10000, "ttl": "10 years",
