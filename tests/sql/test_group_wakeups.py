@@ -183,3 +183,20 @@ def test_a_wakeup_of_a_noisy_group_is_not_lost(connect: Connect, db: psycopg.Con
     )
     assert db.execute("select dibs.cancel(%s)", (first,)).fetchone() == ("cancelled",)
     assert [r[0] for r in take(connect(), 10)] == [second]
+
+
+def test_a_noisy_group_that_a_later_round_finds_is_served_by_the_same_claim(
+    connect: Connect, db: psycopg.Connection[Any]
+) -> None:
+    """The first round takes the pointers of the group `calm`, of which only one leads to a job."""
+    set_queue(db, '{"noisy_share": 0.5}')
+    fill(db, "noisy", 50)
+    assert len(take(db, 20)) == 20
+    calm = [fill(db, "calm", 1)[0] for _ in range(3)]
+    for job in calm[1:]:
+        db.execute("select dibs.cancel(%s)", (job,))
+    db.execute(
+        "update dibs.group_pointer set look_at = dibs.now()"
+        " where group_key = (select group_key from dibs.lease limit 1)"
+    )
+    assert Counter(r[2] for r in take(connect(), 3)) == {"calm": 1, "noisy": 2}
