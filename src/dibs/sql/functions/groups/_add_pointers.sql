@@ -41,7 +41,7 @@ comment on function dibs._end_group_runs is
 'Insert wakeups for the groups whose runs ended; they give the holds back (`ended_runs`). The first four arguments are
 parallel arrays, with an item for each run. `waiting` has the id of a job that waits again, otherwise null: a strict
 group has to go on with such a job, and gets a separate wakeup for it (`next_id`). A null array stands for no such
-jobs.';
+jobs. The wakeups notify workers unless the queue''s policy says otherwise (`queue.ring`).';
 
 create or replace function dibs._wake_groups(
   group_keys uuid[], queues integer[], group_holds dibs.group_hold[], at timestamptz) returns void

@@ -149,7 +149,7 @@ begin
 
     v_want := v_want - v_served.taken;
     if v_queue.noisy_share is not null and v_want > 0 then
-      -- Look up to the present: the pointers of noisy groups that were found just now are later than claim.at.
+      -- Look up to the present: the pointers of noisy groups that this claim has found are later than claim.at.
       v_served := dibs._serve_rotation(
         v_queue, -v_queue.id, '-infinity', 0, v_want, (v_scan.reservation).units, dibs.now());
       batches := batches || v_served.batches;

@@ -81,10 +81,12 @@ begin
   ), gate as materialized (
     select s.*,
       coalesce(s.running >= s.concurrency, false) or s.next_job_waits_until is not null as is_stopped,
-      -- At tat the whole burst is free; one token is free earlier, by the time that the others take.
+      -- When a token is free, so that a job may start. The whole burst is free at tat; its first token is free earlier,
+      -- by the time that the other burst - 1 tokens take.
       case when s.rate is null or dibs._tokens(s.rate, s.burst, s.tat, at) > 0 then at
         else s.tat - (s.burst - 1) / s.rate * interval '1 second' end as next_token_at,
-      -- A group where nothing runs or waits has to be looked at once more: its gate row is deleted at tat.
+      -- When a claim has to look at the group without a pointer to a ticket: when the next job is due, or, if nothing
+      -- runs or waits, at tat, to delete the gate row.
       case when s.next_job_waits_until is not null then s.next_job_waits_until
         when s.running = 0 and s.floors is null then s.tat end as wake_at
     from served as s
@@ -94,7 +96,7 @@ begin
       case when g.is_stopped then coalesce(g.floors, '{}') else '{}' end
     from gate as g where g.running > 0 or g.tat > at or g.next_id is not null
   ), wakeup as (
-    -- One at wake_at, unless another pointer makes a claim look at the group before.
+    -- One is needed only if no other pointer makes a claim look at the group by then.
     insert into dibs.group_pointer (queue_id, group_key, look_at)
     select rotation, g.group_key, g.wake_at from gate as g
     where g.wake_at > at and not exists (
