@@ -10,7 +10,7 @@ from tools import pyref, sqlref
 
 import dibs
 from dibs import errors, sql, states
-from dibs.client.task import OWN
+from dibs.client.task import TASK_SETTINGS
 from dibs.job import JobOptions
 from dibs.maintenance import CHORES
 from dibs.operation import ACTIONS
@@ -133,7 +133,7 @@ def test_every_queue_default_is_documented(db: psycopg.Connection[Any]) -> None:
 def test_options_are_in_the_tables_of_tasks() -> None:
     page = DOCS / "use/tasks.md"
     of_task = [row[0] for row in table(page, "Options of a task")]
-    assert sorted(of_task) == sorted({"name", "queue", "retry", "raw", *OWN} - {"batch"})
+    assert sorted(of_task) == sorted({"name", "queue", "retry", "raw", *TASK_SETTINGS} - {"batch"})
     of_job = [option for row in table(page, "Options of a job") for option in re.findall(r"\w+", row[0])]
     assert sorted(of_job) == sorted(JobOptions.__annotations__)
 

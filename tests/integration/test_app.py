@@ -206,7 +206,7 @@ async def test_a_remote_raw_task_gets_its_payload_as_it_is(app: dibs.App) -> Non
     seen: list[Any] = []
 
     @app.task(name="raw", raw=True)
-    def raw(payload: Any) -> None:
+    def raw(payload: Any = None) -> None:
         seen.append(payload)
 
     app.client._run(dibs.db.calls.workers.set_tasks([raw.facts()]))
@@ -214,9 +214,35 @@ async def test_a_remote_raw_task_gets_its_payload_as_it_is(app: dibs.App) -> Non
     await app.remote("raw").aenqueue(payload=[2])
     with pytest.raises(dibs.InvalidArgument, match="2 arguments given"):
         await app.remote("raw").aenqueue(1, 2)
+    with pytest.raises(dibs.InvalidArgument, match="argument 'payload' is missing"):
+        await app.remote("raw").aenqueue()
     await adrain(app)
     assert seen == [{"a": 1}, [2]]
     await app.aclose()
+
+
+def test_a_remote_task_that_repeats_keeps_the_key_of_using(app: dibs.App) -> None:
+    task = app.task(repeat=60, name="number", dedup_key="usual", headers={"tenant": "a"})(number)
+    app.client._run(dibs.db.calls.workers.set_tasks([task.facts()]))
+    remote = app.remote("number")
+    remote.enqueue()
+    remote.using(dedup_key="other").enqueue()
+    remote.using(dedup_key="third", headers={"tenant": "b"}).enqueue()
+    headers = [job.headers for job in app.client.claim("q", 3)]
+    assert headers == [
+        {"tenant": "a", REPEATED_KEY: "usual"},
+        {"tenant": "a", REPEATED_KEY: "other"},
+        {"tenant": "b", REPEATED_KEY: "third"},
+    ]
+
+
+@pytest.mark.parametrize("options", [{}, {"name": "named"}, {"name": "named", "raw": True}])
+def test_a_callable_that_is_no_function_is_refused_as_a_task(app: dibs.App, options: Any) -> None:
+    with pytest.raises(dibs.InvalidArgument, match="a task is a function"):
+        app.task(**options)(functools.partial(number))
+    with pytest.raises(dibs.InvalidArgument, match="a task is a function"):
+        app.batch()(functools.partial(number))  # type: ignore[arg-type]
+    assert not app.tasks
 
 
 class TryAgain(dibs.Middleware):

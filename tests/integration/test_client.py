@@ -48,6 +48,26 @@ async def test_the_async_client_does_the_same(dsn: str) -> None:
         assert (await client.retry({"queue": "mail"})).done == 1
 
 
+async def test_claims_of_one_client_that_wait_share_a_rescue(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with dibs.AsyncClient(dsn, poll=0) as client:
+        going_on = asyncio.Event()
+        rescues: list[int] = []
+
+        async def rescue(max: int) -> None:
+            rescues.append(max)
+            await going_on.wait()
+
+        monkeypatch.setattr(client.upkeep, "rescue", rescue)
+        client._poll = 60
+        first = asyncio.create_task(client._rescue_now_and_then())
+        await asyncio.sleep(0)
+        assert rescues == [100]
+        await client._rescue_now_and_then()  # It waits for nothing.
+        going_on.set()
+        await first
+        assert rescues == [100]
+
+
 def test_enqueue_commits_and_rolls_back_with_the_callers_transaction(
     client: dibs.Client, db: psycopg.Connection[Any]
 ) -> None:

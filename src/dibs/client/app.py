@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, overloa
 from weakref import WeakKeyDictionary
 
 from dibs.arguments import Arguments, ItemArguments, WholePayload
-from dibs.client.bulk import Sent, kinds_of
+from dibs.client.bulk import Noted, kinds_of
 from dibs.client.client import Client
 from dibs.client.client_async import AsyncClient
 from dibs.client.find import describe_database
@@ -18,7 +18,17 @@ from dibs.client.handle import Job
 from dibs.client.handle_async import AsyncJob
 from dibs.client.middleware import call_hooks, hooks
 from dibs.client.remote import RemoteTask
-from dibs.client.task import AsyncTask, Batch, BatchTask, PlainTask, Task, TaskSettings, kind_of, settings_of
+from dibs.client.task import (
+    AsyncTask,
+    Batch,
+    BatchTask,
+    PlainTask,
+    Task,
+    TaskSettings,
+    check_function,
+    kind_of,
+    settings_of,
+)
 from dibs.errors import DibsError, InvalidArgument
 from dibs.events import Event, Events, JobEnqueued
 from dibs.job import new_jobs
@@ -139,6 +149,7 @@ class App:
         def make(decorated: Callable[..., Any]) -> Task[Any, Any]:
             if isinstance(decorated, Task):  # Of another app.
                 decorated = decorated.function
+            check_function(decorated)
             kind = name or kind_of(decorated)
             made = AsyncTask if inspect.iscoroutinefunction(decorated) else PlainTask
             arguments = (WholePayload if raw else Arguments)(kind, decorated)
@@ -188,6 +199,7 @@ class App:
         settings = settings_of(self, queue, Retry() if retry is None else retry, {**own, **options})
 
         def make(decorated: Callable[[list[Any]], Any]) -> BatchTask[Any, Any, Any]:
+            check_function(decorated)
             kind = name or kind_of(decorated)
             return self._add(BatchTask(self, decorated, kind, settings, ItemArguments(kind, decorated)))
 
@@ -221,16 +233,17 @@ class App:
     def enqueue_many(self, jobs: Iterable[NewJob], conn: Connection | None = None) -> Sequence[Job[Any]]:
         """Enqueue jobs made by :meth:`Task.call`, of any of the app's tasks, all or none.
 
-        The jobs are sent while they are read. Only a middleware that wraps enqueues gets them as a list.
+        The jobs are sent while they are read, except with ``conn``. Only a middleware that wraps enqueues gets them as
+        a list.
         """
         client = self.client
-        sent: list[Sent] = []
+        sent: list[Noted] = []
 
         def send(changed: Iterable[NewJob]) -> Sequence[Enqueued]:
-            one = Sent(changed)
-            one.answers = client.enqueue_many(one.jobs, conn=conn)
-            sent.append(one)
-            return one.answers
+            batch = Noted(changed)
+            batch.answers = client.enqueue_many(batch.jobs, conn=conn)
+            sent.append(batch)
+            return batch.answers
 
         answers = call_hooks(hooks(self.middleware, "enqueue"), new_jobs(jobs), send)
         self._tell(sent)
@@ -242,13 +255,13 @@ class App:
     ) -> Sequence[AsyncJob[Any]]:
         """Enqueue jobs made by :meth:`Task.call`, from async code."""
         client = self.async_client()
-        sent: list[Sent] = []
+        sent: list[Noted] = []
 
         async def send(changed: Iterable[NewJob]) -> Sequence[Enqueued]:
-            one = Sent(changed)
-            one.answers = await client.enqueue_many(one.jobs, conn=conn)
-            sent.append(one)
-            return one.answers
+            batch = Noted(changed)
+            batch.answers = await client.enqueue_many(batch.jobs, conn=conn)
+            sent.append(batch)
+            return batch.answers
 
         answers = await call_hooks(hooks(self.middleware, "aenqueue"), new_jobs(jobs), send)
         self._tell(sent)
@@ -283,10 +296,10 @@ class App:
     def _returns(self, kind: str | None) -> Any:
         return self.tasks[kind].arguments.returns if kind in self.tasks else Any
 
-    def _tell(self, sent: Sequence[Sent]) -> None:
+    def _tell(self, sent: Sequence[Noted]) -> None:
         if self.events.wants(JobEnqueued):
-            for one in sent:
-                for (queue, kind), answer in zip(one.names, one.answers, strict=True):
+            for batch in sent:
+                for (queue, kind), answer in zip(batch.queues_and_kinds, batch.answers, strict=True):
                     self.events.tell(JobEnqueued(answer.id, queue, kind, answer.outcome))
 
     # Working

@@ -67,7 +67,10 @@ class ActingClient(BoundedClient):
 
     @contextmanager
     def limited_to(self, action: Action) -> Iterator[Self]:
-        """Make the calls in this block with the rights for this action, and no others."""
+        """Make the calls in this block with the rights for this action only.
+
+        It holds for every client with ``write`` that the task of this block, or a task started in the block, calls.
+        """
         token = ACTION.set(action)
         try:
             yield self

@@ -29,27 +29,31 @@ IN_MEMORY = 16_000_000
 """Bytes of encoded jobs kept in memory; more are kept in a temporary file."""
 
 
-class Sent:
-    """Jobs on their way to the database, the queue and kind of each that was read, and their answers."""
+class Noted:
+    """Jobs to be sent, and their answers. It notes the queue and kind of each job that is read from ``jobs``."""
 
     def __init__(self, jobs: Iterable[NewJob]) -> None:
         self.jobs = map(self._note, new_jobs(jobs))
-        self.names: list[tuple[str, str]] = []
+        self.queues_and_kinds: list[tuple[str, str]] = []
         self.answers: Sequence[Enqueued] = ()
         self._known: dict[tuple[str, str], tuple[str, str]] = {}
 
     def _note(self, job: NewJob) -> NewJob:
-        names = (job.queue, job.kind)
-        self.names.append(self._known.setdefault(names, names))  # One tuple for all jobs of a queue and kind.
+        both = (job.queue, job.kind)
+        self.queues_and_kinds.append(self._known.setdefault(both, both))  # One tuple for all jobs of a queue and kind.
         return job
 
 
-def kinds_of(answers: Sequence[Enqueued], sent: Sequence[Sent]) -> Sequence[str | None]:
+def kinds_of(answers: Sequence[Enqueued], sent: Sequence[Noted]) -> Sequence[str | None]:
     """Return the kind of the job of each answer; None if a middleware answers for a job that was not sent."""
     if len(sent) == 1 and sent[0].answers is answers:  # No middleware changed the answers.
-        names = sent[0].names
-        return LazyList(len(names), lambda n: names[n][1])
-    kinds = {answer.id: kind for one in sent for (_, kind), answer in zip(one.names, one.answers, strict=True)}
+        noted = sent[0].queues_and_kinds
+        return LazyList(len(noted), lambda n: noted[n][1])
+    kinds = {
+        answer.id: kind
+        for batch in sent
+        for (_, kind), answer in zip(batch.queues_and_kinds, batch.answers, strict=True)
+    }
     return [kinds.get(answer.id) for answer in answers]
 
 
@@ -115,8 +119,8 @@ class Bulk:
         if is_repeat:
             self.read_all()
         if is_repeat and self._has_key:
-            # If two jobs have the same key, the second one's statement could not tell whether this try or the try
-            # before made the first one. One statement for all jobs can.
+            # Two jobs may have the same key. If each had its own statement, the second one could not tell whether the
+            # first job was made in this try or in the try before. So send all jobs in one statement.
             yield self._in_one_statement()
         else:
             for chunk, ids in self._chunks():

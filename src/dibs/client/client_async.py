@@ -119,6 +119,7 @@ class AsyncClient(AsyncOperating):
         return AsyncMessageQueue(self, name)
 
     async def _run(self, call: Call[R], conn: AsyncConnection | None = None) -> R:
+        # Only a claim has a `repeat` here. It is not audited, so it needs no actor.
         if conn is None and call.repeat is None and (actor := calls.operate.set_actor()):
             answers = await self._database.run_together([*actor, call])
             answer: R = answers[-1]
@@ -148,7 +149,8 @@ class AsyncClient(AsyncOperating):
     async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: AsyncConnection | None = None) -> Sequence[Enqueued]:
         """Enqueue many jobs, all or none. The answers are in the same order.
 
-        Jobs of an iterator are sent while it is read, so a million jobs need not fit in memory.
+        Jobs of an iterator are sent while it is read, so a million jobs need not fit in memory. With ``conn`` all are
+        read first, so that an error of the iterator leaves the transaction as it is.
         """
         return await self._enqueuer.enqueue_many(new_jobs(jobs), conn)
 
@@ -202,14 +204,16 @@ class AsyncClient(AsyncOperating):
             found = await self._claim_shielded(make_call())
             if found or time.monotonic() >= end:
                 return found
-            nap = next(polls_after_ring, None) or await self._nap(names)
+            nap = next(polls_after_ring, None)
+            if nap is None:
+                await self._rescue_now_and_then()
+                nap = await self._nap(names)
             nap = min(end - time.monotonic(), nap)
             if nap > 0 and await bell.wait(names, heard, nap):
                 polls_after_ring = iter(FAST_POLLS)
 
     async def _nap(self, names: list[str]) -> float:
         """Return for how many seconds to wait for a ring: until the next job is due, or until the next poll."""
-        await self._rescue_now_and_then()
         due = await self._run(calls.jobs.wait_hint(names))
         return self._poll if due is None else min(self._poll, due)
 
@@ -218,6 +222,7 @@ class AsyncClient(AsyncOperating):
         # keep up, so it rests after each round.
         began = time.monotonic()
         if began >= self._rescue_at:
+            self._rescue_at = began + self._poll  # So that other waiting claims of this client do no second rescue.
             await self.upkeep.rescue(100)
             took = time.monotonic() - began
             self._rescue_at = began + max(self._poll, rest_after(took))

@@ -16,7 +16,7 @@ TaskT = TypeVar("TaskT", bound=Task[..., Any])
 
 
 class Untold:
-    """A type that no function returns. Only a function without a return type, or with Any or Never, fits it."""
+    """A type that no function returns. It matches only functions that return Any or Never, or say nothing."""
 
 
 class TaskDecorator(Protocol):

@@ -46,7 +46,7 @@ class AsyncEnqueuer:
         reach("enqueue.before_send")
         made = await (self._database.run(call) if conn is None else join(conn, call))
         reach("enqueue.after_send")
-        # A repeat that finds the job of the first try has succeeded.
+        # After a lost answer the call is sent again. Then the duplicate is the job of the first try.
         is_our_own = made.outcome is Answer.DUPLICATE and made.id.hex == id and job.id is None
         return Enqueued(made.id, Answer.ENQUEUED) if is_our_own else made
 
@@ -78,23 +78,23 @@ class AsyncEnqueuer:
         return bulk.answers(done)
 
     async def _connect(self, conn: AsyncConnection | None) -> None:
+        # If the caller gave a connection, open no other: a pooler may have none left.
         # sync only: if conn is None:
         # sync only:     expect_no_loop()
-        # If the caller gave a connection, open no other: a pooler may have none left.
         await (self._database.connect() if conn is None else self._database.check_on(conn))
 
     async def _relearn_time(self, conn: AsyncConnection | None) -> bool:
         """Learn the database's time again, so that the next ids are in range.
 
-        False on a caller's connection: the error has ended its transaction, so the next enqueue on one learns the time.
+        On a caller's connection it returns False: the error has ended the transaction. The next enqueue on any caller's
+        connection learns the time.
         """
         if conn is not None:
             self._ids = None
             self._database.recheck()
             return False
         await self._database.learn_time()
-        # Not before: another enqueue may have made a maker by the old time while we waited for the answer.
-        self._ids = None
+        self._ids = None  # Only now: while we waited, another enqueue may have made a maker by the old time.
         return True
 
     def _maker(self) -> IdMaker:

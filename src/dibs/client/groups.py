@@ -19,7 +19,7 @@ class Groups(Noun):
     """Groups of a queue; reached as ``client.groups``."""
 
     def list(self, queue: str, *, limit: int = 20) -> builtins.list[GroupInfo]:
-        """Return the groups that run or wait most, have waited longest, or are noisy: ``limit`` of each sort."""
+        """Return groups: up to ``limit`` that run or wait most, as many that wait longest, as many that are noisy."""
         return self._run(calls.groups.groups(queue, limit))
 
     def set(self, queue: str, name: str | None = None, **policy: Unpack[GroupPolicy]) -> None:

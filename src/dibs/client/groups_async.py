@@ -18,7 +18,7 @@ class AsyncGroups(AsyncNoun):
     """Groups of a queue; reached as ``client.groups``."""
 
     async def list(self, queue: str, *, limit: int = 20) -> builtins.list[GroupInfo]:
-        """Return the groups that run or wait most, have waited longest, or are noisy: ``limit`` of each sort."""
+        """Return groups: up to ``limit`` that run or wait most, as many that wait longest, as many that are noisy."""
         return await self._run(calls.groups.groups(queue, limit))
 
     async def set(self, queue: str, name: str | None = None, **policy: Unpack[GroupPolicy]) -> None:

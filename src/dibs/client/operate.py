@@ -31,7 +31,8 @@ PAGE = 10_000
 class Operating(ABC):
     """The client's verbs on many jobs, and on jobs that wait or have ended.
 
-    A verb on many jobs is done in :class:`Steps`. An interrupted call has changed some jobs; call it again to finish.
+    A verb on many jobs is done in steps, bounded by the options in :class:`Steps`. An interrupted call has changed
+    some jobs; call it again to finish.
     """
 
     @abstractmethod
@@ -54,14 +55,14 @@ class Operating(ABC):
         now: bool = False,
         **steps: Unpack[Steps],
     ) -> Changed:
-        """Bring dead jobs back with new attempts and a new TTL: all at once, or ``rate`` per second, from ``delay`` on.
+        """Bring dead jobs back with new attempts and a new TTL: all at once, or up to ``rate`` per second.
 
-        A filter without ``ids`` and ``states`` leaves cancelled jobs alone. A due time that is still ahead stays,
-        unless ``now``. Jobs that stay dead are in ``refused`` of the answer.
+        The first are due after ``delay``. A filter without ``ids`` and ``states`` leaves cancelled jobs alone. A due
+        time that is still ahead stays, unless ``now``. Jobs that stay dead are in ``refused`` of the answer.
         """
 
-        def ask(args: StepArgs, matched: int) -> Call[Step]:
-            wait = seconds(delay) + (matched / rate if rate and matched else 0.0)
+        def ask(args: StepArgs, matched_before: int) -> Call[Step]:
+            wait = seconds(delay) + (matched_before / rate if rate else 0.0)
             return calls.operate.retry(filter, rate, wait, now, args)
 
         return in_steps(self._run, ask, **steps)

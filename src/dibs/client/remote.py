@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from dibs.client.task import check_options
+from dibs.client.task import REPEATED_KEY, check_options
 from dibs.db import calls
 from dibs.errors import InvalidArgument
 from dibs.job import NewJob
@@ -63,6 +63,8 @@ class RemoteTask:
         if arguments and arguments[0].get("whole"):
             payload = payload[arguments[0]["name"]]
         options = {**facts["options"], **self._options}
+        if REPEATED_KEY in (facts["options"].get("headers") or {}):  # A task that repeats under its dedup key.
+            options["headers"] = {**(options["headers"] or {}), REPEATED_KEY: options.get("dedup_key")}
         if isinstance(options.get("backoff"), dict):
             options["backoff"] = msgspec.convert(options["backoff"], Backoff)
         return NewJob(
@@ -73,7 +75,7 @@ class RemoteTask:
 def _by_name(
     kind: str, known: Sequence[Mapping[str, Any]], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments of a call by their names. Refuse a call that does not fit."""
+    """Return the arguments of a call by their names. Refuse unknown, missing and repeated ones."""
     names = [argument["name"] for argument in known]
     takes = "it takes (" + ", ".join(f"{a['name']}: {a.get('type', 'Any')}" for a in known) + ")"
     if len(args) > len(names):
@@ -90,6 +92,6 @@ def _by_name(
             raise InvalidArgument(f"task {kind}: argument {name!r} is given twice", hint=takes)
         given[name] = value
     for argument in known:
-        if argument["required"] and argument["name"] not in given:
+        if (argument["required"] or argument.get("whole")) and argument["name"] not in given:
             raise InvalidArgument(f"task {kind}: argument {argument['name']!r} is missing", hint=takes)
     return given

@@ -22,17 +22,25 @@ REFUSED = 1000
 
 
 async def in_steps(run: AsyncRun, ask: Callable[[StepArgs, int], Call[Step]], **steps: Unpack[Steps]) -> Changed:
-    """Repeat a step until no job is left, or until ``max`` or ``within`` ends it."""
+    """Repeat a step until no job is left, or until ``max`` or ``within`` ends it.
+
+    ``ask`` makes the call of a step, from its arguments and the number of jobs that matched in the steps before.
+    """
     max, within, dry_run = steps.get("max"), steps.get("within"), steps.get("dry_run", False)
     until = math.inf if within is None else time.monotonic() + within
     size = LOOK if dry_run else STEP
-    so_far = Changed(0, 0, None, more=True, next=steps.get("after"))
+    so_far = Changed(matched=0, done=0, operation=None, more=True, next=steps.get("after"))
     while so_far.more and (max is None or so_far.matched < max):
         most = size if max is None else min(size, max - so_far.matched)
         step = await run(ask(StepArgs(most, so_far.next, so_far.operation, dry_run), so_far.matched))
-        matched, done = so_far.matched + step.matched, so_far.done + step.done
-        refused = (*so_far.refused, *step.refused)[:REFUSED]
-        so_far = Changed(matched, done, step.operation, step.next is not None, step.next, refused)
+        so_far = Changed(
+            matched=so_far.matched + step.matched,
+            done=so_far.done + step.done,
+            operation=step.operation,
+            more=step.next is not None,
+            next=step.next,
+            refused=(*so_far.refused, *step.refused)[:REFUSED],
+        )
         if on_step := steps.get("on_step"):
             on_step(so_far)
         if time.monotonic() >= until:

@@ -34,7 +34,7 @@ REPEATED_KEY = "dibs-dedup-key"
 """The header with the dedup key of a job that repeats: the database itself keeps only a hash of the key."""
 
 
-OWN = ("timeout", "soft_timeout", "process", "memory", "repeat", "batch", "concurrency", "rate")
+TASK_SETTINGS = ("timeout", "soft_timeout", "process", "memory", "repeat", "batch", "concurrency", "rate")
 """The settings of a task that are not options of its jobs."""
 
 SLOWEST_RATE, FASTEST_RATE = 0.000001, 1_000_000
@@ -186,7 +186,7 @@ class Task(Generic[P, R_co]):
         return map(self._with_my_options, new_jobs(calls))
 
     def _with_my_options(self, job: NewJob) -> NewJob:
-        missing = self.settings.changed - _own(job)
+        missing = self.settings.changed - _options_of(job)
         changed = replace(job, **{name: getattr(self._encoder.bare, name) for name in missing})
         if self.settings.repeat is None or changed.dedup_key is None or not missing & {"dedup_key", "headers"}:
             return changed
@@ -230,8 +230,8 @@ class BatchTask(Task[[T], R_co], Generic[T, R_co, C_co]):
         return cast("C_co", self.function([item]))
 
 
-def _own(job: NewJob) -> frozenset[str]:
-    """Return the options given for this job alone: those of ``using``, or all that are set if no task made it."""
+def _options_of(job: NewJob) -> frozenset[str]:
+    """Return the options given for this job: those of ``using``, or all that are set if no task made it."""
     if isinstance(job, TaskCall):
         return job.encoder.own
     return frozenset(name for name in job.__struct_fields__ if getattr(job, name) is not None)
@@ -255,6 +255,12 @@ def _module_of(function: Callable[..., Any]) -> str:
     return function.__module__  # An interactive session.
 
 
+def check_function(given: Callable[..., Any]) -> None:
+    """Refuse a callable that is no function, such as a ``functools.partial``: its arguments and types are not known."""
+    if not hasattr(given, "__qualname__"):
+        raise InvalidArgument(f"a task is a function, not {given!r}", hint="call it in a function that you decorate")
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse options that a job does not have, and name the one that was probably meant."""
     for name in options.keys() - JobOptions.__annotations__.keys():
@@ -266,7 +272,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def _wrong_option(name: str) -> InvalidArgument:
     """Make the error for an option that a job does not have, with the place where it belongs or the one meant."""
-    at_task, at_using = (*OWN, "name", "retry"), ("queue", "conn")
+    at_task, at_using = (*TASK_SETTINGS, "name", "retry"), ("queue", "conn")
     if name in at_task:
         return InvalidArgument(f"{name} is no option of a job", hint=f"set it for the task: app.task({name}=…)")
     if name in at_using:
@@ -282,9 +288,11 @@ def settings_of(app: App, queue: str | None, retry: Retry, arguments: Mapping[st
     """Make a task's settings from the arguments of its decorator."""
     if not isinstance(retry, Retry):
         raise InvalidArgument(f"a task's retry is a dibs.Retry, not {retry!r}", hint="write dibs.Retry(max_attempts=3)")
-    options = {name: value for name, value in arguments.items() if name not in OWN}
+    options = {name: value for name, value in arguments.items() if name not in TASK_SETTINGS}
     check_options(options)
-    own: dict[str, Any] = {name: value for name, value in arguments.items() if name in OWN and value is not None}
+    own: dict[str, Any] = {
+        name: value for name, value in arguments.items() if name in TASK_SETTINGS and value is not None
+    }
     for name in ("timeout", "soft_timeout", "repeat"):
         if name in own:
             own[name] = seconds(cast("Seconds", own[name]))

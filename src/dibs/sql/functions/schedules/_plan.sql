@@ -18,7 +18,8 @@ comment on function dibs._set_next_slot is
 'Set the next slot of a schedule. If it is null or after `end_at`, the schedule has ended. `upcoming`: the next slots,
 beginning with `next_slot`, as a client has read them from a cron expression; empty for other rules.';
 
-create or replace function dibs._plan_from_now(s dibs.schedule, is_new_time boolean, at timestamptz) returns dibs.schedule
+create or replace function dibs._plan_from_now(s dibs.schedule, is_new_time boolean, at timestamptz)
+returns dibs.schedule
 language plpgsql stable
 as $$
 begin
@@ -163,8 +164,8 @@ begin
   if s is not distinct from v_old then
     return 'unchanged';
   end if;
-  -- PostgreSQL logs a row that breaks a constraint. To keep the payload out of the log, first save the row without it: if
-  -- that passes the constraints, the whole row does, too. Both saves write the same revision.
+  -- PostgreSQL logs a row that breaks a constraint. To keep the payload out of the log, first save the row without it:
+  -- if that passes the constraints, the whole row does, too. Both saves write the same revision.
   perform dibs._save_schedule(dibs._without_payload(s)), dibs._save_schedule(s);
   return case when v_is_new then 'created' else 'changed' end;
 end

@@ -55,4 +55,5 @@ $$;
 
 comment on function dibs.resume_schedule is
 'Resume a paused schedule from now on. Slots of cron and fixed_rate that came during the pause are dropped; the slot of
-another rule is due at once, perhaps as a late one, if it came during the pause. Returns false if the schedule was not paused.';
+another rule that came during the pause is handled at once, perhaps as a late one. Returns false if the schedule was not
+paused.';

@@ -86,7 +86,8 @@ end
 $$;
 
 comment on function dibs._check_fired_slots is
-'Refuse slots for `fire` that were handled before, are not due yet, are not in order or are given twice, or more than 10,000 of them.';
+'Refuse slots for `fire` that were handled before, are not due yet, are not in order or are given twice, or more than
+10,000 of them.';
 
 create or replace function dibs.fire(name text, revision bigint, slots timestamptz[], upcoming timestamptz[],
   trouble text default null, out answer text, out fired bigint, out skipped bigint, out missed bigint)
@@ -143,8 +144,8 @@ $$;
 
 comment on function dibs.fire is
 'Worker protocol: make the jobs of the due slots of a cron schedule, and store its next slots. `slots`: all slots after
-the `after` that `run_schedules` returned, up to its `until` or to now; `upcoming`: the ones that follow; `trouble`: why the
-client cannot read the expression. Answers `ok`; `stale` if the schedule has another revision or is being changed,
+the `after` that `run_schedules` returned, up to its `until` or to now; `upcoming`: the ones that follow; `trouble`: why
+the client cannot read the expression. Answers `ok`; `stale` if the schedule has another revision or is being changed,
 because another process was faster or somebody changed it (nothing was done); `troubled` if the job was refused or
 `trouble` was given: the slot stays, and is tried again after 10 seconds.';
 
