@@ -517,6 +517,40 @@ async def test_an_idle_connection_that_was_closed_is_replaced(
     assert errors(shop) == []
 
 
+async def test_a_mail_server_that_refuses_every_connection_refuses_no_message(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"554 5.3.2 closed for maintenance\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    environment = {
+        "DIBS_SMTP_HOST": "127.0.0.1", "DIBS_SMTP_PORT": str(server.sockets[0].getsockname()[1]),
+        "DIBS_SMTP_TLS": "none", "DIBS_EMAIL_FROM": "shop@example.org",
+    }  # fmt: skip
+    made = client.enqueue("q", "email", {"message": MAIL}, max_attempts=2)
+    async with server, channel_app(dsn, **environment) as app:
+        await drain(app)
+    shown = client.show(made.id)
+    assert shown
+    assert [a["outcome"] for a in shown["attempts"]] == ["failed", "failed"]
+    assert "refused the connection: 554 5.3.2" in errors(shop)[0]
+
+
+async def test_a_message_that_cannot_be_made_is_told_after_the_last_attempt(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    plan(shop, "before", *[{"success": False, "error": "not now"}] * 3)
+    made = client.enqueue("q", "email", {"mail": MAIL, **HANDLERS})
+    with MailServer() as server:
+        async with channel_app(dsn, **server.environment) as app:
+            await drain(app)
+    assert client.status(made.id).state.has_ended
+    assert [payload["error"] for what, payload in told(shop) if what == "error"] == ["shop.before: not now"]
+
+
 # Text messages
 
 
@@ -595,12 +629,28 @@ async def test_a_webhook_is_a_template(dsn: str, shop: psycopg.Connection[Any], 
     assert told(shop)[-1][1]["worker_payload"]["id"] == 1
 
 
+async def test_a_webhook_can_be_used_again_after_its_app_was_closed(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
+) -> None:
+    with WebServer() as server:
+        template = {"url": server.url, "form": True, "body": {"from": "{from}", "to": "{to}", "text": "To {from}{to}"}}
+        environment = {"DIBS_SMS_PROVIDER": "webhook", "DIBS_SMS_WEBHOOK": json.dumps(template)}
+        async with channel_app(dsn, **environment) as app:
+            for _ in range(2):
+                client.enqueue("q", "sms", {"message": {**SMS, "from": None}})
+                await drain(app)
+                await app.aclose()
+    assert [request.body for request in server.requests] == ["to=%2B15550001&text=To+%2B15550001"] * 2
+    assert errors(shop) == []
+
+
 def test_settings_are_checked_before_anything_runs(dsn: str) -> None:
     bad = [
         ({"DIBS_EMAIL_PROVIDER": "smtps"}, "did you mean 'smtp'"),
         ({"DIBS_EMAIL_PROVIDER": "smtp"}, "DIBS_SMTP_HOST is not set"),
         ({"DIBS_SMTP_HOST": "h", "DIBS_SMTP_TLS": "ssl"}, "starttls, tls, none"),
         ({"DIBS_SMTP_HOST": "h", "DIBS_SMTP_PORT": "smtp"}, "a number above zero"),
+        ({"DIBS_SMTP_HOST": "h", "DIBS_SMTP_PORT": "inf"}, "a number above zero"),
         ({"DIBS_SMTP_HOST": "h", "DIBS_SMTP_USER": "u"}, "DIBS_SMTP_PASSWORD is not set"),
         ({"DIBS_SMS_ACCOUNT": "AC1"}, "DIBS_SMS_TOKEN is not set"),
         ({"DIBS_SMS_PROVIDER": "webhook", "DIBS_SMS_WEBHOOK": "{"}, "not a template"),

@@ -106,6 +106,10 @@ class Delivery:
             message = request.message
             if request.before_handler is not None:
                 message = await self._functions.run(job, request.before_handler, payload)
+        except Failed as error:
+            if not job.is_last_attempt:
+                raise
+            return await self._refuse(job, request, str(error))
         except Invalid as error:
             return await self._refuse(job, request, str(error))
         begun = await self._database.run(calls.channels.begin_delivery(job, self.provider.name, request.handlers))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import os
 import re
 from base64 import b64encode
@@ -49,13 +50,15 @@ class Environment:
     def number(self, name: str, default: float) -> float:
         """Return a setting that is a number above zero."""
         text = self.get(name)
+        if text is None:
+            return default
         try:
-            found = default if text is None else float(text)
+            number = float(text)
         except ValueError:
-            found = 0.0
-        if not found > 0:
+            number = math.nan
+        if not 0 < number < math.inf:  # False for nan.
             raise InvalidArgument(f"{name} is a number above zero, not {text!r}")
-        return found
+        return number
 
     def secret(self, name: str, why: str | None = None) -> str | None:
         """Return a setting that is a secret; with ``why`` it is required."""
@@ -97,17 +100,23 @@ class Environment:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return the forms of a secret: plain, or as part of JSON, of an address, of HTML or of base64."""
+    """Return all forms of a secret: plain, or as part of JSON, of an address, of HTML or of base64."""
     in_json = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    escaped = {form.replace("/", r"\/") for form in in_json}
+    in_json |= {form.replace("/", r"\/") for form in in_json}
     raw = secret.encode("utf-8", "surrogateescape")
     in_addresses = {quote(raw), quote(raw, safe=""), quote_plus(raw)}
     in_base64 = {_in_base64(raw, offset) for offset in range(3)}
-    safe = {form.replace("+", "-").replace("/", "_") for form in in_base64}
-    return {secret, html.escape(secret), *in_json, *escaped, *in_addresses, *in_base64, *safe}
+    in_base64url = {form.replace("+", "-").replace("/", "_") for form in in_base64}
+    return {secret, html.escape(secret), *in_json, *in_addresses, *in_base64, *in_base64url}
 
 
 def _in_base64(secret: bytes, offset: int) -> str:
-    """Return the part that all base64 texts share which have the secret this many bytes after a multiple of three."""
-    whole = b64encode(bytes(offset) + secret).decode()
-    return whole[(0, 2, 3)[offset] : (offset + len(secret)) * 8 // 6]
+    """Return the base64 of a secret that is part of a longer text, without letters that depend on its neighbours.
+
+    Base64 turns three bytes into four letters, so there are three cases: the secret begins ``offset`` bytes after a
+    multiple of three.
+    """
+    letters = b64encode(bytes(offset) + secret).decode()
+    first = (0, 2, 3)[offset]
+    end = (offset + len(secret)) * 8 // 6
+    return letters[first:end]

@@ -68,16 +68,20 @@ class Http:
             )
         self._timeout = timeout
         self._context = ssl.create_default_context() if self._secure else None
-        self._threads = ThreadPoolExecutor(THREADS, "dibs-http")
+        self._threads: ThreadPoolExecutor | None = None
 
     async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """Make one request and wait for its answer."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, "dibs-http")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._send, method, dict(headers), body)
 
     def close(self) -> None:
-        """End the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """End the threads. A later request starts new ones."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
 
     def _send(self, method: str, headers: dict[str, str], body: bytes) -> HttpAnswer:
         end = time.monotonic() + self._timeout

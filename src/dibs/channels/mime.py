@@ -73,9 +73,13 @@ def compose(email: Email, default_sender: str | None, key: str) -> Wire:
 
 
 def _written(made: EmailMessage) -> bytes:
-    """Return the message as bytes. Refuse it if a value turned into a separate header or body."""
+    """Return the message as bytes. Read its headers back, and refuse it if they have other names than those we set.
+
+    They have if a value had a line break in it: it adds a header, or ends the headers too early.
+    """
     content = made.as_bytes()
-    if BytesHeaderParser().parsebytes(content).keys() != made.keys():
+    read_back = BytesHeaderParser().parsebytes(content)
+    if read_back.keys() != made.keys():
         raise Refusal("the message has a value that would be read as another header")
     return content
 

@@ -26,7 +26,7 @@ class Refusal(Exception):
 
 
 class NotSent(Exception):
-    """The message certainly did not go out this time; it may the next."""
+    """The message did not go out this time, as far as the provider says; the next time it may."""
 
 
 class Throttled(NotSent):

@@ -36,22 +36,22 @@ class ChannelApp(App):
 
 
 class Channels:
-    """The channels of an app; connections are made in the event loop that uses them."""
+    """The channels of an app. Each event loop has its own connections to the database."""
 
     def __init__(self, app: App, environment: Environment) -> None:
         self._app = app
         self._environment = environment
         self.providers = providers(environment)
-        self._here: WeakKeyDictionary[asyncio.AbstractEventLoop, Functions] = WeakKeyDictionary()
-        self._deliveries: dict[str, Delivery] = {}
+        self._functions: WeakKeyDictionary[asyncio.AbstractEventLoop, Functions] = WeakKeyDictionary()
+        self._deliveries: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Delivery]] = WeakKeyDictionary()
 
     def functions(self) -> Functions:
         """The functions of the app's database, for the running event loop."""
         loop = asyncio.get_running_loop()
-        if loop not in self._here:
+        if loop not in self._functions:
             database = AsyncDatabase(lambda: find_database(self._app.dsn), pool_size=20, patience=30.0, reset=True)
-            self._here[loop] = Functions(database, self._environment)
-        return self._here[loop]
+            self._functions[loop] = Functions(database, self._environment)
+        return self._functions[loop]
 
     async def run_function(self, payload: Any) -> None:
         """Run the function that a job of kind db_function names. Its answer becomes the result of the job."""
@@ -65,17 +65,18 @@ class Channels:
             raise GiveUp(str(error)) from None
 
     def delivery(self, kind: str) -> Delivery:
-        """The sender of the messages of a kind."""
-        if kind not in self._deliveries:
-            self._deliveries[kind] = Delivery(kind, self.providers[kind], self.functions(), self._environment)
-        return self._deliveries[kind]
+        """The sender of the messages of a kind, for the running event loop."""
+        deliveries = self._deliveries.setdefault(asyncio.get_running_loop(), {})
+        if kind not in deliveries:
+            deliveries[kind] = Delivery(kind, self.providers[kind], self.functions(), self._environment)
+        return deliveries[kind]
 
     async def close(self) -> None:
         """Finish the recordings under way, and close every connection of this event loop."""
-        for delivery in self._deliveries.values():
+        loop = asyncio.get_running_loop()
+        for delivery in self._deliveries.pop(loop, {}).values():
             await delivery.close()
-        self._deliveries.clear()
-        functions = self._here.pop(asyncio.get_running_loop(), None)
+        functions = self._functions.pop(loop, None)
         if functions is not None:
             await functions.database.close()
 

@@ -61,7 +61,7 @@ class Smtp:
     async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
         """Send one e-mail."""
         wire = compose(read(message, Email), self._sender, key)
-        server, refused = await self._envelope(wire)
+        server, refused = await self._begin_mail(wire)
         keep = False
         try:
             # After the content has begun, a lost connection leaves open whether the server has accepted it.
@@ -80,39 +80,62 @@ class Smtp:
             with contextlib.suppress(aiosmtplib.SMTPException, OSError):
                 await self._idle.pop().quit(timeout=1)
 
-    async def _envelope(self, wire: Wire) -> tuple[aiosmtplib.SMTP, dict[str, str]]:
-        """Return a server that has sender and recipients. It has no content yet, so an error is safe to repeat."""
+    async def _begin_mail(self, wire: Wire) -> tuple[aiosmtplib.SMTP, dict[str, str]]:
+        """Return a connection on which the server has taken the sender and a recipient, and the refused recipients.
+
+        No content was sent, so after an error the message certainly did not go out.
+        """
         while self._idle:
             server = self._idle.pop()
             try:
+                await server.rset()
                 return server, await _announce(server, wire)
             except (aiosmtplib.SMTPServerDisconnected, aiosmtplib.SMTPTimeoutError, OSError):
-                server.close()  # it hung up while we were idle; the next connection is a new one
+                server.close()  # It hung up while we were idle: try the next connection.
             except aiosmtplib.SMTPResponseException as error:
                 self._give_back(server, error.code != aiosmtplib.SMTPStatus.domain_unavailable)
                 raise _meaning(error) from None
             except BaseException:
                 server.close()
                 raise
-        return await self._fresh(wire)
+        return await self._begin_on_new_connection(wire)
 
-    async def _fresh(self, wire: Wire) -> tuple[aiosmtplib.SMTP, dict[str, str]]:
-        server = aiosmtplib.SMTP(**self._options)
+    async def _begin_on_new_connection(self, wire: Wire) -> tuple[aiosmtplib.SMTP, dict[str, str]]:
+        server = await self._connect()
         try:
-            await server.connect()
             return server, await _announce(server, wire)
-        except aiosmtplib.SMTPAuthenticationError as error:
-            server.close()
-            raise NotSent(f"the mail server refused our login: {error.code} {error.message}") from None
         except aiosmtplib.SMTPResponseException as error:
             self._give_back(server, server.is_connected)
             raise _meaning(error) from None
         except (aiosmtplib.SMTPException, OSError) as error:
             server.close()
-            raise NotSent(f"the mail server cannot be reached: {type(error).__name__}: {error}") from None
+            raise _unreachable(error) from None
         except BaseException:
             server.close()
             raise
+
+    async def _connect(self) -> aiosmtplib.SMTP:
+        """Connect, greet and log in. An error here is about the server or our settings, and never about the message."""
+        server = aiosmtplib.SMTP(**self._options)
+        try:
+            await server.connect()
+            await server.rset()  # It greets the server, if connect() has not.
+        except aiosmtplib.SMTPAuthenticationError as error:
+            server.close()
+            raise NotSent(f"the mail server refused our login: {error.code} {error.message}") from None
+        except aiosmtplib.SMTPResponseException as error:
+            server.close()
+            meaning = _meaning(error)
+            if isinstance(meaning, Refusal):
+                meaning = NotSent(f"the mail server refused the connection: {meaning}")
+            raise meaning from None
+        except (aiosmtplib.SMTPException, OSError) as error:
+            server.close()
+            raise _unreachable(error) from None
+        except BaseException:
+            server.close()
+            raise
+        return server
 
     def _give_back(self, server: aiosmtplib.SMTP, keep: bool) -> None:
         if keep and server.is_connected and len(self._idle) < KEPT:
@@ -123,7 +146,6 @@ class Smtp:
 
 async def _announce(server: aiosmtplib.SMTP, wire: Wire) -> dict[str, str]:
     """Announce sender and recipients. Return the refused recipients; raise if all are refused."""
-    await server.rset()  # which also greets the server, if it was not yet
     if wire.utf8 and not server.supports_extension("smtputf8"):
         raise Refusal("an address is not ASCII, and the mail server does not take such")
     options, encoding = (["SMTPUTF8"], "utf-8") if wire.utf8 else ([], "ascii")
@@ -139,6 +161,10 @@ async def _announce(server: aiosmtplib.SMTP, wire: Wire) -> dict[str, str]:
     if worst is not None and len(refused) == len(wire.recipients):
         raise worst
     return refused
+
+
+def _unreachable(error: Exception) -> NotSent:
+    return NotSent(f"the mail server cannot be reached: {type(error).__name__}: {error}")
 
 
 def _meaning(error: aiosmtplib.SMTPResponseException) -> Exception:

@@ -59,7 +59,10 @@ class Webhook:
         read(message, self._shape)
         values = {**message, "key": key, "message": message}
         filled = fill(self._template.body, values)
-        body = urlencode(filled).encode() if self._template.form else msgspec.json.encode(filled)
+        if self._template.form:
+            body = urlencode({name: value for name, value in filled.items() if value is not None}).encode()
+        else:
+            body = msgspec.json.encode(filled)
         answer = await self._http.send(self._template.method, {**self._headers, "Idempotency-Key": key}, body)
         judge(answer)
         return {"id": find(answer.json(), self._template.id), "status": answer.status}
@@ -96,16 +99,23 @@ def fill(template: Any, values: dict[str, Any]) -> Any:
         return template
     if whole := _PLACE.fullmatch(template):
         return values.get(whole[1])
-    return _PLACE.sub(lambda found: str(values.get(found[1], "")), template)
+    return _PLACE.sub(lambda found: _as_text(values.get(found[1])), template)
+
+
+def _as_text(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
 def find(answer: Any, pointer: str | None) -> Any:
-    """Return the value at a pointer such as ``/data/id`` in an answer, if it is there."""
-    for step in (pointer or "").strip("/").split("/") if pointer else ():
-        if isinstance(answer, list) and step.isdigit() and int(step) < len(answer):
-            answer = answer[int(step)]
-        elif isinstance(answer, dict):
-            answer = answer.get(step)
+    """Return the value at a pointer such as ``/data/id`` in an answer; None if there is none."""
+    if not pointer:
+        return None
+    value = answer
+    for step in pointer.strip("/").split("/"):
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
         else:
             return None
-    return answer if pointer else None
+    return value
