@@ -189,6 +189,34 @@ def test_the_same_id_twice_in_a_batch_is_told_apart_by_its_token(client: dibs.Cl
     assert (client.queues.depth("wrong").ready, client.claim("right")[0].content) == (0, b"bytes")
 
 
+def test_a_run_that_is_completed_twice_in_a_batch_has_the_follow_ups_of_its_first_item(client: dibs.Client) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q") for _ in range(2))
+    one, other = client.claim("q", 2)
+    follow = [[dibs.NewJob(queue="a")], [dibs.NewJob(queue="b")] * 2, [dibs.NewJob(queue="c")]]
+    assert [a.answer for a in client.complete_many([one, other, one], follow_ups=follow)] == ["ok"] * 3
+    assert [client.queues.depth(queue).ready for queue in ("a", "b", "c")] == [1, 2, 0]
+
+
+@pytest.mark.parametrize("wrong", ['[{"queue": "next"}]', '["next"]', "[[], []]", "{}"])
+def test_follow_ups_of_another_form_are_refused(client: dibs.Client, db: psycopg.Connection[Any], wrong: str) -> None:
+    client.enqueue("q", "k")
+    [job] = client.claim("q")
+    with pytest.raises(psycopg.DatabaseError, match="each element is null or an array of jobs") as raised:
+        db.execute("select dibs.complete_many(array[%s], array[%s], follow_ups => %s)", (job.id, job.token, wrong))
+    assert raised.value.sqlstate == "DI010"
+    assert client.complete(job) == "ok"
+
+
+def test_a_cancel_without_a_word_has_a_reason(client: dibs.Client) -> None:
+    client.enqueue_many(dibs.NewJob(queue="q") for _ in range(2))
+    [running] = client.claim("q")
+    [waiting] = client.find_jobs({"states": ["ready"]}).jobs
+    for job in (running.id, waiting.id):
+        client.cancel(job, reason="")
+    client.release(running)
+    assert [client.status(job).reason for job in (running.id, waiting.id)] == ["cancelled", "cancelled"]
+
+
 @pytest.mark.parametrize("verb", ["complete", "fail", "release"])
 def test_a_batch_of_thousands_is_linear(db: psycopg.Connection[Any], client: dibs.Client, verb: str) -> None:
     client.enqueue_many(dibs.NewJob(queue="q") for _ in range(8000))

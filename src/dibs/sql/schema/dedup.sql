@@ -11,5 +11,6 @@ create table dibs.fingerprint (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_cost_delay = 0, vacuum_index_cleanup = on
 );
-comment on table dibs.fingerprint is 'Dedup keys, hashed, and the jobs that hold them. A row may be left whose key is held no more.';
+comment on table dibs.fingerprint is
+'Dedup keys, hashed, and the jobs that hold them. A row may be left whose key is held no more.';
 create index fingerprint_until_idx on dibs.fingerprint (until) where until is not null;

@@ -151,7 +151,8 @@ begin
       order by p.group_key desc limit 1) as p
     where num_nonnulls(p.max_depth, p.max_age) > 0 order by (g.queue).id, g.name
   loop
-    v_pressure := dibs._measure_group_pressure(v_group.queue, v_group.group_key, v_group.max_depth, v_group.max_age, at);
+    v_pressure := dibs._measure_group_pressure(
+      v_group.queue, v_group.group_key, v_group.max_depth, v_group.max_age, at);
     continue when not dibs._is_full(v_pressure, cardinality(v_group.new), v_group.max_depth, v_group.max_age, at);
     if (v_group.queue).when_full = 'sideline' then
       foreach v_ord in array v_group.new loop

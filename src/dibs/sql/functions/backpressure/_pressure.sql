@@ -55,9 +55,9 @@ begin
       'infinity');
   end if;
   -- The result is good for 4 µs per waiting job: a nearly empty queue is measured each time, so a small bound is kept
-  -- exactly. Add a multiple of the time that measuring took beyond 2 ms, so that it pays for itself even among a million
-  -- dead rows; the first time of a connection is mostly planning and does not count. The result is never good for more
-  -- than a minute: if `_read_pressure` finds more left, the clock was set back.
+  -- exactly. Add a multiple of the time that measuring took beyond 2 ms, so that it pays for itself even among a
+  -- million dead rows; the first time of a connection is mostly planning and does not count. The result is never good
+  -- for more than a minute: if `_read_pressure` finds more left, the clock was set back.
   v_pressure.good_until_us := dibs._micros(clock_timestamp()) + least(60000000, 4 * coalesce(v_pressure.waiting, 0)
     + case when is_first then 0
         else dibs._cooldown(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end);
@@ -66,8 +66,8 @@ end
 $$;
 
 comment on function dibs._measure_pressure is
-'Count how many jobs of a queue wait (ungrouped, grouped and blocked ones, each up to its max_depth), and find since when
-the oldest is due: each only if the queue has a bound for it. Say until when the result is good. `is_first`: this
+'Count how many jobs of a queue wait (ungrouped, grouped and blocked ones, each up to its max_depth), and find since
+when the oldest is due: each only if the queue has a bound for it. Say until when the result is good. `is_first`: this
 connection has not measured the queue before.';
 
 create or replace function dibs._read_pressure(queue dibs.queue, at timestamptz) returns dibs.pressure

@@ -54,7 +54,8 @@ create or replace function dibs._retake_dedup_keys(ids uuid[], at timestamptz) r
 language sql volatile
 begin atomic
   -- Scope `window`: the window began at the enqueue, and a retry does not begin another one.
-  select dibs._take_dedup_key(row(d.fingerprint, d.id, d.dedup_scope, null)::dibs.fingerprint, replaces => false, at => at)
+  select dibs._take_dedup_key(
+    row(d.fingerprint, d.id, d.dedup_scope, null)::dibs.fingerprint, replaces => false, at => at)
   from (
     select distinct on (d.fingerprint) d.fingerprint, d.id, j.dedup_scope
     from dibs.dead as d join dibs.job as j on j.id = d.id
@@ -85,18 +86,21 @@ $$;
 comment on function dibs._refuse_duplicate is 'Raise DI040: another job holds the dedup key of job `ord` of the call.';
 
 create or replace function dibs._inserted_before(ids uuid[], duplicate_of uuid[]) returns uuid[]
-language sql immutable parallel safe
-begin atomic
+language plpgsql immutable
+as $$
+begin
   -- Not a join: it would be planned for ten rows, and compare each with each.
-  select array_agg(
-    case when d.id not in (select n.id from unnest(ids, duplicate_of) as n (id, known) where n.known is null)
-      then d.id end order by d.ord)
-  from unnest(duplicate_of) with ordinality as d (id, ord);
-end;
+  return array(
+    select
+      case when d.id not in (select n.id from unnest(ids, duplicate_of) as n (id, known) where n.known is null)
+        then d.id end
+    from unnest(duplicate_of) with ordinality as d (id, ord) order by d.ord);
+end
+$$;
 
 comment on function dibs._inserted_before is
-'Return the id of each job of a batch that an earlier call inserted, otherwise null. `duplicate_of` also has the ids that
-are in the batch twice and new.';
+'Return the id of each job of a batch that an earlier call inserted, otherwise null. `duplicate_of` also has the ids
+that are in the batch twice and new.';
 
 create or replace function dibs._take_dedup_keys(
   jobs jsonb, bodies bytea[], inout duplicate_of uuid[], at timestamptz,

@@ -4,7 +4,7 @@
 -- search the arrays once for each item.
 create or replace function dibs._answer_batch(
   ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], outcomes dibs.outcome[])
-returns table (item integer, id uuid, answer text, place bigint)
+returns table (item integer, id uuid, answer text, ended_n bigint)
 language sql stable
 set enable_hashjoin = on
 set enable_nestloop = off
@@ -27,7 +27,7 @@ end;
 
 comment on function dibs._answer_batch is
 'Return the answer for each item of a batch that ends runs: `ok` if its run was ended now, `already` if the same token
-ended it before with one of the `outcomes`, otherwise `lost`. `place` is the position among those ended now.';
+ended it before with one of the `outcomes`, otherwise `lost`. `ended_n` is the position of the run in `ended`.';
 
 create or replace function dibs._answer_failures(
   ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], states text[], dues timestamptz[])
@@ -40,7 +40,7 @@ begin
   select a.item, a.id, a.answer,
     case a.answer when 'ok' then p.state when 'already' then dibs._state(a.id) end, p.due_at
   from dibs._answer_batch(ids, tokens, ended, ended_tokens, '{failed,cancelled}') as a
-  left join unnest(states, dues) with ordinality as p (state, due_at, n) on p.n = a.place
+  left join unnest(states, dues) with ordinality as p (state, due_at, n) on p.n = a.ended_n
   order by a.item;
 end
 $$;

@@ -67,8 +67,8 @@ return case
 end;
 
 comment on function dibs._check_job_id is
-'Return true, or raise DI013 if an id is not below `future`, the first id that is more than an hour ahead, or is older
-than the retention of its queue. An id from `recent` on passes without the second test, which is slow.';
+'Return true, or raise DI013 if the time of an id is more than an hour ahead (from the id `future` on), or older than
+the retention of its queue. An id from `recent` on passes without the second test, which is slow.';
 
 create or replace function dibs._is_valid_kind(kind text) returns boolean
 language sql immutable parallel safe
@@ -102,7 +102,7 @@ return case
 end;
 
 comment on function dibs._check_job_options is
-'Return true, or raise 23514 for one of the options of an ordinary job, which `enqueue` inserts by itself.';
+'Return true, or raise 23514 for the first bad option of a job: one of the options that every job may have.';
 
 create or replace function dibs._check_batch_options(
   ord bigint, lease interval, lease_growth double precision, lease_cap interval, dedup_scope text, dedup_key text,
@@ -127,7 +127,8 @@ return case
 end;
 
 comment on function dibs._check_batch_options is
-'Return true, or raise 23514 for one of the options with which a job is enqueued as a batch.';
+'Return true, or raise 23514 for the first bad option of a job: one of those that `enqueue` never handles by itself, but
+passes on to `_enqueue_batch`. `_check_dedup` checks the other options of a dedup key.';
 
 create or replace function dibs._check_job(
   queue_id integer, queue text, payload_limit integer, kind text, payload jsonb, body bytea, content_type text,
@@ -166,5 +167,5 @@ end
 $$;
 
 comment on function dibs._check_job is
-'Check an ordinary job for `enqueue`, as `_insert_batch` checks the jobs of a batch. Note an unusual priority and a
-large size for claims. Return the size of payload and headers in bytes, or null if it is small.';
+'Check a job that `enqueue` inserts by itself, as `_insert_batch` checks the jobs of a batch. Note an unusual priority
+and a large size for claims. Return the size of payload and headers in bytes, or null if it is small.';

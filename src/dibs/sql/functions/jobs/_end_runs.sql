@@ -26,14 +26,17 @@ return case
 end;
 
 comment on function dibs._dead_state is
-'Return the state of a job that is dead after a run without success; null if the job becomes ready again.';
+'Return the state of a job that is dead after a run without success; null if the job becomes ready again. The claim has
+counted this run in `charged`; its loss is not yet counted in `losses`.';
 
 create or replace function dibs._reason_after_run(outcome dibs.outcome, lease dibs.lease, error text) returns text
 language sql stable
 return coalesce((lease).cancel, nullif(error, ''), 'attempt ' || (lease).charged || ' ended as ' || outcome)
   || case when outcome = 'lost' and (lease).cancel is null then format(' (%s times)', (lease).losses + 1) else '' end;
 
-comment on function dibs._reason_after_run is 'Return the reason that a dead job shows.';
+comment on function dibs._reason_after_run is
+'Return the reason that a dead job shows: that of its cancellation, otherwise its error, otherwise how the run ended.
+After a lost run, say how many were lost.';
 
 -- ON CONFLICT: a run that is in the history already must not stop the rescue of other jobs.
 create or replace function dibs._end_runs(
@@ -45,14 +48,13 @@ as $$
 #variable_conflict use_column
 declare
   v_uncharged constant integer := (outcome in ('snoozed', 'released'))::integer;
-  v_lost constant integer := (outcome = 'lost')::integer;
   v_ended record;
 begin
   with asked as materialized (
     select * from unnest(ids, tokens, errors, delays, finals) as k (id, token, error, delay, final) order by k.id
   ), held as materialized (
-    select l.*, a.error, coalesce(l.history, q.history) as keep, l.charged - v_uncharged as charge,
-      l.losses + v_lost as lost,
+    select l.*, a.error, coalesce(l.history, q.history) as keep, l.charged - v_uncharged as new_charged,
+      l.losses + (outcome = 'lost')::integer as new_losses,
       dibs._dead_state(outcome, a.final, l.lease, coalesce(j.max_attempts, q.max_attempts), q.max_losses) as dead_state,
       dibs._due_after_run(outcome, a.delay, l.due_at, coalesce(j.backoff, q.backoff), l.charged, at) as due,
       dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, l.charged - v_uncharged + 1) as next_lease
@@ -73,7 +75,7 @@ begin
   ), new_dead as (
     insert into dibs.dead (id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state, reason,
       fingerprint)
-    select g.id, g.due_at, at, g.queue_id, g.run, g.charge, g.lost, g.priority, g.history, g.dead_state,
+    select g.id, g.due_at, at, g.queue_id, g.run, g.new_charged, g.new_losses, g.priority, g.history, g.dead_state,
       dibs._reason_after_run(outcome, g.lease, g.error), g.fingerprint
     from gone as g where g.dead_state is not null
   )
@@ -83,7 +85,7 @@ begin
     array_agg(g.holding) filter (where g.group_hold > 'none' or g.limit_ids is not null) as holdings,
     array_agg(g.fingerprint) filter (where g.dead_state is not null) as hashes,
     array_agg(g.id) filter (where g.dead_state is not null) as dead,
-    array_agg(dibs._ticket_after_run(g.lease, g.due, g.charge, g.lost, g.next_lease,
+    array_agg(dibs._ticket_after_run(g.lease, g.due, g.new_charged, g.new_losses, g.next_lease,
       ring => g.due <= at + interval '1 minute')) filter (where g.dead_state is null) as tickets
   into v_ended from gone as g;
   if num_nonnulls(v_ended.holdings, v_ended.hashes) > 0 then

@@ -32,5 +32,5 @@ end
 $$;
 
 comment on function dibs._end_waiting_jobs is
-'End those jobs that wait with a state of `dead` and a reason (the state by default). `ids` must be sorted. Return the
-ids of the jobs that it ended.';
+'Make those jobs dead that wait, with a state of `dead` and a reason (the state by default). `ids` must be sorted, or
+their tickets be locked. Return the ids of the jobs that it ended.';

@@ -133,7 +133,8 @@ end;
 
 comment on function dibs._resolve_requests is
 'Return the jobs of a batch: first the columns of `job_request` as they were sent, then the values that their queues and
-`_prepare_batch` decide. `ids` to `outcomes` are the fields of `prepared_batch`; `tick` is `at` in the unit of new ids.';
+`_prepare_batch` decide. `ids` to `outcomes` are the fields of `prepared_batch`; `tick` is `at` in the unit of new
+ids.';
 
 create or replace function dibs._insert_batch(
   jobs jsonb, bodies bytea[], queues text[], ids uuid[], duplicate_of uuid[], hashes bytea[], outcomes text[],

@@ -3,23 +3,34 @@
 create or replace function dibs._enqueue_follow_ups(
   ids uuid[], tokens uuid[], ended uuid[], ended_tokens uuid[], follow_ups jsonb) returns void
 language plpgsql volatile
-set enable_hashjoin = on  -- As in enqueue_many: _enqueue_batch keeps the plans of its first caller.
+-- These undo the settings of `complete_many`: `_enqueue_batch` keeps the plans of its first caller in a session.
+set enable_hashjoin = on
 set enable_nestloop = on
 as $$
 declare
   v_jobs jsonb;
   v_parents uuid[];
 begin
-  if jsonb_typeof(follow_ups) <> 'array' or jsonb_array_length(follow_ups) <> cardinality(ids) then
+  if jsonb_typeof(follow_ups) <> 'array' or jsonb_array_length(follow_ups) <> cardinality(ids)
+    or jsonb_path_exists(follow_ups, 'strict $[*] ? (@.type() != "array" && @.type() != "null")')
+  then
     raise exception using errcode = 'DI010',
       message = format('follow_ups must be a JSON array of %s elements, one for each id', cardinality(ids)),
       hint = 'each element is null or an array of jobs';
   end if;
-  select jsonb_agg(j.job order by f.n, j.n), array_agg(ids[f.n] order by f.n, j.n) into v_jobs, v_parents
-  from jsonb_array_elements(follow_ups) with ordinality as f (jobs, n)
+  select jsonb_agg(j.job order by f.item, j.n), array_agg(f.parent order by f.item, j.n) into v_jobs, v_parents
+  from (
+    -- A run that stands in the batch twice was ended once, and has the follow-ups of its first item.
+    select distinct on (f.parent) f.parent, f.item, f.jobs
+    from (
+      select ids[e.item] as parent, e.item, e.jobs
+      from jsonb_array_elements(follow_ups) with ordinality as e (jobs, item)
+    ) as f
+    where tokens[f.item] = ended_tokens[array_position(ended, f.parent)]
+    order by f.parent, f.item
+  ) as f
   cross join lateral jsonb_array_elements(
-    case when jsonb_typeof(f.jobs) = 'null' then '[]' else f.jobs end) with ordinality as j (job, n)
-  where tokens[f.n] = ended_tokens[array_position(ended, ids[f.n])];
+    case when jsonb_typeof(f.jobs) = 'array' then f.jobs else '[]' end) with ordinality as j (job, n);
   if v_jobs is null then
     return;
   end if;
@@ -38,7 +49,7 @@ end
 $$;
 
 comment on function dibs._enqueue_follow_ups is
-'Enqueue the follow-ups of those items of a batch that were completed now, and note their parents.';
+'Enqueue the follow-ups of those items of a batch whose runs were completed now (`ended`), and note their parents.';
 
 create or replace function dibs._forget_follow_ups() returns bigint
 language plpgsql volatile
@@ -46,6 +57,7 @@ as $$
 declare
   v_gone bigint;
 begin
+  -- An id that is younger than the longest retention still has its job.
   with gone as (
     delete from dibs.follow_up as f where f.id = any (array(
       select o.id from dibs.follow_up as o
@@ -59,4 +71,4 @@ end
 $$;
 
 comment on function dibs._forget_follow_ups is
-'Delete up to 10,000 notes of the parents of follow-ups whose jobs are gone. Return how many.';
+'Delete up to 10,000 rows of `follow_up`, the oldest first, whose follow-up job is gone. Return how many.';

@@ -7,8 +7,8 @@ return row((lease).queue_id, (lease).group_key, group_hold, case when waits then
   (lease).limit_units)::dibs.holding;
 
 comment on function dibs._holding is
-'Return what the run of a lease holds. `group_hold` is its hold on its group, or `none` if the job keeps that. `waits`
-says that the job becomes ready again.';
+'Return what the run of a lease holds. `group_hold` is the hold on its group that it gives back; `none` if its job
+goes on holding the group. `waits` says that the job becomes ready again.';
 
 -- The settings undo those of the calling verbs, which suit other statements.
 create or replace function dibs._return_holdings(

@@ -9,6 +9,7 @@ comment on function dibs._job_summary is 'Return what the page of one job shows 
 create or replace function dibs._relatives_of(id uuid) returns jsonb
 language sql stable
 begin atomic
+  -- Each job is one lookup in the view: OFFSET 0 keeps the planner from reading all jobs of the view for a join.
   select jsonb_build_object(
     'schedule', (
       select s.name from dibs.schedule_run as r join dibs.schedule as s on s.id = r.schedule_id
@@ -24,5 +25,5 @@ begin atomic
 end;
 
 comment on function dibs._relatives_of is
-'Return the schedule that made a job, the job it followed, and its own follow-ups, up to 100. Jobs that the caller may
-not see are left out.';
+'Return the schedule that made a job, the job it followed, and its first 100 follow-ups by id. Of these, jobs that were
+deleted or that the caller may not see are left out.';

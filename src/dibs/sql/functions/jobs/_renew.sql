@@ -18,7 +18,7 @@ begin
   elsif progress - v_names <> '{}' then
     v_wrong := 'something named ' || quote_literal((select k from jsonb_object_keys(progress - v_names) as k limit 1));
   elsif jsonb_typeof(progress -> 'done') <> 'number' or jsonb_typeof(progress -> 'of') <> 'number' then
-    v_wrong := 'done or of that is no number';
+    v_wrong := 'a "done" or "of" that is no number';
   elsif (progress ->> 'done')::numeric < 0 or (progress ->> 'of')::numeric <= 0
     or (progress ->> 'done')::numeric > (progress ->> 'of')::numeric then
     v_wrong := format('%s done of %s', progress ->> 'done', coalesce(progress ->> 'of', 'unknown'));
@@ -45,7 +45,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := dibs.now();
-  v_done record;
+  v_renewed record;
 begin
   perform dibs._check_isolation(verb);
   perform dibs._check_batch(verb, ids, tokens, cardinality(progress));
@@ -61,21 +61,22 @@ begin
       select l.id from dibs.lease as l where l.id = a.id and l.token = a.token for update skip locked) as l
   ), renewed as (
     update dibs.lease as l
-    set lease_until = case when renews then v_now + coalesce(_renew_leases.lease, l.own_lease,
-          dibs._lease_length(q.lease, q.lease_growth, q.lease_cap, l.charged)) else l.lease_until end,
-      progress = case when renews then coalesce(u.progress, l.progress) else u.progress end
+    set progress = case when renews then coalesce(u.progress, l.progress) else u.progress end,
+      lease_until = case when renews then v_now + coalesce(_renew_leases.lease, l.own_lease,
+          dibs._lease_length(q.lease, q.lease_growth, q.lease_cap, l.charged)) else l.lease_until end
     from unlocked as u, dibs.queue as q
     where l.id between u.id and u.id and q.id = l.queue_id
     returning l.id, l.cancel
   )
-  select array_agg(n.id) as ids, array_agg(n.id) filter (where n.cancel is not null) as cancel
-  into v_done from renewed as n;
+  select array_agg(n.id) as ids, array_agg(n.id) filter (where n.cancel is not null) as to_cancel
+  into v_renewed from renewed as n;
+  -- Look at the leases again: one that was not renewed is held by another token, or was locked above (`busy`).
   return query
   select k.n::integer, k.id,
     case
       when l.id is null then 'lost'
-      when k.id = any (v_done.cancel) then 'cancel'
-      when k.id = any (v_done.ids) then 'ok'
+      when k.id = any (v_renewed.to_cancel) then 'cancel'
+      when k.id = any (v_renewed.ids) then 'ok'
       else 'busy'
     end,
     l.lease_until
@@ -87,5 +88,6 @@ end
 $$;
 
 comment on function dibs._renew_leases is
-'Store the progress of runs and, if it `renews`, renew their leases for `lease` (null: as their policy says). If it
-renews, null leaves the stored progress as it is; otherwise null deletes it. Return the answers of `extend_many`.';
+'Do `extend_many` if it `renews`, otherwise `progress_many`. Both store the progress of runs: for `extend`, null leaves
+the stored progress as it is; for `progress`, null deletes it. `extend` also renews the leases, for `lease` (null: as
+the policy of the job or the queue says). Return the answers of the verb.';

@@ -73,9 +73,9 @@ $$;
 
 comment on function dibs._withdraw_tickets is
 'Delete the tickets of those jobs that wait, and give back what they hold of the concurrency of their groups. Return the
-tickets as they would be in `ready`, or null if no job waits. `ids` must be sorted. With `queues`, only tickets in these
-queues are withdrawn. `keeps_groups` says that the caller returns them to the same groups, so that a job stays the next
-one of a group in strict order.';
+tickets as they would be in `ready`, or null if no job waits. `ids` must be sorted, or their tickets be locked. With
+`queues`, only tickets in these queues are withdrawn. With `keeps_groups`, the caller returns the tickets to the same
+groups: a job that is the next one of a group in strict order stays it.';
 
 create or replace function dibs._return_tickets(tickets dibs.ready[], at timestamptz) returns void
 language plpgsql volatile
@@ -85,13 +85,13 @@ declare
   v_inserted bigint;
 begin
   -- One ticket of each queue rings: the one that is due first of those that may.
-  select array_agg(t.id) filter (where t.place = 1 and t.ring and q.ring) as ringing,
+  select array_agg(t.id) filter (where t.rank = 1 and t.ring and q.ring) as ringing,
     array_agg(t.id) filter (where t.group_key is not null) as grouped,
     array_agg(t.queue_id) filter (where t.priority <> q.priority) as queues,
     array_agg(t.priority) filter (where t.priority <> q.priority) as priorities
   into v_found
   from (
-    select t.*, row_number() over (partition by t.queue_id order by not t.ring, t.due_at, t.id) as place
+    select t.*, row_number() over (partition by t.queue_id order by not t.ring, t.due_at, t.id) as rank
     from unnest(tickets) as t
   ) as t join dibs.queue as q on q.id = t.queue_id;
   insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,

@@ -12,7 +12,7 @@ declare
     where k is not null order by k);
   v_dead uuid[] := '{}'::uuid[];
   v_asked uuid[] := '{}'::uuid[];
-  v_reason text := dibs._clip_error(reason);
+  v_reason text := nullif(dibs._clip_error(reason), '');
 begin
   perform dibs._check_isolation('cancel');
   if guarded and dibs._is_confined() then
@@ -58,8 +58,9 @@ end
 $$;
 
 comment on function dibs._cancel_batch is
-'Cancel jobs, and return the answers of `cancel_many`. If not `guarded`, a caller that is confined to other queues may
-cancel them: they are the jobs of a schedule. Running jobs are asked to stop only if `includes_running`.';
+'Cancel jobs, and return the answers of `cancel_many`. Wait for tickets that are locked. A run that was asked to stop
+before keeps its first reason. If not `guarded`, a caller that is confined to other queues may cancel them: they are the
+jobs of a schedule. Running jobs are asked to stop only if `includes_running`.';
 
 create or replace function dibs.cancel_many(ids uuid[], reason text default 'cancelled by request')
 returns table (item integer, id uuid, answer text)
@@ -99,8 +100,8 @@ end
 $$;
 
 comment on function dibs.cancel is
-'Cancel a job. Return `cancelled` if it waited, `requested` if it runs and its holder was asked to stop; raise DI003 if
-it has ended and DI002 if there is no such job.';
+'Cancel a job. Return `cancelled` if it waited, `requested` if it runs and its holder was asked to stop, now or before;
+raise DI003 if it has ended and DI002 if there is no such job.';
 
 create or replace function dibs.cancel_key(queue text, dedup_key text, reason text default 'cancelled by request')
 returns table (id uuid, answer text)
@@ -127,4 +128,5 @@ $$;
 
 comment on function dibs.cancel_key is
 'Cancel the job that holds a dedup key in a queue. Return its id and `cancelled` (it waited), `requested` (it runs, and
-its holder was asked to stop) or `ended` (it holds the key for a window of time); no row if no job holds the key.';
+its holder was asked to stop), or, for a key that is held for a window of time, `ended` or `unknown` (its job was
+deleted); no row if no job holds the key.';

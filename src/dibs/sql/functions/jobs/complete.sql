@@ -8,6 +8,7 @@ declare
   v_now timestamptz := dibs.now();
   v_run record;
 begin
+  -- Only a large result needs the check, which writes it as text: a number such as 1e9999 grows by that.
   if pg_column_size(result) > dibs._constant('result_bound') / 10000 then
     perform dibs._check_json('a result', result, 'result');
   end if;
@@ -104,7 +105,8 @@ $$;
 comment on function dibs.complete_many is
 'End many jobs as succeeded. Return an answer for each item, in order: `ok`; `already` if the same token completed it
 before; `lost` if the token does not hold it. `follow_ups` is a JSON array as long as `ids`; each element is null or an
-array of jobs as `enqueue_many` takes them, which are enqueued only if that item is `ok`.';
+array of jobs as `enqueue_many` takes them, which are enqueued only if that item is `ok`, and for a run that stands in
+the batch twice only those of its first item.';
 
 create or replace function dibs.complete(
   id uuid, token uuid, result jsonb default null, follow_ups jsonb default null)

@@ -6,7 +6,7 @@ return uuid_send(id) between int8send(stamp - 86400000::bigint * 65536) and int8
   and (fresh or (select true from dibs.job as j where j.id = _is_new_id.id) is null);
 
 comment on function dibs._is_new_id is
-'True if an id given by a client is from the last day or the next hour, which no queue refuses, and no job has it.
+'True if no queue refuses an id given by a client for its time (the last day or the next hour), and no job has it.
 `stamp` is the present in 1/65536 ms, the unit of the first half of an id. `fresh` says that the id was never sent
 before, so that it is not looked up.';
 

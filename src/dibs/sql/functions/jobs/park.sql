@@ -58,8 +58,9 @@ $$;
 
 comment on function dibs._park is
 'End runs whose worker does not run their kind, except those whose cancellation was requested: park their jobs until a
-worker that runs it calls `unpark`. A job is offered to all workers again after as long as it has been due, from 5
-seconds to an hour, because not every worker says which kinds it runs. Return the ids and tokens of the parked jobs.';
+worker that runs it calls `unpark`. A job is offered to all workers again after the time since it was first due, at
+least 5 seconds and at most an hour, because not every worker says which kinds it runs. Return the ids and tokens of the
+parked jobs.';
 
 create or replace function dibs.park_many(ids uuid[], tokens uuid[])
 returns table (item integer, id uuid, answer text)
@@ -101,5 +102,6 @@ end
 $$;
 
 comment on function dibs.park is
-'Worker protocol: give a job back unrun, because the caller does not run its kind; see `park_many`. Return `ok` or
-`already`; raise DI001 if the token does not hold the job.';
+'Worker protocol: give a job back unrun, because the caller does not run its kind; see `park_many`. Return `ok`; raise
+DI001 if the token does not hold the job, also if it parked the job before. Only for a job that was cancelled by its
+park, the same call again returns `already`.';

@@ -73,9 +73,10 @@ end;
 
 comment on function dibs.status_many is
 'Return for each of these jobs, read in one snapshot: its state (scheduled, ready, blocked, running, succeeded, failed,
-exhausted, expired, cancelled, or unknown if it was never committed or has been pruned), how often it ran, its progress,
-and its result. Between runs and after the end, the progress is that of the last run, if the history has it. The result
-is that of the last successful run; it is null for roles that may not read results.';
+exhausted, expired, cancelled, or unknown if it was never committed or has been pruned), the number of its last run
+(null after a success that is not in the history), its attempts (null after a success), its progress, and its result.
+Between runs and after the end, the progress is that of the last run, if the history has it. The result is that of the
+last successful run; it is null for roles that may not read results.';
 
 create or replace function dibs.status(
   id uuid, out state text, out run integer, out attempts integer, out max_attempts integer, out due_at timestamptz,
