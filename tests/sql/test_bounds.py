@@ -172,7 +172,10 @@ IDS = "(select array_agg(gen_random_uuid()) from generate_series(1, 100001))"
         (f"dibs.cancel_many({IDS})", "cancel takes at most 100000"),
         (f"dibs.status_many({IDS})", "status_many takes at most 100000"),
         (f"dibs.retry(jsonb_build_object('ids', {IDS}))", "retry takes at most 100000"),
-        ("dibs.claim((select array_agg('q' || n) from generate_series(1, 10001) as n))", "claim takes at most 10000"),
+        (
+            "dibs.claim((select array_agg('q' || n) from generate_series(1, 10001) as n))",
+            "claim takes the names of 1 to 10000 queues, not 10001",
+        ),
         (f"dibs.complete_many({ID}, {ID})", "arrays of one dimension"),
         (f"dibs.cancel_many({ID})", "arrays of one dimension"),
         ("dibs.enqueue_many('[null]')", "each job of a batch is a JSON object, not a JSON null"),

@@ -345,7 +345,7 @@ def test_what_sessions_remember_has_a_seed_for_each_shape(db: psycopg.Connection
         (types,),
     ).fetchone()
     assert shapes == (REMEMBERED.get(int(seed)),), (
-        "the shape has changed: give _remember and _without_checksum another seed, and note it here"
+        "the shape has changed: give _remember and _recall another seed, and note it here"
     )
 
 

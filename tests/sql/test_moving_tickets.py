@@ -105,7 +105,7 @@ def test_the_rules_read_all_functions() -> None:
         "_unblock_tickets",
         "_end_runs",
     }
-    assert moving >= {"_return_tickets", "_end_waiting_jobs", "_undo_retry", "_park", "_return_taken"}
+    assert moving >= {"_return_tickets", "_end_waiting_jobs", "_undo_retry", "_park", "_keep_fitting"}
 
 
 BAD = {

@@ -14,51 +14,14 @@ $$;
 
 comment on function dibs._note_large is 'Note that queues have had a large job.';
 
-create or replace function dibs._return_taken(batch dibs.taken_batch, at timestamptz) returns void
-language plpgsql volatile
-as $$
-declare
-  v_inserted bigint;
-  v_ids constant uuid[] := array(select t.id from unnest(batch.tickets) as t);
-  v_group_keys constant uuid[] := array(select t.group_key from unnest(batch.tickets) as t);
-begin
-  insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
-    fingerprint, group_key, cost)
-  select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority,
-    (batch.queue).ring and t.ordinality = 1, t.own_lease, t.history, t.fingerprint, t.group_key, t.cost
-  from unnest(batch.tickets) with ordinality as t;
-  get diagnostics v_inserted = row_count;
-  perform dibs._check_moved(cardinality(v_ids), v_inserted);
-  perform dibs._return_units(u.id, sum(u.units)::integer, at, true)
-  from generate_subscripts(v_ids, 1) as i
-  cross join lateral unnest((batch.queue_units).limit_ids || (batch.job_units[i]).limit_ids,
-    (batch.queue_units).limit_units || (batch.job_units[i]).limit_units) as u (id, units)
-  group by u.id order by u.id;
-  if (batch.queue).has_limit then
-    perform dibs._return_tokens(r.id, cardinality(v_ids)) from dibs.limit_rule as r
-    where r.is_set and r.of_queue = (batch.queue).name;
-  end if;
-  if (batch.queue).has_job_limits then
-    perform dibs._return_tokens(-n.need_id, count(*)::integer)
-    from unnest(v_ids) as k (id) cross join lateral dibs._job_needs(k.id) as n where n.need_id < 0 group by n.need_id;
-  end if;
-  if batch.group_holds is not null then
-    perform dibs._end_group_runs(
-      v_group_keys, batch.group_holds, array_fill((batch.queue).id, array[cardinality(v_ids)]), v_ids, at);
-  end if;
-  perform dibs._add_pointers(v_ids, at);
-end
-$$;
-
-comment on function dibs._return_taken is
-'Return tickets that a claim took and does not lease to their places in ready, and everything they hold to limits and
-groups.';
-
 create or replace function dibs._keep_fitting(batches dibs.taken_batch[], at timestamptz) returns dibs.taken_batch[]
 language plpgsql volatile
 as $$
 declare
   v_part record;
+  v_excess dibs.taken_batch;
+  v_ids uuid[];
+  v_inserted bigint;
 begin
   for v_part in
     select s.batch_no, array_agg(s.ord order by s.ord) filter (where s.fits) as fitting,
@@ -80,8 +43,35 @@ begin
     group by s.batch_no
   loop
     continue when v_part.excess is null;
-    perform dibs._return_taken(dibs._part_of(batches[v_part.batch_no], v_part.excess), at);
+    v_excess := dibs._part_of(batches[v_part.batch_no], v_part.excess);
     batches[v_part.batch_no] := dibs._part_of(batches[v_part.batch_no], coalesce(v_part.fitting, '{}'));
+    -- Return the excess to ready, and everything that it holds to limits and groups.
+    v_ids := array(select t.id from unnest(v_excess.tickets) as t);
+    insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
+      fingerprint, group_key, cost)
+    select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority,
+      (v_excess.queue).ring and t.ordinality = 1, t.own_lease, t.history, t.fingerprint, t.group_key, t.cost
+    from unnest(v_excess.tickets) with ordinality as t;
+    get diagnostics v_inserted = row_count;
+    perform dibs._check_moved(cardinality(v_ids), v_inserted);
+    perform dibs._return_units(u.id, sum(u.units)::integer, at, true)
+    from generate_subscripts(v_ids, 1) as i
+    cross join lateral unnest((v_excess.queue_units).limit_ids || (v_excess.job_units[i]).limit_ids,
+      (v_excess.queue_units).limit_units || (v_excess.job_units[i]).limit_units) as u (id, units)
+    group by u.id order by u.id;
+    if (v_excess.queue).has_limit then
+      perform dibs._return_tokens(r.id, cardinality(v_ids)) from dibs.limit_rule as r
+      where r.is_set and r.of_queue = (v_excess.queue).name;
+    end if;
+    if (v_excess.queue).has_job_limits then
+      perform dibs._return_tokens(-n.need_id, count(*)::integer)
+      from unnest(v_ids) as k (id) cross join lateral dibs._job_needs(k.id) as n where n.need_id < 0 group by n.need_id;
+    end if;
+    if v_excess.group_holds is not null then
+      perform dibs._end_group_runs(array(select t.group_key from unnest(v_excess.tickets) as t), v_excess.group_holds,
+        array_fill((v_excess.queue).id, array[cardinality(v_ids)]), v_ids, at);
+    end if;
+    perform dibs._add_pointers(v_ids, at);
   end loop;
   return batches;
 end

@@ -9,29 +9,25 @@ declare
   v_queues dibs.queue[];
   v_queue dibs.queue;
   v_has_kind_limits boolean;
-  v_is_checked boolean := false;
 begin
-  -- One expression accepts a correct call. Find out what is wrong only when it fails.
+  -- One expression accepts a correct call. Find out what is wrong if it fails.
   if (current_setting('transaction_isolation') = 'read committed'
       and cardinality(queues) between 1 and dibs._constant('names_bound') and max between 1 and 10000
-      and (claim.lease between interval '100 milliseconds' and interval '7 days') is not false
+      and (claim.lease between interval '100 ms' and interval '7 days') is not false
       and substr(claim.token::text, 15, 1) = '4' and not (repeats and token is null)) is not true then
     perform dibs._check_isolation('claim');
-    if coalesce(cardinality(queues), 0) = 0 then
-      raise exception using errcode = 'DI010', message = 'claim needs the names of the queues to claim from',
-        hint = 'such as: select * from dibs.claim(array[''mail''], 10)';
-    end if;
-    perform dibs._check_items('claim', queues, 'names');
-    perform dibs._check_lease(claim.lease);
-    if max between 1 and 10000 then
-      raise exception using errcode = 'DI010',
-        message = format(
-          'a claim''s token is a random UUID (version 4), and a claim is repeated by its token; it got %s',
-          coalesce(token::text, 'none')),
-        hint = 'make one for each claim, such as gen_random_uuid(), or give none';
-    end if;
     raise exception using errcode = 'DI010',
-      message = format('claim takes 1 to 10000 jobs at once, not %s', coalesce(max::text, 'null'));
+      message = case
+        when coalesce(cardinality(queues), 0) not between 1 and dibs._constant('names_bound') then
+          format('claim takes the names of 1 to 10000 queues, not %s', coalesce(cardinality(queues), 0))
+        when coalesce(max, 0) not between 1 and 10000 then
+          format('claim takes 1 to 10000 jobs at once, not %s', coalesce(max::text, 'null'))
+        when claim.lease not between interval '100 ms' and interval '7 days' then
+          format('a lease lasts from 100 ms to 7 days, not %s', claim.lease)
+        else
+          format('a claim''s token is a random UUID (version 4), not %s; repeats needs one',
+            coalesce(token::text, 'none')) end,
+      hint = 'such as: select * from dibs.claim(array[''mail''], 10)';
   end if;
   -- The join locks the table claim_lock, for _wait_for_claims. It cannot change the result, so the planner does not
   -- read the table.
@@ -40,6 +36,11 @@ begin
       where q.name = any (queues) and q.paused_at is null order by q.id),
     exists (select from dibs.limit_rule as b where b.of_any_queue)
   into v_queues, v_has_kind_limits;
+  -- is_confined is the same for all queues. Check access before touching a shard, whose error would reveal that the
+  -- queue exists.
+  if (v_queues[1]).is_confined is not false then
+    perform dibs._check_queue_access(queues);
+  end if;
   -- Limits of kinds apply to every queue, even to one that another transaction is creating. A very large claim adds up
   -- sizes even where no job is large.
   if v_has_kind_limits or max > dibs._constant('large_claim_jobs') then
@@ -49,18 +50,17 @@ begin
     end loop;
   end if;
   foreach v_queue in array v_queues loop
-    -- Check access to all queues before touching a shard, whose error would reveal that the queue exists.
-    if v_queue.is_confined and not v_is_checked then
-      perform dibs._check_queue_access(queues);
-      v_is_checked := true;
-    end if;
-    if v_queue.shards is not null or v_queue.shard_of is not null then
-      perform dibs._fence_shard(v_queue, claim.worker, claim.at);
-    end if;
+    continue when v_queue.shards is null and v_queue.shard_of is null;
+    -- This lock keeps the shard with its holder until the claim is committed. Renewals do not wait for it.
+    perform from dibs.shard as s
+    where s.queue_id = v_queue.id and s.worker = claim.worker and s.held_until > claim.at and s.is_drained
+    for key share;
+    continue when found;
+    raise exception using errcode = 'DI060',
+      message = format('%s does not hold %L, so it cannot claim from it',
+        coalesce('worker ' || claim.worker, 'a client that is no worker'), v_queue.name),
+      hint = 'one worker at a time pulls from it: hold it with dibs.hold_shards, and claim from the names it returns';
   end loop;
-  if cardinality(v_queues) = 0 then
-    perform dibs._check_queue_access(queues);
-  end if;
   return v_queues;
 end
 $$;

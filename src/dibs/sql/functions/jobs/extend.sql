@@ -7,7 +7,10 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform dibs._check_lease(lease);
+  if lease not between interval '100 ms' and interval '7 days' then
+    raise exception using errcode = 'DI010',
+      message = format('a lease lasts from 100 ms to 7 days, not %s', lease);
+  end if;
   return query select r.* from dibs._renew_leases('extend', ids, tokens, progress, renews => true, lease => lease) as r;
 end
 $$;

@@ -1,25 +1,4 @@
--- Workers hold shards: check, release, renew and take a hold.
-
-create or replace function dibs._fence_shard(queue dibs.queue, worker bigint, at timestamptz) returns void
-language plpgsql volatile
-as $$
-begin
-  -- The lock keeps the hold from being taken over until the claim is committed. Renewals do not wait for it.
-  perform from dibs.shard as s
-  where s.queue_id = (queue).id and s.worker = _fence_shard.worker and s.held_until > at and s.is_drained
-  for key share;
-  if not found then
-    raise exception using errcode = 'DI060',
-      message = format('%s does not hold %L, so it cannot claim from it',
-                       coalesce('worker ' || worker, 'a client that is no worker'), (queue).name),
-      hint = 'one worker at a time pulls from it: hold it with dibs.hold_shards, and claim from the names it returns';
-  end if;
-end
-$$;
-
-comment on function dibs._fence_shard is
-'Raise DI060 unless the worker holds the shard and may claim from it. It remains the holder until the end of the
-transaction.';
+-- Workers hold shards: release, renew and take a hold.
 
 create or replace function dibs._my_quota(parent integer, worker bigint, needed bigint, at timestamptz) returns bigint
 language sql stable

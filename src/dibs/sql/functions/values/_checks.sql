@@ -16,19 +16,6 @@ $$;
 comment on function dibs._check_isolation is
 'Refuse any isolation level but READ COMMITTED: a snapshot older than the locks would mislead the verb.';
 
-create or replace function dibs._check_lease(lease interval) returns void
-language plpgsql immutable
-as $$
-begin
-  if lease not between interval '100 milliseconds' and interval '7 days' then
-    raise exception using errcode = 'DI010',
-      message = format('a lease lasts from 100 milliseconds to 7 days, not %s', lease);
-  end if;
-end
-$$;
-
-comment on function dibs._check_lease is 'Refuse a lease below 100 ms or above 7 days.';
-
 create or replace function dibs._check_count(verb text, count integer) returns void
 language plpgsql immutable
 as $$

@@ -11,16 +11,13 @@ return set_config('dibs.' || what || '_' || id, encode(int8send(hashtextextended
 comment on function dibs._remember is
 'Store a text in the session under a word and a number, with its checksum, 16 hex digits, in front.';
 
-create or replace function dibs._without_checksum(given text) returns text
-language sql immutable parallel safe
-return case when left(given, 16) = encode(int8send(hashtextextended(substr(given, 17), 20001)), 'hex')
-  then substr(given, 17) end;
-
-comment on function dibs._without_checksum is 'Remove the checksum from a remembered text; null if it is wrong.';
-
 create or replace function dibs._recall(what text, id integer) returns text
 language sql stable
-return dibs._without_checksum(current_setting('dibs.' || what || '_' || id, true));
+return case
+  when left(current_setting('dibs.' || what || '_' || id, true), 16) = encode(int8send(hashtextextended(
+    substr(current_setting('dibs.' || what || '_' || id, true), 17), 20001)), 'hex')
+  then substr(current_setting('dibs.' || what || '_' || id, true), 17)
+end;
 
 comment on function dibs._recall is
 'Return the text that the session has stored under a word and a number; null if there is none, or its checksum is
