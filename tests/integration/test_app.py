@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import gc
 import re
 import sys
 from types import ModuleType
@@ -17,12 +19,18 @@ from dibs.events import JobEnqueued
 from dibs.job import Enqueued, NewJob
 from dibs.states import Answer
 from dibs.testing import adrain
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    import psycopg
+
     Proceed = Callable[[Sequence[NewJob]], Sequence[Enqueued]]
     AsyncProceed = Callable[[Sequence[NewJob]], Awaitable[Sequence[Enqueued]]]
+
+
+OPEN = "select count(*) from pg_stat_activity where datname = current_database()"
 
 
 @pytest.fixture
@@ -243,6 +251,16 @@ def test_a_callable_that_is_no_function_is_refused_as_a_task(app: dibs.App, opti
     with pytest.raises(dibs.InvalidArgument, match="a task is a function"):
         app.batch()(functools.partial(number))  # type: ignore[arg-type]
     assert not app.tasks
+
+
+def test_clients_of_event_loops_that_were_closed_keep_no_connection(app: dibs.App, db: psycopg.Connection[Any]) -> None:
+    task = app.task(number)
+    [(before,)] = db.execute(OPEN).fetchall()
+    for _ in range(4):
+        asyncio.run(task.aenqueue())
+    gc.collect()
+    wait_until(lambda: db.execute(OPEN).fetchall()[0][0] <= before + 1, what="the end of the connections")
+    asyncio.run(app.aclose())
 
 
 class TryAgain(dibs.Middleware):

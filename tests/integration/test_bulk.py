@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +21,6 @@ from dibs.ids import IdMaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import psycopg
 
     from dibs.testing import Clock
 
@@ -116,6 +115,39 @@ def test_an_iterator_that_fails_halfway_leaves_nothing(
             with pytest.raises(dibs.InvalidArgument):
                 client.enqueue_many(read(), conn=db)
             assert db.execute("select from dibs.job").fetchall() == []  # Known before the first was sent.
+
+
+ERRORS = [
+    psycopg.OperationalError("the connection of the iterator is lost"),
+    psycopg.errors.SerializationFailure("of the iterator"),
+    dibs.errors.ConnectionLost("of the iterator"),
+    dibs.errors.IdOutOfRange("of the iterator"),
+]
+
+
+def read_until(error: Exception, jobs: int) -> Iterator[dibs.NewJob]:
+    yield from (dibs.NewJob(queue="q") for _ in range(jobs))
+    raise error
+
+
+@pytest.mark.parametrize("jobs", [1, CHUNK // 2, CHUNK * 3 // 2])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
+def test_an_iterator_that_loses_its_own_database_leaves_nothing(
+    client: dibs.Client, db: psycopg.Connection[Any], error: Exception, jobs: int
+) -> None:
+    """Its error is no outage of ours: a repeat would send the jobs that were read before as if they were all."""
+    for conn in (None, db):
+        with pytest.raises(type(error)) as raised:
+            client.enqueue_many(read_until(error, jobs), conn=conn)
+        assert raised.value is error
+    assert client.queues.list() == []
+
+
+async def test_an_iterator_that_loses_its_own_database_leaves_nothing_async(dsn: str) -> None:
+    async with dibs.AsyncClient(dsn) as client:
+        with pytest.raises(psycopg.OperationalError, match="of the iterator"):
+            await client.enqueue_many(read_until(ERRORS[0], CHUNK * 3 // 2))
+        assert await client.queues.list() == []
 
 
 async def test_handles_of_a_bulk_enqueue(dsn: str) -> None:

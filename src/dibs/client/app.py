@@ -335,8 +335,16 @@ class App:
         """The async client of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._async:
+            self._drop_clients_of_closed_loops()
             self._async[loop] = AsyncClient(self.dsn)
         return self._async[loop]
+
+    def _drop_clients_of_closed_loops(self) -> None:
+        """Let the connections of clients end that nobody can close: their loop is closed, so nothing runs on it."""
+        for reference in self._async.keyrefs():  # A list, so other threads may add clients meanwhile.
+            loop = reference()
+            if loop is not None and loop.is_closed():
+                self._async.pop(loop, None)
 
     def close(self) -> None:
         """Close the sync client, if there is one."""

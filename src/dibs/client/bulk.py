@@ -89,6 +89,17 @@ class _ChunkIds(msgspec.Struct):
         return [digits[n : n + 32] for n in range(0, len(digits), 32)]
 
 
+class ReadError(Exception):
+    """An iterator of jobs has raised ``error``. It must not look like an error of our database, which means a repeat.
+
+    The iterator has ended then, so a repeat would send only the jobs before the error.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Bulk:
     """The jobs of a bulk enqueue, which can be sent again under the same ids. They are read once and kept encoded."""
 
@@ -167,10 +178,16 @@ class Bulk:
         for ids in self._ids:
             size = int.from_bytes(self._kept.read(8))
             yield msgspec.msgpack.decode(self._kept.read(size), type=Chunk), ids
-        while jobs := list(islice(self._unread, CHUNK)):
+        while jobs := self._read():
             chunk = Chunk.of(jobs)
             self._keep(chunk)
             yield chunk, self._ids[-1]
+
+    def _read(self) -> list[NewJob]:
+        try:
+            return list(islice(self._unread, CHUNK))
+        except Exception as error:
+            raise ReadError(error) from error
 
     def _keep(self, chunk: Chunk) -> None:
         written = msgspec.msgpack.encode(chunk)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from dibs.client.bulk import Bulk
+from dibs.client.bulk import Bulk, ReadError
 from dibs.client.on_loop import expect_no_loop
 from dibs.db import calls
 from dibs.db.adapters.client import join
@@ -59,15 +59,21 @@ class Enqueuer:
         bulk = Bulk(chain(first_two, jobs), self._maker())
         try:
             return self._enqueue_many(bulk, conn)
-        except IdOutOfRange:
-            if not bulk.has_made_ids or not self._relearn_time(conn):
-                raise
-            bulk.make_ids_again(self._maker())
-            return self._enqueue_many(bulk, conn)  # The bulk has kept the jobs that it has read.
+        except ReadError as failed:
+            raise failed.error from failed.error.__cause__
         finally:
             bulk.close()
 
     def _enqueue_many(self, bulk: Bulk, conn: Connection | None) -> Sequence[Enqueued]:
+        try:
+            return self._send_many(bulk, conn)
+        except IdOutOfRange:
+            if not bulk.has_made_ids or not self._relearn_time(conn):
+                raise
+            bulk.make_ids_again(self._maker())
+            return self._send_many(bulk, conn)  # The bulk has kept the jobs that it has read.
+
+    def _send_many(self, bulk: Bulk, conn: Connection | None) -> Sequence[Enqueued]:
         reach("enqueue.before_send")
         if conn is None:
             done = self._database.run_each(lambda first: bulk.calls(is_repeat=not first))

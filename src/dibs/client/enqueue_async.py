@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from dibs.client.bulk import Bulk
+from dibs.client.bulk import Bulk, ReadError
 
 # sync only: from dibs.client.on_loop import expect_no_loop
 from dibs.db import calls
@@ -59,15 +59,21 @@ class AsyncEnqueuer:
         bulk = Bulk(chain(first_two, jobs), self._maker())
         try:
             return await self._enqueue_many(bulk, conn)
-        except IdOutOfRange:
-            if not bulk.has_made_ids or not await self._relearn_time(conn):
-                raise
-            bulk.make_ids_again(self._maker())
-            return await self._enqueue_many(bulk, conn)  # The bulk has kept the jobs that it has read.
+        except ReadError as failed:
+            raise failed.error from failed.error.__cause__
         finally:
             bulk.close()
 
     async def _enqueue_many(self, bulk: Bulk, conn: AsyncConnection | None) -> Sequence[Enqueued]:
+        try:
+            return await self._send_many(bulk, conn)
+        except IdOutOfRange:
+            if not bulk.has_made_ids or not await self._relearn_time(conn):
+                raise
+            bulk.make_ids_again(self._maker())
+            return await self._send_many(bulk, conn)  # The bulk has kept the jobs that it has read.
+
+    async def _send_many(self, bulk: Bulk, conn: AsyncConnection | None) -> Sequence[Enqueued]:
         reach("enqueue.before_send")
         if conn is None:
             done = await self._database.run_each(lambda first: bulk.calls(is_repeat=not first))
