@@ -17,7 +17,9 @@ returns dibs.pressure
 language plpgsql volatile
 as $$
 declare
-  v_began timestamptz := clock_timestamp();
+  v_began_us constant bigint := dibs._micros(clock_timestamp());
+  v_ended_us bigint;
+  v_good_for_us bigint;
   -- The lowest priority that counts: sidelined jobs do not.
   v_counted_from constant smallint := dibs._sidelined_priority() + ((queue).when_full = 'sideline')::integer;
   v_queues constant integer[] := dibs._queue_numbers((queue).id);
@@ -55,12 +57,15 @@ begin
       'infinity');
   end if;
   -- The result is good for 4 µs per waiting job: a nearly empty queue is measured each time, so a small bound is kept
-  -- exactly. Add a multiple of the time that measuring took beyond 2 ms, so that it pays for itself even among a
-  -- million dead rows; the first time of a connection is mostly planning and does not count. The result is never good
-  -- for more than a minute: if `_read_pressure` finds more left, the clock was set back.
-  v_pressure.good_until_us := dibs._micros(clock_timestamp()) + least(60000000, 4 * coalesce(v_pressure.waiting, 0)
-    + case when is_first then 0
-        else dibs._cooldown(greatest(dibs._micros(clock_timestamp()) - dibs._micros(v_began) - 2000, 0)) end);
+  -- exactly.
+  v_ended_us := dibs._micros(clock_timestamp());
+  v_good_for_us := 4 * coalesce(v_pressure.waiting, 0);
+  -- If measuring took more than 2 ms, it must pay for itself, even among a million dead rows. The first time of a
+  -- connection is mostly planning and does not count.
+  if not is_first then
+    v_good_for_us := v_good_for_us + dibs._cooldown(greatest(v_ended_us - v_began_us - 2000, 0));
+  end if;
+  v_pressure.good_until_us := v_ended_us + least(v_good_for_us, 60000000);
   return v_pressure;
 end
 $$;
@@ -83,6 +88,7 @@ begin
   if v_seal = dibs._pressure_seal((queue).id, v_body) then
     v_remembered := v_body::dibs.pressure;
   end if;
+  -- No pressure is good for more than a minute: one that seems to be was measured before the clock was set back.
   if v_remembered.good_until_us between v_now_us and v_now_us + 60000000
     -- A bound may be new since the queue was measured.
     and (v_remembered.waiting is not null or (queue).max_depth is null)

@@ -1,4 +1,4 @@
--- An enqueue takes its dedup keys, or finds the jobs that hold them.
+-- Jobs take their dedup keys, or are duplicates of the jobs that hold them.
 
 create or replace function dibs._take_dedup_key(
   wanted dibs.fingerprint, replaces boolean, at timestamptz, out holder uuid, out outcome text)

@@ -70,7 +70,7 @@ begin
   )
   select array_agg(n.id) as ids, array_agg(n.id) filter (where n.cancel is not null) as to_cancel
   into v_renewed from renewed as n;
-  -- Look at the leases again: one that was not renewed is held by another token, or was locked above (`busy`).
+  -- Look at the leases again: one that the token holds, but that was not renewed, was locked above (`busy`).
   return query
   select k.n::integer, k.id,
     case
