@@ -1,27 +1,6 @@
 -- Tickets of candidates, shared by systematic sampling. FORMULAS.md derives it, in "Which groups give a job", with the
 -- same names.
 
-create or replace function dibs._find_first_ticket(
-  of_queue integer, of_group uuid, floors dibs.group_floor[], at timestamptz) returns uuid
-language plpgsql stable
-as $$
-begin
-  return (
-    select r.id from unnest(floors) as f
-    cross join lateral (
-      select r.id from dibs.ready as r
-      where r.queue_id = of_queue and r.group_key = of_group and r.priority = f.priority
-        and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id()))
-        and r.due_at <= _find_first_ticket.at and r.expire_at > _find_first_ticket.at
-      order by r.due_at, r.id limit 1) as r
-    limit 1);
-end
-$$;
-
-comment on function dibs._find_first_ticket is
-'Return the id of the first due ticket of a group at or above its floors, even if another transaction has locked it;
-null if none is due.';
-
 create or replace function dibs._sampling_portions(
   candidates dibs.group_candidate[], from_no integer, exhausted integer[], counts integer[], want integer,
   draw double precision, at timestamptz)
@@ -102,7 +81,15 @@ begin
       -- In strict order no job overtakes a locked ticket: take only the next_ticket, the ticket that the floor names,
       -- or the one that is first if locked ones count.
       or t.id = c.next_id or t.id = (c.floors[1]).id
-      or t.id = dibs._find_first_ticket((queue).id, c.group_key, c.floors, at))
+      or t.id = (
+        select r.id from unnest(c.floors) as f
+        cross join lateral (
+          select r.id from dibs.ready as r
+          where r.queue_id = (queue).id and r.group_key = c.group_key and r.priority = f.priority
+            and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id()))
+            and r.due_at <= _take_tickets.at and r.expire_at > _take_tickets.at
+          order by r.due_at, r.id limit 1) as r
+        limit 1))
     order by t.point limit want
   ), gone as (
     delete from dibs.ready as r using pick as p where r.ctid = p.spot returning r, p.no, p.group_hold
