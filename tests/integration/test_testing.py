@@ -39,6 +39,8 @@ from dibs.testing._perform import DEFAULT_ATTEMPTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.conftest import Connect
+
 DSNS = ["postgresql:///a?host=%2Ftmp&port=5", "postgresql://me:p%40@host:1/a?sslmode=require", "host=/tmp dbname=a"]
 SOURCES = Path(dibs.__file__).parent.parent
 
@@ -617,3 +619,56 @@ def test_the_dsn_of_another_database_keeps_the_password_and_the_settings(dsn: st
 def test_importing_needs_no_pytest() -> None:
     program = "import sys, dibs.testing; sys.exit('pytest' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": str(SOURCES)})
+
+
+def test_a_frozen_clock_stops_where_it_was_moved_to(clock: Clock) -> None:
+    clock.move(3600)
+    before = clock.now()
+    clock.freeze()
+    assert before <= clock.now() < before + timedelta(seconds=60)
+
+
+def test_a_payload_without_names_is_compared(app: dibs.App) -> None:
+    @app.task(raw=True)
+    def takes(payload: Any) -> None: ...
+
+    app.client.enqueue("q", takes.name, "b")
+    assert_enqueued(takes.call("b"), on=app)
+    assert_enqueued(takes.name, on=app, payload="b", delay=mock.ANY)
+    refute_enqueued(takes.call("a"), on=app)
+    refute_enqueued(takes.name, on=app, payload=None)
+    app.client.enqueue("q", takes.name)
+    assert_enqueued(takes.name, on=app, payload=None)
+    with pytest.raises(dibs.InvalidArgument, match="has no count"):
+        refute_enqueued(takes.name, on=app, count=2)
+
+
+def test_drain_names_the_exception_of_the_job_that_failed(app: dibs.App) -> None:
+    @app.task
+    def is_cancelled() -> None:
+        app.client.cancel(dibs.context().id)
+        raise ValueError("not this one")
+
+    @app.task
+    def fails() -> None:
+        raise KeyError("this one")
+
+    is_cancelled.enqueue()
+    fails.enqueue()
+    with pytest.raises(HandlerFailed, match="fails failed: KeyError") as caught:
+        drain(app, raise_errors=True)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_drain_leaves_a_due_job_that_cannot_be_claimed(app: dibs.App, connect: Connect, clock: Clock) -> None:
+    @app.task
+    def works() -> None: ...
+
+    works.enqueue()
+    works.using(delay=3600).enqueue()
+    other = connect()
+    other.execute("begin")
+    other.execute("select from dibs.ready where due_at <= dibs.now() for update")
+    drained = drain(app, include_scheduled=True, timeout=20)
+    assert (len(drained.ended), len(drained.left)) == (1, 1)
+    other.execute("rollback")

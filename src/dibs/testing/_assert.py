@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 SHOWN = 20
 LEEWAY = 1.0
 """A delay is measured from the time of the enqueue; they may differ by this many seconds."""
-_OWN = ("queue", "priority", "delay", "due_at", "state", "payload")
-_UNREADABLE = {"dedup_key", "dedup", "dedup_scope", "dedup_for", "on_duplicate", "shard_key"}
-"""Options that cannot be read after the enqueue."""
-READABLE = tuple(name for name in JobOptions.__annotations__ if name not in {*_OWN, *_UNREADABLE})
-"""The options that a job shows, besides those that are fields of :class:`Seen`."""
+_FIELDS = ("queue", "priority", "delay", "due_at", "state", "payload")
+"""Options that are fields of :class:`Seen`."""
+_NOT_KEPT = {"dedup_key", "dedup", "dedup_scope", "dedup_for", "on_duplicate", "shard_key"}
+"""Options that the database does not keep with the job."""
+READABLE = tuple(name for name in JobOptions.__annotations__ if name not in {*_FIELDS, *_NOT_KEPT})
+"""All other options: :attr:`Seen.options`."""
 _MISSING = object()
 
 
@@ -59,8 +60,8 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A wanted job: a kind, arguments and options. A part that is not named may be anything."""
+class Description:
+    """The description of a wanted job: kind, arguments and options. All others may be anything."""
 
     kind: str
     arguments: Mapping[str, Any]
@@ -68,7 +69,7 @@ class Wanted:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def differences(self, job: Seen) -> list[str]:
-        """Say in words how a job differs from the wanted one."""
+        """Say in words how a job differs from this description."""
         if job.kind != self.kind:
             return [f"its kind is {job.kind}, not {self.kind}", *self._differing_options(job)]
         return [*self._differing_arguments(job), *self._differing_options(job)]
@@ -86,11 +87,11 @@ class Wanted:
         ]
 
     def _differing_options(self, job: Seen) -> list[str]:
-        given = {**job.options, **{name: getattr(job, name) for name in _OWN}}
+        given = {**job.options, **{name: getattr(job, name) for name in _FIELDS}}
         return [
             f"its {name} is {given.get(name)!r}, not {wanted!r}"
             for name, wanted in self.options.items()
-            if not (abs(job.delay - wanted) <= LEEWAY if name == "delay" else wanted == given.get(name))
+            if not (_is_near(wanted, job.delay) if name == "delay" else wanted == given.get(name))
         ]
 
     def likeness(self, job: Seen) -> tuple[float, int]:
@@ -100,6 +101,10 @@ class Wanted:
     def __str__(self) -> str:
         options = "".join(f" {name}={value!r}" for name, value in self.options.items())
         return f"{_called(self.kind, dict(self.arguments))}{options}"
+
+
+def _is_near(wanted: Any, delay: float) -> bool:
+    return abs(delay - wanted) <= LEEWAY if isinstance(wanted, int | float) else bool(wanted == delay)
 
 
 def assert_enqueued(
@@ -118,13 +123,14 @@ def assert_enqueued(
     """Assert that a job was enqueued, in any state now. Return the jobs that match, oldest first.
 
     ``what`` is a task, a call made by ``task.call(…)``, or the name of a kind; a name needs ``on``, an app or a client.
-    Arguments are compared as JSON, and only the given ones: ``assert_enqueued(welcome, 42)`` matches any language. Put
-    an argument into ``arguments`` if a parameter here has its name, such as ``queue``, or an option of jobs, such as
-    ``group`` or ``priority``: outside it stands for the option. With ``count`` exactly that many jobs must match,
-    otherwise at least one. ``conn`` also sees jobs that your own transaction has not committed.
+    Arguments are compared as JSON, and only the given ones: ``assert_enqueued(welcome, 42)`` matches any language. A
+    keyword that is a parameter of this function or an option of jobs, such as ``queue`` or ``priority``, means that;
+    an argument of the same name goes into ``arguments``. With ``count`` exactly that many jobs must match, otherwise at
+    least one. ``conn`` also sees jobs that your own transaction has not committed.
     """
     __tracebackhide__ = True  # pytest shows the line of the test.
-    wanted = _wanted(what, args, arguments or {}, _options(kwargs, queue=queue, state=state, payload=payload), kwargs)
+    options = _take_options(kwargs, queue=queue, state=state, payload=payload)
+    wanted = _describe(what, args, {**(arguments or {}), **kwargs}, options)
     jobs = enqueued(_client(what, on), conn=conn)
     matches = [job for job in jobs if not wanted.differences(job)]
     if len(matches) != count if count is not None else not matches:
@@ -144,9 +150,14 @@ def refute_enqueued(
     conn: Any = None,
     **kwargs: Any,
 ) -> None:
-    """Assert that no such job was enqueued; takes what :func:`assert_enqueued` takes."""
+    """Assert that no such job was enqueued. It takes the parameters of :func:`assert_enqueued`, without ``count``."""
     __tracebackhide__ = True  # pytest shows the line of the test.
-    wanted = _wanted(what, args, arguments or {}, _options(kwargs, queue=queue, state=state, payload=payload), kwargs)
+    if "count" in kwargs:
+        raise InvalidArgument(
+            "refute_enqueued has no count", hint="an argument of that name goes into arguments={'count': …}"
+        )
+    options = _take_options(kwargs, queue=queue, state=state, payload=payload)
+    wanted = _describe(what, args, {**(arguments or {}), **kwargs}, options)
     jobs = enqueued(_client(what, on), conn=conn)
     matches = [job for job in jobs if not wanted.differences(job)]
     if matches:
@@ -202,16 +213,17 @@ def _client(what: Task[..., Any] | NewJob | str, on: App | Client | None) -> App
     raise InvalidArgument("a name alone does not say where to look", hint="give on=, an app or a client")
 
 
-def _options(kwargs: dict[str, Any], **own: Any) -> dict[str, Any]:
-    """Take the options of jobs out of the keyword arguments."""
+def _take_options(kwargs: dict[str, Any], **own: Any) -> dict[str, Any]:
+    """Remove the options of jobs from the keyword arguments, and return them with those of ``own`` that are given."""
     __tracebackhide__ = True
     given = {name: kwargs.pop(name) for name in [*kwargs] if name in JobOptions.__annotations__}
-    if unkept := [name for name in given if name not in {*READABLE, *_OWN}]:
+    if unkept := [name for name in given if name not in {*READABLE, *_FIELDS}]:
         raise InvalidArgument(
             f"the {unkept[0]} of a job is not kept, so it cannot be asserted",
             hint=f"an argument of that name goes into arguments={{{unkept[0]!r}: …}}",
         )
-    named = {name: value for name, value in own.items() if value is not None and value is not _MISSING}
+    # Null is a payload, but no queue and no state.
+    named = {n: v for n, v in own.items() if v is not _MISSING and (v is not None or n == "payload")}
     return named | {name: _stored(value) for name, value in given.items()}
 
 
@@ -225,34 +237,36 @@ def _stored(value: Any) -> Any:
     return value
 
 
-def _wanted(
+def _describe(
     what: Task[..., Any] | NewJob | str,
     args: tuple[Any, ...],
     arguments: Mapping[str, Any],
     options: dict[str, Any],
-    kwargs: dict[str, Any],
-) -> Wanted:
+) -> Description:
     __tracebackhide__ = True
-    named = {**arguments, **kwargs}
     if isinstance(what, Task):
-        return _of_task(what, args, named, options)
+        return _of_task(what, args, arguments, options)
     if args:
         raise InvalidArgument("a kind's name does not say what its arguments are called", hint="give them by name")
     if isinstance(what, NewJob):
-        asked = what.payload if isinstance(what.payload, dict) else {}
-        return Wanted(what.kind, {**asked, **_plain(named)}, {"queue": what.queue, **options})
-    return Wanted(what, _plain(named), options)
+        options = {"queue": what.queue, **options}
+        if isinstance(what.payload, dict):
+            return Description(what.kind, {**what.payload, **_plain(arguments)}, options)
+        return Description(what.kind, _plain(arguments), {"payload": _as_json(what.payload), **options})
+    return Description(what, _plain(arguments), options)
 
 
-def _of_task(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Wanted:
+def _of_task(
+    task: Task[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], options: dict[str, Any]
+) -> Description:
     __tracebackhide__ = True
     signature = task.arguments.signature
     try:
-        given = signature.bind_partial(*args, **kwargs).arguments
+        given = signature.bind_partial(*args, **named).arguments
     except TypeError as error:
         raise InvalidArgument(f"task {task.name}: {error}", hint=f"it takes {signature}") from None
     defaults = {p.name: p.default for p in signature.parameters.values() if p.default is not p.empty}
-    return Wanted(task.name, _plain(given), options, _plain(defaults))
+    return Description(task.name, _plain(given), options, _plain(defaults))
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,7 +282,7 @@ def _as_json(value: Any) -> Any:
         return value  # Something that only compares, such as mock.ANY.
 
 
-def _not_found(wanted: Wanted, count: int | None, matches: Sequence[Seen], jobs: Sequence[Seen]) -> str:
+def _not_found(wanted: Description, count: int | None, matches: Sequence[Seen], jobs: Sequence[Seen]) -> str:
     if matches:
         return f"{wanted} was enqueued{_times(len(matches))}, not {count}:\n{_listed(matches)}"
     lines = [f"{wanted} was not enqueued."]

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """The result of an attempt: its outcome, its error, and the jobs that follow it."""
+class AttemptResult:
+    """The result of an attempt: its end as a worker would report it, the handler's exception, and its follow-ups."""
 
     end: RunEnd
     error: Exception | None = None
@@ -42,11 +42,11 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PreparedAttempt:
     """An attempt that can be run: the handler, what it takes, and the context variables it sees."""
 
     task: Task[Any, Any]
-    here: Context
+    ctx: Context
     call: Callable[[], Any]
     databases: Databases | None
     variables: contextvars.Context = field(default_factory=contextvars.copy_context)
@@ -58,127 +58,129 @@ class Begun:
         return self.task.settings.timeout
 
 
-def attempt(app: App, job: Claimed, dsn: str | None) -> Ran:
+def attempt(app: App, job: Claimed, dsn: str | None) -> AttemptResult:
     """Run an attempt in this thread; ``dsn`` is the database of its transactions."""
-    begun = _begin(app, job, dsn)
-    if isinstance(begun, Ran):
-        return begun
+    prepared = _prepare(app, job, dsn)
+    if isinstance(prepared, AttemptResult):
+        return prepared
     try:
-        with _soft_timeout(begun):
-            return _ended(begun, _call(app, begun))
+        with _soft_timeout(prepared):
+            return _end_of_value(prepared, _call_handler(app, prepared))
     except Exception as error:
-        return _raised(begun, error)
+        return _end_of_error(prepared, error)
     finally:
-        if begun.databases is not None:
-            begun.databases.sync.close()
+        if prepared.databases is not None:
+            prepared.databases.sync.close()
 
 
-async def aattempt(app: App, job: Claimed, dsn: str | None) -> Ran:
+async def aattempt(app: App, job: Claimed, dsn: str | None) -> AttemptResult:
     """Run an attempt on this event loop; a plain function in a thread."""
-    begun = _begin(app, job, dsn)
-    if isinstance(begun, Ran):
-        return begun
+    prepared = _prepare(app, job, dsn)
+    if isinstance(prepared, AttemptResult):
+        return prepared
     try:
-        with _soft_timeout(begun):
-            if begun.task.is_async:
-                value = await asyncio.create_task(_within(begun), context=begun.variables)
+        with _soft_timeout(prepared):
+            if prepared.task.is_async:
+                value = await asyncio.create_task(_call_async(prepared), context=prepared.variables)
             else:
-                value = await asyncio.to_thread(_timed, begun)
-        return _ended(begun, value)
+                value = await asyncio.to_thread(_call_sync, prepared)
+        return _end_of_value(prepared, value)
     except Exception as error:
-        return _raised(begun, error)
+        return _end_of_error(prepared, error)
     finally:
-        if begun.databases is not None:
-            await begun.databases.close()
+        if prepared.databases is not None:
+            await prepared.databases.close()
 
 
-def _begin(app: App, job: Claimed, dsn: str | None) -> Begun | Ran:
+def _prepare(app: App, job: Claimed, dsn: str | None) -> PreparedAttempt | AttemptResult:
     task = app.tasks.get(job.kind)
     if task is None:
-        return Ran(RunEnd(job, "park", error=f"no task {job.kind}"))
+        return AttemptResult(RunEnd(job, "park", error=f"no task {job.kind}"))
     databases = None if dsn is None else Databases(dsn, 1)
-    here = Context(job, databases)
+    ctx = Context(job, databases)
     try:
         arguments: Any = task.arguments.read(job._payload)
     except InvalidArgument as error:
-        return Ran(failed(here, task.settings.retry, error, time.monotonic(), final=True), error)
+        return AttemptResult(failed(ctx, task.settings.retry, error, time.monotonic(), final=True), error)
     if task.settings.batch is not None:
         arguments = [arguments["item"]]
-    here.follow_ups.extend(next_repeat(task, job))
+    ctx.follow_ups.extend(next_repeat(task, job))
     handler = wrapped(task, app.middleware)
-    begun = Begun(task, here, lambda: handler(here, arguments), databases)
-    begun.variables.run(enter, here)
-    return begun
+    prepared = PreparedAttempt(task, ctx, lambda: handler(ctx, arguments), databases)
+    prepared.variables.run(enter, ctx)
+    return prepared
 
 
-def _call(app: App, begun: Begun) -> Any:
-    if not begun.task.is_async:
-        return _timed(begun)
+def _call_handler(app: App, prepared: PreparedAttempt) -> Any:
+    if not prepared.task.is_async:
+        return _call_sync(prepared)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return begun.variables.run(asyncio.run, _on_own_loop(app, begun))
+        return prepared.variables.run(asyncio.run, _on_own_loop(app, prepared))
     # This thread has a loop that waits for us, so the handler gets another one in a separate thread.
     with ThreadPoolExecutor(1, "dibs-inline") as threads:
-        return threads.submit(begun.variables.run, asyncio.run, _on_own_loop(app, begun)).result()
+        return threads.submit(prepared.variables.run, asyncio.run, _on_own_loop(app, prepared)).result()
 
 
-async def _on_own_loop(app: App, begun: Begun) -> Any:
+async def _on_own_loop(app: App, prepared: PreparedAttempt) -> Any:
     try:
-        return await _within(begun)
+        return await _call_async(prepared)
     finally:
         await app.aclose()
-        if begun.databases is not None:
-            await begun.databases.asynchronous.close()
+        if prepared.databases is not None:
+            await prepared.databases.asynchronous.close()
 
 
 @contextmanager
-def _soft_timeout(begun: Begun) -> Iterator[None]:
+def _soft_timeout(prepared: PreparedAttempt) -> Iterator[None]:
     """Set the handler's ``should_stop`` when its soft timeout is over, if it has one."""
-    soft = begun.task.settings.soft_timeout
-    timer = Timer(soft or 0.0, tell_stop, (begun.here, "timeout"))
-    if soft is not None:
-        timer.start()
+    soft = prepared.task.settings.soft_timeout
+    if soft is None:
+        yield
+        return
+    timer = Timer(soft, tell_stop, (prepared.ctx, "timeout"))
+    timer.start()
     try:
         yield
     finally:
         timer.cancel()
 
 
-async def _within(begun: Begun) -> Any:
+async def _call_async(prepared: PreparedAttempt) -> Any:
     try:
-        async with asyncio.timeout(begun.limit) as limit:
-            return await begun.call()
+        async with asyncio.timeout(prepared.limit) as limit:
+            return await prepared.call()
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise _too_slow(begun) from error
+        raise _too_slow(prepared) from error
 
 
-def _timed(begun: Begun) -> Any:
-    value = begun.variables.run(begun.call)
+def _call_sync(prepared: PreparedAttempt) -> Any:
+    value = prepared.variables.run(prepared.call)
     # Nobody can stop it from outside. A worker would not have waited, so its result is dropped.
-    if begun.limit is not None and time.monotonic() - begun.began > begun.limit:
-        raise _too_slow(begun)
+    if prepared.limit is not None and time.monotonic() - prepared.began > prepared.limit:
+        raise _too_slow(prepared)
     return value
 
 
-def _too_slow(begun: Begun) -> TimeoutError:
-    return TimeoutError(f"{begun.task.name} took longer than {begun.limit:g} s")
+def _too_slow(prepared: PreparedAttempt) -> TimeoutError:
+    return TimeoutError(f"{prepared.task.name} took longer than {prepared.limit:g} s")
 
 
-def _ended(begun: Begun, value: Any) -> Ran:
-    task, here = begun.task, begun.here
+def _end_of_value(prepared: PreparedAttempt, value: Any) -> AttemptResult:
+    task, ctx = prepared.task, prepared.ctx
     if task.settings.batch is not None:
-        value = _of_batch(task, value)
+        value = _value_of_batch(task, value)
     try:
         kept = result_of(value)
     except InvalidArgument as error:
-        return Ran(failed(here, task.settings.retry, error, begun.began, final=True), error)
-    return Ran(succeeded(here, task.settings.retry, kept, begun.began), follow_ups=tuple(here.follow_ups))
+        return AttemptResult(failed(ctx, task.settings.retry, error, prepared.began, final=True), error)
+    return AttemptResult(succeeded(ctx, task.settings.retry, kept, prepared.began), follow_ups=tuple(ctx.follow_ups))
 
 
-def _of_batch(task: Task[Any, Any], returned: Any) -> Any:
+def _value_of_batch(task: Task[Any, Any], returned: Any) -> Any:
     if returned is None:
         return None
     if not isinstance(returned, list | tuple) or len(returned) != 1:
@@ -188,6 +190,6 @@ def _of_batch(task: Task[Any, Any], returned: Any) -> Any:
     return returned[0]
 
 
-def _raised(begun: Begun, error: Exception) -> Ran:
-    end = failed(begun.here, begun.task.settings.retry, error, begun.began)
-    return Ran(end, None if isinstance(error, Snooze) else error)
+def _end_of_error(prepared: PreparedAttempt, error: Exception) -> AttemptResult:
+    end = failed(prepared.ctx, prepared.task.settings.retry, error, prepared.began)
+    return AttemptResult(end, None if isinstance(error, Snooze) else error)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dibs.client.context import running
 from dibs.db import calls
 from dibs.errors import InvalidArgument
 from dibs.events import RunEnded
@@ -24,6 +25,7 @@ from dibs.worker.launch import refuse_running_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence, Set
+    from uuid import UUID
 
     from dibs.client.app import App
     from dibs.client.task import Task
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 ALL = 1_000_000
 """A number larger than the jobs of any test."""
 SHOWN = 20
+_CLAIMABLE = frozenset({State.READY, State.BLOCKED})
+"""A blocked job of ours may be one that another app has parked: a worker of ours unparks it."""
+_DUE_NOW_OR_LATER = frozenset({State.READY, State.SCHEDULED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ def drain(
 
     First it rescues jobs whose lease has run out, and expires jobs past their time. By default it serves the queues in
     which jobs of the app's tasks wait. ``include_scheduled`` moves the virtual clock to the next due time, again and
-    again, by at most ``within`` seconds. ``schedules`` declares those of the app and lets every schedule make its due
+    again, by ``within`` seconds in all. ``schedules`` declares those of the app and lets every schedule make its due
     jobs; with ``include_scheduled`` the clock also moves to their next slots, so set ``within``. ``raise_errors`` stops
     at the first handler that raises, with HandlerFailed.
     """
@@ -134,8 +139,9 @@ class _Drain:
         self._schedules = schedules
         self._loop = asyncio.get_running_loop()
         self._worker: Worker | None = None
-        self._raised: Exception | None = None
-        self._failed: RunEnded | None = None
+        self._errors: dict[UUID, Exception] = {}  # What handlers in this process raised, by the job's id.
+        self._failed: RunEnded | None = None  # The first run that counts as failed.
+        self._is_stuck = False
 
     def jobs(self) -> list[JobSummary]:
         """Return every job, oldest first."""
@@ -148,10 +154,12 @@ class _Drain:
             await declare(self._database, self._app.schedules)
         while self._failed is None:
             if (self._schedules and await self._fire()) or await self._round():
+                self._is_stuck = False
                 continue
             step = self._next_step() if budget is not None else None
             if step is None or budget is None or moved + step > budget:
                 break
+            self._is_stuck = step == 0
             self._move(step)
             moved += step
         return moved
@@ -170,10 +178,10 @@ class _Drain:
         return done.counts["fired"] > 0
 
     async def _round(self) -> bool:
-        """Run a worker if a job is due. True if that changed anything."""
+        """Rescue and expire jobs. Then run a worker if a job of ours is due. True if it ended a run."""
         self._app.client.upkeep.rescue()
         self._app.client.upkeep.expire()
-        due = self._waiting({State.READY, State.BLOCKED})  # Another app may have parked what is ours.
+        due = self._waiting(_CLAIMABLE)
         if not due:
             return False
         settings = WorkerSettings(
@@ -193,7 +201,7 @@ class _Drain:
             raise TimeoutError(f"drain was not done in time; still waiting:\n{_listed(self._waiting())}")
         await running
 
-    def _waiting(self, states: Set[State] = frozenset({State.READY, State.SCHEDULED})) -> list[JobSummary]:
+    def _waiting(self, states: Set[State] = _DUE_NOW_OR_LATER) -> list[JobSummary]:
         """Return our waiting jobs in queues that are not paused. Others would come back forever."""
         paused = {queue.name for queue in self._app.client.queues.list() if queue.paused_at is not None}
         return [
@@ -212,7 +220,9 @@ class _Drain:
         waiting = self._waiting()
         now = self._app.client._run(calls.schema.now())
         steps = [max(0.0, (job.due_at - now).total_seconds()) for job in waiting]
-        if self._schedules:  # A slot that has come and did not fire was tried, and waits for more than time.
+        if self._is_stuck:  # Jobs that are due cannot be claimed now. Another round would not change that.
+            steps = [step for step in steps if step > 0]
+        if self._schedules:  # A slot in the past has not fired although it was tried. Moving the clock does not help.
             slots = [s.next_scheduled for s in self._app.client.schedules.list() if s.paused_at is None]
             steps += [(slot - now).total_seconds() for slot in slots if slot is not None and slot > now]
         return min(steps, default=None)
@@ -228,10 +238,10 @@ class _Drain:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Stop at the first failure. Handlers report their exception before it is turned into text."""
+        """Watch for the first failure, and keep the exceptions of handlers, of which an event has only the text."""
         kept = {task: task.function for task in self._app.tasks.values()}
         for task in kept:
-            task.function = _telling(task, self._on_error)
+            task.function = _reporting(task, self._on_error)
         self._app.events.on(RunEnded, self._on_end)
         try:
             yield
@@ -241,11 +251,12 @@ class _Drain:
                 task.function = function
 
     def _on_error(self, error: Exception) -> None:
-        """Note the exception of a handler, perhaps from a thread."""
-        if self._raised is None:
-            self._raised = error
-            if self._worker is not None:
-                self._loop.call_soon_threadsafe(self._worker.stop)
+        """Keep the exception of a handler, perhaps from a thread. Its run may still end otherwise than as failed."""
+        ctx = running()
+        for attempt in ctx.batch if ctx is not None else ():
+            self._errors[attempt.id] = error
+        if self._worker is not None:
+            self._loop.call_soon_threadsafe(self._worker.stop)
 
     def _on_end(self, event: RunEnded) -> None:
         if event.outcome == Outcome.FAILED and self._failed is None:
@@ -254,7 +265,7 @@ class _Drain:
                 self._worker.stop()
 
     def raise_failure(self) -> None:
-        """Raise the first failure that was seen, from what the handler raised if that is known here."""
+        """Raise the first failure, with the exception of its handler as the cause if it ran in this process."""
         if self._failed is None:
             return
         job = self._failed.job
@@ -262,7 +273,8 @@ class _Drain:
         errors = [attempt["error"] for attempt in shown["attempts"] if attempt["error"]]
         said = (errors[-1] if errors else self._failed.error or "").strip()
         line = said.partition("\n")[0]
-        raise HandlerFailed(f"{job.kind} failed: {line if self._raised else said}") from self._raised
+        cause = self._errors.get(job.id)
+        raise HandlerFailed(f"{job.kind} failed: {line if cause else said}") from cause
 
 
 def _listed(jobs: list[JobSummary]) -> str:
@@ -270,31 +282,31 @@ def _listed(jobs: list[JobSummary]) -> str:
     return "\n".join([*lines[:SHOWN], *([f"  and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])])
 
 
-def _telling(task: Task[Any, Any], tell: Callable[[Exception], None]) -> Callable[..., Any]:
+def _reporting(task: Task[Any, Any], report: Callable[[Exception], None]) -> Callable[..., Any]:
     function = task.function
 
     @contextmanager
-    def noted() -> Iterator[None]:
+    def reported() -> Iterator[None]:
         try:
             yield
         except Snooze:
             raise
         except Exception as error:
-            tell(error)
+            report(error)
             raise
 
     if task.is_async:
 
         @functools.wraps(function)
         async def on_the_loop(*args: Any, **kwargs: Any) -> Any:
-            with noted():
+            with reported():
                 return await function(*args, **kwargs)
 
         return on_the_loop
 
     @functools.wraps(function)
     def in_a_thread(*args: Any, **kwargs: Any) -> Any:
-        with noted():
+        with reported():
             return function(*args, **kwargs)
 
     return in_a_thread

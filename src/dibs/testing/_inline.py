@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from dibs.client.client_async import AsyncClient
     from dibs.db.calls import Call
     from dibs.job import Enqueued, NewJob
-    from dibs.testing._attempt import Ran
+    from dibs.testing._attempt import AttemptResult
     from dibs.worker.run_end import RunEnd
 
 
 @contextmanager
 def inline(app: App, *, raise_errors: bool = False) -> Iterator[None]:
-    """Run each job of the app when it is enqueued, before the enqueue returns.
+    """Run each job when the app enqueues it, before the enqueue returns, and all else that is due in its queue.
 
     A job that is due later, by its enqueue or for its next attempt, waits for :func:`drain`. With ``raise_errors`` the
     enqueue raises the handler's exception, after it was recorded. With ``conn`` the job runs in the transaction of
@@ -79,7 +79,7 @@ class InlineClient:
     def _run_due(self, queues: set[str], conn: Any) -> None:
         while queues and (claimed := self._client._run(_claim(queues), conn)):
             ran = attempt(self._app, claimed[0], self._client.dsn)
-            if (call := sending(ran.end)) is not None:
+            if (call := report_call(ran.end)) is not None:
                 self._client._run(call, conn)
             _after(ran, queues, self._raise_errors)
 
@@ -120,7 +120,7 @@ class InlineAsyncClient:
     async def _run_due(self, queues: set[str], conn: Any) -> None:
         while queues and (claimed := await self._client._run(_claim(queues), conn)):
             ran = await aattempt(self._app, claimed[0], self._client.dsn)
-            if (call := sending(ran.end)) is not None:
+            if (call := report_call(ran.end)) is not None:
                 await self._client._run(call, conn)
             _after(ran, queues, self._raise_errors)
 
@@ -130,12 +130,12 @@ def _claim(queues: set[str]) -> Call[Any]:
     return calls.jobs.claim(sorted(queues), 1, None, None)
 
 
-def _after(ran: Ran, queues: set[str], raise_errors: bool) -> None:
+def _after(ran: AttemptResult, queues: set[str], raise_errors: bool) -> None:
     queues |= {job.queue for job in ran.follow_ups}
     if raise_errors and ran.error is not None:
         raise ran.error
 
 
-def sending(end: RunEnd) -> Call[Any] | None:
+def report_call(end: RunEnd) -> Call[Any] | None:
     """Return the call that reports an end; None if the handler's transaction has reported it."""
     return None if end.verb == "none" else REPORTS[end.verb].call([end.job], [end])

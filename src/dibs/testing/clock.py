@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from dibs.db.admin import execute, fetch
 from dibs.policy import Seconds, moment, seconds
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
 
 
 class Clock:
@@ -29,11 +32,11 @@ class Clock:
         return now
 
     def freeze(self, at: datetime | None = None) -> None:
-        """Stop the clock, now or at a given time."""
+        """Stop the clock, at its own time or at a given one."""
         execute(
             self._dsn,
-            "update dibs.test_clock set frozen_at = %s, shift = interval '0'",
-            (datetime.now(UTC) if at is None else moment("at", at),),
+            "update dibs.test_clock set frozen_at = coalesce(%s, dibs.now()), shift = interval '0'",
+            (None if at is None else moment("at", at),),
         )
 
     def run(self) -> None:

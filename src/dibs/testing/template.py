@@ -19,7 +19,7 @@ SETTINGS = {**UNSAFE_FAST, "checkpoint_timeout": "30min", "max_wal_size": "1GB"}
 
 
 class Databases:
-    """Makes databases that are copies of one template. All of them are dropped at the end."""
+    """Makes databases that are copies of one template. Each is dropped at the end of its block."""
 
     def __init__(self, dsn: str, template: str, *, by_files: bool = False) -> None:
         self.dsn = dsn
