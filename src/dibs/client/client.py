@@ -264,10 +264,10 @@ class Client(Operating):
         follow_ups: Sequence[Iterable[NewJob]] | None = None,
     ) -> list[Answered]:
         """End many jobs as succeeded, each with those that follow it; ``ok``, ``already`` or ``lost`` for each."""
-        sent = None
+        encoded = None
         if follow_ups:
-            sent = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups]
-        answers = self._run(calls.jobs.complete_many(held, results, sent))
+            encoded = [[job.as_json(job.id, inline=True) for job in jobs] for jobs in follow_ups]
+        answers = self._run(calls.jobs.complete_many(held, results, encoded))
         return [Answered(job.id, answer) for job, answer in zip(held, answers, strict=True)]
 
     def fail(

@@ -44,7 +44,7 @@ def _outermost_method() -> tuple[str, int]:
     """Return the blocking method that the application called, and the stack level at which the warning names it."""
     method, stacklevel = "Client.enqueue", 2
     frame, depth = sys._getframe(1), 1
-    # Walk outwards to the event loop: a method that is found later called those that were found before.
+    # Go from caller to caller, out to the event loop. The last method that is found called those found before.
     while frame.f_back is not None and not str(frame.f_globals.get("__name__")).startswith("asyncio."):
         name = frame.f_code.co_qualname
         if name in _INSTEAD and str(frame.f_globals.get("__name__")).startswith("dibs.client."):

@@ -62,7 +62,8 @@ class Operating(ABC):
         """
 
         def ask(args: StepArgs, matched_before: int) -> Call[Step]:
-            wait = seconds(delay) + (matched_before / rate if rate else 0.0)
+            # The first step sends `rate` as it is: SQL refuses one that makes no sense, such as NaN.
+            wait = seconds(delay) + (matched_before / rate if rate and matched_before else 0.0)
             return calls.operate.retry(filter, rate, wait, now, args)
 
         return in_steps(self._run, ask, **steps)
