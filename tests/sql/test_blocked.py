@@ -129,3 +129,24 @@ def test_claims_at_the_same_time_share_the_free_units(connect: Connect, db: Conn
     assert len(take(other, 10)) == 10
     assert len(take(db, 10)) == 10
     other.execute("commit")
+
+
+def test_a_queue_without_its_limit_is_rung(connect: Connect, db: Connection) -> None:
+    """Its jobs wait in ready, so nothing is unblocked that would ring."""
+    db.execute("select dibs.set_limit('q', concurrency => 1)")
+    db.execute("select from dibs.enqueue('q', 'k') union all select from dibs.enqueue('q', 'k')")
+    db.execute("select from dibs.claim('{q}', 2)")
+    listener = connect()
+    listener.execute("listen dibs")
+    db.execute("select dibs.drop_limit('q')")
+    assert rung(db, listener) == ["q"]
+
+
+def test_repair_rings_for_a_queue_whose_units_were_lost(connect: Connect, db: Connection) -> None:
+    db.execute("select dibs.set_limit('q', concurrency => 1)")
+    db.execute("select from dibs.enqueue('q', 'k')")
+    db.execute("delete from dibs.limit_unit")
+    listener = connect()
+    listener.execute("listen dibs")
+    assert db.execute("select dibs.repair_limits()").fetchall() == [(1,)]
+    assert rung(db, listener) == ["q"]

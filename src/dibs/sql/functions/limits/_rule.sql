@@ -117,7 +117,7 @@ begin
       return false;
     end if;
   end loop;
-  perform dibs._retire_limit(v_id, at);
+  perform dibs._ring_for_limit(v_id), dibs._retire_limit(v_id, at);
   update dibs.queue as q set has_limit = false where q.name = v_queue;
   return true;
 end

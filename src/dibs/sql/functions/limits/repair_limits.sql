@@ -77,6 +77,7 @@ begin
   )
   select (select count(*) from new_units) + (select count(*) from new_debts) + (select count(*) from new_rates)
   into v_mended;
+  perform dibs._ring_for_limit(w.id) from unnest(v_wrong) as w (id);
   -- Times in the future are left from before the clock was set back. A tat may be one burst ahead.
   update dibs.limit_unit as u set freed_at = dibs.now() where u.freed_at > dibs.now() + interval '500 milliseconds';
   update dibs.limit_rate as p set tat = dibs.now() from dibs.limit_rule as r
