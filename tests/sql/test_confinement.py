@@ -286,3 +286,9 @@ def test_a_producer_reads_what_its_job_returned(client: dibs.Client, login: Logi
     client.complete(client.claim("mail")[0], {"sent": 1})
     assert (job.wait(5), job.status().state) == ({"sent": 1}, "succeeded")
     assert stranger.status(job.id).result is None, "as if there were no such job"
+
+
+def test_the_end_of_a_confinement_turns_nothing_on(db: psycopg.Connection[Any]) -> None:
+    db.execute("select dibs.confine('dibs_worker', null)")
+    assert db.execute("select confined from dibs.setting").fetchone() == (False,)
+    db.execute("select dibs.confine('dibs_admin', null)")

@@ -219,6 +219,29 @@ def test_a_definer_is_run_only_if_nobody_can_capture_it(
     assert state_of(refused) == dibs.errors.UnfitFunction.sqlstate
 
 
+def test_a_schema_of_another_role_captures_a_definer(shop: psycopg.Connection[Any], admin_dsn: str) -> None:
+    role = f"alice_{shop.info.backend_pid}"
+    shop.execute(f"create role {role}")
+    try:
+        shop.execute(f"create schema theirs authorization {role}")
+        made = "create function shop.trap(p jsonb) returns jsonb language sql security definer"
+        shop.execute(f"{made} set search_path = pg_catalog, theirs, pg_temp return p")
+        shop.execute("revoke execute on function shop.trap from public")
+        with pytest.raises(psycopg.Error, match="has theirs, in which others may create") as refused:
+            shop.execute("select dibs.allow_function('shop.trap(jsonb)')")
+        assert "only the owner" in (refused.value.diag.message_hint or "")
+        shop.execute(f"alter function shop.trap owner to {role}")
+        shop.execute("select dibs.allow_function('shop.trap(jsonb)')")
+    finally:
+        shop.execute(f"drop owned by {role} cascade; drop role {role}")
+
+
+def test_a_function_that_does_not_exist_cannot_be_allowed(shop: psycopg.Connection[Any]) -> None:
+    with pytest.raises(psycopg.Error, match="null cannot be allowed: there is no such function") as refused:
+        shop.execute("select dibs.allow_function(null)")
+    assert state_of(refused) == dibs.errors.UnfitFunction.sqlstate
+
+
 def test_the_catalogues_own_functions_cannot_be_allowed(shop: psycopg.Connection[Any]) -> None:
     for name in ("pg_catalog.jsonb_strip_nulls(jsonb)", "dibs.check_envelope(jsonb, text)"):
         if name.startswith("pg_catalog") and shop.info.server_version >= 180000:
@@ -306,6 +329,9 @@ def test_a_job_and_its_function_end_together(
     error = {"answer": {"success": False, "error": "not now"}, "write": True}
     assert worker.execute(call, (job.id, job.token, "shop.answer", Jsonb(error))).fetchone() == ("false",)
     assert (client.status(made.id).state, notes(shop)) == ("running", ["written"])
+    with pytest.raises(psycopg.Error) as lost:
+        worker.execute(call, (job.id, uuid4(), "shop.answer", Jsonb(error)))
+    assert (state_of(lost), notes(shop)) == (dibs.LeaseLost.sqlstate, ["written"])
     stale = (job.id, uuid4(), "shop.note", Jsonb({"text": "stale"}))
     good = (job.id, job.token, "shop.note", Jsonb({"text": "once"}))
     with pytest.raises(psycopg.Error) as lost:

@@ -13,7 +13,7 @@ begin
   if v_flaw is not null then
     raise exception using errcode = 'DI071',
       message = format('%s cannot be allowed: %s', coalesce(function::text, 'null'), v_flaw),
-      hint = dibs._function_fix(function);
+      hint = dibs._function_fix(function, v_flaw);
   end if;
   if timeout is null or timeout not between interval '10 milliseconds' and interval '1 day' then
     raise exception using errcode = 'DI010',
@@ -75,6 +75,7 @@ begin
       and p.proargtypes[0] = 'jsonb'::regtype
   where f.name = find_function.name
     and (not dibs._is_confined() or f.name in (select v.name from dibs.functions as v));
+  -- If the function itself is gone, its oid is null, which is a flaw.
   if not found then
     perform dibs._refuse_unknown('DI070',
       format('%s is not a function that may be run', coalesce(quote_literal(left(name, 200)), 'null')), left(name, 200),

@@ -15,6 +15,7 @@ begin atomic
         p.oid::regprocedure, pg_get_function_result(p.oid))
     when rival.name is not null
       then format('a call with one jsonb fits %s as well, by its defaults', rival.name)
+    -- pg_temp stands once in the path, at its end.
     when p.prosecdef and array_positions(path.names, 'pg_temp') is distinct from array[cardinality(path.names)]
       then 'it is SECURITY DEFINER and pins no search_path that has pg_temp at its end only, so a temporary table can'
         ' capture it'
@@ -26,16 +27,21 @@ begin atomic
       where a.grantee = 0 and a.privilege_type = 'EXECUTE')
       then 'it is SECURITY DEFINER and PUBLIC may execute it'
   end
-  from (select function_flaw.oid) as f
+  from (select function_flaw.oid) as f  -- one row, also if there is no such function
   left join pg_catalog.pg_proc as p on p.oid = f.oid
   left join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
   cross join lateral (select dibs._search_path(p.proconfig) as names) as path
   left join lateral (
     select s.name from unnest(path.names) as s (name)
     left join pg_catalog.pg_namespace as o on o.nspname = s.name
-    where s.name not in ('pg_catalog', 'pg_temp') and (o.oid is null or exists (
-      select from aclexplode(o.nspacl) as a
-      where a.privilege_type = 'CREATE' and a.grantee not in (o.nspowner, p.proowner)))
+    where s.name not in ('pg_catalog', 'pg_temp') and (
+      o.oid is null
+      or not (o.nspowner = p.proowner or o.oid = 'dibs'::regnamespace or exists (
+        select from pg_catalog.pg_roles as r
+        where r.oid = o.nspowner and (r.rolsuper or r.rolname = 'pg_database_owner')))
+      or exists (
+        select from aclexplode(o.nspacl) as a
+        where a.privilege_type = 'CREATE' and a.grantee not in (o.nspowner, p.proowner)))
     limit 1) as open_schema on true
   left join lateral (
     select o.oid::regprocedure::text as name from pg_catalog.pg_proc as o
@@ -47,18 +53,17 @@ end;
 comment on function dibs.function_flaw is
 'Worker protocol: the reason why workers may not run a function, in words; null if they may.';
 
-create or replace function dibs._function_fix(oid oid) returns text
+create or replace function dibs._function_fix(oid oid, flaw text) returns text
 language sql stable
-begin atomic
-  select case
-    when dibs.function_flaw(p.oid) ~ 'PUBLIC'
-      then format('run: revoke execute on function %s from public', p.oid::regprocedure)
-    when dibs.function_flaw(p.oid) ~ 'search_path'
-      then format('run: alter function %s set search_path = pg_catalog, pg_temp', p.oid::regprocedure)
-    when dibs.function_flaw(p.oid) ~ 'defaults' then 'rename or drop the other one'
-    else 'it takes the payload as jsonb and answers with an envelope, as dibs.envelope_ok makes it'
-  end
-  from pg_catalog.pg_proc as p where p.oid = _function_fix.oid;
+return case
+  when flaw like 'it is SECURITY DEFINER and PUBLIC%'
+    then format('run: revoke execute on function %s from public', oid::regprocedure)
+  when flaw like 'it is SECURITY DEFINER and its search_path has%'
+    then format('pin schemas in which only the owner of %s may create things', oid::regprocedure)
+  when flaw like 'it is SECURITY DEFINER%'
+    then format('run: alter function %s set search_path = pg_catalog, pg_temp', oid::regprocedure)
+  when flaw like 'a call with one jsonb fits%' then 'rename or drop the other one'
+  else 'it takes the payload as jsonb and answers with an envelope, as dibs.envelope_ok makes it'
 end;
 
-comment on function dibs._function_fix is 'Say how to correct the flaw of a function.';
+comment on function dibs._function_fix is 'Say how to correct a flaw that function_flaw has found.';

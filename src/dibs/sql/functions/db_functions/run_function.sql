@@ -43,8 +43,10 @@ as $$
 declare
   v_result jsonb := dibs.run_function(run_job.name, run_job.payload);
 begin
-  if (v_result ->> 'success')::boolean
-    and dibs.complete(run_job.id, run_job.token, nullif(v_result -> 'payload', '{}')) = 'already' then
+  if not (v_result ->> 'success')::boolean then
+    -- The function's writes stay, so only the holder may make them: raise DI001 if the lease is lost.
+    perform dibs.extend(run_job.id, run_job.token);
+  elsif dibs.complete(run_job.id, run_job.token, nullif(v_result -> 'payload', '{}')) = 'already' then
     -- An earlier call has completed the job and its answer was lost. Roll back what the function did now.
     raise exception using errcode = 'DI001', message = format('job %s is completed already', run_job.id);
   end if;
@@ -54,5 +56,5 @@ $$;
 
 comment on function dibs.run_job is
 'Worker protocol: run an allowed function, and complete the job with the payload of its envelope in the same
-transaction, so that the function''s writes happen exactly once. Returns the envelope; without success the job is not
-completed. Raises the errors of run_function, and DI001 if the token does not hold the job.';
+transaction: the writes of a success happen exactly once. Returns the envelope. Without success the job is not
+completed, and the writes stay. Raises the errors of run_function, and DI001 if the token does not hold the job.';

@@ -22,20 +22,20 @@ $$;
 comment on function dibs._check_queue_access is
 'Raise 42501 if the caller is confined and may not use one of these queues.';
 
-create or replace function dibs._refuse_confined(because text) returns void
+create or replace function dibs._refuse_confined(request text) returns void
 language plpgsql stable
 as $$
 begin
   if dibs.confined_to() is not null then
     raise exception using errcode = '42501',
-      message = format('role %I is confined to some queues, and %s', session_user, because),
+      message = format('role %I is confined to some queues, and %s', session_user, request),
       hint = 'ask with a role that is not confined';
   end if;
 end
 $$;
 
 comment on function dibs._refuse_confined is
-'Raise 42501 if the caller is confined. `because` ends the sentence: what it asked for.';
+'Raise 42501 if the caller is confined. `request` ends the message: it says what the caller asked for.';
 
 create or replace function dibs._may_see_queue(queue text) returns boolean
 language plpgsql stable
@@ -52,7 +52,7 @@ end
 $$;
 
 comment on function dibs._may_see_queue is
-'True if the caller may know of a queue: it is not confined, or it is confined to this queue among others.';
+'True if the caller may know of a queue: it is not confined, or this queue is one of those it may use.';
 
 create or replace function dibs._dibs_roles() returns text[]
 language sql immutable parallel safe
@@ -74,8 +74,8 @@ begin atomic
 end;
 
 comment on function dibs._roles_inherited_by is
-'A role and all roles it is a member of, directly or not, without PostgreSQL''s and dibs'' own roles; null if it does
-not exist.';
+'Return a role and all roles it is a member of, directly or not, without PostgreSQL''s and dibs'' own roles; null if
+there are none.';
 
 create or replace function dibs._refuse_hidden_ids(ids uuid[]) returns void
 language plpgsql stable
@@ -95,7 +95,7 @@ $$;
 
 comment on function dibs._refuse_hidden_ids is
 'Raise 42501 if a job with one of these ids is in a queue that the caller, being confined, may not use. Ids are unique
-across queues, so it cannot be hidden that an id is taken; the queue and the state of that job are.';
+across queues, so it shows that an id is taken; the queue and the state of that job stay hidden.';
 
 create or replace function dibs._may_call(verb text) returns boolean
 language sql stable

@@ -11,6 +11,7 @@ begin atomic
     union
     select m.roleid from my_role as r join pg_catalog.pg_auth_members as m on m.member = r.oid
   )
+  -- array_agg of no row is null: the caller is not confined.
   select array_agg(q.id) from dibs.confinement as c join my_role as r on r.oid = c.role
   join dibs.queue as q on q.id = c.queue_id or q.shard_of = c.queue_id;
 end;
